@@ -1,0 +1,40 @@
+"""Which dataclass a discriminator's value selects. Built-ins are listed here; plug-ins register their own beside.
+
+Names that are registered without a dataclass of their own take the family's base: they accept its keys and no others.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from rlinf.config.schema.algorithm import (
+    ActorCriticLossConfig,
+    ActorLossConfig,
+    AdvantageConfig,
+    GAEConfig,
+    GRPOConfig,
+    LossConfig,
+    ReinPPConfig,
+)
+from rlinf.config.schema.base import ConfigSection
+from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig, MetaWorldEnvConfig
+from rlinf.config.schema.model import MLPPolicyConfig, ModelConfig
+from rlinf.registry import Registry
+
+S = TypeVar("S", bound=ConfigSection)
+
+env_configs: Registry[type[EnvConfig]] = Registry("environment")
+model_configs: Registry[type[ModelConfig]] = Registry("model")
+advantage_configs: Registry[type[AdvantageConfig]] = Registry("advantage estimator")
+loss_configs: Registry[type[LossConfig]] = Registry("policy loss")
+
+env_configs.register("gymnasium", GymnasiumEnvConfig)
+env_configs.register("metaworld", MetaWorldEnvConfig)
+model_configs.register("mlp_policy", MLPPolicyConfig)
+advantage_configs.register("gae", GAEConfig)
+advantage_configs.register("grpo", GRPOConfig)
+advantage_configs.register("reinpp", ReinPPConfig)
+advantage_configs.register("reinpp_baseline", ReinPPConfig)
+advantage_configs.register("raw", AdvantageConfig)
+loss_configs.register("actor", ActorLossConfig)
+loss_configs.register("actor_critic", ActorCriticLossConfig)

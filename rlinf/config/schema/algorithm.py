@@ -1,0 +1,123 @@
+"""The ``algorithm`` section: what all algorithms share, and one dataclass per advantage and per loss.
+
+The recipe writes all keys flat under ``algorithm``; ``adv_type`` and ``loss_type`` decide which parts they go to. The
+fields of an advantage or loss dataclass are exactly the keyword arguments that its function takes from the recipe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rlinf.config.schema.base import ConfigSection, Fraction, Level, NonNegativeFloat, PositiveFloat, PositiveInt
+
+LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
+KLPenalty = Literal["k1", "abs", "k2", "k3", "kl", "low_var_kl"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdvantageConfig(ConfigSection):
+    """Keys of an advantage estimator; this base has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormalizedAdvantageConfig(AdvantageConfig):
+    """An estimator whose result can be normalised."""
+
+    normalize_advantages: bool = True
+    """Bring advantages to mean 0 and standard deviation 1 over all valid steps of all ranks."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GAEConfig(NormalizedAdvantageConfig):
+    """``adv_type: gae``."""
+
+    gamma: Fraction = 0.99
+    """Discount per chunk step (chunk_level rewards) or per action (action_level rewards)."""
+    gae_lambda: Fraction = 0.95
+    """Trade-off between bias (0) and variance (1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRPOConfig(AdvantageConfig):
+    """``adv_type: grpo``."""
+
+    normalize_advantages: bool = True
+    """Divide by the group's standard deviation; false only subtracts its mean (Dr.GRPO)."""
+    filter_rewards: bool = False
+    """Mask groups whose mean return lies outside the bounds: they teach nothing."""
+    rewards_lower_bound: float = 0.0
+    """Smallest mean return of a group that is kept."""
+    rewards_upper_bound: float = 1.0
+    """Largest mean return of a group that is kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReinPPConfig(NormalizedAdvantageConfig):
+    """``adv_type: reinpp`` and ``reinpp_baseline``."""
+
+    gamma: Fraction = 1.0
+    """Discount of the returns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossConfig(ConfigSection):
+    """Keys of a policy loss; this base has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorLossConfig(LossConfig):
+    """``loss_type: actor``: the clipped PPO objective."""
+
+    clip_ratio_low: PositiveFloat = 0.2
+    """The ratio is clipped from below at 1 - this."""
+    clip_ratio_high: PositiveFloat = 0.2
+    """The ratio is clipped from above at 1 + this."""
+    clip_ratio_c: float | None = None
+    """Dual clip: with a negative advantage the objective is bounded below by this times the advantage; must exceed 1."""
+    loss_agg_func: LossAggregation = "token-mean"
+    """How the losses of single steps become one number; denominators are global."""
+    entropy_bonus: NonNegativeFloat = 0.0
+    """Weight of the mean entropy, subtracted from the loss."""
+    kl_beta: NonNegativeFloat = 0.0
+    """Weight of the divergence from the initial policy, added to the loss; above 0 a reference copy is kept."""
+    kl_penalty: KLPenalty = "k3"
+    """Estimator of that divergence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorCriticLossConfig(ActorLossConfig):
+    """``loss_type: actor_critic``: the actor's loss and a value loss."""
+
+    value_loss_coef: PositiveFloat = 0.5
+    """Weight of the value loss."""
+    value_clip: PositiveFloat | None = None
+    """Largest change of a value prediction per update that is rewarded; null does not clip."""
+    huber_delta: PositiveFloat | None = None
+    """Switch from squared to linear value error at this size; null is squared throughout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmConfig(ConfigSection):
+    """The ``algorithm`` section."""
+
+    adv_type: str
+    """Registered advantage estimator."""
+    loss_type: str
+    """Registered policy loss."""
+    group_size: PositiveInt = 1
+    """Environments (or samples) that start from one state and are compared with each other."""
+    reward_type: Level = "chunk_level"
+    """Whether a chunk of actions earns one reward (and has one value) or each action its own."""
+    logprob_type: Level = "chunk_level"
+    """Level at which the policy ratio is formed: a token is one action dimension."""
+    entropy_type: Level = "chunk_level"
+    """Level at which entropy is averaged."""
+    update_epoch: PositiveInt = 1
+    """Passes over the rollout in one step."""
+    bootstrap_type: Literal["standard", "always"] = "standard"
+    """``standard`` adds the value of the last state when an episode is truncated; ``always`` also when it terminates."""
+    advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
+    """Keys that belong to ``adv_type`` (written flat under ``algorithm``)."""
+    loss: LossConfig = field(default_factory=LossConfig)
+    """Keys that belong to ``loss_type`` (written flat under ``algorithm``)."""

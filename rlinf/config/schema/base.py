@@ -1,0 +1,23 @@
+"""What all configuration dataclasses share: strict types, no unknown keys, and the bounded number types."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from annotated_types import Ge, Gt, Le
+from pydantic import ConfigDict
+
+PositiveInt = Annotated[int, Gt(0)]
+NonNegativeInt = Annotated[int, Ge(0)]
+PositiveFloat = Annotated[float, Gt(0)]
+NonNegativeFloat = Annotated[float, Ge(0)]
+Fraction = Annotated[float, Ge(0), Le(1)]
+
+Precision = Literal["fp32", "bf16", "fp16"]
+Level = Literal["token_level", "action_level", "chunk_level"]
+
+
+class ConfigSection:
+    """Base of every configuration dataclass; subclasses are ``@dataclass(frozen=True, kw_only=True)``."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)

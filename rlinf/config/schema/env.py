@@ -1,0 +1,94 @@
+"""The ``env`` section: one dataclass per environment type, all of them sharing ``EnvConfig``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveInt
+
+
+@dataclass(frozen=True, kw_only=True)
+class VideoConfig(ConfigSection):
+    """``env.*.video_cfg``."""
+
+    save_video: bool = False
+    """Record the episodes of the first environments."""
+    info_on_video: bool = True
+    """Draw reward, return and success onto the frames."""
+    video_base_dir: str | None = None
+    """Folder; null is ``<log_path>/<experiment_name>/video/<train|eval>``."""
+    fps: PositiveInt = 20
+    """Frames per second of the file."""
+    num_videos: PositiveInt = 1
+    """Environments that are recorded, counted from the first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvConfig(ConfigSection):
+    """Keys of every environment."""
+
+    env_type: str
+    """Registered environment."""
+    total_num_envs: PositiveInt
+    """Environments over all env workers and pipeline stages."""
+    group_size: PositiveInt = 1
+    """Neighbouring environments that start each episode from the same state."""
+    max_episode_steps: PositiveInt
+    """An episode that is not done after so many environment steps is truncated."""
+    max_steps_per_rollout_epoch: PositiveInt
+    """Environment steps of each environment in one rollout epoch; a multiple of ``actor.model.num_action_chunks``."""
+    rollout_epoch: PositiveInt = 1
+    """Rollout epochs per step."""
+    auto_reset: bool = True
+    """Start a new episode where one ended; otherwise the environment rests until the next rollout epoch."""
+    ignore_terminations: bool = False
+    """Go on after a termination (success, say) until the episode is truncated; success is still recorded."""
+    use_fixed_reset_state_ids: bool = False
+    """Begin every rollout epoch from the same states; otherwise from new random ones."""
+    use_ordered_reset_state_ids: bool = False
+    """Go through reset states in order (0, 1, 2, ...) rather than draw them: evaluation covers each once."""
+    seed: NonNegativeInt = 0
+    """Seed of the reset states."""
+    reward_coef: float = 1.0
+    """Factor on every reward."""
+    use_rel_reward: bool = False
+    """Reward the change of the environment's reward since the step before, not its value."""
+    num_env_processes: NonNegativeInt = 0
+    """Processes per pipeline stage of an env worker that share its environments; 0 steps them in the worker itself."""
+    enable_offload: bool = False
+    """Free the simulator's device memory while the actor trains."""
+    video_cfg: VideoConfig = field(default_factory=VideoConfig)
+    """Recording."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumEnvConfig(EnvConfig):
+    """``env_type: gymnasium``: any registered Gymnasium id."""
+
+    init_params: dict[str, Any]
+    """Keyword arguments of ``gymnasium.make``; ``id`` is required."""
+    import_module: str | None = None
+    """Module to import first, where the id is registered by a third-party package."""
+    success_key: str = "success"
+    """Key of the step's info that says whether the task has been solved."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetaWorldEnvConfig(EnvConfig):
+    """``env_type: metaworld``: the Sawyer arm of Meta-World, state observations."""
+
+    task_name: str = "reach-v3"
+    """Any of the 50 tasks, for example ``reach-v3`` or ``drawer-open-v3``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvSectionConfig(ConfigSection):
+    """The ``env`` section."""
+
+    group_name: str = "EnvGroup"
+    """Name of the worker group."""
+    train: EnvConfig
+    """Environments that the policy learns from."""
+    eval: EnvConfig | None = None
+    """Environments that the policy is evaluated on; needed where the runner evaluates."""

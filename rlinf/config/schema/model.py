@@ -1,0 +1,54 @@
+"""The ``actor.model`` section: one dataclass per model type, all of them sharing ``ModelConfig``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rlinf.config.schema.base import ConfigSection, Precision, PositiveInt
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig(ConfigSection):
+    """Keys of every model."""
+
+    model_type: str
+    """Registered model."""
+    precision: Precision = "fp32"
+    """Precision of the forward pass; master weights and optimizer state stay fp32."""
+    add_value_head: bool = False
+    """Whether the model also predicts values; needed by ``loss_type: actor_critic``."""
+    num_action_chunks: PositiveInt = 1
+    """Actions predicted from one observation and executed in a row (``C``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPPolicyConfig(ModelConfig):
+    """``model_type: mlp_policy``: a multi-layer perceptron on state observations."""
+
+    obs_dim: PositiveInt
+    """Length of ``obs["states"]`` of one environment."""
+    action_dim: PositiveInt
+    """Length of one action; for discrete actions their number."""
+    discrete: bool = False
+    """A categorical policy over ``action_dim`` choices instead of a diagonal Gaussian."""
+    hidden_dims: list[PositiveInt] = field(default_factory=lambda: [256, 256])
+    """Widths of the hidden layers, of the policy and of the value network alike."""
+    activation: Literal["tanh", "relu", "gelu"] = "tanh"
+    """Activation between layers."""
+    initial_log_std: float = 0.0
+    """Start of the Gaussian's state-independent log standard deviation."""
+    normalize_obs: bool = False
+    """Normalise observations by running statistics, which travel with the weights."""
+    obs_clip: float = 10.0
+    """Bound of a normalised observation."""
+    action_scale: float = 1.0
+    """Actions are this times the Gaussian's sample, clipped by the environment to its bounds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutModelConfig(ConfigSection):
+    """``rollout.model``: where the rollout's copy of the model differs from the actor's."""
+
+    precision: Precision | None = None
+    """Precision of inference; null takes the actor's."""

@@ -1,0 +1,59 @@
+"""The ``runner`` section: how long to run, when to evaluate and save, where results go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveInt
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggerConfig(ConfigSection):
+    """``runner.logger``: where metrics go. The console table and ``metrics.jsonl`` are always written."""
+
+    log_path: str = "results"
+    """Folder that holds experiments."""
+    project_name: str = "rlinf"
+    """Project in W&B and SwanLab."""
+    experiment_name: str = "experiment"
+    """Name of the run and of its folder under ``log_path``."""
+    logger_backends: list[Literal["tensorboard", "wandb", "swanlab"]] = field(default_factory=lambda: ["tensorboard"])
+    """Further places metrics are sent to."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunnerConfig(ConfigSection):
+    """The ``runner`` section."""
+
+    task_type: Literal["embodied"] = "embodied"
+    """Which runner drives the recipe."""
+    max_epochs: PositiveInt = 1000
+    """Steps to run when ``max_steps`` is -1: one step is one rollout and its updates."""
+    max_steps: int = -1
+    """Steps to run; -1 leaves it to ``max_epochs``."""
+    val_check_interval: int = -1
+    """Evaluate every so many steps (and before the first and after the last); -1 never evaluates."""
+    save_interval: int = -1
+    """Save a checkpoint every so many steps (and after the last); -1 saves only after the last."""
+    only_eval: bool = False
+    """Evaluate once and exit; needs ``resume_dir`` or ``ckpt_path`` to be of interest."""
+    resume_dir: str | None = None
+    """Checkpoint folder to continue from, or ``auto`` for the newest complete one of this experiment."""
+    ckpt_path: str | None = None
+    """Model weights to start from (a checkpoint folder, ``.pt`` or ``.safetensors``); the run still begins at step 0."""
+    keep_checkpoints: NonNegativeInt = 3
+    """Newest checkpoints to keep; 0 keeps all."""
+    keep_best: str | None = None
+    """Metric (higher is better) whose best checkpoint is also kept, for example ``eval/success_once``."""
+    overwrite: bool = False
+    """Start anew in an experiment folder that already holds a run, deleting that run."""
+    stop_at: dict[str, float] = field(default_factory=dict)
+    """End the run once an evaluation reaches these values, for example ``{eval/success_once: 0.95}``."""
+    logger: LoggerConfig = field(default_factory=LoggerConfig)
+    """Where metrics go."""
+
+    @property
+    def total_steps(self) -> int:
+        """Steps that the run makes."""
+        return self.max_steps if self.max_steps >= 0 else self.max_epochs

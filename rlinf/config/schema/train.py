@@ -1,0 +1,131 @@
+"""The ``actor``, ``rollout`` and ``weight_syncer`` sections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rlinf.config.schema.base import (
+    ConfigSection,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Precision,
+)
+from rlinf.config.schema.model import ModelConfig, RolloutModelConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimConfig(ConfigSection):
+    """``actor.optim``: AdamW and its schedule."""
+
+    lr: PositiveFloat = 3e-4
+    """Learning rate of the policy."""
+    value_lr: PositiveFloat | None = None
+    """Learning rate of the value head; null takes ``lr``."""
+    adam_beta1: Fraction = 0.9
+    """Decay of the first moment."""
+    adam_beta2: Fraction = 0.999
+    """Decay of the second moment."""
+    adam_eps: PositiveFloat = 1e-8
+    """Added to the denominator."""
+    weight_decay: NonNegativeFloat = 0.0
+    """Decoupled weight decay."""
+    clip_grad: PositiveFloat = 1.0
+    """Largest norm of the gradient over all parameters of all ranks."""
+    lr_scheduler: Literal["constant", "linear", "cosine"] = "constant"
+    """Course of the learning rate after warm-up, counted in optimizer steps."""
+    lr_warmup_steps: NonNegativeInt = 0
+    """Optimizer steps over which the learning rate rises from 0."""
+    min_lr_ratio: Fraction = 0.0
+    """Share of the learning rate at which ``linear`` and ``cosine`` end."""
+    total_training_steps: PositiveInt | None = None
+    """Optimizer steps after which ``linear`` and ``cosine`` have ended; required by those two."""
+    critic_warmup_steps: NonNegativeInt = 0
+    """First optimizer steps in which only the value head learns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedPrecisionConfig(ConfigSection):
+    """``actor.fsdp_config.mixed_precision``: null takes ``actor.model.precision`` (parameters) or fp32 (reduction)."""
+
+    param_dtype: Precision | None = None
+    """Compute precision of parameters and activations."""
+    reduce_dtype: Precision | None = None
+    """Precision of the gradient reduction."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FSDPConfig(ConfigSection):
+    """``actor.fsdp_config``."""
+
+    strategy: Literal["fsdp2"] = "fsdp2"
+    """Implementation of sharding."""
+    sharding_strategy: Literal["full_shard", "shard_grad_op", "no_shard"] = "full_shard"
+    """What is sharded: everything, all but parameters between forward and backward, or nothing (replicas)."""
+    mixed_precision: MixedPrecisionConfig = field(default_factory=MixedPrecisionConfig)
+    """Compute precision over fp32 master weights."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass."""
+    cpu_offload: bool = False
+    """Keep parameters, gradients and optimizer state in host memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorConfig(ConfigSection):
+    """The ``actor`` section."""
+
+    group_name: str = "ActorGroup"
+    """Name of the worker group."""
+    training_backend: Literal["fsdp"] = "fsdp"
+    """Training engine."""
+    model: ModelConfig
+    """The policy."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimizer."""
+    fsdp_config: FSDPConfig = field(default_factory=FSDPConfig)
+    """Sharding and precision."""
+    global_batch_size: PositiveInt
+    """Samples (chunk steps) per optimizer step, over all ranks."""
+    micro_batch_size: PositiveInt
+    """Samples per forward and backward pass on one rank; changes memory and speed, never the gradient."""
+    seed: NonNegativeInt = 1234
+    """Seed of initial weights, of exploration and of shuffling."""
+    enable_offload: bool = False
+    """Move weights and optimizer state to host memory while the rollout runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RolloutConfig(ConfigSection):
+    """The ``rollout`` section."""
+
+    group_name: str = "RolloutGroup"
+    """Name of the worker group."""
+    rollout_backend: Literal["huggingface"] = "huggingface"
+    """Inference engine; ``huggingface`` runs the model's own PyTorch code."""
+    model: RolloutModelConfig = field(default_factory=RolloutModelConfig)
+    """Where the rollout's model differs from the actor's."""
+    pipeline_stage_num: PositiveInt = 1
+    """Parts the environments are cut into: one part steps while another part's actions are inferred."""
+    enable_offload: bool = False
+    """Move weights to host memory while the actor trains."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BucketConfig(ConfigSection):
+    """``weight_syncer.bucket``."""
+
+    bucket_size: PositiveInt = 128 << 20
+    """Bytes per bucket."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightSyncerConfig(ConfigSection):
+    """The ``weight_syncer`` section."""
+
+    type: Literal["bucket"] = "bucket"
+    """How weights travel from actor to rollout."""
+    bucket: BucketConfig = field(default_factory=BucketConfig)
+    """Keys of the bucket syncer."""

@@ -1,0 +1,97 @@
+"""Every exception RLinf raises on purpose: one tree, so that a user can catch all of it or one leaf.
+
+A message names where (config path, or group, rank and method), what was received, what is allowed and what to do.
+"""
+
+from __future__ import annotations
+
+
+class RLinfError(Exception):
+    """Base of all errors that RLinf raises on purpose."""
+
+
+class ConfigError(RLinfError):
+    """A recipe does not say something that can run; the message holds one line per problem found."""
+
+
+class PlacementError(ConfigError):
+    """A placement string or strategy that the cluster cannot satisfy."""
+
+
+class RegistryError(RLinfError):
+    """An unknown or duplicate name in a registry."""
+
+
+class MissingPackageError(RLinfError, ImportError):
+    """An optional package is needed and not installed; the message holds the command that installs it."""
+
+
+class ClusterError(RLinfError):
+    """Ray could not be reached or started, or its nodes do not fit the recipe."""
+
+
+class CheckpointError(RLinfError):
+    """A checkpoint that is missing, half-written or made by another recipe."""
+
+
+class EnvironmentFailure(RLinfError):
+    """An environment raised while it was reset or stepped; the message names the environment and its step."""
+
+
+class NumericalError(RLinfError):
+    """A loss or gradient that is not finite."""
+
+
+class WeightSyncError(RLinfError):
+    """Received weights do not match their manifest: a missing bucket, a wrong checksum or an older version."""
+
+
+class WorkerError(RLinfError):
+    """A worker's method raised.
+
+    Attributes:
+        group: Name of the worker group.
+        rank: Rank of the worker within the group.
+        method: The method that was running (``__init__`` when the worker could not start).
+        node: Cluster rank of the node, or None when unknown.
+        remote_traceback: The traceback as text, from the worker's process.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        group: str = "",
+        rank: int = -1,
+        method: str = "",
+        node: int | None = None,
+        remote_traceback: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.group = group
+        self.rank = rank
+        self.method = method
+        self.node = node
+        self.remote_traceback = remote_traceback
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the attributes when the error travels between processes."""
+        return (_rebuild_worker_error, (type(self), str(self), self.__dict__.copy()))
+
+
+class WorkerDiedError(WorkerError):
+    """A worker's process, or its node, is gone; every wait that depends on it raises this."""
+
+
+class CommTimeoutError(RLinfError, TimeoutError):
+    """A send, recv, broadcast, get or wait took longer than its timeout; the message names who waits for whom."""
+
+
+class ChannelClosedError(RLinfError):
+    """The channel was closed and holds no more items for this key."""
+
+
+def _rebuild_worker_error(cls: type[WorkerError], message: str, state: dict[str, object]) -> WorkerError:
+    error = cls(message)
+    error.__dict__.update(state)
+    return error
