@@ -15,6 +15,7 @@ from rlinf.config.schema.algorithm import (
     GRPOConfig,
     LossConfig,
     ReinPPConfig,
+    RLOOConfig,
 )
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig, MetaWorldEnvConfig
@@ -35,6 +36,7 @@ advantage_configs.register("gae", GAEConfig)
 advantage_configs.register("grpo", GRPOConfig)
 advantage_configs.register("reinpp", ReinPPConfig)
 advantage_configs.register("reinpp_baseline", ReinPPConfig)
+advantage_configs.register("rloo", RLOOConfig)
 advantage_configs.register("raw", AdvantageConfig)
 loss_configs.register("actor", ActorLossConfig)
 loss_configs.register("actor_critic", ActorCriticLossConfig)

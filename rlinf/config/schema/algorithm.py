@@ -39,17 +39,28 @@ class GAEConfig(NormalizedAdvantageConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GRPOConfig(AdvantageConfig):
-    """``adv_type: grpo``."""
+class GroupFilterConfig(AdvantageConfig):
+    """An estimator that compares the members of a group and can leave out groups that teach nothing."""
 
-    normalize_advantages: bool = True
-    """Divide by the group's standard deviation; false only subtracts its mean (Dr.GRPO)."""
     filter_rewards: bool = False
     """Mask groups whose mean return lies outside the bounds: they teach nothing."""
     rewards_lower_bound: float = 0.0
     """Smallest mean return of a group that is kept."""
     rewards_upper_bound: float = 1.0
     """Largest mean return of a group that is kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRPOConfig(GroupFilterConfig):
+    """``adv_type: grpo``."""
+
+    normalize_advantages: bool = True
+    """Divide by the group's standard deviation; false only subtracts its mean (Dr.GRPO)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLOOConfig(GroupFilterConfig):
+    """``adv_type: rloo``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +85,7 @@ class ActorLossConfig(LossConfig):
     clip_ratio_high: PositiveFloat = 0.2
     """The ratio is clipped from above at 1 + this."""
     clip_ratio_c: float | None = None
-    """Dual clip: with a negative advantage the objective is bounded below by this times the advantage; must exceed 1."""
+    """Dual clip: with a negative advantage the objective is at least this times the advantage; must exceed 1."""
     loss_agg_func: LossAggregation = "token-mean"
     """How the losses of single steps become one number; denominators are global."""
     entropy_bonus: NonNegativeFloat = 0.0
@@ -116,7 +127,7 @@ class AlgorithmConfig(ConfigSection):
     update_epoch: PositiveInt = 1
     """Passes over the rollout in one step."""
     bootstrap_type: Literal["standard", "always"] = "standard"
-    """``standard`` adds the value of the last state when an episode is truncated; ``always`` also when it terminates."""
+    """``standard`` adds the last state's value when an episode is truncated; ``always`` also when it terminates."""
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
     """Keys that belong to ``adv_type`` (written flat under ``algorithm``)."""
     loss: LossConfig = field(default_factory=LossConfig)

@@ -1,11 +1,10 @@
-"""What all configuration dataclasses share: strict types, no unknown keys, and the bounded number types."""
+"""What all configuration dataclasses share: their base, and the bounded number types."""
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt, Le
-from pydantic import ConfigDict
 
 PositiveInt = Annotated[int, Gt(0)]
 NonNegativeInt = Annotated[int, Ge(0)]
@@ -18,6 +17,7 @@ Level = Literal["token_level", "action_level", "chunk_level"]
 
 
 class ConfigSection:
-    """Base of every configuration dataclass; subclasses are ``@dataclass(frozen=True, kw_only=True)``."""
+    """Base of every configuration dataclass; subclasses are ``@dataclass(frozen=True, kw_only=True)``.
 
-    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, arbitrary_types_allowed=True)
+    ``rlinf.config.build_config`` enforces annotations and bounds; constructing a section directly does not.
+    """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rlinf.config.schema.base import ConfigSection, Precision, PositiveInt
+from rlinf.config.schema.base import ConfigSection, PositiveInt, Precision
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,7 @@ class RunnerConfig(ConfigSection):
     resume_dir: str | None = None
     """Checkpoint folder to continue from, or ``auto`` for the newest complete one of this experiment."""
     ckpt_path: str | None = None
-    """Model weights to start from (a checkpoint folder, ``.pt`` or ``.safetensors``); the run still begins at step 0."""
+    """Model weights to start from (a checkpoint folder, ``.pt`` or ``.safetensors``); the run begins at step 0."""
     keep_checkpoints: NonNegativeInt = 3
     """Newest checkpoints to keep; 0 keeps all."""
     keep_best: str | None = None

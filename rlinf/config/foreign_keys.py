@@ -1,0 +1,60 @@
+"""Keys that recipes of this field often carry and that mean nothing here, each with what to do instead.
+
+Patterns are those of ``fnmatch`` on the full dotted path; the first that matches explains.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+
+_EXPLANATIONS: tuple[tuple[str, str], ...] = (
+    (
+        "critic.use_critic_model",
+        "values come from the policy's own head: remove it and set actor.model.add_value_head.",
+    ),
+    ("critic*", "values come from the policy's own head: remove the section and set actor.model.add_value_head."),
+    ("env.*.is_eval", "env.eval is always run without exploration: remove it."),
+    ("env.*.init_params.num_envs", "set total_num_envs next to init_params instead."),
+    ("rollout.backend", "write rollout.rollout_backend."),
+    ("rollout.generation_backend", "write rollout.rollout_backend."),
+    ("rollout.model.model_path", "the rollout takes the actor's weights: remove it."),
+    ("rollout.model.*", "the rollout takes everything but precision from actor.model: remove it."),
+    ("rollout.collect_*", "what is recorded follows from the algorithm: remove it."),
+    ("rollout.recompute_logprobs", "log-probabilities are those sampled from: remove it."),
+    ("rollout.sampling_params*", "it belongs to language models: remove it."),
+    ("algorithm.rollout_epoch", "write env.train.rollout_epoch."),
+    ("algorithm.reward_coef", "write env.train.reward_coef."),
+    ("algorithm.kl_penalty_type", "write algorithm.kl_penalty."),
+    ("algorithm.ratio_clip_eps", "write algorithm.clip_ratio_low and algorithm.clip_ratio_high."),
+    ("actor.critic_optim*", "write actor.optim.value_lr."),
+    ("actor.model.model_path", "write runner.ckpt_path to start from saved weights."),
+    ("actor.model.value_type", "values follow algorithm.reward_type: remove it."),
+    ("actor.model.policy_setup", "actions belong to the environment: remove it."),
+    ("actor.model.hidden_dim", "write actor.model.hidden_dims, a list with one width per layer."),
+    ("actor.model.*q_head*", "it belongs to off-policy algorithms: remove it."),
+    ("actor.fsdp_config.mixed_precision.buffer_dtype", "buffers keep their own precision: remove it."),
+    ("actor.fsdp_config.use_orig_params", "fsdp2 always keeps original parameters: remove it."),
+    ("actor.fsdp_config.amp*", "write actor.fsdp_config.mixed_precision.param_dtype."),
+    ("actor.fsdp_config.*prefetch", "fsdp2 prefetches by itself: remove it."),
+    ("actor.fsdp_config.limit_all_gathers", "fsdp2 limits them by itself: remove it."),
+    ("actor.fsdp_config.reshard_after_forward", "write actor.fsdp_config.sharding_strategy."),
+    ("actor.optim.min_lr", "write actor.optim.min_lr_ratio, a share of lr."),
+    ("actor.optim.lr_warmup_steps_ratio", "write actor.optim.lr_warmup_steps, a number of optimizer steps."),
+    ("actor.tokenizer*", "it belongs to language models: remove it."),
+    ("runner.eval_policy_path", "write runner.ckpt_path."),
+    ("runner.experiment_name", "write runner.logger.experiment_name."),
+    ("runner.output_dir", "write runner.logger.log_path."),
+    ("runner.logger.logger_type", "write runner.logger.logger_backends."),
+    ("runner.max_prompt_length", "it belongs to language models: remove it."),
+    ("runner.seq_length", "it belongs to language models: remove it."),
+    ("runner.weight_sync_interval", "weights are synchronised at every step: remove it."),
+    ("reward*", "rewards come from the environment in task_type=embodied: remove the section."),
+)
+
+
+def explain_foreign(path: str) -> str | None:
+    """Return what to do about a key of other frameworks, or None when it is not one that is known of."""
+    for pattern, text in _EXPLANATIONS:
+        if fnmatch.fnmatchcase(path, pattern):
+            return text
+    return None

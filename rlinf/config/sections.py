@@ -1,0 +1,187 @@
+"""The sections whose keys depend on another key: an environment, a model, and the flat ``algorithm`` section."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast, get_args
+
+from rlinf.config.foreign_keys import explain_foreign
+from rlinf.config.parse import MISSING, Parser, SectionParser, closest_key, field_types, fields_of
+from rlinf.config.problems import describe_value, is_union, join
+from rlinf.config.registries import advantage_configs, env_configs, loss_configs, model_configs
+from rlinf.config.schema.algorithm import AlgorithmConfig
+from rlinf.config.schema.base import ConfigSection
+from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.model import ModelConfig
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.registry import Registry, did_you_mean
+
+ALGORITHM_PARTS: dict[str, tuple[str, Registry[Any]]] = {
+    "advantage": ("adv_type", advantage_configs),
+    "loss": ("loss_type", loss_configs),
+}
+"""Parts of ``AlgorithmConfig``: the key that chooses, and what it chooses from."""
+
+_KINDS: dict[type[ConfigSection], tuple[str, Registry[Any]]] = {
+    EnvConfig: ("env_type", env_configs),
+    ModelConfig: ("model_type", model_configs),
+}
+
+
+def section_parsers() -> dict[type, SectionParser]:
+    """Return the parsers of all sections that are not simply their dataclass."""
+    parsers: dict[type, SectionParser] = {cls: _discriminated(*kind) for cls, kind in _KINDS.items()}
+    parsers[AlgorithmConfig] = _parse_algorithm
+    return parsers
+
+
+def explain_unknown(cls: type[ConfigSection], path: str, key: str) -> str:
+    """Return the text for an unknown key: whose key it is, where it goes, or which one was meant."""
+    for base, (discriminator, registry) in _KINDS.items():
+        owners = _owners(registry, key) if issubclass(cls, base) else []
+        chosen = [name for name in registry.names() if registry.get(name) is cls]
+        if owners:
+            return _belongs_elsewhere(discriminator, chosen[0] if chosen else "?", owners)
+    foreign = explain_foreign(join(path, key))
+    if foreign:
+        return f"unknown key: {foreign}"
+    close = did_you_mean(key, sorted(field_types(cls)))
+    elsewhere = [] if close else _paths_of(key, near=path)
+    if elsewhere:
+        return f"unknown key. Did you mean '{elsewhere[0]}'?"
+    if not path and not close:
+        return f"unknown section. Known sections: {', '.join(field_types(cls))}."
+    return closest_key(cls, path, key).replace("mean '", f"mean '{path}." if path else "mean '")
+
+
+def _discriminated(discriminator: str, registry: Registry[Any]) -> SectionParser:
+    def parse(parser: Parser, data: object, path: str) -> Any:
+        keys = parser.mapping(data, path)
+        if keys is None:
+            return None
+        name = choose(parser, keys, path=path, discriminator=discriminator, registry=registry)
+        return None if name is None else parser.section(registry.get(name), {**keys, discriminator: name}, path)
+
+    return parse
+
+
+def choose(
+    parser: Parser, keys: Mapping[str, Any], *, path: str, discriminator: str, registry: Registry[Any]
+) -> str | None:
+    """Return the registered name that a section's discriminator gives, in lower case; None if it has a problem."""
+    at = join(path, discriminator)
+    options = f"Registered: {', '.join(registry.names())}."
+    value = keys.get(discriminator, MISSING)
+    if value == MISSING:
+        parser.problems.add(at, f"missing; required: the name of a registered {registry.kind}. {options}")
+    elif not isinstance(value, str):
+        parser.problems.add(at, f"received {describe_value(value)}; allowed: a string. {options}")
+    elif value not in registry:
+        hint = did_you_mean(value.lower(), registry.names())
+        parser.problems.add(at, f"unknown {registry.kind} '{value}'.{hint} {options}")
+    else:
+        return value.lower()
+    return None
+
+
+def _parse_algorithm(parser: Parser, data: object, path: str) -> AlgorithmConfig | None:
+    keys = parser.mapping(data, path)
+    if keys is None:
+        return None
+    names = {
+        part: choose(parser, keys, path=path, discriminator=discriminator, registry=registry)
+        for part, (discriminator, registry) in ALGORITHM_PARTS.items()
+    }
+    classes = {part: ALGORITHM_PARTS[part][1].get(name) for part, name in names.items() if name is not None}
+    _note_foreign_algorithm_keys(parser, keys, names, path)
+    common = parser.fields(AlgorithmConfig, keys, path, skip={*ALGORITHM_PARTS, "adv_type", "loss_type"})
+    fields = {part: parser.fields(cls, keys, path) for part, cls in classes.items()}
+    if common is None or len(classes) < len(ALGORITHM_PARTS) or any(values is None for values in fields.values()):
+        return None
+    parts = {part: classes[part](**cast("dict[str, Any]", values)) for part, values in fields.items()}
+    return AlgorithmConfig(adv_type=str(names["advantage"]), loss_type=str(names["loss"]), **common, **parts)
+
+
+def _note_foreign_algorithm_keys(
+    parser: Parser, keys: Mapping[str, Any], names: Mapping[str, str | None], path: str
+) -> None:
+    """Note keys that no part takes; those of another advantage or loss are told apart from unknown ones."""
+    known = set(field_types(AlgorithmConfig)) - set(ALGORITHM_PARTS)
+    for part, name in names.items():
+        known |= set(field_types(ALGORITHM_PARTS[part][1].get(name))) if name is not None else set()
+    for key in keys:
+        if key in known:
+            continue
+        text = _explain_algorithm_key(key, names, known, path)
+        if text:
+            parser.problems.add(join(path, key), text)
+
+
+def _explain_algorithm_key(key: str, names: Mapping[str, str | None], known: set[str], path: str) -> str:
+    if key in ALGORITHM_PARTS:
+        return f"unknown key. Write the keys of {ALGORITHM_PARTS[key][0]} directly under {path}."
+    for part, (discriminator, registry) in ALGORITHM_PARTS.items():
+        owners = _owners(registry, key)
+        if owners:
+            # With an unknown choice nothing can be said about its keys; the choice itself has been reported.
+            name = names[part]
+            return "" if name is None else _belongs_elsewhere(discriminator, name, owners)
+    foreign = explain_foreign(join(path, key))
+    if foreign:
+        return f"unknown key: {foreign}"
+    close = did_you_mean(key, sorted(known)).replace("mean '", f"mean '{path}.")
+    elsewhere = [] if close else _paths_of(key, near=path)
+    close = f" Did you mean '{elsewhere[0]}'?" if elsewhere else close
+    return f"unknown key.{close}" if close else f"unknown key. Known keys here: {', '.join(sorted(known))}."
+
+
+def _belongs_elsewhere(discriminator: str, chosen: str, owners: list[str]) -> str:
+    others = " or ".join(f"{discriminator}={owner}" for owner in owners)
+    return f"not used by {discriminator}={chosen} (it belongs to {others}). Remove it, or choose that."
+
+
+def _owners(registry: Registry[Any], key: str) -> list[str]:
+    """Return the names whose dataclass has the field ``key``."""
+    return [name for name in registry.names() if key in field_types(registry.get(name))]
+
+
+def _paths_of(key: str, near: str) -> list[str]:
+    """Return the paths at which the whole recipe knows ``key``, those in the same top-level section first."""
+    top = near.split(".")[0]
+    paths = [path for path in known_paths() if path.rsplit(".", 1)[-1] == key]
+    return sorted(paths, key=lambda path: (path.split(".")[0] != top, path.count("."), path))
+
+
+def known_paths() -> list[str]:
+    """Return every key that some recipe may have, as full dotted paths."""
+    return sorted(set(_walk(RLinfConfig, "")))
+
+
+def _walk(cls: type[ConfigSection], path: str) -> Iterator[str]:
+    for name, annotation in field_types(cls).items():
+        at = path if cls is AlgorithmConfig and name in ALGORITHM_PARTS else join(path, name)
+        members = get_args(annotation) if is_union(annotation) else (annotation,)
+        sections = [m for m in members if isinstance(m, type) and issubclass(m, ConfigSection)]
+        if at != path:
+            yield at
+        for section in sections:
+            for variant in _variants(section, name):
+                yield from _walk(variant, at)
+
+
+def _variants(section: type[ConfigSection], name: str) -> list[type[ConfigSection]]:
+    registry = ALGORITHM_PARTS[name][1] if name in ALGORITHM_PARTS else None
+    if section in _KINDS:
+        registry = _KINDS[section][1]
+    if registry is None:
+        return [section]
+    return list({id(cls): cls for cls in (registry.get(entry) for entry in registry.names())}.values())
+
+
+def flatten_algorithm(config: AlgorithmConfig) -> dict[str, Any]:
+    """Return the section as a recipe writes it: the keys of both parts directly under ``algorithm``."""
+    flat = {f.name: getattr(config, f.name) for f in fields_of(config) if f.name not in ALGORITHM_PARTS}
+    for part in ALGORITHM_PARTS:
+        section = getattr(config, part)
+        flat |= {f.name: getattr(section, f.name) for f in fields_of(section)}
+    return flat
