@@ -1,0 +1,338 @@
+#!/usr/bin/env bash
+# Installs RLinf and what a kind of work needs into a virtual environment. Run with --help for the options.
+set -euo pipefail
+
+REPO="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+TORCH_VERSION="2.13.0"
+TORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
+
+usage() {
+  cat <<'TEXT'
+Usage: bash requirements/install.sh TARGET [options]
+
+Targets
+  embodied   simulators and policies for robots     (--env, --model)
+  reason     language models                        (--model)
+  test       everything that tests/run_tests.sh needs
+  docs       everything that building the documentation needs
+
+Options
+  --env E          gymnasium (default), metaworld or maniskill
+  --model M        mlp_policy (default of embodied) or qwen2.5 (default of reason)
+  --venv DIR       virtual environment to make or reuse (default: $RLINF_VENV, else .venv in the repository)
+  --torch-index U  package index to take PyTorch from (default: chosen by whether the machine has an NVIDIA GPU)
+  --no-system      never install system packages, even as root
+  --force          install again although nothing has changed
+  -h, --help       this text
+
+The environment is made with $PYTHON, else with the first Python >= 3.10 found. A second run with nothing to do ends at once.
+TEXT
+}
+
+fail() {
+  printf 'install.sh: %s\n' "$*" >&2
+  exit 1
+}
+
+usage_error() {
+  printf 'install.sh: %s\nRun "bash requirements/install.sh --help" for the options.\n' "$*" >&2
+  exit 2
+}
+
+note() { printf '    %s\n' "$*"; }
+
+# ---------------------------------------------------------------------------------------------------- arguments
+
+TARGET=""
+ENV_TYPE=""
+MODEL=""
+VENV="${RLINF_VENV:-$REPO/.venv}"
+TORCH_INDEX=""
+USE_SYSTEM=1
+FORCE=0
+
+parse_arguments() {
+  while (($#)); do
+    case "$1" in
+      -h | --help) usage && exit 0 ;;
+      --no-system) USE_SYSTEM=0 ;;
+      --force) FORCE=1 ;;
+      --env | --model | --venv | --torch-index)
+        (($# >= 2)) || usage_error "$1 needs a value."
+        set_option "$1" "$2"
+        shift
+        ;;
+      --env=* | --model=* | --venv=* | --torch-index=*) set_option "${1%%=*}" "${1#*=}" ;;
+      -*) usage_error "unknown option '$1'." ;;
+      *)
+        [[ -z $TARGET ]] || usage_error "one target at a time, got '$TARGET' and '$1'."
+        TARGET="$1"
+        ;;
+    esac
+    shift
+  done
+  [[ -n $TARGET ]] || usage_error "name a target: embodied, reason, test or docs."
+}
+
+set_option() {
+  [[ -n $2 ]] || usage_error "$1 needs a value."
+  case "$1" in
+    --env) ENV_TYPE="$2" ;;
+    --model) MODEL="$2" ;;
+    --venv) VENV="$2" ;;
+    --torch-index) TORCH_INDEX="$2" ;;
+  esac
+}
+
+# Sets EXTRAS (of pyproject.toml), SYSTEM_LIBRARIES (file name:package) and NEXT_COMMAND from the target.
+resolve_target() {
+  EXTRAS=()
+  SYSTEM_LIBRARIES=()
+  case "$TARGET" in
+    embodied)
+      resolve_env "${ENV_TYPE:-gymnasium}"
+      case "${MODEL:-mlp_policy}" in
+        mlp_policy) ;;
+        *) usage_error "unknown --model '$MODEL' for embodied; known: mlp_policy." ;;
+      esac
+      ;;
+    reason)
+      [[ -z $ENV_TYPE ]] || usage_error "--env belongs to the target embodied."
+      case "${MODEL:-qwen2.5}" in
+        qwen2.5) EXTRAS=(reasoning) ;;
+        *) usage_error "unknown --model '$MODEL' for reason; known: qwen2.5." ;;
+      esac
+      NEXT_COMMAND="$VENV/bin/rlinf doctor"
+      ;;
+    test)
+      [[ -z $ENV_TYPE$MODEL ]] || usage_error "the target test takes neither --env nor --model."
+      resolve_env metaworld
+      EXTRAS+=(dev)
+      NEXT_COMMAND="bash tests/run_tests.sh"
+      ;;
+    docs)
+      [[ -z $ENV_TYPE$MODEL ]] || usage_error "the target docs takes neither --env nor --model."
+      EXTRAS=(docs)
+      NEXT_COMMAND="$VENV/bin/sphinx-build --version"
+      ;;
+    *) usage_error "unknown target '$TARGET'; known: embodied, reason, test, docs." ;;
+  esac
+}
+
+resolve_env() {
+  local recipe="gym_cartpole_ppo_mlp"
+  case "$1" in
+    gymnasium) EXTRAS=(video) ;;
+    metaworld)
+      EXTRAS=(metaworld)
+      recipe="metaworld_reach_ppo_mlp"
+      # MuJoCo draws videos with EGL on a GPU and with OSMesa without; states need neither.
+      if has_gpu; then SYSTEM_LIBRARIES=("libEGL.so.1:libegl1"); else SYSTEM_LIBRARIES=("libOSMesa.so:libosmesa6"); fi
+      ;;
+    maniskill)
+      EXTRAS=(maniskill)
+      SYSTEM_LIBRARIES=("libvulkan.so.1:libvulkan1")
+      ;;
+    *) usage_error "unknown --env '$1'; known: gymnasium, metaworld, maniskill." ;;
+  esac
+  NEXT_COMMAND="bash examples/embodiment/run_embodiment.sh $recipe"
+}
+
+# ---------------------------------------------------------------------------------------------------- machine
+
+has_gpu() {
+  if [[ -z ${GPU_FOUND:-} ]]; then
+    if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then GPU_FOUND=yes; else GPU_FOUND=no; fi
+  fi
+  [[ $GPU_FOUND == yes ]]
+}
+
+can_install_system() { ((USE_SYSTEM)) && [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; }
+
+apt_install() {
+  export DEBIAN_FRONTEND=noninteractive
+  apt-get install -y --no-install-recommends "$@" || { apt-get update && apt-get install -y --no-install-recommends "$@"; }
+}
+
+has_library() {
+  local cache
+  cache="$( (ldconfig -p || /sbin/ldconfig -p) 2>/dev/null || true)"
+  [[ $cache == *"$1"* ]]
+}
+
+install_system_libraries() {
+  local entry missing=()
+  for entry in "${SYSTEM_LIBRARIES[@]}"; do
+    has_library "${entry%%:*}" || missing+=("${entry##*:}")
+  done
+  ((${#missing[@]})) || return 0
+  if can_install_system; then
+    # Pictures are optional: training goes on without them.
+    run_step "System packages: ${missing[*]}" apt_install "${missing[@]}" || note "Going on without; rendering may not work."
+  else
+    note "Rendering needs system packages that are missing: sudo apt-get install ${missing[*]}"
+  fi
+}
+
+find_python() {
+  local candidate
+  for candidate in ${PYTHON:-python3 python3.12 python3.11 python3.13 python3.10 python}; do
+    if "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null; then
+      printf '%s' "$candidate"
+      return 0
+    fi
+  done
+  return 1
+}
+
+# ---------------------------------------------------------------------------------------------------- steps
+
+# Runs a command with its output in the log: one line that says what is done, and the log's end if it failed.
+run_step() {
+  local title="$1" start=$SECONDS status=0 pid
+  shift
+  printf '==> %s ' "$title"
+  printf '\n==> %s\n' "$title" >>"$LOG"
+  "$@" >>"$LOG" 2>&1 &
+  pid=$!
+  # A background command ignores Ctrl-C by itself.
+  trap 'kill "$pid" 2>/dev/null; printf "\ninterrupted\n" >&2; exit 130' INT TERM
+  if [[ -t 1 ]]; then show_spinner "$pid"; fi
+  wait "$pid" || status=$?
+  trap - INT TERM
+  if ((status == 0)); then
+    printf '... done (%d s)\n' $((SECONDS - start))
+  else
+    printf '... FAILED (exit code %d)\n' "$status"
+    { grep -v 'is ignored: ' "$LOG" || true; } | tail -n 30 | sed 's/^/    | /' >&2
+    printf '    The whole log: %s\n' "$LOG" >&2
+  fi
+  return "$status"
+}
+
+show_spinner() {
+  local marks="|/-\\" i=0
+  while kill -0 "$1" 2>/dev/null; do
+    printf '%s\b' "${marks:i++%4:1}"
+    sleep 0.2
+  done
+}
+
+pip_install() { "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input "$@"; }
+
+make_venv() {
+  [[ -x $VENV/bin/python && -x $VENV/bin/pip ]] && return 0
+  local python version
+  python="$(find_python)" || fail "no Python >= 3.10 found. Install one (on Debian or Ubuntu: sudo apt-get install python3 python3-venv) or name it: PYTHON=/path/to/python3.11 bash requirements/install.sh $TARGET"
+  if ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    version="$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
+    can_install_system || fail "$python cannot make virtual environments. On Debian or Ubuntu: sudo apt-get install python$version-venv"
+    run_step "System packages: python$version-venv" apt_install "python$version-venv" ||
+      fail "python$version-venv could not be installed; see above."
+  fi
+  run_step "Virtual environment $VENV" "$python" -m venv "$VENV" || exit 1
+}
+
+# pip learned to resolve well enough, and to be quiet about it, in 22.3.
+update_pip() {
+  if ! "$VENV/bin/python" -c 'import sys, pip; sys.exit(tuple(map(int, pip.__version__.split(".")[:2])) < (22, 3))'; then
+    run_step "pip" pip_install --upgrade pip || exit 1
+  fi
+}
+
+installed_torch() {
+  "$VENV/bin/python" -c 'from importlib.metadata import version; print(version("torch"))' 2>/dev/null || true
+}
+
+install_torch() {
+  local found
+  found="$(installed_torch)"
+  if [[ -n $found ]]; then
+    if has_gpu && [[ $found == *+cpu ]]; then
+      note "Keeping PyTorch $found, which cannot use this machine's GPU; remove $VENV to get the CUDA build."
+    fi
+  elif [[ -n $TORCH_INDEX ]]; then
+    run_step "PyTorch $TORCH_VERSION from $TORCH_INDEX" pip_install --index-url "$TORCH_INDEX" "torch==$TORCH_VERSION" || exit 1
+  elif has_gpu || [[ $(uname -s) != Linux ]]; then
+    run_step "PyTorch $TORCH_VERSION" pip_install "torch==$TORCH_VERSION" || exit 1
+  else
+    run_step "PyTorch $TORCH_VERSION for CPU" install_cpu_torch || exit 1
+  fi
+}
+
+# The default index serves a CUDA build of several GB under the plain version; "+cpu" names the small one, so that neither
+# attempt below can pick the wrong build. The first finds it where pip's own configuration offers it.
+install_cpu_torch() {
+  local wanted="torch==$TORCH_VERSION+cpu"
+  pip_install "$wanted" ||
+    pip_install --retries 2 --timeout 30 --extra-index-url "$TORCH_CPU_INDEX" "$wanted" ||
+    { echo "No CPU build in reach; taking the default build." && pip_install "torch==$TORCH_VERSION"; }
+}
+
+# Nothing installed later may replace torch; without this, one careless requirement brings in another build.
+pin_torch() {
+  CONSTRAINTS="$VENV/rlinf-constraints.txt"
+  printf 'torch==%s\n' "$(installed_torch)" >"$CONSTRAINTS"
+}
+
+install_project() {
+  local extras
+  extras="$(IFS=,; printf '%s' "${EXTRAS[*]}")"
+  run_step "RLinf with the extras $extras" pip_install --constraint "$CONSTRAINTS" --editable "${REPO}[$extras]" || exit 1
+}
+
+# ---------------------------------------------------------------------------------------------------- main
+
+fingerprint() {
+  {
+    cat "$REPO/pyproject.toml" "$REPO/requirements/install.sh"
+    printf '%s\n' "$REPO" "$USE_SYSTEM" "${EXTRAS[*]}" "${SYSTEM_LIBRARIES[*]:-}" "$TORCH_INDEX"
+  } | sha256sum | cut -d' ' -f1
+}
+
+is_current() { ((!FORCE)) && [[ -x $VENV/bin/rlinf && -f $STAMP && $(<"$STAMP") == "$FINGERPRINT" ]]; }
+
+main() {
+  parse_arguments "$@"
+  VENV="$(realpath -m "$VENV")"
+  resolve_target
+  STAMP="$VENV/rlinf-installed-$(IFS=-; printf '%s' "${EXTRAS[*]}")"
+  FINGERPRINT="$(fingerprint)"
+  if is_current; then
+    printf '==> %s is up to date for: %s\n' "$VENV" "${EXTRAS[*]}"
+    return 0
+  fi
+  mkdir -p "$VENV"
+  LOG="$VENV/rlinf-install.log"
+  # Two installations into one environment would corrupt it: the second waits, and then usually finds nothing to do.
+  if command -v flock >/dev/null; then
+    exec 9>"$VENV/rlinf-install.lock"
+    flock -n 9 || { note "Waiting for another installation into $VENV ..." && flock 9; }
+    if is_current; then return 0; fi
+  fi
+  : >"$LOG"
+  make_venv
+  update_pip
+  install_torch
+  pin_torch
+  install_project
+  install_system_libraries
+  printf '%s' "$FINGERPRINT" >"$STAMP"
+  report
+}
+
+report() {
+  local gpu="without a GPU"
+  if has_gpu; then gpu="with $(nvidia-smi -L | grep -c '^GPU') GPU(s)"; fi
+  cat <<TEXT
+
+Installed into $VENV, for a machine $gpu:
+    RLinf (from $REPO), extras: ${EXTRAS[*]}
+    $("$VENV/bin/python" -c 'import sys; print("Python %d.%d.%d" % sys.version_info[:3])'), PyTorch $(installed_torch)
+Next:
+    $NEXT_COMMAND
+    source $VENV/bin/activate    # for the commands 'rlinf' and 'python'
+TEXT
+}
+
+main "$@"

@@ -1,0 +1,43 @@
+"""Options and markers of the whole test suite: a test whose hardware or package is missing is skipped, saying why."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+
+import pytest
+
+# No test may reach for a model hub.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+PACKAGES = {"metaworld": ("metaworld", "mujoco"), "maniskill": ("mani_skill",), "vllm": ("vllm",)}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker in {mark.name for mark in item.iter_markers()}:
+            reason = missing(marker, slow=config.getoption("--slow"))
+            if reason:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def missing(marker: str, *, slow: bool) -> str | None:
+    """Return why a test with this marker cannot run here, or None if it can."""
+    if marker == "slow":
+        return None if slow else "slow: give --slow to run it"
+    if marker == "gpu":
+        import torch
+
+        return None if torch.cuda.is_available() else "gpu: no CUDA device on this machine"
+    if marker == "multinode":
+        able = os.geteuid() == 0 and shutil.which("ip") is not None
+        return None if able else "multinode: needs root and the 'ip' command to make network namespaces"
+    absent = [package for package in PACKAGES.get(marker, ()) if importlib.util.find_spec(package) is None]
+    if absent:
+        return f"{marker}: {', '.join(absent)} not installed; run: pip install 'rlinf[{marker}]'"
+    return None

@@ -1,0 +1,100 @@
+#!/usr/bin/env bash
+# Installs what the tests need, then runs every quality gate and all tests. Run with --help for the options.
+set -euo pipefail
+
+REPO="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+VENV="${RLINF_VENV:-$REPO/.venv}"
+
+usage() {
+  cat <<'TEXT'
+Usage: bash tests/run_tests.sh [options] [pytest arguments ...]
+
+Runs the gates one by one: ruff check, ruff format, mypy, lint-imports, shell scripts, unit tests, end-to-end tests. A gate
+that fails does not stop the later ones; the exit code is 1 if any failed. Further arguments go to both pytest runs, for
+example: bash tests/run_tests.sh --fast -k placement
+
+Options
+  --fast         leave out the end-to-end tests
+  --slow         also run the tests marked slow
+  --no-install   install nothing; use $RLINF_VENV or .venv as it is
+  -h, --help     this text
+TEXT
+}
+
+FAST=0
+INSTALL=1
+PYTEST_ARGUMENTS=()
+NAMES=()
+RESULTS=()
+FAILED=0
+
+parse_arguments() {
+  while (($#)); do
+    case "$1" in
+      -h | --help) usage && exit 0 ;;
+      --fast) FAST=1 ;;
+      --no-install) INSTALL=0 ;;
+      *) PYTEST_ARGUMENTS+=("$1") ;;
+    esac
+    shift
+  done
+}
+
+# Runs one gate and remembers its name, result and duration for the summary.
+gate() {
+  local name="$1" start=$SECONDS status=0 result="passed"
+  shift
+  printf '\n==> %s\n' "$name"
+  "$@" || status=$?
+  if ((status != 0)); then
+    result="FAILED (exit code $status)"
+    FAILED=1
+  fi
+  NAMES+=("$name")
+  RESULTS+=("$(printf '%-22s %4d s' "$result" $((SECONDS - start)))")
+}
+
+shell_scripts() {
+  (
+    cd "$REPO"
+    local scripts=() file
+    while IFS= read -r -d '' file; do scripts+=("$file"); done < <(
+      find . \( -path ./.git -o -path "./$(basename "$VENV")" -o -name '.*_cache' -o -name node_modules \) -prune -o -name '*.sh' -print0
+    )
+    scripts+=(.ci/run)
+    for file in "${scripts[@]}"; do bash -n "$file" || exit 1; done
+    "$VENV/bin/shellcheck" "${scripts[@]}"
+  )
+}
+
+run_pytest() {
+  local status=0
+  "$VENV/bin/python" -m pytest "$@" "${PYTEST_ARGUMENTS[@]}" || status=$?
+  # 5: no test was selected, which is no failure where the caller selects.
+  if ((status == 5 && ${#PYTEST_ARGUMENTS[@]} > 0)); then return 0; fi
+  return "$status"
+}
+
+summary() {
+  local i
+  printf '\n%s\n' "Gate                 Result                   Time"
+  for i in "${!NAMES[@]}"; do printf '%-20s %s\n' "${NAMES[$i]}" "${RESULTS[$i]}"; done
+}
+
+main() {
+  parse_arguments "$@"
+  if ((INSTALL)); then bash "$REPO/requirements/install.sh" test --venv "$VENV"; fi
+  [[ -x $VENV/bin/python ]] || { printf 'run_tests.sh: no environment at %s; leave out --no-install.\n' "$VENV" >&2 && exit 1; }
+  cd "$REPO"
+  gate "ruff check" "$VENV/bin/ruff" check .
+  gate "ruff format" "$VENV/bin/ruff" format --check .
+  gate "mypy" "$VENV/bin/mypy"
+  gate "lint-imports" "$VENV/bin/lint-imports"
+  gate "shell scripts" shell_scripts
+  gate "unit tests" run_pytest tests/unit
+  if ((!FAST)); then gate "end-to-end tests" run_pytest tests/e2e; fi
+  summary
+  exit "$FAILED"
+}
+
+main "$@"
