@@ -34,12 +34,20 @@ class CheckpointError(RLinfError):
     """A checkpoint that is missing, half-written or made by another recipe."""
 
 
+class MetricError(RLinfError):
+    """A metric that is not a number, is added with two reducers, or is logged for a step that is already written."""
+
+
 class EnvironmentFailure(RLinfError):
     """An environment raised while it was reset or stepped; the message names the environment and its step."""
 
 
 class NumericalError(RLinfError):
     """A loss or gradient that is not finite."""
+
+
+class AlgorithmError(RLinfError, ValueError):
+    """Tensors or keyword arguments that an algorithm cannot work with; the message names function and argument."""
 
 
 class WeightSyncError(RLinfError):

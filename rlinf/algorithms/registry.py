@@ -1,0 +1,162 @@
+"""Advantage estimators and policy losses by the names that recipes use, and the two calls that dispatch to them.
+
+A built-in has one line in the tables below and its dataclass in ``rlinf.config.registries``; one from outside uses the
+decorators, which register both::
+
+    @register_advantage("centered", config=CenteredConfig)
+    def compute_centered_advantages(*, rewards, loss_mask, scale): ...
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+import torch
+
+from rlinf.algorithms.types import Metrics
+from rlinf.config.registries import advantage_configs, loss_configs
+from rlinf.config.schema.algorithm import AdvantageConfig, LossConfig
+from rlinf.errors import AlgorithmError
+from rlinf.registry import Registry
+
+AdvantageFn: TypeAlias = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+PolicyLossFn: TypeAlias = Callable[..., tuple[torch.Tensor, Metrics]]
+F = TypeVar("F", bound=Callable[..., Any])
+
+advantages: Registry[AdvantageFn] = Registry("advantage estimator")
+policy_losses: Registry[PolicyLossFn] = Registry("policy loss")
+
+advantages.register_lazy("gae", "rlinf.algorithms.advantages.gae:compute_gae_advantages")
+advantages.register_lazy("grpo", "rlinf.algorithms.advantages.grpo:compute_grpo_advantages")
+advantages.register_lazy("reinpp", "rlinf.algorithms.advantages.reinpp:compute_reinpp_advantages")
+advantages.register_lazy("reinpp_baseline", "rlinf.algorithms.advantages.reinpp:compute_reinpp_baseline_advantages")
+advantages.register_lazy("rloo", "rlinf.algorithms.advantages.rloo:compute_rloo_advantages")
+advantages.register_lazy("raw", "rlinf.algorithms.advantages.raw:compute_raw_advantages")
+policy_losses.register_lazy("actor", "rlinf.algorithms.losses.actor:actor_loss")
+policy_losses.register_lazy("actor_critic", "rlinf.algorithms.losses.actor_critic:actor_critic_loss")
+
+
+def register_advantage(name: str, config: type[AdvantageConfig] | None = None) -> Callable[[F], F]:
+    """Return a decorator that makes a function the advantage estimator ``adv_type: name``.
+
+    The function takes keyword arguments only, among them any of those that ``compute_targets`` passes (``rewards``,
+    ``values``, ``bootstrap_values``, ``dones``, ``loss_mask``, ``group_ids``, ``all_reduce``) and the fields of its
+    config, and returns advantages and returns, both [S, B].
+
+    Args:
+        name: What recipes write; stored in lower case.
+        config: Dataclass of the function's recipe keys; None for a function without any.
+
+    Returns:
+        The decorator; it returns the function unchanged.
+
+    Raises:
+        RegistryError: The name is taken.
+    """
+
+    def add(function: F) -> F:
+        advantages.register(name, function)
+        advantage_configs.register(name, config or AdvantageConfig)
+        return function
+
+    return add
+
+
+def register_policy_loss(name: str, config: type[LossConfig] | None = None) -> Callable[[F], F]:
+    """Return a decorator that makes a function the policy loss ``loss_type: name``.
+
+    The function takes keyword arguments only, among them any of those that ``actor_loss`` and ``actor_critic_loss``
+    take and the fields of its config, and returns a scalar loss and its metrics. It divides by the global
+    ``denominators`` it is handed, never by what it counts in its micro-batch, and returns the same metric keys always.
+
+    Args:
+        name: What recipes write; stored in lower case.
+        config: Dataclass of the function's recipe keys; None for a function without any.
+
+    Returns:
+        The decorator; it returns the function unchanged.
+
+    Raises:
+        RegistryError: The name is taken.
+    """
+
+    def add(function: F) -> F:
+        policy_losses.register(name, function)
+        loss_configs.register(name, config or LossConfig)
+        return function
+
+    return add
+
+
+def get_adv_and_returns(name: str) -> AdvantageFn:
+    """Return the advantage estimator registered under ``name``.
+
+    Raises:
+        RegistryError: There is none; the message lists the names and the closest one.
+    """
+    return advantages.get(name)
+
+
+def get_policy_loss(name: str) -> PolicyLossFn:
+    """Return the policy loss registered under ``name``.
+
+    Raises:
+        RegistryError: There is none; the message lists the names and the closest one.
+    """
+    return policy_losses.get(name)
+
+
+def calculate_adv_and_returns(adv_type: str, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """Call the advantage estimator ``adv_type`` with those of ``kwargs`` that it accepts.
+
+    Args:
+        adv_type: Registered name.
+        **kwargs: Tensors and recipe keys; superfluous ones are not passed on.
+
+    Returns:
+        Advantages and returns, both [S, B].
+
+    Raises:
+        RegistryError: The name is unknown.
+        AlgorithmError: An argument that the estimator requires is missing.
+    """
+    function = get_adv_and_returns(adv_type)
+    return function(**_accepted_arguments(f"advantage estimator '{adv_type}'", function, kwargs))
+
+
+def policy_loss(loss_type: str, **kwargs: Any) -> tuple[torch.Tensor, Metrics]:
+    """Call the policy loss ``loss_type`` with those of ``kwargs`` that it accepts.
+
+    Args:
+        loss_type: Registered name.
+        **kwargs: Tensors and recipe keys; superfluous ones are not passed on.
+
+    Returns:
+        The micro-batch's part of the loss (a scalar that always carries a gradient) and its metrics as (sum, count)
+        pairs, to be added over micro-batches and ranks.
+
+    Raises:
+        RegistryError: The name is unknown.
+        AlgorithmError: An argument that the loss requires is missing.
+    """
+    function = get_policy_loss(loss_type)
+    return function(**_accepted_arguments(f"policy loss '{loss_type}'", function, kwargs))
+
+
+def _accepted_arguments(what: str, function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = inspect.signature(function).parameters.values()
+    takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    named = [
+        p for p in parameters if p.kind in {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    ]
+    missing = [p.name for p in named if p.default is inspect.Parameter.empty and p.name not in kwargs]
+    if missing:
+        raise AlgorithmError(
+            f"{what} ({getattr(function, '__qualname__', function)}) requires {', '.join(map(repr, missing))}; "
+            f"received {', '.join(sorted(kwargs)) or 'nothing'}. Pass the missing arguments by keyword."
+        )
+    if takes_all:
+        return dict(kwargs)
+    return {p.name: kwargs[p.name] for p in named if p.name in kwargs}

@@ -1,0 +1,78 @@
+"""Types and shape checks that all algorithms share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+
+from rlinf.errors import AlgorithmError
+
+AllReduce: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+"""Returns the sum of a tensor over all data-parallel ranks; every rank calls it equally often, with equal shapes."""
+
+Metrics: TypeAlias = dict[str, torch.Tensor]
+"""Metric name to a detached pair [2] of (sum, count). Pairs are added over micro-batches, optimizer steps and ranks;
+the metric is sum / count, and is undefined (left out) where the count is 0."""
+
+
+def require_same_shape(function: str, **tensors: torch.Tensor | None) -> None:
+    """Refuse tensors that would broadcast against each other; None entries are skipped.
+
+    Args:
+        function: Name of the caller, for the message.
+        **tensors: Tensors by argument name; all must have the first one's shape.
+
+    Raises:
+        AlgorithmError: Two shapes differ. Broadcasting [N] with [N, 1] would silently give [N, N].
+    """
+    given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    shapes = {tuple(tensor.shape) for tensor in given.values()}
+    if len(shapes) > 1:
+        listed = ", ".join(f"{name} {list(tensor.shape)}" for name, tensor in given.items())
+        raise AlgorithmError(f"{function}: shapes must be equal, received {listed}. Nothing is broadcast here.")
+
+
+def metric_pair(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """Return the detached pair (sum, count) of a metric, in the dtype of ``total``."""
+    total = total.detach()
+    return torch.stack((total, count.detach().to(total)))
+
+
+def masked_metric(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the pair (sum of ``values`` where ``mask``, number of such entries); both of one shape."""
+    values = values.detach()
+    values = values if values.is_floating_point() else values.float()
+    return metric_pair(masked_sum(values, mask), mask.sum())
+
+
+def masked_sum(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return the sum of ``values`` where ``mask``; entries outside may be anything, NaN included.
+
+    Returns:
+        Scalar; it carries a gradient (of zeros) even if the mask is all false.
+    """
+    return torch.where(mask, values, torch.zeros_like(values)).sum()
+
+
+def finalize_metrics(metrics: Metrics) -> dict[str, float]:
+    """Turn summed pairs into numbers, and add the explained variance where its parts are present.
+
+    Args:
+        metrics: Pairs already added over micro-batches, optimizer steps and ranks.
+
+    Returns:
+        sum / count by name; metrics whose count is 0 are left out.
+    """
+    pairs = {name: pair.tolist() for name, pair in metrics.items()}
+    result = {name: total / count for name, (total, count) in pairs.items() if count > 0}
+    parts = ("critic_return", "critic_return_square", "critic_error", "critic_error_square")
+    if all(part in result for part in parts):
+        mean, square, error, error_square = (result.pop(part) for part in parts)
+        variance = square - mean**2
+        result["critic_return"] = mean
+        # A constant return cannot be explained: the ratio would be noise over rounding error.
+        if variance > 1e-12 * max(square, 1e-12):
+            result["critic_explained_variance"] = 1.0 - (error_square - error**2) / variance
+    return result
