@@ -1,0 +1,197 @@
+"""The experiment's folder ``<log_path>/<experiment_name>``: who may use it, and what is recorded about the run."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from importlib import metadata
+from pathlib import Path, PurePath
+from typing import Any
+
+from rlinf.errors import ConfigError
+from rlinf.telemetry.backends import TENSORBOARD_FOLDER
+from rlinf.telemetry.logger import METRICS_FILE
+from rlinf.utils.files import rename_durably, write_atomic
+
+CHECKPOINTS_FOLDER = "checkpoints"
+CONFIG_FILE = "config.yaml"
+RUN_FILE = "run.json"
+_TRASH_PREFIX = ".trash_run_"
+
+# What a run writes, and so what runner.overwrite deletes; anything else in the folder is the user's. The checkpoints come
+# first: were the deletion killed after them, the next start would find a used folder without anything to resume from.
+_ARTIFACTS = (
+    CHECKPOINTS_FOLDER,
+    METRICS_FILE,
+    TENSORBOARD_FOLDER,
+    "wandb",
+    "wandb_run_id",
+    "swanlab",
+    "swanlab_run_id",
+    "video",
+    "worker_logs",
+    "config.*.yaml",
+    CONFIG_FILE,
+    RUN_FILE,
+)
+# Worker logs are no sign of a run: they are made while the cluster starts, perhaps before this folder is claimed.
+_SIGNS = (CHECKPOINTS_FOLDER, METRICS_FILE, TENSORBOARD_FOLDER, CONFIG_FILE, RUN_FILE)
+_PACKAGES = ("rlinf", "torch", "ray", "numpy", "gymnasium", "hydra-core", "omegaconf", "pydantic")
+
+
+def open_run_dir(
+    log_path: str | Path,
+    experiment_name: str,
+    *,
+    resume: bool,
+    overwrite: bool,
+    config: object = None,
+    seed: int | None = None,
+    command: Sequence[str] | None = None,
+) -> Path:
+    """Claim the experiment's folder and record the run in it.
+
+    Writes ``config.yaml`` (a differing one of an earlier launch is kept as ``config.<n>.yaml``) and ``run.json`` (one entry
+    a launch: time, host, command, seed, versions, git commit).
+
+    Args:
+        log_path: ``runner.logger.log_path``.
+        experiment_name: ``runner.logger.experiment_name``; a plain name or a relative path.
+        resume: Whether the run goes on in this folder (``runner.resume_dir`` is set).
+        overwrite: ``runner.overwrite``: delete the run that the folder holds.
+        config: The resolved recipe, a dataclass or a mapping; None writes no ``config.yaml``.
+        seed: The run's seed.
+        command: The command line; None takes this process's.
+
+    Returns:
+        The folder, absolute.
+
+    Raises:
+        ConfigError: The name leaves ``log_path``, the folder holds a run and neither flag is set, or both are.
+    """
+    name = PurePath(experiment_name)
+    if not experiment_name.strip() or name.is_absolute() or ".." in name.parts or not name.parts:
+        raise ConfigError(
+            f"runner.logger.experiment_name is '{experiment_name}'; use a name for a folder below runner.logger.log_path"
+        )
+    folder = Path(log_path).expanduser().absolute() / name
+    if resume and overwrite:
+        raise ConfigError(
+            "runner.resume_dir continues a run and runner.overwrite=true deletes it; set one of the two "
+            "(runner.resume_dir=null or runner.overwrite=false)"
+        )
+    used = [sign for sign in _SIGNS if (folder / sign).exists()]
+    if used and not resume and not overwrite:
+        raise ConfigError(
+            f"runner.logger.experiment_name={experiment_name}: {folder} already holds a run ({', '.join(used)}). Continue "
+            "it with runner.resume_dir=auto, delete it and start anew with runner.overwrite=true, or choose another "
+            "runner.logger.experiment_name"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for leftover in folder.glob(f"{_TRASH_PREFIX}*"):
+        shutil.rmtree(leftover)
+    if overwrite:
+        _delete_run(folder)
+    if config is not None:
+        _write_config(folder, config)
+    _record_launch(folder, experiment_name, seed=seed, command=command, resumed=resume and bool(used))
+    return folder
+
+
+def _delete_run(folder: Path) -> None:
+    trash = folder / f"{_TRASH_PREFIX}{uuid.uuid4().hex[:8]}"
+    trash.mkdir()
+    for artifact in _artifacts(folder):
+        rename_durably(artifact, trash / artifact.name)
+    shutil.rmtree(trash)
+
+
+def _artifacts(folder: Path) -> Iterator[Path]:
+    for pattern in _ARTIFACTS:
+        yield from sorted(folder.glob(pattern))
+
+
+def _write_config(folder: Path, config: object) -> None:
+    from omegaconf import OmegaConf
+
+    text = OmegaConf.to_yaml(OmegaConf.create(_plain(config)))
+    path = folder / CONFIG_FILE
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        earlier = len(list(folder.glob("config.*.yaml")))
+        write_atomic(folder / f"config.{earlier + 1}.yaml", path.read_bytes())
+    write_atomic(path, text)
+
+
+def _plain(value: Any) -> Any:
+    """Turn dataclasses, enumerations and paths into what YAML knows."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(item) for item in value]
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    return str(value) if isinstance(value, PurePath) else value
+
+
+def _record_launch(
+    folder: Path, experiment_name: str, *, seed: int | None, command: Sequence[str] | None, resumed: bool
+) -> None:
+    path = folder / RUN_FILE
+    launches: list[Any] = []
+    if path.exists():
+        try:
+            launches = list(json.loads(path.read_text(encoding="utf-8"))["launches"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"{path} cannot be read ({error}); move it away to go on in this folder") from error
+    launches.append(
+        {
+            "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "resumed": resumed,
+            "host": socket.gethostname(),
+            "command": list(command if command is not None else [sys.executable, *sys.argv]),
+            "seed": seed,
+            "versions": _versions(),
+            "git": _git_state(Path(__file__).parent),
+        }
+    )
+    write_atomic(path, json.dumps({"experiment_name": experiment_name, "launches": launches}, indent=1) + "\n")
+
+
+def _versions() -> dict[str, str | None]:
+    """Return the versions of what decides results, from package metadata: nothing is imported for it."""
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    return versions
+
+
+def _git_state(folder: Path) -> dict[str, Any] | None:
+    """Return commit and cleanliness of the working tree that holds the code, or None outside of one."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return None
+    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return {"commit": commit.strip(), "changed": changes is None or bool(changes.strip())}
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    # The timeout guards against a repository on a network file system that does not answer.
+    command = ["git", "-C", str(folder), *arguments]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None

@@ -1,0 +1,97 @@
+"""Files that survive a kill at any instant: a path holds either the old content or the new, never a mixture."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from pathlib import Path
+
+
+def fsync_path(path: Path) -> None:
+    """Force one file's content, or one folder's list of names, to the disk.
+
+    Args:
+        path: An existing file or folder.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def fsync_tree(folder: Path) -> None:
+    """Force everything below a folder to the disk, the folder itself last.
+
+    Args:
+        folder: An existing folder; symbolic links in it are not followed.
+    """
+    for parent, _, names in os.walk(folder, topdown=False):
+        for name in names:
+            path = Path(parent, name)
+            if not path.is_symlink():
+                fsync_path(path)
+        fsync_path(Path(parent))
+
+
+def write_atomic(path: Path, data: bytes | str) -> None:
+    """Replace a file's content in one step: write beside it, force to disk, rename, force the rename to disk.
+
+    Args:
+        path: The file to create or replace; its folder must exist.
+        data: New content; text is stored as UTF-8.
+    """
+    content = data.encode() if isinstance(data, str) else data
+    # The name is unique, so that two writers never share a half-written file; the last rename wins.
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_path(path.parent)
+
+
+def rename_durably(source: Path, target: Path) -> None:
+    """Rename within one folder and force the rename to the disk.
+
+    Args:
+        source: Existing file or folder.
+        target: New name in the same file system; a folder must not exist there yet.
+    """
+    os.rename(source, target)
+    fsync_path(target.parent)
+    if source.parent != target.parent:
+        fsync_path(source.parent)
+
+
+def commit_folder(temporary: Path, final: Path) -> None:
+    """Publish a folder under its final name once every byte in it is on the disk.
+
+    Args:
+        temporary: The finished folder, in the same file system as ``final``.
+        final: Name to publish it under; must not exist.
+
+    Raises:
+        FileExistsError: ``final`` exists; a folder can only be replaced by moving the old one away first.
+    """
+    if os.path.lexists(final):
+        raise FileExistsError(f"cannot publish {temporary} as {final}: {final} exists; move it away first")
+    fsync_tree(temporary)
+    rename_durably(temporary, final)
+
+
+def remove_folder(folder: Path, trash: Path) -> None:
+    """Remove a folder so that it is never seen half-removed: rename it first, then delete it under that name.
+
+    Args:
+        folder: Folder to remove.
+        trash: Free name in the same file system; whoever finds a folder of that name after a kill may delete it.
+    """
+    rename_durably(folder, trash)
+    shutil.rmtree(trash)
