@@ -54,6 +54,7 @@ gate() {
   RESULTS+=("$(printf '%-22s %4d s' "$result" $((SECONDS - start)))")
 }
 
+# shellcheck disable=SC2329  # called through gate
 shell_scripts() {
   (
     cd "$REPO"
@@ -67,6 +68,7 @@ shell_scripts() {
   )
 }
 
+# shellcheck disable=SC2329  # called through gate
 run_pytest() {
   local status=0
   "$VENV/bin/python" -m pytest "$@" "${PYTEST_ARGUMENTS[@]}" || status=$?
