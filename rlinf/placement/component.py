@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -11,6 +10,7 @@ from rlinf.errors import PlacementError
 from rlinf.placement.binding import hardware_seats
 from rlinf.placement.grammar import DEFAULT_PATH, Segment, assign_processes, parse_spec
 from rlinf.placement.records import NodeGroup, Placement, PlacementCluster
+from rlinf.placement.rules import count_open_processes, find_rules, split_key, split_value
 from rlinf.placement.strategies import FlexiblePlacementStrategy, NodePlacementStrategy, PlacementStrategy
 from rlinf.registry import did_you_mean
 
@@ -60,10 +60,10 @@ class ComponentPlacement:
         self._rules: dict[str, _Rule] = {}
         owners: dict[str, str] = {}
         problems: list[str] = []
-        for key, value in _component_rules(cfg).items():
+        for key, value in find_rules(cfg).items():
             try:
                 rule = self._parse_rule(str(key), value)
-                for component in _split_key(str(key)):
+                for component in split_key(str(key)):
                     if component in owners:
                         raise PlacementError(
                             f"{DEFAULT_PATH}.{key}: component '{component}' is already placed by "
@@ -212,14 +212,14 @@ class ComponentPlacement:
 
     def _parse_rule(self, key: str, value: object) -> _Rule:
         path = f"{DEFAULT_PATH}.{key}"
-        spec, label, spec_path = _split_value(value, path)
+        spec, label, spec_path = split_value(value, path)
         try:
             group = self._cluster.get_node_group(label)
         except PlacementError as error:
             raise PlacementError(f"{path}.node_group: {error}") from error
         segments = parse_spec(spec, path=spec_path)
         if not group.is_known and any(segment.resources is None for segment in segments):
-            return _Rule(spec_path, spec, group, segments, None, _count_explicit(segments, spec, spec_path))
+            return _Rule(spec_path, spec, group, segments, None, count_open_processes(segments, spec, spec_path))
         processes = assign_processes(segments, group, path=spec_path)
         if group.is_known:
             hardware_seats(processes, group, where=spec_path)
@@ -279,63 +279,3 @@ class ModelParallelComponentPlacement(ComponentPlacement):
 def _same_rule(one: _Rule, other: _Rule) -> bool:
     """Whether two rules over an uncounted group both take all of it."""
     return one.group.label == other.group.label and one.processes is None and other.processes is None
-
-
-def _count_explicit(segments: list[Segment], spec: str | int, path: str) -> int | None:
-    """Check ``all`` in a group of unknown size as far as possible, and count its processes if they are written down."""
-    if len(segments) > 1:
-        raise PlacementError(
-            f"{path}: segment 'all' of '{spec}' takes every resource, so no other segment may follow or precede it."
-        )
-    processes = segments[0].processes
-    if processes is None:
-        return None
-    if processes[0] != 0:
-        raise PlacementError(
-            f"{path}: segment '{segments[0].text}' holds processes {processes[0]}-{processes[1]}; process ranks must "
-            f"be contiguous from 0. It would be valid with 0-{processes[1] - processes[0]}."
-        )
-    return processes[1] + 1
-
-
-def _split_key(key: str) -> Iterator[str]:
-    for part in key.split(","):
-        name = part.strip()
-        if not name:
-            raise PlacementError(f"{DEFAULT_PATH}.{key}: empty component name; write components as 'actor,rollout'.")
-        yield name
-
-
-def _split_value(value: object, path: str) -> tuple[str | int, str | None, str]:
-    """Return the placement string, the group's label and the string's config path."""
-    if isinstance(value, (str, int)):
-        return value, None, path
-    if isinstance(value, Mapping):
-        unknown = sorted(str(name) for name in value if name not in {"node_group", "placement"})
-        if unknown:
-            raise PlacementError(
-                f"{path}: unknown key(s) {', '.join(unknown)}.{did_you_mean(unknown[0], ['node_group', 'placement'])} "
-                "Allowed: node_group, placement."
-            )
-        if "placement" not in value:
-            raise PlacementError(f"{path}.placement is missing; write the hardware ranks, for example 0-7 or all.")
-        return value["placement"], value.get("node_group"), f"{path}.placement"
-    if hasattr(value, "placement"):
-        return value.placement, value.node_group if hasattr(value, "node_group") else None, f"{path}.placement"
-    raise PlacementError(
-        f"{path}: {value!r} is not a placement; write a string such as 0-7 or all, or "
-        "{node_group: ..., placement: ...}."
-    )
-
-
-def _component_rules(cfg: Any) -> Mapping[Any, object]:
-    """Find the rules in a recipe or in its cluster section, as mappings or as objects."""
-    section = cfg
-    if isinstance(cfg, Mapping):
-        section = cfg.get("cluster", cfg)
-    elif hasattr(cfg, "cluster"):
-        section = cfg.cluster
-    rules = section.get("component_placement") if isinstance(section, Mapping) else section.component_placement
-    if not isinstance(rules, Mapping):
-        raise PlacementError(f"{DEFAULT_PATH}: {rules!r} is not a mapping from components to placements.")
-    return rules

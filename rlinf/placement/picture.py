@@ -20,6 +20,7 @@ class _NodeView:
     """One node's processes: for each grid and component, the ranks in each local resource."""
 
     node_rank: int
+    num_accelerators: int
     sizes: dict[_Grid, int] = field(default_factory=dict)
     cells: dict[_Grid, dict[str, list[list[int]]]] = field(default_factory=dict)
 
@@ -36,7 +37,7 @@ class _NodeView:
             for component, row in rows.items():
                 base = min(rank for cell in row for rank in cell)
                 shape.append((grid, component, tuple(tuple(rank - base for rank in cell) for cell in row)))
-        return (tuple(self.sizes.items()), tuple(shape))
+        return (self.num_accelerators, tuple(self.sizes.items()), tuple(shape))
 
 
 @dataclass(slots=True)
@@ -79,7 +80,7 @@ def draw_plan(placement: ComponentPlacement, nodes: Sequence[NodeInfo], *, width
         # A node is idle only if every component is drawn.
         shown = views if len(drawn) == len(placement.components) else [view for view in views if view.cells]
         for fold in _fold(shown):
-            lines += ["", *_draw_fold(fold, nodes, width)]
+            lines += ["", *_draw_fold(fold, width)]
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -104,7 +105,7 @@ def _clip(text: str, width: int) -> str:
 
 
 def _view_nodes(placement: ComponentPlacement, components: list[str], nodes: Sequence[NodeInfo]) -> list[_NodeView]:
-    views = {node.node_rank: _NodeView(node.node_rank) for node in nodes}
+    views = {node.node_rank: _NodeView(node.node_rank, node.num_accelerators) for node in nodes}
     for name in components:
         group = placement.get_node_group(name)
         grid = _grid_of(group)
@@ -140,12 +141,12 @@ def _fold(views: Sequence[_NodeView]) -> list[_Fold]:
     return folds
 
 
-def _draw_fold(fold: _Fold, nodes: Sequence[NodeInfo], width: int) -> list[str]:
+def _draw_fold(fold: _Fold, width: int) -> list[str]:
     ranks = [view.node_rank for view in fold.views]
     first = fold.views[0]
     title = f"node {ranks[0]}" if len(ranks) == 1 else f"nodes {format_ranks(ranks)} ({len(ranks)})"
-    counts = {nodes[rank].num_accelerators for rank in ranks}
-    known = "" if counts == {0} else f": {_range_text(counts)} accelerators" + ("" if len(ranks) == 1 else " each")
+    count = first.num_accelerators
+    known = f": {count} accelerator{'' if count == 1 else 's'}{'' if len(ranks) == 1 else ' each'}" if count else ""
     if not first.cells:
         return [f"{title}{known}, idle"]
     lines = [f"{title}{known}"]
@@ -154,10 +155,6 @@ def _draw_fold(fold: _Fold, nodes: Sequence[NodeInfo], width: int) -> list[str]:
         notes = [f"+{step} per node" if (step := next(steps, 0)) else "" for _ in rows]
         lines += _draw_grid(grid, first.sizes[grid], rows, notes, width)
     return lines
-
-
-def _range_text(counts: set[int]) -> str:
-    return str(min(counts)) if len(counts) == 1 else f"{min(counts)}-{max(counts)}"
 
 
 def _draw_grid(grid: _Grid, size: int, rows: dict[str, list[list[int]]], notes: list[str], width: int) -> list[str]:

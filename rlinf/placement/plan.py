@@ -174,6 +174,8 @@ def _declared_accelerators(node_groups: Sequence[NodeGroupSpec], num_nodes: int 
 def _given_accelerators(value: int | Sequence[int] | None, size: int, *, is_size_known: bool) -> dict[int, int]:
     if value is None:
         return {}
+    if min([value] if isinstance(value, int) else value, default=0) < 0:
+        raise PlacementError(f"accelerators_per_node is {value}; it must be 0 or more.")
     if isinstance(value, int):
         return dict.fromkeys(range(size), value)
     if is_size_known and len(value) != size:

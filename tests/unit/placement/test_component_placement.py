@@ -1,0 +1,176 @@
+from types import SimpleNamespace
+
+import pytest
+from omegaconf import OmegaConf
+
+from rlinf.config.schema.cluster import ClusterConfig, ComponentPlacementConfig
+from rlinf.errors import PlacementError
+from rlinf.placement import ClusterPlan, FlexiblePlacementStrategy, NodePlacementStrategy
+from rlinf.utils.placement import (
+    ComponentPlacement,
+    HybridComponentPlacement,
+    ModelParallelComponentPlacement,
+    PlacementMode,
+)
+
+
+def recipe(**rules):
+    return SimpleNamespace(cluster=SimpleNamespace(component_placement=rules))
+
+
+@pytest.fixture
+def cluster():
+    return ClusterPlan(2, 8)
+
+
+def test_shared_key_places_each_component(cluster):
+    placement = HybridComponentPlacement(recipe(**{"actor, inference": "0-7", "rollout": "all", "env": 3}), cluster)
+    assert placement.components == ["actor", "inference", "rollout", "env"]
+    assert [placement.get_world_size(name) for name in placement.components] == [8, 8, 16, 1]
+    assert placement.placement_mode is PlacementMode.HYBRID
+    assert "inference" in placement
+    assert "critic" not in placement
+
+
+def test_strategy_places_as_the_rule_says(cluster):
+    placement = HybridComponentPlacement(recipe(actor="0-15:0-3"), cluster)
+    strategy = placement.get_strategy("actor")
+    assert isinstance(strategy, FlexiblePlacementStrategy)
+    seats = strategy.get_placement(cluster)
+    assert [seat.cluster_node_rank for seat in seats] == [0, 0, 1, 1]
+    assert seats[1].visible_accelerators == ["4", "5", "6", "7"]
+    assert placement.get_placement("actor") == seats
+
+
+def test_node_group_rules_use_node_placement(cluster):
+    rule = {"node_group": "node", "placement": "0-1:0-3"}
+    strategy = HybridComponentPlacement(recipe(agent=rule), cluster).get_strategy("agent")
+    assert isinstance(strategy, NodePlacementStrategy)
+    assert [seat.cluster_node_rank for seat in strategy.get_placement(cluster)] == [0, 0, 1, 1]
+
+
+def test_nodes_of_a_labelled_group_are_cluster_nodes(group_spec):
+    cluster = ClusterPlan(3, 8, [group_spec("late", "1-2", ignore_hardware=True)])
+    placement = HybridComponentPlacement(recipe(agent={"node_group": "late", "placement": "all"}), cluster)
+    assert [seat.cluster_node_rank for seat in placement.get_placement("agent")] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda rules: ClusterConfig(component_placement=rules),
+        lambda rules: {"cluster": {"component_placement": rules}},
+        lambda rules: {"component_placement": rules},
+        lambda rules: OmegaConf.create({"cluster": {"component_placement": rules}}),
+    ],
+)
+def test_recipe_may_be_mappings_or_objects(cluster, make):
+    rules = {"actor": "0-1", "env": {"node_group": "node", "placement": 1}}
+    placement = ComponentPlacement(make(rules), cluster)
+    assert (placement.get_world_size("actor"), placement.get_world_size("env")) == (2, 1)
+
+
+def test_long_form_may_be_the_config_class(cluster):
+    rule = ComponentPlacementConfig(node_group="cluster", placement="0-3")
+    assert ComponentPlacement(recipe(actor=rule), cluster).get_world_size("actor") == 4
+
+
+@pytest.mark.parametrize(
+    ("rules", "fragments"),
+    [
+        ({"actor": "0-16"}, ["cluster.component_placement.actor:", "'0-16'", "16 accelerators"]),
+        ({"actor,env": "0", "env": "1"}, ["cluster.component_placement.env", "already placed by 'actor,env'"]),
+        ({"actor,": "0"}, ["empty component name"]),
+        ({"actor": "4-11:0"}, ["cluster.component_placement.actor", "never spans nodes"]),
+        ({"env": {"node_group": "frnka", "placement": 0}}, ["component_placement.env.node_group", "Groups: cluster"]),
+        ({"env": {"node_group": "node"}}, ["component_placement.env.placement is missing"]),
+        ({"env": {"placement": 0, "node_goup": "node"}}, ["node_goup", "Did you mean 'node_group'"]),
+        ({"env": {"placement": "0-9:1-10"}}, ["cluster.component_placement.env.placement", "contiguous from 0"]),
+        ({"env": 1.5}, ["cluster.component_placement.env", "1.5"]),
+        ({"env": True}, ["cluster.component_placement.env", "True"]),
+    ],
+)
+def test_bad_rules_name_path_and_remedy(cluster, rules, fragments):
+    with pytest.raises(PlacementError) as caught:
+        ComponentPlacement(recipe(**rules), cluster)
+    for fragment in fragments:
+        assert fragment in str(caught.value)
+
+
+def test_all_mistakes_are_reported_at_once(cluster):
+    with pytest.raises(PlacementError) as caught:
+        ComponentPlacement(recipe(actor="x", env="0-99", rollout="0"), cluster)
+    lines = str(caught.value).splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        "cluster.component_placement.actor",
+        "cluster.component_placement.env",
+    ]
+
+
+def test_rules_must_be_a_mapping(cluster):
+    for cfg in (SimpleNamespace(), SimpleNamespace(cluster=SimpleNamespace(component_placement="0-7"))):
+        with pytest.raises(PlacementError, match="not a mapping"):
+            ComponentPlacement(cfg, cluster)
+
+
+def test_unplaced_component_suggests_the_closest(cluster):
+    with pytest.raises(PlacementError, match="Did you mean 'rollout'"):
+        ComponentPlacement(recipe(rollout="0"), cluster).get_strategy("rolout")
+
+
+@pytest.mark.parametrize(
+    ("actor", "rollout", "mode"),
+    [
+        ("0-7", "0-7", PlacementMode.COLLOCATED),
+        ("0-7:0-1", "0-7", PlacementMode.COLLOCATED),
+        ("all", "0-15", PlacementMode.COLLOCATED),
+        ("0-7", "8-15", PlacementMode.DISAGGREGATED),
+    ],
+)
+def test_model_parallel_mode_follows_the_devices(cluster, actor, rollout, mode):
+    placement = ModelParallelComponentPlacement(recipe(actor=actor, rollout=rollout), cluster)
+    assert placement.placement_mode is mode
+
+
+def test_model_parallel_compares_devices_over_overlapping_groups(group_spec):
+    cluster = ClusterPlan(2, 8, [group_spec("second", 1)])
+    rules = {"actor": "8-15", "rollout": {"node_group": "second", "placement": "0-7"}}
+    assert ModelParallelComponentPlacement(recipe(**rules), cluster).placement_mode is PlacementMode.COLLOCATED
+
+
+def test_model_parallel_refuses_a_partial_overlap_unless_elastic(cluster):
+    cfg = recipe(actor="0-7", rollout="4-11")
+    with pytest.raises(PlacementError, match="share 4 of 8 and 8"):
+        ModelParallelComponentPlacement(cfg, cluster)
+    assert ModelParallelComponentPlacement(cfg, cluster, elastic=True).placement_mode is PlacementMode.AUTO
+
+
+def test_model_parallel_needs_actor_and_rollout(cluster):
+    with pytest.raises(PlacementError, match="'rollout' is not placed"):
+        ModelParallelComponentPlacement(recipe(actor="0"), cluster)
+
+
+def test_offline_keeps_what_is_known_and_names_what_is_not():
+    placement = HybridComponentPlacement(recipe(actor="0-3:0-7", env="all", rollout="all:0-5"), ClusterPlan())
+    assert [placement.find_world_size(name) for name in placement.components] == [8, None, 6]
+    assert placement.get_world_size("rollout") == 6
+    for ask in (placement.get_world_size, placement.get_strategy):
+        with pytest.raises(PlacementError, match=r"cluster\.component_placement\.env.*cluster\.num_nodes"):
+            ask("env")
+    with pytest.raises(PlacementError, match="not known offline"):
+        placement.get_placement("actor")
+
+
+@pytest.mark.parametrize("spec", ["all,8", "0,all", "all:1-4", "0-3:1-4", "0-1,1-2", "0-2:0-1"])
+def test_offline_still_checks_the_grammar(spec):
+    with pytest.raises(PlacementError, match=r"^cluster\.component_placement\.actor: segment"):
+        HybridComponentPlacement(recipe(actor=spec), ClusterPlan())
+
+
+def test_model_parallel_mode_offline():
+    collocated = ModelParallelComponentPlacement(recipe(**{"actor,rollout": "all"}), ClusterPlan())
+    assert collocated.placement_mode is PlacementMode.COLLOCATED
+    disjoint = ModelParallelComponentPlacement(recipe(actor="0-3", rollout="4-7"), ClusterPlan())
+    assert disjoint.placement_mode is PlacementMode.DISAGGREGATED
+    with pytest.raises(PlacementError, match=r"cluster\.num_nodes"):
+        ModelParallelComponentPlacement(recipe(actor="all", rollout="0-3"), ClusterPlan())

@@ -1,0 +1,159 @@
+import pickle
+
+import pytest
+
+from rlinf.errors import PlacementError
+from rlinf.placement import (
+    AcceleratorType,
+    ClusterPlan,
+    FlexiblePlacementStrategy,
+    NodePlacementStrategy,
+    PackedPlacementStrategy,
+)
+
+
+@pytest.fixture
+def cluster():
+    return ClusterPlan(num_nodes=2, accelerators_per_node=8)
+
+
+def visible(seats):
+    return [seat.visible_accelerators for seat in seats]
+
+
+def test_packed_gives_one_device_each(cluster):
+    seats = PackedPlacementStrategy(6, 9).get_placement(cluster)
+    assert [(seat.cluster_node_rank, seat.local_accelerator_rank) for seat in seats] == [(0, 6), (0, 7), (1, 0), (1, 1)]
+    assert [(seat.placement_node_rank, seat.local_rank, seat.local_world_size) for seat in seats] == [
+        (0, 0, 2),
+        (0, 1, 2),
+        (1, 0, 2),
+        (1, 1, 2),
+    ]
+    assert {seat.node_group_label for seat in seats} == {"cluster"}
+
+
+def test_packed_stride_interleaves(cluster):
+    seats = PackedPlacementStrategy(0, 7, num_hardware_per_process=2, stride=2).get_placement(cluster)
+    assert visible(seats) == [["0", "2"], ["1", "3"], ["4", "6"], ["5", "7"]]
+
+
+def test_packed_refuses_a_process_over_two_nodes(cluster):
+    with pytest.raises(PlacementError) as caught:
+        PackedPlacementStrategy(4, 11, num_hardware_per_process=8).get_placement(cluster)
+    assert "PackedPlacementStrategy(4, 11" in str(caught.value)
+    assert "nodes 0-1" in str(caught.value)
+
+
+def test_packed_range_over_two_nodes_is_fine_when_no_process_spans_them(cluster):
+    seats = PackedPlacementStrategy(4, 11, num_hardware_per_process=4).get_placement(cluster)
+    assert [seat.cluster_node_rank for seat in seats] == [0, 1]
+    assert visible(seats) == [["4", "5", "6", "7"], ["0", "1", "2", "3"]]
+
+
+def test_packed_stride_over_two_nodes_is_refused():
+    with pytest.raises(PlacementError, match="never spans nodes"):
+        PackedPlacementStrategy(0, 3, num_hardware_per_process=2, stride=2).get_placement(ClusterPlan(2, [3, 3]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fragment"),
+    [
+        ((0, 6, 2), "7 % 2 = 1"),
+        ((0, 5, 2, 2), "2 * 2 = 4"),
+        ((3, 2), "start_hardware_rank <= end_hardware_rank"),
+        ((-1, 2), "0 <= start_hardware_rank"),
+        ((0, 1, 0), "at least 1"),
+        ((0, 1, 1, 0), "at least 1"),
+    ],
+)
+def test_packed_checks_its_arguments(arguments, fragment):
+    with pytest.raises(PlacementError) as caught:
+        PackedPlacementStrategy(*arguments)
+    assert fragment in str(caught.value)
+
+
+def test_packed_beyond_the_cluster_names_what_there_is(cluster):
+    with pytest.raises(PlacementError, match="16 accelerators, ranks 0-15"):
+        PackedPlacementStrategy(0, 16).get_placement(cluster)
+
+
+def test_own_device_is_the_same_whether_isolated_or_not(cluster):
+    isolated = PackedPlacementStrategy(0, 3).get_placement(cluster)
+    shared = PackedPlacementStrategy(0, 3).get_placement(cluster, isolate_accelerator=False)
+    assert [seat.local_accelerator_rank for seat in shared] == [0, 1, 2, 3]
+    assert [seat.local_accelerator_rank for seat in isolated] == [0, 1, 2, 3]
+    assert visible(isolated) == [["0"], ["1"], ["2"], ["3"]]
+    assert visible(shared) == [[str(index) for index in range(8)]] * 4
+    assert [seat.device_index for seat in isolated] == [0, 0, 0, 0]
+    assert [seat.device_index for seat in shared] == [0, 1, 2, 3]
+    assert [seat.isolate_accelerator for seat in (isolated[0], shared[0])] == [True, False]
+
+
+def test_flexible_follows_the_lists_and_keeps_their_order(cluster):
+    seats = FlexiblePlacementStrategy([[9], [3, 1], [9]]).get_placement(cluster)
+    assert [seat.cluster_node_rank for seat in seats] == [1, 0, 1]
+    assert visible(seats) == [["1"], ["3", "1"], ["1"]]
+    assert [seat.local_accelerator_rank for seat in seats] == [1, 3, 1]
+    assert [seat.placement_node_rank for seat in seats] == [0, 1, 0]
+    assert [(seat.local_rank, seat.local_world_size) for seat in seats] == [(0, 2), (0, 1), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("lists", "fragment"),
+    [([], "no process"), ([[0], []], "process 1 has no hardware"), ([[0, 0]], "twice")],
+)
+def test_flexible_checks_its_lists(lists, fragment):
+    with pytest.raises(PlacementError, match=fragment):
+        FlexiblePlacementStrategy(lists)
+
+
+@pytest.mark.parametrize(("lists", "fragment"), [([[7, 8]], "never spans"), ([[16]], "ranks 0-15"), ([[-1]], "-1")])
+def test_flexible_checks_the_cluster(cluster, lists, fragment):
+    with pytest.raises(PlacementError, match=fragment):
+        FlexiblePlacementStrategy(lists).get_placement(cluster)
+
+
+def test_node_placement_repeats_nodes_and_owns_no_accelerator(cluster):
+    seats = NodePlacementStrategy([1, 0, 1]).get_placement(cluster)
+    assert [seat.cluster_node_rank for seat in seats] == [1, 0, 1]
+    assert [seat.local_rank for seat in seats] == [0, 0, 1]
+    assert {seat.local_accelerator_rank for seat in seats} == {-1}
+    assert {seat.device_index for seat in seats} == {-1}
+    assert {seat.node_group_label for seat in seats} == {"node"}
+    assert seats[0].accelerator_type is AcceleratorType.NV_GPU
+    assert visible(seats) == [[str(index) for index in range(8)]] * 3
+
+
+def test_node_placement_counts_within_a_labelled_group(cluster, group_spec):
+    labelled = ClusterPlan(3, 0, [group_spec("late", "1-2")])
+    seats = NodePlacementStrategy([1, 0], "late").get_placement(labelled)
+    assert [seat.cluster_node_rank for seat in seats] == [2, 1]
+    with pytest.raises(PlacementError, match="has 2 node"):
+        NodePlacementStrategy([2], "late").get_placement(labelled)
+
+
+@pytest.mark.parametrize("ranks", [[], [-1]])
+def test_node_placement_checks_its_ranks(ranks):
+    with pytest.raises(PlacementError):
+        NodePlacementStrategy(ranks)
+
+
+def test_cpu_slots_hold_no_accelerator():
+    seats = PackedPlacementStrategy(0, 1).get_placement(ClusterPlan(1, 0, cpu_slots_per_node=2))
+    assert [seat.local_hardware_ranks for seat in seats] == [[0], [1]]
+    assert visible(seats) == [[], []]
+    assert {seat.accelerator_type for seat in seats} == {AcceleratorType.NO_ACCEL}
+
+
+def test_strategies_and_placements_travel_between_processes(cluster):
+    strategy = pickle.loads(pickle.dumps(PackedPlacementStrategy(0, 1)))
+    seats = strategy.get_placement(cluster)
+    assert pickle.loads(pickle.dumps(seats)) == seats
+    group = cluster.get_node_group()
+    assert pickle.loads(pickle.dumps(group)).locate(9) == (1, 1)
+
+
+def test_unknown_group_suggests_the_closest(cluster):
+    with pytest.raises(PlacementError, match="Did you mean 'cluster'"):
+        PackedPlacementStrategy(0, 0, node_group="clustr").get_placement(cluster)
