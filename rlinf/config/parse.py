@@ -235,7 +235,7 @@ def _without_sections(annotation: Any) -> Any:
 
 @functools.cache
 def _adapter(annotation: Any) -> TypeAdapter[Any]:
-    return cast("TypeAdapter[Any]", TypeAdapter(annotation, config=ConfigDict(strict=True, allow_inf_nan=False)))
+    return TypeAdapter(annotation, config=ConfigDict(strict=True, allow_inf_nan=False))
 
 
 def _remedy(annotation: Any, value: object) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from annotated_types import Ge, Gt, Le, Lt
 
-from rlinf.errors import ConfigError
+from rlinf.errors import ConfigError, PlacementError
 
 _WORDS: dict[object, str] = {
     int: "integer",
@@ -26,6 +26,7 @@ class Problems:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self._num_placement = 0
 
     def __bool__(self) -> bool:
         return bool(self.lines)
@@ -41,23 +42,24 @@ class Problems:
         if line not in self.lines:
             self.lines.append(line)
 
-    def raise_if_any(self, what: str = "The recipe") -> None:
+    def add_placement(self, error: PlacementError) -> None:
+        """Note what is wrong with the placement; the error's lines name their paths."""
+        lines = [line for line in str(error).splitlines() if line not in self.lines]
+        self.lines += [line if line.startswith("cluster") else f"cluster: {line}" for line in lines]
+        self._num_placement += len(lines)
+
+    def raise_if_any(self) -> None:
         """Raise one error that lists every problem, if there is any.
 
         Raises:
-            ConfigError: There is at least one problem.
+            PlacementError: There are problems, all of them with the placement.
+            ConfigError: There are others.
         """
-        if self.lines:
-            self.raise_now(what)
-
-    def raise_now(self, what: str = "The recipe") -> NoReturn:
-        """Raise one error that lists every problem.
-
-        Raises:
-            ConfigError: Always.
-        """
-        count = f"{len(self.lines)} problem" + ("s" if len(self.lines) != 1 else "")
-        raise ConfigError("\n".join([f"{what} has {count}:", *(f"  - {line}" for line in self.lines)]))
+        if not self.lines:
+            return
+        count = f"{len(self.lines)} problem{'s' if len(self.lines) > 1 else ''}"
+        kind = PlacementError if self._num_placement == len(self.lines) else ConfigError
+        raise kind("\n".join([f"The recipe has {count}:", *(f"  - {line}" for line in self.lines)]))
 
 
 def join(path: str, key: object) -> str:
@@ -131,6 +133,6 @@ def _kind(value: object) -> str:
         (Mapping, "a mapping"),
         ((list, tuple), "a list"),
     ):
-        if isinstance(value, kind):  # type: ignore[arg-type]
+        if isinstance(value, kind):
             return word
     return f"a {type(value).__name__}"

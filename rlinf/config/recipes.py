@@ -48,7 +48,7 @@ def load_recipe(name: str, overrides: Iterable[str] = (), config_dir: str | Path
     others = json.dumps([f"file://{other}" for other in folders[1:]], ensure_ascii=False)
     try:
         with initialize_config_dir(config_dir=str(folder), version_base="1.3", job_name="rlinf"):
-            cfg = compose(stem, overrides=[*composed_overrides, f"hydra.searchpath={others}"])
+            cfg: DictConfig = compose(stem, overrides=[*composed_overrides, f"hydra.searchpath={others}"])
     except (HydraException, OmegaConfBaseException, YAMLError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(

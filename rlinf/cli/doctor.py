@@ -1,0 +1,254 @@
+"""``rlinf doctor``: what this machine has and lacks, with the one command that mends each finding.
+
+Nothing heavy is imported here: torch is asked in a process of its own, so that a broken installation is a finding too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes.util
+import importlib.metadata
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+GIB = 1 << 30
+# Less shared memory than this and large messages between workers fall back to files.
+MIN_SHM_BYTES = 1 * GIB
+# A run writes checkpoints and videos; below this it soon fails.
+MIN_DISK_BYTES = 5 * GIB
+_TIMEOUT_SECONDS = 120
+
+REQUIRED_PACKAGES: dict[str, str] = {
+    "ray": "2.50",
+    "torch": "2.6",
+    "hydra-core": "1.3.2",
+    "omegaconf": "2.3",
+    "pydantic": "2.9",
+    "numpy": "1.26",
+    "gymnasium": "1.1",
+    "pyzmq": "26",
+    "xxhash": "3.4",
+    "cloudpickle": "3",
+    "psutil": "5.9",
+    "safetensors": "0.4.3",
+    "tensorboard": "2.16",
+    "rich": "13.7",
+}
+"""Distributions that every run needs, with the oldest version that works."""
+
+OPTIONAL_PACKAGES: dict[str, str] = {
+    "metaworld": "env_type=metaworld",
+    "imageio": "videos",
+    "wandb": "W&B",
+    "swanlab": "SwanLab",
+}
+"""Distributions that some recipes need, and what for."""
+
+_TORCH_PROBE = (
+    "import json, torch; print(json.dumps({'cuda': torch.version.cuda, "
+    "'devices': torch.cuda.device_count(), 'gloo': torch.distributed.is_available()}))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report.
+
+    Attributes:
+        name: What was looked at.
+        level: ``ok``; ``note`` for what is merely absent; ``warn`` for what will hurt; ``fail`` for what prevents runs.
+        text: What was found.
+        remedy: The one command that mends it; empty when nothing needs to be.
+    """
+
+    name: str
+    level: Literal["ok", "note", "warn", "fail"]
+    text: str
+    remedy: str = ""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``rlinf doctor``: none."""
+    del parser
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what was found.
+
+    Returns:
+        1 when something required is missing, else 0.
+    """
+    del args
+    failed = 0
+    for check in CHECKS:
+        for finding in check():
+            failed += finding.level == "fail"
+            print(f"[{finding.level:^4}] {finding.name:<14} {finding.text}")
+            if finding.remedy:
+                print(f"{'':>22}-> {finding.remedy}")
+    print(f"\n{failed} problem(s) prevent runs." if failed else "\nThis machine can run recipes.")
+    return 1 if failed else 0
+
+
+def check_interpreter() -> Iterable[Finding]:
+    """Python's version and place."""
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("python", "ok", f"{version} ({sys.executable})")
+
+
+def check_packages() -> Iterable[Finding]:
+    """Required and optional distributions."""
+    for name, minimum in REQUIRED_PACKAGES.items():
+        found = installed_version(name)
+        if found is None:
+            yield Finding(name, "fail", f"not installed; needed: >= {minimum}", f"pip install '{name}>={minimum}'")
+        elif _numbers(found) < _numbers(minimum):
+            yield Finding(name, "fail", f"{found}; needed: >= {minimum}", f"pip install -U '{name}>={minimum}'")
+        else:
+            yield Finding(name, "ok", found)
+    for name, purpose in OPTIONAL_PACKAGES.items():
+        found = installed_version(name)
+        if found is None:
+            yield Finding(name, "note", f"not installed; only needed for {purpose}", f"pip install {name}")
+        else:
+            yield Finding(name, "ok", found)
+
+
+def check_torch() -> Iterable[Finding]:
+    """Whether torch can be imported, and the devices it sees."""
+    if installed_version("torch") is None:
+        return
+    answer = _output([sys.executable, "-c", _TORCH_PROBE])
+    if answer is None:
+        yield Finding(
+            "torch import", "fail", "torch is installed but cannot be imported", "pip install --force-reinstall torch"
+        )
+        return
+    found = json.loads(answer.strip().splitlines()[-1])
+    build = f"built for CUDA {found['cuda']}" if found["cuda"] else "built for CPU"
+    yield Finding("torch import", "ok", f"{build}, sees {found['devices']} CUDA device(s)")
+    if not found["gloo"]:
+        yield Finding("torch", "fail", "built without torch.distributed", "pip install --force-reinstall torch")
+
+
+def check_gpus() -> Iterable[Finding]:
+    """NVIDIA GPUs as the driver reports them."""
+    listing = _output(["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"])
+    gpus = [line.strip() for line in (listing or "").splitlines() if line.strip()]
+    if not gpus:
+        yield Finding("gpu", "note", "no NVIDIA GPU found; recipes run on the CPU")
+        return
+    yield Finding("gpu", "ok", f"{len(gpus)}: {'; '.join(sorted(set(gpus)))}")
+
+
+def check_memory() -> Iterable[Finding]:
+    """Processors, main memory and shared memory."""
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    yield Finding("cpu", "ok", f"{os.cpu_count()} cores, {total / GIB:.1f} GiB memory")
+    shm = Path("/dev/shm")
+    if not shm.is_dir():
+        yield Finding("shared memory", "warn", "/dev/shm does not exist; messages go through files")
+        return
+    usage = shutil.disk_usage(shm)
+    text = f"/dev/shm has {usage.free / GIB:.1f} of {usage.total / GIB:.1f} GiB free"
+    if usage.free < MIN_SHM_BYTES:
+        remedy = "mount -o remount,size=8G /dev/shm   # in a container: docker run --shm-size=8g"
+        yield Finding("shared memory", "warn", text, remedy)
+    else:
+        yield Finding("shared memory", "ok", text)
+
+
+def check_disk() -> Iterable[Finding]:
+    """Space where results go by default."""
+    usage = shutil.disk_usage(Path.cwd())
+    text = f"{usage.free / GIB:.1f} GiB free in {Path.cwd()}"
+    if usage.free < MIN_DISK_BYTES:
+        yield Finding("disk", "warn", text, "add runner.logger.log_path=<folder on a larger disk> to the command")
+    else:
+        yield Finding("disk", "ok", text)
+
+
+def check_ray() -> Iterable[Finding]:
+    """Whether a Ray cluster runs that a run would join."""
+    record = Path("/tmp/ray/ray_current_cluster")
+    address = os.environ.get("RAY_ADDRESS", "")
+    if not address and record.is_file() and os.access(record, os.R_OK):
+        address = record.read_text(encoding="utf-8").strip()
+    if not address:
+        yield Finding("ray cluster", "ok", "no cluster runs here; a run starts its own")
+    elif _answers(address):
+        yield Finding("ray cluster", "ok", f"a cluster answers at {address}")
+    elif os.environ.get("RAY_ADDRESS"):
+        yield Finding("ray cluster", "warn", f"RAY_ADDRESS={address} does not answer", "unset RAY_ADDRESS")
+    else:
+        yield Finding("ray cluster", "ok", "no cluster runs here (one did before); a run starts its own")
+
+
+def check_rendering() -> Iterable[Finding]:
+    """Whether MuJoCo can draw images; states need none of this."""
+    if installed_version("mujoco") is None:
+        return
+    libraries = {"egl": "EGL", "osmesa": "OSMesa", "glfw": "GL"}
+    found = [backend for backend, library in libraries.items() if ctypes.util.find_library(library)]
+    chosen = os.environ.get("MUJOCO_GL", "")
+    if chosen and chosen in libraries and chosen not in found:
+        text = f"MUJOCO_GL={chosen}, but its library is not installed; videos would fail"
+    elif chosen or "egl" in found or "osmesa" in found:
+        yield Finding("rendering", "ok", f"MUJOCO_GL={chosen or 'unset'}; available: {', '.join(found) or 'none'}")
+        return
+    else:
+        text = "no off-screen OpenGL; videos of MuJoCo environments would fail"
+    yield Finding("rendering", "warn", text, "apt-get install -y libosmesa6 && export MUJOCO_GL=osmesa")
+
+
+CHECKS: tuple[Callable[[], Iterable[Finding]], ...] = (
+    check_interpreter,
+    check_packages,
+    check_torch,
+    check_gpus,
+    check_memory,
+    check_disk,
+    check_ray,
+    check_rendering,
+)
+
+
+def installed_version(distribution: str) -> str | None:
+    """Return the installed version of a distribution, or None."""
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    parts = version.split("+")[0].split(".")
+    return tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in parts[:3])
+
+
+def _output(command: list[str]) -> str | None:
+    """Return a command's standard output, or None when it is missing, fails or hangs."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        return False
+    try:
+        with socket.create_connection((host, int(port)), timeout=2):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,55 @@
+"""The entry of the example scripts: load and validate a recipe first, then import what runs it."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir, parse_mixed
+from rlinf.cli.errors import run_and_report
+from rlinf.errors import ConfigError
+
+__all__ = ["run_and_report", "run_entry"]
+
+
+def run_entry(task_type: str, launch: str, argv: Sequence[str] | None = None) -> int:
+    """Run the recipe that the command line names, and return the process's exit code.
+
+    The recipe is validated before ``launch`` is imported, so that a mistake is reported without waiting for torch and
+    Ray: 1 after a typed error, 130 after Ctrl-C.
+
+    Args:
+        task_type: ``runner.task_type`` of the recipes that the script runs.
+        launch: ``"package.module:function"``; called with the ``RLinfConfig``, may return an exit code.
+        argv: Arguments without the program's name; None takes the process's.
+    """
+    args = parse_mixed(_parser(task_type), argv)
+
+    def action() -> int | None:
+        from rlinf.config import list_recipes, load_recipe, validate_cfg
+
+        config_dir = find_config_dir(args.config_dir)
+        if args.config_name is None:
+            known = ", ".join(list_recipes(config_dir)) or "none"
+            raise ConfigError(f"--config-name: missing; give the name of a recipe. Known recipes: {known}.")
+        cfg = validate_cfg(load_recipe(args.config_name, args.overrides, config_dir))
+        if cfg.runner.task_type != task_type:
+            raise ConfigError(
+                f"runner.task_type: received '{cfg.runner.task_type}'; this script runs task_type={task_type}. "
+                "Use the script under examples/ that belongs to the recipe."
+            )
+        module, _, function = launch.partition(":")
+        start = cast("Callable[[Any], int | None]", getattr(importlib.import_module(module), function))
+        return start(cfg)
+
+    return run_and_report(action)
+
+
+def _parser(task_type: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=f"Run a recipe of task_type={task_type}.")
+    parser.add_argument("--config-name", metavar="RECIPE", help="name of a recipe; `rlinf list recipes` shows them")
+    add_config_dir(parser)
+    add_overrides(parser)
+    return parser

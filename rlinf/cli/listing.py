@@ -1,0 +1,87 @@
+"""``rlinf list``: the names that recipes can use, plug-ins included."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, get_args
+
+from rlinf.cli.arguments import add_config_dir, find_config_dir
+from rlinf.config.parse import field_types
+from rlinf.config.recipes import list_recipes
+from rlinf.config.registries import advantage_configs, env_configs, loss_configs, model_configs
+from rlinf.config.schema.train import ActorConfig, RolloutConfig
+from rlinf.registry import Registry
+from rlinf.utils.plugins import load_plugins
+
+Row = tuple[str, str]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``rlinf list``."""
+    parser.add_argument("kind", choices=sorted(_LISTINGS), help="what to list")
+    add_config_dir(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the names of one kind, each with a line about it.
+
+    Returns:
+        0.
+
+    Raises:
+        ConfigError: A plug-in cannot be loaded, or ``--config-dir`` is not a folder.
+    """
+    load_plugins()
+    rows = list(_LISTINGS[args.kind](find_config_dir(args.config_dir)))
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, text in rows:
+        print(f"{name:<{width}}  {text}".rstrip())
+    return 0
+
+
+def _registry_rows(registry: Registry[Any], prefix: str = "") -> Iterable[Row]:
+    for name in registry.names():
+        yield f"{prefix}{name}", _summary(registry.get(name))
+
+
+def _summary(cls: type) -> str:
+    """Return the first line of a section's docstring, without the discriminator that it repeats."""
+    line = (cls.__doc__ or "").strip().splitlines()[0] if cls.__doc__ else ""
+    text = line.split("``: ", 1)[-1] if line.startswith("``") else line
+    return "" if text.startswith(("``", "Keys of")) else text
+
+
+def _algorithms(_: str | None) -> Iterable[Row]:
+    yield from _registry_rows(advantage_configs, "adv_type=")
+    yield from _registry_rows(loss_configs, "loss_type=")
+
+
+def _engines(_: str | None) -> Iterable[Row]:
+    for cls, section, key in (
+        (ActorConfig, "actor", "training_backend"),
+        (RolloutConfig, "rollout", "rollout_backend"),
+    ):
+        for option in get_args(field_types(cls)[key]):
+            yield str(option), f"{section}.{key}"
+
+
+def _recipes(config_dir: str | None) -> Iterable[Row]:
+    for name, path in list_recipes(config_dir).items():
+        yield name, _first_comment(path)
+
+
+def _first_comment(path: Path) -> str:
+    with path.open(encoding="utf-8") as file:
+        first = file.readline().strip()
+    return first.lstrip("# ") if first.startswith("#") else str(path)
+
+
+_LISTINGS: dict[str, Callable[[str | None], Iterable[Row]]] = {
+    "algorithms": _algorithms,
+    "engines": _engines,
+    "envs": lambda _: _registry_rows(env_configs),
+    "models": lambda _: _registry_rows(model_configs),
+    "recipes": _recipes,
+}

@@ -1,0 +1,40 @@
+"""The ``rlinf`` command."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+
+import rlinf
+from rlinf.cli.arguments import parse_mixed
+from rlinf.cli.errors import run_and_report
+
+# Subcommand: its module (with ``add_arguments`` and ``run``) and its line in the help.
+_COMMANDS = {
+    "plan": ("rlinf.cli.plan", "validate a recipe offline and draw where everything runs"),
+    "doctor": ("rlinf.cli.doctor", "tell what this machine has and lacks"),
+    "list": ("rlinf.cli.listing", "list what recipes can name"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code: 0, 1 after an error, 2 after wrong usage, 130 after Ctrl-C.
+
+    Args:
+        argv: Arguments without the program's name; None takes the process's.
+    """
+    arguments = sys.argv[1:] if argv is None else list(argv)
+    chosen = next((text for text in arguments if not text.startswith("-")), None)
+    parser = argparse.ArgumentParser(prog="rlinf", description="RL infrastructure for embodied AI.")
+    parser.add_argument("--version", action="version", version=f"rlinf {rlinf.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
+    for name, (module, text) in _COMMANDS.items():
+        command = commands.add_parser(name, help=text, description=text)
+        command.set_defaults(module=module)
+        # Only the chosen command is imported: doctor must work where the packages of the others are missing.
+        if name == chosen:
+            importlib.import_module(module).add_arguments(command)
+    args = parse_mixed(parser, arguments)
+    return run_and_report(lambda: importlib.import_module(args.module).run(args))

@@ -1,0 +1,140 @@
+"""Whether advantage, loss, model and environments can work together."""
+
+from __future__ import annotations
+
+from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.problems import Problems
+from rlinf.config.schema.algorithm import (
+    ActorCriticLossConfig,
+    ActorLossConfig,
+    AdvantageConfig,
+    GAEConfig,
+    GRPOConfig,
+)
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.unused import note_unused
+
+GROUP_ADVANTAGES = frozenset({"grpo", "reinpp_baseline", "rloo"})
+"""Estimators that compare the trajectories of a group with each other."""
+
+_BUILT_IN_ADVANTAGES = GROUP_ADVANTAGES | {"gae", "reinpp", "raw"}
+_FINENESS = {"chunk_level": 0, "action_level": 1, "token_level": 2}
+
+
+def check_value_head(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """What uses values needs a value head, and a value head needs a loss that trains it."""
+    del world
+    algorithm, model = cfg.algorithm, cfg.actor.model
+    learns_values = isinstance(algorithm.loss, ActorCriticLossConfig)
+    if not model.add_value_head:
+        for needs_it, key in (
+            (learns_values, f"algorithm.loss_type={algorithm.loss_type}"),
+            (isinstance(algorithm.advantage, GAEConfig), f"algorithm.adv_type={algorithm.adv_type}"),
+            (cfg.actor.optim.critic_warmup_steps > 0, "actor.optim.critic_warmup_steps > 0"),
+        ):
+            if needs_it:
+                problems.add(
+                    "actor.model.add_value_head",
+                    f"received False; {key} needs values. Set actor.model.add_value_head=true.",
+                )
+        note_unused(problems, cfg.actor.optim, ("value_lr",), "actor.optim", "without actor.model.add_value_head")
+    elif type(algorithm.loss) is ActorLossConfig:
+        problems.add(
+            "actor.model.add_value_head",
+            f"received True; loss_type={algorithm.loss_type} does not train a value head. Set "
+            "algorithm.loss_type=actor_critic, or actor.model.add_value_head=false.",
+        )
+
+
+def check_levels(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """A ratio is never coarser than the advantage that it is multiplied with."""
+    del world
+    algorithm = cfg.algorithm
+    if algorithm.reward_type == "token_level":
+        problems.add(
+            "algorithm.reward_type",
+            "received token_level; allowed: chunk_level, action_level: an environment rewards actions, not their "
+            "single dimensions. Set algorithm.reward_type=action_level.",
+        )
+    elif _FINENESS[algorithm.logprob_type] < _FINENESS[algorithm.reward_type]:
+        problems.add(
+            "algorithm.logprob_type",
+            f"received {algorithm.logprob_type}; it is coarser than algorithm.reward_type={algorithm.reward_type}, so "
+            "one ratio would meet several advantages. Set algorithm.logprob_type=action_level or token_level, or "
+            "algorithm.reward_type=chunk_level.",
+        )
+
+
+def check_groups(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Estimators that compare trajectories need groups of whole trajectories that start alike."""
+    del world
+    algorithm, train = cfg.algorithm, cfg.env.train
+    if algorithm.adv_type not in GROUP_ADVANTAGES:
+        if algorithm.adv_type in _BUILT_IN_ADVANTAGES:
+            note_unused(problems, algorithm, ("group_size",), "algorithm", f"by adv_type={algorithm.adv_type}")
+        return
+    if algorithm.group_size < 2:
+        problems.add(
+            "algorithm.group_size",
+            f"received {algorithm.group_size}; adv_type={algorithm.adv_type} compares the trajectories of a group: "
+            "allowed: an integer > 1. Set algorithm.group_size and env.train.group_size to 8, say.",
+        )
+    if train.group_size != algorithm.group_size:
+        problems.add(
+            "env.train.group_size",
+            f"received {train.group_size}; must equal algorithm.group_size {algorithm.group_size} for "
+            f"adv_type={algorithm.adv_type}. Set env.train.group_size=${{algorithm.group_size}}.",
+        )
+    whole = train.ignore_terminations and train.max_episode_steps == train.max_steps_per_rollout_epoch
+    if train.auto_reset and not whole:
+        problems.add(
+            "env.train.auto_reset",
+            f"received True; adv_type={algorithm.adv_type} compares whole trajectories, but a rollout epoch may hold "
+            "several. Set env.train.auto_reset=false, or env.train.ignore_terminations=true with max_episode_steps "
+            f"{train.max_episode_steps} equal to max_steps_per_rollout_epoch {train.max_steps_per_rollout_epoch}.",
+        )
+
+
+def check_advantage_keys(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Keys of the advantage that have no effect, or contradict each other."""
+    del world
+    algorithm = cfg.algorithm
+    advantage: AdvantageConfig = algorithm.advantage
+    if isinstance(advantage, GRPOConfig):
+        bounds = ("rewards_lower_bound", "rewards_upper_bound")
+        if not advantage.filter_rewards:
+            note_unused(problems, advantage, bounds, "algorithm", "without algorithm.filter_rewards")
+        elif advantage.rewards_lower_bound >= advantage.rewards_upper_bound:
+            problems.add(
+                "algorithm.rewards_lower_bound",
+                f"received {advantage.rewards_lower_bound}; must be below algorithm.rewards_upper_bound "
+                f"{advantage.rewards_upper_bound}, or every group is masked. Lower it.",
+            )
+    if not isinstance(advantage, GAEConfig) and algorithm.adv_type in _BUILT_IN_ADVANTAGES:
+        note_unused(problems, algorithm, ("bootstrap_type",), "algorithm", f"by adv_type={algorithm.adv_type}")
+
+
+def check_loss_keys(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Keys of the loss that have no effect, or no meaning."""
+    del world
+    loss = cfg.algorithm.loss
+    if not isinstance(loss, ActorLossConfig):
+        return
+    if loss.clip_ratio_c is not None and loss.clip_ratio_c <= 1:
+        problems.add(
+            "algorithm.clip_ratio_c",
+            f"received {loss.clip_ratio_c}; allowed: a number > 1, or null for no dual clip. Set it to 3.0.",
+        )
+    if loss.clip_ratio_low >= 1:
+        problems.add(
+            "algorithm.clip_ratio_low",
+            f"received {loss.clip_ratio_low}; the ratio is clipped from below at 1 - {loss.clip_ratio_low}: allowed: a "
+            "number in (0, 1). Set it to 0.2.",
+        )
+    if loss.kl_beta == 0:
+        note_unused(problems, loss, ("kl_penalty",), "algorithm", "while algorithm.kl_beta is 0")
+    if loss.entropy_bonus == 0:
+        note_unused(problems, cfg.algorithm, ("entropy_type",), "algorithm", "while algorithm.entropy_bonus is 0")
+
+
+RULES = (check_value_head, check_levels, check_groups, check_advantage_keys, check_loss_keys)

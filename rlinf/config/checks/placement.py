@@ -1,0 +1,86 @@
+"""Whether every component is placed, where it can be, and whether the groups' sizes fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.problems import Problems
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.errors import PlacementError
+from rlinf.placement import ClusterPlan, HybridComponentPlacement
+from rlinf.registry import did_you_mean
+
+COMPONENTS = ("actor", "rollout", "env")
+"""What an embodied run places."""
+
+_PATH = "cluster.component_placement"
+
+
+def plan_cluster(cfg: RLinfConfig, accelerators_per_node: int | Sequence[int] | None = None) -> ClusterPlan:
+    """Return the cluster that the recipe describes, on paper.
+
+    Args:
+        cfg: The typed tree.
+        accelerators_per_node: Accelerators of nodes that no node group declares; None when not known.
+
+    Raises:
+        PlacementError: The node groups contradict each other or the number of nodes.
+    """
+    cluster = cfg.cluster
+    return ClusterPlan(
+        cluster.num_nodes,
+        accelerators_per_node,
+        cluster.node_groups,
+        cluster.cpu_slots_per_node,
+    )
+
+
+def check_placement(
+    cfg: RLinfConfig, problems: Problems, accelerators_per_node: int | Sequence[int] | None = None
+) -> tuple[HybridComponentPlacement | None, WorldSizes]:
+    """Place the components offline and note what is wrong.
+
+    Args:
+        cfg: The typed tree.
+        problems: Where problems go.
+        accelerators_per_node: Accelerators of nodes that no node group declares; None when not known.
+
+    Returns:
+        The placement, None when it is impossible; and the sizes of the worker groups as far as they are known.
+    """
+    try:
+        placement = HybridComponentPlacement(cfg, plan_cluster(cfg, accelerators_per_node))
+    except PlacementError as error:
+        problems.add_placement(error)
+        return None, WorldSizes()
+    for component in placement.components:
+        if component not in COMPONENTS:
+            problems.add(
+                f"{_PATH}.{component}",
+                f"unknown component.{did_you_mean(component, list(COMPONENTS))} Allowed for task_type="
+                f"{cfg.runner.task_type}: {', '.join(COMPONENTS)}. Remove it.",
+            )
+    missing = [component for component in COMPONENTS if component not in placement]
+    for component in missing:
+        problems.add(
+            f"{_PATH}.{component}",
+            f"missing; task_type={cfg.runner.task_type} places {', '.join(COMPONENTS)}. Add '{component}: 0', say.",
+        )
+    sizes = WorldSizes(**{name: placement.find_world_size(name) for name in COMPONENTS if name in placement})
+    _check_ratios(sizes, problems)
+    return placement, sizes
+
+
+def _check_ratios(sizes: WorldSizes, problems: Problems) -> None:
+    """Groups that exchange batches cut them into equal parts by rank."""
+    for name, size, other, other_size in (
+        ("env", sizes.env, "rollout", sizes.rollout),
+        ("actor", sizes.actor, "rollout", sizes.rollout),
+    ):
+        if size and other_size and size % other_size and other_size % size:
+            problems.add(
+                f"{_PATH}.{name}",
+                f"{size} {name} ranks and {other_size} {other} ranks; one number must be a multiple of the other, so "
+                f"that batches can be cut evenly. Give {name} or {other} another number of processes.",
+            )

@@ -1,0 +1,127 @@
+"""Length, evaluation, checkpoints, schedules and the settings of environments and models on their own."""
+
+from __future__ import annotations
+
+from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.problems import Problems
+from rlinf.config.schema.env import GymnasiumEnvConfig
+from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.unused import note_unused
+
+
+def check_intervals(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """An interval is positive, or -1 for never."""
+    del world
+    for name in ("max_steps", "val_check_interval", "save_interval"):
+        value = getattr(cfg.runner, name)
+        if value != -1 and value < 1:
+            problems.add(f"runner.{name}", f"received {value}; allowed: an integer > 0, or -1. Set it to -1 for none.")
+
+
+def check_evaluation(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Evaluation has environments, finishes episodes, and happens where something depends on it."""
+    del world
+    runner, evaluation = cfg.runner, cfg.env.eval
+    evaluates = runner.val_check_interval > 0 or runner.only_eval
+    if evaluates and evaluation is None:
+        cause = (
+            "runner.only_eval=true" if runner.only_eval else f"runner.val_check_interval={runner.val_check_interval}"
+        )
+        problems.add("env.eval", f"missing; {cause} evaluates. Add the section, or set runner.val_check_interval=-1.")
+    if not evaluates:
+        for name, value in (("keep_best", runner.keep_best), ("stop_at", runner.stop_at)):
+            if value:
+                problems.add(
+                    f"runner.{name}",
+                    f"received {value!r}; it needs evaluations, and runner.val_check_interval is "
+                    f"{runner.val_check_interval}. Set runner.val_check_interval to 10, say.",
+                )
+    for name in runner.stop_at:
+        if not name.startswith("eval/"):
+            problems.add(
+                f"runner.stop_at.{name}",
+                f"received '{name}'; allowed: metrics of evaluations. Did you mean 'eval/{name.rsplit('/', 1)[-1]}'?",
+            )
+    if evaluation is not None and evaluation.max_steps_per_rollout_epoch < evaluation.max_episode_steps:
+        problems.add(
+            "env.eval.max_steps_per_rollout_epoch",
+            f"received {evaluation.max_steps_per_rollout_epoch}; episodes last up to env.eval.max_episode_steps "
+            f"{evaluation.max_episode_steps}, so only the short ones would be counted. Set it to at least "
+            f"{evaluation.max_episode_steps}.",
+        )
+
+
+def check_schedule(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """A falling learning rate has an end, behind its warm-up."""
+    del world
+    optim = cfg.actor.optim
+    if optim.lr_scheduler == "constant":
+        unused = ("total_training_steps", "min_lr_ratio")
+        note_unused(problems, optim, unused, "actor.optim", "by lr_scheduler=constant")
+    elif optim.total_training_steps is None:
+        problems.add(
+            "actor.optim.total_training_steps",
+            f"missing; lr_scheduler={optim.lr_scheduler} needs the optimizer step at which it has ended. Set it to "
+            "the optimizer steps of the run (`rlinf plan` prints them), or actor.optim.lr_scheduler=constant.",
+        )
+    elif optim.lr_warmup_steps >= optim.total_training_steps:
+        problems.add(
+            "actor.optim.lr_warmup_steps",
+            f"received {optim.lr_warmup_steps}; must be below actor.optim.total_training_steps "
+            f"{optim.total_training_steps}. Lower it.",
+        )
+
+
+def check_names(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Names that become folders or worker groups can be told apart."""
+    del world
+    name = cfg.runner.logger.experiment_name
+    if not name.strip() or name in {".", ".."} or "/" in name or "\\" in name:
+        problems.add(
+            "runner.logger.experiment_name",
+            f"received '{name}'; it names a folder: allowed: a name without slashes. Choose another.",
+        )
+    groups = {"actor": cfg.actor.group_name, "rollout": cfg.rollout.group_name, "env": cfg.env.group_name}
+    for section, group in groups.items():
+        others = [other for other, label in groups.items() if label == group and other < section]
+        if others:
+            problems.add(
+                f"{section}.group_name",
+                f"received '{group}', which is also {others[0]}.group_name; names must differ. Remove one to take "
+                "its default.",
+            )
+
+
+def check_environments(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Settings of single environments that the schema cannot express."""
+    del world
+    for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
+        if isinstance(env, GymnasiumEnvConfig) and not isinstance(env.init_params.get("id"), str):
+            problems.add(
+                f"{path}.init_params.id",
+                f"received {env.init_params.get('id')!r}; required: the Gymnasium id of the environment, for example "
+                "CartPole-v1. Add it.",
+            )
+        if isinstance(env, GymnasiumEnvConfig) and env.init_params.keys() & {"max_episode_steps", "num_envs"}:
+            for key in sorted(env.init_params.keys() & {"max_episode_steps", "num_envs"}):
+                target = "max_episode_steps" if key == "max_episode_steps" else "total_num_envs"
+                problems.add(f"{path}.init_params.{key}", f"not allowed here; write {path}.{target}, which decides it.")
+
+
+def check_model(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Keys of the model that have no effect."""
+    del world
+    model = cfg.actor.model
+    if not isinstance(model, MLPPolicyConfig):
+        return
+    if not model.normalize_obs:
+        note_unused(problems, model, ("obs_clip",), "actor.model", "without actor.model.normalize_obs")
+    elif model.obs_clip <= 0:
+        problems.add("actor.model.obs_clip", f"received {model.obs_clip}; allowed: a number > 0. Set it to 10.0.")
+    if model.discrete:
+        gaussian = ("initial_log_std", "action_scale")
+        note_unused(problems, model, gaussian, "actor.model", "with actor.model.discrete")
+
+
+RULES = (check_intervals, check_evaluation, check_schedule, check_names, check_environments, check_model)

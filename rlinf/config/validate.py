@@ -1,0 +1,78 @@
+"""``validate_cfg``: parsing, then every rule about how the sections fit together. Offline: starts nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlinf.config.build import build_config
+from rlinf.config.checks import algorithm, batches, runner
+from rlinf.config.checks.placement import check_placement
+from rlinf.config.checks.sizes import RunSizes, WorldSizes, run_sizes
+from rlinf.config.problems import Problems
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.placement import ClusterPlan, HybridComponentPlacement
+
+RULES = (*batches.RULES, *algorithm.RULES, *runner.RULES)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """A recipe that can run, with what follows from it.
+
+    Attributes:
+        cfg: The typed tree.
+        placement: Where the components run.
+        world: Sizes of the worker groups, as far as they are known offline.
+        sizes: What one step amounts to.
+    """
+
+    cfg: RLinfConfig
+    placement: HybridComponentPlacement
+    world: WorldSizes
+    sizes: RunSizes
+
+
+def validate_cfg(cfg: object) -> RLinfConfig:
+    """Parse a recipe and check that its sections fit together, without starting or touching anything.
+
+    Args:
+        cfg: A nested mapping, an OmegaConf ``DictConfig`` or a typed tree.
+
+    Returns:
+        The typed tree, defaults filled in.
+
+    Raises:
+        ConfigError: One line for each problem; keys and values first, relations only once all of those are right.
+        PlacementError: All problems are with the placement.
+    """
+    return plan_run(cfg).cfg
+
+
+def plan_run(cfg: object, *, accelerators_per_node: int | Sequence[int] | None = None) -> RunPlan:
+    """Validate a recipe and return what follows from it.
+
+    Args:
+        cfg: A nested mapping, an OmegaConf ``DictConfig`` or a typed tree.
+        accelerators_per_node: Accelerators of nodes whose number no node group declares: one number for all, one for
+            each node, or None when not known (what depends on it is then not checked).
+
+    Raises:
+        ConfigError: One line for each problem.
+        PlacementError: All problems are with the placement.
+    """
+    typed = build_config(cfg)
+    problems = Problems()
+    placement, world = check_placement(typed, problems, accelerators_per_node)
+    for rule in RULES:
+        rule(typed, world, problems)
+    problems.raise_if_any()
+    assert placement is not None  # a missing placement is a problem
+    return RunPlan(typed, placement, world, run_sizes(typed, world))
+
+
+def planned_cluster(plan: RunPlan) -> ClusterPlan:
+    """Return the cluster on paper that a plan was made on."""
+    cluster = plan.placement.cluster
+    assert isinstance(cluster, ClusterPlan)
+    return cluster
