@@ -1,0 +1,407 @@
+"""The base of all environments: everything that does not depend on the simulator, implemented once."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, ClassVar, TypeVar
+
+import gymnasium
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from rlinf.config.schema.env import EnvConfig
+from rlinf.data.embodied import ChunkStep, Observation
+from rlinf.envs.actions import ActionFormat
+from rlinf.envs.episodes import EpisodeTracker
+from rlinf.envs.raw_chunk import (
+    BoolArray,
+    ChunkRequest,
+    EpisodeRule,
+    Frame,
+    IntArray,
+    RawChunk,
+    RawObservation,
+    RawReset,
+    concatenate_rows,
+    put_rows,
+    take_rows,
+)
+from rlinf.envs.reset_states import ResetStates
+from rlinf.envs.video import VideoRecorder
+from rlinf.errors import ConfigError, EnvironmentFailure, RLinfError
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a simulator reports after one action of each of ``B`` environments.
+
+    Attributes:
+        obs: Observations, ``B`` rows, in memory that later steps do not change.
+        rewards: float [B].
+        terminations: bool [B]; the episode ended by the task's own rules.
+        truncations: bool [B]; it was cut off by the simulator.
+        infos: ``success`` bool [B], where the task has a notion of it.
+    """
+
+    obs: RawObservation
+    rewards: Any
+    terminations: Any
+    truncations: Any
+    infos: Mapping[str, Any] = field(default_factory=dict)
+
+
+class VectorEnv(abc.ABC):
+    """``B`` environments stepped together by chunks of ``C`` actions.
+
+    A concrete environment sets ``observation_space`` (of one row) and ``action_space`` (of one action) before anything
+    is stepped, and implements ``reset_idx`` and ``step``; optionally ``render_idx``, ``prepare_actions``, ``_offload``,
+    ``_onload`` and ``_close``. The rules, the same for all of them:
+
+    - A done in mid-chunk stops the environment's chunk: its remaining actions are not executed, have reward 0 and
+      ``executed`` false. The state in which the episode ended is in ``final_obs``.
+    - With ``auto_reset`` the next observation begins a new episode; without it the environment rests until ``reset``.
+    - With ``ignore_terminations`` only truncation ends an episode. An action that both terminates and truncates counts
+      as termination.
+    - Start states depend on (seed, epoch, group, episode) only, never on how environments are cut over workers, and
+      nothing else is random here: a resumed run sees what an undisturbed one would.
+
+    Args:
+        cfg: The environment's configuration.
+        num_envs: ``B``.
+        first_env: Index of the first of them among all ``cfg.total_num_envs``.
+
+    Raises:
+        ConfigError: The environments do not lie within ``total_num_envs``, or a key asks for what this one cannot do.
+    """
+
+    observation_space: gymnasium.spaces.Dict
+    action_space: gymnasium.Space[Any]
+    supports_offload: ClassVar[bool] = False
+
+    def __init__(self, cfg: EnvConfig, *, num_envs: int, first_env: int = 0) -> None:
+        if num_envs < 1 or first_env < 0 or first_env + num_envs > cfg.total_num_envs:
+            raise ConfigError(
+                f"env.*.total_num_envs={cfg.total_num_envs} does not hold the environments {first_env} to "
+                f"{first_env + num_envs - 1} asked for (first_env={first_env}, num_envs={num_envs})."
+            )
+        if cfg.enable_offload and not self.supports_offload:
+            raise ConfigError(
+                f"env.*.enable_offload=true is not used by env_type={cfg.env_type}: its simulator holds no device "
+                "memory that could be freed. Remove the key."
+            )
+        self.cfg = cfg
+        self.num_envs = num_envs
+        self.first_env = first_env
+        self._reset_states = ResetStates(cfg, num_envs=num_envs, first_env=first_env)
+        self._tracker = EpisodeTracker(num_envs, reward_coef=cfg.reward_coef, use_rel_reward=cfg.use_rel_reward)
+        self._rule = EpisodeRule(cfg.max_episode_steps, cfg.ignore_terminations)
+        self._recorder = VideoRecorder(cfg.video_cfg, num_envs=num_envs, first_env=first_env)
+        self._epoch = 0
+        self._active: BoolArray = np.zeros(num_envs, np.bool_)
+        self._obs: RawObservation | None = None
+        self._request: ChunkRequest | None = None
+        self._action_format: ActionFormat | None = None
+        self._offloaded = False
+        self._closed = False
+
+    # -- what a concrete environment implements ------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def reset_idx(self, env_ids: IntArray, seeds: IntArray) -> RawObservation:
+        """Start new episodes in some environments and leave the others as they are.
+
+        Args:
+            env_ids: int64 [F], ascending rows (0..B-1).
+            seeds: int64 [F]; names of the start states. The episode may depend on nothing else.
+
+        Returns:
+            Observations, ``F`` rows in the order of ``env_ids``.
+        """
+
+    @abc.abstractmethod
+    def step(self, actions: Any, active: BoolArray) -> StepResult:
+        """Execute one action in each active environment.
+
+        Args:
+            actions: [B, ...], one column of what ``prepare_actions`` returned.
+            active: bool [B]. A simulator that cannot freeze single environments may step all: whatever it reports for
+                the others is discarded.
+        """
+
+    def render_idx(self, env_ids: list[int]) -> list[Frame] | None:
+        """Return a picture, uint8 [H, W, 3], of each environment asked for; None where there are none."""
+        return None
+
+    def prepare_actions(self, actions: torch.Tensor) -> Any:
+        """Turn the policy's actions into the simulator's.
+
+        The default checks their shape, brings them to the CPU, clips them to a Box's bounds and gives them its shape.
+
+        Args:
+            actions: [B, C, A], or [B, C] integers for a discrete space.
+
+        Returns:
+            A numpy array [B, C, ...].
+
+        Raises:
+            EnvironmentFailure: The shape is wrong.
+            NumericalError: An action is not finite.
+        """
+        if self._action_format is None:
+            self._action_format = ActionFormat(self.action_space, num_envs=self.num_envs, env_type=self.cfg.env_type)
+        return self._action_format(actions)
+
+    def _offload(self) -> None:  # noqa: B027 - optional
+        """Free device memory; called only where ``supports_offload`` is true."""
+
+    def _onload(self) -> None:  # noqa: B027 - optional
+        """Undo ``_offload``."""
+
+    def _close(self) -> None:  # noqa: B027 - optional
+        """Free what the simulator holds; called once."""
+
+    # -- what users call -----------------------------------------------------------------------------------------------
+
+    @property
+    def action_dim(self) -> int:
+        """Numbers per action (``A``); 1 for a discrete space."""
+        return (
+            1
+            if isinstance(self.action_space, gymnasium.spaces.Discrete)
+            else int(np.prod(self.action_space.shape or ()))
+        )
+
+    @property
+    def group_ids(self) -> torch.Tensor:
+        """int64 [B]; equal for environments of one group in the present epoch, different from all others of the run."""
+        return torch.from_numpy(self._reset_states.group_ids(self._epoch))
+
+    @property
+    def episode_numbers(self) -> torch.Tensor:
+        """int64 [B]; number of each environment's episode within the rollout epoch, from 0."""
+        return torch.from_numpy(self._tracker.episodes.copy())
+
+    def reset(self, epoch: int) -> Observation:
+        """Start a rollout epoch: a first episode in every environment.
+
+        Args:
+            epoch: Number of the rollout epoch over the whole run; the only state that start states depend on.
+
+        Returns:
+            Observations, ``B`` rows.
+
+        Raises:
+            EnvironmentFailure: The simulator raised, or a process of its ended.
+        """
+        self._require_open()
+        self.onload()
+        self._epoch = epoch
+        self._request = None
+        self._tracker.restart()
+        result = self._reset_all(self._reset_states.ids(epoch, self._tracker.episodes))
+        self._active = np.ones(self.num_envs, np.bool_)
+        self._obs = result.obs
+        self._recorder.start_epoch(epoch, result.frames, result.render_error)
+        return to_tensors(result.obs)
+
+    def chunk_step(self, actions: torch.Tensor) -> ChunkStep:
+        """Execute a chunk of actions in every environment.
+
+        Args:
+            actions: [B, C, A], or [B, C] integers for a discrete space.
+
+        Returns:
+            What happened, by the rules of this class.
+
+        Raises:
+            EnvironmentFailure: ``reset`` has not been called, the shape is wrong, the simulator raised or one of its
+                processes ended.
+            NumericalError: An action is not finite.
+        """
+        self.start_chunk_step(actions)
+        return self.finish_chunk_step()
+
+    def start_chunk_step(self, actions: torch.Tensor) -> None:
+        """First half of ``chunk_step``: environments in processes of their own begin to work, and the call returns."""
+        self._require_open()
+        if self._obs is None or self._request is not None:
+            raise EnvironmentFailure(
+                f"env_type={self.cfg.env_type}: "
+                + ("chunk_step before reset(epoch)." if self._obs is None else "the previous chunk was not finished.")
+            )
+        next_seeds = None
+        if self.cfg.auto_reset:
+            next_seeds = self._reset_states.ids(self._epoch, self._tracker.episodes + 1)
+        request = ChunkRequest(
+            actions=self.prepare_actions(actions),
+            active=self._active.copy(),
+            steps=self._tracker.steps.copy(),
+            next_seeds=next_seeds,
+            rule=self._rule,
+        )
+        self._send_chunk(request)
+        self._request = request
+
+    def finish_chunk_step(self) -> ChunkStep:
+        """Second half of ``chunk_step``: wait for the environments and report."""
+        if self._request is None:
+            raise EnvironmentFailure(f"env_type={self.cfg.env_type}: finish_chunk_step without start_chunk_step.")
+        request, self._request = self._request, None
+        chunk = self._recv_chunk(request)
+        self._obs = chunk.obs
+        rewards, episodes = self._tracker.update(chunk)
+        if not self.cfg.auto_reset:
+            self._active[chunk.final_ids] = False
+        self._recorder.add_chunk(chunk, rewards)
+        return ChunkStep(
+            obs=to_tensors(chunk.obs),
+            rewards=torch.from_numpy(rewards),
+            terminations=torch.from_numpy(chunk.terminations),
+            truncations=torch.from_numpy(chunk.truncations),
+            executed=torch.from_numpy(chunk.executed),
+            final_obs=None if chunk.final_obs is None else to_tensors(chunk.final_obs),
+            final_ids=None if chunk.final_obs is None else torch.from_numpy(chunk.final_ids),
+            episodes=episodes,
+        )
+
+    def offload(self) -> None:
+        """Free the simulator's device memory until ``onload`` or ``reset``, where ``cfg.enable_offload`` says so."""
+        if self.cfg.enable_offload and not self._offloaded:
+            self._offload()
+            self._offloaded = True
+
+    def onload(self) -> None:
+        """Undo ``offload``."""
+        if self._offloaded:
+            self._onload()
+            self._offloaded = False
+
+    def close(self) -> None:
+        """Write the videos out and free the simulator; harmless when called again."""
+        if not self._closed:
+            self._closed = True
+            self._recorder.close()
+            self._close()
+
+    def __enter__(self) -> VectorEnv:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- stepping a batch; SingleEnvVectorEnv replaces these three -----------------------------------------------------
+
+    def _reset_all(self, seeds: IntArray) -> RawReset:
+        rows = np.arange(self.num_envs)
+        result = RawReset(self._call(f"while it was reset (epoch {self._epoch})", lambda: self.reset_idx(rows, seeds)))
+        result.frames, result.render_error = self._frames(self._recorder.rows)
+        return result
+
+    def _send_chunk(self, request: ChunkRequest) -> None:  # noqa: B027 - optional
+        """Start a chunk; a batch simulator does all its work in ``_recv_chunk``."""
+
+    def _recv_chunk(self, request: ChunkRequest) -> RawChunk:
+        assert self._obs is not None
+        chunk = RawChunk.empty(request.shape)
+        chunk.obs = self._obs
+        active = request.active.copy()
+        finals: list[tuple[IntArray, RawObservation]] = []
+        for column in range(request.shape[1]):
+            if not active.any():
+                break
+            ended = self._step_column(request, chunk, active, column)
+            if ended.any():
+                rows = np.flatnonzero(ended)
+                finals.append((rows, take_rows(chunk.obs, rows)))
+                active = active & ~ended
+        if finals:
+            self._finish_episodes(request, chunk, finals)
+        return chunk
+
+    def _step_column(self, request: ChunkRequest, chunk: RawChunk, active: BoolArray, column: int) -> BoolArray:
+        """Execute one action of each active row, and return the rows whose episode it ended."""
+        steps = request.steps + column + 1
+        result = self._call(
+            f"at step {int(steps[active].max())} of an episode",
+            lambda: self.step(request.actions[:, column], active.copy()),
+        )
+        resting = np.flatnonzero(~active)
+        chunk.obs = put_rows(result.obs, resting, take_rows(chunk.obs, resting)) if len(resting) else result.obs
+        terminated, truncated = self._rule.ends(
+            active & to_numpy(result.terminations, np.bool_), active & to_numpy(result.truncations, np.bool_), steps
+        )
+        chunk.executed[:, column] = active
+        chunk.rewards[:, column] = np.where(active, to_numpy(result.rewards, np.float32), 0)
+        chunk.successes[:, column] = active & to_numpy(result.infos.get("success", False), np.bool_)
+        chunk.terminations[:, column] = active & terminated
+        chunk.truncations[:, column] = active & truncated
+        frames, error = self._frames([row for row in self._recorder.rows if active[row]])
+        for row, frame in frames.items():
+            chunk.frames.setdefault(row, []).append(frame)
+        chunk.render_error = chunk.render_error or error
+        ended: BoolArray = active & (terminated | truncated)
+        return ended
+
+    def _finish_episodes(
+        self, request: ChunkRequest, chunk: RawChunk, finals: list[tuple[IntArray, RawObservation]]
+    ) -> None:
+        rows = np.concatenate([rows for rows, _ in finals])
+        order = np.argsort(rows)
+        chunk.final_ids = rows[order]
+        chunk.final_obs = take_rows(concatenate_rows([obs for _, obs in finals]), order)
+        seeds = request.next_seeds
+        if seeds is None:
+            return
+        ids = chunk.final_ids
+        chunk.obs = put_rows(
+            chunk.obs, ids, self._call("while it was reset after an episode", lambda: self.reset_idx(ids, seeds[ids]))
+        )
+        chunk.reset_frames, error = self._frames([row for row in self._recorder.rows if row in ids])
+        chunk.render_error = chunk.render_error or error
+
+    def _frames(self, rows: list[int]) -> tuple[dict[int, Frame], str | None]:
+        if not rows or not self._recorder.enabled:
+            return {}, None
+        try:
+            frames = self.render_idx(rows)
+        except Exception as error:  # noqa: BLE001 - drivers raise anything; training goes on without the video
+            return {}, f"{type(error).__name__}: {error}"
+        if frames is None:
+            return {}, "the environment renders no image (render_idx() returned None)"
+        return dict(zip(rows, frames, strict=True)), None
+
+    def _call(self, when: str, call: Callable[[], R]) -> R:
+        try:
+            return call()
+        except RLinfError:
+            raise
+        except Exception as error:
+            last = self.first_env + self.num_envs - 1
+            raise EnvironmentFailure(
+                f"One of the environments {self.first_env}-{last} (env_type={self.cfg.env_type}) raised "
+                f"{type(error).__name__} {when}: {error}"
+            ) from error
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise EnvironmentFailure(f"env_type={self.cfg.env_type}: the environments are closed.")
+
+
+def to_numpy(value: Any, dtype: type[np.generic]) -> npt.NDArray[Any]:
+    """Return an array on the CPU, from an array, a tensor on any device or a number."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()
+    return np.asarray(value, dtype=dtype)
+
+
+def to_tensors(obs: Mapping[str, Any]) -> Observation:
+    """Return the observation with arrays as tensors that share their memory; lists and tensors stay as they are."""
+    return {key: torch.from_numpy(value) if isinstance(value, np.ndarray) else value for key, value in obs.items()}

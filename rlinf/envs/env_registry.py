@@ -1,0 +1,63 @@
+"""The registry of environments: built-ins are imported when first asked for, plug-ins register beside them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlinf.config.registries import env_configs
+from rlinf.config.schema.env import EnvConfig
+from rlinf.registry import Registry
+from rlinf.utils.enumeration import RegistryEnum
+
+if TYPE_CHECKING:
+    from rlinf.envs.base import VectorEnv
+
+_env_classes: Registry[type[VectorEnv]] = Registry("environment")
+_env_classes.register_lazy("gymnasium", "rlinf.envs.gymnasium_env:GymnasiumEnv")
+_env_classes.register_lazy("metaworld", "rlinf.envs.metaworld_env:MetaWorldEnv")
+
+
+def register_env(name: str, cls: type[VectorEnv], config: type[EnvConfig] | None = None) -> None:
+    """Make an environment available as ``env_type: <name>``.
+
+    Args:
+        name: What recipes write; stored in lower case.
+        cls: The environment.
+        config: The dataclass of its keys; None when it has none besides those of ``EnvConfig``.
+
+    Raises:
+        RegistryError: The name is taken by another environment.
+    """
+    _env_classes.register(name, cls)
+    env_configs.register(name, config or EnvConfig)
+
+
+def get_env_cls(env_type: str) -> type[VectorEnv]:
+    """Return the class registered as ``env_type``.
+
+    Raises:
+        RegistryError: None is; the message lists the names and the closest one.
+        MissingPackageError: It needs an optional package that is not installed.
+    """
+    return _env_classes.get(str(env_type))
+
+
+def make_vector_env(cfg: EnvConfig, *, num_envs: int, first_env: int = 0) -> VectorEnv:
+    """Build the environments ``first_env .. first_env + num_envs - 1`` of the ``cfg.total_num_envs`` of a recipe.
+
+    Args:
+        cfg: The ``env.train`` or ``env.eval`` section.
+        num_envs: Environments of this instance (``B``).
+        first_env: Index of its first environment among all of them.
+
+    Raises:
+        RegistryError: ``cfg.env_type`` is unknown.
+        ConfigError: The configuration cannot be run.
+        MissingPackageError: The simulator is not installed.
+        EnvironmentFailure: The simulator failed to start.
+    """
+    return get_env_cls(cfg.env_type)(cfg, num_envs=num_envs, first_env=first_env)
+
+
+SupportedEnvType = RegistryEnum("SupportedEnvType", _env_classes)
+"""The registered names, used like an ``Enum``: ``SupportedEnvType("metaworld")``, iteration, ``in``."""

@@ -1,0 +1,83 @@
+"""Running totals of the present episodes, and the metrics of those that end."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlinf.envs.raw_chunk import BoolArray, FloatArray, IntArray, RawChunk
+
+
+class EpisodeTracker:
+    """Shapes rewards and accumulates episode metrics for ``B`` environments.
+
+    Args:
+        num_envs: ``B``.
+        reward_coef: Factor on every reward.
+        use_rel_reward: Report the change of the simulator's reward since the step before; an episode's first step
+            changes it from 0.
+    """
+
+    def __init__(self, num_envs: int, *, reward_coef: float, use_rel_reward: bool) -> None:
+        self._reward_coef = reward_coef
+        self._use_rel_reward = use_rel_reward
+        self.steps: IntArray = np.zeros(num_envs, np.int64)
+        self.episodes: IntArray = np.zeros(num_envs, np.int64)
+        self._returns = np.zeros(num_envs, np.float64)
+        self._success_once = np.zeros(num_envs, np.bool_)
+        self._last_reward: FloatArray = np.zeros(num_envs, np.float32)
+
+    def restart(self) -> None:
+        """Begin episode 0 everywhere."""
+        self.episodes[:] = 0
+        self._clear(np.ones(len(self.steps), np.bool_))
+
+    def update(self, chunk: RawChunk) -> tuple[FloatArray, tuple[dict[str, float], ...]]:
+        """Account for a chunk.
+
+        Args:
+            chunk: What happened.
+
+        Returns:
+            The rewards to report, float32 [B, C], and the metrics of the episodes that ended, in the order of
+            ``chunk.final_ids``.
+        """
+        rewards = self._shape(chunk)
+        counts = chunk.executed.sum(axis=1)
+        self.steps += counts
+        self._returns += rewards.sum(axis=1, dtype=np.float64)
+        self._success_once |= (chunk.successes & chunk.executed).any(axis=1)
+        last = np.maximum(counts - 1, 0)
+        episodes = tuple(self._metrics(int(row), bool(chunk.successes[row, last[row]])) for row in chunk.final_ids)
+        ended = np.zeros(len(self.steps), np.bool_)
+        ended[chunk.final_ids] = True
+        self.episodes += ended
+        self._clear(ended)
+        return rewards, episodes
+
+    def _shape(self, chunk: RawChunk) -> FloatArray:
+        rewards = chunk.rewards
+        if self._use_rel_reward:
+            before = np.concatenate([self._last_reward[:, None], rewards[:, :-1]], axis=1)
+            counts = chunk.executed.sum(axis=1)
+            rows = np.flatnonzero(counts)
+            self._last_reward[rows] = rewards[rows, counts[rows] - 1]
+            rewards = rewards - before
+        shaped: FloatArray = np.where(chunk.executed, rewards * np.float32(self._reward_coef), np.float32(0))
+        return shaped
+
+    def _metrics(self, row: int, success_at_end: bool) -> dict[str, float]:
+        length = int(self.steps[row])
+        total = float(self._returns[row])
+        return {
+            "success_once": float(self._success_once[row]),
+            "success_at_end": float(success_at_end),
+            "return": total,
+            "reward": total / max(length, 1),
+            "episode_len": float(length),
+        }
+
+    def _clear(self, rows: BoolArray) -> None:
+        self.steps[rows] = 0
+        self._returns[rows] = 0
+        self._success_once[rows] = False
+        self._last_reward[rows] = 0

@@ -1,0 +1,34 @@
+"""``env_type: gymnasium``: any registered Gymnasium id with a Box or Discrete action space."""
+
+from __future__ import annotations
+
+from rlinf.config.schema.env import GymnasiumEnvConfig
+from rlinf.envs.gymnasium_single import make_gymnasium_env
+from rlinf.envs.single_env_vector import SingleEnvVectorEnv
+
+
+class GymnasiumEnv(SingleEnvVectorEnv):
+    """Registered Gymnasium environments; the observation, of any space, is flattened into ``states`` float32 [B, S].
+
+    Args:
+        cfg: Its configuration.
+        num_envs: ``B``.
+        first_env: Index of the first of them among all ``cfg.total_num_envs``.
+
+    Raises:
+        ConfigError: The id is not registered (the closest one is suggested), or ``import_module`` cannot be imported.
+        EnvironmentFailure: Gymnasium could not build the environment.
+    """
+
+    def __init__(self, cfg: GymnasiumEnvConfig, *, num_envs: int, first_env: int = 0) -> None:
+        super().__init__(
+            cfg,
+            num_envs=num_envs,
+            first_env=first_env,
+            factory=make_gymnasium_env,
+            kwargs={
+                "init_params": dict(cfg.init_params),
+                "import_module": cfg.import_module,
+                "success_key": cfg.success_key,
+            },
+        )

@@ -1,0 +1,127 @@
+"""One Meta-World task as a ``SingleEnv``; imports no torch, and Meta-World only when one is built."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import gymnasium
+import numpy as np
+
+from rlinf.envs.metaworld_tasks import TASK_DESCRIPTIONS
+from rlinf.envs.raw_chunk import Frame
+from rlinf.envs.single_env import SingleStep
+from rlinf.utils.optional import require
+
+# A multiple of 16, which video encoders want; software rendering takes time in proportion to the pixels.
+_FRAME_SIZE = 256
+_CAMERA = "corner2"
+# Meta-World's reset runs the reset of the model twice (about 9 ms instead of 5). In these tasks the first pass moves
+# bodies that the second reads, so both are needed; in the others the second alone gives the same state, bit for bit.
+_TASKS_RESET_TWICE = frozenset(
+    {
+        "box-close-v3",
+        "dial-turn-v3",
+        "disassemble-v3",
+        "door-lock-v3",
+        "door-unlock-v3",
+        "drawer-open-v3",
+        "faucet-open-v3",
+        "handle-press-v3",
+        "handle-pull-v3",
+        "lever-pull-v3",
+        "peg-unplug-side-v3",
+        "window-close-v3",
+        "window-open-v3",
+    }
+)
+
+
+class MetaWorldSingleEnv:
+    """One task with the goal in the observation, as the MT benchmarks have it, and no limit on distinct goals.
+
+    Args:
+        task_name: For example ``reach-v3``.
+        render: Whether it has to render images; without, nothing of OpenGL is loaded.
+    """
+
+    def __init__(self, task_name: str, *, render: bool) -> None:
+        if render and "DISPLAY" not in os.environ:
+            # MuJoCo would try GLFW first, which cannot work without a display; read when the first picture is drawn.
+            os.environ.setdefault("MUJOCO_GL", "egl")
+        env_dict = require(
+            "metaworld.env_dict",
+            install="bash requirements/install.sh embodied --env metaworld",
+            needed_by="env_type=metaworld",
+        )
+        from gymnasium.envs.mujoco import MujocoEnv
+
+        options: dict[str, Any] = {}
+        if render:
+            options = {"render_mode": "rgb_array", "camera_name": _CAMERA, "width": _FRAME_SIZE, "height": _FRAME_SIZE}
+        env = env_dict.ALL_V3_ENVIRONMENTS[task_name](**options)
+        # What set_task() would set, except that positions are drawn from the environment's own generator at each reset
+        # rather than taken from one of 50 stored tasks.
+        env._set_task_called = True
+        env._freeze_rand_vec = False
+        env.seeded_rand_vec = True
+        env._partially_observable = False
+        # Computed while the goal was still hidden: it would clip the goal to zero.
+        env.__dict__.pop("sawyer_observation_space", None)
+        self._env = env
+        self._base_reset = MujocoEnv.reset
+        self._reset_twice = task_name in _TASKS_RESET_TWICE
+        self._description = TASK_DESCRIPTIONS[task_name]
+        self.action_space: gymnasium.Space[Any] = env.action_space
+        self.observation_space = gymnasium.spaces.Dict(
+            {
+                "states": gymnasium.spaces.Box(-np.inf, np.inf, env.sawyer_observation_space.shape, np.float32),
+                "task_descriptions": gymnasium.spaces.Text(max_length=256),
+            }
+        )
+
+    def reset(self, seed: int) -> Any:
+        """Start an episode whose object and goal positions are drawn from ``seed``; return the observation."""
+        env = self._env
+        # env.reset(seed=...) ignores its argument.
+        env.np_random = np.random.default_rng(seed)
+        if self._reset_twice:
+            return env.reset()[0]
+        env.curr_path_length = 0
+        obs, _ = self._base_reset(env)
+        # The observation holds the previous frame beside the present one; at a reset they are the same.
+        env._prev_obs = obs[:18].copy()
+        obs[18:36] = env._prev_obs
+        return obs
+
+    def step(self, action: Any) -> SingleStep:
+        """Execute one action."""
+        obs, reward, terminated, truncated, info = self._env.step(action)
+        return obs, float(reward), bool(terminated), bool(truncated), bool(info["success"])
+
+    def observe(self, raw: Any) -> dict[str, Any]:
+        """Return ``states`` float32 [39] and ``task_descriptions``."""
+        return {"states": raw.astype(np.float32), "task_descriptions": self._description}
+
+    def render(self) -> Frame | None:
+        """Return the present picture, uint8 [H, W, 3]."""
+        # Meta-World's corner camera is mounted upside down.
+        frame: Frame = np.ascontiguousarray(self._env.render()[::-1])
+        return frame
+
+    def close(self) -> None:
+        """Free the simulator."""
+        self._env.close()
+
+
+def make_metaworld_env(*, render: bool, task_name: str) -> MetaWorldSingleEnv:
+    """Build one environment.
+
+    Args:
+        render: Whether it has to render images.
+        task_name: One of the tasks in ``TASK_DESCRIPTIONS``.
+
+    Raises:
+        MissingPackageError: Meta-World is not installed.
+    """
+    return MetaWorldSingleEnv(task_name, render=render)

@@ -1,0 +1,221 @@
+"""Environments in processes of their own: one message to each process per chunk, sent to all before any is awaited."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+import cloudpickle  # type: ignore[import-untyped]
+import numpy as np
+import numpy.typing as npt
+
+import rlinf.errors
+from rlinf.envs.raw_chunk import ChunkRequest, RawChunk, RawReset, concatenate_rows
+from rlinf.envs.single_env import SingleEnvSpec, Spaces
+from rlinf.errors import EnvironmentFailure, RLinfError
+
+# A simulator that takes longer than this for one chunk is stuck; the same limit as for messages between workers.
+_TIMEOUT_SECONDS = 1800.0
+# How long a closing pool waits for its processes before it ends them.
+_CLOSE_SECONDS = 5.0
+
+
+class _Child:
+    """One process and the connection to it."""
+
+    def __init__(self, spec: SingleEnvSpec, first_row: int) -> None:
+        self.spec = spec
+        self.first_row = first_row
+        self.rows = slice(first_row, first_row + spec.num_envs)
+        ours, theirs = socket.socketpair()
+        # Never written to: the child's end tells the kernel to end the child when ours closes. One pipe for each child,
+        # because the receiver of the signal belongs to the pipe's end and not to the process.
+        read_end, self._lifeline = os.pipe()
+        with theirs:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "rlinf.envs.process_main", str(theirs.fileno()), str(read_end)],
+                pass_fds=(theirs.fileno(), read_end),
+                env=_child_environment(),
+            )
+        os.close(read_end)
+        self.connection = Connection(ours.detach())
+
+    def join(self, deadline: float) -> None:
+        """Wait for the process's end until a time of the monotonic clock, then force it."""
+        try:
+            self.process.wait(timeout=max(deadline - time.monotonic(), 0.05))
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        os.close(self._lifeline)
+
+    def send(self, *message: Any) -> None:
+        try:
+            self.connection.send(message)
+        except OSError as error:
+            raise self.death() from error
+
+    def recv(self) -> Any:
+        try:
+            kind, answer = self.connection.recv()
+        except (EOFError, OSError) as error:
+            raise self.death() from error
+        if kind == "ok":
+            return answer
+        name, text, trace = answer
+        error_class = getattr(rlinf.errors, name, None)
+        known = isinstance(error_class, type) and issubclass(error_class, RLinfError)
+        raise (error_class if known and error_class else EnvironmentFailure)(f"{text}\nIn process {self}:\n{trace}")
+
+    def death(self) -> EnvironmentFailure:
+        """Return the error that tells of the process's end."""
+        try:
+            code: int | None = self.process.wait(timeout=_CLOSE_SECONDS)
+        except subprocess.TimeoutExpired:
+            code = None
+        reason = "closed its connection" if code is None else _exit_reason(code)
+        return EnvironmentFailure(
+            f"The process of {self} {reason}. Its last words are on the worker's standard error; "
+            "env.*.num_env_processes=0 runs the environments in the worker itself, which shows a crash's origin."
+        )
+
+    def __str__(self) -> str:
+        last = self.spec.first_env + self.spec.num_envs - 1
+        return f"{self.process.pid} (env_type={self.spec.env_type}, environments {self.spec.first_env}-{last})"
+
+
+class ProcessPool:
+    """Steps the environments of a specification in several processes.
+
+    Sending and gathering are separate calls, so that a caller may do other work in between. The pool is closed by the
+    first failure: environments in an unknown state answer no further request.
+
+    Args:
+        spec: The environments.
+        num_processes: Processes; rows are shared out in contiguous, nearly equal parts.
+        timeout_seconds: How long one answer may take.
+
+    Raises:
+        EnvironmentFailure: A process ended, or an environment raised, while it started.
+        RLinfError: Whatever the factory raised of RLinf's own errors.
+    """
+
+    def __init__(self, spec: SingleEnvSpec, num_processes: int, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
+        self._timeout_seconds = timeout_seconds
+        self._children: list[_Child] = []
+        self._waiting: list[_Child] = []
+        self._failure: RLinfError | None = None
+        self._closed = False
+        bounds = np.linspace(0, spec.num_envs, min(num_processes, spec.num_envs) + 1).astype(int).tolist()
+        try:
+            for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
+                self._children.append(_Child(spec.rows(start, stop), start))
+            self._post([(child, ("build", cloudpickle.dumps(child.spec))) for child in self._children])
+            self.spaces: Spaces = self._gather()[0][1]
+        except BaseException:
+            self.close()
+            raise
+
+    def send_chunk(self, request: ChunkRequest) -> None:
+        """Start a chunk in every process."""
+        self._post([(child, ("chunk", request.rows(child.rows))) for child in self._children])
+
+    def recv_chunk(self) -> RawChunk:
+        """Return the chunk started last.
+
+        Raises:
+            EnvironmentFailure: An environment raised, or a process ended or did not answer in time.
+        """
+        return RawChunk.concatenate([(child.first_row, chunk) for child, chunk in self._gather()])
+
+    def reset(self, rows: npt.NDArray[np.int64], seeds: npt.NDArray[np.int64]) -> RawReset:
+        """Reset some environments; ``seeds[i]`` is for row ``rows[i]``, and rows ascend.
+
+        Raises:
+            EnvironmentFailure: An environment raised, or a process ended or did not answer in time.
+        """
+        messages = []
+        for child in self._children:
+            chosen = (rows >= child.rows.start) & (rows < child.rows.stop)
+            if chosen.any():
+                messages.append((child, ("reset", rows[chosen] - child.first_row, seeds[chosen])))
+        self._post(messages)
+        parts = self._gather()
+        return RawReset(
+            obs=concatenate_rows([part.obs for _, part in parts]),
+            frames={child.first_row + row: frame for child, part in parts for row, frame in part.frames.items()},
+            render_error=next((part.render_error for _, part in parts if part.render_error), None),
+        )
+
+    def close(self) -> None:
+        """End all processes; harmless when called again."""
+        if self._closed:
+            return
+        self._closed = True
+        for child in self._children:
+            child.connection.close()
+        if self._waiting or self._failure is not None:
+            for child in self._children:
+                child.process.terminate()
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        for child in self._children:
+            child.join(deadline)
+
+    def _post(self, messages: Sequence[tuple[_Child, tuple[Any, ...]]]) -> None:
+        if self._closed:
+            raise EnvironmentFailure("The environments are closed.") from self._failure
+        self._waiting = [child for child, _ in messages]
+        for child, message in messages:
+            self._guard(partial(child.send, *message))
+
+    def _gather(self) -> list[tuple[_Child, Any]]:
+        answers: dict[int, Any] = {}
+        pending = {child.connection: child for child in self._waiting}
+        order = self._waiting
+        deadline = time.monotonic() + self._timeout_seconds
+        while pending:
+            ready = wait(list(pending), timeout=max(deadline - time.monotonic(), 0.0))
+            if not ready:
+                self._guard(partial(self._raise_timeout, list(pending.values())))
+            for connection in ready:
+                child = pending.pop(connection)  # type: ignore[call-overload]
+                answers[child.first_row] = self._guard(child.recv)
+        self._waiting = []
+        return [(child, answers[child.first_row]) for child in order]
+
+    def _guard(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except RLinfError as error:
+            self._failure = error
+            self.close()
+            raise
+
+    def _raise_timeout(self, children: list[_Child]) -> None:
+        raise EnvironmentFailure(
+            f"No answer within {self._timeout_seconds:.0f} s from process {', '.join(map(str, children))}; "
+            "the simulator is stuck."
+        )
+
+
+def _child_environment() -> dict[str, str]:
+    """Return the parent's environment with its module path: a child must import all that the parent can."""
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
+        "PYTHONSAFEPATH": "1",
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "MKL_NUM_THREADS": "1",
+    }
+
+
+def _exit_reason(code: int) -> str:
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
