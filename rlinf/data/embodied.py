@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -25,7 +26,7 @@ class ChunkStep:
         final_obs: Observations in which episodes ended in this chunk, one row for each entry of ``final_ids``; None if
             none ended.
         final_ids: int64 [F]; rows (0..B-1) whose episode ended in this chunk; None if none ended.
-        episodes: Finished episodes' metrics, one mapping (``success_once, success_at_end, return, reward, episode_len``)
+        episodes: Metrics of finished episodes (``success_once, success_at_end, return, reward, episode_len``), one mapping
             per entry of ``final_ids``.
     """
 
@@ -37,6 +38,47 @@ class ChunkStep:
     final_obs: Observation | None = None
     final_ids: torch.Tensor | None = None
     episodes: tuple[dict[str, float], ...] = ()
+
+    def rows(self, start: int, stop: int) -> ChunkStep:
+        """Return environments ``start`` to ``stop`` (exclusive) as a message of their own."""
+        final_obs, final_ids = None, None
+        if self.final_ids is not None and self.final_obs is not None:
+            inside = ((self.final_ids >= start) & (self.final_ids < stop)).nonzero().flatten()
+            if len(inside):
+                final_ids = self.final_ids[inside] - start
+                final_obs = _index_rows(self.final_obs, inside)
+        return ChunkStep(
+            obs=_index_rows(self.obs, slice(start, stop)),
+            rewards=self.rewards[start:stop],
+            terminations=self.terminations[start:stop],
+            truncations=self.truncations[start:stop],
+            executed=self.executed[start:stop],
+            final_obs=final_obs,
+            final_ids=final_ids,
+        )
+
+    @staticmethod
+    def concat(parts: list[ChunkStep]) -> ChunkStep:
+        """Join messages of different environments in the given order; episode metrics stay with the environments."""
+        if len(parts) == 1:
+            return parts[0]
+        offsets = [0]
+        for part in parts:
+            offsets.append(offsets[-1] + part.rewards.shape[0])
+        ended = [
+            (p.final_obs, p.final_ids + o)
+            for p, o in zip(parts, offsets, strict=False)
+            if p.final_ids is not None and p.final_obs is not None
+        ]
+        return ChunkStep(
+            obs=_concat_rows([p.obs for p in parts]),
+            rewards=torch.cat([p.rewards for p in parts]),
+            terminations=torch.cat([p.terminations for p in parts]),
+            truncations=torch.cat([p.truncations for p in parts]),
+            executed=torch.cat([p.executed for p in parts]),
+            final_obs=_concat_rows([obs for obs, _ in ended]) if ended else None,
+            final_ids=torch.cat([ids for _, ids in ended]) if ended else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +113,8 @@ class Trajectory:
         final_values: float32 [T, B, V]; value of the state in which an episode ended within the chunk, where it was
             asked for (on truncation, or always), else 0. None without a value head.
         group_ids: int64 [B]; equal for trajectories that are compared with each other.
+        env_ids: int64 [B]; ``epoch * total_num_envs + global environment index``: unique within a step, and the order
+            in which samples are numbered, whatever ranks they are on.
         version: Weight version of the behaviour policy.
     """
 
@@ -83,7 +127,52 @@ class Trajectory:
     executed: torch.Tensor
     final_values: torch.Tensor | None
     group_ids: torch.Tensor
+    env_ids: torch.Tensor
     version: int
+
+    def envs(self, start: int, stop: int) -> Trajectory:
+        """Return environments ``start`` to ``stop`` (exclusive) as a trajectory of their own."""
+        return self._map_envs(lambda x: x[:, start:stop], lambda x: x[start:stop])
+
+    def sorted(self) -> Trajectory:
+        """Return the same trajectories ordered by ``env_ids``."""
+        order = torch.argsort(self.env_ids)
+        return self._map_envs(lambda x: x[:, order], lambda x: x[order])
+
+    @staticmethod
+    def concat(parts: list[Trajectory]) -> Trajectory:
+        """Join trajectories of equal length along the environments."""
+        first = parts[0]
+        return Trajectory(
+            forward_inputs={k: torch.cat([p.forward_inputs[k] for p in parts], 1) for k in first.forward_inputs},
+            logprobs=torch.cat([p.logprobs for p in parts], 1),
+            values=_concat_optional([p.values for p in parts]),
+            rewards=torch.cat([p.rewards for p in parts], 1),
+            terminations=torch.cat([p.terminations for p in parts], 1),
+            truncations=torch.cat([p.truncations for p in parts], 1),
+            executed=torch.cat([p.executed for p in parts], 1),
+            final_values=_concat_optional([p.final_values for p in parts]),
+            group_ids=torch.cat([p.group_ids for p in parts]),
+            env_ids=torch.cat([p.env_ids for p in parts]),
+            version=min(p.version for p in parts),
+        )
+
+    def _map_envs(
+        self, cut: Callable[[torch.Tensor], torch.Tensor], cut_ids: Callable[[torch.Tensor], torch.Tensor]
+    ) -> Trajectory:
+        return Trajectory(
+            forward_inputs={k: cut(v) for k, v in self.forward_inputs.items()},
+            logprobs=cut(self.logprobs),
+            values=None if self.values is None else cut(self.values),
+            rewards=cut(self.rewards),
+            terminations=cut(self.terminations),
+            truncations=cut(self.truncations),
+            executed=cut(self.executed),
+            final_values=None if self.final_values is None else cut(self.final_values),
+            group_ids=cut_ids(self.group_ids),
+            env_ids=cut_ids(self.env_ids),
+            version=self.version,
+        )
 
     @property
     def num_steps(self) -> int:
@@ -94,3 +183,26 @@ class Trajectory:
     def num_envs(self) -> int:
         """Environments (``B``)."""
         return self.rewards.shape[1]
+
+
+def _index_rows(obs: Observation, rows: slice | torch.Tensor) -> Observation:
+    if isinstance(rows, slice):
+        return {key: value[rows] for key, value in obs.items()}
+    return {
+        key: value[rows] if isinstance(value, torch.Tensor) else [value[i] for i in rows.tolist()]
+        for key, value in obs.items()
+    }
+
+
+def _concat_rows(parts: list[Observation]) -> Observation:
+    return {
+        key: torch.cat([p[key] for p in parts])
+        if isinstance(value, torch.Tensor)
+        else [item for p in parts for item in p[key]]
+        for key, value in parts[0].items()
+    }
+
+
+def _concat_optional(parts: list[torch.Tensor | None]) -> torch.Tensor | None:
+    present = [part for part in parts if part is not None]
+    return torch.cat(present, 1) if present else None

@@ -1,0 +1,91 @@
+"""The interface of training engines."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+BatchT = TypeVar("BatchT")
+MetricSums = dict[str, torch.Tensor]
+"""Metric name to a tensor ``[sum, count]``; the same keys on every rank and in every micro-batch."""
+LossFn = Callable[[nn.Module, BatchT], tuple[torch.Tensor, MetricSums]]
+"""Maps (model, micro-batch) to (scalar loss with a graph, metrics)."""
+
+
+class TrainEngine(abc.ABC):
+    """A model, its optimizer and the processes they are spread over.
+
+    Attributes:
+        model: The (possibly sharded) module; call it, do not reach into its parameters.
+        rank: Data-parallel rank of this process.
+        world_size: Number of data-parallel ranks.
+        device: Where batches are expected.
+    """
+
+    model: nn.Module
+    rank: int
+    world_size: int
+    device: torch.device
+
+    @abc.abstractmethod
+    def forward_backward(self, micro_batches: Sequence[BatchT], loss_fn: LossFn[BatchT]) -> MetricSums:
+        """Accumulate gradients over micro-batches; every rank must bring equally many.
+
+        The engine averages gradients over ranks, so a loss that is a share of a global mean must carry the factor
+        ``world_size``.
+
+        Args:
+            micro_batches: Opaque to the engine.
+            loss_fn: Computes the loss of one of them.
+
+        Returns:
+            Metrics summed over the micro-batches of this rank.
+        """
+
+    @abc.abstractmethod
+    def step(self) -> dict[str, float]:
+        """Clip the gradient, update the weights and clear the gradient.
+
+        Returns:
+            ``grad_norm`` (global, before clipping) and ``lr``.
+
+        Raises:
+            NumericalError: The gradient is not finite (on every rank alike).
+        """
+
+    @abc.abstractmethod
+    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the sum of ``tensor`` over all ranks, on the caller's device."""
+
+    @abc.abstractmethod
+    def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return the (equally shaped) tensors of all ranks, in rank order."""
+
+    @abc.abstractmethod
+    def offload(self) -> None:
+        """Move weights and optimizer state to host memory."""
+
+    @abc.abstractmethod
+    def onload(self) -> None:
+        """Move them back to the device."""
+
+    @abc.abstractmethod
+    def save(self, path: Path) -> None:
+        """Write weights, optimizer and step count under ``path``; called by all ranks together."""
+
+    @abc.abstractmethod
+    def load(self, path: Path) -> None:
+        """Read what ``save`` wrote, under any number of ranks."""
+
+    @abc.abstractmethod
+    def export_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield every parameter and buffer whole, one at a time; called by all ranks together."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Leave the process group."""

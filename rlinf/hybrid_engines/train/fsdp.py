@@ -1,0 +1,193 @@
+"""The FSDP2 training engine: one or many ranks, CPU (gloo) or CUDA (NCCL), sharded or replicated."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+from torch.distributed.tensor import DTensor
+from torch.utils.checkpoint import checkpoint
+
+from rlinf.config.schema.base import Precision
+from rlinf.config.schema.train import FSDPConfig, OptimConfig
+from rlinf.errors import NumericalError
+from rlinf.hybrid_engines.train import state
+from rlinf.hybrid_engines.train.base import BatchT, LossFn, MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.loss_scale import LossScaler
+from rlinf.hybrid_engines.train.optim import apply_schedule, build_optimizer
+from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
+from rlinf.models.base_policy import BasePolicy
+
+DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class FSDPEngine(TrainEngine):
+    """Trains a policy with fp32 master weights, sharded by ``fully_shard`` or replicated (``no_shard``).
+
+    Args:
+        model: The policy on the CPU, with equal weights on every rank.
+        optim: The ``actor.optim`` section.
+        fsdp: The ``actor.fsdp_config`` section.
+        precision: Compute precision unless ``fsdp.mixed_precision`` says otherwise.
+        device: Where to train.
+        rank: Data-parallel rank.
+        world_size: Number of data-parallel ranks.
+    """
+
+    def __init__(
+        self,
+        model: BasePolicy,
+        *,
+        optim: OptimConfig,
+        fsdp: FSDPConfig,
+        precision: Precision,
+        device: torch.device,
+        rank: int = 0,
+        world_size: int = 1,
+    ) -> None:
+        join_process_group(device, rank, world_size)
+        self.rank, self.world_size, self.device = rank, world_size, device
+        self.optim_cfg = optim
+        self.compute_dtype = DTYPES[fsdp.mixed_precision.param_dtype or precision]
+        self.sharded = fsdp.sharding_strategy != "no_shard"
+        layers = model.shard_units()
+        if fsdp.gradient_checkpointing:
+            for layer in layers:
+                layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
+        model.to(device)
+        if self.sharded:
+            _shard(model, layers, fsdp, self.compute_dtype)
+        self.model: BasePolicy = model
+        self.optimizer = build_optimizer(model, optim, fused=not self.sharded)
+        self.scaler = LossScaler(enabled=self.compute_dtype == torch.float16)
+        self.num_steps = 0
+
+    def forward_backward(self, micro_batches: Sequence[BatchT], loss_fn: LossFn[BatchT]) -> MetricSums:
+        """See ``TrainEngine``."""
+        totals: MetricSums = {}
+        for index, batch in enumerate(micro_batches):
+            if isinstance(self.model, FSDPModule):
+                self.model.set_requires_gradient_sync(index == len(micro_batches) - 1)
+            with self._autocast():
+                loss, metrics = loss_fn(self.model, batch)
+            (loss * self.scaler.scale if self.scaler.enabled else loss).backward()
+            for name, value in metrics.items():
+                totals[name] = totals[name] + value if name in totals else value
+        return totals
+
+    def step(self) -> dict[str, float]:
+        """See ``TrainEngine``."""
+        self._average_replicated_gradients()
+        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        if self.scaler.enabled:
+            torch._foreach_div_([cast(torch.Tensor, p.grad) for p in parameters], self.scaler.scale)
+        norm = self._clip(parameters)
+        finite = math.isfinite(norm)
+        self.scaler.update(finite=finite)
+        if not finite and not self.scaler.enabled:
+            raise NumericalError(
+                f"The gradient norm is {norm} at optimizer step {self.num_steps + 1}: a loss, an input or a weight is "
+                "not finite. Lower actor.optim.lr or clip_grad, or look for NaN in observations and rewards."
+            )
+        apply_schedule(self.optimizer, self.num_steps, self.optim_cfg)
+        if finite:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self.num_steps += 1
+        return {"grad_norm": norm, "lr": float(self.optimizer.param_groups[0]["lr"])}
+
+    def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See ``TrainEngine``."""
+        if self.world_size == 1:
+            return tensor
+        total = tensor.clone()
+        dist.all_reduce(total)
+        return total
+
+    def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """See ``TrainEngine``."""
+        if self.world_size == 1:
+            return [tensor]
+        parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
+        dist.all_gather(parts, tensor.contiguous())
+        return parts
+
+    def offload(self) -> None:
+        """See ``TrainEngine``; without an accelerator there is nowhere to go."""
+        if self.device.type != "cpu":
+            self._move(torch.device("cpu"))
+            torch.get_device_module(self.device).empty_cache()
+
+    def onload(self) -> None:
+        """See ``TrainEngine``."""
+        if self.device.type != "cpu":
+            self._move(self.device)
+
+    def save(self, path: Path) -> None:
+        """See ``TrainEngine``; torch's distributed checkpoint format, which reshards on load."""
+        state.save(path, self.model, self.optimizer, self._extra_state())
+
+    def load(self, path: Path) -> None:
+        """See ``TrainEngine``."""
+        extra = state.load(path, self.model, self.optimizer, self._extra_state())
+        self.num_steps = int(extra["num_steps"])
+        self.scaler.load_state_dict(extra["scaler"])
+
+    def export_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """See ``TrainEngine``."""
+        for name, tensor in self.model.state_dict().items():
+            whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+            yield name, whole.detach()
+
+    def close(self) -> None:
+        """See ``TrainEngine``."""
+        leave_process_group()
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        if self.sharded or self.compute_dtype == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, self.compute_dtype)
+
+    def _average_replicated_gradients(self) -> None:
+        if self.sharded or self.world_size == 1:
+            return
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        flat = torch.cat([g.flatten() for g in gradients])
+        dist.all_reduce(flat)
+        flat /= self.world_size
+        for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+    def _clip(self, parameters: list[nn.Parameter]) -> float:
+        norm = nn.utils.clip_grad_norm_(parameters, self.optim_cfg.clip_grad)
+        return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
+
+    def _move(self, device: torch.device) -> None:
+        self.model.to(device)
+        for entry in self.optimizer.state.values():
+            for key, value in entry.items():
+                if isinstance(value, torch.Tensor) and value.ndim > 0:
+                    entry[key] = value.to(device)
+
+    def _extra_state(self) -> dict[str, Any]:
+        return {"num_steps": self.num_steps, "scaler": self.scaler.state_dict()}
+
+
+def _shard(model: BasePolicy, layers: list[nn.Module], fsdp: FSDPConfig, compute_dtype: torch.dtype) -> None:
+    """Shard each layer in compute precision, and the rest (norms, standard deviations) at the root in fp32."""
+    reduce_dtype = DTYPES[fsdp.mixed_precision.reduce_dtype or "fp32"]
+    reshard = fsdp.sharding_strategy == "full_shard"
+    offload = CPUOffloadPolicy() if fsdp.cpu_offload else OffloadPolicy()
+    mixed = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=reduce_dtype)
+    for layer in layers:
+        fully_shard(layer, mp_policy=mixed, reshard_after_forward=reshard, offload_policy=offload)
+    root = MixedPrecisionPolicy(reduce_dtype=reduce_dtype, cast_forward_inputs=False)
+    fully_shard(model, mp_policy=root, reshard_after_forward=reshard, offload_policy=offload)

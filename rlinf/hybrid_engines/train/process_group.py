@@ -1,0 +1,39 @@
+"""Joining torch.distributed from a worker's environment, with gloo for host tensors and NCCL for CUDA ones."""
+
+from __future__ import annotations
+
+import datetime
+import os
+
+import torch
+import torch.distributed as dist
+
+_TIMEOUT = datetime.timedelta(minutes=30)
+
+
+def join_process_group(device: torch.device, rank: int, world_size: int) -> None:
+    """Make this process rank ``rank`` of ``world_size``; does nothing if it already is.
+
+    Several ranks meet at ``MASTER_ADDR:MASTER_PORT``; a single one needs no network at all.
+
+    Args:
+        device: Decides which backends are set up.
+        rank: This process.
+        world_size: All processes.
+    """
+    if dist.is_initialized():
+        return
+    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    store: dist.Store
+    if world_size == 1:
+        store = dist.HashStore()
+    else:
+        host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+        store = dist.TCPStore(host, port, world_size, is_master=rank == 0, timeout=_TIMEOUT)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=_TIMEOUT)
+
+
+def leave_process_group() -> None:
+    """Leave the process group, if this process is in one."""
+    if dist.is_initialized():
+        dist.destroy_process_group()

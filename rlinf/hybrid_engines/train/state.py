@@ -1,0 +1,89 @@
+"""Training state on disk: torch's distributed checkpoint format, and loading of bare weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as dcp
+from safetensors.torch import load_file
+from torch import nn
+from torch.distributed.checkpoint.state_dict import (
+    StateDictOptions,
+    get_model_state_dict,
+    get_state_dict,
+    set_model_state_dict,
+    set_state_dict,
+)
+
+from rlinf.errors import CheckpointError
+
+
+def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> None:
+    """Write model, optimizer and ``extra`` under the folder ``path``; called by all ranks together."""
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    dcp.save({"model": model_state, "optimizer": optimizer_state, "extra": extra}, checkpoint_id=str(path))
+
+
+def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> dict[str, Any]:
+    """Read what ``save`` wrote, resharded as needed.
+
+    Args:
+        path: The folder.
+        model: Filled in place.
+        optimizer: Filled in place.
+        extra: Names the further values to read.
+
+    Returns:
+        The values read for ``extra``.
+
+    Raises:
+        CheckpointError: The folder does not hold such a state, or that of another model.
+    """
+    _require_dcp(path)
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    content: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state, "extra": extra}
+    _read(path, content)
+    set_state_dict(model, optimizer, model_state_dict=content["model"], optim_state_dict=content["optimizer"])
+    result: dict[str, Any] = content["extra"]
+    return result
+
+
+def load_weights(path: Path, model: nn.Module) -> None:
+    """Read weights alone from a checkpoint folder, a ``.pt`` or a ``.safetensors`` file.
+
+    Raises:
+        CheckpointError: Nothing usable is there, or names and shapes do not match the model.
+    """
+    if path.is_dir():
+        folder = path / "actor" if (path / "actor").is_dir() else path
+        _require_dcp(folder)
+        content = {"model": get_model_state_dict(model)}
+        _read(folder, content)
+        set_model_state_dict(model, content["model"])
+        return
+    if not path.is_file():
+        raise CheckpointError(f"No weights at '{path}'. Give a checkpoint folder (global_step_N), .pt or .safetensors.")
+    weights = (
+        load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
+    )
+    try:
+        set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
+    except RuntimeError as error:
+        raise CheckpointError(f"The weights in '{path}' do not fit actor.model: {error}") from error
+
+
+def _require_dcp(path: Path) -> None:
+    if not (path / ".metadata").is_file():
+        raise CheckpointError(f"'{path}' holds no distributed checkpoint (no .metadata file in it).")
+
+
+def _read(path: Path, content: dict[str, Any]) -> None:
+    try:
+        dcp.load(content, checkpoint_id=str(path))
+    except (dcp.api.CheckpointException, RuntimeError, ValueError) as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise CheckpointError(
+            f"The checkpoint in '{path}' does not fit this recipe's model and optimizer: {reason}"
+        ) from error

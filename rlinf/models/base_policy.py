@@ -1,0 +1,111 @@
+"""The interface between policies and the workers that run and train them."""
+
+from __future__ import annotations
+
+import abc
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from rlinf.data.embodied import Observation, PolicyOutput
+
+Mode = Literal["train", "eval"]
+"""``train`` explores; ``eval`` acts greedily and draws no random number."""
+
+
+class ForwardType(enum.Enum):
+    """What ``BasePolicy.forward`` is asked to compute."""
+
+    DEFAULT = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEvaluation:
+    """What the current policy thinks of actions taken before.
+
+    Attributes:
+        logprobs: float32 [N, C, A]; log-probability of each action dimension.
+        entropy: float32 [N, C, A]; entropy of each action dimension.
+        values: float32 [N, V]; None without a value head.
+    """
+
+    logprobs: torch.Tensor
+    entropy: torch.Tensor
+    values: torch.Tensor | None
+
+
+class BasePolicy(nn.Module, abc.ABC):
+    """A policy over chunks of ``C`` actions of ``A`` dimensions, with an optional value head."""
+
+    def forward(self, forward_type: ForwardType = ForwardType.DEFAULT, **kwargs: Any) -> PolicyEvaluation:
+        """Run the pass that training needs; the only entry that sharding hooks see.
+
+        Args:
+            forward_type: Which pass.
+            **kwargs: The pass's own arguments.
+
+        Returns:
+            The pass's result.
+        """
+        return self.default_forward(**kwargs)
+
+    @abc.abstractmethod
+    def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
+        """Recompute log-probabilities, entropies and values of ``N`` samples.
+
+        Args:
+            forward_inputs: What ``predict_action_batch`` reported, tensors [N, ...].
+
+        Returns:
+            The evaluation under the current weights, with gradients.
+        """
+
+    @abc.abstractmethod
+    def predict_action_batch(
+        self, obs: Observation, *, mode: Mode, generator: torch.Generator | None = None
+    ) -> tuple[torch.Tensor, PolicyOutput]:
+        """Choose a chunk of actions for each of ``B`` observations.
+
+        Args:
+            obs: Batch of observations.
+            mode: ``train`` samples, ``eval`` takes the most likely action.
+            generator: Source of randomness in ``train`` mode, on the policy's device.
+
+        Returns:
+            Actions for the environment (float32 [B, C, A], or int64 [B, C] if discrete) and the policy's report.
+        """
+
+    @abc.abstractmethod
+    def predict_values(self, obs: Observation) -> torch.Tensor:
+        """Return the values of ``B`` observations, float32 [B, V]; only called where there is a value head."""
+
+    def is_value_parameter(self, name: str) -> bool:
+        """Tell whether the parameter ``name`` belongs to the value head alone."""
+        return name.startswith("value_head.")
+
+    def shard_units(self) -> list[nn.Module]:
+        """Return the large submodules that are sharded and recomputed as units; called as modules by ``forward``."""
+        return []
+
+    def update_statistics(
+        self,
+        forward_inputs: dict[str, torch.Tensor],
+        valid: torch.Tensor,
+        all_reduce: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        """Take a rollout into running statistics, if the policy keeps any; called after the step's last update.
+
+        Args:
+            forward_inputs: Tensors [N, ...] of this rank's share of the rollout.
+            valid: bool [N]; samples that count.
+            all_reduce: Sums a tensor over all ranks.
+        """
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device

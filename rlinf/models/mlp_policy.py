@@ -1,0 +1,131 @@
+"""``mlp_policy``: a multi-layer perceptron on state observations, for continuous or discrete actions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+
+from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.data.embodied import Observation, PolicyOutput
+from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
+from rlinf.models.normalizer import RunningNormalizer
+
+_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class MLPPolicy(BasePolicy):
+    """Separate policy and value networks on ``obs["states"]``.
+
+    Continuous actions follow a diagonal Gaussian with a state-independent standard deviation; log-probabilities are
+    those of the unclipped sample. Discrete actions follow a categorical distribution (``A`` is then 1). Weights start
+    orthogonal, with a small policy output (Andrychowicz et al., 2021, "What matters in on-policy RL").
+
+    Args:
+        cfg: The model's keys.
+        num_values: Values per observation (``V``).
+    """
+
+    def __init__(self, cfg: MLPPolicyConfig, *, num_values: int = 1) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.chunk = cfg.num_action_chunks
+        self.normalizer = RunningNormalizer(cfg.obs_dim, cfg.obs_clip) if cfg.normalize_obs else None
+        self.policy_head = _mlp(cfg, self.chunk * cfg.action_dim, output_gain=0.01)
+        self.value_head = _mlp(cfg, num_values, output_gain=1.0) if cfg.add_value_head else None
+        if not cfg.discrete:
+            self.log_std = nn.Parameter(torch.full((self.chunk, cfg.action_dim), cfg.initial_log_std))
+
+    def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
+        """See ``BasePolicy``; ``forward_inputs`` holds ``states`` [N, S] and ``action`` [N, C(, A)]."""
+        features = self._features(forward_inputs["states"])
+        action = forward_inputs["action"]
+        output = self._head(self.policy_head, features).view(-1, self.chunk, self.cfg.action_dim)
+        if self.cfg.discrete:
+            logits = output.log_softmax(-1)
+            logprobs = logits.gather(-1, action.unsqueeze(-1))
+            entropy = -(logits.exp() * logits).sum(-1, keepdim=True)
+        else:
+            log_std = self.log_std.float()
+            logprobs = _gaussian_logprob(action, output, log_std)
+            entropy = (log_std + 0.5 + _HALF_LOG_2PI).expand_as(output)
+        values = None if self.value_head is None else self._head(self.value_head, features)
+        return PolicyEvaluation(logprobs=logprobs, entropy=entropy, values=values)
+
+    @torch.no_grad()
+    def predict_action_batch(
+        self, obs: Observation, *, mode: Mode, generator: torch.Generator | None = None
+    ) -> tuple[torch.Tensor, PolicyOutput]:
+        """See ``BasePolicy``."""
+        states = obs["states"].to(self.device, torch.float32)
+        features = self._features(states)
+        output = self._head(self.policy_head, features).view(-1, self.chunk, self.cfg.action_dim)
+        if self.cfg.discrete:
+            logits = output.log_softmax(-1)
+            action = logits.argmax(-1)
+            if mode == "train":
+                flat = torch.multinomial(logits.exp().flatten(0, 1), 1, generator=generator)
+                action = flat.view(-1, self.chunk)
+            logprobs = logits.gather(-1, action.unsqueeze(-1))
+            env_action = action
+        else:
+            action, log_std = output, self.log_std.float()
+            if mode == "train":
+                noise = torch.randn(output.shape, generator=generator, device=output.device)
+                action = output + noise * log_std.exp()
+            logprobs = _gaussian_logprob(action, output, log_std)
+            env_action = action * self.cfg.action_scale
+        values = None if self.value_head is None else self._head(self.value_head, features)
+        inputs = {"states": states, "action": action}
+        return env_action, PolicyOutput(logprobs=logprobs, values=values, forward_inputs=inputs)
+
+    @torch.no_grad()
+    def predict_values(self, obs: Observation) -> torch.Tensor:
+        """See ``BasePolicy``."""
+        assert self.value_head is not None
+        return self._head(self.value_head, self._features(obs["states"].to(self.device, torch.float32)))
+
+    def shard_units(self) -> list[nn.Module]:
+        """See ``BasePolicy``: the two networks."""
+        return [head for head in (self.policy_head, self.value_head) if head is not None]
+
+    def update_statistics(
+        self,
+        forward_inputs: dict[str, torch.Tensor],
+        valid: torch.Tensor,
+        all_reduce: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        """See ``BasePolicy``: the observation statistics."""
+        if self.normalizer is not None:
+            self.normalizer.update(forward_inputs["states"][valid], all_reduce)
+
+    def _features(self, states: torch.Tensor) -> torch.Tensor:
+        return states if self.normalizer is None else self.normalizer(states)
+
+    def _head(self, head: nn.Module, features: torch.Tensor) -> torch.Tensor:
+        """Run a network in the precision of its weights; everything outside stays float32."""
+        output: torch.Tensor = head(features.to(next(head.parameters()).dtype))
+        return output.float() if output.dtype in {torch.bfloat16, torch.float16} else output
+
+
+def _gaussian_logprob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
+    return -0.5 * ((action - mean) * torch.exp(-log_std)) ** 2 - log_std - _HALF_LOG_2PI
+
+
+def _mlp(cfg: MLPPolicyConfig, output_dim: int, *, output_gain: float) -> nn.Sequential:
+    layers: list[nn.Module] = []
+    width = cfg.obs_dim
+    for hidden in cfg.hidden_dims:
+        layers += [_orthogonal(nn.Linear(width, hidden), math.sqrt(2)), _ACTIVATIONS[cfg.activation]()]
+        width = hidden
+    layers.append(_orthogonal(nn.Linear(width, output_dim), output_gain))
+    return nn.Sequential(*layers)
+
+
+def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
+    nn.init.orthogonal_(layer.weight, gain)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,153 @@
+"""The synchronous embodied loop: roll out, compute advantages, train, hand the new weights to the rollout."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.runners.session import RunSession
+from rlinf.scheduler import WorkerGroup, wait_all
+from rlinf.telemetry.metrics import finalize, merge_metrics
+
+if TYPE_CHECKING:
+    from rlinf.scheduler import WorkerGroupFuncResult
+    from rlinf.workers.actor.embodied_actor import EmbodiedFSDPActor
+    from rlinf.workers.env.env_worker import EnvWorker
+    from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
+
+Metrics = dict[str, float]
+
+
+class EmbodiedRunner:
+    """Drives actor, rollout and env groups through a recipe.
+
+    Args:
+        cfg: The recipe.
+        actor: Trains the policy.
+        rollout: Runs the policy.
+        env: Steps the environments.
+    """
+
+    def __init__(
+        self,
+        cfg: RLinfConfig,
+        actor: WorkerGroup[EmbodiedFSDPActor],
+        rollout: WorkerGroup[MultiStepRolloutWorker],
+        env: WorkerGroup[EnvWorker],
+    ) -> None:
+        self.cfg = cfg
+        self.actor, self.rollout, self.env = actor, rollout, env
+        self.session = RunSession(cfg)
+        self.step = 0
+        self.training: WorkerGroupFuncResult | None = None
+        self.restart_episodes = True
+
+    def init_workers(self) -> None:
+        """Build models, engines and environments, and load the checkpoint to continue from, if any."""
+        wait_all(self.actor.init_worker(), self.rollout.init_worker(), self.env.init_worker())
+        if self.session.resume_from is not None:
+            self.actor.load_checkpoint(str(self.session.resume_from / "actor")).wait()
+            self.step = self.session.resume_step
+            self.session.confirm_resumed()
+
+    def run(self) -> Metrics:
+        """Run the recipe to its end.
+
+        Returns:
+            The last step's metrics.
+        """
+        with self.session:
+            try:
+                return self._loop()
+            except KeyboardInterrupt:
+                self._save_after_interrupt()
+                raise
+
+    def _loop(self) -> Metrics:
+        runner = self.cfg.runner
+        self.update_rollout_weights()
+        metrics = self.evaluate() if runner.only_eval or (self.step == 0 and runner.val_check_interval > 0) else {}
+        self.session.log(self.step, metrics)
+        while self.step < runner.total_steps and not runner.only_eval and not self.session.goal_reached(metrics):
+            started = time.monotonic()
+            metrics = self.generate_rollouts()
+            metrics |= self.compute_advantages_and_returns()
+            metrics |= self.run_training()
+            self.update_rollout_weights()
+            metrics |= self.collect_times(time.monotonic() - started)
+            if self.session.evaluates(self.step):
+                metrics |= self.evaluate()
+            self.session.log(self.step, metrics)
+            if self.session.saves(self.step, metrics):
+                self.save_checkpoint(metrics)
+        return metrics
+
+    def update_rollout_weights(self) -> None:
+        """Bring the rollout to the actor's current weights."""
+        self.session.phase("sync weights")
+        rollout = self.rollout.sync_model_from_actor()
+        actor = self.actor.sync_model_to_rollout(version=self.step)
+        wait_all(actor, rollout)
+
+    def generate_rollouts(self) -> Metrics:
+        """Let env and rollout play against each other while the actor collects what they make."""
+        self.session.phase("rollout")
+        env = self.env.interact(step=self.step + 1, restart=self.restart_episodes)
+        rollout = self.rollout.generate(step=self.step + 1)
+        actor = self.actor.recv_rollout_trajectories()
+        env_metrics, _, _ = wait_all(env, rollout, actor)
+        self.restart_episodes = False
+        return finalize(merge_metrics(env_metrics))
+
+    def compute_advantages_and_returns(self) -> Metrics:
+        """Turn rewards into what the policy learns from."""
+        self.session.phase("advantages")
+        return dict(self.actor.compute_advantages_and_returns().wait()[0])
+
+    def run_training(self) -> Metrics:
+        """Update the policy; from here on the step counts as made."""
+        self.session.phase("training")
+        self.training = self.actor.run_training(step=self.step + 1)
+        metrics = dict(self.training.wait()[0])
+        self.training = None
+        self.step += 1
+        return metrics
+
+    def evaluate(self) -> Metrics:
+        """Play the evaluation environments greedily, from the same states every time."""
+        self.session.phase("evaluation")
+        env_metrics, _ = wait_all(self.env.evaluate(), self.rollout.evaluate())
+        return finalize(merge_metrics(env_metrics))
+
+    def collect_times(self, step_seconds: float) -> Metrics:
+        """Return how long the step and its parts took: the slowest rank of each group."""
+        groups = {"actor": self.actor, "rollout": self.rollout, "env": self.env}
+        ranks = wait_all(*(group.pop_execution_times() for group in groups.values()))
+        metrics = {"time/step": step_seconds}
+        for name, times in zip(groups, ranks, strict=True):
+            for tag in {tag for rank in times for tag in rank}:
+                metrics[f"time/{name}/{tag}"] = max(rank.get(tag, 0.0) for rank in times)
+        train = self.cfg.env.train
+        env_steps = train.total_num_envs * train.max_steps_per_rollout_epoch * train.rollout_epoch
+        metrics["time/env_steps_per_second"] = env_steps / step_seconds
+        return metrics
+
+    def save_checkpoint(self, metrics: Metrics) -> None:
+        """Write a checkpoint of the current step; the next step begins with new episodes, as after a resume."""
+        self.session.phase("checkpoint")
+        folder = self.session.checkpoints.begin(self.step)
+        self.actor.save_checkpoint(str(folder / "actor")).wait()
+        self.session.commit_checkpoint(self.step, metrics)
+        self.restart_episodes = True
+
+    def _save_after_interrupt(self) -> None:
+        """Finish a training phase that has begun, abandon anything else, and save the last whole step."""
+        self.session.message("Interrupted: saving a checkpoint ...")
+        if self.training is not None:
+            self.training.wait()
+            self.step += 1
+        self.env.close()
+        self.rollout.close()
+        if not self.session.is_saved(self.step) and self.step > 0:
+            self.save_checkpoint({})

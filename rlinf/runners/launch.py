@@ -1,0 +1,39 @@
+"""From a recipe to a running system: cluster, placement, worker groups, runner."""
+
+from __future__ import annotations
+
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.runners.embodied_runner import EmbodiedRunner
+from rlinf.runners.session import run_folder, with_run_paths
+from rlinf.scheduler import Cluster
+from rlinf.utils.placement import HybridComponentPlacement
+from rlinf.workers.actor.embodied_actor import EmbodiedFSDPActor
+from rlinf.workers.env.env_worker import EnvWorker
+from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
+
+
+def launch_embodied(cfg: RLinfConfig) -> dict[str, float]:
+    """Run an embodied recipe to its end; whatever happens, nothing that it started is left running.
+
+    Args:
+        cfg: The validated recipe.
+
+    Returns:
+        The last step's metrics.
+    """
+    cfg = with_run_paths(cfg)
+    with Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=run_folder(cfg)) as cluster:
+        placement = HybridComponentPlacement(cfg, cluster)
+        num_env, num_rollout, num_actor = (placement.get_world_size(c) for c in ("env", "rollout", "actor"))
+        actor = EmbodiedFSDPActor.create_group(cfg, num_rollout).launch(
+            cluster, name=cfg.actor.group_name, placement_strategy=placement.get_strategy("actor")
+        )
+        rollout = MultiStepRolloutWorker.create_group(cfg, num_env, num_actor).launch(
+            cluster, name=cfg.rollout.group_name, placement_strategy=placement.get_strategy("rollout")
+        )
+        env = EnvWorker.create_group(cfg, num_rollout).launch(
+            cluster, name=cfg.env.group_name, placement_strategy=placement.get_strategy("env")
+        )
+        runner = EmbodiedRunner(cfg, actor=actor, rollout=rollout, env=env)
+        runner.init_workers()
+        return runner.run()

@@ -1,0 +1,152 @@
+"""What surrounds a runner's loop: the run's folder, metrics, progress display, checkpoints, and when each is due."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+
+from rlinf.checkpoint import CheckpointManager, checkpoint_step
+from rlinf.config import to_dict
+from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.telemetry.console import Console
+from rlinf.telemetry.logger import MetricLogger
+from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, open_run_dir
+
+
+class RunSession:
+    """One run's records; a context manager around its loop.
+
+    Args:
+        cfg: The recipe.
+
+    Raises:
+        ConfigError: The experiment's folder holds another run.
+        CheckpointError: ``runner.resume_dir`` names no complete checkpoint.
+    """
+
+    def __init__(self, cfg: RLinfConfig) -> None:
+        self.cfg = cfg
+        runner, logger = cfg.runner, cfg.runner.logger
+        root = run_folder(cfg) / CHECKPOINTS_FOLDER
+        self.checkpoints = CheckpointManager(root, runner.keep_checkpoints, runner.keep_best)
+        self.resume_from = self.checkpoints.resolve(runner.resume_dir)
+        self.resume_step = 0 if self.resume_from is None else checkpoint_step(self.resume_from)
+        # ``auto`` may find a run that was killed before its first checkpoint: that run begins anew in its folder.
+        resumes = runner.resume_dir is not None
+        self.folder = open_run_dir(
+            logger.log_path,
+            logger.experiment_name,
+            resume=resumes,
+            overwrite=runner.overwrite,
+            config=to_dict(cfg),
+            seed=cfg.actor.seed,
+        )
+        self.saved_step = self.resume_step if self.resume_from is not None else None
+        self.metrics: dict[str, float] = {}
+        self._exit = ExitStack()
+
+    def __enter__(self) -> RunSession:
+        """Open the metric log and start showing progress."""
+        cfg = self.cfg.runner
+        resume_step = self.resume_step if self.resume_from is not None else None
+        self.logger = MetricLogger(self.folder, cfg.logger, to_dict(self.cfg), resume_step)
+        self._exit.callback(self.logger.finish)
+        self.console = Console(cfg.total_steps, cfg.logger.experiment_name, start_step=self.resume_step)
+        self._exit.enter_context(self.console)
+        if self.resume_from is not None:
+            self.message(f"Continuing from {self.resume_from} (step {self.resume_step}).")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the log, and say where everything is."""
+        self.logger.finish(failed=error is not None and not isinstance(error, KeyboardInterrupt))
+        self._exit.close()
+        self.console.summary(self._places(), self.metrics)
+
+    def confirm_resumed(self) -> None:
+        """Say that the state of ``resume_from`` has been loaded: from now on it is this run's newest checkpoint."""
+        if self.resume_from is not None and not self.cfg.runner.only_eval:
+            self.checkpoints.mark_resumed(self.resume_from)
+
+    def phase(self, name: str) -> None:
+        """Show what the run is doing."""
+        self.console.phase(name)
+
+    def message(self, text: str) -> None:
+        """Show a line of text."""
+        self.console.message(text)
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Record and show a finished step; nothing of it is lost if the run is killed from here on."""
+        if not metrics:
+            return
+        self.metrics |= metrics
+        self.logger.log(metrics, step)
+        self.logger.commit(step)
+        self.console.update(step, metrics)
+        if any(name.startswith("eval/") for name in metrics) or step in {1, self.cfg.runner.total_steps}:
+            self.console.table(metrics, step)
+
+    def evaluates(self, step: int) -> bool:
+        """Tell whether an evaluation is due after ``step``."""
+        interval = self.cfg.runner.val_check_interval
+        return interval > 0 and (step % interval == 0 or step == self.cfg.runner.total_steps)
+
+    def saves(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Tell whether a checkpoint is due after ``step``."""
+        interval = self.cfg.runner.save_interval
+        if step == self.cfg.runner.total_steps or self.goal_reached(metrics):
+            return True
+        return interval > 0 and step % interval == 0
+
+    def goal_reached(self, metrics: Mapping[str, float]) -> bool:
+        """Tell whether the metrics fulfil ``runner.stop_at``."""
+        goals = self.cfg.runner.stop_at
+        return bool(goals) and all(metrics.get(name, -math.inf) >= value for name, value in goals.items())
+
+    def is_saved(self, step: int) -> bool:
+        """Tell whether the newest checkpoint is that of ``step``."""
+        return self.saved_step == step
+
+    def commit_checkpoint(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Publish the checkpoint that has been written."""
+        self.checkpoints.commit(step, {"seed": self.cfg.actor.seed}, metrics, required=["actor"])
+        self.saved_step = step
+
+    def _places(self) -> dict[str, str | Path | None]:
+        checkpoint = None if self.saved_step is None else self.checkpoints.root / f"global_step_{self.saved_step}"
+        sections = [self.cfg.env.train, self.cfg.env.eval]
+        videos = [env.video_cfg.video_base_dir for env in sections if env is not None and env.video_cfg.save_video]
+        tensorboard = "tensorboard" in self.cfg.runner.logger.logger_backends
+        return {
+            "checkpoint": checkpoint,
+            "video": ", ".join(str(video) for video in videos) or None,
+            "TensorBoard": self.folder / "tensorboard" if tensorboard else None,
+            "metrics": self.folder / "metrics.jsonl",
+        }
+
+
+def run_folder(cfg: RLinfConfig) -> Path:
+    """Return ``<log_path>/<experiment_name>``, absolute."""
+    return Path(cfg.runner.logger.log_path).expanduser().absolute() / cfg.runner.logger.experiment_name
+
+
+def with_run_paths(cfg: RLinfConfig) -> RLinfConfig:
+    """Return the recipe with the video folders that it leaves to the run filled in, for the workers."""
+
+    def fill(env: EnvConfig, mode: str) -> EnvConfig:
+        if env.video_cfg.video_base_dir is not None:
+            return env
+        folder = str(run_folder(cfg) / "video" / mode)
+        return dataclasses.replace(env, video_cfg=dataclasses.replace(env.video_cfg, video_base_dir=folder))
+
+    evaluation = None if cfg.env.eval is None else fill(cfg.env.eval, "eval")
+    section = dataclasses.replace(cfg.env, train=fill(cfg.env.train, "train"), eval=evaluation)
+    return dataclasses.replace(cfg, env=section)

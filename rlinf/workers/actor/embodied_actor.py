@@ -1,0 +1,126 @@
+"""The actor of embodied RL: an FSDP engine, an on-policy learner, and trajectories from the rollout group."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from rlinf.config.schema.algorithm import ActorLossConfig
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.data.embodied import Trajectory
+from rlinf.data.routing import sources
+from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.hybrid_engines.train.state import load_weights
+from rlinf.hybrid_engines.weights.bucket import pack_weights
+from rlinf.models import get_model
+from rlinf.scheduler import Worker
+from rlinf.utils.seeding import derive_seed
+from rlinf.workers.actor.policy_learner import PolicyLearner, freeze_copy
+from rlinf.workers.streams import TRAJECTORIES, WEIGHTS
+from rlinf.workers.values import num_values
+
+
+class EmbodiedFSDPActor(Worker):
+    """One data-parallel rank of the actor.
+
+    Args:
+        cfg: The recipe.
+        num_rollout_workers: World size of the rollout group.
+    """
+
+    def __init__(self, cfg: RLinfConfig, num_rollout_workers: int) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.route = sources(self._rank, num_rollout_workers, self._world_size)
+        ranks = range(num_rollout_workers)
+        self.weight_receivers = [
+            rank for rank in ranks if sources(rank, self._world_size, num_rollout_workers).peers[0] == self._rank
+        ]
+        self.engine: FSDPEngine
+        self.learner: PolicyLearner
+        self.trajectory: Trajectory | None = None
+
+    def init_worker(self) -> None:
+        """Build the policy and its engine; equal on every rank, whatever the number of ranks."""
+        actor, device = self.cfg.actor, torch.device(self.device)
+        torch.manual_seed(derive_seed(actor.seed, "actor", "initial weights"))
+        model = get_model(actor.model, num_values=num_values(self.cfg))
+        if self.cfg.runner.ckpt_path is not None:
+            load_weights(Path(self.cfg.runner.ckpt_path), model)
+        loss = self.cfg.algorithm.loss
+        needs_reference = isinstance(loss, ActorLossConfig) and loss.kl_beta > 0
+        reference = freeze_copy(model, device) if needs_reference else None
+        self.engine = FSDPEngine(
+            model,
+            optim=actor.optim,
+            fsdp=actor.fsdp_config,
+            precision=actor.model.precision,
+            device=device,
+            rank=self._rank,
+            world_size=self._world_size,
+        )
+        self.learner = PolicyLearner(self.engine, algorithm=self.cfg.algorithm, actor=actor, reference=reference)
+
+    @Worker.timer("sync_weights")
+    def sync_model_to_rollout(self, *, version: int) -> None:
+        """Send the weights to the rollout ranks that this rank serves.
+
+        Args:
+            version: Step of the run that produced them.
+        """
+        self.engine.onload()
+        bucket_bytes = self.cfg.weight_syncer.bucket.bucket_size
+        manifest, buckets = pack_weights(self.engine.export_weights(), version=version, bucket_bytes=bucket_bytes)
+        for rank in self.weight_receivers:
+            for message in (manifest, *buckets):
+                self.send(message, self.cfg.rollout.group_name, rank, tag=WEIGHTS)
+        if self.cfg.actor.enable_offload:
+            self.engine.offload()
+
+    @Worker.timer("receive_trajectories")
+    def recv_rollout_trajectories(self) -> None:
+        """Collect this rank's share of the rollout, in an order that does not depend on who is first."""
+        messages = self.cfg.env.train.rollout_epoch * self.cfg.rollout.pipeline_stage_num
+        group = self.cfg.rollout.group_name
+        parts = [self.recv(group, peer, tag=TRAJECTORIES) for _ in range(messages) for peer in self.route.peers]
+        self.trajectory = Trajectory.concat(parts)
+
+    @Worker.timer("advantages")
+    def compute_advantages_and_returns(self) -> dict[str, float]:
+        """Prepare the rollout for training.
+
+        Returns:
+            Metrics over all ranks, under ``rollout/``.
+        """
+        assert self.trajectory is not None
+        metrics = self.learner.prepare(self.trajectory)
+        self.trajectory = None
+        return {f"rollout/{name}": value for name, value in metrics.items()}
+
+    @Worker.timer("training")
+    def run_training(self, *, step: int) -> dict[str, float]:
+        """Update the policy on the prepared rollout.
+
+        Args:
+            step: Step of the run, from 1.
+
+        Returns:
+            Metrics over all ranks, under ``train/``.
+        """
+        self.engine.onload()
+        metrics = self.learner.update(step)
+        return {f"train/{name}": value for name, value in metrics.items()}
+
+    def save_checkpoint(self, path: str) -> None:
+        """Write weights, optimizer and counters under ``path``."""
+        self.engine.onload()
+        self.engine.save(Path(path))
+
+    def load_checkpoint(self, path: str) -> None:
+        """Continue from what ``save_checkpoint`` wrote, under any number of ranks."""
+        self.engine.load(Path(path))
+
+    def close(self) -> None:
+        """Leave the process group."""
+        self.engine.close()

@@ -1,0 +1,238 @@
+"""On-policy learning: from a rank's trajectories to optimizer steps, independent of ranks and micro-batches."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import nn
+
+from rlinf.algorithms.aggregation import LossDenominators, compute_loss_denominators
+from rlinf.algorithms.levels import expand_to_level, mask_at_level, reduce_to_level
+from rlinf.algorithms.minibatch import MicroBatch, SampleOwnership, plan_micro_batches, plan_minibatches
+from rlinf.algorithms.preprocess import rows_to_samples
+from rlinf.algorithms.registry import policy_loss
+from rlinf.algorithms.targets import Targets, compute_targets
+from rlinf.algorithms.types import finalize_metrics
+from rlinf.config.schema.algorithm import AlgorithmConfig
+from rlinf.config.schema.train import ActorConfig
+from rlinf.data.embodied import Trajectory
+from rlinf.errors import NumericalError
+from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.models.base_policy import BasePolicy, PolicyEvaluation
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """A rank's whole rollout as training samples, on the engine's device.
+
+    Attributes:
+        forward_inputs: Tensors [N, ...].
+        logprobs: float [N, C, A] under the policy that acted.
+        targets: Advantages, returns and masks.
+        ids: int64 [N]; global sample numbers, on the host.
+    """
+
+    forward_inputs: dict[str, torch.Tensor]
+    logprobs: torch.Tensor
+    targets: Targets
+    ids: torch.Tensor
+
+
+class PolicyLearner:
+    """Improves a policy on rollouts it made itself.
+
+    Args:
+        engine: Holds the policy.
+        algorithm: The ``algorithm`` section.
+        actor: The ``actor`` section.
+        reference: Frozen copy of the initial policy, on the engine's device; needed with ``kl_beta`` > 0.
+    """
+
+    def __init__(
+        self,
+        engine: TrainEngine,
+        *,
+        algorithm: AlgorithmConfig,
+        actor: ActorConfig,
+        reference: BasePolicy | None = None,
+    ) -> None:
+        self.engine = engine
+        self.algorithm = algorithm
+        self.actor = actor
+        self.reference = reference
+        self.loss_keys = asdict(algorithm.loss)
+        self.samples: Samples | None = None
+        self.ownership: SampleOwnership | None = None
+
+    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
+        """Compute advantages and returns, and lay the trajectories out as samples.
+
+        Args:
+            trajectory: This rank's share of the rollout.
+
+        Returns:
+            Metrics over all ranks.
+
+        Raises:
+            NumericalError: A reward or value was not finite.
+        """
+        trajectory = trajectory.sorted()
+        targets, metrics = compute_targets(
+            trajectory,
+            adv_type=self.algorithm.adv_type,
+            adv_config=asdict(self.algorithm.advantage),
+            reward_type=self.algorithm.reward_type,
+            bootstrap_type=self.algorithm.bootstrap_type,
+            all_reduce=self.engine.all_reduce,
+        )
+        if not torch.isfinite(targets.advantages[targets.value_mask]).all():
+            raise NumericalError(
+                "Advantages are not finite: the environments returned a reward, or the policy a value, that is NaN or "
+                "infinite. Look at env/reward and at the observations."
+            )
+        steps = torch.arange(trajectory.num_steps)
+        ids = (trajectory.env_ids.unsqueeze(1) * trajectory.num_steps + steps).flatten()
+        self.samples = Samples(
+            forward_inputs={k: self._to_samples(v) for k, v in trajectory.forward_inputs.items()},
+            logprobs=self._to_samples(trajectory.logprobs),
+            targets=_map_targets(targets, self.engine.device),
+            ids=ids,
+        )
+        self.ownership = SampleOwnership.from_ids(self.engine.all_gather(ids))
+        return finalize_metrics(self._sum_over_ranks(metrics))
+
+    def update(self, step: int) -> dict[str, float]:
+        """Make the step's optimizer updates on the prepared samples, then take them into running statistics.
+
+        Args:
+            step: Step of the run; names the shuffles.
+
+        Returns:
+            Metrics over all ranks, micro-batches and optimizer steps.
+
+        Raises:
+            NumericalError: A gradient is not finite.
+        """
+        assert self.samples is not None
+        assert self.ownership is not None
+        samples, ownership = self.samples, self.ownership
+        sums: MetricSums = {}
+        steps: list[dict[str, float]] = []
+        for epoch in range(self.algorithm.update_epoch):
+            minibatches = plan_minibatches(
+                ownership.num_samples, self.actor.global_batch_size, seed=self.actor.seed, step=step, epoch=epoch
+            )
+            for minibatch in minibatches:
+                plan = plan_micro_batches(
+                    minibatch, ownership, rank=self.engine.rank, micro_batch_size=self.actor.micro_batch_size
+                )
+                _accumulate(sums, self.forward_backward(samples, plan))
+                steps.append(self.engine.step())
+        policy = self.engine.model
+        assert isinstance(policy, BasePolicy)
+        valid = samples.targets.action_mask.any(-1)
+        policy.update_statistics(samples.forward_inputs, valid, self.engine.all_reduce)
+        self.samples = None
+        metrics = finalize_metrics(self._sum_over_ranks(sums))
+        return metrics | {name: sum(s[name] for s in steps) / len(steps) for name in steps[0]}
+
+    def forward_backward(self, samples: Samples, plan: list[MicroBatch]) -> MetricSums:
+        """Accumulate the gradient of one minibatch.
+
+        Args:
+            samples: This rank's samples.
+            plan: This rank's micro-batches of the minibatch.
+
+        Returns:
+            This rank's metric sums.
+        """
+        masks = _join([self._masks(samples, batch) for batch in plan])
+        denominators = compute_loss_denominators(
+            policy_mask=masks["policy"],
+            entropy_mask=masks["entropy"],
+            value_mask=masks["value"],
+            data_parallel_size=self.engine.world_size,
+            all_reduce=self.engine.all_reduce,
+        )
+
+        def loss_fn(model: nn.Module, batch: MicroBatch) -> tuple[torch.Tensor, MetricSums]:
+            return self._loss(model, samples, batch, denominators)
+
+        return self.engine.forward_backward(plan, loss_fn)
+
+    def _loss(
+        self, model: nn.Module, samples: Samples, batch: MicroBatch, denominators: LossDenominators
+    ) -> tuple[torch.Tensor, MetricSums]:
+        rows = batch.indices.to(self.engine.device)
+        inputs = {k: v[rows] for k, v in samples.forward_inputs.items()}
+        targets = samples.targets
+        executed = targets.action_mask[rows]
+        old_logprobs = samples.logprobs[rows]
+        num_actions, action_dim = old_logprobs.shape[1:]
+        level, entropy_level = self.algorithm.logprob_type, self.algorithm.entropy_type
+        masks = self._masks(samples, batch)
+        evaluation: PolicyEvaluation = model(forward_inputs=inputs)
+        ref_logprobs = None
+        if self.reference is not None:
+            with torch.no_grad():
+                reference: PolicyEvaluation = self.reference(forward_inputs=inputs)
+            ref_logprobs = reduce_to_level(reference.logprobs, executed, level)
+        return policy_loss(
+            self.algorithm.loss_type,
+            logprobs=reduce_to_level(evaluation.logprobs, executed, level),
+            old_logprobs=reduce_to_level(old_logprobs, executed, level),
+            advantages=expand_to_level(targets.advantages[rows], level, num_actions=num_actions, action_dim=action_dim),
+            loss_mask=masks["policy"],
+            entropy=reduce_to_level(evaluation.entropy, executed, entropy_level),
+            entropy_mask=masks["entropy"],
+            values=evaluation.values,
+            prev_values=None if targets.prev_values is None else targets.prev_values[rows],
+            returns=targets.returns[rows],
+            value_mask=masks["value"],
+            ref_logprobs=ref_logprobs,
+            denominators=denominators,
+            **self.loss_keys,
+        )
+
+    def _masks(self, samples: Samples, batch: MicroBatch) -> dict[str, torch.Tensor]:
+        executed = batch.masked(samples.targets.action_mask)
+        action_dim = samples.logprobs.shape[-1]
+        return {
+            "policy": mask_at_level(executed, self.algorithm.logprob_type, action_dim=action_dim),
+            "entropy": mask_at_level(executed, self.algorithm.entropy_type, action_dim=action_dim),
+            "value": batch.masked(samples.targets.value_mask),
+        }
+
+    def _to_samples(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows_to_samples(rows).to(self.engine.device)
+
+    def _sum_over_ranks(self, metrics: MetricSums) -> MetricSums:
+        names = sorted(metrics)
+        total = self.engine.all_reduce(torch.stack([metrics[name].double() for name in names]))
+        return dict(zip(names, total, strict=True))
+
+
+def freeze_copy(policy: BasePolicy, device: torch.device) -> BasePolicy:
+    """Return a copy of a policy that never changes."""
+    return copy.deepcopy(policy).to(device).eval().requires_grad_(False)
+
+
+def _map_targets(targets: Targets, device: torch.device) -> Targets:
+    return Targets(
+        advantages=targets.advantages.to(device),
+        returns=targets.returns.to(device),
+        prev_values=None if targets.prev_values is None else targets.prev_values.to(device),
+        value_mask=targets.value_mask.to(device),
+        action_mask=targets.action_mask.to(device),
+    )
+
+
+def _join(parts: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _accumulate(sums: MetricSums, metrics: MetricSums) -> None:
+    for name, value in metrics.items():
+        sums[name] = sums[name] + value if name in sums else value

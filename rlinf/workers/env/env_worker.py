@@ -1,0 +1,148 @@
+"""The env worker: steps its share of the environments, one pipeline stage after the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.data.embodied import ChunkStep, Observation
+from rlinf.data.routing import destinations
+from rlinf.envs import make_vector_env
+from rlinf.envs.base import VectorEnv
+from rlinf.models.base_policy import Mode
+from rlinf.scheduler import Worker
+from rlinf.telemetry.metrics import Metric, MetricAccumulator
+from rlinf.workers.streams import step_tag
+
+
+class EnvWorker(Worker):
+    """Holds ``total_num_envs / (world_size * stages)`` environments per pipeline stage.
+
+    Args:
+        cfg: The recipe.
+        num_rollout_workers: World size of the rollout group.
+    """
+
+    def __init__(self, cfg: RLinfConfig, num_rollout_workers: int) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.route = destinations(self._rank, self._world_size, num_rollout_workers)
+        self.stages: dict[Mode, list[VectorEnv]] = {}
+        self.last_obs: list[Observation] = []
+
+    def init_worker(self) -> None:
+        """Build the training environments; those for evaluation are built when first needed."""
+        if not self.cfg.runner.only_eval:
+            self._envs("train")
+
+    @Worker.timer("interact")
+    def interact(self, *, step: int, restart: bool = False) -> dict[str, Metric]:
+        """Step the training environments through one rollout, driven by actions from the rollout group.
+
+        Args:
+            step: Step of the run, which decides about reset states.
+            restart: Begin new episodes in any case, rather than go on with those of the step before.
+
+        Returns:
+            Metrics of the episodes that ended, under ``env/``.
+        """
+        cfg, stages = self.cfg.env.train, self._envs("train")
+        metrics = MetricAccumulator()
+        for epoch in range(cfg.rollout_epoch):
+            if restart or not cfg.auto_reset or not self.last_obs:
+                index = (step - 1) * cfg.rollout_epoch + epoch
+                self.last_obs = [env.reset(index) for env in stages]
+                restart = False
+            self._rollout_epoch("train", self.last_obs, metrics)
+        if cfg.enable_offload:
+            for env in stages:
+                env.offload()
+        return metrics.triples()
+
+    @Worker.timer("evaluate")
+    def evaluate(self) -> dict[str, Metric]:
+        """Step the evaluation environments through their rollout epochs, from the same states every time.
+
+        Returns:
+            Metrics of the episodes that ended, under ``eval/``.
+        """
+        stages = self._envs("eval")
+        metrics = MetricAccumulator()
+        for epoch in range(self._env_cfg("eval").rollout_epoch):
+            obs = [env.reset(epoch) for env in stages]
+            self._rollout_epoch("eval", obs, metrics)
+        return metrics.triples()
+
+    def video_dirs(self) -> list[str]:
+        """Return the folders that videos are written to."""
+        sections = [self.cfg.env.train, self.cfg.env.eval]
+        return [str(c.video_cfg.video_base_dir) for c in sections if c is not None and c.video_cfg.save_video]
+
+    def close(self) -> None:
+        """Close all environments and finish their videos."""
+        for envs in self.stages.values():
+            for env in envs:
+                env.close()
+
+    def _rollout_epoch(self, mode: Mode, obs: list[Observation], metrics: MetricAccumulator) -> None:
+        stages = self._envs(mode)
+        prefix = "env" if mode == "train" else "eval"
+        for stage, first in enumerate(obs):
+            self._send(mode, stage, _first_step(first, stages[stage].num_envs))
+        for _ in range(self._env_cfg(mode).max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks):
+            for stage, env in enumerate(stages):
+                with self.worker_timer("wait_for_actions"):
+                    actions = self._receive_actions(mode, stage)
+                with self.worker_timer("env_step"):
+                    chunk = env.chunk_step(actions)
+                for episode in chunk.episodes:
+                    for name, value in episode.items():
+                        metrics.add(f"{prefix}/{name}", value)
+                obs[stage] = chunk.obs
+                self._send(mode, stage, replace(chunk, episodes=()))
+
+    def _send(self, mode: Mode, stage: int, message: ChunkStep) -> None:
+        size = message.rewards.shape[0] // self.route.parts
+        for part, peer in enumerate(self.route.peers):
+            rows = message if self.route.parts == 1 else message.rows(part * size, (part + 1) * size)
+            self.send(rows, self.cfg.rollout.group_name, peer, tag=step_tag(mode, stage))
+
+    def _receive_actions(self, mode: Mode, stage: int) -> torch.Tensor:
+        rollout = self.cfg.rollout.group_name
+        parts = [self.recv(rollout, peer, tag=step_tag(mode, stage)) for peer in self.route.peers]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def _env_cfg(self, mode: Mode) -> EnvConfig:
+        cfg = self.cfg.env.train if mode == "train" else self.cfg.env.eval
+        assert cfg is not None
+        return cfg
+
+    def _envs(self, mode: Mode) -> list[VectorEnv]:
+        if mode not in self.stages:
+            cfg = self._env_cfg(mode)
+            num_stages = self.cfg.rollout.pipeline_stage_num if mode == "train" else 1
+            num_envs = cfg.total_num_envs // (self._world_size * num_stages)
+            first = [(self._rank * num_stages + stage) * num_envs for stage in range(num_stages)]
+            self.stages[mode] = [make_vector_env(cfg, num_envs=num_envs, first_env=f) for f in first]
+        elif mode == "train" and self.cfg.env.train.enable_offload:
+            for env in self.stages[mode]:
+                env.onload()
+        return self.stages[mode]
+
+
+def _first_step(obs: Observation, num_envs: int) -> ChunkStep:
+    """Wrap first observations in a message without any executed action."""
+    nothing = torch.zeros(num_envs, 0)
+    none: Any = nothing.bool()
+    return ChunkStep(obs=obs, rewards=nothing, terminations=none, truncations=none, executed=none)
+
+
+def default_video_dir(cfg: RLinfConfig, mode: Mode) -> Path:
+    """Return where videos go unless the recipe says otherwise."""
+    logger = cfg.runner.logger
+    return Path(logger.log_path) / logger.experiment_name / "video" / mode

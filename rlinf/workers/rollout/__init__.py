@@ -1,0 +1,1 @@
+"""Workers that run the policy on observations (embodied) or prompts."""

@@ -1,0 +1,87 @@
+"""Puts one stage's decisions and their outcomes together into a trajectory."""
+
+from __future__ import annotations
+
+import torch
+
+from rlinf.data.embodied import ChunkStep, Observation, PolicyOutput, Trajectory
+from rlinf.models.base_policy import BasePolicy
+
+
+class TrajectoryCollector:
+    """Collects one rollout epoch of one pipeline stage.
+
+    Args:
+        model: Asked for values, where it has a value head, of the last observation and of final observations.
+        bootstrap_always: Ask for the value of final observations also where the episode terminated.
+    """
+
+    def __init__(self, model: BasePolicy, *, bootstrap_always: bool) -> None:
+        self.model = model
+        self.bootstrap_always = bootstrap_always
+        self.decisions: list[PolicyOutput] = []
+        self.outcomes: list[ChunkStep] = []
+        self.final_values: list[torch.Tensor] = []
+        self.last_values: torch.Tensor | None = None
+
+    def add_decision(self, output: PolicyOutput) -> None:
+        """Take the policy's report on a chunk that is about to be executed."""
+        self.decisions.append(output)
+
+    def add_outcome(self, step: ChunkStep) -> None:
+        """Take what came of the last decision, and value the states in which episodes were cut off."""
+        self.outcomes.append(step)
+        values = self.decisions[-1].values
+        if values is None:
+            return
+        final_values = torch.zeros_like(values)
+        if step.final_ids is not None and step.final_obs is not None:
+            wanted = torch.ones(len(step.final_ids), dtype=torch.bool)
+            if not self.bootstrap_always:
+                wanted = step.truncations[step.final_ids].any(-1)
+            if wanted.any():
+                # Only rows that need it: a pass over the whole batch would cost as much as another step.
+                predicted = self.model.predict_values(_select(step.final_obs, wanted))
+                final_values[step.final_ids[wanted].to(values.device)] = predicted
+        self.final_values.append(final_values)
+
+    def add_last_obs(self, obs: Observation) -> None:
+        """Value the observation after the last chunk."""
+        if self.decisions[-1].values is not None:
+            self.last_values = self.model.predict_values(obs)
+
+    def finish(self, *, env_ids: torch.Tensor, group_ids: torch.Tensor, version: int) -> Trajectory:
+        """Return the trajectory, on the host.
+
+        Args:
+            env_ids: int64 [B].
+            group_ids: int64 [B].
+            version: Weight version that acted.
+        """
+        values = final_values = None
+        if self.last_values is not None:
+            rows = [d.values for d in self.decisions if d.values is not None]
+            values = torch.stack([*rows, self.last_values]).cpu()
+            final_values = torch.stack(self.final_values).cpu()
+        names = self.decisions[0].forward_inputs
+        return Trajectory(
+            forward_inputs={k: torch.stack([d.forward_inputs[k] for d in self.decisions]).cpu() for k in names},
+            logprobs=torch.stack([d.logprobs for d in self.decisions]).cpu(),
+            values=values,
+            rewards=torch.stack([o.rewards for o in self.outcomes]),
+            terminations=torch.stack([o.terminations for o in self.outcomes]),
+            truncations=torch.stack([o.truncations for o in self.outcomes]),
+            executed=torch.stack([o.executed for o in self.outcomes]),
+            final_values=final_values,
+            group_ids=group_ids,
+            env_ids=env_ids,
+            version=version,
+        )
+
+
+def _select(obs: Observation, wanted: torch.Tensor) -> Observation:
+    keep = wanted.nonzero().flatten().tolist()
+    return {
+        key: value[wanted] if isinstance(value, torch.Tensor) else [value[i] for i in keep]
+        for key, value in obs.items()
+    }

@@ -1,0 +1,148 @@
+"""The rollout worker: chooses actions for the environments' observations and collects trajectories from them."""
+
+from __future__ import annotations
+
+import torch
+
+from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.data.embodied import ChunkStep
+from rlinf.data.routing import destinations, sources
+from rlinf.hybrid_engines.train.fsdp import DTYPES
+from rlinf.hybrid_engines.weights.bucket import WeightReceiver
+from rlinf.models import get_model
+from rlinf.models.base_policy import BasePolicy, Mode
+from rlinf.scheduler import Worker
+from rlinf.utils.seeding import derive_seed
+from rlinf.workers.rollout.collector import TrajectoryCollector
+from rlinf.workers.streams import TRAJECTORIES, WEIGHTS, step_tag
+from rlinf.workers.values import num_values
+
+
+class MultiStepRolloutWorker(Worker):
+    """Runs the policy for its share of the env workers, and hands trajectories to the actor.
+
+    Args:
+        cfg: The recipe.
+        num_env_workers: World size of the env group.
+        num_actor_workers: World size of the actor group.
+    """
+
+    def __init__(self, cfg: RLinfConfig, num_env_workers: int, num_actor_workers: int) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.num_env_workers = num_env_workers
+        self.env_route = sources(self._rank, num_env_workers, self._world_size)
+        self.actor_route = destinations(self._rank, self._world_size, num_actor_workers)
+        self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
+        self.model: BasePolicy
+        self.receiver: WeightReceiver
+
+    def init_worker(self) -> None:
+        """Build the inference copy of the policy; its weights come from the actor."""
+        model = get_model(self.cfg.actor.model, num_values=num_values(self.cfg))
+        precision = self.cfg.rollout.model.precision or self.cfg.actor.model.precision
+        for parameter in model.parameters():
+            parameter.data = parameter.data.to(DTYPES[precision])
+        self.model = model.to(self.device).eval().requires_grad_(False)
+        self.receiver = WeightReceiver(self.model)
+
+    @Worker.timer("sync_weights")
+    def sync_model_from_actor(self) -> int:
+        """Receive weights from the actor and load them, all or nothing.
+
+        Returns:
+            The version now in use.
+        """
+        actor = self.cfg.actor.group_name
+        manifest = self.recv(actor, self.actor_rank, tag=WEIGHTS)
+        buckets = [self.recv(actor, self.actor_rank, tag=WEIGHTS) for _ in manifest.checksums]
+        self.receiver.load(manifest, buckets)
+        return self.receiver.version
+
+    @Worker.timer("generate")
+    def generate(self, *, step: int) -> None:
+        """Act for the training environments through one rollout and send the trajectories to the actor.
+
+        Args:
+            step: Step of the run; names the random streams.
+        """
+        if self.cfg.rollout.enable_offload:
+            self.model.to(self.device)
+        for epoch in range(self.cfg.env.train.rollout_epoch):
+            seed = derive_seed(self.cfg.actor.seed, "rollout", self._rank, "actions", step, epoch)
+            generator = torch.Generator(self.device).manual_seed(seed)
+            collectors = self._rollout_epoch("train", generator)
+            for stage, collector in enumerate(collectors):
+                self._deliver(collector, stage, epoch)
+        if self.cfg.rollout.enable_offload:
+            self.model.to("cpu")
+
+    @Worker.timer("evaluate")
+    def evaluate(self) -> None:
+        """Act greedily for the evaluation environments."""
+        assert self.cfg.env.eval is not None
+        for _ in range(self.cfg.env.eval.rollout_epoch):
+            self._rollout_epoch("eval", None)
+
+    def _rollout_epoch(self, mode: Mode, generator: torch.Generator | None) -> list[TrajectoryCollector]:
+        num_stages = self.cfg.rollout.pipeline_stage_num if mode == "train" else 1
+        collectors = [
+            TrajectoryCollector(self.model, bootstrap_always=self.cfg.algorithm.bootstrap_type == "always")
+            for _ in range(num_stages)
+        ]
+        for row in range(self._num_chunk_steps(mode) + 1):
+            last = row == self._num_chunk_steps(mode)
+            for stage, collector in enumerate(collectors):
+                with self.worker_timer("wait_for_envs"):
+                    message = self._receive(mode, stage)
+                if mode == "train" and row > 0:
+                    collector.add_outcome(message)
+                if last:
+                    if mode == "train":
+                        collector.add_last_obs(message.obs)
+                    continue
+                with self.worker_timer("infer"):
+                    actions, output = self.model.predict_action_batch(message.obs, mode=mode, generator=generator)
+                if mode == "train":
+                    collector.add_decision(output)
+                self._send_actions(mode, stage, actions.cpu())
+        return collectors
+
+    def _receive(self, mode: Mode, stage: int) -> ChunkStep:
+        env = self.cfg.env.group_name
+        return ChunkStep.concat([self.recv(env, peer, tag=step_tag(mode, stage)) for peer in self.env_route.peers])
+
+    def _send_actions(self, mode: Mode, stage: int, actions: torch.Tensor) -> None:
+        parts = actions.chunk(len(self.env_route.peers))
+        for peer, part in zip(self.env_route.peers, parts, strict=True):
+            self.send(part, self.cfg.env.group_name, peer, tag=step_tag(mode, stage))
+
+    def _deliver(self, collector: TrajectoryCollector, stage: int, epoch: int) -> None:
+        env_ids = self._env_ids(stage)
+        cfg = self.cfg.env.train
+        num_groups = cfg.total_num_envs // cfg.group_size
+        trajectory = collector.finish(
+            env_ids=env_ids + epoch * cfg.total_num_envs,
+            group_ids=env_ids // cfg.group_size + epoch * num_groups,
+            version=self.receiver.version,
+        )
+        size = trajectory.num_envs // self.actor_route.parts
+        for part, peer in enumerate(self.actor_route.peers):
+            shard = trajectory.envs(part * size, (part + 1) * size)
+            self.send(shard, self.cfg.actor.group_name, peer, tag=TRAJECTORIES)
+
+    def _env_ids(self, stage: int) -> torch.Tensor:
+        """Return the global indices of the training environments whose rows this rank receives for a stage."""
+        num_stages = self.cfg.rollout.pipeline_stage_num
+        per_stage = self.cfg.env.train.total_num_envs // (self.num_env_workers * num_stages)
+        first = [(peer * num_stages + stage) * per_stage for peer in self.env_route.peers]
+        ids = torch.cat([torch.arange(start, start + per_stage) for start in first])
+        if self.env_route.parts == 1:
+            return ids
+        return ids.chunk(self.env_route.parts)[self._rank % self.env_route.parts]
+
+    def _num_chunk_steps(self, mode: Mode) -> int:
+        cfg: EnvConfig | None = self.cfg.env.train if mode == "train" else self.cfg.env.eval
+        assert cfg is not None
+        return cfg.max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks

@@ -1,0 +1,11 @@
+"""Tags of the messages between env, rollout and actor workers."""
+
+from __future__ import annotations
+
+WEIGHTS = "weights"
+TRAJECTORIES = "trajectories"
+
+
+def step_tag(mode: str, stage: int) -> str:
+    """Return the tag under which an env rank and a rollout rank exchange steps and actions of a pipeline stage."""
+    return f"{mode}/stage{stage}"

@@ -1,0 +1,202 @@
+import math
+
+import pytest
+import torch
+
+from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.train import FSDPConfig, OptimConfig
+from rlinf.errors import CheckpointError, NumericalError
+from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.hybrid_engines.train.optim import learning_rate_factor
+from rlinf.hybrid_engines.train.state import load_weights
+from rlinf.models import get_model
+
+MODEL = MLPPolicyConfig(
+    model_type="mlp_policy",
+    obs_dim=5,
+    action_dim=2,
+    num_action_chunks=3,
+    hidden_dims=[16],
+    add_value_head=True,
+    normalize_obs=True,
+)
+STRATEGIES = ["no_shard", "full_shard", "shard_grad_op"]
+
+
+def engine(strategy="no_shard", precision="fp32", model=MODEL, **optim):
+    torch.manual_seed(0)
+    return FSDPEngine(
+        get_model(model),
+        optim=OptimConfig(**{"lr": 1e-2, **optim}),
+        fsdp=FSDPConfig(sharding_strategy=strategy, gradient_checkpointing=True),
+        precision=precision,
+        device=torch.device("cpu"),
+    )
+
+
+def batch(rows=8):
+    generator = torch.Generator().manual_seed(1)
+    return {
+        "states": torch.randn(rows, 5, generator=generator),
+        "action": torch.randn(rows, 3, 2, generator=generator),
+    }
+
+
+def loss_fn(model, inputs):
+    evaluation = model(forward_inputs=inputs)
+    loss = evaluation.values.square().mean() - evaluation.logprobs.mean()
+    return loss, {"loss": torch.stack([loss.detach(), torch.ones(())])}
+
+
+def weights(trained):
+    return {name: tensor.clone() for name, tensor in trained.export_weights()}
+
+
+def train(trained, steps=3):
+    for _ in range(steps):
+        trained.forward_backward([batch()], loss_fn)
+        trained.step()
+    return weights(trained)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_sharding_changes_nothing_on_one_rank(strategy):
+    expected, actual = train(engine("no_shard")), train(engine(strategy))
+    for name, tensor in expected.items():
+        torch.testing.assert_close(actual[name], tensor, msg=name)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("strategy", ["no_shard", "full_shard"])
+def test_low_precision_compute_keeps_fp32_master_weights(strategy, precision):
+    trained = engine(strategy, precision)
+    result = train(trained)
+    assert result["policy_head.0.weight"].dtype == torch.float32
+    # An update below bf16's resolution of the weights would be lost without master weights.
+    expected = train(engine("no_shard"))
+    torch.testing.assert_close(result["policy_head.0.weight"], expected["policy_head.0.weight"], atol=2e-2, rtol=0)
+
+
+def test_the_compute_is_really_done_in_low_precision():
+    full, low = engine("full_shard"), engine("full_shard", "bf16")
+    a = full.forward_backward([batch()], loss_fn)["loss"][0]
+    b = low.forward_backward([batch()], loss_fn)["loss"][0]
+    assert a != b
+    assert abs(a - b) / abs(a) < 0.05
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_loaded_engine_continues_bit_for_bit(strategy, tmp_path):
+    undisturbed = engine(strategy)
+    train(undisturbed)
+    undisturbed.save(tmp_path / "actor")
+    resumed = engine(strategy)
+    resumed.load(tmp_path / "actor")
+    assert resumed.num_steps == 3
+    a, b = train(undisturbed), train(resumed)
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_a_checkpoint_of_one_strategy_loads_under_another(tmp_path):
+    sharded, replicated = engine("full_shard"), engine("no_shard")
+    train(sharded)
+    sharded.save(tmp_path / "actor")
+    replicated.load(tmp_path / "actor")
+    a, b = weights(sharded), weights(replicated)
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_weights_load_from_folder_pt_and_safetensors(tmp_path):
+    from safetensors.torch import save_file
+
+    trained = engine()
+    expected = train(trained)
+    trained.save(tmp_path / "global_step_3" / "actor")
+    torch.save(expected, tmp_path / "weights.pt")
+    save_file(expected, tmp_path / "weights.safetensors")
+    for path in (tmp_path / "global_step_3", tmp_path / "weights.pt", tmp_path / "weights.safetensors"):
+        fresh = get_model(MODEL)
+        load_weights(path, fresh)
+        assert all(torch.equal(fresh.state_dict()[name], expected[name]) for name in expected), path
+
+
+def test_weights_of_another_model_are_refused_by_name(tmp_path):
+    other = MLPPolicyConfig(model_type="mlp_policy", obs_dim=4, action_dim=2)
+    torch.save(get_model(other).state_dict(), tmp_path / "other.pt")
+    with pytest.raises(CheckpointError, match=r"other\.pt.*do not fit"):
+        load_weights(tmp_path / "other.pt", get_model(MODEL))
+    with pytest.raises(CheckpointError, match="No weights at"):
+        load_weights(tmp_path / "nothing.pt", get_model(MODEL))
+    with pytest.raises(CheckpointError, match="no distributed checkpoint"):
+        engine().load(tmp_path)
+
+
+@pytest.mark.parametrize("strategy", ["no_shard", "full_shard"])
+def test_a_gradient_that_is_not_finite_is_an_error_that_says_when(strategy):
+    trained = engine(strategy)
+    before = weights(trained)
+    broken = batch()
+    broken["states"][0, 0] = math.nan
+    trained.forward_backward([broken], loss_fn)
+    with pytest.raises(NumericalError, match="optimizer step 1"):
+        trained.step()
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(trained).items())
+
+
+def test_fp16_skips_an_overflowing_step_and_lowers_its_scale():
+    trained = engine("full_shard", "fp16")
+    before, scale = weights(trained), trained.scaler.scale
+    trained.forward_backward([batch()], lambda model, b: (loss_fn(model, b)[0] * 1e30, {}))
+    result = trained.step()
+    assert not math.isfinite(result["grad_norm"])
+    assert trained.scaler.scale == scale / 2
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(trained).items())
+
+
+def test_the_gradient_is_clipped_to_its_norm():
+    trained = engine(clip_grad=1e-3)
+    trained.forward_backward([batch()], loss_fn)
+    norm = trained.step()["grad_norm"]
+    assert norm > 0.1  # The norm before clipping is what is reported.
+
+
+def test_only_the_value_head_learns_during_critic_warmup():
+    trained = engine(critic_warmup_steps=2)
+    before = weights(trained)
+    after = train(trained, steps=2)
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved
+    assert all(name.startswith("value_head.") for name in moved)
+    assert not torch.equal(train(trained, steps=1)["policy_head.0.weight"], before["policy_head.0.weight"])
+
+
+def test_value_head_has_a_learning_rate_of_its_own():
+    trained = engine(lr=1e-2, value_lr=1e-6)
+    before = weights(trained)
+    after = train(trained, steps=1)
+    change = {name: float((after[name] - before[name]).abs().max()) for name in before}
+    assert change["value_head.2.bias"] < 1e-5 < change["policy_head.2.bias"]
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "expected"),
+    [
+        ("constant", [1 / 3, 2 / 3, 1.0, 1.0, 1.0, 1.0]),
+        ("linear", [1 / 3, 2 / 3, 1.0, 0.775, 0.55, 0.325]),
+        (
+            "cosine",
+            [
+                1 / 3,
+                2 / 3,
+                1.0,
+                0.1 + 0.9 * 0.5 * (1 + math.cos(math.pi / 4)),
+                0.55,
+                0.1 + 0.9 * 0.5 * (1 + math.cos(0.75 * math.pi)),
+            ],
+        ),
+    ],
+)
+def test_learning_rate_follows_its_schedule(scheduler, expected):
+    cfg = OptimConfig(lr_scheduler=scheduler, lr_warmup_steps=2, total_training_steps=6, min_lr_ratio=0.1)
+    assert [learning_rate_factor(step, cfg) for step in range(6)] == pytest.approx(expected)
+    assert learning_rate_factor(100, cfg) == pytest.approx(1.0 if scheduler == "constant" else 0.1)
