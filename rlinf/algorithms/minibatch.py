@@ -58,7 +58,7 @@ class SampleOwnership:
     @classmethod
     def contiguous(cls, counts: Sequence[int]) -> SampleOwnership:
         """Build the table for ranks that own consecutive ranges: rank 0 the first ``counts[0]`` samples, and so on."""
-        return cls.from_ids(list(torch.arange(sum(counts)).split(list(counts))))
+        return cls.from_ids(torch.split(torch.arange(sum(counts)), list(counts)))
 
     @classmethod
     def from_ids(cls, ids: Sequence[torch.Tensor]) -> SampleOwnership:
@@ -113,7 +113,7 @@ def plan_minibatches(
             f"global_batch_size={global_batch_size}."
         )
     generator = torch.Generator().manual_seed(derive_seed(seed, "minibatches", step, epoch))
-    return list(torch.randperm(num_samples, generator=generator).split(global_batch_size))
+    return list(torch.split(torch.randperm(num_samples, generator=generator), global_batch_size))
 
 
 def plan_micro_batches(
@@ -143,7 +143,7 @@ def plan_micro_batches(
     largest = int(torch.bincount(owners, minlength=ownership.num_ranks).max())
     num_micro_batches = max(-(-largest // micro_batch_size), 1)
     own = ownership.position_of[minibatch[owners == rank]]
-    batches = [MicroBatch(part) for part in own.split(micro_batch_size) if part.numel()]
+    batches = [MicroBatch(part) for part in torch.split(own, micro_batch_size) if part.numel()]
     owns_any = bool((ownership.rank_of == rank).any())
     filler = MicroBatch(torch.zeros(int(owns_any), dtype=torch.int64), is_padding=True)
     return batches + [filler] * (num_micro_batches - len(batches))

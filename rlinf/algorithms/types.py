@@ -42,9 +42,18 @@ def metric_pair(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
 
 def masked_metric(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Return the pair (sum of ``values`` where ``mask``, number of such entries); both of one shape."""
-    values = values.detach()
-    values = values if values.is_floating_point() else values.float()
-    return metric_pair(masked_sum(values, mask), mask.sum())
+    return masked_metrics(mask, metric=values)["metric"]
+
+
+def masked_metrics(mask: torch.Tensor, **values: torch.Tensor) -> Metrics:
+    """Return the pairs (sum where ``mask``, number of such entries) of tensors of the mask's shape and one dtype.
+
+    All at once, because a loss reports a dozen of them for every micro-batch.
+    """
+    stacked = torch.stack([value.detach() for value in values.values()])
+    sums = torch.where(mask, stacked, torch.zeros_like(stacked)).flatten(1).sum(dim=1)
+    pairs = torch.stack((sums, mask.sum().to(sums).expand_as(sums)), dim=1)
+    return dict(zip(values, pairs.unbind(), strict=True))
 
 
 def masked_sum(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -6,7 +6,7 @@ import torch
 
 from rlinf.algorithms.aggregation import LossDenominators, aggregate_loss
 from rlinf.algorithms.kl import MAX_LOG_RATIO, estimate_kl
-from rlinf.algorithms.types import Metrics, masked_metric, metric_pair, require_same_shape
+from rlinf.algorithms.types import Metrics, masked_metric, masked_metrics, metric_pair, require_same_shape
 from rlinf.errors import AlgorithmError
 
 
@@ -123,12 +123,13 @@ def _clipped_objective(
         is_dual_clipped = (advantages < 0) & (loss > bound)
         loss = torch.where(is_dual_clipped, bound, loss)
     exact = log_ratio.detach()
-    return loss, {
-        "actor_ratio": masked_metric(ratio, mask),
-        "actor_approx_kl": masked_metric(torch.exp(exact.clamp(max=MAX_LOG_RATIO)) - 1 - exact, mask),
-        "actor_clip_fraction": masked_metric(is_clipped.to(ratio), mask),
-        "actor_dual_clip_fraction": masked_metric(is_dual_clipped.to(ratio), mask),
-    }
+    return loss, masked_metrics(
+        mask,
+        actor_ratio=ratio,
+        actor_approx_kl=torch.exp(exact.clamp(max=MAX_LOG_RATIO)) - 1 - exact,
+        actor_clip_fraction=is_clipped.to(ratio),
+        actor_dual_clip_fraction=is_dual_clipped.to(ratio),
+    )
 
 
 def _entropy(

@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from rlinf.algorithms.aggregation import LossDenominators, aggregate_loss
 from rlinf.algorithms.losses.actor import actor_loss, loss_metric
-from rlinf.algorithms.types import Metrics, masked_metric, require_same_shape
+from rlinf.algorithms.types import Metrics, masked_metrics, require_same_shape
 from rlinf.errors import AlgorithmError
 
 
@@ -146,16 +146,17 @@ def value_loss(
         loss = torch.maximum(loss, _regression_loss(within, targets, huber_delta))
         # Of the change as it is; that of the clamped prediction never exceeds the bound.
         is_clipped = (change.abs() > value_clip).to(values)
-    error = targets - values
-    return loss, {
-        "critic_value_loss": masked_metric(loss, value_mask),
-        "critic_value": masked_metric(values, value_mask),
-        "critic_value_clip_fraction": masked_metric(is_clipped, value_mask),
-        "critic_return": masked_metric(targets, value_mask),
-        "critic_return_square": masked_metric(targets.square(), value_mask),
-        "critic_error": masked_metric(error, value_mask),
-        "critic_error_square": masked_metric(error.square(), value_mask),
-    }
+    error = (targets - values).detach()
+    return loss, masked_metrics(
+        value_mask,
+        critic_value_loss=loss,
+        critic_value=values,
+        critic_value_clip_fraction=is_clipped,
+        critic_return=targets,
+        critic_return_square=targets.square(),
+        critic_error=error,
+        critic_error_square=error.square(),
+    )
 
 
 def _regression_loss(values: torch.Tensor, targets: torch.Tensor, huber_delta: float | None) -> torch.Tensor:

@@ -1,0 +1,96 @@
+"""GRPO, RLOO, raw scores and the group filter."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from rlinf.algorithms.advantages.grpo import compute_grpo_advantages
+from rlinf.algorithms.advantages.raw import compute_raw_advantages
+from rlinf.algorithms.advantages.rloo import compute_rloo_advantages
+from rlinf.algorithms.filtering import filter_groups
+from rlinf.errors import AlgorithmError
+
+# Two groups, interleaved: group 5 has scores 1, 3, 5 and group 2 has scores 4, 4.
+GROUP_IDS = torch.tensor([5, 2, 5, 2, 5])
+REWARDS = torch.tensor([[1.0, 4.0, 1.0, 1.0, 0.0], [99.0, 0.0, 2.0, 3.0, 5.0]])
+MASK = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 1]]).bool()
+
+
+def test_grpo_golden_numbers_by_group_id() -> None:
+    advantages, returns = compute_grpo_advantages(
+        rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS, normalize_advantages=True
+    )
+    # Group 5: mean 3, sample deviation 2. Group 2: equal scores.
+    assert advantages[0].tolist() == pytest.approx([-1.0, 0.0, 0.0, 0.0, 1.0], abs=1e-5)
+    assert advantages[1].tolist() == pytest.approx([0.0, 0.0, 0.0, 0.0, 1.0], abs=1e-5)
+    assert returns[0].tolist() == [1.0, 4.0, 3.0, 4.0, 5.0]
+
+
+def test_dr_grpo_only_subtracts_the_mean() -> None:
+    advantages, _ = compute_grpo_advantages(
+        rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS, normalize_advantages=False
+    )
+    assert advantages[0].tolist() == pytest.approx([-2.0, 0.0, 0.0, 0.0, 2.0])
+
+
+def test_grpo_does_not_depend_on_position() -> None:
+    order = torch.tensor([4, 1, 0, 3, 2])
+    plain, _ = compute_grpo_advantages(rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS, normalize_advantages=True)
+    shuffled, _ = compute_grpo_advantages(
+        rewards=REWARDS[:, order], loss_mask=MASK[:, order], group_ids=GROUP_IDS[order], normalize_advantages=True
+    )
+    assert torch.allclose(shuffled, plain[:, order])
+
+
+@pytest.mark.parametrize("compute", [compute_grpo_advantages, compute_rloo_advantages])
+def test_groups_of_one_and_of_equal_scores_have_advantage_zero(compute: object) -> None:
+    # A group of five scores of 100.1: their float32 mean is not 100.1, and the error over the deviation would be 1.
+    scores = torch.tensor([[100.1, 100.1, 100.1, 100.1, 100.1, -3.0]])
+    ids = torch.tensor([0, 0, 0, 0, 0, 1])
+    extra = {"normalize_advantages": True} if compute is compute_grpo_advantages else {}
+    advantages, _ = compute(rewards=scores, loss_mask=torch.ones_like(scores).bool(), group_ids=ids, **extra)  # type: ignore[operator]
+    assert advantages.tolist() == [[0.0] * 6]
+
+
+def test_trajectories_never_played_do_not_move_their_groups_mean() -> None:
+    mask = torch.tensor([[1, 1, 0]]).bool()
+    advantages, _ = compute_grpo_advantages(
+        rewards=torch.tensor([[1.0, 3.0, 50.0]]),
+        loss_mask=mask,
+        group_ids=torch.zeros(3).long(),
+        normalize_advantages=False,
+    )
+    assert advantages.tolist() == [[-1.0, 1.0, 0.0]]
+
+
+def test_rloo_golden_numbers() -> None:
+    advantages, _ = compute_rloo_advantages(rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS)
+    # 1 - (3 + 5) / 2, 3 - (1 + 5) / 2, 5 - (1 + 3) / 2
+    assert advantages[0].tolist() == pytest.approx([-3.0, 0.0, 0.0, 0.0, 3.0])
+
+
+def test_raw_is_the_masked_score() -> None:
+    advantages, returns = compute_raw_advantages(rewards=REWARDS, loss_mask=MASK)
+    assert advantages.tolist() == [[1.0, 4.0, 3.0, 4.0, 5.0], [0.0, 4.0, 3.0, 4.0, 5.0]]
+    assert torch.equal(advantages, returns)
+
+
+def test_filter_masks_whole_groups_inclusively() -> None:
+    def kept(low: float, high: float) -> list[bool]:
+        mask = filter_groups(
+            rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS, rewards_lower_bound=low, rewards_upper_bound=high
+        )
+        assert not (mask & ~MASK).any()
+        return mask.any(dim=0).tolist()
+
+    assert kept(3.0, 4.0) == [True] * 5
+    assert kept(3.5, 4.0) == [False, True, False, True, False]
+    assert kept(-math.inf, 3.5) == [True, False, True, False, True]
+
+
+def test_group_ids_must_match_the_batch() -> None:
+    with pytest.raises(AlgorithmError, match="B = 5"):
+        compute_rloo_advantages(rewards=REWARDS, loss_mask=MASK, group_ids=torch.zeros(4).long())
