@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import torch
 
-from rlinf.algorithms.types import require_same_shape
+from rlinf.algorithms.types import at_least_float32, require_same_shape
 from rlinf.errors import AlgorithmError
 
 _ALIASES = {"kl": "k1", "low_var_kl": "k3"}
@@ -36,7 +36,7 @@ def estimate_kl(logprobs: torch.Tensor, ref_logprobs: torch.Tensor, kind: str) -
         AlgorithmError: An unknown kind, or shapes that differ.
     """
     require_same_shape("estimate_kl", logprobs=logprobs, ref_logprobs=ref_logprobs)
-    log_ratio = logprobs - ref_logprobs.detach()
+    log_ratio = at_least_float32(logprobs) - ref_logprobs.detach()
     name = _ALIASES.get(kind, kind)
     if name == "k1":
         return log_ratio

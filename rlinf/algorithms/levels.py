@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import torch
 
+from rlinf.algorithms.types import at_least_float32
 from rlinf.errors import AlgorithmError
 
 LEVELS = ("token_level", "action_level", "chunk_level")
@@ -23,12 +24,13 @@ def reduce_to_level(per_token: torch.Tensor, executed: torch.Tensor, level: str)
         level: One of the three levels.
 
     Returns:
-        [N, C, A], [N, C] or [N, 1].
+        float32 (or float64) [N, C, A], [N, C] or [N, 1].
 
     Raises:
         AlgorithmError: An unknown level, or shapes that do not fit.
     """
     _check(per_token.shape[:2] == executed.shape and per_token.ndim == 3, "reduce_to_level", per_token, executed)
+    per_token = at_least_float32(per_token)
     kept = torch.where(executed.unsqueeze(-1), per_token, torch.zeros_like(per_token))
     if level == "token_level":
         return kept

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from rlinf.algorithms.types import at_least_float32
 from rlinf.data.embodied import Trajectory
 from rlinf.errors import AlgorithmError
 
@@ -59,7 +60,8 @@ def trajectory_to_steps(trajectory: Trajectory, *, reward_type: str, bootstrap_t
     if bootstrap_type not in {"standard", "always"}:
         raise AlgorithmError(f"bootstrap_type must be standard or always, received '{bootstrap_type}'.")
     executed = trajectory.executed
-    rewards = torch.where(executed, trajectory.rewards, torch.zeros_like(trajectory.rewards))
+    rewards = at_least_float32(trajectory.rewards)
+    rewards = torch.where(executed, rewards, torch.zeros_like(rewards))
     terminated = trajectory.terminations & executed
     truncated = trajectory.truncations & executed
     if reward_type == "chunk_level":
@@ -131,6 +133,7 @@ def _values_in_time(trajectory: Trajectory, reward_type: str) -> tuple[torch.Ten
             f"final_values must be [T, B, V] = {[num_chunk_steps, num_envs, expected]} beside values, "
             f"received {None if final_values is None else list(final_values.shape)}."
         )
+    values, final_values = at_least_float32(values), at_least_float32(final_values)
     if reward_type == "chunk_level":
         return values.squeeze(-1), final_values.squeeze(-1)
     # A chunk's values are those of the states before each of its actions; of a state in which nothing was executed

@@ -34,6 +34,11 @@ def require_same_shape(function: str, **tensors: torch.Tensor | None) -> None:
         raise AlgorithmError(f"{function}: shapes must be equal, received {listed}. Nothing is broadcast here.")
 
 
+def at_least_float32(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor in float32 unless it is in float64: half precision is for models, not for sums over a batch."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
 def metric_pair(total: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     """Return the detached pair (sum, count) of a metric, in the dtype of ``total``."""
     total = total.detach()
@@ -50,7 +55,7 @@ def masked_metrics(mask: torch.Tensor, **values: torch.Tensor) -> Metrics:
 
     All at once, because a loss reports a dozen of them for every micro-batch.
     """
-    stacked = torch.stack([value.detach() for value in values.values()])
+    stacked = torch.stack([at_least_float32(value.detach()) for value in values.values()])
     sums = torch.where(mask, stacked, torch.zeros_like(stacked)).flatten(1).sum(dim=1)
     pairs = torch.stack((sums, mask.sum().to(sums).expand_as(sums)), dim=1)
     return dict(zip(values, pairs.unbind(), strict=True))
@@ -62,6 +67,7 @@ def masked_sum(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     Returns:
         Scalar; it carries a gradient (of zeros) even if the mask is all false.
     """
+    values = at_least_float32(values)
     return torch.where(mask, values, torch.zeros_like(values)).sum()
 
 

@@ -55,7 +55,7 @@ def compute_gae_advantages(
         bootstrap_values=followed_by,
         values_without_last_row=values[:-1],
     )
-    advantages = torch.zeros_like(values[:-1])
+    advantages = torch.zeros_like(values[:-1], dtype=torch.promote_types(values.dtype, rewards.dtype))
     next_value, next_advantage = values[-1], torch.zeros_like(values[-1])
     for t in reversed(range(rewards.shape[0])):
         successor = torch.where(dones[t], followed_by[t], next_value)

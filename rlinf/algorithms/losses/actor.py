@@ -6,7 +6,14 @@ import torch
 
 from rlinf.algorithms.aggregation import LossDenominators, aggregate_loss
 from rlinf.algorithms.kl import MAX_LOG_RATIO, estimate_kl
-from rlinf.algorithms.types import Metrics, masked_metric, masked_metrics, metric_pair, require_same_shape
+from rlinf.algorithms.types import (
+    Metrics,
+    at_least_float32,
+    masked_metric,
+    masked_metrics,
+    metric_pair,
+    require_same_shape,
+)
 from rlinf.errors import AlgorithmError
 
 
@@ -109,7 +116,7 @@ def _clipped_objective(
 ) -> tuple[torch.Tensor, Metrics]:
     """Return the loss of each entry and what was clipped; entries outside the mask have ratio 1."""
     low, high, dual = clip
-    difference = logprobs - old_logprobs.detach()
+    difference = at_least_float32(logprobs) - old_logprobs.detach()
     log_ratio = torch.where(mask, difference, torch.zeros_like(difference))
     ratio = torch.exp(log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
     advantages = torch.where(mask, advantages, torch.zeros_like(advantages)).detach()

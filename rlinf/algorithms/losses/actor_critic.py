@@ -7,7 +7,7 @@ from torch.nn import functional
 
 from rlinf.algorithms.aggregation import LossDenominators, aggregate_loss
 from rlinf.algorithms.losses.actor import actor_loss, loss_metric
-from rlinf.algorithms.types import Metrics, masked_metrics, require_same_shape
+from rlinf.algorithms.types import Metrics, at_least_float32, masked_metrics, require_same_shape
 from rlinf.errors import AlgorithmError
 
 
@@ -134,6 +134,7 @@ def value_loss(
         AlgorithmError: Shapes that differ.
     """
     require_same_shape("value_loss", values=values, prev_values=prev_values, returns=returns, value_mask=value_mask)
+    values = at_least_float32(values)
     zeros = torch.zeros_like(values)
     values = torch.where(value_mask, values, zeros)
     targets = torch.where(value_mask, returns.to(values), zeros).detach()

@@ -45,3 +45,12 @@ def test_advantages_finer_than_the_ratio_are_refused() -> None:
         expand_to_level(torch.zeros(4), "chunk_level", num_actions=2, action_dim=1)
     with pytest.raises(AlgorithmError, match="token_level"):
         reduce_to_level(PER_TOKEN, EXECUTED, "step_level")
+
+
+def test_sums_of_half_precision_are_single_precision() -> None:
+    tokens = torch.ones(1, 300, 1, dtype=torch.bfloat16)
+    total = reduce_to_level(tokens, torch.ones(1, 300, dtype=torch.bool), "chunk_level")
+    assert total.dtype == torch.float32
+    assert total.item() == 300.0
+    tokens[0, 0] = 2.0
+    assert reduce_to_level(tokens, torch.ones(1, 300, dtype=torch.bool), "chunk_level").item() == 301.0

@@ -87,3 +87,17 @@ def test_total_is_actor_plus_weighted_critic_with_separate_denominators() -> Non
     assert finalize_metrics(metrics)["actor_loss"] == pytest.approx(-1.0)
     with pytest.raises(AlgorithmError, match="value head"):
         actor_critic_loss(denominators=denominators, **{**arguments, "values": None})  # type: ignore[arg-type]
+
+
+def test_half_precision_outputs_are_compared_in_single_precision() -> None:
+    # 1000 and 1001 are one number in bfloat16.
+    loss, _ = value_loss(
+        values=torch.full((1, 1), 1000.0, dtype=torch.bfloat16),
+        prev_values=torch.full((1, 1), 1000.0),
+        returns=torch.full((1, 1), 1001.0),
+        value_mask=torch.ones(1, 1, dtype=torch.bool),
+        value_clip=None,
+        huber_delta=None,
+    )
+    assert loss.dtype == torch.float32
+    assert loss.item() == 0.5
