@@ -106,7 +106,7 @@ env_types() {
   {
     cat "${files[@]}" | sed -nE 's/^ *env_type: *["'\'']?([A-Za-z0-9_]+).*/\1/p'
     for override in "${OVERRIDES[@]}"; do
-      if [[ $override == env.*env_type=* ]]; then printf '%s\n' "${override##*=}"; fi
+      if [[ $override =~ ^\+*env\..*env_type= ]]; then printf '%s\n' "${override##*=}"; fi
     done
   } | sort -u
 }

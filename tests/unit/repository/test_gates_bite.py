@@ -105,14 +105,12 @@ def run_gate(command: tuple[str, ...], folder: Path) -> subprocess.CompletedProc
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Return a project with our settings and, in the place of each of our packages, an empty one."""
+    """Return a project with our settings and, in the place of each of our modules, an empty one."""
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    for init in [PACKAGE / "__init__.py", *PACKAGE.glob("*/__init__.py")]:
-        place = tmp_path / init.relative_to(ROOT)
+    for module in PACKAGE.rglob("*.py"):
+        place = tmp_path / module.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(CLEAN, encoding="utf-8")
-    for name in ("errors.py", "registry.py"):
-        (tmp_path / "rlinf" / name).write_text(CLEAN, encoding="utf-8")
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_clean.py").write_text("def test_it() -> None:\n    assert True\n", encoding="utf-8")
     return tmp_path

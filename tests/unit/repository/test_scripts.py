@@ -1,0 +1,150 @@
+"""The shell scripts: their usage errors, what they would run for a recipe, and how the test runner reports failures."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+from repository_tree import ROOT
+
+RUN = "examples/embodiment/run_embodiment.sh"
+EVAL = "examples/embodiment/eval_embodiment.sh"
+INSTALL = "requirements/install.sh"
+
+
+def bash(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", *arguments], cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture
+def venv(tmp_path: Path) -> Path:
+    """Return an environment whose programs note how they were called; one named in $FAIL fails."""
+    folder = tmp_path / "venv" / "bin"
+    folder.mkdir(parents=True)
+    for name in ("python", "ruff", "mypy", "lint-imports", "shellcheck"):
+        program = folder / name
+        program.write_text(
+            f'#!/bin/sh\necho "{name} $*" >> "{tmp_path}/calls"\ncase "{name} $*" in $FAIL) exit 3;; esac\n',
+            encoding="utf-8",
+        )
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return folder.parent
+
+
+@pytest.mark.parametrize("script", [RUN, EVAL, INSTALL, "tests/run_tests.sh"])
+def test_help_shows_the_usage(script: str) -> None:
+    run = bash(script, "--help")
+    assert run.returncode == 0
+    assert run.stdout.startswith(f"Usage: bash {script}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        ((), "name a target: embodied, reason, test or docs"),
+        (("embodid",), "unknown target 'embodid'; known: embodied, reason, test, docs"),
+        (("embodied", "--env", "metaword"), "unknown --env 'metaword'; known: gymnasium, metaworld, maniskill"),
+        (("embodied", "--model", "gpt"), "unknown --model 'gpt' for embodied; known: mlp_policy"),
+        (("embodied", "--env"), "--env needs a value"),
+        (("test", "--env", "metaworld"), "takes neither --env nor --model"),
+        (("embodied", "--colour"), "unknown option '--colour'"),
+    ],
+)
+def test_installer_explains_wrong_arguments(arguments: tuple[str, ...], remedy: str, tmp_path: Path) -> None:
+    run = bash(INSTALL, *arguments, RLINF_VENV=str(tmp_path / "venv"))
+    assert run.returncode == 2
+    assert remedy in run.stderr
+    assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "env_type"),
+    [
+        ("gym_cartpole_ppo_mlp", "gymnasium"),
+        ("gym_pendulum_ppo_mlp", "gymnasium"),
+        ("metaworld_reach_ppo_mlp", "metaworld"),
+        ("metaworld_reach_grpo_mlp", "metaworld"),
+    ],
+)
+def test_launcher_installs_what_the_recipe_needs_and_trains(recipe: str, env_type: str, tmp_path: Path) -> None:
+    run = bash(RUN, recipe, "--dry-run", "runner.max_epochs=3", RLINF_VENV=str(tmp_path))
+    assert run.returncode == 0, run.stderr
+    install, train = run.stdout.splitlines()
+    assert f"{INSTALL} embodied --env {env_type} --venv {tmp_path}" in install
+    assert train.split() == [
+        f"{tmp_path}/bin/python",
+        f"{ROOT}/examples/embodiment/train_embodied_agent.py",
+        "--config-name",
+        recipe,
+        "runner.max_epochs=3",
+    ]
+
+
+@pytest.mark.parametrize(
+    "override", ["env.train.env_type=metaworld", "env@env.train=metaworld_reach", "++env.eval.env_type=metaworld"]
+)
+def test_launcher_sees_an_environment_chosen_by_an_override(override: str, tmp_path: Path) -> None:
+    run = bash(RUN, "gym_cartpole_ppo_mlp", "--dry-run", override, RLINF_VENV=str(tmp_path))
+    assert "embodied --env metaworld" in run.stdout
+
+
+def test_launcher_takes_recipes_of_the_users_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("env:\n  train:\n    env_type: metaworld\n", encoding="utf-8")
+    run = bash(RUN, "mine", "--dry-run", "--config-dir", str(tmp_path))
+    assert "embodied --env metaworld" in run.stdout
+    assert f"--config-dir {tmp_path} --config-name mine" in run.stdout
+
+
+def test_evaluation_is_the_same_run_with_only_eval(tmp_path: Path) -> None:
+    run = bash(EVAL, "gym_cartpole_ppo_mlp", "--dry-run", RLINF_VENV=str(tmp_path))
+    assert run.returncode == 0
+    assert run.stdout.splitlines()[-1].split()[-1] == "runner.only_eval=true"
+
+
+def test_an_unknown_recipe_lists_the_recipes() -> None:
+    run = bash(RUN, "gym_cartpol", "--dry-run")
+    assert run.returncode == 1
+    assert 'unknown recipe "gym_cartpol"' in run.stderr
+    assert "gym_cartpole_ppo_mlp" in run.stderr
+    assert run.stdout == ""
+
+
+@pytest.mark.parametrize("code", ["0", "3"])
+def test_launcher_ends_with_the_trainers_exit_code(code: str, venv: Path) -> None:
+    fail = "python*" if code == "3" else "none"
+    run = bash(RUN, "gym_cartpole_ppo_mlp", "--no-install", RLINF_VENV=str(venv), FAIL=fail)
+    assert run.returncode == int(code)
+
+
+def test_a_failing_gate_fails_the_run_and_the_later_gates_still_report(venv: Path) -> None:
+    run = bash("tests/run_tests.sh", "--no-install", RLINF_VENV=str(venv), FAIL="ruff check*")
+    assert run.returncode == 1
+    summary = run.stdout[run.stdout.rindex("Gate ") :]
+    assert summary.count("passed") == 6
+    assert summary.count("FAILED (exit code 3)") == 1
+    calls = (venv.parent / "calls").read_text(encoding="utf-8")
+    assert calls.index("ruff check") < calls.index("lint-imports") < calls.index("python -m pytest tests/e2e")
+
+
+@pytest.mark.parametrize(
+    "gate", ["ruff format*", "mypy*", "lint-imports*", "shellcheck*", "*tests/unit*", "*tests/e2e*"]
+)
+def test_each_gate_decides_the_exit_code(gate: str, venv: Path) -> None:
+    assert bash("tests/run_tests.sh", "--no-install", RLINF_VENV=str(venv), FAIL=gate).returncode == 1
+
+
+def test_all_gates_passing_is_success(venv: Path) -> None:
+    assert bash(".ci/run", "--no-install", RLINF_VENV=str(venv), FAIL="none").returncode == 0
+
+
+def test_fast_leaves_out_the_end_to_end_tests(venv: Path) -> None:
+    run = bash("tests/run_tests.sh", "--no-install", "--fast", "-k", "grammar", RLINF_VENV=str(venv), FAIL="none")
+    assert run.returncode == 0
+    calls = (venv.parent / "calls").read_text(encoding="utf-8")
+    assert "python -m pytest tests/unit -k grammar" in calls
+    assert "tests/e2e" not in calls
