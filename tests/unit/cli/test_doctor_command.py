@@ -1,0 +1,97 @@
+"""``rlinf doctor`` names what is missing with the command that mends it, and works where packages are missing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from rlinf.cli import doctor
+from rlinf.cli.main import main
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture(autouse=True)
+def _no_torch_process(monkeypatch):
+    """Starting torch takes seconds; the probe's answer is given instead."""
+    answer = '{"cuda": null, "devices": 0, "gloo": true}'
+    monkeypatch.setattr(doctor, "_output", lambda command: answer if "-c" in command else None)
+
+
+def test_healthy_machine_exits_zero(capsys, monkeypatch):
+    monkeypatch.setattr(doctor, "installed_version", lambda name: doctor.REQUIRED_PACKAGES.get(name, "9.9"))
+    assert main(["doctor"]) == 0
+    assert "can run recipes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("found", [None, "0.1"])
+def test_missing_or_old_package_fails_with_its_command(capsys, monkeypatch, found):
+    monkeypatch.setattr(doctor, "installed_version", lambda name: found if name == "pyzmq" else "99")
+    assert main(["doctor"]) == 1
+    text = capsys.readouterr().out
+    assert re.search(r"\[fail\] pyzmq", text)
+    assert "'pyzmq>=26'" in text
+
+
+def test_torch_that_cannot_be_imported_fails(monkeypatch):
+    monkeypatch.setattr(doctor, "installed_version", lambda name: "99")
+    monkeypatch.setattr(doctor, "_output", lambda command: None)
+    assert [finding.level for finding in doctor.check_torch()] == ["fail"]
+
+
+def test_gpus_are_listed(monkeypatch):
+    monkeypatch.setattr(doctor, "_output", lambda command: "NVIDIA H200, 143771 MiB\n" * 8)
+    (finding,) = doctor.check_gpus()
+    assert finding.text == "8: NVIDIA H200, 143771 MiB"
+
+
+def test_small_shared_memory_and_disk_are_warnings_with_a_remedy(monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(64 << 20, 0, 64 << 20))
+    warnings = [f for f in [*doctor.check_memory(), *doctor.check_disk()] if f.level == "warn"]
+    assert [finding.name for finding in warnings] == ["shared memory", "disk"]
+    assert all(finding.remedy for finding in warnings)
+
+
+def test_ray_address_that_does_not_answer_is_a_warning(monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    (finding,) = doctor.check_ray()
+    assert (finding.level, finding.remedy) == ("warn", "unset RAY_ADDRESS")
+
+
+@pytest.mark.parametrize(
+    ("libraries", "chosen", "level"),
+    [({"EGL"}, "", "ok"), (set(), "", "warn"), ({"EGL"}, "osmesa", "warn"), ({"OSMesa"}, "osmesa", "ok")],
+)
+def test_rendering_needs_an_off_screen_library(monkeypatch, libraries, chosen, level):
+    monkeypatch.setattr(doctor, "installed_version", lambda name: "3.3.0")
+    monkeypatch.setattr(doctor.ctypes.util, "find_library", lambda name: name if name in libraries else None)
+    monkeypatch.setenv("MUJOCO_GL", chosen)
+    (finding,) = doctor.check_rendering()
+    assert finding.level == level
+
+
+def test_required_packages_are_those_of_the_project():
+    source = (Path(__file__).parents[3] / "pyproject.toml").read_text()
+    block = re.search(r"^dependencies = \[(.*?)^\]", source, re.DOTALL | re.MULTILINE)
+    declared = dict(re.findall(r'"([a-z-]+)>=([0-9.]+)', block.group(1)))
+    assert declared == doctor.REQUIRED_PACKAGES
+
+
+def test_doctor_starts_without_any_third_party_package():
+    """-I -S leaves site-packages out: doctor is for machines on which the installation is broken."""
+    root = str(Path(__file__).parents[3])
+    script = (
+        f"import sys; sys.path.insert(0, {root!r})\n"
+        "from rlinf.cli import doctor\nfrom rlinf.cli.main import main\n"
+        "raise SystemExit(main(['doctor']))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "[fail] pydantic" in done.stdout
+    assert done.stderr == ""

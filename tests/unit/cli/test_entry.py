@@ -1,0 +1,108 @@
+"""``run_entry`` validates before it imports what runs, and turns errors into messages and exit codes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from rlinf.cli.entry import run_and_report, run_entry
+from rlinf.errors import ConfigError, WorkerError
+
+RECIPE = "gym_cartpole_ppo_mlp"
+
+
+@pytest.fixture
+def launcher(tmp_path, monkeypatch):
+    """Write a module with the given body of ``launch(cfg)`` and return its ``module:function``."""
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def write(body: str) -> str:
+        name = f"launcher_{len(list(tmp_path.iterdir()))}"
+        (tmp_path / f"{name}.py").write_text(f"def launch(cfg):\n{textwrap.indent(body, '    ')}\n")
+        return f"{name}:launch"
+
+    yield write
+    for name in [name for name in sys.modules if name.startswith("launcher_")]:
+        del sys.modules[name]
+
+
+def test_launch_receives_the_typed_tree(launcher, capsys):
+    start = launcher("print(type(cfg).__name__, cfg.actor.seed)")
+    assert run_entry("embodied", start, ["--config-name", RECIPE, "actor.seed=9"]) == 0
+    assert capsys.readouterr().out == "RLinfConfig 9\n"
+
+
+def test_exit_code_of_launch_is_kept(launcher):
+    assert run_entry("embodied", launcher("return 3"), ["--config-name", RECIPE]) == 3
+
+
+def test_mistake_is_reported_before_launch_is_imported(capsys):
+    code = run_entry("embodied", "no_such_module:launch", ["--config-name", RECIPE, "actor.lrr=1"])
+    captured = capsys.readouterr()
+    assert code == 1
+    assert captured.err.startswith("Error: ")
+    assert "actor.lrr" in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_debug_level_shows_the_traceback(capsys, monkeypatch):
+    monkeypatch.setenv("RLINF_LOG_LEVEL", "DEBUG")
+    assert run_entry("embodied", "no_such_module:launch", ["--config-name", "absent"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_missing_name_lists_the_recipes(capsys):
+    assert run_entry("embodied", "no_such_module:launch", []) == 1
+    error = capsys.readouterr().err
+    assert "--config-name" in error
+    assert RECIPE in error
+
+
+def test_recipe_of_another_task_type_is_refused(capsys):
+    assert run_entry("reasoning", "no_such_module:launch", ["--config-name", RECIPE]) == 1
+    assert "runner.task_type" in capsys.readouterr().err
+
+
+def test_own_folder_may_stand_beside_the_script(launcher, tmp_path, monkeypatch, capsys):
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "mine.yaml").write_text(f"defaults: [{RECIPE}, _self_]\nactor: {{seed: 4}}\n")
+    monkeypatch.setattr(sys, "argv", [str(tmp_path / "script.py")])
+    start = launcher("print(cfg.actor.seed)")
+    assert run_entry("embodied", start, ["--config-path", "recipes", "--config-name", "mine"]) == 0
+    assert capsys.readouterr().out == "4\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("a.b: wrong"), 1),
+        (WorkerError("failed", group="EnvGroup", rank=1), 1),
+        (KeyboardInterrupt(), 130),
+    ],
+)
+def test_typed_errors_and_interrupts_become_exit_codes(capsys, error, code):
+    def action() -> None:
+        raise error
+
+    assert run_and_report(action) == code
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_other_errors_are_bugs_and_pass_through():
+    def action() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run_and_report(action)
+
+
+def test_reader_that_goes_away_is_no_crash():
+    command = (
+        f"{sys.executable} -c \"import sys; from rlinf.cli.main import main; sys.exit(main(['list', 'recipes']))\""
+    )
+    done = subprocess.run(f"{command} | true", shell=True, capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr

@@ -1,0 +1,33 @@
+"""``rlinf list`` prints what recipes can name."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlinf.cli.main import main
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("envs", {"gymnasium", "metaworld"}),
+        ("models", {"mlp_policy"}),
+        ("algorithms", {"adv_type=gae", "adv_type=grpo", "loss_type=actor_critic"}),
+        ("engines", {"fsdp", "huggingface"}),
+        ("recipes", {"gym_cartpole_ppo_mlp"}),
+    ],
+)
+def test_list_names_each_kind(capsys, kind, names):
+    assert main(["list", kind]) == 0
+    assert names <= {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+
+
+def test_list_of_a_missing_folder_fails_cleanly(capsys, tmp_path):
+    assert main(["list", "recipes", "--config-dir", str(tmp_path / "absent")]) == 1
+    assert "--config-dir" in capsys.readouterr().err
+
+
+def test_broken_plugin_fails_cleanly(capsys, monkeypatch):
+    monkeypatch.setenv("RLINF_EXT_MODULE", "no_such_plugin")
+    assert main(["list", "envs"]) == 1
+    assert "RLINF_EXT_MODULE=no_such_plugin" in capsys.readouterr().err

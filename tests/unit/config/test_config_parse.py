@@ -1,0 +1,131 @@
+"""Parsing is strict about kinds, lenient about nothing but integers for numbers, and reversible."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+
+import pytest
+from omegaconf import OmegaConf
+
+from rlinf.config import build_config, to_dict, validate_cfg
+from rlinf.config.registries import env_configs, loss_configs
+from rlinf.config.schema.algorithm import GAEConfig, LossConfig
+from rlinf.config.schema.base import PositiveInt
+from rlinf.config.schema.cluster import ComponentPlacementConfig
+from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig
+from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.errors import ConfigError
+
+
+def test_discriminators_choose_the_dataclasses(recipe):
+    cfg = build_config(recipe({"algorithm.gamma": 0.9, "algorithm.value_clip": 0.2}))
+    assert type(cfg.env.train) is GymnasiumEnvConfig
+    assert type(cfg.actor.model) is MLPPolicyConfig
+    assert cfg.algorithm.advantage == GAEConfig(gamma=0.9)
+    assert cfg.algorithm.loss.value_clip == 0.2
+
+
+def test_discriminators_are_case_insensitive(recipe):
+    cfg = build_config(recipe({"algorithm.adv_type": "GAE", "env.train.env_type": "Gymnasium"}))
+    assert cfg.algorithm.adv_type == "gae"
+    assert cfg.env.train.env_type == "gymnasium"
+
+
+def test_integer_is_accepted_as_number_and_becomes_one(recipe):
+    lr = build_config(recipe({"actor.optim": {"lr": 1}})).actor.optim.lr
+    assert isinstance(lr, float)
+    assert lr == 1.0
+
+
+def test_empty_section_takes_its_defaults(recipe):
+    assert build_config(recipe({"rollout": None})) == build_config(recipe())
+
+
+def test_placement_takes_ranks_strings_and_the_long_form(recipe):
+    rules = {"actor": 0, "rollout": "0:0-1", "env": {"node_group": "node", "placement": "0"}}
+    parsed = build_config(recipe({"cluster.component_placement": rules})).cluster.component_placement
+    assert parsed == {
+        "actor": 0,
+        "rollout": "0:0-1",
+        "env": ComponentPlacementConfig(node_group="node", placement="0"),
+    }
+
+
+def test_interpolations_are_resolved(recipe):
+    cfg = OmegaConf.create(recipe({"env.train.seed": "${actor.global_batch_size}"}))
+    assert build_config(cfg).env.train.seed == 400
+
+
+def test_unresolvable_interpolation_names_its_key(recipe):
+    with pytest.raises(ConfigError, match=r"env\.train\.seed: .*actor\.nothing"):
+        build_config(OmegaConf.create(recipe({"env.train.seed": "${actor.nothing}"})))
+
+
+@pytest.mark.parametrize("source", [3, None, "recipe"])
+def test_what_is_no_mapping_is_refused(source):
+    with pytest.raises(ConfigError, match="allowed: a mapping"):
+        build_config(source)
+
+
+def test_to_dict_is_plain_flat_and_reversible(recipe):
+    rules = {"actor,rollout": 0, "env": {"node_group": "node", "placement": "0"}}
+    cfg = validate_cfg(recipe({"algorithm.gamma": 0.9, "cluster.component_placement": rules}))
+    plain = to_dict(cfg)
+    assert plain["algorithm"]["gamma"] == 0.9
+    assert not {"advantage", "loss"} & plain["algorithm"].keys()
+    assert plain["cluster"]["component_placement"]["env"] == {"node_group": "node", "placement": "0"}
+    assert build_config(plain) == cfg
+    assert validate_cfg(OmegaConf.create(plain)) == cfg
+
+
+def test_to_dict_shares_nothing_with_the_tree(recipe):
+    cfg = build_config(recipe())
+    to_dict(cfg)["env"]["train"]["init_params"]["id"] = "changed"
+    assert cfg.env.train.init_params == {"id": "CartPole-v1"}
+
+
+def test_typed_tree_is_checked_again(recipe):
+    cfg = build_config(recipe())
+    broken = dataclasses.replace(cfg, actor=dataclasses.replace(cfg.actor, micro_batch_size=-1))
+    with pytest.raises(ConfigError, match=r"actor\.micro_batch_size: received -1"):
+        validate_cfg(broken)
+    assert validate_cfg(cfg) == cfg
+
+
+def test_registered_kinds_from_outside_are_parsed_with_their_own_keys(recipe, monkeypatch):
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class RopeEnvConfig(EnvConfig):
+        rope_length_centimetres: PositiveInt
+
+    @dataclasses.dataclass(frozen=True, kw_only=True)
+    class RopeLossConfig(LossConfig):
+        friction: float = 0.5
+
+    monkeypatch.setitem(env_configs._entries, "rope", RopeEnvConfig)
+    monkeypatch.setitem(loss_configs._entries, "rope", RopeLossConfig)
+    changes = {
+        "env.train.env_type": "rope",
+        "env.train.rope_length_centimetres": 7,
+        "env.train.init_params": "DELETE",
+        "algorithm.loss_type": "rope",
+        "algorithm.friction": 1,
+    }
+    cfg = validate_cfg(recipe(changes))
+    assert cfg.env.train.rope_length_centimetres == 7
+    assert cfg.algorithm.loss == RopeLossConfig(friction=1.0)
+    with pytest.raises(ConfigError, match="it belongs to loss_type=rope"):
+        build_config(recipe({"algorithm.friction": 1}))
+
+
+def test_config_imports_neither_torch_nor_ray(tmp_path):
+    script = (
+        "import sys\n"
+        "from rlinf.config import build_config, validate_cfg, load_recipe, SupportedModel, to_dict\n"
+        "validate_cfg(load_recipe('gym_cartpole_ppo_mlp'))\n"
+        "SupportedModel.MLP_POLICY\n"
+        "print(sorted({'torch', 'ray', 'gymnasium', 'mujoco'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,31 @@
+"""``SupportedModel`` shows the registry, however it grows."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlinf.config import SupportedModel, get_supported_model
+from rlinf.config.registries import model_configs
+from rlinf.config.schema.model import ModelConfig
+from rlinf.errors import RegistryError
+
+
+def test_members_by_attribute_call_and_lookup_are_equal():
+    assert SupportedModel.MLP_POLICY == SupportedModel("MLP_Policy") == get_supported_model("mlp_policy")
+    assert SupportedModel.MLP_POLICY.value == "mlp_policy"
+    assert SupportedModel.MLP_POLICY.name == "MLP_POLICY"
+    assert "mlp_policy" in SupportedModel
+    assert SupportedModel.MLP_POLICY in list(SupportedModel)
+    assert len(SupportedModel) == len(model_configs.names())
+
+
+def test_unknown_members_list_the_known_ones():
+    with pytest.raises(RegistryError, match="Did you mean 'mlp_policy'"):
+        get_supported_model("mlp_polcy")
+    with pytest.raises(AttributeError, match="MLP_POLICY"):
+        _ = SupportedModel.NOTHING
+
+
+def test_registering_a_model_extends_it(monkeypatch):
+    monkeypatch.setitem(model_configs._entries, "qwen2.5", ModelConfig)
+    assert SupportedModel.QWEN2_5 == "qwen2.5"

@@ -1,0 +1,68 @@
+"""No key of the schema is decoration: something outside ``rlinf.config`` reads each of them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rlinf
+from rlinf.config.parse import field_types
+from rlinf.config.registries import advantage_configs, env_configs, loss_configs, model_configs
+from rlinf.config.schema.algorithm import AdvantageConfig, LossConfig
+from rlinf.config.schema.base import ConfigSection
+
+ROOT = Path(rlinf.__file__).parent
+
+
+def _all_sections(cls: type = ConfigSection) -> Iterator[type]:
+    for child in cls.__subclasses__():
+        if child.__module__.startswith("rlinf.config.schema."):
+            yield child
+        yield from _all_sections(child)
+
+
+def _readers() -> Iterator[ast.AST]:
+    """Code that acts on keys: not validation and not the plan's table, but the schema's own derived properties."""
+    for path in ROOT.rglob("*.py"):
+        room, name = path.relative_to(ROOT).parts[0], path.name
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        if room not in {"config", "cli"} or name == "entry.py":
+            yield tree
+        elif path.parent.name == "schema":
+            yield from (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+
+
+def _attributes_read() -> set[str]:
+    nodes = (node for tree in _readers() for node in ast.walk(tree))
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
+
+
+def _algorithm_parameters() -> set[str]:
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "algorithms").rglob("*.py"))
+    functions = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
+    return {arg.arg for function in functions for arg in [*function.args.args, *function.args.kwonlyargs]}
+
+
+ATTRIBUTES, PARAMETERS = _attributes_read(), _algorithm_parameters()
+KEYS = sorted(
+    {
+        (cls.__name__, name, issubclass(cls, (AdvantageConfig, LossConfig)))
+        for cls in {*_all_sections()}
+        for name in field_types(cls)
+    }
+)
+
+
+@pytest.mark.parametrize(("section", "key", "is_algorithm_part"), KEYS, ids=lambda value: str(value))
+def test_key_is_read(section, key, is_algorithm_part):
+    readers = ATTRIBUTES | PARAMETERS if is_algorithm_part else ATTRIBUTES
+    assert key in readers, f"{section}.{key} is in the schema, but nothing in rlinf/ reads it"
+
+
+def test_registries_hold_schema_classes():
+    known = set(_all_sections())
+    for registry in (advantage_configs, env_configs, loss_configs, model_configs):
+        assert {registry.get(name) for name in registry.names()} <= known

@@ -1,0 +1,23 @@
+"""Every recipe that is shipped can be composed and run as it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rlinf.config import build_config, load_recipe, to_dict, validate_cfg
+
+RECIPES = sorted(Path(__file__).parents[3].glob("examples/*/config/*.yaml"))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_recipe_is_valid_and_reversible(path):
+    cfg = validate_cfg(load_recipe(str(path)))
+    assert build_config(to_dict(cfg)) == cfg
+    assert cfg.runner.logger.experiment_name == path.stem
+    assert path.read_text().startswith("# "), "a recipe opens with a comment that `rlinf list recipes` shows"
+
+
+def test_there_are_recipes():
+    assert RECIPES
