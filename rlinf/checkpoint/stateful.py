@@ -1,11 +1,11 @@
-"""One registry for everything mutable in a process: a checkpoint holds what is registered, and nothing may be missing."""
+"""One registry for everything mutable in a process: what is registered is in the checkpoint, nothing may be missing."""
 
 from __future__ import annotations
 
 import importlib
 import io
 import pickle
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -121,7 +121,7 @@ def _numpy_globals() -> list[Any]:
     import numpy as np
 
     dtypes = {type(np.dtype(code)) for code in np.typecodes["All"]}
-    names: list[Any] = [np.ndarray, np.dtype, deque, *dtypes]
+    names: list[Any] = [np.ndarray, np.dtype, *dtypes]
     names += [np.empty(0).__reduce__()[0], np.float64(0).__reduce__()[0]]
     # Arrays of bytes travel through this function of the standard library.
     names.append(importlib.import_module("_codecs").encode)
@@ -138,7 +138,7 @@ def _check_loadable(value: Any, where: str) -> None:
         for key, item in value.items():
             _check_loadable(key, f"{where}: a key")
             _check_loadable(item, f"{where}.{key}")
-    elif type(value) in {list, tuple, set, deque}:
+    elif type(value) in {list, tuple, set}:
         for index, item in enumerate(value):
             _check_loadable(item, f"{where}[{index}]")
     elif isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live progress line, a table of metrics, and where everything lies at the end."""
+"""What a person sees of a run: a live progress line, a table of metrics, and where everything lies at the end."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ _MAX_WIDTH = 80
 class Console:
     """Shows the progress of a run; a context manager.
 
-    On a terminal one line at the bottom is kept up to date, and everything else that is printed or logged meanwhile appears
-    above it. Without a terminal, or with ``RLINF_PLAIN=1``, each step prints one plain line.
+    On a terminal one line at the bottom is kept up to date, and everything else that is printed or logged meanwhile
+    appears above it. Without a terminal, or with ``RLINF_PLAIN=1``, each step prints one plain line.
 
     Args:
         total_steps: Steps that the whole run makes.

@@ -1,4 +1,4 @@
-"""How numbers look on a terminal: formats, the progress line, the metric table and the closing lines. Prints nothing."""
+"""How numbers look on a terminal: formats, progress line, metric table and closing lines; nothing is printed here."""
 
 from __future__ import annotations
 

@@ -27,8 +27,8 @@ CONFIG_FILE = "config.yaml"
 RUN_FILE = "run.json"
 _TRASH_PREFIX = ".trash_run_"
 
-# What a run writes, and so what runner.overwrite deletes; anything else in the folder is the user's. The checkpoints come
-# first: were the deletion killed after them, the next start would find a used folder without anything to resume from.
+# What a run writes, and so what runner.overwrite deletes; anything else in the folder is the user's. The checkpoints
+# come first: were the deletion killed after them, the next start would find a used folder and nothing to resume from.
 _ARTIFACTS = (
     CHECKPOINTS_FOLDER,
     METRICS_FILE,
@@ -60,8 +60,8 @@ def open_run_dir(
 ) -> Path:
     """Claim the experiment's folder and record the run in it.
 
-    Writes ``config.yaml`` (a differing one of an earlier launch is kept as ``config.<n>.yaml``) and ``run.json`` (one entry
-    a launch: time, host, command, seed, versions, git commit).
+    Writes ``config.yaml`` (a differing one of an earlier launch is kept as ``config.<n>.yaml``) and ``run.json`` (one
+    entry a launch: time, host, command, seed, versions, git commit).
 
     Args:
         log_path: ``runner.logger.log_path``.
@@ -81,7 +81,8 @@ def open_run_dir(
     name = PurePath(experiment_name)
     if not experiment_name.strip() or name.is_absolute() or ".." in name.parts or not name.parts:
         raise ConfigError(
-            f"runner.logger.experiment_name is '{experiment_name}'; use a name for a folder below runner.logger.log_path"
+            f"runner.logger.experiment_name is '{experiment_name}'; use a name for a folder below "
+            "runner.logger.log_path"
         )
     folder = Path(log_path).expanduser().absolute() / name
     if resume and overwrite:
@@ -92,9 +93,9 @@ def open_run_dir(
     used = [sign for sign in _SIGNS if (folder / sign).exists()]
     if used and not resume and not overwrite:
         raise ConfigError(
-            f"runner.logger.experiment_name={experiment_name}: {folder} already holds a run ({', '.join(used)}). Continue "
-            "it with runner.resume_dir=auto, delete it and start anew with runner.overwrite=true, or choose another "
-            "runner.logger.experiment_name"
+            f"runner.logger.experiment_name={experiment_name}: {folder} already holds a run ({', '.join(used)}). "
+            "Continue it with runner.resume_dir=auto, delete it and start anew with runner.overwrite=true, or choose "
+            "another runner.logger.experiment_name"
         )
     folder.mkdir(parents=True, exist_ok=True)
     for leftover in folder.glob(f"{_TRASH_PREFIX}*"):

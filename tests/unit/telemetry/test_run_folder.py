@@ -1,0 +1,121 @@
+import json
+import shutil
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rlinf.config.schema.runner import RunnerConfig
+from rlinf.errors import ConfigError
+from rlinf.telemetry import open_run_dir
+
+
+def start(root, name="exp", *, resume=False, overwrite=False, **kwargs):
+    return open_run_dir(root, name, resume=resume, overwrite=overwrite, **kwargs)
+
+
+def test_a_new_folder_gets_recipe_and_launch(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = start("results", "a/b", config=RunnerConfig(max_steps=7), seed=3, command=["train.py", "--x"])
+    assert folder == tmp_path / "results" / "a" / "b"
+    assert yaml.safe_load((folder / "config.yaml").read_text())["max_steps"] == 7
+    launch = json.loads((folder / "run.json").read_text())["launches"][0]
+    assert launch["seed"] == 3
+    assert launch["command"] == ["train.py", "--x"]
+    assert launch["versions"]["numpy"]
+    assert launch["resumed"] is False
+
+
+def test_recipes_with_enumerations_paths_and_references_are_written_as_they_are(tmp_path):
+    class Kind(Enum):
+        A = "a"
+
+    @dataclass
+    class Recipe:
+        kind: Kind = Kind.A
+        path: Path = Path("x/y")
+        sizes: tuple[int, ...] = (1, 2)
+        nested: dict[str, object] = field(default_factory=lambda: {"text": "no: yes", "none": None})
+
+    folder = start(tmp_path, config=Recipe())
+    assert yaml.safe_load((folder / "config.yaml").read_text()) == {
+        "kind": "a",
+        "path": "x/y",
+        "sizes": [1, 2],
+        "nested": {"text": "no: yes", "none": None},
+    }
+
+
+@pytest.mark.parametrize("sign", ["metrics.jsonl", "checkpoints/x", "config.yaml", "tensorboard/events"])
+def test_a_used_folder_is_refused_with_all_three_remedies(tmp_path, sign):
+    path = tmp_path / "exp" / sign
+    path.parent.mkdir(parents=True)
+    path.write_text("old")
+    with pytest.raises(ConfigError) as error:
+        start(tmp_path)
+    for part in (
+        str(tmp_path / "exp"),
+        "resume_dir=auto",
+        "runner.overwrite=true",
+        "experiment_name",
+        sign.split("/")[0],
+    ):
+        assert part in str(error.value)
+    assert path.read_text() == "old"
+
+
+def test_a_folder_without_a_run_may_be_used(tmp_path):
+    (tmp_path / "exp" / "worker_logs").mkdir(parents=True)
+    (tmp_path / "exp" / "notes.txt").write_text("mine")
+    assert start(tmp_path).is_dir()
+
+
+def test_resume_keeps_everything_and_records_each_launch(tmp_path):
+    start(tmp_path, config={"lr": 1})
+    folder = start(tmp_path, resume=True, config={"lr": 1})
+    assert sorted(p.name for p in folder.iterdir()) == ["config.yaml", "run.json"]
+    start(tmp_path, resume=True, config={"lr": 2})
+    assert yaml.safe_load((folder / "config.yaml").read_text()) == {"lr": 2}
+    assert yaml.safe_load((folder / "config.1.yaml").read_text()) == {"lr": 1}
+    launches = json.loads((folder / "run.json").read_text())["launches"]
+    assert [launch["resumed"] for launch in launches] == [False, True, True]
+
+
+def test_overwrite_deletes_the_run_and_nothing_else(tmp_path):
+    folder = start(tmp_path, config={"lr": 1})
+    (folder / "checkpoints" / "global_step_1").mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text("old")
+    (folder / "notes.txt").write_text("mine")
+    start(tmp_path, overwrite=True, config={"lr": 2})
+    assert sorted(p.name for p in folder.iterdir()) == ["config.yaml", "notes.txt", "run.json"]
+    assert len(json.loads((folder / "run.json").read_text())["launches"]) == 1
+
+
+def test_an_overwrite_that_is_killed_can_be_done_again(tmp_path, monkeypatch):
+    folder = start(tmp_path)
+    (folder / "checkpoints").mkdir()
+
+    def killed(_path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            start(tmp_path, overwrite=True)
+    assert not (folder / "checkpoints").exists()
+    start(tmp_path, overwrite=True)
+    assert [p.name for p in folder.iterdir()] == ["run.json"]
+
+
+def test_resume_and_overwrite_together_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"runner\.resume_dir.*runner\.overwrite"):
+        start(tmp_path, resume=True, overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["", " ", ".", "..", "a/../../b", "/abs"])
+def test_names_that_leave_the_log_path_are_refused(tmp_path, name):
+    with pytest.raises(ConfigError, match="experiment_name"):
+        start(tmp_path, name, overwrite=True)
+    assert list(tmp_path.iterdir()) == []
