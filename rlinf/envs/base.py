@@ -187,6 +187,16 @@ class VectorEnv(abc.ABC):
         """int64 [B]; number of each environment's episode within the rollout epoch, from 0."""
         return torch.from_numpy(self._tracker.episodes.copy())
 
+    @property
+    def episode_steps(self) -> torch.Tensor:
+        """int64 [B]; steps taken in the present episodes."""
+        return torch.from_numpy(self._tracker.steps.copy())
+
+    @property
+    def reset_state_ids(self) -> torch.Tensor:
+        """int64 [B]; the reset-state ids (seeds) that the present episodes started from."""
+        return torch.from_numpy(self._reset_states.ids(self._epoch, self._tracker.episodes))
+
     def reset(self, epoch: int) -> Observation:
         """Start a rollout epoch: a first episode in every environment.
 

@@ -25,6 +25,11 @@ class ConformanceError(RLinfError, AssertionError):
     def __init__(self, rule: str, message: str) -> None:
         super().__init__(f"[{rule}] {message}")
         self.rule = rule
+        self._message = message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the rule when the error travels between processes."""
+        return (type(self), (self.rule, self._message))
 
 
 def check_vector_env(
@@ -34,8 +39,8 @@ def check_vector_env(
 
     Args:
         env: The environment; it is reset several times and left open. Few environments and a low ``max_episode_steps``
-            (at most ``max_chunks * num_action_chunks``) keep the check short.
-        num_action_chunks: Actions per chunk (``C``); with 2 or more, dones in mid-chunk are checked too.
+            (at most half of ``max_chunks * num_action_chunks``) keep the check short.
+        num_action_chunks: Actions per chunk (``C``); chunks of ``C`` and ``C + 1`` actions are executed in turn.
         varied_resets: Whether different seeds have to give different start observations.
         max_chunks: Chunks after which every environment must have finished an episode.
 
@@ -77,7 +82,7 @@ class _Checker:
         self.rule = env.cfg
         self.rows = range(env.num_envs)
 
-    # -- observations ---------------------------------------------------------------------------------------------------
+    # -- observations ------------------------------------------------------------------------------------------------
 
     def check_obs(self, obs: Observation, num_rows: int, where: str) -> None:
         """Keys, row counts, dtypes and shapes are those of the observation space."""
@@ -95,7 +100,7 @@ class _Checker:
             expected = torch.from_numpy(np.zeros(0, spaces[key].dtype)).dtype
             _require("obs-dtype", value.dtype == expected, f"{where}: '{key}' is {value.dtype}, expected {expected}.")
 
-    # -- resets ---------------------------------------------------------------------------------------------------------
+    # -- resets ------------------------------------------------------------------------------------------------------
 
     def check_resets(self, *, varied: bool) -> None:
         """Start states are named by their seed, shared by a group, and new in a new epoch."""
@@ -103,8 +108,8 @@ class _Checker:
         self.check_obs(first, self.env.num_envs, "reset")
         kept = _copy(first)
         self._step(seed=0)
-        again = self.env.reset(0)
         _require("obs-aliasing", _equal(first, kept), "reset's observation was changed by later steps; return a copy.")
+        again = self.env.reset(0)
         _require(
             "reset-determinism",
             _equal(kept, again),
@@ -147,19 +152,24 @@ class _Checker:
         same = all(_equal(_row(undisturbed, other), _row(disturbed, other)) for other in others)
         _require("reset-isolation", same, f"reset_idx([{row}]) changed other environments.")
 
-    # -- stepping -------------------------------------------------------------------------------------------------------
+    # -- stepping ----------------------------------------------------------------------------------------------------
 
     def check_rollout(self, max_chunks: int) -> None:
         """Masks, dones, auto-reset, rest, truncation and episode metrics, over at least one episode of each row."""
         self.env.reset(2)
         books = [_Book() for _ in self.rows]
+        # Two lengths in turn, and two episodes where there are more: dones then fall within chunks, not only at their end.
+        wanted = 2 if self.rule.auto_reset else 1
         for number in range(max_chunks):
-            step = self._step(seed=100 + number)
-            self._check_shapes(step)
+            num_chunks = self.num_chunks + number % 2
+            step = self._step(seed=100 + number, num_chunks=num_chunks)
+            self._check_shapes(step, num_chunks)
             self._check_masks(step, books)
             self._check_episodes(step, books)
-            if all(book.episodes for book in books):
+            if all(book.episodes >= wanted for book in books):
                 break
+        if self.rule.auto_reset:
+            self._check_next_episode(step)
         unfinished = [row for row in self.rows if not books[row].episodes]
         _require("episode-end", not unfinished, f"rows {unfinished} finished no episode within {max_chunks} chunks.")
         if not self.rule.auto_reset:
@@ -169,8 +179,8 @@ class _Checker:
             )
             _require("rest", resting.final_ids is None, "an environment at rest reported the end of an episode.")
 
-    def _check_shapes(self, step: ChunkStep) -> None:
-        shape = (self.env.num_envs, self.num_chunks)
+    def _check_shapes(self, step: ChunkStep, num_chunks: int) -> None:
+        shape = (self.env.num_envs, num_chunks)
         for name in ("rewards", "terminations", "truncations", "executed"):
             value = getattr(step, name)
             dtype = torch.float32 if name == "rewards" else torch.bool
@@ -223,7 +233,7 @@ class _Checker:
             )
             books[row].end(resting=not self.rule.auto_reset)
         if ids and self.rule.auto_reset:
-            self._check_auto_reset(step, ids)
+            self._check_group_restarts(step, ids)
 
     def _check_metrics(self, metrics: dict[str, float], book: _Book, row: int) -> None:
         _require(
@@ -237,7 +247,7 @@ class _Checker:
         ok = metrics["success_once"] >= metrics["success_at_end"]
         _require("episode-metrics", ok, f"row {row}: success at the end, but not once.")
 
-    def _check_auto_reset(self, step: ChunkStep, ids: list[int]) -> None:
+    def _check_group_restarts(self, step: ChunkStep, ids: list[int]) -> None:
         """Members of a group that end their k-th episode in the same chunk start the next one from the same state."""
         groups = self.env.group_ids.tolist()
         counts = self.env.episode_numbers.tolist()
@@ -248,6 +258,18 @@ class _Checker:
                     _require(
                         "auto-reset", same, f"rows {row} and {other} of one group began episode {counts[row]} apart."
                     )
+
+    def _check_next_episode(self, step: ChunkStep) -> None:
+        """After a done the next observation is what a reset with the episode's own seed gives."""
+        rows = (self.env.episode_numbers > 0).nonzero().flatten().numpy()
+        fresh = rows[(self.env.episode_steps[rows] == 0).numpy()]
+        if not len(fresh):
+            return
+        shown = [_copy(_row(step.obs, int(row))) for row in fresh]
+        again = _copy(self.env.reset_idx(fresh, self.env.reset_state_ids[fresh].numpy()))
+        for number, row in enumerate(fresh.tolist()):
+            same = _equal(shown[number], _row(again, number))
+            _require("auto-reset", same, f"row {row}: the observation after a done does not begin a new episode.")
 
     def check_repeatability(self) -> None:
         """The same epoch and actions give the same rewards, dones and observations."""
