@@ -9,7 +9,7 @@ from rlinf.config.schema.algorithm import (
     ActorLossConfig,
     AdvantageConfig,
     GAEConfig,
-    GRPOConfig,
+    GroupFilterConfig,
 )
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.unused import note_unused
@@ -100,7 +100,7 @@ def check_advantage_keys(cfg: RLinfConfig, world: WorldSizes, problems: Problems
     del world
     algorithm = cfg.algorithm
     advantage: AdvantageConfig = algorithm.advantage
-    if isinstance(advantage, GRPOConfig):
+    if isinstance(advantage, GroupFilterConfig):
         bounds = ("rewards_lower_bound", "rewards_upper_bound")
         if not advantage.filter_rewards:
             note_unused(problems, advantage, bounds, "algorithm", "without algorithm.filter_rewards")

@@ -13,6 +13,7 @@ from rlinf.config.parse import field_types
 from rlinf.config.registries import advantage_configs, env_configs, loss_configs, model_configs
 from rlinf.config.schema.algorithm import AdvantageConfig, LossConfig
 from rlinf.config.schema.base import ConfigSection
+from rlinf.config.schema.root import RLinfConfig
 
 ROOT = Path(rlinf.__file__).parent
 
@@ -41,9 +42,15 @@ def _attributes_read() -> set[str]:
 
 
 def _algorithm_parameters() -> set[str]:
+    """Keys of an advantage or loss reach its function as a parameter, or are taken out of the mapping by name."""
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "algorithms").rglob("*.py"))
-    functions = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-    return {arg.arg for function in functions for arg in [*function.args.args, *function.args.kwonlyargs]}
+    names: set[str] = set()
+    for node in (node for tree in trees for node in ast.walk(tree)):
+        if isinstance(node, ast.FunctionDef):
+            names |= {arg.arg for arg in [*node.args.args, *node.args.kwonlyargs]}
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            names.add(str(node.slice.value))
+    return names
 
 
 ATTRIBUTES, PARAMETERS = _attributes_read(), _algorithm_parameters()
@@ -64,5 +71,6 @@ def test_key_is_read(section, key, is_algorithm_part):
 
 def test_registries_hold_schema_classes():
     known = set(_all_sections())
+    assert RLinfConfig in known
     for registry in (advantage_configs, env_configs, loss_configs, model_configs):
         assert {registry.get(name) for name in registry.names()} <= known
