@@ -10,8 +10,10 @@ usage() {
 Usage: bash tests/run_tests.sh [options] [pytest arguments ...]
 
 Runs the gates one by one: ruff check, ruff format, mypy, lint-imports, shell scripts, unit tests, end-to-end tests. A gate
-that fails does not stop the later ones; the exit code is 1 if any failed. Further arguments go to both pytest runs, for
-example: bash tests/run_tests.sh --fast -k placement
+that fails does not stop the later ones; the exit code is 1 if any failed. Further arguments go to pytest; paths among them
+replace the folders that it runs. For example:
+    bash tests/run_tests.sh --fast -k placement
+    bash tests/run_tests.sh tests/unit/config
 
 Options
   --fast         leave out the end-to-end tests
@@ -24,6 +26,7 @@ TEXT
 FAST=0
 INSTALL=1
 PYTEST_ARGUMENTS=()
+PATHS_GIVEN=0
 NAMES=()
 RESULTS=()
 FAILED=0
@@ -34,7 +37,10 @@ parse_arguments() {
       -h | --help) usage && exit 0 ;;
       --fast) FAST=1 ;;
       --no-install) INSTALL=0 ;;
-      *) PYTEST_ARGUMENTS+=("$1") ;;
+      *)
+        PYTEST_ARGUMENTS+=("$1")
+        if [[ $1 != -* && -e $REPO/${1%%::*} ]]; then PATHS_GIVEN=1; fi
+        ;;
     esac
     shift
   done
@@ -93,8 +99,12 @@ main() {
   gate "mypy" "$VENV/bin/mypy"
   gate "lint-imports" "$VENV/bin/lint-imports"
   gate "shell scripts" shell_scripts
-  gate "unit tests" run_pytest tests/unit
-  if ((!FAST)); then gate "end-to-end tests" run_pytest tests/e2e; fi
+  if ((PATHS_GIVEN)); then
+    gate "tests" run_pytest
+  else
+    gate "unit tests" run_pytest tests/unit
+    if ((!FAST)); then gate "end-to-end tests" run_pytest tests/e2e; fi
+  fi
   summary
   exit "$FAILED"
 }

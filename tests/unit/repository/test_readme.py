@@ -21,10 +21,15 @@ def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, flags=re.MULTILINE | re.DOTALL)
 
 
+def unfolded(block: str) -> list[str]:
+    """Return a block's command lines, those that a backslash continues joined."""
+    return block.replace("\\\n", " ").splitlines()
+
+
 def commands(language: str = "bash") -> list[tuple[str, str]]:
     """Return (document, command line) of every line that the documents tell to type."""
     texts = [(name, (ROOT / name).read_text(encoding="utf-8")) for name in DOCUMENTS]
-    lines = [(name, line) for name, text in texts for block in blocks(text, language) for line in block.splitlines()]
+    lines = [(name, line) for name, text in texts for b in blocks(text, language) for line in unfolded(b)]
     return [(name, line) for name, line in lines if line and not line.startswith("#")]
 
 

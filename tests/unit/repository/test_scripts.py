@@ -148,3 +148,11 @@ def test_fast_leaves_out_the_end_to_end_tests(venv: Path) -> None:
     calls = (venv.parent / "calls").read_text(encoding="utf-8")
     assert "python -m pytest tests/unit -k grammar" in calls
     assert "tests/e2e" not in calls
+
+
+def test_paths_replace_the_folders_that_pytest_runs(venv: Path) -> None:
+    bash("tests/run_tests.sh", "--no-install", "tests/unit/config", "-x", RLINF_VENV=str(venv), FAIL="none")
+    pytest_calls = [
+        line for line in (venv.parent / "calls").read_text(encoding="utf-8").splitlines() if "pytest" in line
+    ]
+    assert pytest_calls == ["python -m pytest tests/unit/config -x"]
