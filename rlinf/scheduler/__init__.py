@@ -1,0 +1,58 @@
+"""Processes on a cluster: launching workers, calling them, and moving data between them.
+
+Owns everything that touches Ray: the cluster, workers and their groups, send/recv, channels, the manager. It may import what is
+above it in the order of layers (errors to envs) and no engine, worker or runner. Placement strategies live in
+``rlinf.placement`` and are re-exported here. A faster way to move bytes replaces ``comm/transport.py``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlinf.placement import AcceleratorType as AcceleratorType
+    from rlinf.placement import ComponentPlacement as ComponentPlacement
+    from rlinf.placement import FlexiblePlacementStrategy as FlexiblePlacementStrategy
+    from rlinf.placement import HybridComponentPlacement as HybridComponentPlacement
+    from rlinf.placement import ModelParallelComponentPlacement as ModelParallelComponentPlacement
+    from rlinf.placement import NodePlacementStrategy as NodePlacementStrategy
+    from rlinf.placement import PackedPlacementStrategy as PackedPlacementStrategy
+    from rlinf.placement import Placement as Placement
+    from rlinf.scheduler.address import WorkerAddress as WorkerAddress
+    from rlinf.scheduler.address import WorkerInfo as WorkerInfo
+    from rlinf.scheduler.channel import Channel as Channel
+    from rlinf.scheduler.cluster import Cluster as Cluster
+    from rlinf.scheduler.comm.work import AsyncWork as AsyncWork
+    from rlinf.scheduler.group import WorkerGroup as WorkerGroup
+    from rlinf.scheduler.messaging import CollectiveGroupOptions as CollectiveGroupOptions
+    from rlinf.scheduler.results import WorkerGroupFuncResult as WorkerGroupFuncResult
+    from rlinf.scheduler.worker import Worker as Worker
+
+_HOMES = {
+    "AcceleratorType": "rlinf.placement",
+    "AsyncWork": "rlinf.scheduler.comm.work",
+    "Channel": "rlinf.scheduler.channel",
+    "Cluster": "rlinf.scheduler.cluster",
+    "CollectiveGroupOptions": "rlinf.scheduler.messaging",
+    "ComponentPlacement": "rlinf.placement",
+    "FlexiblePlacementStrategy": "rlinf.placement",
+    "HybridComponentPlacement": "rlinf.placement",
+    "ModelParallelComponentPlacement": "rlinf.placement",
+    "NodePlacementStrategy": "rlinf.placement",
+    "PackedPlacementStrategy": "rlinf.placement",
+    "Placement": "rlinf.placement",
+    "Worker": "rlinf.scheduler.worker",
+    "WorkerAddress": "rlinf.scheduler.address",
+    "WorkerGroup": "rlinf.scheduler.group",
+    "WorkerGroupFuncResult": "rlinf.scheduler.results",
+    "WorkerInfo": "rlinf.scheduler.address",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

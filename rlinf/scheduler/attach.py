@@ -1,0 +1,87 @@
+"""Which Ray a run uses: the one named or started by this user, or one of its own; never a stranger's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+
+from rlinf.errors import ClusterError
+from rlinf.utils.logging import get_logger
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """The Ray in use.
+
+    Attributes:
+        owned: Whether the run started it, and must stop it.
+        description: Which one it is, in words.
+    """
+
+    owned: bool
+    description: str
+
+
+def attach_ray(namespace: str) -> Attachment:
+    """Connect this process to Ray.
+
+    Raises:
+        ClusterError: Ray cannot be reached or started.
+    """
+    if ray.is_initialized():
+        return Attachment(False, f"the Ray this process is connected to ({ray.get_runtime_context().gcs_address})")
+    # Lines of different workers must not be merged: each says which worker it is from.
+    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    address = os.environ.get("RAY_ADDRESS", "").strip()
+    why = "RAY_ADDRESS"
+    if not address:
+        address, why = find_own_ray() or "", "started by this user on this machine"
+    options: dict[str, Any] = {"namespace": namespace, "log_to_driver": True, "logging_level": "WARNING"}
+    try:
+        if address:
+            ray.init(address=address, **options)
+            return Attachment(False, f"the Ray at {address} ({why})")
+        # On a busy machine the default of 30 s is too short for Ray's processes to come up.
+        os.environ.setdefault("RAY_raylet_start_wait_time_s", "200")
+        ray.init(address="local", include_dashboard=False, **options)
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        raise ClusterError(
+            f"Cannot {f'connect to the Ray at {address} ({why})' if address else 'start Ray'}: {error}"
+        ) from error
+    return Attachment(True, "a Ray of its own on this machine")
+
+
+def find_own_ray() -> str | None:
+    """Return the address of the Ray that this user started here with ``ray start``, if it is alive."""
+    record = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+    try:
+        if record.stat().st_uid != os.getuid():
+            return None
+        address = record.read_text().strip()
+    except OSError:
+        return None
+    host, _, port = address.rpartition(":")
+    if not port.isdigit() or not _runs_here_as_me(port):
+        return None
+    with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=2):
+        return address
+    return None
+
+
+def _runs_here_as_me(port: str) -> bool:
+    """Whether a Ray head or node of this user, for the cluster on this port, runs on this machine."""
+    for process in psutil.process_iter(["uids", "name", "cmdline"]):
+        info = process.info
+        if info["uids"] is None or info["uids"].real != os.getuid() or info["name"] not in {"gcs_server", "raylet"}:
+            continue
+        if any(argument.endswith((f"port={port}", f":{port}")) for argument in info["cmdline"] or ()):
+            return True
+    get_logger(__name__).debug("A recorded Ray on port %s is not alive, or not this user's.", port)
+    return False

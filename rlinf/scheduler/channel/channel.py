@@ -1,0 +1,217 @@
+"""The handle of a channel: what users create, connect to, put into and get from."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import uuid
+from collections.abc import Hashable
+from typing import Any, Literal, overload
+
+from rlinf.errors import ClusterError, CommTimeoutError
+from rlinf.scheduler.address import EndpointInfo
+from rlinf.scheduler.channel.backends import Backend, HostedBackend, LocalBackend
+from rlinf.scheduler.channel.queue import Rejected
+from rlinf.scheduler.comm.work import AsyncWork, default_timeout_seconds
+from rlinf.scheduler.runtime import current_runtime, find_runtime
+
+_local_channels: dict[str, Channel] = {}
+_local_lock = threading.Lock()
+
+DEFAULT_KEY = "default"
+
+
+class Channel:
+    """A named, keyed, weighted, bounded FIFO; works in the driver and in sync and async worker methods.
+
+    A handle is small when pickled and connects again in the process that receives it. In an ``async def`` method use
+    ``async_op=True`` and ``await work.async_wait()``: a blocking call would stop the event loop.
+    """
+
+    def __init__(self, name: str, maxsize: int, backend: Backend) -> None:
+        self.name = name
+        self.maxsize = maxsize
+        self._backend = backend
+
+    @classmethod
+    def create(cls, name: str, maxsize: int = 0, local: bool = False) -> Channel:
+        """Create a channel on this process's node.
+
+        Args:
+            name: Unique in the run.
+            maxsize: Items per key before a put waits; 0 is unbounded.
+            local: Keep it within this process; items are then passed by reference.
+
+        Raises:
+            ClusterError: A channel of this name exists.
+        """
+        if maxsize < 0:
+            raise ValueError(f"Channel '{name}': maxsize must be >= 0 (0 is unbounded), got {maxsize}.")
+        if local:
+            with _local_lock:
+                if name in _local_channels:
+                    raise ClusterError(f"A local channel named '{name}' exists; use Channel.connect('{name}').")
+                _local_channels[name] = cls(name, maxsize, LocalBackend(name, maxsize))
+                return _local_channels[name]
+        runtime = current_runtime()
+        host: EndpointInfo = runtime.ask("channel_host", runtime.node_id)
+        channel_id = uuid.uuid4().hex[:16]
+        runtime.endpoint.ask(host, "channel_create", channel_id, name, maxsize)
+        runtime.ask("channel_add", name, host, channel_id, maxsize)
+        return cls(name, maxsize, HostedBackend(host, channel_id))
+
+    @classmethod
+    def connect(cls, name: str, timeout: float | None = None) -> Channel:
+        """Connect to a channel by name, waiting until it is created.
+
+        Args:
+            name: The channel's name.
+            timeout: Seconds to wait; None is ``RLINF_TIMEOUT_SECONDS``.
+
+        Raises:
+            CommTimeoutError: Nobody created it in time.
+        """
+        with _local_lock:
+            if name in _local_channels:
+                return _local_channels[name]
+        runtime = current_runtime()
+        found = AsyncWork[Any](runtime.ask_later("channel_find", name), describe=f"connect to channel '{name}'")
+        host, channel_id, maxsize = found.wait(default_timeout_seconds() if timeout is None else timeout).value
+        return cls(name, maxsize, HostedBackend(host, channel_id))
+
+    @overload
+    def put(
+        self, item: Any, weight: float = 1, key: Hashable = DEFAULT_KEY, async_op: Literal[False] = False
+    ) -> None: ...
+    @overload
+    def put(
+        self, item: Any, weight: float = 1, key: Hashable = DEFAULT_KEY, *, async_op: Literal[True]
+    ) -> AsyncWork[None]: ...
+    def put(
+        self, item: Any, weight: float = 1, key: Hashable = DEFAULT_KEY, async_op: bool = False
+    ) -> AsyncWork[None] | None:
+        """Add an item; waits while the key holds ``maxsize`` items.
+
+        Args:
+            item: Any object; it may change once this returns.
+            weight: What ``get_batch`` counts; > 0.
+            key: The queue within the channel.
+            async_op: Return an ``AsyncWork`` that ends when the item is in the queue.
+
+        Raises:
+            ChannelClosedError: The channel is closed.
+            WorkerDiedError: The channel's host is gone.
+        """
+        future = self._backend.put(item, key=key, weight=weight, wait=True)
+        work = AsyncWork[None](future, lambda _: None, f"put into channel '{self.name}', key {key!r}")
+        return work if async_op else work.wait()
+
+    def put_nowait(self, item: Any, weight: float = 1, key: Hashable = DEFAULT_KEY) -> None:
+        """Add an item, or raise ``asyncio.QueueFull`` when the key holds ``maxsize`` items."""
+        try:
+            self._backend.put(item, key=key, weight=weight, wait=False).result()
+        except Rejected as error:
+            raise asyncio.QueueFull(str(error)) from error
+
+    @overload
+    def get(
+        self, key: Hashable = DEFAULT_KEY, async_op: Literal[False] = False, timeout: float | None = None
+    ) -> Any: ...
+    @overload
+    def get(
+        self, key: Hashable = DEFAULT_KEY, *, async_op: Literal[True], timeout: float | None = None
+    ) -> AsyncWork[Any]: ...
+    def get(self, key: Hashable = DEFAULT_KEY, async_op: bool = False, timeout: float | None = None) -> Any:
+        """Take the next item of a key.
+
+        Args:
+            key: The queue within the channel.
+            async_op: Return an ``AsyncWork`` instead of waiting.
+            timeout: Seconds to wait; None waits without limit, with a log line every half minute.
+
+        Raises:
+            ChannelClosedError: The channel is closed and drained.
+            CommTimeoutError: No item came in time; none is lost.
+            WorkerDiedError: A worker that feeds this key, or the channel's host, is gone and no item is left.
+        """
+        work = self._take(key, None, timeout).map(lambda items: items[0])
+        return work if async_op else work.wait()
+
+    def get_nowait(self, key: Hashable = DEFAULT_KEY) -> Any:
+        """Take the next item of a key, or raise ``asyncio.QueueEmpty``."""
+        _, future = self._backend.get(key=key, target_weight=None, wait=False)
+        try:
+            return self._backend.unpack(future.result())[0]
+        except Rejected as error:
+            raise asyncio.QueueEmpty(str(error)) from error
+
+    def get_batch(
+        self, target_weight: float, key: Hashable = DEFAULT_KEY, async_op: bool = False, timeout: float | None = None
+    ) -> Any:
+        """Take items until the sum of their weights reaches ``target_weight``; at least one.
+
+        Args:
+            target_weight: Sum of weights to reach.
+            key: The queue within the channel.
+            async_op: Return an ``AsyncWork`` instead of waiting.
+            timeout: Seconds to wait; None waits without limit.
+
+        Returns:
+            The items, oldest first. When the channel is closed on the way, those that were left.
+        """
+        work = self._take(key, target_weight, timeout)
+        return work if async_op else work.wait()
+
+    def qsize(self, key: Hashable = DEFAULT_KEY) -> int:
+        """Return the number of items that wait under a key."""
+        return self._backend.size(key)
+
+    def empty(self, key: Hashable = DEFAULT_KEY) -> bool:
+        """Whether no item waits under a key."""
+        return self.qsize(key) == 0
+
+    def full(self, key: Hashable = DEFAULT_KEY) -> bool:
+        """Whether a put under this key would wait."""
+        return self.maxsize > 0 and self.qsize(key) >= self.maxsize
+
+    def close(self) -> None:
+        """Refuse further puts; getters drain what is left, then get ``ChannelClosedError``. The name is free again."""
+        self._backend.close()
+        if isinstance(self._backend, HostedBackend):
+            current_runtime().ask("channel_remove", self.name, self._backend.channel_id)
+        else:
+            with _local_lock:
+                _local_channels.pop(self.name, None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if not isinstance(self._backend, HostedBackend):
+            raise TypeError(f"Channel '{self.name}' is local to its process; create it with local=False to pass it on.")
+        return _connect, (self.name, self.maxsize, self._backend.host, self._backend.channel_id)
+
+    def __repr__(self) -> str:
+        return f"Channel({self.name!r}, maxsize={self.maxsize})"
+
+    def take_from(self, key: Hashable, producer: str) -> AsyncWork[Any]:
+        """Take the next item of a key that one process feeds; fails at that process's death.
+
+        Args:
+            key: The queue within the channel.
+            producer: Uid of the feeding process's endpoint.
+        """
+        return self._take(key, None, None, producer).map(lambda items: items[0])
+
+    def _take(
+        self, key: Hashable, target_weight: float | None, timeout: float | None, producer: str | None = None
+    ) -> AsyncWork[list[Any]]:
+        request, granted = self._backend.get(key=key, target_weight=target_weight, wait=True, producer=producer)
+        runtime = find_runtime()
+        who = runtime.label if runtime else "this process"
+        describe = f"{who} waits for channel '{self.name}', key {key!r}"
+        if timeout is not None and not granted.done():
+            late = CommTimeoutError(f"{describe}: nothing came within {timeout:g} s.")
+            self._backend.expire(request, granted, timeout, late)
+        return AsyncWork(granted, self._backend.unpack, describe)
+
+
+def _connect(name: str, maxsize: int, host: EndpointInfo, channel_id: str) -> Channel:
+    return Channel(name, maxsize, HostedBackend(host, channel_id))

@@ -1,0 +1,128 @@
+"""The small actor that holds a node's channels. Items stay the opaque frames they came as."""
+
+from __future__ import annotations
+
+import asyncio
+
+import ray
+
+from rlinf.errors import ClusterError, WorkerDiedError
+from rlinf.scheduler.address import EndpointInfo, RunSpec, WorkerAddress, WorkerInfo
+from rlinf.scheduler.channel.queue import Answer, ChannelQueue, Item
+from rlinf.scheduler.comm.endpoint import Call
+from rlinf.scheduler.runtime import Runtime
+from rlinf.utils.logging import configure_worker_logging
+
+Frames = list[memoryview]
+
+
+class ChannelHost:
+    """Serves the channels of one node; all state is touched on the endpoint's thread only.
+
+    Args:
+        runtime: The host process's own runtime.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._queues: dict[str, ChannelQueue[Frames]] = {}
+        serve = runtime.endpoint.serve
+        serve("channel_create", self._create)
+        serve("channel_open", self._open)
+        serve("channel_put", self._put)
+        serve("channel_get", self._get)
+        serve("channel_ack", self._acknowledge)
+        serve("channel_cancel", self._cancel)
+        serve("channel_size", self._size)
+        serve("channel_close", self._close)
+        serve("died", lambda call: self._died(*call.args))
+        serve("started", lambda call: self._started(*call.args))
+
+    def _create(self, call: Call) -> None:
+        channel_id, name, maxsize = call.args
+        self._queues[channel_id] = ChannelQueue(name, maxsize)
+        call.reply()
+
+    def _open(self, call: Call) -> None:
+        self._queue(call.args[0]).open(call.sender.uid)
+
+    def _put(self, call: Call) -> None:
+        channel_id, key, weight, wait = call.args
+        # The frames may live in the transport's buffers; they are kept as they are.
+        self._queue(channel_id).put(
+            call.request_id, call.sender.uid, key, call.frames, weight=weight, wait=wait, answer=_answer(call)
+        )
+
+    def _get(self, call: Call) -> None:
+        channel_id, key, target_weight, wait, request, producer = call.args
+        self._queue(channel_id).get(
+            request,
+            call.sender.uid,
+            key,
+            target_weight=target_weight,
+            wait=wait,
+            answer=_answer(call),
+            producer=producer,
+        )
+
+    def _acknowledge(self, call: Call) -> None:
+        channel_id, request = call.args
+        self._queue(channel_id).acknowledge(call.sender.uid, request)
+
+    def _cancel(self, call: Call) -> None:
+        channel_id, request = call.args
+        self._queue(channel_id).cancel(call.sender.uid, request)
+        call.reply()
+
+    def _size(self, call: Call) -> None:
+        channel_id, key = call.args
+        call.reply(self._queue(channel_id).size(key))
+
+    def _close(self, call: Call) -> None:
+        self._queue(call.args[0]).close()
+        call.reply()
+
+    def _died(self, address: WorkerAddress | None, uid: str | None, error: WorkerDiedError, closed: bool) -> None:
+        if uid is not None:
+            for queue in self._queues.values():
+                queue.owner_gone(uid, error, closed=closed)
+
+    def _started(self, members: list[WorkerInfo]) -> None:
+        for queue in self._queues.values():
+            queue.group_started(members[0].address.group_name)
+
+    def _queue(self, channel_id: str) -> ChannelQueue[Frames]:
+        if channel_id not in self._queues:
+            raise ClusterError("This channel does not exist on its host any more.")
+        return self._queues[channel_id]
+
+
+def _answer(call: Call) -> Answer:
+    def answer(items: list[Item[Frames]], error: BaseException | None) -> None:
+        if error is not None:
+            call.fail(error)
+            return
+        frames = [frame for item in items for frame in item.payload]
+        call.reply([len(item.payload) for item in items], frames)
+
+    return answer
+
+
+class ChannelHostActor:
+    """The Ray actor around ``ChannelHost``."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        configure_worker_logging("channel host", None)
+        node_id = ray.get_runtime_context().get_node_id()
+        self._runtime = Runtime(spec, node_id=node_id, node_ip=ray.util.get_node_ip_address(), label="channel host")
+        self._host = ChannelHost(self._runtime)
+
+    async def start(self) -> EndpointInfo:
+        """Return where the host listens."""
+        return self._runtime.endpoint.info
+
+    async def alive(self) -> None:
+        """Never return: the manager learns of the host's death from the failure of this call."""
+        await asyncio.Event().wait()
+
+    def __repr__(self) -> str:
+        return "channels"

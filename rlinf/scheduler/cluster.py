@@ -1,0 +1,267 @@
+"""The cluster a run uses: its nodes, its manager, and everything that must end with it."""
+
+from __future__ import annotations
+
+import atexit
+import sys
+import uuid
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rlinf.config.schema.cluster import ClusterConfig, EnvConfigs
+from rlinf.errors import ClusterError, PlacementError, WorkerDiedError
+from rlinf.placement import (
+    FlexiblePlacementStrategy,
+    NodeGroup,
+    NodeInfo,
+    Placement,
+    PlacementStrategy,
+    build_node_groups,
+    find_node_group,
+    parse_node_ranks,
+)
+from rlinf.scheduler.address import RunSpec
+from rlinf.scheduler.attach import attach_ray
+from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
+from rlinf.scheduler.environment import PATH_VARIABLES, ProcessEnvironment, code_folders, newer_than
+from rlinf.scheduler.manager import ManagerActor
+from rlinf.scheduler.nodes import describe_node, rank_nodes, start_probes, wait_for_nodes
+from rlinf.scheduler.runtime import Runtime, enter_runtime, leave_runtime
+from rlinf.utils.logging import get_logger
+
+if TYPE_CHECKING:
+    from rlinf.scheduler.group import WorkerGroup
+
+# Other nodes' socket folders are cleaned within this time, or left to the next run's sweep.
+_CLEANUP_SECONDS = 5.0
+
+
+class Cluster:
+    """Attaches to Ray, or starts one, and describes its nodes; a context manager.
+
+    Leaving it ends the actors it made, Ray itself if it started it, and nothing else.
+
+    Args:
+        num_nodes: Nodes to use; None or 0 is what ``cluster_cfg`` says, else all that are alive.
+        cluster_cfg: The recipe's ``cluster`` section.
+        log_dir: Folder under which ``worker_logs/`` is written; None writes none.
+
+    Raises:
+        ClusterError: Ray cannot be reached, nodes are missing, or their ranks do not fit.
+        PlacementError: The recipe's node groups do not fit the nodes.
+
+    Example:
+        >>> with Cluster() as cluster:  # doctest: +SKIP
+        ...     group = MyWorker.create_group().launch(cluster)
+        ...     group.work().wait()
+    """
+
+    def __init__(
+        self, num_nodes: int | None = None, cluster_cfg: ClusterConfig | None = None, log_dir: str | None = None
+    ) -> None:
+        self.config = cluster_cfg or ClusterConfig()
+        self.namespace = uuid.uuid4().hex[:8]
+        self._groups: list[WorkerGroup[Any]] = []
+        self._closed = False
+        self.runtime: Runtime
+        self.manager: Any = None
+        attachment = attach_ray(f"rlinf_{self.namespace}")
+        self._owns_ray = attachment.owned
+        atexit.register(self.close)
+        try:
+            self._start(num_nodes or self.config.num_nodes, log_dir)
+        except BaseException:
+            self.close()
+            raise
+        get_logger(__name__).info(
+            "Using %s: %d node(s), %s.", attachment.description, self.num_nodes, self._resources()
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return len(self._nodes)
+
+    @property
+    def num_accelerators(self) -> int:
+        """Accelerators on all nodes together."""
+        return sum(node.num_accelerators for node in self._nodes)
+
+    def get_node_group(self, label: str | None = None) -> NodeGroup:
+        """Return a node group; None is the default one over all nodes.
+
+        Raises:
+            PlacementError: No group has this label.
+        """
+        return find_node_group(self._node_groups, label)
+
+    def get_node_info(self, node_rank: int) -> NodeInfo:
+        """Return the description of a node.
+
+        Raises:
+            PlacementError: There is no such node.
+        """
+        if not 0 <= node_rank < len(self._nodes):
+            raise PlacementError(f"The cluster has nodes 0-{len(self._nodes) - 1}; there is no node {node_rank}.")
+        return self._nodes[node_rank]
+
+    def get_node_ip(self, node_rank: int) -> str:
+        """Return the address of a node."""
+        return self.get_node_info(node_rank).ip
+
+    def allocate(
+        self, cls: type, node_rank: int = 0, *args: Any, options: Mapping[str, Any] | None = None, **kwargs: Any
+    ) -> Any:
+        """Start a plain Ray actor on a node; it ends with the cluster.
+
+        Args:
+            cls: The actor's class.
+            node_rank: Cluster rank of the node.
+            *args: Positional arguments of its constructor.
+            options: Further options for Ray.
+            **kwargs: Keyword arguments of its constructor.
+
+        Returns:
+            Ray's handle.
+        """
+        affinity = NodeAffinitySchedulingStrategy(self.get_node_info(node_rank).node_id, soft=False)
+        merged = {"num_cpus": 0, "scheduling_strategy": affinity, **(options or {})}
+        actor = ray.remote(cls).options(**merged).remote(*args, **kwargs)
+        self._actors.append(actor)
+        return actor
+
+    def close(self) -> None:
+        """End everything this cluster started; does nothing the second time."""
+        if self._closed:
+            return
+        self._closed = True
+        atexit.unregister(self.close)
+        if ray.is_initialized():
+            self._end_actors()
+        if hasattr(self, "runtime"):
+            leave_runtime(self.runtime)
+        remove_socket_folder(self.namespace)
+        if self._owns_ray:
+            ray.shutdown()
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # What groups need of their cluster
+
+    def place(self, strategy: PlacementStrategy | None, isolate: bool) -> list[Placement]:
+        """Return one placement per rank; without a strategy one rank per hardware rank of the default group."""
+        if strategy is None:
+            count = self.get_node_group().num_hardware_ranks
+            strategy = FlexiblePlacementStrategy([[rank] for rank in range(count)])
+        return strategy.get_placement(self, isolate)
+
+    def add_group(self, group: WorkerGroup[Any]) -> None:
+        """Note a group that must end with the cluster."""
+        if self._closed:
+            raise ClusterError("The cluster is closed.")
+        if group not in self._groups:
+            self._groups.append(group)
+
+    def process_environment(
+        self, placement: Placement, launch: Mapping[str, str]
+    ) -> tuple[ProcessEnvironment, dict[str, Any]]:
+        """Return what a worker's process sets itself, and what Ray must set before the process starts."""
+        settings = self._env_configs(placement)
+        configured = {
+            name: str(value) for entry in (settings.env_vars if settings else []) for name, value in entry.items()
+        }
+        # Compared at every launch: the user may have changed a variable since the last one.
+        environment = ProcessEnvironment(newer_than(self._head_hashes), configured, dict(launch), code_folders())
+        runtime_env: dict[str, Any] = {}
+        plain = {name: value for name, value in configured.items() if name not in PATH_VARIABLES}
+        paths = {name: f"{value}:${{{name}}}" for name, value in configured.items() if name in PATH_VARIABLES}
+        if configured:
+            runtime_env["env_vars"] = {**plain, **paths}
+        if settings and settings.python_interpreter_path:
+            runtime_env["py_executable"] = settings.python_interpreter_path
+        return environment, runtime_env
+
+    def hardware_infos(self, placement: Placement) -> tuple[Mapping[str, Any], ...]:
+        """Return a description of each hardware rank of a placement."""
+        node = self.get_node_info(placement.cluster_node_rank)
+        group = next((entry for entry in self.config.node_groups if entry.label == placement.node_group_label), None)
+        if group is not None and group.hardware is not None:
+            mine = [entry for entry in group.hardware.configs if entry.get("node_rank") == node.node_rank]
+            return tuple({"type": group.hardware.type, **mine[rank]} for rank in placement.local_hardware_ranks)
+        if placement.local_accelerator_rank < 0:
+            return ()
+        return tuple(
+            {"type": str(node.accelerator_type), "local_rank": rank, "model": node.accelerator_models[rank]}
+            for rank in placement.local_hardware_ranks
+        )
+
+    def _start(self, num_nodes: int | None, log_dir: str | None) -> None:
+        self._actors: list[Any] = []
+        here = ray.get_runtime_context().get_node_id()
+        alive = wait_for_nodes(num_nodes)
+        spec = RunSpec(self.namespace, new_keys(), spans_nodes=len(alive) > 1, log_dir=log_dir)
+        affinity = NodeAffinitySchedulingStrategy(here, soft=False)
+        manager_class = ray.remote(ManagerActor)
+        self.manager = manager_class.options(num_cpus=0, max_concurrency=100_000, scheduling_strategy=affinity).remote(
+            spec
+        )
+        starting = self.manager.start.remote()
+        probes = start_probes(alive, here)
+        ordered = rank_nodes(ray.get(probes), num_nodes, here)
+        self._nodes = [describe_node(rank, probe) for rank, probe in enumerate(ordered)]
+        self._head_hashes = next((probe.environment_hashes for probe in ordered if probe.node_id == here), {})
+        self._node_groups = build_node_groups(self._nodes, self.config.node_groups, self.config.cpu_slots_per_node)
+        self.run_spec = RunSpec(spec.namespace, spec.keys, spec.spans_nodes, spec.log_dir, ray.get(starting))
+        own_ip = next(node["NodeManagerAddress"] for node in alive if node["NodeID"] == here)
+        self.runtime = Runtime(self.run_spec, node_id=here, node_ip=own_ip)
+        enter_runtime(self.runtime)
+        self.runtime.join()
+        self.manager.alive.remote().future().add_done_callback(self._on_manager_end)
+
+    def _on_manager_end(self, call: Any) -> None:
+        """The manager's never-finishing call has ended: without it no wait could be sure to end."""
+        if self._closed or self.run_spec.manager is None:
+            return
+        error = WorkerDiedError(f"The run's manager is gone: {call.exception()}", group="manager", rank=0)
+        self.runtime.endpoint.peer_died(self.run_spec.manager.uid, error)
+        for group in self._groups:
+            for member in group.worker_info_list:
+                self.runtime.endpoint.peer_died(member.endpoint.uid, error)
+
+    def _end_actors(self) -> None:
+        for group in reversed(self._groups):
+            group.close()
+        for actor in self._actors if hasattr(self, "_actors") else ():
+            ray.kill(actor)
+        if self.manager is not None:
+            ray.kill(self.manager)  # the channel hosts are its own, and end with it
+        others = [node for node in getattr(self, "_nodes", [])[1:] if node.node_id]
+        if others and sys.exc_info()[0] is None:
+            clean = ray.remote(remove_socket_folder)
+            done = [
+                clean.options(
+                    num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=True)
+                ).remote(self.namespace)
+                for node in others
+            ]
+            ray.wait(done, num_returns=len(done), timeout=_CLEANUP_SECONDS)
+
+    def _env_configs(self, placement: Placement) -> EnvConfigs | None:
+        for group in self.config.node_groups:
+            if group.label != placement.node_group_label:
+                continue
+            for entry in group.env_configs:
+                if placement.cluster_node_rank in parse_node_ranks(entry.node_ranks, self.num_nodes):
+                    return entry
+        return None
+
+    def _resources(self) -> str:
+        group = self.get_node_group()
+        return f"{group.num_hardware_ranks} {group.kind_name}(s)"

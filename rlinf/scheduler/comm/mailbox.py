@@ -1,0 +1,164 @@
+"""Messages that have arrived and receives that wait for one, matched by source, tag and order."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Hashable
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from rlinf.errors import CommTimeoutError, WorkerDiedError
+from rlinf.utils.logging import get_logger
+
+Source = tuple[str, int]
+Frames = list[memoryview]
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """What identifies a message.
+
+    Attributes:
+        source: Group and rank of the sender.
+        incarnation: The sender's incarnation.
+        sequence: Position among all messages of this sender to this receiver, from 0.
+        tag: What the sender and the receiver agreed to call it.
+    """
+
+    source: Source
+    incarnation: int
+    sequence: int
+    tag: Hashable
+
+
+class Mailbox:
+    """One per process. A receive ends with exactly one of: a message, the sender's death, a time-out, cancellation.
+
+    Args:
+        owner: Name of the worker it belongs to, for messages.
+        loop: The endpoint's event loop; time-outs fire on it.
+    """
+
+    def __init__(self, owner: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner = owner
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._arrived: dict[tuple[Source, Hashable], deque[tuple[int, Frames]]] = defaultdict(deque)
+        self._waiting: dict[tuple[Source, Hashable], deque[Future[Frames]]] = defaultdict(deque)
+        self._expected: dict[tuple[Source, int], int] = defaultdict(int)
+        self._dead: dict[Source, tuple[int, WorkerDiedError]] = {}
+        self.num_dropped = 0
+
+    def deliver(self, envelope: Envelope, frames: Frames) -> None:
+        """Hand an arrived message to the first receive that waits for it, or keep it for the next."""
+        key = (envelope.source, envelope.tag)
+        with self._lock:
+            if self._is_stale(envelope):
+                self.num_dropped += 1
+                return
+            lost = envelope.sequence - self._expected[envelope.source, envelope.incarnation]
+            self._expected[envelope.source, envelope.incarnation] = envelope.sequence + 1
+            waiting = self._waiting[key]
+            while waiting and not lost:
+                future = waiting.popleft()
+                if future.set_running_or_notify_cancel():
+                    break
+            else:
+                future = None
+                if not lost:
+                    self._arrived[key].append((envelope.incarnation, frames))
+        if lost:
+            self.source_died(envelope.source, envelope.incarnation, _lost_messages(self._owner, envelope, lost))
+        elif future is not None:
+            future.set_result(frames)
+
+    def receive(self, source: Source, tag: Hashable, timeout_seconds: float | None) -> Future[Frames]:
+        """Return a future for the next message of ``source`` with ``tag``."""
+        future: Future[Frames] = Future()
+        key = (source, tag)
+        with self._lock:
+            if self._arrived[key]:
+                future.set_result(self._arrived[key].popleft()[1])
+                return future
+            if source in self._dead:
+                future.set_exception(self._dead[source][1])
+                return future
+            self._waiting[key].append(future)
+        if timeout_seconds is not None:
+            started = time.time()
+            self._loop.call_soon_threadsafe(
+                lambda: self._loop.call_later(timeout_seconds, self._expire, key, future, timeout_seconds, started)
+            )
+        return future
+
+    def source_died(self, source: Source, incarnation: int, error: WorkerDiedError) -> None:
+        """Fail what waits for ``source`` and drop what it had sent."""
+        with self._lock:
+            known = self._dead.get(source)
+            if known is not None and known[0] >= incarnation:
+                return
+            self._dead[source] = (incarnation, error)
+            self._drop_older(source, incarnation + 1)
+            failed = [self._waiting.pop(key) for key in list(self._waiting) if key[0] == source]
+        for futures in failed:
+            for future in futures:
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
+
+    def source_started(self, source: Source, incarnation: int) -> None:
+        """Expect messages of a new incarnation of ``source``; those of older ones are dropped."""
+        with self._lock:
+            known = self._dead.get(source)
+            if known is not None and known[0] < incarnation:
+                del self._dead[source]
+            self._drop_older(source, incarnation)
+            self._expected[source, incarnation] += 0
+
+    def death_of(self, source: Source) -> WorkerDiedError | None:
+        """Return the error of the source's death, or None while it lives as far as is known."""
+        with self._lock:
+            known = self._dead.get(source)
+            return None if known is None else known[1]
+
+    def _is_stale(self, envelope: Envelope) -> bool:
+        dead = self._dead.get(envelope.source)
+        if dead is not None and envelope.incarnation <= dead[0]:
+            return True
+        return any(
+            source == envelope.source and incarnation > envelope.incarnation for source, incarnation in self._expected
+        )
+
+    def _drop_older(self, source: Source, incarnation: int) -> None:
+        for key, messages in self._arrived.items():
+            if key[0] == source:
+                kept = deque(message for message in messages if message[0] >= incarnation)
+                self.num_dropped += len(messages) - len(kept)
+                self._arrived[key] = kept
+
+    def _expire(self, key: tuple[Source, Hashable], future: Future[Frames], timeout: float, started: float) -> None:
+        with self._lock:
+            if future not in self._waiting[key]:
+                return
+            self._waiting[key].remove(future)
+            live = future.set_running_or_notify_cancel()
+        if live:
+            (group, rank), tag = key
+            since = time.strftime("%H:%M:%S", time.localtime(started))
+            label = "" if tag is None else f" with tag {tag!r}"
+            future.set_exception(
+                CommTimeoutError(
+                    f"{self._owner} has waited since {since} for a message{label} from {group}:{rank}, longer than {timeout:g} s. "
+                    "Check that the sender reaches its send, or raise the timeout (RLINF_TIMEOUT_SECONDS)."
+                )
+            )
+
+
+def _lost_messages(owner: str, envelope: Envelope, lost: int) -> WorkerDiedError:
+    group, rank = envelope.source
+    get_logger(__name__).error("%s lost %d messages from %s:%d; their connection broke.", owner, lost, group, rank)
+    return WorkerDiedError(
+        f"The connection from {group}:{rank} to {owner} broke and {lost} messages were lost.", group=group, rank=rank
+    )

@@ -1,0 +1,95 @@
+"""Messages on their way out: each destination is looked up once, and its messages leave in the order they were sent."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from rlinf.errors import RLinfError
+from rlinf.scheduler.address import WorkerAddress, WorkerInfo
+from rlinf.scheduler.comm.endpoint import Endpoint
+from rlinf.scheduler.comm.mailbox import Envelope
+from rlinf.scheduler.comm.serialization import Buffer
+
+# Asks the manager for a group: (name, whether to wait until it is launched) to its members by rank.
+GroupLookup = Callable[[str, bool], "Future[list[WorkerInfo]]"]
+
+
+@dataclass
+class _Destination:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    info: WorkerInfo | None = None
+    asking: bool = False
+    sequence: int = 0
+    queued: deque[tuple[Hashable, Sequence[Buffer], Future[None]]] = field(default_factory=deque)
+
+
+class Outbox:
+    """Sends messages to workers by group and rank.
+
+    Args:
+        source: The worker that sends.
+        endpoint: The process's endpoint.
+        lookup: Asks the manager for a group.
+    """
+
+    def __init__(self, source: WorkerAddress, endpoint: Endpoint, lookup: GroupLookup) -> None:
+        self._source = source
+        self._endpoint = endpoint
+        self._lookup = lookup
+        self._destinations: dict[tuple[str, int], _Destination] = {}
+        self._lock = threading.Lock()
+
+    def send(self, group: str, rank: int, tag: Hashable, frames: Sequence[Buffer]) -> Future[None]:
+        """Send frames; the future ends when they are on their way, or with the destination's death.
+
+        The frames may change once this returns.
+        """
+        future: Future[None] = Future()
+        with self._lock:
+            destination = self._destinations.setdefault((group, rank), _Destination())
+        with destination.lock:
+            info = destination.info
+            if info is not None and self._endpoint.is_dead(info.endpoint.uid) is None and not destination.queued:
+                self._transmit(destination, info, tag, frames)
+                future.set_result(None)
+                return future
+            destination.queued.append((tag, [bytes(frame) for frame in frames], future))
+            if destination.asking:
+                return future
+            destination.asking = True
+        answer = self._lookup(group, info is None)
+        answer.add_done_callback(lambda found: self._resolved(destination, group, rank, found))
+        return future
+
+    def _transmit(self, destination: _Destination, info: WorkerInfo, tag: Hashable, frames: Sequence[Buffer]) -> None:
+        source = (self._source.group_name, self._source.rank)
+        envelope = Envelope(source, self._source.incarnation, destination.sequence, tag)
+        self._endpoint.notify(info.endpoint, "data", (envelope,), frames)
+        destination.sequence += 1
+
+    def _resolved(self, destination: _Destination, group: str, rank: int, found: Future[list[WorkerInfo]]) -> None:
+        error = found.exception()
+        with destination.lock:
+            destination.asking = False
+            if error is None:
+                members = found.result()
+                if 0 <= rank < len(members):
+                    if destination.info is None or destination.info.endpoint != members[rank].endpoint:
+                        destination.info, destination.sequence = members[rank], 0
+                    error = self._endpoint.is_dead(members[rank].endpoint.uid)
+                else:
+                    error = RLinfError(f"Group '{group}' has ranks 0-{len(members) - 1}; there is no rank {rank}.")
+            queued = list(destination.queued)
+            destination.queued.clear()
+            if error is None and destination.info is not None:
+                for tag, frames, _ in queued:
+                    self._transmit(destination, destination.info, tag, frames)
+        for _, _, future in queued:
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(None)

@@ -1,0 +1,258 @@
+"""A group of workers: launched together, called together, closed together."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rlinf.errors import ClusterError
+from rlinf.placement import Placement, PlacementStrategy
+from rlinf.registry import did_you_mean
+from rlinf.scheduler.address import WorkerAddress, WorkerIdentity, WorkerInfo
+from rlinf.scheduler.comm.serialization import encode
+from rlinf.scheduler.comm.work import WATCHDOG_SECONDS
+from rlinf.scheduler.launch import launch_environment
+from rlinf.scheduler.results import WorkerGroupFuncResult
+from rlinf.scheduler.runtime import Runtime, current_runtime
+from rlinf.scheduler.shell import WorkerShell
+from rlinf.utils.logging import get_logger
+
+if TYPE_CHECKING:
+    from rlinf.scheduler.cluster import Cluster
+    from rlinf.scheduler.worker import Worker
+
+W = TypeVar("W", bound="Worker")
+
+# A worker that is idle leaves within this time after it was told to; a busy one is killed then.
+_SHUTDOWN_SECONDS = 3.0
+
+
+class WorkerGroup(Generic[W]):
+    """All ranks of one worker class; public methods of the class can be called on the group.
+
+    ``group.method(...)`` runs on every rank (or those of ``execute_on``) and returns a ``WorkerGroupFuncResult`` at once.
+
+    Args:
+        worker_class: The class.
+        args: Positional arguments of its constructor.
+        kwargs: Keyword arguments of its constructor.
+    """
+
+    def __init__(self, worker_class: type[W], args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None) -> None:
+        self._class = worker_class
+        self._payload: tuple[Any, ...] = (worker_class, args, kwargs or {})
+        self._name = worker_class.__name__
+        self._members: list[WorkerInfo] = []
+        self._runtime: Runtime | None = None
+        self._actors: list[Any] = []
+        self._targets: tuple[int, ...] = ()
+        self._restart: Literal["never", "on_failure"] = "never"
+        self._relaunch: Callable[[], None] | None = None
+
+    def launch(
+        self,
+        cluster: Cluster,
+        placement_strategy: PlacementStrategy | None = None,
+        name: str | None = None,
+        max_concurrency: int | None = None,
+        isolate_gpu: bool = True,
+        restart: Literal["never", "on_failure"] = "never",
+    ) -> WorkerGroup[W]:
+        """Start all ranks in parallel and return when every one is ready.
+
+        Args:
+            cluster: Where to run.
+            placement_strategy: Which hardware each rank gets; None is one rank per hardware rank of the cluster.
+            name: Name of the group, unique among running groups; None is the class's name.
+            max_concurrency: Accepted for familiarity: sync methods run one at a time, async ones without limit.
+            isolate_gpu: Whether a rank sees its own accelerators only.
+            restart: Whether runners may relaunch the group after a failure; see ``relaunch``.
+
+        Returns:
+            This group.
+
+        Raises:
+            WorkerError: A rank's ``__init__`` raised; the other ranks are ended.
+            WorkerDiedError: A rank's process died while it started.
+            ClusterError: A group of this name is running.
+            PlacementError: The cluster cannot satisfy the strategy.
+        """
+        self._name = name or self._class.__name__
+        self._restart = restart
+        self._relaunch = lambda: self._start(cluster, cluster.place(placement_strategy, isolate_gpu))
+        self._relaunch()
+        return self
+
+    def relaunch(self) -> None:
+        """End what is left of the group and launch it again, under the same name and a new incarnation.
+
+        Raises:
+            ClusterError: The group was not launched by this process.
+        """
+        if self._relaunch is None:
+            raise ClusterError(f"Group '{self._name}' was not launched here; only its launcher can launch it again.")
+        self.close()
+        self._relaunch()
+
+    def execute_on(self, *ranks: int) -> WorkerGroup[W]:
+        """Choose the ranks that the next method call runs on; none means all.
+
+        Raises:
+            ValueError: The group has no such rank.
+        """
+        for rank in ranks:
+            if not 0 <= rank < len(self._members):
+                raise ValueError(f"Group '{self._name}' has ranks 0-{len(self._members) - 1}; there is no rank {rank}.")
+        self._targets = ranks
+        return self
+
+    @classmethod
+    def from_group_name(cls, worker_class: type[W], name: str, timeout: float | None = None) -> WorkerGroup[W]:
+        """Return a handle of a group that another process launched, waiting for its launch.
+
+        Args:
+            worker_class: Class of its workers.
+            name: The group's name.
+            timeout: Seconds to wait; None waits without limit.
+        """
+        group = cls(worker_class)
+        group._name = name
+        group._runtime = current_runtime()
+        group._members = group._runtime.lookup_group(name, True).result(timeout=timeout)
+        return group
+
+    @property
+    def name(self) -> str:
+        """The group's name."""
+        return self._name
+
+    @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return len(self._members)
+
+    @property
+    def restart(self) -> str:
+        """What runners may do when a rank fails: ``"never"`` or ``"on_failure"``."""
+        return self._restart
+
+    @property
+    def worker_info_list(self) -> list[WorkerInfo]:
+        """What is known about each rank."""
+        return list(self._members)
+
+    def close(self) -> None:
+        """End all ranks: they finish the method they run, within seconds, or are killed. Does nothing the second time."""
+        if not self._actors:
+            return
+        actors, self._actors = self._actors, []
+        runtime = self._runtime
+        if runtime is not None and ray.is_initialized():
+            for member in self._members:
+                runtime.endpoint.notify(member.endpoint, "shutdown")
+            ray.wait([run for _, run in actors], num_returns=len(actors), timeout=_SHUTDOWN_SECONDS)
+            if self._members:
+                runtime.ask("group_end", self._members[0].address)
+        for actor, _ in actors:
+            ray.kill(actor)
+        self._members = []
+
+    _close = close
+
+    def __getattr__(self, method: str) -> Callable[..., WorkerGroupFuncResult]:
+        if method.startswith("_"):
+            raise AttributeError(method)
+        function = inspect.getattr_static(self._class, method, None)
+        if function is None or not callable(getattr(self._class, method)):
+            names = [entry for entry in dir(self._class) if not entry.startswith("_")]
+            raise AttributeError(f"{self._class.__name__} has no method '{method}'.{did_you_mean(method, names)}")
+        return lambda *args, **kwargs: self._call(method, args, kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _attach, (self._class, self._name, self._members)
+
+    def __repr__(self) -> str:
+        return f"WorkerGroup({self._class.__name__}, name={self._name!r}, world_size={len(self._members)})"
+
+    def _call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WorkerGroupFuncResult:
+        targets, self._targets = self._targets, ()
+        if self._runtime is None or not self._members:
+            raise ClusterError(f"Group '{self._name}' is not running; launch it before calling {method}().")
+        members = [self._members[rank] for rank in targets] if targets else self._members
+        frames = encode((args, kwargs))
+        endpoint = self._runtime.endpoint
+        calls = [(member.address, endpoint.request(member.endpoint, "call", (method,), frames)) for member in members]
+        return WorkerGroupFuncResult(method, calls)
+
+    def _start(self, cluster: Cluster, placements: list[Placement]) -> None:
+        runtime = self._runtime = cluster.runtime
+        incarnation = runtime.ask("group_begin", self._name, len(placements))
+        payload = [bytes(frame) for frame in encode(self._payload)]
+        first = WorkerAddress(self._name, 0, incarnation)
+        cluster.add_group(self)
+        try:
+            for placement in placements:
+                self._actors.append(self._start_rank(cluster, placement, incarnation, placements, payload))
+            self._members = self._await_ready(runtime, first)
+        except BaseException:
+            runtime.ask("group_end", first)
+            self.close()
+            raise
+
+    def _start_rank(
+        self,
+        cluster: Cluster,
+        placement: Placement,
+        incarnation: int,
+        placements: list[Placement],
+        payload: list[bytes],
+    ) -> tuple[Any, Any]:
+        address = WorkerAddress(self._name, placement.rank, incarnation)
+        identity = WorkerIdentity(
+            address=address,
+            world_size=len(placements),
+            node_rank=placement.cluster_node_rank,
+            environment=launch_environment(self._name, placement, placements, cluster.namespace),
+            hardware_ranks=tuple(placement.local_hardware_ranks),
+            accelerators=tuple(placement.visible_accelerators),
+            hardware_infos=cluster.hardware_infos(placement),
+        )
+        environment, runtime_env = cluster.process_environment(placement, identity.environment)
+        affinity = NodeAffinitySchedulingStrategy(
+            cluster.get_node_info(placement.cluster_node_rank).node_id, soft=False
+        )
+        options: dict[str, Any] = {"num_cpus": 0, "scheduling_strategy": affinity}
+        if runtime_env:
+            options["runtime_env"] = runtime_env
+        actor = ray.remote(WorkerShell).options(**options).remote(cluster.run_spec, identity, environment)
+        run = actor.run.remote(payload)
+        cluster.manager.watch.remote(address, [run])
+        return actor, run
+
+    def _await_ready(self, runtime: Runtime, first: WorkerAddress) -> list[WorkerInfo]:
+        started = time.monotonic()
+        pending = runtime.ask_later("group_wait", first)
+        while True:
+            try:
+                members: list[WorkerInfo] = pending.result(timeout=WATCHDOG_SECONDS).value
+            except FutureTimeoutError:
+                if pending.done():
+                    raise
+                waited = time.monotonic() - started
+                get_logger(__name__).info("Group '%s' has been starting for %.0f s.", self._name, waited)
+                continue
+            return members
+
+
+def _attach(worker_class: type[Any], name: str, members: list[WorkerInfo]) -> WorkerGroup[Any]:
+    group = WorkerGroup[Any](worker_class)
+    group._name = name
+    group._members = members
+    group._runtime = current_runtime()
+    return group

@@ -1,0 +1,313 @@
+"""The run's one manager: registry, rendezvous, leases and health, in a small actor that loads neither torch nor numpy.
+
+All its state is touched on its endpoint's thread only. It holds one never-finishing call on every worker and channel host;
+when such a call fails, everybody is told at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from typing import Any
+
+import ray
+
+from rlinf.errors import ClusterError, RLinfError, WorkerDiedError
+from rlinf.scheduler.address import EndpointInfo, RunSpec, WorkerAddress, WorkerInfo
+from rlinf.scheduler.comm.endpoint import Call
+from rlinf.scheduler.leases import Leases
+from rlinf.scheduler.rosters import Answer, Roster, Rosters
+from rlinf.scheduler.runtime import Runtime
+from rlinf.utils.logging import configure_worker_logging, get_logger
+
+# (address or None, uid or None, error, closed): what every process is told about a death.
+Death = tuple[WorkerAddress | None, str | None, WorkerDiedError, bool]
+
+
+class Manager:
+    """The manager's state and the operations it serves.
+
+    Args:
+        runtime: The manager process's own runtime.
+        start_host: Called with a node id when a channel host is needed there; ``host_started`` or ``host_failed`` must follow.
+    """
+
+    def __init__(self, runtime: Runtime, start_host: Any) -> None:
+        self._endpoint = runtime.endpoint
+        self._start_host = start_host
+        self._processes: dict[str, EndpointInfo] = {}
+        self._rosters = Rosters()
+        self._leases = Leases()
+        self._deaths: dict[tuple[str, int] | str, Death] = {}
+        self._hosts: dict[str, EndpointInfo] = {}
+        self._host_waiters: dict[str, list[Call]] = defaultdict(list)
+        self._channels: dict[str, tuple[EndpointInfo, str, int]] = {}
+        self._channel_waiters: dict[str, list[Call]] = defaultdict(list)
+        for name in (
+            "join", "group_begin", "group_master", "group_ready", "group_failed", "group_wait", "group_lookup", "group_end",
+            "lock", "unlock", "take_port", "channel_host", "channel_add", "channel_find", "channel_remove",
+        ):  # fmt: skip
+            self._endpoint.serve(name, getattr(self, f"_{name}"))
+
+    # Processes
+
+    def _join(self, call: Call) -> None:
+        self._processes[call.sender.uid] = call.sender
+        call.reply(list(self._deaths.values()))
+
+    def _tell(self, operation: str, args: tuple[Any, ...]) -> None:
+        for uid, process in self._processes.items():
+            if self._endpoint.is_dead(uid) is None:
+                self._endpoint.notify(process, operation, args)
+
+    # Groups
+
+    def _group_begin(self, call: Call) -> None:
+        name, world_size = call.args
+        call.reply(self._rosters.begin(name, world_size).incarnation)
+
+    def _group_master(self, call: Call) -> None:
+        """Rank 0 says where the group meets; the others ask."""
+        address, master = call.args
+        roster = self._live_roster(address)
+        if master is not None:
+            roster.master = master
+            for answer in roster.master_waiters:
+                answer(master)
+            roster.master_waiters.clear()
+            call.reply(master)
+        elif roster.master is not None:
+            call.reply(roster.master)
+        else:
+            roster.master_waiters.append(call.reply)
+
+    def _group_ready(self, call: Call) -> None:
+        (info,) = call.args
+        roster = self._rosters.ready(info)
+        call.reply()
+        if roster is not None:
+            for rank in range(roster.world_size):
+                self._deaths.pop((roster.name, rank), None)
+            self._tell("started", (roster.by_rank(),))
+
+    def _group_failed(self, call: Call) -> None:
+        address, error = call.args
+        roster = self._rosters.find(address)
+        if roster is not None:
+            self._rosters.fail(roster, error)
+        call.reply()
+
+    def _group_wait(self, call: Call) -> None:
+        (address,) = call.args
+        self._rosters.wait_launched(self._live_roster(address), _answer(call))
+
+    def _group_lookup(self, call: Call) -> None:
+        name, wait = call.args
+        self._rosters.lookup(name, wait, _answer(call))
+
+    def _group_end(self, call: Call) -> None:
+        """The group is about to be closed in good order: what follows is no failure."""
+        (address,) = call.args
+        roster = self._rosters.find(address)
+        if roster is not None and not roster.closed:
+            roster.closed = True
+            for rank in range(roster.world_size):
+                self.worker_gone(WorkerAddress(roster.name, rank, roster.incarnation), "its group was closed")
+        call.reply()
+
+    def worker_gone(self, address: WorkerAddress, reason: str) -> None:
+        """Tell everybody that a worker's process has ended."""
+        roster = self._rosters.find(address)
+        member = roster.members.get(address.rank) if roster else None
+        error = WorkerDiedError(
+            f"Worker {address} is gone: {reason}",
+            group=address.group_name,
+            rank=address.rank,
+            node=member.node_rank if member else None,
+        )
+        roster = self._rosters.gone(address, error)
+        if roster is None:
+            return
+        uid = member.endpoint.uid if member else None
+        death: Death = (address, uid, error, roster.closed)
+        self._deaths[address.group_name, address.rank] = death
+        self._bury(uid, error, death)
+
+    def _bury(self, uid: str | None, error: WorkerDiedError, death: Death) -> None:
+        if uid is not None:
+            self._processes.pop(uid, None)
+            self._leases.release_all(uid)
+        self._tell("died", death)
+        if uid is not None:
+            self._endpoint.peer_died(uid, error)
+
+    def _live_roster(self, address: WorkerAddress) -> Roster:
+        roster = self._rosters.find(address)
+        if roster is None:
+            raise ClusterError(
+                f"Group '{address.group_name}' has been launched again since; {address} is of an old launch."
+            )
+        return roster
+
+    # Leases
+
+    def _lock(self, call: Call) -> None:
+        (key,) = call.args
+        self._leases.lock(key, call.sender.uid, call.reply)
+
+    def _unlock(self, call: Call) -> None:
+        (key,) = call.args
+        self._leases.unlock(key, call.sender.uid)
+        call.reply()
+
+    def _take_port(self, call: Call) -> None:
+        node, port = call.args
+        call.reply(self._leases.take_port(node, port, call.sender.uid))
+
+    # Channels
+
+    def _channel_host(self, call: Call) -> None:
+        (node_id,) = call.args
+        if node_id in self._hosts:
+            call.reply(self._hosts[node_id])
+            return
+        self._host_waiters[node_id].append(call)
+        if len(self._host_waiters[node_id]) == 1:
+            self._start_host(node_id)
+
+    def host_started(self, node_id: str, host: EndpointInfo) -> None:
+        """A channel host is ready."""
+        self._hosts[node_id] = host
+        self._processes[host.uid] = host
+        for death in self._deaths.values():
+            self._endpoint.notify(host, "died", death)
+        for call in self._host_waiters.pop(node_id, []):
+            call.reply(host)
+
+    def host_gone(self, node_id: str, reason: str) -> None:
+        """A channel host could not start, or has died."""
+        error = WorkerDiedError(f"The channel host of node {node_id[:8]} is gone: {reason}", group="channel host")
+        for call in self._host_waiters.pop(node_id, []):
+            call.fail(error)
+        host = self._hosts.pop(node_id, None)
+        if host is None:
+            return
+        self._channels = {name: entry for name, entry in self._channels.items() if entry[0].uid != host.uid}
+        death: Death = (None, host.uid, error, False)
+        self._deaths[host.uid] = death
+        self._bury(host.uid, error, death)
+
+    def _channel_add(self, call: Call) -> None:
+        name, host, channel_id, maxsize = call.args
+        if name in self._channels:
+            raise ClusterError(f"A channel named '{name}' exists; use Channel.connect('{name}'), or close it first.")
+        self._channels[name] = (host, channel_id, maxsize)
+        call.reply()
+        for waiter in self._channel_waiters.pop(name, []):
+            waiter.reply(self._channels[name])
+
+    def _channel_find(self, call: Call) -> None:
+        (name,) = call.args
+        if name in self._channels:
+            call.reply(self._channels[name])
+        else:
+            self._channel_waiters[name].append(call)
+
+    def _channel_remove(self, call: Call) -> None:
+        name, channel_id = call.args
+        if name in self._channels and self._channels[name][1] == channel_id:
+            del self._channels[name]
+        call.reply()
+
+
+class ManagerActor:
+    """The Ray actor around ``Manager``: Ray's side of health and of starting channel hosts."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        configure_worker_logging("manager", None)
+        context = ray.get_runtime_context()
+        self._spec = spec
+        self._runtime = Runtime(
+            spec, node_id=context.get_node_id(), node_ip=ray.util.get_node_ip_address(), label="manager"
+        )
+        self._manager = Manager(self._runtime, self._request_host)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ray_loop: asyncio.AbstractEventLoop | None = None
+
+    async def start(self) -> EndpointInfo:
+        """Return where the manager listens."""
+        self._ray_loop = asyncio.get_running_loop()
+        return self._runtime.endpoint.info
+
+    async def alive(self) -> None:
+        """Never return: the driver learns of the manager's death from the failure of this call."""
+        await asyncio.Event().wait()
+
+    async def watch(self, address: WorkerAddress, calls: list[Any]) -> None:
+        """Watch the never-finishing call on a worker.
+
+        Args:
+            address: The worker.
+            calls: The call's reference, in a list so that Ray does not wait for it.
+        """
+        self._spawn(self._watch_worker(address, calls[0]))
+
+    def __repr__(self) -> str:
+        return "manager"
+
+    async def _watch_worker(self, address: WorkerAddress, call: Any) -> None:
+        reason = await _end_of(call)
+        self._runtime.endpoint.loop.call_soon_threadsafe(self._manager.worker_gone, address, reason)
+
+    def _request_host(self, node_id: str) -> None:
+        assert self._ray_loop is not None, "start comes before any request"
+        self._ray_loop.call_soon_threadsafe(lambda: self._spawn(self._run_host(node_id)))
+
+    async def _run_host(self, node_id: str) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        from rlinf.scheduler.channel.host import ChannelHostActor
+
+        loop = self._runtime.endpoint.loop
+        spec = RunSpec(
+            self._spec.namespace,
+            self._spec.keys,
+            self._spec.spans_nodes,
+            self._spec.log_dir,
+            self._runtime.endpoint.info,
+        )
+        affinity = NodeAffinitySchedulingStrategy(node_id, soft=False)
+        try:
+            actor = ray.remote(ChannelHostActor).options(num_cpus=0, scheduling_strategy=affinity).remote(spec)
+            info = await actor.start.remote()
+        except ray.exceptions.RayError as error:
+            loop.call_soon_threadsafe(self._manager.host_gone, node_id, str(error))
+            return
+        loop.call_soon_threadsafe(self._manager.host_started, node_id, info)
+        reason = await _end_of(actor.alive.remote())
+        loop.call_soon_threadsafe(self._manager.host_gone, node_id, reason)
+
+    def _spawn(self, coroutine: Any) -> None:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+async def _end_of(call: Any) -> str:
+    """Wait until a process's never-finishing call ends, and say why."""
+    try:
+        await call
+    except ray.exceptions.RayError as error:
+        get_logger(__name__).debug("A watched process ended: %s", error)
+        return str(error)
+    return "it left the run"
+
+
+def _answer(call: Call) -> Answer:
+    def answer(members: list[WorkerInfo] | None, error: RLinfError | None) -> None:
+        if error is not None:
+            call.fail(error)
+        else:
+            call.reply(members)
+
+    return answer

@@ -1,0 +1,155 @@
+"""Sends and receives of objects, on top of frames: what ``Worker.send`` and its relatives do."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import wait as wait_futures
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rlinf.errors import CommTimeoutError
+from rlinf.scheduler.address import WorkerAddress
+from rlinf.scheduler.comm.serialization import Buffer, decode, encode, fill_tensor, tensor_bytes
+from rlinf.scheduler.comm.work import AsyncWork, default_timeout_seconds
+from rlinf.scheduler.runtime import current_runtime
+
+if TYPE_CHECKING:
+    import torch
+
+Ranks = int | Sequence[int]
+
+# No tag of a user is equal to it.
+_BROADCAST = ("rlinf", "broadcast")
+
+
+@dataclass(frozen=True)
+class CollectiveGroupOptions:
+    """Wishes for the communication of accelerator tensors; CPU transports ignore them.
+
+    Attributes:
+        accel_max_ctas: Most thread blocks that a collective may use, or None for the library's choice.
+        accel_min_ctas: Fewest thread blocks that a collective may use, or None for the library's choice.
+        is_high_priority_stream: Whether collectives run on a high-priority stream.
+    """
+
+    accel_max_ctas: int | None = None
+    accel_min_ctas: int | None = None
+    is_high_priority_stream: bool = False
+
+
+class Messenger:
+    """One worker's sends and receives.
+
+    Args:
+        address: The worker.
+    """
+
+    def __init__(self, address: WorkerAddress) -> None:
+        self.address = address
+
+    def send(self, obj: Any, group: str, ranks: Ranks, *, tag: Hashable, timeout: float | None) -> AsyncWork[None]:
+        """Send an object to one or several ranks."""
+        return self._send_frames(encode(obj), group, ranks, tag, timeout)
+
+    def recv(self, group: str, rank: int, *, tag: Hashable, timeout: float | None) -> AsyncWork[Any]:
+        """Receive an object from a rank."""
+        return AsyncWork(self._receive(group, rank, tag, timeout), decode, self._waits_for(group, rank, tag))
+
+    def send_tensor(
+        self, tensor: torch.Tensor, group: str, ranks: Ranks, *, tag: Hashable, timeout: float | None
+    ) -> AsyncWork[None]:
+        """Send a tensor's bytes to one or several ranks."""
+        return self._send_frames([tensor_bytes(tensor)], group, ranks, ("tensor", tag), timeout)
+
+    def recv_tensor(
+        self, tensor: torch.Tensor, group: str, rank: int, *, tag: Hashable, timeout: float | None
+    ) -> AsyncWork[None]:
+        """Receive bytes into a tensor."""
+        future = self._receive(group, rank, ("tensor", tag), timeout)
+        return AsyncWork(future, lambda frames: fill_tensor(tensor, frames[0]), self._waits_for(group, rank, tag))
+
+    def broadcast(
+        self,
+        obj: Any,
+        groups: Sequence[tuple[str, Ranks | None]],
+        src: tuple[str, int] | None,
+        *,
+        timeout: float | None,
+    ) -> Any:
+        """Give every member of ``groups`` the object of ``src``."""
+        members = [(name, rank) for name, ranks in groups for rank in self._ranks(name, ranks)]
+        me = (self.address.group_name, self.address.rank)
+        source = src or members[0]
+        if me not in members or source not in members:
+            raise ValueError(
+                f"broadcast: {self.address} and the source {source} must both be in groups={list(groups)}."
+            )
+        if me != source:
+            return self.recv(*source, tag=_BROADCAST, timeout=timeout).wait()
+        frames = encode(obj)
+        sent = [
+            self._send_frames(frames, name, rank, _BROADCAST, timeout) for name, rank in members if (name, rank) != me
+        ]
+        for work in sent:
+            work.wait()
+        return obj
+
+    def group_size(self, name: str) -> int:
+        """Return the number of ranks of a group, waiting for its launch."""
+        if name == self.address.group_name:
+            runtime = current_runtime()
+            if runtime.identity is not None:
+                return runtime.identity.world_size
+        return len(current_runtime().lookup_group(name, True).result(timeout=default_timeout_seconds()))
+
+    def _ranks(self, name: str, ranks: Ranks | None) -> list[int]:
+        if ranks is None:
+            return list(range(self.group_size(name)))
+        return [ranks] if isinstance(ranks, int) else list(ranks)
+
+    def _send_frames(
+        self, frames: Sequence[Buffer], group: str, ranks: Ranks, tag: Hashable, timeout: float | None
+    ) -> AsyncWork[None]:
+        runtime = current_runtime()
+        targets = [ranks] if isinstance(ranks, int) else list(ranks)
+        futures = [runtime.send(group, rank, tag, frames) for rank in targets]
+        describe = f"{self.address} sending to {group}:{','.join(map(str, targets))}"
+        done = [future for future in futures if future.done()]
+        result: Future[None] = Future()
+        if len(done) == len(futures):
+            _settle(futures, result)
+            return AsyncWork(result, describe=describe)
+        seconds = default_timeout_seconds() if timeout is None else timeout
+        loop = runtime.endpoint.loop
+
+        def expire() -> None:
+            if not result.done():
+                result.set_exception(CommTimeoutError(f"{describe}: the group was not launched within {seconds:g} s."))
+
+        def settle(_: Future[None]) -> None:
+            loop.call_soon_threadsafe(lambda: _settle(futures, result) if all(f.done() for f in futures) else None)
+
+        loop.call_soon_threadsafe(lambda: loop.call_later(seconds, expire))
+        for future in futures:
+            future.add_done_callback(settle)
+        return AsyncWork(result, describe=describe)
+
+    def _receive(self, group: str, rank: int, tag: Hashable, timeout: float | None) -> Future[Any]:
+        seconds = default_timeout_seconds() if timeout is None else timeout
+        return current_runtime().receive((group, rank), tag, seconds)
+
+    def _waits_for(self, group: str, rank: int, tag: Hashable) -> str:
+        label = "" if tag is None else f" with tag {tag!r}"
+        return f"{self.address} waits for a message{label} from {group}:{rank}"
+
+
+def _settle(futures: Sequence[Future[None]], result: Future[None]) -> None:
+    if result.done():
+        return
+    wait_futures(futures)
+    errors = [future.exception() for future in futures if future.exception() is not None]
+    if errors:
+        result.set_exception(errors[0])
+    else:
+        result.set_result(None)

@@ -1,0 +1,97 @@
+"""The nodes of a cluster: waiting for them, probing each once, giving them ranks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rlinf.errors import ClusterError
+from rlinf.placement import AcceleratorType, NodeInfo
+from rlinf.scheduler.probe import NodeProbe, probe_node
+from rlinf.utils.logging import get_logger
+
+# Between two looks at Ray's list of nodes while some are missing.
+_LOOK_SECONDS = 1.0
+# Between two lines of the countdown.
+_SAY_SECONDS = 10.0
+
+
+def wait_for_nodes(num_nodes: int | None) -> list[dict[str, Any]]:
+    """Return Ray's description of the alive nodes, waiting until there are ``num_nodes``.
+
+    Raises:
+        ClusterError: They did not all come within ``RLINF_CLUSTER_TIMEOUT_SECONDS``.
+    """
+    limit = float(os.environ.get("RLINF_CLUSTER_TIMEOUT_SECONDS", "600"))
+    started = said = time.monotonic()
+    while True:
+        alive = [node for node in ray.nodes() if node["Alive"]]
+        if not num_nodes or len(alive) >= num_nodes:
+            return alive
+        waited = time.monotonic() - started
+        if waited >= limit:
+            raise ClusterError(
+                f"Only {len(alive)} of {num_nodes} nodes have joined Ray within {limit:g} s. Run `ray start` on the others, "
+                "lower cluster.num_nodes, or raise RLINF_CLUSTER_TIMEOUT_SECONDS."
+            )
+        if time.monotonic() >= said:
+            get_logger(__name__).info(
+                "Waiting for nodes: %d of %d, %.0f s left.", len(alive), num_nodes, limit - waited
+            )
+            said = time.monotonic() + _SAY_SECONDS
+        time.sleep(_LOOK_SECONDS)
+
+
+def start_probes(nodes: Sequence[dict[str, Any]], driver_node_id: str) -> list[Any]:
+    """Start one probe on each node, all at once."""
+    probe = ray.remote(probe_node)
+    return [
+        probe.options(
+            num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
+        ).remote(node["NodeID"], node["NodeManagerAddress"], node["NodeID"] == driver_node_id)
+        for node in nodes
+    ]
+
+
+def rank_nodes(probes: Sequence[NodeProbe], num_nodes: int | None, driver_node_id: str) -> list[NodeProbe]:
+    """Put nodes in order of rank: by ``RLINF_NODE_RANK``, or else the driver's first and the others by address.
+
+    Raises:
+        ClusterError: Only some nodes have a rank, or the ranks are not 0 to N-1, each once.
+    """
+    declared = {probe.node_id: probe.declared_rank for probe in probes if probe.declared_rank not in {None, ""}}
+    if not declared:
+        ordered = sorted(probes, key=lambda probe: (probe.node_id != driver_node_id, probe.ip, probe.node_id))
+        return ordered[: num_nodes or None]
+    missing = [f"{probe.hostname} ({probe.ip})" for probe in probes if probe.node_id not in declared]
+    if missing:
+        raise ClusterError(
+            f"RLINF_NODE_RANK is set on {len(declared)} nodes but not on {', '.join(missing)}; set it before `ray start` on all "
+            "nodes, or on none."
+        )
+    if sorted(map(str, declared.values())) != sorted(map(str, range(len(probes)))):
+        given = ", ".join(f"{probe.hostname}={probe.declared_rank}" for probe in probes)
+        raise ClusterError(f"RLINF_NODE_RANK must be 0-{len(probes) - 1}, each once; found {given}.")
+    return sorted(probes, key=lambda probe: int(probe.declared_rank or 0))[: num_nodes or None]
+
+
+def describe_node(rank: int, probe: NodeProbe) -> NodeInfo:
+    """Return what placement needs to know of a node."""
+    return NodeInfo(
+        node_rank=rank,
+        ip=probe.ip,
+        hostname=probe.hostname,
+        node_id=probe.node_id,
+        num_accelerators=len(probe.accelerators),
+        accelerator_type=AcceleratorType.NV_GPU if probe.accelerators else AcceleratorType.NO_ACCEL,
+        accelerator_models=probe.accelerators,
+        cpu_slots=probe.cpu_slots,
+        num_cpus=probe.num_cpus,
+        memory_bytes=probe.memory_bytes,
+        python_interpreter_path=probe.python,
+    )

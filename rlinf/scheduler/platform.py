@@ -1,0 +1,44 @@
+"""This process's kind of device, found when first asked for: importing a worker does not import torch."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def torch_device_type() -> str:
+    """Return torch's name for this process's kind of device."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def worker_device() -> torch.device:
+    """Return this worker's own device: its accelerator among the visible ones, or the CPU."""
+    import torch
+
+    kind = torch_device_type()
+    if kind == "cpu":
+        return torch.device("cpu")
+    own = os.environ.get("LOCAL_ACCELERATOR_RANK", "0")
+    visible = os.environ.get("VISIBLE_DEVICES", own).split(",")
+    return torch.device(kind, visible.index(own) if own in visible else 0)
+
+
+class LazyDeviceType:
+    """A class attribute that is ``torch_device_type()``."""
+
+    def __get__(self, instance: Any, owner: type) -> str:
+        return torch_device_type()
+
+
+class LazyPlatform:
+    """A class attribute that is the torch module of this process's kind of device."""
+
+    def __get__(self, instance: Any, owner: type) -> Any:
+        import torch
+
+        return getattr(torch, torch_device_type())

@@ -1,0 +1,126 @@
+"""Which groups exist: names, incarnations, members, and who waits for them. Pure: the manager serves it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from rlinf.errors import ClusterError, RLinfError, WorkerDiedError
+from rlinf.registry import did_you_mean
+from rlinf.scheduler.address import WorkerAddress, WorkerInfo
+
+# Called with the members by rank, or with the error that ended the wait.
+Answer = Callable[[list[WorkerInfo] | None, RLinfError | None], None]
+MasterAnswer = Callable[[tuple[str, int]], None]
+
+
+@dataclass
+class Roster:
+    """One launch of a group."""
+
+    name: str
+    incarnation: int
+    world_size: int
+    members: dict[int, WorkerInfo] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)
+    closed: bool = False
+    error: RLinfError | None = None
+    master: tuple[str, int] | None = None
+    launchers: list[Answer] = field(default_factory=list)
+    master_waiters: list[MasterAnswer] = field(default_factory=list)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether every rank is ready and none is gone."""
+        return not self.closed and not self.gone and len(self.members) == self.world_size
+
+    def by_rank(self) -> list[WorkerInfo]:
+        """Return the members in order of rank."""
+        return [self.members[rank] for rank in range(self.world_size)]
+
+
+class Rosters:
+    """All groups of a run, by name; launching a name again replaces its roster."""
+
+    def __init__(self) -> None:
+        self._rosters: dict[str, Roster] = {}
+        self._waiting: dict[str, list[Answer]] = defaultdict(list)
+
+    def begin(self, name: str, world_size: int) -> Roster:
+        """Start a launch.
+
+        Raises:
+            ClusterError: A group of this name is running.
+        """
+        old = self._rosters.get(name)
+        if old is not None and not old.closed and len(old.gone) < old.world_size:
+            raise ClusterError(
+                f"A group named '{name}' is already running ({old.world_size} ranks). Close it first, or launch under another name."
+            )
+        roster = Roster(name, 1 if old is None else old.incarnation + 1, world_size)
+        self._rosters[name] = roster
+        return roster
+
+    def find(self, address: WorkerAddress) -> Roster | None:
+        """Return the roster of a worker, or None when its group has been launched again since."""
+        roster = self._rosters.get(address.group_name)
+        return roster if roster is not None and roster.incarnation == address.incarnation else None
+
+    def current(self, name: str) -> Roster | None:
+        """Return the newest roster of a name."""
+        return self._rosters.get(name)
+
+    def ready(self, info: WorkerInfo) -> Roster | None:
+        """Note that a rank is ready; return the roster when it was the last one."""
+        roster = self.find(info.address)
+        if roster is None or roster.closed:
+            return None
+        roster.members[info.rank] = info
+        if not roster.is_live:
+            return None
+        for answer in [*roster.launchers, *self._waiting.pop(roster.name, [])]:
+            answer(roster.by_rank(), None)
+        roster.launchers.clear()
+        return roster
+
+    def fail(self, roster: Roster, error: RLinfError) -> None:
+        """Note that a launch has failed."""
+        roster.error = roster.error or error
+        for answer in roster.launchers:
+            answer(None, roster.error)
+        roster.launchers.clear()
+
+    def wait_launched(self, roster: Roster, answer: Answer) -> None:
+        """Answer when all ranks are ready or the first has failed."""
+        if roster.error is not None:
+            answer(None, roster.error)
+        elif roster.is_live:
+            answer(roster.by_rank(), None)
+        else:
+            roster.launchers.append(answer)
+
+    def lookup(self, name: str, wait: bool, answer: Answer) -> None:
+        """Answer with the members of a group that had all its ranks ready, waiting for its launch if asked to."""
+        roster = self._rosters.get(name)
+        if roster is not None and len(roster.members) == roster.world_size:
+            answer(roster.by_rank(), None)
+        elif wait:
+            self._waiting[name].append(answer)
+        else:
+            names = sorted(self._rosters)
+            answer(
+                None,
+                ClusterError(
+                    f"No group named '{name}' has been launched.{did_you_mean(name, names)} Launched: {', '.join(names) or 'none'}."
+                ),
+            )
+
+    def gone(self, address: WorkerAddress, error: WorkerDiedError) -> Roster | None:
+        """Note that a rank is gone; return its roster unless that was known."""
+        roster = self.find(address)
+        if roster is None or address.rank in roster.gone:
+            return None
+        roster.gone.add(address.rank)
+        self.fail(roster, error)
+        return roster

@@ -1,0 +1,190 @@
+"""What a process holds while it takes part in a run: its endpoint, its mailbox and its connection to the manager."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+from rlinf.errors import ClusterError, WorkerDiedError
+from rlinf.scheduler.address import RunSpec, WorkerAddress, WorkerIdentity, WorkerInfo
+from rlinf.scheduler.comm.endpoint import Call, Endpoint
+from rlinf.scheduler.comm.mailbox import Frames, Mailbox, Source
+from rlinf.scheduler.comm.outbox import Outbox
+from rlinf.scheduler.comm.serialization import Buffer
+from rlinf.scheduler.network import listen_ip
+from rlinf.utils.logging import get_logger
+
+DeathListener = Callable[[WorkerAddress, WorkerDiedError, bool], None]
+
+
+class Runtime:
+    """One per process and run; ``current_runtime`` returns it.
+
+    Args:
+        spec: The run.
+        node_id: Ray's id of this node.
+        node_ip: Address of this node.
+        identity: The worker that this process is, or None in the driver and in service actors.
+        label: Name of the process, for messages.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        *,
+        node_id: str,
+        node_ip: str,
+        identity: WorkerIdentity | None = None,
+        label: str = "driver",
+    ) -> None:
+        self.spec = spec
+        self.node_id = node_id
+        self.node_ip = node_ip
+        self.identity = identity
+        self.label = label
+        self.endpoint = Endpoint(
+            namespace=spec.namespace,
+            node_id=node_id,
+            keys=spec.keys,
+            listen_ip=listen_ip(node_ip) if spec.spans_nodes else None,
+        )
+        self.mailbox = Mailbox(label, self.endpoint.loop)
+        address = identity.address if identity else WorkerAddress(label, 0)
+        self.outbox = Outbox(address, self.endpoint, self.lookup_group)
+        self._death_listeners: list[DeathListener] = []
+        self.endpoint.serve("data", self._on_data)
+        self.endpoint.serve("died", lambda call: self._on_death(*call.args))
+        self.endpoint.serve("started", lambda call: self._on_started(*call.args))
+
+    def join(self) -> None:
+        """Tell the manager about this process, and learn who has died before."""
+        for death in self.ask("join", self.label):
+            self._on_death(*death)
+
+    def ask(self, operation: str, *args: Any, timeout: float | None = None) -> Any:
+        """Ask the manager and wait for its answer."""
+        return self.ask_later(operation, *args).result(timeout=timeout).value
+
+    def ask_later(self, operation: str, *args: Any) -> Future[Any]:
+        """Ask the manager; the future ends with a ``Reply``."""
+        if self.spec.manager is None:
+            raise ClusterError("The run has no manager.")
+        return self.endpoint.request(self.spec.manager, operation, args)
+
+    def lookup_group(self, name: str, wait: bool) -> Future[list[WorkerInfo]]:
+        """Ask for a group's members by rank; wait until it is launched, or fail at once if it is not."""
+        result: Future[list[WorkerInfo]] = Future()
+
+        def answered(reply: Future[Any]) -> None:
+            error = reply.exception()
+            if error is not None:
+                result.set_exception(error)
+            else:
+                result.set_result(reply.result().value)
+
+        self.ask_later("group_lookup", name, wait).add_done_callback(answered)
+        return result
+
+    def send(self, group: str, rank: int, tag: Hashable, frames: Sequence[Buffer]) -> Future[None]:
+        """Send frames to a worker."""
+        return self.outbox.send(group, rank, tag, frames)
+
+    def receive(self, source: Source, tag: Hashable, timeout_seconds: float | None) -> Future[Frames]:
+        """Return a future for the next message of a worker with this tag."""
+        if self.mailbox.death_of(source) is None:
+            return self.mailbox.receive(source, tag, timeout_seconds)
+        # The news that the group was launched again may still be on its way: the manager knows.
+        result: Future[Frames] = Future()
+
+        def looked_up(found: Future[list[WorkerInfo]]) -> None:
+            if found.exception() is None and source[1] < len(found.result()):
+                self.mailbox.source_started(source, found.result()[source[1]].address.incarnation)
+            _chain(self.mailbox.receive(source, tag, timeout_seconds), result)
+
+        self.lookup_group(source[0], False).add_done_callback(looked_up)
+        return result
+
+    def on_death(self, listener: DeathListener) -> None:
+        """Call ``listener(address, error, closed)`` on the endpoint's thread whenever a worker is gone."""
+        self._death_listeners.append(listener)
+
+    def close(self) -> None:
+        """Leave the run."""
+        self.endpoint.close()
+
+    def _on_data(self, call: Call) -> None:
+        self.mailbox.deliver(call.args[0], call.frames)
+
+    def _on_death(self, address: WorkerAddress | None, uid: str | None, error: WorkerDiedError, closed: bool) -> None:
+        if uid is not None:
+            self.endpoint.peer_died(uid, error)
+        if address is None:
+            return
+        self.mailbox.source_died((address.group_name, address.rank), address.incarnation, error)
+        for listener in self._death_listeners:
+            listener(address, error, closed)
+
+    def _on_started(self, members: list[WorkerInfo]) -> None:
+        for member in members:
+            address = member.address
+            self.mailbox.source_started((address.group_name, address.rank), address.incarnation)
+
+
+def _chain(source: Future[Any], target: Future[Any]) -> None:
+    def copy(done: Future[Any]) -> None:
+        if not target.set_running_or_notify_cancel():
+            return
+        error = done.exception()
+        if error is not None:
+            target.set_exception(error)
+        else:
+            target.set_result(done.result())
+
+    source.add_done_callback(copy)
+
+
+_lock = threading.Lock()
+_stack: list[Runtime] = []
+
+
+def enter_runtime(runtime: Runtime) -> None:
+    """Make ``runtime`` the one that workers, groups and channels of this process use."""
+    with _lock:
+        _stack.append(runtime)
+
+
+def leave_runtime(runtime: Runtime) -> None:
+    """Stop using ``runtime``; the one entered before it, if any, is current again."""
+    with _lock:
+        if runtime in _stack:
+            _stack.remove(runtime)
+    runtime.close()
+
+
+def current_runtime() -> Runtime:
+    """Return this process's runtime.
+
+    Raises:
+        ClusterError: The process takes part in no run.
+    """
+    with _lock:
+        if not _stack:
+            raise ClusterError(
+                f"Process {os.getpid()} takes part in no run. Create a Cluster first; in a worker, this works after launch."
+            )
+        return _stack[-1]
+
+
+def find_runtime() -> Runtime | None:
+    """Return this process's runtime, or None outside of a run."""
+    with _lock:
+        return _stack[-1] if _stack else None
+
+
+def log_drops(runtime: Runtime) -> None:
+    """Say how many messages of dead workers were dropped, if any."""
+    if runtime.mailbox.num_dropped:
+        get_logger(__name__).info("%d messages of dead workers were dropped.", runtime.mailbox.num_dropped)

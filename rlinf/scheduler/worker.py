@@ -1,0 +1,370 @@
+"""The base class of everything that runs in its own process: identity, device, messages, logs, timers."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar, overload
+
+from rlinf.errors import RLinfError
+from rlinf.scheduler.address import WorkerAddress
+from rlinf.scheduler.channel import Channel
+from rlinf.scheduler.comm.work import AsyncWork
+from rlinf.scheduler.messaging import Messenger
+from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.platform import LazyDeviceType, LazyPlatform, worker_device
+from rlinf.scheduler.reserved import check_method_names
+from rlinf.scheduler.runtime import find_runtime
+from rlinf.scheduler.sharding import receive_shard, send_shards
+from rlinf.utils.logging import get_logger
+from rlinf.utils.timing import Timers
+
+if TYPE_CHECKING:
+    import torch
+
+    from rlinf.scheduler.group import WorkerGroup
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Ranks = int | Sequence[int]
+
+
+class Worker:
+    """One process of a worker group; subclass it, call ``super().__init__()``, and launch it with ``create_group``.
+
+    Constructed directly, outside of a cluster, it is rank 0 of a world of 1.
+
+    Attributes:
+        torch_platform: The torch module of this process's kind of device (``torch.cuda``, ``torch.cpu``, ...).
+        torch_device_type: Its name for torch, ``"cuda"`` or ``"cpu"``.
+    """
+
+    torch_platform: ClassVar[Any] = LazyPlatform()
+    torch_device_type: ClassVar[Any] = LazyDeviceType()
+
+    _rank: int
+    _world_size: int
+    _group_name: str
+    _worker_address: WorkerAddress
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+        """Give the new worker its identity."""
+        worker = super().__new__(cls)
+        runtime = find_runtime()
+        identity = runtime.identity if runtime else None
+        worker._worker_address = identity.address if identity else WorkerAddress(cls.__name__, 0)
+        worker._rank = worker._worker_address.rank
+        worker._group_name = worker._worker_address.group_name
+        worker._world_size = identity.world_size if identity else 1
+        worker._timers = Timers()
+        worker._logger = get_logger(str(worker._worker_address))
+        worker._messenger = Messenger(worker._worker_address)
+        return worker
+
+    _timers: Timers
+    _messenger: Messenger
+
+    def __init__(self) -> None:
+        """Nothing to do: the identity is set before; kept so that subclasses can call it."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse method names that the group needs for itself."""
+        super().__init_subclass__(**kwargs)
+        check_method_names(cls)
+
+    @classmethod
+    def create_group(cls, *args: Any, **kwargs: Any) -> WorkerGroup[Any]:
+        """Prepare a group of this class; ``launch`` starts it.
+
+        Args:
+            *args: Positional arguments of the constructor, the same for every rank.
+            **kwargs: Keyword arguments of the constructor.
+        """
+        from rlinf.scheduler.group import WorkerGroup
+
+        return WorkerGroup(cls, args, kwargs)
+
+    def on_shutdown(self) -> None:
+        """Override to release what outlives Python objects (child processes, files) when the group is closed."""
+
+    # Identity and hardware
+
+    @property
+    def worker_address(self) -> WorkerAddress:
+        """This worker's name; prints as ``group:rank``."""
+        return self._worker_address
+
+    @property
+    def device(self) -> torch.device:
+        """The torch device of this worker."""
+        return worker_device()
+
+    @property
+    def has_accelerator(self) -> bool:
+        """Whether this worker has an accelerator of its own."""
+        return bool(worker_device().type != "cpu")
+
+    @property
+    def hardware_infos(self) -> list[dict[str, Any]]:
+        """The hardware this worker was placed on: for declared hardware its configuration, else type and local rank."""
+        runtime = find_runtime()
+        if runtime is None or runtime.identity is None:
+            return []
+        return [dict(info) for info in runtime.identity.hardware_infos]
+
+    # Messages
+
+    @overload
+    def send(self, obj: Any, dst_group_name: str, dst_rank: Ranks, async_op: Literal[False] = False, tag: Hashable = None, timeout: float | None = None) -> None: ...  # fmt: skip  # noqa: E501
+    @overload
+    def send(self, obj: Any, dst_group_name: str, dst_rank: Ranks, async_op: Literal[True], tag: Hashable = None, timeout: float | None = None) -> AsyncWork[None]: ...  # fmt: skip  # noqa: E501
+    def send(
+        self,
+        obj: Any,
+        dst_group_name: str,
+        dst_rank: Ranks,
+        async_op: bool = False,
+        tag: Hashable = None,
+        timeout: float | None = None,
+    ) -> AsyncWork[None] | None:
+        """Send any object to one or several ranks of a group; it may change once this returns.
+
+        Args:
+            obj: What to send; tensors anywhere in it travel without a copy through pickle.
+            dst_group_name: Group of the receivers.
+            dst_rank: Rank or ranks of the receivers.
+            async_op: Return an ``AsyncWork`` instead of waiting until the receivers are found.
+            tag: What the receiver must ask for; None matches None.
+            timeout: Seconds to wait for the receivers' launch; None is ``RLINF_TIMEOUT_SECONDS``.
+
+        Raises:
+            WorkerDiedError: A receiver is gone.
+            CommTimeoutError: The group was not launched in time.
+        """
+        work = self._messenger.send(obj, dst_group_name, dst_rank, tag=tag, timeout=timeout)
+        return work if async_op else work.wait()
+
+    @overload
+    def recv(self, src_group_name: str, src_rank: int, async_op: Literal[False] = False, tag: Hashable = None, timeout: float | None = None) -> Any: ...  # fmt: skip  # noqa: E501
+    @overload
+    def recv(self, src_group_name: str, src_rank: int, async_op: Literal[True], tag: Hashable = None, timeout: float | None = None) -> AsyncWork[Any]: ...  # fmt: skip  # noqa: E501
+    def recv(
+        self,
+        src_group_name: str,
+        src_rank: int,
+        async_op: bool = False,
+        tag: Hashable = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Receive the next object that a worker has sent with this tag.
+
+        Args:
+            src_group_name: Group of the sender.
+            src_rank: Rank of the sender.
+            async_op: Return an ``AsyncWork`` instead of waiting.
+            tag: The sender's tag.
+            timeout: Seconds to wait; None is ``RLINF_TIMEOUT_SECONDS``.
+
+        Raises:
+            WorkerDiedError: The sender is gone.
+            CommTimeoutError: Nothing came in time.
+        """
+        work = self._messenger.recv(src_group_name, src_rank, tag=tag, timeout=timeout)
+        return work if async_op else work.wait()
+
+    def send_tensor(
+        self,
+        tensor: torch.Tensor,
+        dst_group_name: str,
+        dst_rank: Ranks,
+        async_op: bool = False,
+        tag: Hashable = None,
+        timeout: float | None = None,
+    ) -> AsyncWork[None] | None:
+        """Send a tensor's bytes alone; the receiver calls ``recv_tensor`` with one of the same shape and dtype."""
+        work = self._messenger.send_tensor(tensor, dst_group_name, dst_rank, tag=tag, timeout=timeout)
+        return work if async_op else work.wait()
+
+    def recv_tensor(
+        self,
+        tensor: torch.Tensor,
+        src_group_name: str,
+        src_rank: int,
+        async_op: bool = False,
+        tag: Hashable = None,
+        timeout: float | None = None,
+    ) -> AsyncWork[None] | None:
+        """Receive into ``tensor`` in place what ``send_tensor`` sent.
+
+        Raises:
+            ValueError: The tensors' sizes differ.
+        """
+        work = self._messenger.recv_tensor(tensor, src_group_name, src_rank, tag=tag, timeout=timeout)
+        return work if async_op else work.wait()
+
+    def broadcast(
+        self,
+        obj: Any = None,
+        groups: Sequence[tuple[str, Ranks | None]] = (),
+        src: tuple[str, int] | None = None,
+        timeout: float | None = None,
+    ) -> Any:
+        """Give every listed worker the source's object; all of them must call this.
+
+        Args:
+            obj: The object, at the source; ignored elsewhere.
+            groups: (group, rank or ranks, None for all) of everybody who takes part; empty is the worker's own group.
+            src: The source; None is the first rank of the first group.
+            timeout: Seconds to wait; None is ``RLINF_TIMEOUT_SECONDS``.
+
+        Returns:
+            The source's object.
+        """
+        members = list(groups) or [(self._group_name, None)]
+        return self._messenger.broadcast(obj, members, src, timeout=timeout)
+
+    # Channels
+
+    def create_channel(self, name: str, maxsize: int = 0) -> Channel:
+        """Create a channel on this worker's node; see ``Channel.create``."""
+        return Channel.create(name, maxsize=maxsize)
+
+    def connect_channel(self, name: str) -> Channel:
+        """Connect to a channel, waiting until it exists; see ``Channel.connect``."""
+        return Channel.connect(name)
+
+    def send_to(
+        self,
+        group_name: str,
+        channel: Channel,
+        batch: Any,
+        *,
+        route_key: Hashable = 0,
+        tag: Hashable = None,
+        batch_dim: int = 0,
+        async_op: bool = False,
+    ) -> AsyncWork[Any] | None:
+        """Send this rank's part of a global batch to a group of any size.
+
+        The parts of all senders, in order of rank, are one batch; receivers get it in contiguous shards in order of rank.
+
+        Args:
+            group_name: The receiving group.
+            channel: Channel that carries the shards.
+            batch: A tensor, array, list, or nest of dicts, tuples and dataclasses of them; all with the same length along ``batch_dim``.
+            route_key: Keeps several exchanges over one channel apart.
+            tag: As ``route_key``, for the caller's own use.
+            batch_dim: Dimension of tensors and arrays that is cut.
+            async_op: Return an ``AsyncWork`` instead of waiting.
+
+        Raises:
+            ValueError: The batch cannot be cut as the sizes of the groups need, or a shard would cut a ``group_id``.
+        """
+        work = send_shards(self._messenger, self._world_size, group_name, channel, batch, (route_key, tag), batch_dim)
+        return work if async_op else work.wait()
+
+    def recv_from(
+        self,
+        group_name: str,
+        channel: Channel,
+        *,
+        route_key: Hashable = 0,
+        tag: Hashable = None,
+        batch_dim: int = 0,
+        async_op: bool = False,
+    ) -> Any:
+        """Receive this rank's contiguous shard of the batch that ``group_name`` sends with ``send_to``."""
+        work = receive_shard(self._messenger, self._world_size, group_name, channel, (route_key, tag), batch_dim)
+        return work if async_op else work.wait()
+
+    # Leases
+
+    def acquire_free_port(self) -> int:
+        """Return a free TCP port of this node that no other worker is given while this one lives."""
+        runtime = find_runtime()
+        port = find_free_port()
+        while runtime is not None and not runtime.ask("take_port", runtime.node_id, port):
+            port = find_free_port()
+        return port
+
+    @property
+    def device_lock(self) -> AbstractContextManager[None]:
+        """A lock that workers on the same device share: ``with self.device_lock: ...``; it dies with its holder."""
+        return self._device_lock()
+
+    @contextmanager
+    def _device_lock(self) -> Iterator[None]:
+        runtime = find_runtime()
+        if runtime is None:
+            yield
+            return
+        key = ("device", runtime.node_id, os.environ.get("LOCAL_HARDWARE_RANKS", ""))
+        runtime.ask("lock", key)
+        try:
+            yield
+        finally:
+            runtime.ask("unlock", key)
+
+    # Logs and timers
+
+    def log_debug(self, message: str) -> None:
+        """Log a line that carries this worker's group and rank."""
+        self._logger.debug(message)
+
+    def log_info(self, message: str) -> None:
+        """Log a line that carries this worker's group and rank."""
+        self._logger.info(message)
+
+    def log_warning(self, message: str) -> None:
+        """Log a line that carries this worker's group and rank."""
+        self._logger.warning(message)
+
+    def log_error(self, message: str) -> None:
+        """Log a line that carries this worker's group and rank."""
+        self._logger.error(message)
+
+    def log_on_first_rank(self, message: str) -> None:
+        """Log a line on rank 0 only."""
+        if self._rank == 0:
+            self._logger.info(message)
+
+    def worker_timer(self, tag: str) -> AbstractContextManager[Any]:
+        """Measure a block: ``with self.worker_timer("forward"): ...``; blocks of one tag add up."""
+        return self._timers(tag)
+
+    @staticmethod
+    def timer(tag: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Measure every call of a method: ``@Worker.timer("forward")``; also for ``async def`` methods."""
+        return functools.partial(_timed, tag)
+
+    def pop_execution_times(self) -> dict[str, float]:
+        """Return the measured seconds by tag and start again from zero."""
+        return self._timers.pop()
+
+
+def _timed(tag: str, method: Callable[P, R]) -> Callable[P, R]:
+    import inspect
+
+    if inspect.iscoroutinefunction(method):
+
+        @functools.wraps(method)
+        async def measured_async(*args: P.args, **kwargs: P.kwargs) -> Any:
+            with _timers_of(args)(tag):
+                return await method(*args, **kwargs)  # type: ignore[misc]
+
+        return measured_async  # type: ignore[return-value]
+
+    @functools.wraps(method)
+    def measured(*args: P.args, **kwargs: P.kwargs) -> R:
+        with _timers_of(args)(tag):
+            return method(*args, **kwargs)
+
+    return measured
+
+
+def _timers_of(args: tuple[Any, ...]) -> Timers:
+    if not args or not isinstance(args[0], Worker):
+        raise RLinfError("@Worker.timer is for methods of Worker subclasses.")
+    return args[0]._timers
