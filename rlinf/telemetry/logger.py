@@ -41,7 +41,8 @@ class MetricLogger:
 
     A step may be logged in several calls (training, then evaluation). The calls are gathered, and the record is
     written when ``commit(step)`` is called, when a later step is logged or at ``finish()``; whoever wants a kill to
-    lose nothing calls ``commit`` at the end of each step. A written record has left this process's buffers.
+    lose nothing calls ``commit`` at the end of each step. A written record has left this process's buffers. It is
+    final, but for the record of ``resume_step``: evaluating a checkpoint again adds to it.
 
     Args:
         log_dir: The experiment's folder; made if it does not exist.
@@ -82,9 +83,11 @@ class MetricLogger:
         )
         path = self._folder / METRICS_FILE
         last = cut_back(path, resume_step)
-        self._written_step: int | None = last[0] if last else None
+        self._path = path
+        self._written_step: int | None = int(last["step"]) if last else None
+        self._reopened = last if last and self._written_step == resume_step else None
         # Time goes on from the last kept record, as if the time between the two processes had not passed.
-        self._started = clock() - (last[1] if last else 0.0)
+        self._started = clock() - (float(last["time_seconds"]) if last else 0.0)
         self._file: IO[str] | None = open(path, "a", encoding="utf-8")  # noqa: SIM115 - closed by finish()
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
@@ -104,7 +107,8 @@ class MetricLogger:
         if self._pending_step is not None and step > self._pending_step:
             self.commit(self._pending_step)
         newest = self._pending_step if self._pending_step is not None else self._written_step
-        if newest is not None and (step < newest or step == self._written_step):
+        written = step == self._written_step and self._reopened is None
+        if newest is not None and (step < newest or written):
             raise MetricError(
                 f"step {step} was logged when step {newest} was already begun or written; log all metrics of a step "
                 "before commit(step) and before any later step"
@@ -121,16 +125,28 @@ class MetricLogger:
         if self._pending_step != step or self._file is None:
             return
         metrics, self._pending, self._pending_step = dict(sorted(self._pending.items())), {}, None
-        self._written_step = step
+        values = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
+        earlier = self._reopened if step == self._written_step else None
+        if earlier is not None:
+            values = {name: value for name, value in earlier.items() if name not in _RESERVED} | values
+        self._reopened, self._written_step = None, step
         seconds = round(self._clock() - self._started, 3)
-        record = {"step": step, "time_seconds": seconds} | {
-            name: value if math.isfinite(value) else None for name, value in metrics.items()
-        }
-        # One write a record, so that a kill leaves at most one torn line, the last, which cut_back drops.
-        self._file.write(json.dumps(record, allow_nan=False) + "\n")
-        self._file.flush()
+        record = {"step": step, "time_seconds": seconds} | dict(sorted(values.items()))
+        self._file = self._append(self._file, json.dumps(record, allow_nan=False) + "\n", replace=earlier is not None)
         for backend in self._backends.values():
             backend.write(metrics, step=step)
+
+    def _append(self, file: IO[str], line: str, *, replace: bool) -> IO[str]:
+        """Write the last line and return the open file."""
+        if replace:
+            file.close()
+            lines = self._path.read_text(encoding="utf-8").splitlines(keepends=True)
+            write_atomic(self._path, "".join([*lines[:-1], line]))
+            return open(self._path, "a", encoding="utf-8")
+        # One write a record, so that a kill leaves at most one torn line, the last, which cut_back drops.
+        file.write(line)
+        file.flush()
+        return file
 
     def finish(self, *, failed: bool = False) -> None:
         """Write what is pending and close everything; a second call does nothing.
@@ -164,7 +180,7 @@ class MetricLogger:
         self.finish(failed=kind is not None)
 
 
-def cut_back(path: Path, resume_step: int | None) -> tuple[int, float] | None:
+def cut_back(path: Path, resume_step: int | None) -> dict[str, Any] | None:
     """Drop the records of a ``metrics.jsonl`` that come after a step, and a last line that a kill tore.
 
     Args:
@@ -172,7 +188,7 @@ def cut_back(path: Path, resume_step: int | None) -> tuple[int, float] | None:
         resume_step: Last step to keep; None keeps nothing.
 
     Returns:
-        Step and ``time_seconds`` of the last kept record, or None if there is none.
+        The last kept record, or None if there is none.
 
     Raises:
         MetricError: A line other than the last cannot be read.
@@ -181,18 +197,18 @@ def cut_back(path: Path, resume_step: int | None) -> tuple[int, float] | None:
         return None
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if resume_step is not None else []
     kept: list[str] = []
-    last: tuple[int, float] | None = None
+    last: dict[str, Any] | None = None
     for index, line in enumerate(lines):
         try:
-            record = json.loads(line)
-            position = int(record["step"]), float(record["time_seconds"])
+            record: dict[str, Any] = json.loads(line)
+            step, _ = int(record["step"]), float(record["time_seconds"])
         except (ValueError, KeyError, TypeError) as error:
             if index == len(lines) - 1:
                 break
             raise MetricError(f"{path}, line {index + 1} is not a metrics record; repair or remove the line") from error
-        if resume_step is not None and position[0] <= resume_step:
+        if resume_step is not None and step <= resume_step:
             kept.append(line if line.endswith("\n") else line + "\n")
-            last = position
+            last = record
     if kept != lines or resume_step is None:
         write_atomic(path, "".join(kept))
     return last

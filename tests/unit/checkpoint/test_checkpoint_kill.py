@@ -14,26 +14,8 @@ from rlinf.checkpoint.layout import scan
 
 _KILLED = 77
 # What changes a disk; a kill before a call that only looks is the same as one before the next of these.
-_CHANGES = frozenset(
-    [
-        "open",
-        "write",
-        "flush",
-        "__exit__",
-        "close",
-        "fsync",
-        "rename",
-        "replace",
-        "mkdir",
-        "unlink",
-        "remove",
-        "rmdir",
-        "truncate",
-        "utime",
-        "symlink",
-        "link",
-    ]
-)
+_CHANGES = {"open", "write", "flush", "__exit__", "close", "fsync", "rename", "replace", "mkdir", "unlink", "remove"}
+_CHANGES |= {"rmdir", "truncate", "utime", "symlink", "link"}
 
 
 @pytest.fixture

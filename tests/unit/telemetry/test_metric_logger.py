@@ -111,12 +111,30 @@ def test_resume_cuts_back_to_the_step_drops_a_torn_line_and_time_goes_on(tmp_pat
     clock.now += 5000
     logger = make(tmp_path, resume_step=3, clock=clock)
     assert [row["step"] for row in rows(tmp_path)] == [1, 2, 3]
-    with pytest.raises(MetricError, match="step 3"):
-        logger.log({"a": 1.0}, 3)
+    with pytest.raises(MetricError, match="step 2"):
+        logger.log({"a": 1.0}, 2)
     clock.now += 10
     logger.log({"a": 44.0}, 4)
     logger.finish()
     assert rows(tmp_path)[-1] == {"step": 4, "time_seconds": 40.0, "a": 44.0}
+
+
+def test_evaluating_the_resumed_step_again_adds_to_its_record_once(tmp_path):
+    with make(tmp_path) as logger:
+        for step in (1, 2, 3):
+            logger.log({"train/loss": float(step), "eval/return": 1.0, "eval/bad": math.nan}, step)
+    with make(tmp_path, resume_step=2) as logger:
+        logger.log({"eval/return": 5.0}, 2)
+        logger.commit(2)
+        with pytest.raises(MetricError, match="step 2"):
+            logger.log({"eval/return": 6.0}, 2)
+        logger.log({"train/loss": 30.0}, 3)
+    records = [{name: row[name] for name in row if name != "time_seconds"} for row in rows(tmp_path)]
+    assert records == [
+        {"step": 1, "eval/bad": None, "eval/return": 1.0, "train/loss": 1.0},
+        {"step": 2, "eval/bad": None, "eval/return": 5.0, "train/loss": 2.0},
+        {"step": 3, "train/loss": 30.0},
+    ]
 
 
 def test_without_resume_the_records_start_anew(tmp_path):
