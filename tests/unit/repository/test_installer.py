@@ -1,0 +1,154 @@
+"""What the installer decides, with programs that only note how they were called: no network, no real environment."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from repository_tree import ROOT
+
+PYTHON = """#!/bin/sh
+case "$*" in
+  *'version("torch")'*) cat "$STATE/torch" 2>/dev/null ;;
+  *"pip install"*)
+    echo "$*" >> "$STATE/calls"
+    case "$*" in $FAIL) exit 1 ;; esac
+    case "$*" in
+      *torch==2.13.0+cpu*) echo 2.13.0+cpu > "$STATE/torch" ;;
+      *torch==2.13.0*) echo 2.13.0 > "$STATE/torch" ;;
+    esac ;;
+  *"Python %d"*) echo "Python 3.11.7" ;;
+esac
+"""
+BARE_PYTHON = """#!/bin/sh
+case "$*" in *ensurepip*) exit 1 ;; *'"%d.%d"'*) echo 3.11 ;; esac
+"""
+NVIDIA_SMI = """#!/bin/sh
+test -e "$STATE/gpu" && echo "GPU 0: Some GPU (UUID: GPU-0)"
+"""
+CPU_INDEX = "--extra-index-url https://download.pytorch.org/whl/cpu"
+
+
+def write_program(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o755)
+
+
+@dataclass
+class Machine:
+    """A machine whose environment and GPU driver are stand-ins.
+
+    Attributes:
+        state: Folder in which the stand-ins keep what they know.
+        venv: The environment.
+    """
+
+    state: Path
+    venv: Path
+
+    def install(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        environment = {"STATE": str(self.state), "FAIL": "none", "RLINF_VENV": str(self.venv), **environment}
+        environment["PATH"] = f"{self.state / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        command = ["bash", str(ROOT / "requirements" / "install.sh"), *arguments, "--no-system"]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+    def calls(self) -> list[str]:
+        """Return the pip calls, and forget them."""
+        file = self.state / "calls"
+        lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        file.unlink(missing_ok=True)
+        return [line.split("--no-input ")[-1] for line in lines]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    for name in ("python", "pip", "rlinf"):
+        write_program(tmp_path / "venv" / "bin" / name, PYTHON)
+    write_program(tmp_path / "bin" / "nvidia-smi", NVIDIA_SMI)
+    return Machine(state=tmp_path, venv=tmp_path / "venv")
+
+
+def test_installs_torch_first_and_pins_it_for_everything_later(machine: Machine) -> None:
+    run = machine.install("embodied", "--env", "metaworld")
+    assert run.returncode == 0, run.stderr
+    constraints = machine.venv / "rlinf-constraints.txt"
+    torch, project = machine.calls()
+    assert torch == "torch==2.13.0+cpu"
+    assert project == f"--constraint {constraints} --editable {ROOT}[metaworld]"
+    assert constraints.read_text(encoding="utf-8") == "torch==2.13.0+cpu\n"
+    assert "PyTorch 2.13.0+cpu" in run.stdout
+    assert "bash examples/embodiment/run_embodiment.sh metaworld_reach_ppo_mlp" in run.stdout
+
+
+def test_a_second_run_does_nothing(machine: Machine) -> None:
+    machine.install("test")
+    machine.calls()
+    run = machine.install("test")
+    assert run.returncode == 0
+    assert "is up to date for: metaworld dev" in run.stdout
+    assert machine.calls() == []
+
+
+def test_another_target_or_force_installs_again(machine: Machine) -> None:
+    machine.install("embodied")
+    machine.calls()
+    machine.install("embodied", "--env", "metaworld")
+    assert [call for call in machine.calls() if "[metaworld]" in call]
+    machine.install("embodied", "--env", "metaworld", "--force")
+    assert [call for call in machine.calls() if "[metaworld]" in call]
+
+
+def test_without_a_cpu_build_in_pips_own_reach_pytorchs_index_is_asked(machine: Machine) -> None:
+    run = machine.install("embodied", FAIL="*--no-input torch==2.13.0+cpu")
+    assert run.returncode == 0, run.stderr
+    assert machine.calls()[:2] == ["torch==2.13.0+cpu", f"--retries 2 --timeout 30 {CPU_INDEX} torch==2.13.0+cpu"]
+
+
+def test_without_any_cpu_build_the_default_one_serves(machine: Machine) -> None:
+    run = machine.install("embodied", FAIL="*torch==2.13.0+cpu")
+    assert run.returncode == 0, run.stderr
+    assert machine.calls()[2] == "torch==2.13.0"
+
+
+def test_a_machine_with_a_gpu_gets_the_default_build(machine: Machine) -> None:
+    (machine.state / "gpu").touch()
+    run = machine.install("embodied")
+    assert machine.calls()[0] == "torch==2.13.0"
+    assert "for a machine with 1 GPU(s)" in run.stdout
+
+
+def test_torch_that_is_there_stays(machine: Machine) -> None:
+    (machine.state / "torch").write_text("2.9.1\n", encoding="utf-8")
+    machine.install("embodied")
+    assert [call for call in machine.calls() if "torch==" in call] == []
+    assert (machine.venv / "rlinf-constraints.txt").read_text(encoding="utf-8") == "torch==2.9.1\n"
+
+
+def test_a_failing_step_shows_the_log_and_is_not_remembered(machine: Machine) -> None:
+    run = machine.install("embodied", FAIL="*--editable*")
+    assert run.returncode == 1
+    assert "FAILED (exit code 1)" in run.stdout
+    assert str(machine.venv / "rlinf-install.log") in run.stdout + run.stderr
+    assert machine.install("embodied").returncode == 0
+    assert [call for call in machine.calls() if "--editable" in call]
+
+
+def test_a_python_without_venv_is_explained(tmp_path: Path) -> None:
+    write_program(tmp_path / "bare-python", BARE_PYTHON)
+    machine = Machine(state=tmp_path, venv=tmp_path / "venv")
+    run = machine.install("embodied", PYTHON=str(tmp_path / "bare-python"))
+    assert run.returncode == 1
+    assert "sudo apt-get install python3.11-venv" in run.stderr
+
+
+def test_a_machine_without_python_is_explained(tmp_path: Path) -> None:
+    write_program(tmp_path / "old-python", "#!/bin/sh\nexit 1\n")
+    machine = Machine(state=tmp_path, venv=tmp_path / "venv")
+    run = machine.install("embodied", PYTHON=str(tmp_path / "old-python"))
+    assert run.returncode == 1
+    assert "no Python >= 3.10 found" in run.stderr
+    assert "PYTHON=/path/to/python3.11 bash requirements/install.sh embodied" in run.stderr
