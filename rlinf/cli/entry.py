@@ -22,7 +22,7 @@ def run_entry(task_type: str, launch: str, argv: Sequence[str] | None = None) ->
 
     Args:
         task_type: ``runner.task_type`` of the recipes that the script runs.
-        launch: ``"package.module:function"``; called with the ``RLinfConfig``, may return an exit code.
+        launch: ``"package.module:function"``; called with the ``RLinfConfig``; its result is for library users and not shown.
         argv: Arguments without the program's name; None takes the process's.
     """
     args = parse_mixed(_parser(task_type), argv)
@@ -42,7 +42,8 @@ def run_entry(task_type: str, launch: str, argv: Sequence[str] | None = None) ->
             )
         module, _, function = launch.partition(":")
         start = cast("Callable[[Any], int | None]", getattr(importlib.import_module(module), function))
-        return start(cfg)
+        start(cfg)
+        return 0
 
     return run_and_report(action)
 

@@ -68,7 +68,8 @@ class RunSession:
         """Close the log, and say where everything is."""
         self.logger.finish(failed=error is not None and not isinstance(error, KeyboardInterrupt))
         self._exit.close()
-        self.console.summary(self._places(), self.metrics)
+        shown = {name: value for name, value in self.metrics.items() if name.startswith(("eval/", "env/"))}
+        self.console.summary(self._places(), shown)
 
     def confirm_resumed(self) -> None:
         """Say that the state of ``resume_from`` has been loaded: from now on it is this run's newest checkpoint."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rlinf.scheduler.group import WorkerGroup as WorkerGroup
     from rlinf.scheduler.messaging import CollectiveGroupOptions as CollectiveGroupOptions
     from rlinf.scheduler.results import WorkerGroupFuncResult as WorkerGroupFuncResult
+    from rlinf.scheduler.results import wait_all as wait_all
     from rlinf.scheduler.worker import Worker as Worker
 
 _HOMES = {
@@ -47,6 +48,7 @@ _HOMES = {
     "WorkerGroup": "rlinf.scheduler.group",
     "WorkerGroupFuncResult": "rlinf.scheduler.results",
     "WorkerInfo": "rlinf.scheduler.address",
+    "wait_all": "rlinf.scheduler.results",
 }
 
 __all__ = sorted(_HOMES)

@@ -82,6 +82,16 @@ class WorkerGroupFuncResult:
         """Whether every rank has returned, or one has failed."""
         return all(future.done() for future in self._futures) or self._first_failure() is not None
 
+    def pending(self) -> list[Future[Reply]]:
+        """Return the replies that have not come yet."""
+        return [future for future in self._futures if not future.done()]
+
+    def raise_failure(self) -> None:
+        """Raise the failure of the first rank that has failed, if one has."""
+        failed = self._first_failure()
+        if failed is not None:
+            raise failed
+
     def durations(self) -> list[float]:
         """Return the seconds that each rank's method took; waits for all of them."""
         self.wait()
@@ -114,6 +124,35 @@ class WorkerGroupFuncResult:
             raise CommTimeoutError(f"{self.method}() has not returned within {timeout:g} s on: {', '.join(late)}.")
         if late and waited >= WATCHDOG_SECONDS:
             get_logger(__name__).debug("%s() runs for %.0f s on: %s", self.method, waited, ", ".join(late))
+
+
+def wait_all(*results: WorkerGroupFuncResult, timeout: float | None = None) -> tuple[list[Any], ...]:
+    """Wait for calls on several groups that depend on one another: the first failure of any of them ends the wait.
+
+    Args:
+        *results: Futures of group calls.
+        timeout: Seconds to wait for all of them; None waits without limit.
+
+    Returns:
+        The results by rank, of each call.
+
+    Raises:
+        WorkerError: A method raised, whichever group it belongs to; so none waits for what will never be sent.
+        WorkerDiedError: A rank is gone.
+        CommTimeoutError: Not all have returned in time.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    while True:
+        pending = [future for result in results for future in result.pending()]
+        if not pending:
+            return tuple(result.wait() for result in results)
+        remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
+        if remaining == 0.0:
+            late = ", ".join(f"{result.method}()" for result in results if result.pending())
+            raise CommTimeoutError(f"Not returned within {timeout:g} s: {late}.")
+        wait_futures(pending, timeout=remaining, return_when="FIRST_COMPLETED")
+        for result in results:
+            result.raise_failure()
 
 
 def _with_method(error: BaseException, address: WorkerAddress, method: str) -> BaseException:

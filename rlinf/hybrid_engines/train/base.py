@@ -34,7 +34,7 @@ class TrainEngine(abc.ABC):
 
     @abc.abstractmethod
     def forward_backward(self, micro_batches: Sequence[BatchT], loss_fn: LossFn[BatchT]) -> MetricSums:
-        """Accumulate gradients over micro-batches; every rank must bring equally many.
+        """Compute the gradient of one update batch; every rank must bring equally many micro-batches.
 
         The engine averages gradients over ranks, so a loss that is a share of a global mean must carry the factor
         ``world_size``.

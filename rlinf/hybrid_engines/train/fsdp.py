@@ -81,11 +81,11 @@ class FSDPEngine(TrainEngine):
             (loss * self.scaler.scale if self.scaler.enabled else loss).backward()
             for name, value in metrics.items():
                 totals[name] = totals[name] + value if name in totals else value
+        self._average_replicated_gradients()
         return totals
 
     def step(self) -> dict[str, float]:
         """See ``TrainEngine``."""
-        self._average_replicated_gradients()
         parameters = [p for p in self.model.parameters() if p.grad is not None]
         if self.scaler.enabled:
             torch._foreach_div_([cast(torch.Tensor, p.grad) for p in parameters], self.scaler.scale)

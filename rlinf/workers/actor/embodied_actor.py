@@ -121,6 +121,6 @@ class EmbodiedFSDPActor(Worker):
         """Continue from what ``save_checkpoint`` wrote, under any number of ranks."""
         self.engine.load(Path(path))
 
-    def close(self) -> None:
+    def on_shutdown(self) -> None:
         """Leave the process group."""
         self.engine.close()

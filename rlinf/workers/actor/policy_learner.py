@@ -121,10 +121,7 @@ class PolicyLearner:
         sums: MetricSums = {}
         steps: list[dict[str, float]] = []
         for epoch in range(self.algorithm.update_epoch):
-            minibatches = plan_minibatches(
-                ownership.num_samples, self.actor.global_batch_size, seed=self.actor.seed, step=step, epoch=epoch
-            )
-            for minibatch in minibatches:
+            for minibatch in self.plan(step=step, epoch=epoch):
                 plan = plan_micro_batches(
                     minibatch, ownership, rank=self.engine.rank, micro_batch_size=self.actor.micro_batch_size
                 )
@@ -137,6 +134,12 @@ class PolicyLearner:
         self.samples = None
         metrics = finalize_metrics(self._sum_over_ranks(sums))
         return metrics | {name: sum(s[name] for s in steps) / len(steps) for name in steps[0]}
+
+    def plan(self, *, step: int, epoch: int) -> list[torch.Tensor]:
+        """Return the minibatches of an update epoch: int64 [global_batch_size] of global sample numbers each."""
+        assert self.ownership is not None
+        size = self.actor.global_batch_size
+        return plan_minibatches(self.ownership.num_samples, size, seed=self.actor.seed, step=step, epoch=epoch)
 
     def forward_backward(self, samples: Samples, plan: list[MicroBatch]) -> MetricSums:
         """Accumulate the gradient of one minibatch.

@@ -83,7 +83,7 @@ class EnvWorker(Worker):
         sections = [self.cfg.env.train, self.cfg.env.eval]
         return [str(c.video_cfg.video_base_dir) for c in sections if c is not None and c.video_cfg.save_video]
 
-    def close(self) -> None:
+    def on_shutdown(self) -> None:
         """Close all environments and finish their videos."""
         for envs in self.stages.values():
             for env in envs:

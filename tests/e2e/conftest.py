@@ -1,0 +1,100 @@
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from pathlib import Path
+
+import psutil
+import pytest
+
+REPO = Path(__file__).parents[2]
+ENTRY = REPO / "examples/embodiment/train_embodied_agent.py"
+
+# A few hundred environment steps: enough for every part of the loop to run.
+TINY = (
+    "runner.max_epochs=2",
+    "runner.val_check_interval=2",
+    "env.train.total_num_envs=8",
+    "env.train.max_steps_per_rollout_epoch=32",
+    "env.eval.total_num_envs=8",
+    "env.eval.max_steps_per_rollout_epoch=64",
+    "env.eval.max_episode_steps=64",
+    "algorithm.update_epoch=2",
+    "actor.global_batch_size=128",
+    "actor.micro_batch_size=32",
+)
+
+
+class Run:
+    """The entry script as a process of its own, recognisable by a mark in its environment."""
+
+    def __init__(self, recipe, overrides, env=None):
+        self.mark = uuid.uuid4().hex
+        environment = {
+            **os.environ,
+            "RLINF_TEST_MARK": self.mark,
+            "RAY_ADDRESS": "",
+            "PYTHONUNBUFFERED": "1",
+            **(env or {}),
+        }
+        if not environment["RAY_ADDRESS"]:
+            del environment["RAY_ADDRESS"]
+        self.process = subprocess.Popen(
+            [sys.executable, str(ENTRY), "--config-name", recipe, *overrides],
+            cwd=REPO,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+        self.output = ""
+
+    def wait(self, timeout=180):
+        try:
+            self.output, _ = self.process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.output, _ = self.process.communicate()
+            pytest.fail(f"the run did not end within {timeout} s:\n{self.output[-4000:]}")
+        return self.process.returncode
+
+    def survivors(self, patience=10.0):
+        """Return the processes that the run has left behind."""
+        deadline = time.monotonic() + patience
+        while True:
+            alive = [p for p in psutil.process_iter() if self._is_mine(p)]
+            if not alive or time.monotonic() > deadline:
+                return alive
+            time.sleep(0.2)
+
+    def _is_mine(self, process):
+        try:
+            return process.status() != psutil.STATUS_ZOMBIE and process.environ().get("RLINF_TEST_MARK") == self.mark
+        except psutil.Error:
+            return False
+
+
+@pytest.fixture
+def start_run():
+    runs = []
+
+    def start(recipe, *overrides, env=None):
+        runs.append(Run(recipe, overrides, env))
+        return runs[-1]
+
+    yield start
+    for run in runs:
+        for process in run.survivors(patience=0):
+            process.kill()
+
+
+def read_metrics(folder):
+    """Return the records of ``metrics.jsonl`` without what is measured in seconds."""
+    lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
+    return [
+        {name: value for name, value in json.loads(line).items() if not name.startswith(("time/", "time_"))}
+        for line in lines
+    ]

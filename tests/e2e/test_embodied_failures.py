@@ -1,0 +1,74 @@
+"""What goes wrong ends with exit code 1, one clear message, and nothing left running."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import TINY
+
+pytestmark = pytest.mark.timeout(300)
+PLUGIN = {"RLINF_EXT_MODULE": "tests.e2e.broken_envs", "PYTHONPATH": str(Path(__file__).parents[2])}
+BROKEN = ("env.train.env_type=broken", "~env.train.init_params")
+
+
+def fails(run, *expected):
+    assert run.wait() == 1, run.output[-4000:]
+    for text in expected:
+        assert text in run.output, run.output[-4000:]
+    assert not run.survivors()
+
+
+def test_a_misspelt_key_is_refused_before_anything_starts(start_run, tmp_path):
+    run = start_run("gym_cartpole_ppo_mlp", *TINY, "algorithm.gama=0.9", f"runner.logger.log_path={tmp_path}")
+    fails(run, "algorithm.gama", "Did you mean", "gamma")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_environment_that_raises_is_named_with_its_step(start_run, tmp_path):
+    run = start_run(
+        "gym_cartpole_ppo_mlp", *TINY, *BROKEN, "env.train.fault=step", f"runner.logger.log_path={tmp_path}", env=PLUGIN
+    )
+    fails(run, "EnvironmentFailure", "the gripper is stuck", "EnvGroup", "37")
+    assert 'Traceback (most recent call last):\n  File "' not in run.output.split("EnvironmentFailure")[0]
+
+
+def test_a_reward_that_is_nan_stops_the_run(start_run, tmp_path):
+    run = start_run(
+        "gym_cartpole_ppo_mlp", *TINY, *BROKEN, "env.train.fault=nan", f"runner.logger.log_path={tmp_path}", env=PLUGIN
+    )
+    fails(run, "not finite")
+
+
+def test_a_worker_that_cannot_start_is_named_with_its_reason(start_run, tmp_path):
+    run = start_run(
+        "gym_cartpole_ppo_mlp", *TINY, *BROKEN, "env.train.fault=init", f"runner.logger.log_path={tmp_path}", env=PLUGIN
+    )
+    fails(run, "EnvGroup", "the robot is not plugged in")
+
+
+def test_a_used_experiment_folder_is_refused_with_the_ways_out(start_run, tmp_path):
+    folder = tmp_path / "gym_cartpole_ppo_mlp"
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text("")
+    run = start_run("gym_cartpole_ppo_mlp", *TINY, f"runner.logger.log_path={tmp_path}")
+    fails(run, "runner.resume_dir=auto", "runner.overwrite=true")
+
+
+def test_ctrl_c_saves_the_last_whole_step_and_ends_within_seconds(start_run, tmp_path):
+    run = start_run("gym_cartpole_ppo_mlp", *TINY, "runner.max_epochs=100000", f"runner.logger.log_path={tmp_path}")
+    folder = tmp_path / "gym_cartpole_ppo_mlp"
+    metrics = folder / "metrics.jsonl"
+    deadline = time.monotonic() + 120
+    while not (metrics.exists() and len(metrics.read_text().splitlines()) >= 4):
+        assert time.monotonic() < deadline, "the run did not make three steps"
+        assert run.process.poll() is None, run.wait()
+        time.sleep(0.2)
+    run.process.send_signal(signal.SIGINT)
+    assert run.wait(timeout=30) == 130, run.output[-4000:]
+    latest = (folder / "checkpoints" / "LATEST").read_text().strip()
+    assert (folder / "checkpoints" / latest / "COMPLETE").exists()
+    assert int(latest.removeprefix("global_step_")) >= 2
+    assert str(folder / "checkpoints" / latest) in run.output.replace("\n", "")
+    assert not run.survivors()

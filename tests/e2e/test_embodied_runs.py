@@ -1,0 +1,99 @@
+"""The embodied loop as a whole: what a run leaves behind, repeatability, placement, resume."""
+
+import json
+import shutil
+
+import pytest
+import ray
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.runners.launch import launch_embodied
+from tests.e2e.conftest import TINY, read_metrics
+
+pytestmark = pytest.mark.timeout(400)
+SPLIT = (
+    "cluster.cpu_slots_per_node=2",
+    "cluster.component_placement={actor: 0-1, rollout: 0, env: 0-1}",
+    "rollout.pipeline_stage_num=2",
+)
+
+
+@pytest.fixture(scope="module")
+def one_node():
+    """One Ray for all runs of this module: each run attaches to it."""
+    ray.init(num_cpus=2, include_dashboard=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def run_recipe(one_node, tmp_path_factory):
+    def run(*overrides, recipe="gym_cartpole_ppo_mlp", log_path=None):
+        log_path = log_path or tmp_path_factory.mktemp("run")
+        cfg = load_recipe(recipe, [*TINY, f"runner.logger.log_path={log_path}", *overrides])
+        launch_embodied(validate_cfg(cfg))
+        return log_path / recipe
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def finished(run_recipe):
+    """A run of two steps."""
+    return run_recipe()
+
+
+def test_a_run_leaves_metrics_checkpoint_and_logs(finished):
+    records = read_metrics(finished)
+    assert [record["step"] for record in records] == [0, 1, 2]
+    assert records[0]["eval/return"] > 0
+    assert {"eval/return", "env/return", "train/actor_loss", "train/grad_norm", "rollout/advantage"} <= records[
+        2
+    ].keys()
+    raw = json.loads((finished / "metrics.jsonl").read_text().splitlines()[1])
+    assert raw["time/env_steps_per_second"] > 0
+    assert {"time/actor/training", "time/rollout/generate", "time/env/interact"} <= raw.keys()
+    checkpoint = finished / "checkpoints" / "global_step_2"
+    assert (checkpoint / "COMPLETE").exists()
+    assert (checkpoint / "actor" / ".metadata").exists()
+    assert list((finished / "tensorboard").iterdir())
+    logs = {path.name for path in (finished / "worker_logs").iterdir()}
+    assert {"ActorGroup_0.log", "RolloutGroup_0.log", "EnvGroup_0.log"} <= logs
+
+
+def test_one_seed_gives_the_same_numbers_again(finished, run_recipe):
+    assert read_metrics(run_recipe()) == read_metrics(finished)
+
+
+def test_another_seed_gives_others(finished, run_recipe):
+    assert read_metrics(run_recipe("actor.seed=7", "runner.max_epochs=1"))[1] != read_metrics(finished)[1]
+
+
+def test_split_placement_runs_and_repeats(run_recipe):
+    first, second = read_metrics(run_recipe(*SPLIT)), read_metrics(run_recipe(*SPLIT))
+    assert [record["step"] for record in first] == [0, 1, 2]
+    assert first == second
+
+
+def test_a_resumed_run_equals_an_undisturbed_one(run_recipe, tmp_path):
+    keys = ("runner.save_interval=2", "actor.model.normalize_obs=true", "runner.val_check_interval=2")
+    undisturbed = run_recipe(*keys, "runner.max_epochs=4")
+    folder = run_recipe(*keys, log_path=tmp_path)
+    # A run that was killed in its third step: it has logged that step, and is not there any more.
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write('{"step": 3, "time_seconds": 1.0, "train/actor_loss": 123.0}\n{"step": 4, "ti')
+    shutil.rmtree(folder / "tensorboard")
+    run_recipe(*keys, "runner.max_epochs=4", "runner.resume_dir=auto", log_path=tmp_path)
+    assert read_metrics(folder) == read_metrics(undisturbed)
+
+
+def test_a_saved_policy_can_be_evaluated(finished, run_recipe, tmp_path):
+    keys = ("runner.only_eval=true", f"runner.ckpt_path={finished}/checkpoints/global_step_2")
+    folder = run_recipe(*keys, log_path=tmp_path)
+    expected = {name: value for name, value in read_metrics(finished)[2].items() if name.startswith("eval/")}
+    assert read_metrics(folder) == [{"step": 0, **expected}]
+
+
+def test_the_run_stops_at_its_goal(run_recipe):
+    records = read_metrics(run_recipe("runner.max_epochs=50", "runner.stop_at={eval/return: 1.0}"))
+    assert [record["step"] for record in records] == [0]

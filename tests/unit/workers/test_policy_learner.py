@@ -1,0 +1,198 @@
+"""The gradient is the same for any micro-batch size, one or two ranks, and any sharding."""
+
+import dataclasses
+import os
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from rlinf.algorithms.minibatch import plan_micro_batches
+from rlinf.config.schema.algorithm import ActorCriticLossConfig, ActorLossConfig, AlgorithmConfig, GAEConfig, GRPOConfig
+from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
+from rlinf.data.embodied import Trajectory
+from rlinf.errors import NumericalError
+from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.models import get_model
+from rlinf.scheduler.network import find_free_port
+from rlinf.workers.actor.policy_learner import PolicyLearner, freeze_copy
+
+STEPS, ENVS, CHUNK, DIM = 6, 8, 3, 2
+ALGORITHMS = {
+    "ppo": AlgorithmConfig(
+        adv_type="gae",
+        loss_type="actor_critic",
+        advantage=GAEConfig(),
+        loss=ActorCriticLossConfig(clip_ratio_c=3.0, entropy_bonus=0.01, value_clip=0.2, huber_delta=1.0, kl_beta=0.1),
+    ),
+    "grpo": AlgorithmConfig(
+        adv_type="grpo",
+        loss_type="actor",
+        group_size=4,
+        logprob_type="token_level",
+        entropy_type="action_level",
+        advantage=GRPOConfig(filter_rewards=True, rewards_lower_bound=-0.4, rewards_upper_bound=5.0),
+        loss=ActorLossConfig(loss_agg_func="seq-mean-token-mean", entropy_bonus=0.01),
+    ),
+}
+
+
+def make_trajectory(dtype):
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
+
+    truncations = torch.zeros(STEPS, ENVS, CHUNK, dtype=torch.bool)
+    truncations[2, 1, 1] = truncations[4, 5, 0] = True
+    executed = torch.ones(STEPS, ENVS, CHUNK, dtype=torch.bool)
+    executed[2, 1, 2:] = executed[4, 5, 1:] = executed[5, 7] = False
+    inputs = {"states": normal(STEPS, ENVS, 5), "action": normal(STEPS, ENVS, CHUNK, DIM)}
+    logprobs = -1.5 + 0.2 * normal(STEPS, ENVS, CHUNK, DIM)
+    return Trajectory(
+        forward_inputs=inputs,
+        logprobs=logprobs,
+        values=normal(STEPS + 1, ENVS, 1),
+        rewards=normal(STEPS, ENVS, CHUNK),
+        terminations=torch.zeros_like(truncations),
+        truncations=truncations,
+        executed=executed,
+        final_values=normal(STEPS, ENVS, 1),
+        group_ids=torch.arange(ENVS) // 4,
+        env_ids=torch.arange(ENVS),
+        version=0,
+    )
+
+
+def gradient(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0, world_size=1):
+    """Return the gradient of the first minibatch (32 of 48 samples), by parameter."""
+    torch.manual_seed(0)
+    model = get_model(
+        MLPPolicyConfig(
+            model_type="mlp_policy",
+            obs_dim=5,
+            action_dim=DIM,
+            num_action_chunks=CHUNK,
+            hidden_dims=[16],
+            add_value_head=True,
+        )
+    ).to(dtype)
+    algorithm = ALGORITHMS[algorithm]
+    reference = freeze_copy(model, torch.device("cpu"))
+    actor = ActorConfig(
+        model=model.cfg, global_batch_size=32, micro_batch_size=micro_batch_size, seed=3, optim=OptimConfig(lr=1e-3)
+    )
+    engine = FSDPEngine(
+        model,
+        optim=actor.optim,
+        fsdp=FSDPConfig(sharding_strategy=sharding),
+        precision="fp32",
+        device=torch.device("cpu"),
+        rank=rank,
+        world_size=world_size,
+    )
+    learner = PolicyLearner(engine, algorithm=algorithm, actor=actor, reference=reference)
+    share = ENVS // world_size
+    learner.prepare(make_trajectory(dtype).envs(rank * share, (rank + 1) * share))
+    minibatch = learner.plan(step=1, epoch=0)[0]
+    plan = plan_micro_batches(minibatch, learner.ownership, rank=rank, micro_batch_size=micro_batch_size)
+    learner.forward_backward(learner.samples, plan)
+    result = {}
+    for name, parameter in engine.model.named_parameters():
+        grad = parameter.grad
+        if grad is None:  # The value head, where the loss has no use for it.
+            continue
+        result[name] = (grad.full_tensor() if hasattr(grad, "full_tensor") else grad).clone()
+    return result
+
+
+def assert_same(actual, expected, tolerance):
+    scale = max(float(g.abs().max()) for g in expected.values())
+    assert scale > 0
+    assert actual.keys() == expected.keys()
+    for name, grad in expected.items():
+        assert float((actual[name] - grad).abs().max()) <= tolerance * scale, name
+
+
+@pytest.mark.parametrize("algorithm", list(ALGORITHMS))
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
+def test_the_gradient_does_not_depend_on_the_micro_batch_size(algorithm, dtype, tolerance):
+    expected = gradient(algorithm, dtype, 32)
+    for micro_batch_size in (1, 5, 16, 31):
+        assert_same(gradient(algorithm, dtype, micro_batch_size), expected, tolerance)
+
+
+def run_rank(rank, port, path, cases):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    results = [gradient(*case, rank=rank, world_size=2) for case in cases]
+    if rank == 0:
+        torch.save(results, path)
+
+
+@pytest.mark.timeout(240)
+def test_the_gradient_does_not_depend_on_the_number_of_ranks(tmp_path):
+    cases = [
+        (algorithm, dtype, 4, sharding)
+        for algorithm in ALGORITHMS
+        for dtype in (torch.float64, torch.float32)
+        for sharding in ("no_shard", "full_shard")
+    ]
+    mp.spawn(run_rank, (find_free_port(), str(tmp_path / "gradients.pt"), cases), nprocs=2)
+    for case, actual in zip(cases, torch.load(tmp_path / "gradients.pt"), strict=True):
+        algorithm, dtype = case[:2]
+        assert_same(actual, gradient(algorithm, dtype, 32), 1e-6 if dtype == torch.float64 else 1e-5)
+
+
+def make_learner(trajectory, **keys):
+    torch.manual_seed(0)
+    model = get_model(
+        MLPPolicyConfig(
+            model_type="mlp_policy",
+            obs_dim=5,
+            action_dim=DIM,
+            num_action_chunks=CHUNK,
+            hidden_dims=[16],
+            add_value_head=True,
+            normalize_obs=True,
+        )
+    )
+    actor = ActorConfig(model=model.cfg, **{"global_batch_size": 16, "micro_batch_size": 16, "seed": 3, **keys})
+    engine = FSDPEngine(
+        model,
+        optim=actor.optim,
+        fsdp=FSDPConfig(sharding_strategy="no_shard"),
+        precision="fp32",
+        device=torch.device("cpu"),
+    )
+    algorithm = dataclasses.replace(ALGORITHMS["ppo"], update_epoch=2, loss=ActorCriticLossConfig())
+    learner = PolicyLearner(engine, algorithm=algorithm, actor=actor)
+    return learner, learner.prepare(trajectory)
+
+
+def test_an_update_visits_every_minibatch_of_every_epoch_and_then_the_statistics():
+    learner, _ = make_learner(make_trajectory(torch.float32))
+    metrics = learner.update(1)
+    assert learner.engine.num_steps == 2 * 3
+    trajectory = make_trajectory(torch.float32)
+    valid = trajectory.executed.any(-1)
+    assert int(learner.engine.model.normalizer.count) == int(valid.sum())
+    assert metrics["grad_norm"] > 0
+
+
+def test_updates_are_repeatable_and_differ_from_step_to_step():
+    def weights(step):
+        learner, _ = make_learner(make_trajectory(torch.float32))
+        learner.update(step)
+        return torch.cat([p.detach().flatten() for p in learner.engine.model.parameters()])
+
+    assert torch.equal(weights(1), weights(1))
+    assert not torch.equal(weights(1), weights(2))
+
+
+def test_a_reward_that_is_not_finite_is_an_error_before_anything_is_learned():
+    trajectory = make_trajectory(torch.float32)
+    trajectory.rewards[3, 2, 0] = float("nan")
+    with pytest.raises(NumericalError, match="Advantages are not finite"):
+        make_learner(trajectory)
