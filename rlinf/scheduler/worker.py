@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import logging
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -48,6 +50,9 @@ class Worker:
     _world_size: int
     _group_name: str
     _worker_address: WorkerAddress
+    _timers: Timers
+    _messenger: Messenger
+    _logger: logging.Logger
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Give the new worker its identity."""
@@ -62,9 +67,6 @@ class Worker:
         worker._logger = get_logger(str(worker._worker_address))
         worker._messenger = Messenger(worker._worker_address)
         return worker
-
-    _timers: Timers
-    _messenger: Messenger
 
     def __init__(self) -> None:
         """Nothing to do: the identity is set before; kept so that subclasses can call it."""
@@ -248,12 +250,13 @@ class Worker:
     ) -> AsyncWork[Any] | None:
         """Send this rank's part of a global batch to a group of any size.
 
-        The parts of all senders, in order of rank, are one batch; receivers get it in contiguous shards in order of rank.
+        The parts of all senders, in order of rank, are one batch; receivers get contiguous shards of it, by rank.
 
         Args:
             group_name: The receiving group.
             channel: Channel that carries the shards.
-            batch: A tensor, array, list, or nest of dicts, tuples and dataclasses of them; all with the same length along ``batch_dim``.
+            batch: A tensor, array, list, or nest of dicts, tuples and dataclasses of them; all have the same length
+                along ``batch_dim``.
             route_key: Keeps several exchanges over one channel apart.
             tag: As ``route_key``, for the caller's own use.
             batch_dim: Dimension of tensors and arrays that is cut.
@@ -345,8 +348,6 @@ class Worker:
 
 
 def _timed(tag: str, method: Callable[P, R]) -> Callable[P, R]:
-    import inspect
-
     if inspect.iscoroutinefunction(method):
 
         @functools.wraps(method)
@@ -354,7 +355,7 @@ def _timed(tag: str, method: Callable[P, R]) -> Callable[P, R]:
             with _timers_of(args)(tag):
                 return await method(*args, **kwargs)  # type: ignore[misc]
 
-        return measured_async  # type: ignore[return-value]
+        return measured_async
 
     @functools.wraps(method)
     def measured(*args: P.args, **kwargs: P.kwargs) -> R:

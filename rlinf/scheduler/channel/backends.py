@@ -69,7 +69,7 @@ class LocalBackend:
                 item,
                 weight=weight,
                 wait=wait,
-                answer=lambda _, error: _end(future, None, error),
+                answer=lambda _, error: _finish(future, error),
             )
         return future
 
@@ -194,3 +194,7 @@ def _end(future: Future[Any], value: Any, error: BaseException | None) -> bool:
     else:
         future.set_result(value)
     return True
+
+
+def _finish(future: Future[Any], error: BaseException | None) -> None:
+    _end(future, None, error)

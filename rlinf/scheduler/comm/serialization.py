@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle
+import cloudpickle  # type: ignore[import-untyped]
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ _REQUIRED_ALIGNMENT_BYTES = 8
 _COPY_ALIGNMENT_BYTES = 64
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc,name-defined]
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Takes the memory of dense tensors out of band, wherever they are in the object."""
 
     def reducer_override(self, obj: Any) -> Any:
@@ -62,7 +62,7 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     import torch
 
     flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy()) if flat.numel() else memoryview(b"")
+    return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
 
 def fill_tensor(tensor: torch.Tensor, data: Buffer) -> None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import zmq
+from zmq.utils import z85
 
 from rlinf.errors import ClusterError
 from rlinf.scheduler.address import EndpointInfo
@@ -160,10 +161,10 @@ class Transport:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         for socket in self._sockets:
-            self.loop.add_reader(socket.getsockopt(zmq.FD), self._drain, socket)
+            self.loop.add_reader(socket.fileno(), self._drain, socket)
             self.loop.call_soon(self._drain, socket)
         if self.info.tcp is not None:
-            self.loop.add_reader(self._zap.getsockopt(zmq.FD), self._admit)
+            self.loop.add_reader(self._zap.fileno(), self._admit)
             self.loop.call_soon(self._admit)
         try:
             self.loop.run_forever()
@@ -187,7 +188,7 @@ class Transport:
         with contextlib.suppress(zmq.Again):
             while True:
                 version, request_id, _, address, _, mechanism, *credentials = self._zap.recv_multipart(zmq.NOBLOCK)
-                known = mechanism == b"CURVE" and credentials == [zmq.utils.z85.decode(self._keys[0])]
+                known = mechanism == b"CURVE" and credentials == [z85.decode(self._keys[0])]
                 if not known:
                     get_logger(__name__).warning("Refused a connection from %s: not of this run.", address.decode())
                 status = (b"200", b"OK") if known else (b"400", b"unknown key")

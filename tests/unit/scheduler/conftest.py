@@ -1,0 +1,39 @@
+"""One local Ray for all scheduler tests that need one."""
+
+import uuid
+
+import pytest
+
+from rlinf.config.schema.cluster import ClusterConfig
+from rlinf.scheduler import Cluster, PackedPlacementStrategy
+
+
+@pytest.fixture(scope="session")
+def log_dir(tmp_path_factory):
+    return tmp_path_factory.mktemp("run")
+
+
+@pytest.fixture(scope="session")
+def cluster(log_dir):
+    with Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=4), log_dir=str(log_dir)) as running:
+        yield running
+
+
+@pytest.fixture
+def launch(cluster):
+    """Launch groups that end with the test."""
+    groups = []
+
+    def start(group, *, ranks=2, name=None):
+        strategy = PackedPlacementStrategy(0, ranks - 1)
+        groups.append(group.launch(cluster, strategy, name=name or f"g{uuid.uuid4().hex[:6]}"))
+        return groups[-1]
+
+    yield start
+    for group in groups:
+        group.close()
+
+
+@pytest.fixture
+def unique():
+    return f"c{uuid.uuid4().hex[:6]}"

@@ -1,0 +1,155 @@
+"""Workers of the scheduler's tests; light to import, because every process of a group does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+
+from rlinf.scheduler import Channel, Worker
+
+
+class Sample(Worker):
+    def __init__(self, base=0, fail_on=()):
+        super().__init__()
+        self.base = base
+        self.calls = []
+        if self._rank in fail_on:
+            raise ValueError(f"cannot start rank {self._rank}")
+
+    # Group calls
+
+    def add(self, value):
+        return self.base + value + self._rank
+
+    def pid(self):
+        return os.getpid()
+
+    def environ(self, *names):
+        return {name: os.environ.get(name) for name in names}
+
+    def note(self, value, seconds=0.0):
+        time.sleep(seconds)
+        self.calls.append(value)
+
+    def noted(self):
+        return self.calls
+
+    async def later(self, value, seconds=0.0):
+        await asyncio.sleep(seconds)
+        return value
+
+    def fail_on_rank(self, rank, others_sleep=0.0):
+        if self._rank == rank:
+            raise KeyError("the reason")
+        time.sleep(others_sleep)
+
+    def raise_unpicklable(self):
+        error = RuntimeError("holds a lock")
+        error.lock = __import__("threading").Lock()
+        raise error
+
+    def die(self, seconds=0.0):
+        time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def sleep(self, seconds):
+        time.sleep(seconds)
+
+    def on_main_thread(self):
+        import threading
+
+        return threading.current_thread() is threading.main_thread()
+
+    def loaded(self, module):
+        import sys
+
+        return module in sys.modules
+
+    def say(self, text):
+        self.log_info(text)
+
+    # Messages
+
+    def send_all(self, items, group, rank, tag=None):
+        for item in items:
+            self.send(item, group, rank, tag=tag)
+
+    def recv_all(self, count, group, rank, tag=None, timeout=None):
+        return [self.recv(group, rank, tag=tag, timeout=timeout) for _ in range(count)]
+
+    def send_tagged(self, group, rank):
+        for tag in ("a", "b", "a", None):
+            self.send(f"for {tag}", group, rank, tag=tag)
+
+    def recv_tagged(self, group, rank):
+        return [self.recv(group, rank, tag=tag) for tag in (None, "b", "a", "a")]
+
+    async def recv_async(self, group, rank):
+        return await self.recv(group, rank, async_op=True).async_wait()
+
+    def then_recv(self, group, rank):
+        return self.recv(group, rank, async_op=True).then(lambda value: value * 2).wait(timeout=30)
+
+    def echo(self, item):
+        return item
+
+    def share(self, value, groups=(), src=None):
+        return self.broadcast(value if self._rank == 0 else None, groups=groups, src=src)
+
+    def pass_tensor(self, peer):
+        import torch
+
+        if self._rank == 0:
+            self.send_tensor(torch.arange(6.0).reshape(2, 3).T, self._group_name, peer)
+            return None
+        into = torch.zeros(3, 2)
+        self.recv_tensor(into, self._group_name, peer)
+        return into.tolist()
+
+    # Channels
+
+    def put_items(self, channel, items, key="default"):
+        for item in items:
+            channel.put(item, key=key)
+
+    def get_items(self, channel, count, key="default"):
+        return [channel.get(key=key) for _ in range(count)]
+
+    async def get_items_async(self, channel, count, key="default"):
+        return [await channel.get(key=key, async_op=True).async_wait() for _ in range(count)]
+
+    def make_channel(self, name):
+        self.create_channel(name).put("from the creator")
+
+    def read_channel(self, name):
+        return Channel.connect(name).get()
+
+    def spread(self, group, channel, batch):
+        self.send_to(group, channel, batch[self._rank])
+
+    def collect(self, group, channel):
+        return self.recv_from(group, channel)
+
+    # Leases
+
+    def hold_lock(self, channel, seconds):
+        with self.device_lock:
+            channel.put(("locked", self._rank))
+            time.sleep(seconds)
+
+    def ports(self, count):
+        return [self.acquire_free_port() for _ in range(count)]
+
+    # Timers
+
+    @Worker.timer("timed")
+    def timed(self):
+        with self.worker_timer("inner"):
+            return 1
+
+    @Worker.timer("async")
+    async def timed_async(self):
+        await asyncio.sleep(0)
+        return 2

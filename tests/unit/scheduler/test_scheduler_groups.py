@@ -1,0 +1,177 @@
+"""Calling groups of workers: results, order, errors, death, relaunch."""
+
+import pickle
+import time
+
+import pytest
+from sample_workers import Sample
+
+from rlinf.errors import ClusterError, CommTimeoutError, WorkerDiedError, WorkerError
+from rlinf.scheduler import NodePlacementStrategy, Worker, WorkerGroup
+
+
+@pytest.fixture(scope="module")
+def pair(cluster):
+    group = Sample.create_group(10).launch(cluster, NodePlacementStrategy([0, 0]), name="pair")
+    yield group
+    group.close()
+
+
+def test_results_come_by_rank(pair):
+    assert pair.add(5).wait() == [15, 16]
+    assert pair.execute_on(1).add(5).wait() == [16]
+    assert pair.add(value=1).wait() == [11, 12]
+
+
+def test_sync_methods_run_on_the_main_thread_in_call_order(pair):
+    pending = [pair.note(index, seconds=0.02 if index % 3 == 0 else 0.0) for index in range(12)]
+    for result in pending:
+        result.wait()
+    assert pair.noted().wait() == [list(range(12))] * 2
+    assert pair.on_main_thread().wait() == [True, True]
+
+
+def test_async_methods_overlap_with_sync_ones(pair):
+    busy = pair.sleep(1.0)
+    assert pair.later("now").wait() == ["now", "now"]
+    assert not busy.done()
+    busy.wait()
+
+
+def test_identity_variables(pair):
+    seen = pair.environ("RANK", "WORLD_SIZE", "GROUP_NAME", "WORKER_NAME", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK").wait()
+    assert [entry["RANK"] for entry in seen] == ["0", "1"]
+    assert {entry["WORLD_SIZE"] for entry in seen} == {"2"}
+    assert {entry["GROUP_NAME"] for entry in seen} == {"pair"}
+    assert [entry["WORKER_NAME"] for entry in seen] == ["pair:0", "pair:1"]
+    assert seen[0]["MASTER_PORT"] == seen[1]["MASTER_PORT"]
+    assert [entry["LOCAL_RANK"] for entry in seen] == ["0", "1"]
+
+
+def test_a_worker_process_is_light(pair):
+    assert pair.loaded("torch").wait() == [False, False]
+
+
+def test_an_error_arrives_with_its_place_and_cause(pair):
+    with pytest.raises(WorkerError) as caught:
+        pair.fail_on_rank(1).wait()
+    error = caught.value
+    assert (error.group, error.rank, error.method, error.node) == ("pair", 1, "fail_on_rank", 0)
+    assert isinstance(error.__cause__, KeyError)
+    assert "the reason" in error.remote_traceback
+    assert pair.add(0).wait() == [10, 11]
+
+
+def test_an_error_that_cannot_be_pickled_arrives_as_text(pair):
+    with pytest.raises(WorkerError, match="holds a lock"):
+        pair.raise_unpicklable().wait()
+
+
+def test_the_first_failing_rank_raises_before_the_others_return(pair):
+    busy = pair.fail_on_rank(1, others_sleep=3.0)
+    with pytest.raises(WorkerError):
+        busy.wait()
+    late = pair.execute_on(0).noted()
+    assert not late.done(), "rank 0 must still have been at work"
+    late.wait()
+
+
+def test_a_wait_with_a_timeout_names_the_late_ranks(pair):
+    busy = pair.sleep(1.0)
+    with pytest.raises(CommTimeoutError, match="pair:0"):
+        busy.wait(timeout=0.1)
+    assert busy.wait() == [None, None]
+
+
+def test_async_wait(pair):
+    import asyncio
+
+    async def both():
+        first, second = pair.add(0), pair.later("x", 0.1)
+        return await first.async_wait(), await second.async_wait()
+
+    assert asyncio.run(both()) == ([10, 11], ["x", "x"])
+
+
+def test_unknown_methods_and_ranks(pair):
+    with pytest.raises(AttributeError, match="add"):
+        pair.ad(1)
+    with pytest.raises(ValueError, match="0-1"):
+        pair.execute_on(2)
+
+
+def test_handles_are_small_and_hold_no_environment(pair, monkeypatch):
+    monkeypatch.setenv("A_SECRET", "do-not-travel")
+    data = pickle.dumps(pair)
+    assert b"do-not-travel" not in data
+    assert len(data) < 4000
+
+
+def test_a_group_can_be_found_by_name(pair):
+    assert WorkerGroup.from_group_name(Sample, "pair").add(0).wait() == [10, 11]
+
+
+def test_timers_add_up(pair):
+    pair.timed().wait()
+    pair.timed_async().wait()
+    times = pair.pop_execution_times().wait()[0]
+    assert set(times) == {"timed", "inner", "async"}
+    assert pair.pop_execution_times().wait() == [{}, {}]
+
+
+def test_logs_go_to_one_file_per_rank(pair, log_dir):
+    pair.say("a line to find").wait()
+    text = (log_dir / "worker_logs" / "pair_1.log").read_text()
+    assert "[pair:1] a line to find" in text
+
+
+def test_a_rank_that_cannot_start_raises_at_launch(cluster):
+    with pytest.raises(WorkerError, match="cannot start rank 1") as caught:
+        Sample.create_group(fail_on=(1,)).launch(cluster, NodePlacementStrategy([0, 0]), name="broken")
+    assert caught.value.method == "__init__"
+    assert isinstance(caught.value.__cause__, ValueError)
+    group = Sample.create_group().launch(cluster, NodePlacementStrategy([0]), name="broken")
+    assert group.add(1).wait() == [1]
+    group.close()
+
+
+def test_a_dead_rank_fails_the_calls_on_it_and_its_name_can_be_used_again(launch):
+    group = launch(Sample.create_group(), name="mortal")
+    started = time.monotonic()
+    with pytest.raises(WorkerDiedError) as caught:
+        group.execute_on(1).die().wait()
+    assert time.monotonic() - started < 20
+    assert (caught.value.group, caught.value.rank) == ("mortal", 1)
+    with pytest.raises(WorkerDiedError):
+        group.add(1).wait()
+    old = group.execute_on(0).pid().wait()
+    group.relaunch()
+    assert group.add(1).wait() == [1, 2]
+    assert group.execute_on(0).pid().wait() != old
+    assert group.worker_info_list[0].address.incarnation == 2
+
+
+def test_a_running_name_is_refused(cluster, pair):
+    with pytest.raises(ClusterError, match="'pair' is already running"):
+        Sample.create_group().launch(cluster, NodePlacementStrategy([0]), name="pair")
+
+
+def test_a_closed_group_says_so(launch):
+    group = launch(Sample.create_group(), ranks=1)
+    group.close()
+    with pytest.raises(ClusterError, match="not running"):
+        group.add(1)
+
+
+def test_method_names_of_the_group_are_refused_at_class_creation():
+    with pytest.raises(TypeError, match="close"):
+        type("Clash", (Worker,), {"close": lambda self: None})
+
+
+def test_a_worker_works_outside_of_a_cluster():
+    worker = Sample(base=3)
+    assert (worker._rank, worker._world_size) == (0, 1)
+    assert str(worker.worker_address) == "Sample:0"
+    assert worker.add(1) == 4
+    with worker.device_lock:
+        worker.log_info("fine")
