@@ -168,7 +168,7 @@ install_system_libraries() {
   ((${#missing[@]})) || return 0
   if can_install_system; then
     # Pictures are optional: training goes on without them.
-    run_step "System packages: ${missing[*]}" apt_install "${missing[@]}" || note "Going on without; rendering may not work."
+    run_step --optional "System packages: ${missing[*]}" apt_install "${missing[@]}" || note "Going on without; videos may not work."
   else
     note "Rendering needs system packages that are missing: sudo apt-get install ${missing[*]}"
   fi
@@ -187,9 +187,12 @@ find_python() {
 
 # ---------------------------------------------------------------------------------------------------- steps
 
-# Runs a command with its output in the log: one line that says what is done, and the log's end if it failed.
+# Runs a command with its output in the log: one line that says what is done, and the log's end if it failed (with
+# --optional, only that it failed).
 run_step() {
-  local title="$1" start=$SECONDS status=0 pid
+  local optional=0 start=$SECONDS status=0 title pid
+  if [[ $1 == --optional ]]; then optional=1 && shift; fi
+  title="$1"
   shift
   printf '==> %s ' "$title"
   printf '\n==> %s\n' "$title" >>"$LOG"
@@ -202,6 +205,8 @@ run_step() {
   trap - INT TERM
   if ((status == 0)); then
     printf '... done (%d s)\n' $((SECONDS - start))
+  elif ((optional)); then
+    printf '... not possible (details: %s)\n' "$LOG"
   else
     printf '... FAILED (exit code %d)\n' "$status"
     { grep -v 'is ignored: ' "$LOG" || true; } | tail -n 30 | sed 's/^/    | /' >&2
@@ -256,7 +261,9 @@ install_torch() {
   elif has_gpu || [[ $(uname -s) != Linux ]]; then
     run_step "PyTorch $TORCH_VERSION" pip_install "torch==$TORCH_VERSION" || exit 1
   else
-    run_step "PyTorch $TORCH_VERSION for CPU" install_cpu_torch || exit 1
+    run_step --optional "PyTorch $TORCH_VERSION for CPU" install_cpu_torch ||
+      run_step "PyTorch $TORCH_VERSION with CUDA, several GB, as no CPU build is in reach" pip_install "torch==$TORCH_VERSION" ||
+      exit 1
   fi
 }
 
@@ -264,9 +271,7 @@ install_torch() {
 # attempt below can pick the wrong build. The first finds it where pip's own configuration offers it.
 install_cpu_torch() {
   local wanted="torch==$TORCH_VERSION+cpu"
-  pip_install "$wanted" ||
-    pip_install --retries 2 --timeout 30 --extra-index-url "$TORCH_CPU_INDEX" "$wanted" ||
-    { echo "No CPU build in reach; taking the default build." && pip_install "torch==$TORCH_VERSION"; }
+  pip_install "$wanted" || pip_install --retries 2 --timeout 30 --extra-index-url "$TORCH_CPU_INDEX" "$wanted"
 }
 
 # Nothing installed later may replace torch; without this, one careless requirement brings in another build.

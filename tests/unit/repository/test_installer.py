@@ -112,6 +112,7 @@ def test_without_any_cpu_build_the_default_one_serves(machine: Machine) -> None:
     run = machine.install("embodied", FAIL="*torch==2.13.0+cpu")
     assert run.returncode == 0, run.stderr
     assert machine.calls()[2] == "torch==2.13.0"
+    assert "as no CPU build is in reach" in run.stdout
 
 
 def test_a_machine_with_a_gpu_gets_the_default_build(machine: Machine) -> None:
