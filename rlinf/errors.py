@@ -63,7 +63,10 @@ class WorkerError(RLinfError):
         method: The method that was running (``__init__`` when the worker could not start).
         node: Cluster rank of the node, or None when unknown.
         remote_traceback: The traceback as text, from the worker's process.
+        failure: Where the error comes from another process: what its cause can be rebuilt from.
     """
+
+    failure: object = None
 
     def __init__(
         self,

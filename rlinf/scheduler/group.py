@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rlinf.errors import ClusterError
+from rlinf.errors import ClusterError, WorkerError
 from rlinf.placement import Placement, PlacementStrategy
 from rlinf.registry import did_you_mean
 from rlinf.scheduler.address import WorkerAddress, WorkerIdentity, WorkerInfo
+from rlinf.scheduler.calls import RemoteFailure
 from rlinf.scheduler.comm.serialization import encode
 from rlinf.scheduler.comm.work import WATCHDOG_SECONDS
 from rlinf.scheduler.launch import launch_environment
@@ -54,6 +55,7 @@ class WorkerGroup(Generic[W]):
         self._targets: tuple[int, ...] = ()
         self._restart: Literal["never", "on_failure"] = "never"
         self._relaunch: Callable[[], None] | None = None
+        self._starting: WorkerAddress | None = None
 
     def launch(
         self,
@@ -63,6 +65,7 @@ class WorkerGroup(Generic[W]):
         max_concurrency: int | None = None,
         isolate_gpu: bool = True,
         restart: Literal["never", "on_failure"] = "never",
+        wait: bool = True,
     ) -> WorkerGroup[W]:
         """Start all ranks in parallel and return when every one is ready.
 
@@ -73,6 +76,7 @@ class WorkerGroup(Generic[W]):
             max_concurrency: Accepted for familiarity: sync methods run one at a time, async ones without limit.
             isolate_gpu: Whether a rank sees its own accelerators only.
             restart: Whether runners may relaunch the group after a failure; see ``relaunch``.
+            wait: False returns at once, so that several groups start together; call ``wait_ready`` before using it.
 
         Returns:
             This group.
@@ -87,6 +91,26 @@ class WorkerGroup(Generic[W]):
         self._restart = restart
         self._relaunch = lambda: self._start(cluster, cluster.place(placement_strategy, isolate_gpu))
         self._relaunch()
+        return self.wait_ready() if wait else self
+
+    def wait_ready(self) -> WorkerGroup[W]:
+        """Wait until every rank is ready, after ``launch(wait=False)``.
+
+        Returns:
+            This group.
+
+        Raises:
+            WorkerError: As ``launch``.
+            WorkerDiedError: As ``launch``.
+        """
+        if self._starting is not None and self._runtime is not None:
+            first, self._starting = self._starting, None
+            try:
+                self._members = self._await_ready(self._runtime, first)
+            except BaseException:
+                self._runtime.ask("group_end", first)
+                self.close()
+                raise
         return self
 
     def relaunch(self) -> None:
@@ -99,6 +123,7 @@ class WorkerGroup(Generic[W]):
             raise ClusterError(f"Group '{self._name}' was not launched here; only its launcher can launch it again.")
         self.close()
         self._relaunch()
+        self.wait_ready()
 
     def execute_on(self, *ranks: int) -> WorkerGroup[W]:
         """Choose the ranks that the next method call runs on; none means all.
@@ -181,6 +206,7 @@ class WorkerGroup(Generic[W]):
         return f"WorkerGroup({self._class.__name__}, name={self._name!r}, world_size={len(self._members)})"
 
     def _call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WorkerGroupFuncResult:
+        self.wait_ready()
         targets, self._targets = self._targets, ()
         if self._runtime is None or not self._members:
             raise ClusterError(f"Group '{self._name}' is not running; launch it before calling {method}().")
@@ -199,11 +225,11 @@ class WorkerGroup(Generic[W]):
         try:
             for placement in placements:
                 self._actors.append(self._start_rank(cluster, placement, incarnation, placements, payload))
-            self._members = self._await_ready(runtime, first)
         except BaseException:
             runtime.ask("group_end", first)
             self.close()
             raise
+        self._starting = first
 
     def _start_rank(
         self,
@@ -247,6 +273,10 @@ class WorkerGroup(Generic[W]):
                 waited = time.monotonic() - started
                 get_logger(__name__).info("Group '%s' has been starting for %.0f s.", self._name, waited)
                 continue
+            except WorkerError as error:
+                if isinstance(error.failure, RemoteFailure):
+                    raise error.failure.to_error() from error.failure.cause()
+                raise
             return members
 
 

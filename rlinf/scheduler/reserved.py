@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 GROUP_MEMBERS = frozenset({
-    "launch", "relaunch", "close", "execute_on", "from_group_name", "worker_info_list", "name", "world_size", "restart",
+    "launch", "wait_ready", "relaunch", "close", "execute_on", "from_group_name", "worker_info_list", "name", "world_size", "restart",
 })  # fmt: skip
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future
+from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_futures
 from typing import Any
 
-from rlinf.errors import CommTimeoutError, WorkerDiedError, WorkerError
+from rlinf.errors import CommTimeoutError, WorkerDiedError
 from rlinf.scheduler.address import WorkerAddress
 from rlinf.scheduler.comm.endpoint import Reply
 from rlinf.scheduler.comm.serialization import decode
@@ -54,11 +54,7 @@ class WorkerGroupFuncResult:
             pending = [future for future in self._futures if not future.done()]
             if not pending:
                 return self._collect()
-            wait_futures(
-                pending,
-                timeout=self._patience(deadline),
-                return_when=FIRST_EXCEPTION if len(pending) == 1 else "FIRST_COMPLETED",
-            )
+            wait_futures(pending, timeout=self._patience(deadline), return_when=FIRST_COMPLETED)
             self._speak(deadline, timeout)
 
     async def async_wait(self, timeout: float | None = None) -> list[Any]:
@@ -166,6 +162,4 @@ def _with_method(error: BaseException, address: WorkerAddress, method: str) -> B
         )
         named.__cause__ = error
         return named
-    if isinstance(error, WorkerError):
-        return error
     return error

@@ -1,0 +1,147 @@
+"""Calls of a worker's methods, where they run.
+
+Sync methods run one at a time, in the order they were called, on the thread that serves (the process's main thread);
+``async def`` methods run on an event loop of their own, so that neither kind delays the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import pickle
+import queue
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from rlinf.errors import WorkerDiedError, WorkerError
+from rlinf.scheduler.address import WorkerAddress, WorkerIdentity
+from rlinf.scheduler.comm.endpoint import Call
+from rlinf.scheduler.comm.serialization import decode, encode
+from rlinf.utils.logging import get_logger
+
+
+@dataclass(frozen=True)
+class RemoteFailure:
+    """An exception of a worker's method on its way to the caller.
+
+    Attributes:
+        address: The worker.
+        node_rank: Cluster rank of its node.
+        method: The method.
+        kind: Name of the exception's class.
+        message: Its text.
+        traceback: Its traceback.
+        original: The exception, pickled, or None when it cannot be.
+    """
+
+    address: WorkerAddress
+    node_rank: int
+    method: str
+    kind: str
+    message: str
+    traceback: str
+    original: bytes | None
+
+    @classmethod
+    def of(cls, error: BaseException, identity: WorkerIdentity, method: str) -> RemoteFailure:
+        """Describe ``error``, raised in ``method`` of this process's worker."""
+        try:
+            original = pickle.dumps(error)
+            pickle.loads(original)
+        except Exception:  # noqa: BLE001 - pickling runs the exception's own code; the text travels in any case
+            original = None
+        text = "".join(traceback.format_exception(error))
+        return cls(identity.address, identity.node_rank, method, type(error).__name__, str(error), text, original)
+
+    def cause(self) -> BaseException | None:
+        """Return the original exception, or None when it cannot be rebuilt here."""
+        if self.original is None:
+            return None
+        try:
+            return pickle.loads(self.original)  # type: ignore[no-any-return]
+        except Exception:  # noqa: BLE001 - its class may not exist here; the text travels in any case
+            return None
+
+    def to_error(self) -> WorkerError:
+        """Return the error to raise in the caller, with the original as its cause."""
+        cause = self.cause()
+        message = (
+            f"{self.address} (node {self.node_rank}) failed in {self.method}(): {self.kind}: {self.message}\n"
+            f"--- traceback of {self.address} ---\n{self.traceback}"
+        )
+        about = {"method": self.method, "remote_traceback": self.traceback}
+        if isinstance(cause, WorkerDiedError):  # the first cause is what the caller wants to know, and to catch
+            error: WorkerError = WorkerDiedError(message, group=cause.group, rank=cause.rank, node=cause.node, **about)
+        else:
+            error = WorkerError(
+                message, group=self.address.group_name, rank=self.address.rank, node=self.node_rank, **about
+            )
+        error.__cause__ = cause
+        return error
+
+
+class CallServer:
+    """Runs the methods of one worker.
+
+    Args:
+        worker: The user's worker.
+        identity: Which worker it is, for errors.
+    """
+
+    def __init__(self, worker: Any, identity: WorkerIdentity) -> None:
+        self._worker = worker
+        self._identity = identity
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def serve(self) -> None:
+        """Run sync methods on this thread until told to stop."""
+        while (task := self._tasks.get()) is not None:
+            task()
+
+    def stop(self, _: Call) -> None:
+        """Stop serving after the calls that came before."""
+        self._tasks.put(None)
+
+    def accept(self, call: Call) -> None:
+        """Take a call from the endpoint's thread."""
+        (method,) = call.args
+        function = getattr(self._worker, method)
+        if inspect.iscoroutinefunction(function):
+            asyncio.run_coroutine_threadsafe(self._run_async(call, method, function), self._event_loop())
+        else:
+            self._tasks.put(lambda: self._run_sync(call, method, function))
+
+    def _event_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            threading.Thread(target=self._loop.run_forever, name="rlinf-async", daemon=True).start()
+        return self._loop
+
+    def _run_sync(self, call: Call, method: str, function: Callable[..., Any]) -> None:
+        started = time.perf_counter()
+        try:
+            args, kwargs = decode(call.frames)
+            frames = encode(function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - the boundary: whatever it was is raised in the caller
+            self._fail(call, method, error)
+            return
+        call.reply((True, time.perf_counter() - started), frames)
+
+    async def _run_async(self, call: Call, method: str, function: Callable[..., Any]) -> None:
+        started = time.perf_counter()
+        try:
+            args, kwargs = decode(call.frames)
+            frames = encode(await function(*args, **kwargs))
+        except BaseException as error:  # noqa: BLE001 - the boundary: whatever it was is raised in the caller
+            self._fail(call, method, error)
+            return
+        call.reply((True, time.perf_counter() - started), frames)
+
+    def _fail(self, call: Call, method: str, error: BaseException) -> None:
+        get_logger(__name__).debug("%s() failed.", method, exc_info=error)
+        call.reply((False, RemoteFailure.of(error, self._identity, method)))
