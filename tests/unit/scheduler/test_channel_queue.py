@@ -1,0 +1,177 @@
+"""The pure logic of channels."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rlinf.errors import ChannelClosedError, WorkerDiedError
+from rlinf.scheduler.channel.queue import ChannelQueue
+
+
+class Box:
+    """Collects the single answer of a request."""
+
+    def __init__(self):
+        self.answers = []
+
+    def __call__(self, items, error):
+        self.answers.append((list(items), error))
+
+    @property
+    def payloads(self):
+        ((items, error),) = self.answers
+        assert error is None
+        return [item.payload for item in items]
+
+    @property
+    def error(self):
+        ((_, error),) = self.answers
+        return error
+
+
+def put(queue, payload, *, owner="p", key="k", weight=1, wait=True, request=None):
+    box = Box()
+    queue.put(request or object(), owner, key, payload, weight=weight, wait=wait, answer=box)
+    return box
+
+
+def get(queue, *, owner="c", key="k", target=None, wait=True, request=None, producer=None):
+    box = Box()
+    queue.get(request or object(), owner, key, target_weight=target, wait=wait, answer=box, producer=producer)
+    return box
+
+
+DEATH = WorkerDiedError("gone", group="env", rank=0)
+
+
+def test_items_of_a_dead_consumer_return_to_the_head_in_order():
+    queue = ChannelQueue("q")
+    for payload in (1, 2, 3):
+        put(queue, payload)
+    assert get(queue, owner="dead", request="a").payloads == [1]
+    assert get(queue, owner="dead", request="b").payloads == [2]
+    queue.acknowledge("dead", "a")
+    queue.owner_gone("dead", DEATH, closed=False)
+    assert [get(queue).payloads for _ in range(2)] == [[2], [3]]
+
+
+def test_a_half_collected_batch_returns_when_its_getter_is_cancelled():
+    queue = ChannelQueue("q")
+    batch = get(queue, target=3, request="r")
+    put(queue, 1)
+    put(queue, 2)
+    assert batch.answers == []
+    queue.cancel("c", "r")
+    assert batch.answers == []
+    assert [get(queue).payloads for _ in range(2)] == [[1], [2]]
+
+
+def test_a_dead_producer_fails_only_waits_on_its_keys():
+    queue = ChannelQueue("q")
+    put(queue, 1, owner="dead", key="a")
+    assert get(queue, key="a").payloads == [1]
+    on_a, on_b = get(queue, key="a"), get(queue, key="b")
+    queue.owner_gone("dead", DEATH, closed=False)
+    assert on_a.error is DEATH
+    assert on_b.answers == []
+    assert get(queue, key="a").error is DEATH
+    queue.group_started("env")
+    assert get(queue, key="a").answers == []
+
+
+def test_what_a_dead_producer_had_put_is_still_delivered():
+    queue = ChannelQueue("q")
+    put(queue, 1, owner="dead")
+    queue.owner_gone("dead", DEATH, closed=False)
+    assert get(queue).payloads == [1]
+    assert get(queue).error is DEATH
+
+
+def test_a_holder_that_dies_before_its_first_put_fails_waits_without_a_known_producer():
+    queue = ChannelQueue("q")
+    queue.open("dead")
+    put(queue, 1, owner="alive", key="fed")
+    get(queue, key="fed")
+    fed, unfed = get(queue, key="fed"), get(queue, key="unfed")
+    queue.owner_gone("dead", DEATH, closed=False)
+    assert fed.answers == []
+    assert unfed.error is DEATH
+
+
+def test_a_named_producer_that_is_already_dead():
+    queue = ChannelQueue("q")
+    queue.owner_gone("dead", DEATH, closed=False)
+    assert get(queue, producer="dead").error is DEATH
+
+
+def test_a_producer_that_was_closed_fails_nothing():
+    queue = ChannelQueue("q")
+    put(queue, 1, owner="done")
+    get(queue)
+    waiting = get(queue)
+    queue.owner_gone("done", DEATH, closed=True)
+    assert waiting.answers == []
+
+
+def test_a_dead_waiting_producer_leaves_the_line():
+    queue = ChannelQueue("q", maxsize=1)
+    put(queue, 1)
+    lost = put(queue, 2, owner="dead")
+    put(queue, 3)
+    queue.owner_gone("dead", DEATH, closed=False)
+    assert lost.answers == []
+    assert [get(queue, producer=None).payloads for _ in range(2)] == [[1], [3]]
+
+
+def test_closing_answers_everybody():
+    queue = ChannelQueue("q", maxsize=1)
+    put(queue, 1)
+    blocked = put(queue, 2)
+    batch = get(queue, key="other", target=5)
+    put(queue, "part", key="other")
+    queue.close()
+    assert isinstance(blocked.error, ChannelClosedError)
+    assert batch.payloads == ["part"]
+    assert get(queue).payloads == [1]
+    assert isinstance(get(queue).error, ChannelClosedError)
+
+
+@pytest.mark.parametrize("weight", [0, -1, float("nan")])
+def test_weights_must_be_positive(weight):
+    assert isinstance(put(ChannelQueue("q"), 1, weight=weight).error, ValueError)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("put"), st.sampled_from("xy"), st.sampled_from("ab")),
+            st.tuples(st.just("get"), st.sampled_from("xy"), st.sampled_from("ab")),
+            st.tuples(st.just("batch"), st.sampled_from("xy"), st.sampled_from("ab")),
+            st.tuples(st.just("cancel"), st.sampled_from("xy"), st.integers(0, 30)),
+        ),
+        max_size=40,
+    ),
+    st.integers(0, 3),
+)
+def test_every_item_is_delivered_at_most_once_in_order_and_none_is_lost(steps, maxsize):
+    queue = ChannelQueue("q", maxsize)
+    puts, gets = [], []
+    for number, (kind, owner, arg) in enumerate(steps):
+        if kind == "put":
+            puts.append((number, arg, put(queue, number, owner=f"p{owner}", key=arg, request=number)))
+        elif kind == "cancel":
+            queue.cancel(f"c{owner}", arg)
+        else:
+            box = get(queue, owner=f"c{owner}", key=arg, target=2 if kind == "batch" else None, request=number)
+            queue.acknowledge(f"c{owner}", number)
+            gets.append((arg, box))
+    assert all(len(box.answers) <= 1 for *_, box in [*puts, *gets])
+    accepted = {key: [n for n, k, box in puts if k == key and box.answers] for key in "ab"}
+    queue.close()
+    for key in "ab":
+        delivered = [item.payload for k, box in gets if k == key for items, _ in box.answers for item in items]
+        rest = []
+        while (box := get(queue, key=key)).error is None:
+            rest += box.payloads
+        assert sorted(delivered + rest) == accepted[key]
+        assert rest == sorted(rest)

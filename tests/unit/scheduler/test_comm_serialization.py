@@ -1,0 +1,109 @@
+"""Objects of all kinds through frames."""
+
+import dataclasses
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+from rlinf.scheduler.comm.serialization import decode, encode, fill_tensor, tensor_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    obs: torch.Tensor
+    name: str
+
+
+def travel(item):
+    """Copy the frames, as a transport does, to unaligned memory."""
+    frames = []
+    for frame in encode(item):
+        data = memoryview(frame).cast("B")
+        room = bytearray(len(data) + 1)
+        room[1:] = data
+        frames.append(memoryview(room)[1:])
+    return decode(frames)
+
+
+TENSORS = {
+    "plain": torch.arange(12.0).reshape(3, 4),
+    "transposed": torch.arange(12).reshape(3, 4).T,
+    "sliced": torch.arange(20)[::3],
+    "zero-size": torch.empty(0, 5),
+    "scalar": torch.tensor(3.5),
+    "bfloat16": torch.randn(4, 3).to(torch.bfloat16),
+    "bool": torch.tensor([True, False]),
+    "complex": torch.randn(3, dtype=torch.complex64).conj(),
+    "uint8": torch.arange(9, dtype=torch.uint8),
+    "expanded": torch.ones(1, 3).expand(4, 3),
+}
+
+
+@pytest.mark.parametrize("kind", TENSORS)
+def test_tensors(kind):
+    tensor = TENSORS[kind]
+    back = travel(tensor)
+    assert back.dtype == tensor.dtype
+    assert torch.equal(back, tensor)
+    if back.numel():
+        back.zero_()
+
+
+def test_nests_with_closures_and_bytes():
+    offset = 3
+    item = {
+        "data": Sample(torch.ones(2), "x"),
+        "f": lambda value: value + offset,
+        "raw": b"y" * 2_000_000,
+        "list": [(torch.zeros(1), np.arange(5)), None],
+        3: {torch.float32},
+    }
+    back = travel(item)
+    assert back["f"](1) == 4
+    assert back["raw"] == item["raw"]
+    assert torch.equal(back["data"].obs, torch.ones(2))
+    assert back["list"][0][1].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_large_tensors_do_not_go_through_the_pickle():
+    frames = encode({"t": torch.zeros(100_000)})
+    assert len(frames) == 2
+    assert len(frames[0]) < 1000
+
+
+def test_received_arrays_are_writable():
+    back = travel({"t": torch.zeros(3), "a": np.zeros(3), "odd": np.zeros((4, 4))[:, 1]})
+    for value in back.values():
+        value[0] = 1
+        assert value[0] == 1
+
+
+def test_gradients_do_not_travel_but_parameters_stay_parameters():
+    layer = torch.nn.Linear(2, 1)
+    back = travel({"p": layer.weight, "out": layer(torch.ones(1, 2))})
+    assert isinstance(back["p"], torch.nn.Parameter)
+    assert back["p"].requires_grad
+    assert not back["out"].requires_grad
+
+
+def test_the_same_tensor_twice_stays_one():
+    tensor = torch.zeros(2)
+    first, second = travel([tensor, tensor])
+    first[0] = 1
+    assert second[0] == 1
+
+
+def test_what_cannot_be_pickled_raises_before_anything_is_written():
+    with pytest.raises((TypeError, pickle.PicklingError)):
+        encode({"t": torch.zeros(3), "lock": __import__("threading").Lock()})
+
+
+def test_tensor_bytes_fill_a_tensor_of_the_same_size():
+    source = torch.randn(3, 4).T
+    target = torch.zeros(4, 3)
+    fill_tensor(target, bytes(tensor_bytes(source)))
+    assert torch.equal(target, source)
+    with pytest.raises(ValueError, match="48 bytes"):
+        fill_tensor(torch.zeros(5), bytes(tensor_bytes(source)))

@@ -1,0 +1,199 @@
+"""How runs begin and end: exit codes, what is left behind, Ctrl-C, several nodes."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlinf.errors import ClusterError, PlacementError
+from rlinf.scheduler import Cluster
+
+HERE = Path(__file__).parent
+
+HEADER = """
+import os, sys, time
+from sample_workers import Sample
+from rlinf.config.schema.cluster import ClusterConfig
+from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
+"""
+
+
+def start_driver(body, tmp_path, **environment):
+    script = tmp_path / "driver.py"
+    script.write_text(HEADER + textwrap.dedent(body))
+    root = HERE.parents[2]
+    variables = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+        "PYTHONPATH": f"{root}:{HERE}",
+        "RLINF_TEST_MARK": str(tmp_path),
+        **environment,
+    }
+    return subprocess.Popen(
+        [sys.executable, str(script)], env=variables, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def left_behind(tmp_path):
+    """Processes of the run: each inherits its mark."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("RLINF_TEST_MARK") == str(tmp_path) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(" ".join(process.cmdline())[:200])
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_until_gone(tmp_path, seconds=30):
+    deadline = time.monotonic() + seconds
+    while (left := left_behind(tmp_path)) and time.monotonic() < deadline:
+        time.sleep(0.3)
+    return left
+
+
+def test_a_driver_that_raises_exits_with_1_and_leaves_nothing(tmp_path):
+    driver = start_driver(
+        """
+        cluster = Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1))
+        group = Sample.create_group().launch(cluster)
+        group.sleep(100)
+        assert group.world_size == 1
+        raise ValueError("an ordinary exception")
+        """,
+        tmp_path,
+    )
+    output, _ = driver.communicate(timeout=120)
+    assert driver.returncode == 1, output
+    assert "ValueError: an ordinary exception" in output
+    assert wait_until_gone(tmp_path) == []
+    assert not list(Path("/tmp").glob(f"rlinf_{os.getuid()}_*/does-not-exist"))
+
+
+def test_ctrl_c_interrupts_a_wait_and_leaves_nothing(tmp_path):
+    driver = start_driver(
+        """
+        with Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1)) as cluster:
+            group = Sample.create_group().launch(cluster)
+            print("waiting", flush=True)
+            group.sleep(100).wait()
+        """,
+        tmp_path,
+    )
+    for line in driver.stdout:
+        if "waiting" in line:
+            break
+    driver.send_signal(signal.SIGINT)
+    output, _ = driver.communicate(timeout=60)
+    assert driver.returncode not in {0, None}
+    assert "KeyboardInterrupt" in output
+    assert wait_until_gone(tmp_path) == []
+
+
+def test_a_finished_run_exits_by_itself(tmp_path):
+    driver = start_driver(
+        """
+        os.environ["SET_AFTER_START"] = "no"
+        cluster = Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1))
+        os.environ["SET_AFTER_START"] = "yes"
+        group = Sample.create_group().launch(cluster)
+        print(group.environ("SET_AFTER_START", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES").wait())
+        group.later(1, 1000)
+        channel = Channel.create("c")
+        channel.get(async_op=True)
+        """,
+        tmp_path,
+    )
+    output, _ = driver.communicate(timeout=120)
+    assert driver.returncode == 0, output
+    assert "{'SET_AFTER_START': 'yes', 'OMP_NUM_THREADS': '1', 'CUDA_VISIBLE_DEVICES': ''}" in output
+    assert wait_until_gone(tmp_path) == []
+
+
+def test_two_nodes_with_their_own_environments(tmp_path):
+    driver = start_driver(
+        """
+        from ray.cluster_utils import Cluster as Nodes
+        nodes = Nodes()
+        for rank in (1, 0):
+            os.environ["RLINF_NODE_RANK"] = str(rank)
+            os.environ["RLINF_CPU_SLOTS"] = str(rank + 1)
+            nodes.add_node(num_cpus=1)
+        os.environ["RAY_ADDRESS"] = nodes.address
+        from rlinf.config.schema.cluster import EnvConfigs, NodeGroupConfig
+        group = NodeGroupConfig(label="both", node_ranks="0-1", env_configs=[
+            EnvConfigs(node_ranks=0, env_vars=[{"WHERE": "zero"}, {"PATH": "/zero"}]),
+            EnvConfigs(node_ranks=1, env_vars=[{"WHERE": "one"}]),
+        ])
+        with Cluster(num_nodes=2, cluster_cfg=ClusterConfig(node_groups=[group])) as cluster:
+            assert cluster.get_node_group().resources_per_node == [1, 2], cluster.get_node_group()
+            both = Sample.create_group().launch(cluster, NodePlacementStrategy([0, 1], "both"), name="both")
+            print([entry["WHERE"] for entry in both.environ("WHERE").wait()])
+            paths = [entry["PATH"] for entry in both.environ("PATH").wait()]
+            print("path", paths[0].startswith("/zero:"), "/zero" in paths[1], ":/usr/bin" in paths[0])
+            assert all(member.endpoint.tcp for member in both.worker_info_list)
+            receiving = both.execute_on(0).recv_all(2, "both", 1)
+            both.execute_on(1).send_all(["over", b"tcp" * 100_000], "both", 0).wait()
+            print(receiving.wait()[0][0], len(receiving.wait()[0][1]))
+            channel = Channel.create("c")
+            both.put_items(channel, [1]).wait()
+            print(sorted([channel.get(), channel.get()]))
+        import ray
+        print("ray stays", ray.is_initialized())
+        ray.shutdown()
+        nodes.shutdown()
+        """,
+        tmp_path,
+    )
+    output, _ = driver.communicate(timeout=180)
+    assert driver.returncode == 0, output
+    for line in ("['zero', 'one']", "path True False True", "over 300000", "[1, 1]", "ray stays True"):
+        assert line in output, output
+
+
+def test_missing_nodes_are_an_error_in_time(cluster, monkeypatch):
+    monkeypatch.setenv("RLINF_CLUSTER_TIMEOUT_SECONDS", "0.5")
+    with pytest.raises(ClusterError, match="Only 1 of 3 nodes"):
+        Cluster(num_nodes=3)
+
+
+def test_a_second_cluster_ends_only_what_it_made(cluster, launch):
+    from sample_workers import Sample
+
+    survivor = launch(Sample.create_group(), ranks=1)
+    with Cluster() as second:
+        from rlinf.scheduler import NodePlacementStrategy
+
+        group = Sample.create_group().launch(second, NodePlacementStrategy([0]), name="visitor")
+        assert group.add(1).wait() == [1]
+    assert survivor.add(2).wait() == [2]
+
+
+def test_plain_actors_end_with_the_cluster(cluster):
+    class Counter:
+        def count(self):
+            return 1
+
+    import ray
+
+    with Cluster() as second:
+        actor = second.allocate(Counter)
+        assert ray.get(actor.count.remote()) == 1
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(actor.count.remote(), timeout=30)
+
+
+def test_members(cluster):
+    assert cluster.num_nodes == 1
+    assert cluster.get_node_group().num_hardware_ranks == 4
+    assert cluster.get_node_ip(0)
+    with pytest.raises(PlacementError, match="no node 7"):
+        cluster.get_node_info(7)
+    with pytest.raises(PlacementError):
+        cluster.get_node_group("nowhere")
