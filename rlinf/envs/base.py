@@ -245,14 +245,11 @@ class VectorEnv(abc.ABC):
                 f"env_type={self.cfg.env_type}: "
                 + ("chunk_step before reset(epoch)." if self._obs is None else "the previous chunk was not finished.")
             )
-        next_seeds = None
-        if self.cfg.auto_reset:
-            next_seeds = self._reset_states.ids(self._epoch, self._tracker.episodes + 1)
         request = ChunkRequest(
             actions=self.prepare_actions(actions),
             active=self._active.copy(),
             steps=self._tracker.steps.copy(),
-            next_seeds=next_seeds,
+            next_seeds=self._reset_states.ids(self._epoch, self._tracker.episodes + 1) if self.cfg.auto_reset else None,
             rule=self._rule,
         )
         self._send_chunk(request)

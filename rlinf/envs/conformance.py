@@ -158,7 +158,7 @@ class _Checker:
         """Masks, dones, auto-reset, rest, truncation and episode metrics, over at least one episode of each row."""
         self.env.reset(2)
         books = [_Book() for _ in self.rows]
-        # Two lengths in turn, and two episodes where there are more: dones then fall within chunks, not only at their end.
+        # Two lengths in turn, and two episodes: dones then fall within chunks, not only at their end.
         wanted = 2 if self.rule.auto_reset else 1
         for number in range(max_chunks):
             num_chunks = self.num_chunks + number % 2

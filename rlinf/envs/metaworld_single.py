@@ -8,6 +8,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from rlinf.envs.metaworld_rotation import use_plain_rotation
 from rlinf.envs.metaworld_tasks import TASK_DESCRIPTIONS
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.single_env import SingleStep
@@ -60,6 +61,7 @@ class MetaWorldSingleEnv:
         if render:
             options = {"render_mode": "rgb_array", "camera_name": _CAMERA, "width": _FRAME_SIZE, "height": _FRAME_SIZE}
         env = env_dict.ALL_V3_ENVIRONMENTS[task_name](**options)
+        use_plain_rotation(env)
         # What set_task() would set, except that positions are drawn from the environment's own generator at each reset
         # rather than taken from one of 50 stored tasks.
         env._set_task_called = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -52,6 +54,7 @@ class ResetStates:
             dtype=np.int64,
         )
 
+    @lru_cache(maxsize=4096)  # noqa: B019 - lives as long as its environments; asked for at every chunk
     def _id(self, epoch: int, group: int, episode: int) -> int:
         if self.cfg.use_fixed_reset_state_ids:
             epoch = 0

@@ -208,6 +208,35 @@ def test_metaworld_reset_gives_the_state_of_its_own_reset(task_name: str) -> Non
         np.testing.assert_array_equal(ours.reset(seed), obs)
 
 
+@pytest.mark.parametrize("task_name", ["reach-v3", "stick-push-v3", "door-open-v3", "stick-pull-v3"])
+def test_metaworld_episodes_are_bit_for_bit_those_with_scipys_rotation(task_name: str) -> None:
+    pytest.importorskip("metaworld")
+    from scipy.spatial.transform import Rotation
+
+    from rlinf.envs.metaworld_single import make_metaworld_env
+
+    def episode(env: Any) -> list[Any]:
+        actions = np.random.default_rng(1).uniform(-1, 1, (40, 4)).astype(np.float32)
+        seen = [env.reset(11)]
+        for action in actions:
+            obs, reward, *_ = env.step(action)
+            seen += [obs, reward]
+        return seen
+
+    env = make_metaworld_env(render=False, task_name=task_name)
+    ours = episode(env)
+    module = sys.modules[type(env._env).__module__]
+    replaced = module.Rotation
+    assert replaced is not Rotation
+    module.Rotation = Rotation
+    try:
+        theirs = episode(env)
+    finally:
+        module.Rotation = replaced
+    for first, second in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(first, second)
+
+
 def test_metaworld_without_video_makes_no_renderer() -> None:
     pytest.importorskip("metaworld")
     from rlinf.envs.metaworld_single import make_metaworld_env
