@@ -210,9 +210,10 @@ class VectorEnv(abc.ABC):
             EnvironmentFailure: The simulator raised, or a process of its ended.
         """
         self._require_open()
+        if self._request is not None:
+            self.finish_chunk_step()  # its answers are on their way, and must not be taken for the reset's
         self.onload()
         self._epoch = epoch
-        self._request = None
         self._tracker.restart()
         result = self._reset_all(self._reset_states.ids(epoch, self._tracker.episodes))
         self._active = np.ones(self.num_envs, np.bool_)

@@ -15,13 +15,11 @@ import traceback
 from multiprocessing.connection import Connection
 from typing import Any
 
-# The lifeline closes when the parent's process ends. PR_SET_PDEATHSIG would not do: it fires when the parent's thread
-# ends, and an environment may well be built in a short-lived one.
-_IGNORED_SIGNALS = (signal.SIGINT,)
-
 
 def watch_lifeline(descriptor: int) -> None:
     """Have the kernel end this process (SIGIO, default action) when the other end of a pipe closes."""
+    # PR_SET_PDEATHSIG would not do: it fires when the parent's thread ends, and an environment may well be built in a
+    # short-lived one.
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(descriptor, fcntl.F_SETOWN, os.getpid())
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
@@ -60,8 +58,7 @@ def _cause(error: Exception) -> str:
 
 def main() -> None:
     """Serve on the descriptors given on the command line."""
-    for number in _IGNORED_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     watch_lifeline(int(sys.argv[2]))
     serve(Connection(int(sys.argv[1])))
 

@@ -59,6 +59,16 @@ def test_processes_report_what_the_calling_process_would() -> None:
     assert run(8) == expected
 
 
+def test_a_chunk_in_flight_may_be_abandoned_by_a_reset() -> None:
+    with make_single(make_config(num_env_processes=2), num_envs=4) as env:
+        expected = env.reset(1)["states"]
+        env.start_chunk_step(torch.zeros(4, 2, 1))
+        with pytest.raises(EnvironmentFailure, match="previous chunk"):
+            env.start_chunk_step(torch.zeros(4, 2, 1))
+        assert torch.equal(env.reset(1)["states"], expected)
+        assert env.chunk_step(torch.zeros(4, 1, 1)).rewards.tolist() == [[1.0]] * 4
+
+
 def test_a_partial_reset_reaches_the_right_rows() -> None:
     with make_single(make_config(num_env_processes=2), num_envs=4) as env:
         env.reset(0)
