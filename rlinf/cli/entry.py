@@ -22,7 +22,8 @@ def run_entry(task_type: str, launch: str, argv: Sequence[str] | None = None) ->
 
     Args:
         task_type: ``runner.task_type`` of the recipes that the script runs.
-        launch: ``"package.module:function"``; called with the ``RLinfConfig``; its result is for library users and not shown.
+        launch: ``"package.module:function"``; called with the ``RLinfConfig``; an integer it returns is the
+            exit code.
         argv: Arguments without the program's name; None takes the process's.
     """
     args = parse_mixed(_parser(task_type), argv)
@@ -41,9 +42,9 @@ def run_entry(task_type: str, launch: str, argv: Sequence[str] | None = None) ->
                 "Use the script under examples/ that belongs to the recipe."
             )
         module, _, function = launch.partition(":")
-        start = cast("Callable[[Any], int | None]", getattr(importlib.import_module(module), function))
-        start(cfg)
-        return 0
+        start = cast("Callable[[Any], Any]", getattr(importlib.import_module(module), function))
+        result = start(cfg)
+        return result if isinstance(result, int) else 0
 
     return run_and_report(action)
 

@@ -26,8 +26,8 @@ class ChunkStep:
         final_obs: Observations in which episodes ended in this chunk, one row for each entry of ``final_ids``; None if
             none ended.
         final_ids: int64 [F]; rows (0..B-1) whose episode ended in this chunk; None if none ended.
-        episodes: Metrics of finished episodes (``success_once, success_at_end, return, reward, episode_len``), one mapping
-            per entry of ``final_ids``.
+        episodes: Metrics of finished episodes, one mapping per entry of ``final_ids``: ``success_once``,
+            ``success_at_end``, ``return``, ``reward``, ``episode_len``.
     """
 
     obs: Observation

@@ -105,7 +105,7 @@ def find_rules(cfg: Any) -> Mapping[Any, object]:
     """
     section = cfg
     if isinstance(cfg, Mapping):
-        section = cfg.get("cluster", cfg)
+        section = cfg["cluster"] if "cluster" in cfg else section
     elif hasattr(cfg, "cluster"):
         section = cfg.cluster
     rules = None

@@ -122,8 +122,10 @@ class EmbodiedRunner:
 
     def collect_times(self, step_seconds: float) -> Metrics:
         """Return how long the step and its parts took: the slowest rank of each group."""
-        groups = {"actor": self.actor, "rollout": self.rollout, "env": self.env}
-        ranks = wait_all(*(group.pop_execution_times() for group in groups.values()))
+        groups = ("actor", "rollout", "env")
+        ranks = wait_all(
+            self.actor.pop_execution_times(), self.rollout.pop_execution_times(), self.env.pop_execution_times()
+        )
         metrics = {"time/step": step_seconds}
         for name, times in zip(groups, ranks, strict=True):
             for tag in {tag for rank in times for tag in rank}:

@@ -22,18 +22,19 @@ def launch_embodied(cfg: RLinfConfig) -> dict[str, float]:
         The last step's metrics.
     """
     cfg = with_run_paths(cfg)
-    with Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=run_folder(cfg)) as cluster:
+    with Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)
         num_env, num_rollout, num_actor = (placement.get_world_size(c) for c in ("env", "rollout", "actor"))
+        # All groups start at once: most of the time is spent importing torch.
         actor = EmbodiedFSDPActor.create_group(cfg, num_rollout).launch(
-            cluster, name=cfg.actor.group_name, placement_strategy=placement.get_strategy("actor")
+            cluster, name=cfg.actor.group_name, placement_strategy=placement.get_strategy("actor"), wait=False
         )
         rollout = MultiStepRolloutWorker.create_group(cfg, num_env, num_actor).launch(
-            cluster, name=cfg.rollout.group_name, placement_strategy=placement.get_strategy("rollout")
+            cluster, name=cfg.rollout.group_name, placement_strategy=placement.get_strategy("rollout"), wait=False
         )
         env = EnvWorker.create_group(cfg, num_rollout).launch(
-            cluster, name=cfg.env.group_name, placement_strategy=placement.get_strategy("env")
+            cluster, name=cfg.env.group_name, placement_strategy=placement.get_strategy("env"), wait=False
         )
-        runner = EmbodiedRunner(cfg, actor=actor, rollout=rollout, env=env)
+        runner = EmbodiedRunner(cfg, actor=actor.wait_ready(), rollout=rollout.wait_ready(), env=env.wait_ready())
         runner.init_workers()
         return runner.run()

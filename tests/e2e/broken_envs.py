@@ -36,7 +36,7 @@ class BrokenEnv(VectorEnv):
         self.count += 1
         if self.count == 37 and self.cfg.fault == "step":
             raise ValueError("the gripper is stuck")
-        reward = np.nan if self.count >= 37 and self.cfg.fault == "nan" else 1.0
+        reward = np.nan if self.count >= 37 and self.cfg.fault == "reward" else 1.0
         flags = np.zeros(self.num_envs, np.bool_)
         states = np.full((self.num_envs, 4), self.count / 100, np.float32)
         return StepResult({"states": states}, np.full(self.num_envs, reward), flags, flags)

@@ -35,9 +35,8 @@ def test_an_environment_that_raises_is_named_with_its_step(start_run, tmp_path):
 
 
 def test_a_reward_that_is_nan_stops_the_run(start_run, tmp_path):
-    run = start_run(
-        "gym_cartpole_ppo_mlp", *TINY, *BROKEN, "env.train.fault=nan", f"runner.logger.log_path={tmp_path}", env=PLUGIN
-    )
+    keys = ("env.train.fault=reward", f"runner.logger.log_path={tmp_path}")
+    run = start_run("gym_cartpole_ppo_mlp", *TINY, *BROKEN, *keys, env=PLUGIN)
     fails(run, "not finite")
 
 

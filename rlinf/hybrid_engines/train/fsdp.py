@@ -78,7 +78,7 @@ class FSDPEngine(TrainEngine):
                 self.model.set_requires_gradient_sync(index == len(micro_batches) - 1)
             with self._autocast():
                 loss, metrics = loss_fn(self.model, batch)
-            (loss * self.scaler.scale if self.scaler.enabled else loss).backward()
+            torch.autograd.backward(loss * self.scaler.scale if self.scaler.enabled else loss)
             for name, value in metrics.items():
                 totals[name] = totals[name] + value if name in totals else value
         self._average_replicated_gradients()
@@ -163,7 +163,7 @@ class FSDPEngine(TrainEngine):
         flat = torch.cat([g.flatten() for g in gradients])
         dist.all_reduce(flat)
         flat /= self.world_size
-        for gradient, part in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
             gradient.copy_(part.view_as(gradient))
 
     def _clip(self, parameters: list[nn.Parameter]) -> float:

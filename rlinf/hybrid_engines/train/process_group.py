@@ -7,6 +7,7 @@ import os
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, Store, TCPStore
 
 _TIMEOUT = datetime.timedelta(minutes=30)
 
@@ -24,12 +25,12 @@ def join_process_group(device: torch.device, rank: int, world_size: int) -> None
     if dist.is_initialized():
         return
     backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-    store: dist.Store
+    store: Store
     if world_size == 1:
-        store = dist.HashStore()
+        store = HashStore()
     else:
         host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-        store = dist.TCPStore(host, port, world_size, is_master=rank == 0, timeout=_TIMEOUT)
+        store = TCPStore(host, port, world_size, is_master=rank == 0, timeout=_TIMEOUT)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=_TIMEOUT)
 
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
 from torch import nn
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
     get_model_state_dict,
@@ -16,6 +16,8 @@ from torch.distributed.checkpoint.state_dict import (
     set_model_state_dict,
     set_state_dict,
 )
+from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
+from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from rlinf.errors import CheckpointError
 
@@ -23,7 +25,7 @@ from rlinf.errors import CheckpointError
 def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> None:
     """Write model, optimizer and ``extra`` under the folder ``path``; called by all ranks together."""
     model_state, optimizer_state = get_state_dict(model, optimizer)
-    dcp.save({"model": model_state, "optimizer": optimizer_state, "extra": extra}, checkpoint_id=str(path))
+    dcp_save({"model": model_state, "optimizer": optimizer_state, "extra": extra}, checkpoint_id=str(path))
 
 
 def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +67,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
         return
     if not path.is_file():
         raise CheckpointError(f"No weights at '{path}'. Give a checkpoint folder (global_step_N), .pt or .safetensors.")
-    weights = (
+    weights: dict[str, Any] = dict(
         load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
     )
     try:
@@ -81,8 +83,8 @@ def _require_dcp(path: Path) -> None:
 
 def _read(path: Path, content: dict[str, Any]) -> None:
     try:
-        dcp.load(content, checkpoint_id=str(path))
-    except (dcp.api.CheckpointException, RuntimeError, ValueError) as error:
+        dcp_load(content, checkpoint_id=str(path))
+    except (CheckpointException, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise CheckpointError(
             f"The checkpoint in '{path}' does not fit this recipe's model and optimizer: {reason}"

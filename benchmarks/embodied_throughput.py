@@ -1,0 +1,217 @@
+"""End-to-end environment steps per second of PPO on Meta-World reach-v3: RLinf, stable-baselines3, and raw stepping.
+
+All three step the same task with chunks of five steps; RLinf and stable-baselines3 train the same network on the same
+batches for the same number of epochs. They run in turns within one process tree, each turn in a process of its own, and
+the medians over turns are compared. The limit is what as many processes as RLinf steps environments in reach when they
+do nothing but step them.
+
+    pip install stable-baselines3
+    python benchmarks/embodied_throughput.py --turns 3 > benchmarks/results/embodied_throughput.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[1]
+NUM_ENVS, CHUNK, HORIZON = 8, 5, 100
+CHUNKS_PER_STEP, BATCH, EPOCHS = 40, 80, 10
+ENV_STEPS_PER_STEP = NUM_ENVS * CHUNK * CHUNKS_PER_STEP
+NUM_ENV_PROCESSES = 2
+
+OVERRIDES = (
+    f"env.train.total_num_envs={NUM_ENVS}",
+    f"env.train.max_episode_steps={HORIZON}",
+    f"env.train.max_steps_per_rollout_epoch={CHUNK * CHUNKS_PER_STEP}",
+    f"env.train.num_env_processes={NUM_ENV_PROCESSES}",
+    f"actor.model.num_action_chunks={CHUNK}",
+    f"actor.global_batch_size={BATCH}",
+    f"actor.micro_batch_size={BATCH}",
+    f"algorithm.update_epoch={EPOCHS}",
+    "runner.val_check_interval=-1",
+    "runner.stop_at={}",
+)
+
+
+def run_rlinf(steps: int, overrides: list[str]) -> dict[str, float]:
+    """Train the recipe through Ray and read the step times from its metrics."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, str(REPO / "examples/embodiment/train_embodied_agent.py")]
+        command += ["--config-name", "metaworld_reach_ppo_mlp", *OVERRIDES, f"runner.max_epochs={steps + 1}"]
+        command += [f"runner.logger.log_path={folder}", *overrides]
+        environment = {**os.environ, "RLINF_PLAIN": "1"}
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=REPO, env=environment)
+        lines = (Path(folder) / "metaworld_reach_ppo_mlp" / "metrics.jsonl").read_text().splitlines()
+    # The first step warms up caches, the allocator and the environments' lazy imports.
+    records = [json.loads(line) for line in lines if json.loads(line)["step"] > 1]
+    seconds = sum(record["time/step"] for record in records)
+    return {
+        "env_steps_per_second": len(records) * ENV_STEPS_PER_STEP / seconds,
+        "share_env_step": sum(record["time/env/env_step"] for record in records) / seconds,
+        "share_infer": sum(record["time/rollout/infer"] for record in records) / seconds,
+        "share_training": sum(record["time/actor/training"] for record in records) / seconds,
+        "share_sync_weights": sum(record["time/actor/sync_weights"] for record in records) / seconds,
+    }
+
+
+def make_env(seed: int):
+    """Return the task for stable-baselines3: five steps per action, and an episode of 100 steps."""
+    import gymnasium
+    import metaworld  # noqa: F401 - registers its ids
+
+    class Repeat(gymnasium.Wrapper):
+        def step(self, action):
+            total = 0.0
+            for _ in range(CHUNK):
+                obs, reward, terminated, truncated, info = self.env.step(action)
+                total += float(reward)
+                if terminated or truncated:
+                    break
+            return obs, total, terminated, truncated, info
+
+    env = gymnasium.make("Meta-World/MT1", env_name="reach-v3", seed=seed, disable_env_checker=True)
+    return gymnasium.wrappers.TimeLimit(Repeat(env), HORIZON // CHUNK)
+
+
+def run_sb3(steps: int) -> dict[str, float]:
+    """Train stable-baselines3's PPO and time all iterations but the first."""
+    import torch
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.vec_env import SubprocVecEnv, VecNormalize
+
+    torch.set_num_threads(1)
+
+    class Clock(BaseCallback):
+        def __init__(self):
+            super().__init__()
+            self.marks = []
+
+        def _on_rollout_start(self):
+            self.marks.append(time.perf_counter())
+
+        def _on_step(self):
+            return True
+
+    env = VecNormalize(SubprocVecEnv([lambda seed=seed: make_env(seed) for seed in range(NUM_ENVS)]))
+    network = {"net_arch": {"pi": [128, 128], "vf": [128, 128]}, "activation_fn": torch.nn.Tanh}
+    clock = Clock()
+    agent = PPO(
+        "MlpPolicy",
+        env,
+        n_steps=CHUNKS_PER_STEP,
+        batch_size=BATCH,
+        n_epochs=EPOCHS,
+        gamma=0.95,
+        learning_rate=5e-4,
+        policy_kwargs=network,
+        device="cpu",
+    )
+    # One iteration more than is timed, so that the last timed one ends where another begins.
+    agent.learn((steps + 2) * CHUNKS_PER_STEP * NUM_ENVS, callback=clock)
+    env.close()
+    seconds = clock.marks[steps + 1] - clock.marks[1]
+    return {"env_steps_per_second": steps * ENV_STEPS_PER_STEP / seconds}
+
+
+def step_raw(connection, seeds: list[int]) -> None:
+    """Step some environments for ever, and count."""
+    import numpy as np
+
+    envs = [make_env(seed) for seed in seeds]
+    for env in envs:
+        env.reset()
+    rng = np.random.default_rng(0)
+    connection.send("ready")
+    deadline = time.perf_counter() + connection.recv()
+    count, started = 0, time.perf_counter()
+    while time.perf_counter() < deadline:
+        for env in envs:
+            _, _, terminated, truncated, _ = env.step(rng.uniform(-1, 1, 4).astype(np.float32))
+            count += CHUNK
+            if terminated or truncated:
+                env.reset()
+    connection.send(count / (time.perf_counter() - started))
+
+
+def run_raw(seconds: float) -> dict[str, float]:
+    """Step all environments in as many processes as RLinf uses, and do nothing else."""
+    context = multiprocessing.get_context("spawn")
+    per_process = NUM_ENVS // NUM_ENV_PROCESSES
+    pipes, processes = [], []
+    for index in range(NUM_ENV_PROCESSES):
+        mine, theirs = context.Pipe()
+        seeds = list(range(index * per_process, (index + 1) * per_process))
+        processes.append(context.Process(target=step_raw, args=(theirs, seeds)))
+        processes[-1].start()
+        pipes.append(mine)
+    for pipe in pipes:
+        pipe.recv()
+    for pipe in pipes:
+        pipe.send(seconds)
+    rate = sum(pipe.recv() for pipe in pipes)
+    for process in processes:
+        process.join()
+    return {"env_steps_per_second": rate}
+
+
+def run_turn(name: str, steps: int, overrides: list[str]) -> dict[str, float]:
+    """Run one contender in a process of its own; report what it measured and the CPU seconds it used."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    command = [sys.executable, __file__, "--only", name, "--steps", str(steps), *overrides]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
+    result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return result | {"cpu_seconds": after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime}
+
+
+def main() -> None:
+    """Run all contenders in turns and print medians and ratios as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=3, help="how often each contender runs")
+    parser.add_argument("--steps", type=int, default=15, help="timed training steps of each turn")
+    parser.add_argument("--only", choices=["rlinf", "sb3", "raw"], help="run one contender once (used for the turns)")
+    parser.add_argument("overrides", nargs="*", help="recipe keys for RLinf, for example rollout.pipeline_stage_num=2")
+    args = parser.parse_args()
+    if args.only:
+        contenders = {"rlinf": lambda: run_rlinf(args.steps, args.overrides), "sb3": lambda: run_sb3(args.steps)}
+        contenders["raw"] = lambda: run_raw(10.0)
+        print(json.dumps(contenders[args.only]()))
+        return
+    turns: dict[str, list[dict[str, float]]] = {"rlinf": [], "sb3": [], "raw": []}
+    for _ in range(args.turns):
+        for name, results in turns.items():
+            results.append(run_turn(name, args.steps, args.overrides))
+            print(name, results[-1], file=sys.stderr)
+    medians = {
+        name: {key: statistics.median(result[key] for result in results) for key in results[0]}
+        for name, results in turns.items()
+    }
+    ours = medians["rlinf"]["env_steps_per_second"]
+    report = {
+        "task": "Meta-World reach-v3, PPO",
+        "num_envs": NUM_ENVS,
+        "num_env_processes": NUM_ENV_PROCESSES,
+        "env_steps_per_training_step": ENV_STEPS_PER_STEP,
+        "overrides": args.overrides,
+        "medians": medians,
+        "ratio_to_sb3": ours / medians["sb3"]["env_steps_per_second"],
+        "ratio_to_limit": ours / medians["raw"]["env_steps_per_second"],
+        "share_outside_env_step": 1.0 - medians["rlinf"]["share_env_step"],
+        "turns": turns,
+    }
+    print(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()
