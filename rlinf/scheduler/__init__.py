@@ -1,8 +1,8 @@
 """Processes on a cluster: launching workers, calling them, and moving data between them.
 
-Owns everything that touches Ray: the cluster, workers and their groups, send/recv, channels, the manager. It may import what is
-above it in the order of layers (errors to envs) and no engine, worker or runner. Placement strategies live in
-``rlinf.placement`` and are re-exported here. A faster way to move bytes replaces ``comm/transport.py``.
+Owns everything that touches Ray: the cluster, workers and their groups, send/recv, channels, the manager. It may
+import what is above it in the order of layers (errors to envs) and no engine, worker or runner. Placement strategies
+live in ``rlinf.placement`` and are re-exported here. A faster way to move bytes replaces ``comm/transport.py``.
 """
 
 from __future__ import annotations

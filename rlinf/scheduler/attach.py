@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import ray
+from ray._private import ray_constants
 
 from rlinf.errors import ClusterError
 from rlinf.utils.logging import get_logger
@@ -37,8 +38,7 @@ def attach_ray(namespace: str) -> Attachment:
     """
     if ray.is_initialized():
         return Attachment(False, f"the Ray this process is connected to ({ray.get_runtime_context().gcs_address})")
-    # Lines of different workers must not be merged: each says which worker it is from.
-    os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+    _keep_log_lines()
     address = os.environ.get("RAY_ADDRESS", "").strip()
     why = "RAY_ADDRESS"
     if not address:
@@ -56,6 +56,13 @@ def attach_ray(namespace: str) -> Attachment:
             f"Cannot {f'connect to the Ray at {address} ({why})' if address else 'start Ray'}: {error}"
         ) from error
     return Attachment(True, "a Ray of its own on this machine")
+
+
+def _keep_log_lines() -> None:
+    """Forward every line of every worker: Ray would merge equal ones, and the ranks they came from would be lost."""
+    if "RAY_DEDUP_LOGS" not in os.environ:
+        # Ray reads the variable when it is imported, which is before anything here runs.
+        ray_constants.RAY_DEDUP_LOGS = False
 
 
 def find_own_ray() -> str | None:

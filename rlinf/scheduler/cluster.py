@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import sys
 import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -27,13 +28,11 @@ from rlinf.scheduler.address import RunSpec
 from rlinf.scheduler.attach import attach_ray
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
 from rlinf.scheduler.environment import PATH_VARIABLES, ProcessEnvironment, code_folders, newer_than
+from rlinf.scheduler.group import WorkerGroup, close_groups
 from rlinf.scheduler.manager import ManagerActor
 from rlinf.scheduler.nodes import describe_node, rank_nodes, start_probes, wait_for_nodes
 from rlinf.scheduler.runtime import Runtime, enter_runtime, leave_runtime
 from rlinf.utils.logging import get_logger
-
-if TYPE_CHECKING:
-    from rlinf.scheduler.group import WorkerGroup
 
 # Other nodes' socket folders are cleaned within this time, or left to the next run's sweep.
 _CLEANUP_SECONDS = 5.0
@@ -236,8 +235,8 @@ class Cluster:
                 self.runtime.endpoint.peer_died(member.endpoint.uid, error)
 
     def _end_actors(self) -> None:
-        for group in reversed(self._groups):
-            group.close()
+        with contextlib.suppress(WorkerDiedError):  # a dead manager: what it would be told no longer matters
+            close_groups(self._groups)
         for actor in self._actors if hasattr(self, "_actors") else ():
             ray.kill(actor)
         if self.manager is not None:

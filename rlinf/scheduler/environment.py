@@ -12,15 +12,46 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 # Lists of folders: a new value goes in front of the old one.
-PATH_VARIABLES = frozenset({
-    "PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH", "PYTHONPATH", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "MANPATH",
-    "PKG_CONFIG_PATH", "CMAKE_PREFIX_PATH", "DYLD_LIBRARY_PATH",
-})  # fmt: skip
+PATH_VARIABLES = frozenset(
+    {
+        "PATH",
+        "LD_LIBRARY_PATH",
+        "LIBRARY_PATH",
+        "PYTHONPATH",
+        "CPATH",
+        "C_INCLUDE_PATH",
+        "CPLUS_INCLUDE_PATH",
+        "MANPATH",
+        "PKG_CONFIG_PATH",
+        "CMAKE_PREFIX_PATH",
+        "DYLD_LIBRARY_PATH",
+    }
+)
 # Belong to one process or one machine, or are set by Ray and the launch for each worker.
-_PERSONAL = frozenset({
-    "_", "PWD", "OLDPWD", "SHLVL", "TERM", "COLUMNS", "LINES", "HOME", "USER", "LOGNAME", "HOSTNAME", "SHELL", "TMPDIR", "DISPLAY",
-    "VIRTUAL_ENV", "PYTEST_CURRENT_TEST", "CUDA_VISIBLE_DEVICES", "RLINF_NODE_RANK", "RLINF_CPU_SLOTS", "RLINF_COMM_NET_DEVICES",
-})  # fmt: skip
+_PERSONAL = frozenset(
+    {
+        "_",
+        "PWD",
+        "OLDPWD",
+        "SHLVL",
+        "TERM",
+        "COLUMNS",
+        "LINES",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "HOSTNAME",
+        "SHELL",
+        "TMPDIR",
+        "DISPLAY",
+        "VIRTUAL_ENV",
+        "PYTEST_CURRENT_TEST",
+        "CUDA_VISIBLE_DEVICES",
+        "RLINF_NODE_RANK",
+        "RLINF_CPU_SLOTS",
+        "RLINF_COMM_NET_DEVICES",
+    }
+)
 _PERSONAL_PREFIXES = ("RAY_", "SSH_", "XDG_", "DBUS_", "BASH_FUNC_")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
@@ -37,7 +37,7 @@ _SHUTDOWN_SECONDS = 3.0
 class WorkerGroup(Generic[W]):
     """All ranks of one worker class; public methods of the class can be called on the group.
 
-    ``group.method(...)`` runs on every rank (or those of ``execute_on``) and returns a ``WorkerGroupFuncResult`` at once.
+    ``group.method(...)`` runs on every rank (or those of ``execute_on``) and returns a ``WorkerGroupFuncResult``.
 
     Args:
         worker_class: The class.
@@ -173,20 +173,8 @@ class WorkerGroup(Generic[W]):
         return list(self._members)
 
     def close(self) -> None:
-        """End all ranks: they finish the method they run, within seconds, or are killed. Does nothing the second time."""
-        if not self._actors:
-            return
-        actors, self._actors = self._actors, []
-        runtime = self._runtime
-        if runtime is not None and ray.is_initialized():
-            for member in self._members:
-                runtime.endpoint.notify(member.endpoint, "shutdown")
-            ray.wait([run for _, run in actors], num_returns=len(actors), timeout=_SHUTDOWN_SECONDS)
-            if self._members:
-                runtime.ask("group_end", self._members[0].address)
-        for actor, _ in actors:
-            ray.kill(actor)
-        self._members = []
+        """End all ranks: they finish the method they run, within seconds, or are killed; harmless the second time."""
+        close_groups([self])
 
     _close = close
 
@@ -278,6 +266,27 @@ class WorkerGroup(Generic[W]):
                     raise error.failure.to_error() from error.failure.cause()
                 raise
             return members
+
+
+def close_groups(groups: Sequence[WorkerGroup[Any]]) -> None:
+    """End several groups together, so that busy ranks of all of them share one time of grace."""
+    running = [group for group in groups if group._actors]
+    if not ray.is_initialized():
+        return
+    for group in running:
+        for member in group._members:
+            if group._runtime is not None:
+                group._runtime.endpoint.notify(member.endpoint, "shutdown")
+    # Only ranks that got ready listen; the others are killed at once.
+    runs = [run for group in running if group._members for _, run in group._actors]
+    if runs:
+        ray.wait(runs, num_returns=len(runs), timeout=_SHUTDOWN_SECONDS)
+    for group in running:
+        if group._members and group._runtime is not None:
+            group._runtime.ask("group_end", group._members[0].address)
+        for actor, _ in group._actors:
+            ray.kill(actor)
+        group._actors, group._members = [], []
 
 
 def _attach(worker_class: type[Any], name: str, members: list[WorkerInfo]) -> WorkerGroup[Any]:

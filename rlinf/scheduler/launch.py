@@ -15,7 +15,7 @@ _VISIBLE_VARIABLES = {
 
 
 def launch_environment(group: str, placement: Placement, placements: list[Placement], namespace: str) -> dict[str, str]:
-    """Return a worker's identity and devices as variables; MASTER_ADDR and MASTER_PORT follow when rank 0 has started."""
+    """Return a worker's identity and devices as variables; MASTER_ADDR and MASTER_PORT follow when rank 0 is up."""
     visible = ",".join(placement.visible_accelerators)
     variables = {
         "GROUP_NAME": group,

@@ -1,7 +1,7 @@
 """The run's one manager: registry, rendezvous, leases and health, in a small actor that loads neither torch nor numpy.
 
-All its state is touched on its endpoint's thread only. It holds one never-finishing call on every worker and channel host;
-when such a call fails, everybody is told at once.
+All its state is touched on its endpoint's thread only. It holds one never-finishing call on every worker and channel
+host; when such a call fails, everybody is told at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Manager:
 
     Args:
         runtime: The manager process's own runtime.
-        start_host: Called with a node id when a channel host is needed there; ``host_started`` or ``host_failed`` must follow.
+        start_host: Called with the id of a node that needs a channel host; ``host_started`` or ``host_gone`` follows.
     """
 
     def __init__(self, runtime: Runtime, start_host: Any) -> None:
@@ -43,10 +43,10 @@ class Manager:
         self._host_waiters: dict[str, list[Call]] = defaultdict(list)
         self._channels: dict[str, tuple[EndpointInfo, str, int]] = {}
         self._channel_waiters: dict[str, list[Call]] = defaultdict(list)
-        for name in (
-            "join", "group_begin", "group_master", "group_ready", "group_failed", "group_wait", "group_lookup", "group_end",
-            "lock", "unlock", "take_port", "channel_host", "channel_add", "channel_find", "channel_remove",
-        ):  # fmt: skip
+        groups = ("begin", "master", "ready", "failed", "wait", "lookup", "end")
+        channels = ("host", "add", "find", "remove")
+        names = [f"group_{name}" for name in groups] + [f"channel_{name}" for name in channels]
+        for name in ("join", "lock", "unlock", "take_port", *names):
             self._endpoint.serve(name, getattr(self, f"_{name}"))
 
     # Processes

@@ -36,8 +36,8 @@ def wait_for_nodes(num_nodes: int | None) -> list[dict[str, Any]]:
         waited = time.monotonic() - started
         if waited >= limit:
             raise ClusterError(
-                f"Only {len(alive)} of {num_nodes} nodes have joined Ray within {limit:g} s. Run `ray start` on the others, "
-                "lower cluster.num_nodes, or raise RLINF_CLUSTER_TIMEOUT_SECONDS."
+                f"Only {len(alive)} of {num_nodes} nodes have joined Ray within {limit:g} s. Run `ray start` on the "
+                "others, lower cluster.num_nodes, or raise RLINF_CLUSTER_TIMEOUT_SECONDS."
             )
         if time.monotonic() >= said:
             get_logger(__name__).info(
@@ -71,8 +71,8 @@ def rank_nodes(probes: Sequence[NodeProbe], num_nodes: int | None, driver_node_i
     missing = [f"{probe.hostname} ({probe.ip})" for probe in probes if probe.node_id not in declared]
     if missing:
         raise ClusterError(
-            f"RLINF_NODE_RANK is set on {len(declared)} nodes but not on {', '.join(missing)}; set it before `ray start` on all "
-            "nodes, or on none."
+            f"RLINF_NODE_RANK is set on {len(declared)} nodes but not on {', '.join(missing)}; set it before "
+            "`ray start` on all nodes, or on none."
         )
     if sorted(map(str, declared.values())) != sorted(map(str, range(len(probes)))):
         given = ", ".join(f"{probe.hostname}={probe.declared_rank}" for probe in probes)

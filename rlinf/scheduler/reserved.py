@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-GROUP_MEMBERS = frozenset({
-    "launch", "wait_ready", "relaunch", "close", "execute_on", "from_group_name", "worker_info_list", "name", "world_size", "restart",
-})  # fmt: skip
+GROUP_MEMBERS = frozenset(
+    {
+        "close",
+        "execute_on",
+        "from_group_name",
+        "launch",
+        "name",
+        "relaunch",
+        "restart",
+        "wait_ready",
+        "worker_info_list",
+        "world_size",
+    }
+)
 
 
 def check_method_names(cls: type) -> None:
@@ -16,6 +27,6 @@ def check_method_names(cls: type) -> None:
     clashes = sorted(GROUP_MEMBERS & set(vars(cls)))
     if clashes:
         raise TypeError(
-            f"{cls.__name__} defines {', '.join(clashes)}, which its WorkerGroup uses itself: group.{clashes[0]} could not reach it. "
-            f"Rename the method. Reserved: {', '.join(sorted(GROUP_MEMBERS))}."
+            f"{cls.__name__} defines {', '.join(clashes)}, which its WorkerGroup uses itself: "
+            f"group.{clashes[0]} could not reach it. Rename the method. Reserved: {', '.join(sorted(GROUP_MEMBERS))}."
         )

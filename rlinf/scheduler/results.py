@@ -31,6 +31,7 @@ class WorkerGroupFuncResult:
         self._futures = [future for _, future in calls]
         self._started = time.time()
         self._results: list[Any] | None = None
+        self._said = 0
 
     def wait(self, timeout: float | None = None) -> list[Any]:
         """Block until every rank has returned.
@@ -118,8 +119,9 @@ class WorkerGroupFuncResult:
         waited = time.time() - self._started
         if late and deadline is not None and time.monotonic() >= deadline:
             raise CommTimeoutError(f"{self.method}() has not returned within {timeout:g} s on: {', '.join(late)}.")
-        if late and waited >= WATCHDOG_SECONDS:
-            get_logger(__name__).debug("%s() runs for %.0f s on: %s", self.method, waited, ", ".join(late))
+        if late and waited >= WATCHDOG_SECONDS * (self._said + 1):
+            self._said = int(waited / WATCHDOG_SECONDS)
+            get_logger(__name__).info("%s() runs for %.0f s on: %s", self.method, waited, ", ".join(late))
 
 
 def wait_all(*results: WorkerGroupFuncResult, timeout: float | None = None) -> tuple[list[Any], ...]:

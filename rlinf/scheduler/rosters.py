@@ -56,7 +56,8 @@ class Rosters:
         old = self._rosters.get(name)
         if old is not None and not old.closed and len(old.gone) < old.world_size:
             raise ClusterError(
-                f"A group named '{name}' is already running ({old.world_size} ranks). Close it first, or launch under another name."
+                f"A group named '{name}' is already running ({old.world_size} ranks). Close it first, or launch under "
+                "another name."
             )
         roster = Roster(name, 1 if old is None else old.incarnation + 1, world_size)
         self._rosters[name] = roster
@@ -112,7 +113,8 @@ class Rosters:
             answer(
                 None,
                 ClusterError(
-                    f"No group named '{name}' has been launched.{did_you_mean(name, names)} Launched: {', '.join(names) or 'none'}."
+                    f"No group named '{name}' has been launched.{did_you_mean(name, names)} "
+                    f"Launched: {', '.join(names) or 'none'}."
                 ),
             )
 

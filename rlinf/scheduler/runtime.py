@@ -173,7 +173,8 @@ def current_runtime() -> Runtime:
     with _lock:
         if not _stack:
             raise ClusterError(
-                f"Process {os.getpid()} takes part in no run. Create a Cluster first; in a worker, this works after launch."
+                f"Process {os.getpid()} takes part in no run. Create a Cluster first; in a worker, this works "
+                "after launch."
             )
         return _stack[-1]
 

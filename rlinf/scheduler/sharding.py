@@ -50,8 +50,8 @@ def receive_shard(
         lengths = {length for length, _ in items}
         if len(lengths) > 1:
             raise ValueError(
-                f"recv_from at {messenger.address}: the ranks of '{group}' sent parts of different lengths {sorted(lengths)}; "
-                "every sender's part must have the same length."
+                f"recv_from at {messenger.address}: the ranks of '{group}' sent parts of different lengths "
+                f"{sorted(lengths)}; every sender's part must have the same length."
             )
         return join([piece for _, piece in items], batch_dim)
 

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar, cast, overload
 
 from rlinf.errors import RLinfError
 from rlinf.scheduler.address import WorkerAddress
@@ -353,9 +353,9 @@ def _timed(tag: str, method: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(method)
         async def measured_async(*args: P.args, **kwargs: P.kwargs) -> Any:
             with _timers_of(args)(tag):
-                return await method(*args, **kwargs)  # type: ignore[misc]
+                return await method(*args, **kwargs)
 
-        return measured_async
+        return cast(Callable[P, R], measured_async)
 
     @functools.wraps(method)
     def measured(*args: P.args, **kwargs: P.kwargs) -> R:

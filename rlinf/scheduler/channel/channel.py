@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 from rlinf.errors import ClusterError, CommTimeoutError
 from rlinf.scheduler.address import EndpointInfo
 from rlinf.scheduler.channel.backends import Backend, HostedBackend, LocalBackend
-from rlinf.scheduler.channel.queue import Rejected
+from rlinf.scheduler.channel.queue import RejectedError
 from rlinf.scheduler.comm.work import AsyncWork, default_timeout_seconds
 from rlinf.scheduler.runtime import current_runtime, find_runtime
 
@@ -110,7 +110,7 @@ class Channel:
         """Add an item, or raise ``asyncio.QueueFull`` when the key holds ``maxsize`` items."""
         try:
             self._backend.put(item, key=key, weight=weight, wait=False).result()
-        except Rejected as error:
+        except RejectedError as error:
             raise asyncio.QueueFull(str(error)) from error
 
     @overload
@@ -142,7 +142,7 @@ class Channel:
         _, future = self._backend.get(key=key, target_weight=None, wait=False)
         try:
             return self._backend.unpack(future.result())[0]
-        except Rejected as error:
+        except RejectedError as error:
             raise asyncio.QueueEmpty(str(error)) from error
 
     def get_batch(

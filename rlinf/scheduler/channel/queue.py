@@ -1,7 +1,7 @@
 """The logic of a channel: keyed FIFO queues, bounded, weighted, with every request answered exactly once. Pure.
 
-An item that was granted stays known until its consumer acknowledges it: if the consumer dies first, the item goes back to
-the head of its key, in its old place.
+An item that was granted stays known until its consumer acknowledges it: if the consumer dies first, the item goes
+back to the head of its key, in its old place.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Item(Generic[T]):
     weight: float
 
 
-class Rejected(RLinfError):
+class RejectedError(RLinfError):
     """A request that may not wait found the queue full or empty."""
 
 
@@ -82,7 +82,7 @@ class ChannelQueue(Generic[T]):
         self._numbers = itertools.count()
         self._lanes: dict[Hashable, _Lane[T]] = {}
         self._granted: dict[str, dict[Hashable, list[Item[T]]]] = {}
-        # Processes that hold the channel and have neither put nor got yet: they may be the producer that a get waits for.
+        # Hold the channel and have neither put nor got yet: one may be the producer that a get waits for.
         self._idle: set[str] = set()
         self._gone: dict[str, WorkerDiedError] = {}
 
@@ -105,7 +105,7 @@ class ChannelQueue(Generic[T]):
         lane.producers.add(owner)
         entry = _Put(request, owner, Item(next(self._numbers), key, payload, weight), answer)
         if not wait and self._is_full(lane):
-            answer([], Rejected(f"Channel '{self.name}' holds {self.maxsize} items for key {key!r}, its maxsize."))
+            answer([], RejectedError(f"Channel '{self.name}' holds {self.maxsize} items for key {key!r}, its maxsize."))
             return
         lane.puts.append(entry)
         self._settle(lane)
@@ -123,8 +123,8 @@ class ChannelQueue(Generic[T]):
     ) -> None:
         """Take the next item, or with a target weight items until their weights reach it.
 
-        ``producer`` names a process that feeds this key, where the requester knows: its death then fails the get even if
-        it has put nothing yet.
+        ``producer`` names a process that feeds this key, where the requester knows: its death then fails the get
+        even if it has put nothing yet.
         """
         lane = self._lane(key)
         self._idle.discard(owner)
@@ -135,7 +135,7 @@ class ChannelQueue(Generic[T]):
         entry = _Get[T](request, owner, target_weight, answer)
         if not wait and (not lane.items or lane.gets):
             error = self._closed_error(key) if self.closed and not lane.items else None
-            answer([], error or Rejected(f"Channel '{self.name}' has no item for key {key!r}."))
+            answer([], error or RejectedError(f"Channel '{self.name}' has no item for key {key!r}."))
             return
         lane.gets.append(entry)
         self._settle(lane)

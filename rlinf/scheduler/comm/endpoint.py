@@ -1,7 +1,7 @@
 """A process's place in the run: requests with replies, one-way notices, and the handlers that serve them.
 
-Every request ends with exactly one of: a reply, the other side's error, or the error of the other side's death. An error
-in a handler goes back to the caller; the thread that serves messages never ends before the endpoint is closed.
+Every request ends with exactly one of: a reply, the other side's error, or the error of the other side's death. An
+error in a handler goes back to the caller; the thread that serves messages never ends before the endpoint is closed.
 """
 
 from __future__ import annotations
@@ -127,7 +127,11 @@ class Endpoint:
     def send(self, peer: EndpointInfo, header: tuple[Any, ...], frames: Sequence[Buffer]) -> None:
         """Send a header of plain values and a payload; what is sent to a dead peer is dropped."""
         if peer.uid not in self._dead:
-            self._transport.send(peer, [pickle.dumps(header, protocol=5), *frames])
+            try:
+                self._transport.send(peer, [pickle.dumps(header, protocol=5), *frames])
+            except ClusterError:
+                if peer.uid not in self._dead:  # it may have died in between
+                    raise
 
     def peer_died(self, uid: str, error: BaseException) -> None:
         """Fail all requests that wait for this peer, now and later."""

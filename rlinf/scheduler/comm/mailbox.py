@@ -150,8 +150,9 @@ class Mailbox:
             label = "" if tag is None else f" with tag {tag!r}"
             future.set_exception(
                 CommTimeoutError(
-                    f"{self._owner} has waited since {since} for a message{label} from {group}:{rank}, longer than {timeout:g} s. "
-                    "Check that the sender reaches its send, or raise the timeout (RLINF_TIMEOUT_SECONDS)."
+                    f"{self._owner} has waited since {since} for a message{label} from {group}:{rank}, "
+                    f"longer than {timeout:g} s. Check that the sender reaches its send, "
+                    "or raise the timeout (RLINF_TIMEOUT_SECONDS)."
                 )
             )
 

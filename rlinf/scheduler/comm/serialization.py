@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle  # type: ignore[import-untyped]
+import cloudpickle
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +53,7 @@ def encode(obj: Any) -> list[Buffer]:
 
 
 def decode(frames: Sequence[Buffer]) -> Any:
-    """Rebuild the object from the frames of ``encode``; its arrays and tensors are writable and may use the frames' memory."""
+    """Rebuild the object from the frames of ``encode``; its arrays and tensors are writable, maybe on their memory."""
     return pickle.loads(frames[0], buffers=[_writable(frame) for frame in frames[1:]])
 
 
@@ -76,8 +76,8 @@ def fill_tensor(tensor: torch.Tensor, data: Buffer) -> None:
     expected = tensor.numel() * tensor.element_size()
     if len(data) != expected:
         raise ValueError(
-            f"recv_tensor got {len(data)} bytes for a tensor of {tuple(tensor.shape)} {tensor.dtype} = {expected} bytes; "
-            "both sides must use the same shape and dtype."
+            f"recv_tensor got {len(data)} bytes for a tensor of {tuple(tensor.shape)} {tensor.dtype} = {expected} "
+            "bytes; both sides must use the same shape and dtype."
         )
     if expected:
         source = torch.frombuffer(_writable(data), dtype=tensor.dtype).reshape(tensor.shape)

@@ -1,8 +1,8 @@
 """Frames between processes over ZeroMQ; the one file that knows how bytes travel.
 
 Each process binds one socket on ``ipc://`` inside a folder only its user may enter and, in a run over several nodes,
-one on ``tcp://`` that admits only holders of the run's key. One thread runs an asyncio loop that is woken by the sockets; there is no
-polling and no thread per peer. Sending happens on the caller's thread.
+one on ``tcp://`` that admits only holders of the run's key. One thread runs an asyncio loop that is woken by the
+sockets; there is no polling and no thread per peer. Sending happens on the caller's thread.
 """
 
 from __future__ import annotations

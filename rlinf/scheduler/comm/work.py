@@ -1,4 +1,4 @@
-"""A pending operation: waited for from a thread or an event loop, with a watchdog that says what is being waited for."""
+"""A pending operation: waited for from a thread or an event loop, with a watchdog that says what it waits for."""
 
 from __future__ import annotations
 

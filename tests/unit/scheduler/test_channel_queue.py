@@ -11,11 +11,13 @@ from rlinf.scheduler.channel.queue import ChannelQueue
 class Box:
     """Collects the single answer of a request."""
 
-    def __init__(self):
+    def __init__(self, on_answer=lambda: None):
         self.answers = []
+        self.on_answer = on_answer
 
     def __call__(self, items, error):
         self.answers.append((list(items), error))
+        self.on_answer()
 
     @property
     def payloads(self):
@@ -162,8 +164,9 @@ def test_every_item_is_delivered_at_most_once_in_order_and_none_is_lost(steps, m
         elif kind == "cancel":
             queue.cancel(f"c{owner}", arg)
         else:
-            box = get(queue, owner=f"c{owner}", key=arg, target=2 if kind == "batch" else None, request=number)
-            queue.acknowledge(f"c{owner}", number)
+            box = Box(on_answer=lambda c=f"c{owner}", n=number: queue.acknowledge(c, n))
+            target = 2 if kind == "batch" else None
+            queue.get(number, f"c{owner}", arg, target_weight=target, wait=True, answer=box)
             gets.append((arg, box))
     assert all(len(box.answers) <= 1 for *_, box in [*puts, *gets])
     accepted = {key: [n for n, k, box in puts if k == key and box.answers] for key in "ab"}

@@ -1,6 +1,8 @@
 """Channels between processes."""
 
 import asyncio
+import os
+import signal
 import time
 
 import pytest
@@ -143,10 +145,11 @@ def test_a_get_ends_when_the_producer_of_its_key_dies(launch, unique):
 def test_an_item_granted_to_a_dead_consumer_is_not_lost(launch, unique):
     channel = Channel.create(unique)
     consumer = launch(Sample.create_group(), ranks=1)
-    consumer.get_items(channel, 1)
+    waiting = consumer.get_items(channel, 1)
+    consumer.later(None).wait()
+    os.kill(consumer.worker_info_list[0].pid, signal.SIGKILL)
     with pytest.raises(WorkerDiedError):
-        consumer.execute_on(0).later(None, 0).wait() and __import__("os").kill(consumer.worker_info_list[0].pid, 9)
-        consumer.add(0).wait()
+        waiting.wait()
     channel.put("kept")
     assert channel.get(timeout=30) == "kept"
 

@@ -1,18 +1,21 @@
 """How runs begin and end: exit codes, what is left behind, Ctrl-C, several nodes."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
 
 import psutil
 import pytest
+from sample_workers import Sample
 
-from rlinf.errors import ClusterError, PlacementError
-from rlinf.scheduler import Cluster
+from rlinf.errors import ClusterError, PlacementError, WorkerDiedError
+from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
 
 HERE = Path(__file__).parent
 
@@ -35,7 +38,12 @@ def start_driver(body, tmp_path, **environment):
         **environment,
     }
     return subprocess.Popen(
-        [sys.executable, str(script)], env=variables, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        [sys.executable, str(script)],
+        env=variables,
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 
@@ -64,6 +72,7 @@ def test_a_driver_that_raises_exits_with_1_and_leaves_nothing(tmp_path):
         cluster = Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1))
         group = Sample.create_group().launch(cluster)
         group.sleep(100)
+        print("namespace", cluster.namespace)
         assert group.world_size == 1
         raise ValueError("an ordinary exception")
         """,
@@ -73,7 +82,8 @@ def test_a_driver_that_raises_exits_with_1_and_leaves_nothing(tmp_path):
     assert driver.returncode == 1, output
     assert "ValueError: an ordinary exception" in output
     assert wait_until_gone(tmp_path) == []
-    assert not list(Path("/tmp").glob(f"rlinf_{os.getuid()}_*/does-not-exist"))
+    (namespace,) = re.findall(r"namespace (\w+)", output)
+    assert not Path(tempfile.gettempdir(), f"rlinf_{os.getuid()}_{namespace}").exists()
 
 
 def test_ctrl_c_interrupts_a_wait_and_leaves_nothing(tmp_path):
@@ -164,12 +174,8 @@ def test_missing_nodes_are_an_error_in_time(cluster, monkeypatch):
 
 
 def test_a_second_cluster_ends_only_what_it_made(cluster, launch):
-    from sample_workers import Sample
-
     survivor = launch(Sample.create_group(), ranks=1)
     with Cluster() as second:
-        from rlinf.scheduler import NodePlacementStrategy
-
         group = Sample.create_group().launch(second, NodePlacementStrategy([0]), name="visitor")
         assert group.add(1).wait() == [1]
     assert survivor.add(2).wait() == [2]
@@ -197,3 +203,51 @@ def test_members(cluster):
         cluster.get_node_info(7)
     with pytest.raises(PlacementError):
         cluster.get_node_group("nowhere")
+
+
+def _child(title):
+    """The newest process of this test's Ray with a title."""
+    children = psutil.Process().children(recursive=True)
+    found = [child for child in children if any(title in part for part in child.cmdline())]
+    return max(found, key=lambda child: child.create_time())
+
+
+def test_the_death_of_a_channel_host_ends_all_waits_on_it(cluster):
+    with Cluster() as second:
+        channel = Channel.create("fragile", maxsize=1)
+        getting = channel.get(key="a", async_op=True)
+        channel.put(1)
+        putting = channel.put(2, async_op=True)
+        _child("ChannelHostActor").kill()
+        for pending in (getting, putting):
+            with pytest.raises(WorkerDiedError, match="channel host"):
+                pending.wait(timeout=30)
+        with pytest.raises(WorkerDiedError):
+            channel.put_nowait(3)
+        again = Channel.create("fragile")
+        again.put("on a new host")
+        assert again.get(timeout=30) == "on a new host"
+        assert second.num_nodes == 1
+
+
+def test_the_death_of_the_manager_ends_all_waits_of_the_driver(cluster):
+    with Cluster() as second:
+        group = Sample.create_group().launch(second, NodePlacementStrategy([0]), name="orphan")
+        pending = group.sleep(60)
+        _child("ManagerActor").kill()
+        with pytest.raises(WorkerDiedError, match="manager"):
+            pending.wait(timeout=30)
+
+
+def test_an_endpoint_of_another_users_ray_is_not_joined(tmp_path, monkeypatch):
+    from rlinf.scheduler import attach
+
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    assert attach.find_own_ray() is None
+    record = tmp_path / "ray" / "ray_current_cluster"
+    record.parent.mkdir()
+    record.write_text("127.0.0.1:1")
+    assert attach.find_own_ray() is None, "nothing of this user serves that port"
+    monkeypatch.setattr(attach, "_runs_here_as_me", lambda port: True)
+    monkeypatch.setattr(attach.os, "getuid", lambda: os.geteuid() + 1)
+    assert attach.find_own_ray() is None, "the record is another user's"
