@@ -104,10 +104,10 @@ def find_rules(cfg: Any) -> Mapping[Any, object]:
         PlacementError: It is missing or not a mapping.
     """
     section = cfg
-    if isinstance(cfg, Mapping):
-        section = cfg["cluster"] if "cluster" in cfg else section
-    elif hasattr(cfg, "cluster"):
-        section = cfg.cluster
+    if isinstance(section, Mapping):
+        section = section.get("cluster", section)
+    elif hasattr(section, "cluster"):
+        section = section.cluster
     rules = None
     if isinstance(section, Mapping):
         rules = section.get("component_placement")
