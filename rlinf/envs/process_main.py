@@ -47,7 +47,7 @@ def serve(connection: Connection) -> None:
         except Exception as error:  # noqa: BLE001 - the boundary: the parent raises it
             reply = ("error", (type(error).__name__, str(error), _cause(error)))
         try:
-            connection.send(reply)
+            connection.send_bytes(pickle.dumps(reply, pickle.HIGHEST_PROTOCOL))
         except BrokenPipeError:
             return
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import pickle
+import selectors
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any
 
 import cloudpickle
@@ -58,7 +60,8 @@ class _Child:
 
     def send(self, *message: Any) -> None:
         try:
-            self.connection.send(message)
+            # Connection.send makes a pickler that can carry descriptors and locks; that costs more than this data.
+            self.connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
         except OSError as error:
             raise self.death() from error
 
@@ -113,10 +116,13 @@ class ProcessPool:
         self._waiting: list[_Child] = []
         self._failure: RLinfError | None = None
         self._closed = False
+        self._selector = selectors.DefaultSelector()
         bounds = np.linspace(0, spec.num_envs, min(num_processes, spec.num_envs) + 1).astype(int).tolist()
         try:
             for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
-                self._children.append(_Child(spec.rows(start, stop), start))
+                child = _Child(spec.rows(start, stop), start)
+                self._children.append(child)
+                self._selector.register(child.connection, selectors.EVENT_READ, child)
             self._post([(child, ("build", cloudpickle.dumps(child.spec))) for child in self._children])
             self.spaces: Spaces = self._gather()[0][1]
         except BaseException:
@@ -159,6 +165,7 @@ class ProcessPool:
         if self._closed:
             return
         self._closed = True
+        self._selector.close()
         for child in self._children:
             child.connection.close()
         if self._waiting or self._failure is not None:
@@ -177,16 +184,15 @@ class ProcessPool:
 
     def _gather(self) -> list[tuple[_Child, Any]]:
         answers: dict[int, Any] = {}
-        pending = {child.connection: child for child in self._waiting}
         order = self._waiting
         deadline = time.monotonic() + self._timeout_seconds
-        while pending:
-            ready = wait(list(pending), timeout=max(deadline - time.monotonic(), 0.0))
+        while len(answers) < len(order):
+            ready = self._selector.select(max(deadline - time.monotonic(), 0.0))
             if not ready:
-                self._guard(partial(self._raise_timeout, list(pending.values())))
-            for connection in ready:
-                child = pending.pop(connection)  # type: ignore[call-overload]
-                answers[child.first_row] = self._guard(child.recv)
+                late = [child for child in order if child.first_row not in answers]
+                self._guard(partial(self._raise_timeout, late))
+            for key, _ in ready:
+                answers[key.data.first_row] = self._guard(key.data.recv)
         self._waiting = []
         return [(child, answers[child.first_row]) for child in order]
 
