@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
-import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar, cast, overload
@@ -303,12 +302,19 @@ class Worker:
         if runtime is None:
             yield
             return
-        key = ("device", runtime.node_id, os.environ.get("LOCAL_HARDWARE_RANKS", ""))
-        runtime.ask("lock", key)
+        kind = "accelerator" if runtime.identity and runtime.identity.accelerators else "slot"
+        ranks = runtime.identity.hardware_ranks if runtime.identity else ()
+        taken: list[tuple[str, str, int]] = []
         try:
+            # In ascending order, so that workers whose devices overlap cannot block each other for ever.
+            for rank in sorted(ranks) or [-1]:
+                key = (kind, runtime.node_id, rank)
+                AsyncWork(runtime.ask_later("lock", key), describe=f"{self._worker_address} waits for {key}").wait()
+                taken.append(key)
             yield
         finally:
-            runtime.ask("unlock", key)
+            for key in taken:
+                runtime.ask("unlock", key)
 
     # Logs and timers
 

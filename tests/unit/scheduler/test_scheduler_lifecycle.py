@@ -106,6 +106,22 @@ def test_ctrl_c_interrupts_a_wait_and_leaves_nothing(tmp_path):
     assert wait_until_gone(tmp_path) == []
 
 
+def test_a_killed_driver_leaves_nothing(tmp_path):
+    driver = start_driver(
+        """
+        cluster = Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1))
+        group = Sample.create_group().launch(cluster)
+        print("waiting", flush=True)
+        group.sleep(1000).wait()
+        """,
+        tmp_path,
+    )
+    assert any("waiting" in line for line in driver.stdout)
+    driver.kill()
+    driver.wait()
+    assert wait_until_gone(tmp_path, 60) == []
+
+
 def test_a_finished_run_exits_by_itself(tmp_path):
     driver = start_driver(
         """
