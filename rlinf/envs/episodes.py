@@ -8,7 +8,7 @@ from rlinf.envs.raw_chunk import BoolArray, FloatArray, IntArray, RawChunk
 
 
 class EpisodeTracker:
-    """Shapes rewards and accumulates episode metrics for ``B`` environments.
+    """Shapes rewards and accumulates episode metrics, which are those of unshaped rewards, for ``B`` environments.
 
     Args:
         num_envs: ``B``.
@@ -44,7 +44,8 @@ class EpisodeTracker:
         rewards = self._shape(chunk)
         counts = chunk.executed.sum(axis=1)
         self.steps += counts
-        self._returns += rewards.sum(axis=1, dtype=np.float64)
+        # The task's own rewards: returns stay comparable whatever the learner is given.
+        self._returns += np.where(chunk.executed, chunk.rewards, 0).sum(axis=1, dtype=np.float64)
         self._success_once |= (chunk.successes & chunk.executed).any(axis=1)
         last = np.maximum(counts - 1, 0)
         episodes = tuple(self._metrics(int(row), bool(chunk.successes[row, last[row]])) for row in chunk.final_ids)

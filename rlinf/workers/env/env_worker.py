@@ -53,8 +53,9 @@ class EnvWorker(Worker):
         """
         cfg, stages = self.cfg.env.train, self._envs("train")
         metrics = MetricAccumulator()
+        names_its_states = cfg.use_fixed_reset_state_ids or cfg.use_ordered_reset_state_ids
         for epoch in range(cfg.rollout_epoch):
-            if restart or not cfg.auto_reset or not self.last_obs:
+            if restart or names_its_states or not cfg.auto_reset or not self.last_obs:
                 index = (step - 1) * cfg.rollout_epoch + epoch
                 self.last_obs = [env.reset(index) for env in stages]
                 restart = False

@@ -106,7 +106,7 @@ def test_relative_reward_is_the_change_since_the_step_before_over_chunks_and_epi
         third = env.chunk_step(zeros(1, 1))  # reward 1 of a new episode
     assert first.rewards.tolist() == [[12, -6]]
     assert second.rewards.tolist() == [[0, 0]]
-    assert second.episodes[0]["return"] == 6.0
+    assert second.episodes[0]["return"] == 12.0  # The task's own: 6 + 3 + 3.
     assert third.rewards.tolist() == [[2]]
 
 
