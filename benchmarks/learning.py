@@ -1,0 +1,70 @@
+"""What recipes learn, on which seeds and how fast: runs them and keeps their evaluation curves.
+
+Each seed runs as a user would run it, in a process of its own, one after the other. One JSON file per recipe goes to
+``benchmarks/results/learning/``, so that a result need not be repeated to be believed.
+
+    python benchmarks/learning.py metaworld_reach_ppo_mlp --seeds 0 1 2
+    python benchmarks/learning.py gym_cartpole_ppo_mlp gym_pendulum_ppo_mlp --seeds 0 1 2
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[1]
+RESULTS = REPO / "benchmarks" / "results" / "learning"
+
+
+def run_seed(recipe: str, seed: int, overrides: list[str]) -> dict[str, object]:
+    """Run one recipe with one seed; return its evaluation curve and how long it took."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, str(REPO / "examples/embodiment/train_embodied_agent.py"), "--config-name", recipe]
+        command += [f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={folder}", *overrides]
+        started = time.monotonic()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=REPO, env={**os.environ, "RLINF_PLAIN": "1"})
+        seconds = time.monotonic() - started
+        lines = (Path(folder) / recipe / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    curve = [
+        {name: value for name, value in record.items() if name in {"step", "time_seconds"} or name.startswith("eval/")}
+        for record in records
+        if any(name.startswith("eval/") for name in record)
+    ]
+    return {
+        "seed": seed,
+        "overrides": overrides,
+        "steps": records[-1]["step"],
+        "process_seconds": round(seconds, 1),
+        "training_seconds": records[-1]["time_seconds"],
+        "curve": curve,
+    }
+
+
+def main() -> None:
+    """Run every recipe with every seed and print the last evaluation of each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipes", nargs="+")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--override", action="append", default=[], help="key=value, may be given several times")
+    args = parser.parse_args()
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=REPO, check=True)
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    for recipe in args.recipes:
+        runs = []
+        for seed in args.seeds:
+            runs.append(run_seed(recipe, seed, args.override))
+            last = runs[-1]["curve"][-1]
+            print(recipe, {"seed": seed, "training_seconds": runs[-1]["training_seconds"], **last}, flush=True)
+        report = {"recipe": recipe, "commit": commit.stdout.strip(), "cpu_cores": os.cpu_count(), "runs": runs}
+        (RESULTS / f"{recipe}.json").write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
