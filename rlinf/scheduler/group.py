@@ -113,8 +113,11 @@ class WorkerGroup(Generic[W]):
                 raise
         return self
 
-    def relaunch(self) -> None:
+    def relaunch(self, *, wait: bool = True) -> None:
         """End what is left of the group and launch it again, under the same name and a new incarnation.
+
+        Args:
+            wait: As in ``launch``.
 
         Raises:
             ClusterError: The group was not launched by this process.
@@ -123,7 +126,8 @@ class WorkerGroup(Generic[W]):
             raise ClusterError(f"Group '{self._name}' was not launched here; only its launcher can launch it again.")
         self.close()
         self._relaunch()
-        self.wait_ready()
+        if wait:
+            self.wait_ready()
 
     def execute_on(self, *ranks: int) -> WorkerGroup[W]:
         """Choose the ranks that the next method call runs on; none means all.

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
-from concurrent.futures import wait as wait_futures
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rlinf.errors import CommTimeoutError
 from rlinf.scheduler.address import WorkerAddress
+from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.serialization import Buffer, decode, encode, fill_tensor, tensor_bytes
 from rlinf.scheduler.comm.work import AsyncWork, default_timeout_seconds
 from rlinf.scheduler.runtime import current_runtime
@@ -116,7 +116,7 @@ class Messenger:
         futures = [runtime.send(group, rank, tag, frames) for rank in targets]
         describe = f"{self.address} sending to {group}:{','.join(map(str, targets))}"
         done = [future for future in futures if future.done()]
-        result: Future[None] = Future()
+        result: Future[None] = Promise()
         if len(done) == len(futures):
             _settle(futures, result)
             return AsyncWork(result, describe=describe)
@@ -147,7 +147,6 @@ class Messenger:
 def _settle(futures: Sequence[Future[None]], result: Future[None]) -> None:
     if result.done():
         return
-    wait_futures(futures)
     errors = [future.exception() for future in futures if future.exception() is not None]
     if errors:
         result.set_exception(errors[0])

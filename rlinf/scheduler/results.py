@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED, Future
-from concurrent.futures import wait as wait_futures
+from concurrent.futures import Future
 from typing import Any
 
 from rlinf.errors import CommTimeoutError, WorkerDiedError
 from rlinf.scheduler.address import WorkerAddress
 from rlinf.scheduler.comm.endpoint import Reply
+from rlinf.scheduler.comm.futures import wait_any
 from rlinf.scheduler.comm.serialization import decode
 from rlinf.scheduler.comm.work import WATCHDOG_SECONDS
 from rlinf.utils.logging import get_logger
@@ -55,7 +55,7 @@ class WorkerGroupFuncResult:
             pending = [future for future in self._futures if not future.done()]
             if not pending:
                 return self._collect()
-            wait_futures(pending, timeout=self._patience(deadline), return_when=FIRST_COMPLETED)
+            wait_any(pending, self._patience(deadline))
             self._speak(deadline, timeout)
 
     async def async_wait(self, timeout: float | None = None) -> list[Any]:
@@ -148,7 +148,7 @@ def wait_all(*results: WorkerGroupFuncResult, timeout: float | None = None) -> t
         if remaining == 0.0:
             late = ", ".join(f"{result.method}()" for result in results if result.pending())
             raise CommTimeoutError(f"Not returned within {timeout:g} s: {late}.")
-        wait_futures(pending, timeout=remaining, return_when="FIRST_COMPLETED")
+        wait_any(pending, remaining)
         for result in results:
             result.raise_failure()
 

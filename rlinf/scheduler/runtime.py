@@ -11,6 +11,7 @@ from typing import Any
 from rlinf.errors import ClusterError, WorkerDiedError
 from rlinf.scheduler.address import RunSpec, WorkerAddress, WorkerIdentity, WorkerInfo
 from rlinf.scheduler.comm.endpoint import Call, Endpoint
+from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.mailbox import Frames, Mailbox, Source
 from rlinf.scheduler.comm.outbox import Outbox
 from rlinf.scheduler.comm.serialization import Buffer
@@ -76,7 +77,7 @@ class Runtime:
 
     def lookup_group(self, name: str, wait: bool) -> Future[list[WorkerInfo]]:
         """Ask for a group's members by rank; wait until it is launched, or fail at once if it is not."""
-        result: Future[list[WorkerInfo]] = Future()
+        result: Future[list[WorkerInfo]] = Promise()
 
         def answered(reply: Future[Any]) -> None:
             error = reply.exception()
@@ -97,7 +98,7 @@ class Runtime:
         if self.mailbox.death_of(source) is None:
             return self.mailbox.receive(source, tag, timeout_seconds)
         # The news that the group was launched again may still be on its way: the manager knows.
-        result: Future[Frames] = Future()
+        result: Future[Frames] = Promise()
 
         def looked_up(found: Future[list[WorkerInfo]]) -> None:
             if found.exception() is None and source[1] < len(found.result()):

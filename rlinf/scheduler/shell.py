@@ -13,6 +13,7 @@ import os
 from pathlib import Path
 
 import ray
+import setproctitle
 
 from rlinf.scheduler.address import RunSpec, WorkerIdentity, WorkerInfo
 from rlinf.scheduler.calls import CallServer, RemoteFailure
@@ -56,6 +57,8 @@ class WorkerShell:
         Args:
             payload: The frames of (class, positional arguments, keyword arguments).
         """
+        # What ps and top show; Ray's own tools know its processes by the prefix.
+        setproctitle.setproctitle(f"ray::{self._identity.address}")
         try:
             self._runtime.join()
             self._meet()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from rlinf.scheduler.address import EndpointInfo
 from rlinf.scheduler.channel.queue import ChannelQueue, Item
 from rlinf.scheduler.comm.endpoint import Reply
+from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.serialization import decode, encode
 from rlinf.scheduler.runtime import current_runtime
 
@@ -60,7 +61,7 @@ class LocalBackend:
 
     def put(self, item: Any, *, key: Hashable, weight: float, wait: bool) -> Future[Any]:
         """Add an item."""
-        future: Future[Any] = Future()
+        future: Future[Any] = Promise()
         with self._lock:
             self._queue.put(
                 next(_requests),
@@ -77,7 +78,7 @@ class LocalBackend:
         self, *, key: Hashable, target_weight: float | None, wait: bool, producer: str | None = None
     ) -> tuple[Hashable, Future[Any]]:
         """Take items."""
-        future: Future[Any] = Future()
+        future: Future[Any] = Promise()
         request = next(_requests)
 
         def answer(items: list[Item[Any]], error: BaseException | None) -> None:
@@ -141,7 +142,7 @@ class HostedBackend:
     ) -> tuple[Hashable, Future[Any]]:
         """Take items."""
         request = next(_requests)
-        future: Future[Any] = Future()
+        future: Future[Any] = Promise()
 
         def granted(reply: Future[Reply]) -> None:
             error = reply.exception()

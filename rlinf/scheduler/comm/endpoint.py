@@ -16,6 +16,7 @@ from typing import Any
 
 from rlinf.errors import ClusterError, RLinfError
 from rlinf.scheduler.address import EndpointInfo
+from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.serialization import Buffer
 from rlinf.scheduler.comm.transport import Transport
 from rlinf.utils.logging import get_logger
@@ -94,7 +95,7 @@ class Endpoint:
         self, peer: EndpointInfo, operation: str, args: tuple[Any, ...] = (), frames: Sequence[Buffer] = ()
     ) -> Future[Reply]:
         """Send a request; the future ends with the reply, the other side's error, or the error of its death."""
-        future: Future[Reply] = Future()
+        future: Future[Reply] = Promise()
         number = next(self._numbers)
         with self._lock:
             error = self._dead.get(peer.uid) or (_closed_error() if self._closed else None)

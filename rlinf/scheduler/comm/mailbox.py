@@ -11,6 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from rlinf.errors import CommTimeoutError, WorkerDiedError
+from rlinf.scheduler.comm.futures import Promise
 from rlinf.utils.logging import get_logger
 
 Source = tuple[str, int]
@@ -77,7 +78,7 @@ class Mailbox:
 
     def receive(self, source: Source, tag: Hashable, timeout_seconds: float | None) -> Future[Frames]:
         """Return a future for the next message of ``source`` with ``tag``."""
-        future: Future[Frames] = Future()
+        future: Future[Frames] = Promise()
         key = (source, tag)
         with self._lock:
             if self._arrived[key]:

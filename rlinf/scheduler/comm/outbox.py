@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from rlinf.errors import RLinfError
 from rlinf.scheduler.address import WorkerAddress, WorkerInfo
 from rlinf.scheduler.comm.endpoint import Endpoint
+from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.mailbox import Envelope
 from rlinf.scheduler.comm.serialization import Buffer
 
@@ -48,7 +49,7 @@ class Outbox:
 
         The frames may change once this returns.
         """
-        future: Future[None] = Future()
+        future: Future[None] = Promise()
         with self._lock:
             destination = self._destinations.setdefault((group, rank), _Destination())
         with destination.lock:

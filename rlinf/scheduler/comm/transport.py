@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import struct
 import tempfile
 import threading
 import time
@@ -29,6 +30,10 @@ from rlinf.utils.logging import get_logger
 
 MessageHandler = Callable[[list[memoryview]], None]
 
+# Unit of a message's layout, so that its buffers stay aligned for every element type.
+_WORD_BYTES = 8
+# Below this a second copy costs less than ZeroMQ's book-keeping for memory that is not its own.
+_COPY_BELOW_BYTES = 65536
 # Messages taken from a socket before other work of the loop gets a turn.
 _BATCH = 256
 # A folder younger than this may belong to a process that has not locked it yet.
@@ -85,7 +90,10 @@ class Transport:
         lock, socket = self._peer(peer)
         with lock:
             try:
-                socket.send_multipart(frames, copy=True)
+                # One frame and one call: a signal's exception between the parts of a multi-part message would leave it
+                # unfinished, and what is sent next would become its end.
+                packed = _pack(frames)
+                socket.send(packed, copy=len(packed) < _COPY_BELOW_BYTES)
             except zmq.ZMQError as error:
                 raise ClusterError(f"Cannot send to endpoint {peer.uid}: {error}.") from error
 
@@ -177,10 +185,10 @@ class Transport:
     def _drain(self, socket: zmq.Socket[bytes]) -> None:
         for _ in range(_BATCH):
             try:
-                frames = socket.recv_multipart(flags=zmq.NOBLOCK, copy=False)
+                message = socket.recv(flags=zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            self._on_message([frame.buffer for frame in frames])
+            self._on_message(_unpack(message.buffer))
         # The socket's descriptor signals changes, not levels: what is left must be asked for.
         self.loop.call_soon(self._drain, socket)
 
@@ -203,6 +211,29 @@ def new_keys() -> tuple[bytes, bytes]:
 def remove_socket_folder(namespace: str) -> None:
     """Delete the run's socket folder on this node."""
     shutil.rmtree(_socket_folder(namespace), ignore_errors=True)
+
+
+def _pack(frames: Sequence[Buffer]) -> bytes:
+    """Copy frames into one message: their number, their lengths, then each of them from an aligned offset."""
+    views = [memoryview(frame).cast("B") for frame in frames]
+    sizes = struct.pack(f"<{len(views) + 1}Q", len(views), *(view.nbytes for view in views))
+    parts: list[Buffer] = [sizes]
+    for view in views:
+        parts.append(view)
+        parts.append(bytes(-view.nbytes % _WORD_BYTES))
+    return b"".join(parts)
+
+
+def _unpack(message: memoryview) -> list[memoryview]:
+    """Return views of the frames in a message of ``_pack``."""
+    message = message.cast("B")
+    (count,) = struct.unpack_from("<Q", message)
+    sizes = struct.unpack_from(f"<{count}Q", message, _WORD_BYTES)
+    frames, start = [], _WORD_BYTES * (count + 1)
+    for size in sizes:
+        frames.append(message[start : start + size])
+        start += size + -size % _WORD_BYTES
+    return frames
 
 
 def _socket_folder(namespace: str) -> Path:

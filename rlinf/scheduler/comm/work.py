@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, Generic, TypeVar
 
 from rlinf.errors import CommTimeoutError
+from rlinf.scheduler.comm.futures import Promise
 from rlinf.utils.logging import get_logger
 
 T = TypeVar("T")
@@ -91,7 +92,7 @@ class AsyncWork(Generic[T]):
 
     def then(self, fn: Callable[[T], S]) -> AsyncWork[S]:
         """Return the work of calling ``fn`` with this one's result, on a helper thread, as soon as it is there."""
-        following: Future[S] = Future()
+        following: Future[S] = Promise()
 
         def run() -> None:
             try:
@@ -134,14 +135,14 @@ class AsyncWork(Generic[T]):
 
 def finished(value: T) -> AsyncWork[T]:
     """Return work that has already ended with ``value``."""
-    future: Future[T] = Future()
+    future: Future[T] = Promise()
     future.set_result(value)
     return AsyncWork(future)
 
 
 def gather(works: Sequence[AsyncWork[Any]], combine: Callable[[list[Any]], S], describe: str) -> AsyncWork[S]:
     """Return work that ends when all of ``works`` have ended, or with the first error among them."""
-    result: Future[None] = Future()
+    result: Future[None] = Promise()
     lock = threading.Lock()
     left = [len(works)]
 

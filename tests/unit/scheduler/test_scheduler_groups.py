@@ -93,6 +93,28 @@ def test_async_wait(pair):
     assert asyncio.run(both()) == ([10, 11], ["x", "x"])
 
 
+def test_an_interrupt_at_any_instant_of_a_call_breaks_nothing(pair):
+    import random
+    import signal
+
+    draws = random.Random(0)
+    previous = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    interrupted = 0
+    try:
+        for _ in range(500):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, draws.uniform(0.00005, 0.002))
+                pair.later("never seen", 0.01).wait()
+            except KeyboardInterrupt:
+                interrupted += 1
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert pair.add(0).wait(timeout=30) == [10, 11]
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert interrupted > 400
+
+
 def test_unknown_methods_and_ranks(pair):
     with pytest.raises(AttributeError, match="add"):
         pair.ad(1)
