@@ -93,7 +93,7 @@ class Transport:
                 # One frame and one call: a signal's exception between the parts of a multi-part message would leave it
                 # unfinished, and what is sent next would become its end.
                 packed = _pack(frames)
-                socket.send(packed, copy=len(packed) < _COPY_BELOW_BYTES)
+                socket.send(packed, 0, copy=len(packed) < _COPY_BELOW_BYTES)
             except zmq.ZMQError as error:
                 raise ClusterError(f"Cannot send to endpoint {peer.uid}: {error}.") from error
 
