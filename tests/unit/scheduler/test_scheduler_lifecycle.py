@@ -26,6 +26,8 @@ from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
 """
 
+_drivers = []
+
 
 def start_driver(body, tmp_path, **environment):
     script = tmp_path / "driver.py"
@@ -37,7 +39,7 @@ def start_driver(body, tmp_path, **environment):
         "RLINF_TEST_MARK": str(tmp_path),
         **environment,
     }
-    return subprocess.Popen(
+    driver = subprocess.Popen(
         [sys.executable, str(script)],
         env=variables,
         cwd=tmp_path,
@@ -45,6 +47,15 @@ def start_driver(body, tmp_path, **environment):
         stderr=subprocess.STDOUT,
         text=True,
     )
+    _drivers.append(driver)
+    return driver
+
+
+@pytest.fixture(autouse=True)
+def no_driver_outlives_its_test():
+    yield
+    while _drivers:
+        _drivers.pop().kill()
 
 
 def left_behind(tmp_path):
