@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlinf.config.schema.root import RLinfConfig
+from rlinf.errors import WorkerDiedError, WorkerError
 from rlinf.runners.session import RunSession
 from rlinf.scheduler import WorkerGroup, wait_all
 from rlinf.telemetry.metrics import finalize, merge_metrics
@@ -40,6 +41,8 @@ class EmbodiedRunner:
         self.actor, self.rollout, self.env = actor, rollout, env
         self.session = RunSession(cfg)
         self.step = 0
+        self.restarts = 0
+        self.started = time.monotonic()
         self.training: WorkerGroupFuncResult | None = None
         self.restart_episodes = True
 
@@ -65,23 +68,40 @@ class EmbodiedRunner:
                 raise
 
     def _loop(self) -> Metrics:
-        runner = self.cfg.runner
-        self.update_rollout_weights()
-        metrics = self.evaluate() if runner.only_eval or (self.step == 0 and runner.val_check_interval > 0) else {}
-        self.session.log(self.step, metrics)
-        while self.step < runner.total_steps and not runner.only_eval and not self.session.goal_reached(metrics):
-            started = time.monotonic()
-            metrics = self.generate_rollouts()
-            metrics |= self.compute_advantages_and_returns()
-            metrics |= self.run_training()
-            self.update_rollout_weights()
-            metrics |= self.collect_times(time.monotonic() - started)
-            if self.session.evaluates(self.step):
-                metrics |= self.evaluate()
-            self.session.log(self.step, metrics)
-            if self.session.saves(self.step, metrics):
-                self.save_checkpoint(metrics)
+        metrics: Metrics | None = {}
+        while True:
+            try:
+                if metrics is None:
+                    metrics = self._make_step()
+                self._finish_step(metrics)
+                if self._is_done(metrics):
+                    return metrics
+                metrics = None
+            except WorkerError as error:
+                if self.recover(error):
+                    metrics = {}
+
+    def _make_step(self) -> Metrics:
+        self.started = time.monotonic()
+        metrics = self.generate_rollouts()
+        metrics |= self.compute_advantages_and_returns()
+        metrics |= self.run_training()
         return metrics
+
+    def _finish_step(self, metrics: Metrics) -> None:
+        """Hand the new weights on, evaluate, log and save; repeated as a whole if a worker dies meanwhile."""
+        self.update_rollout_weights()
+        if metrics:
+            metrics |= self.collect_times()
+        if self.session.evaluates(self.step):
+            metrics |= self.evaluate()
+        self.session.log(self.step, metrics)
+        if self.session.saves(self.step, metrics):
+            self.save_checkpoint(metrics)
+
+    def _is_done(self, metrics: Metrics) -> bool:
+        runner = self.cfg.runner
+        return runner.only_eval or self.step >= runner.total_steps or self.session.goal_reached(metrics)
 
     def update_rollout_weights(self) -> None:
         """Bring the rollout to the actor's current weights."""
@@ -120,13 +140,14 @@ class EmbodiedRunner:
         env_metrics, _ = wait_all(self.env.evaluate(), self.rollout.evaluate())
         return finalize(merge_metrics(env_metrics))
 
-    def collect_times(self, step_seconds: float) -> Metrics:
+    def collect_times(self) -> Metrics:
         """Return how long the step and its parts took: the slowest rank of each group."""
+        step_seconds = time.monotonic() - self.started
         groups = ("actor", "rollout", "env")
         ranks = wait_all(
             self.actor.pop_execution_times(), self.rollout.pop_execution_times(), self.env.pop_execution_times()
         )
-        metrics = {"time/step": step_seconds}
+        metrics = {"time/step": step_seconds, "time/restarts": float(self.restarts)}
         for name, times in zip(groups, ranks, strict=True):
             for tag in {tag for rank in times for tag in rank}:
                 metrics[f"time/{name}/{tag}"] = max(rank.get(tag, 0.0) for rank in times)
@@ -143,6 +164,44 @@ class EmbodiedRunner:
         self.session.commit_checkpoint(self.step, metrics)
         self.restart_episodes = True
 
+    def recover(self, error: WorkerError) -> bool:
+        """Launch again what has died, and everything that was in the middle of talking to it.
+
+        Env and rollout workers come back at the actor's present weights, and the step is made again. An actor comes
+        back at the newest checkpoint, from which the run goes on.
+
+        Args:
+            error: What ended the step.
+
+        Returns:
+            Whether the run has gone back to a checkpoint (or to its start).
+
+        Raises:
+            WorkerError: No worker died (its code raised, and would again), or ``runner.max_restarts`` is used up.
+        """
+        death = find_death(error)
+        if death is None or self.restarts >= self.cfg.runner.max_restarts:
+            raise error
+        self.restarts += 1
+        self.session.restarted(death, self.restarts)
+        groups: list[WorkerGroup[Any]] = [self.rollout, self.env]
+        if death.group == self.actor.name:
+            groups.append(self.actor)
+        for group in groups:
+            group.relaunch(wait=False)
+        wait_all(*(group.wait_ready().init_worker() for group in groups))
+        self.restart_episodes = True
+        if self.actor not in groups:
+            return False
+        self._restore_actor()
+        return True
+
+    def _restore_actor(self) -> None:
+        checkpoint = self.session.rewind()
+        self.step = self.session.resume_step
+        if checkpoint is not None:
+            self.actor.load_checkpoint(str(checkpoint / "actor")).wait()
+
     def _save_after_interrupt(self) -> None:
         """Finish a training phase that has begun, abandon anything else, and save the last whole step."""
         self.session.message("Interrupted: saving a checkpoint ...")
@@ -151,5 +210,14 @@ class EmbodiedRunner:
             self.step += 1
         self.env.close()
         self.rollout.close()
+        # The actor runs one method at a time: this returns when it has given up what it was doing.
+        self.actor.pop_execution_times().wait()
         if not self.session.is_saved(self.step) and self.step > 0:
             self.save_checkpoint({})
+
+
+def find_death(error: BaseException | None) -> WorkerDiedError | None:
+    """Return the death of a worker that an error was caused by, if one was."""
+    while error is not None and not isinstance(error, WorkerDiedError):
+        error = error.__cause__
+    return error

@@ -13,6 +13,7 @@ from rlinf.checkpoint import CheckpointManager, checkpoint_step
 from rlinf.config import to_dict
 from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.root import RLinfConfig
+from rlinf.errors import WorkerDiedError
 from rlinf.telemetry.console import Console
 from rlinf.telemetry.logger import MetricLogger
 from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, open_run_dir
@@ -48,14 +49,13 @@ class RunSession:
         )
         self.saved_step = self.resume_step if self.resume_from is not None else None
         self.metrics: dict[str, float] = {}
+        self.restarts = 0
         self._exit = ExitStack()
 
     def __enter__(self) -> RunSession:
         """Open the metric log and start showing progress."""
         cfg = self.cfg.runner
-        resume_step = self.resume_step if self.resume_from is not None else None
-        self.logger = MetricLogger(self.folder, cfg.logger, to_dict(self.cfg), resume_step)
-        self._exit.callback(self.logger.finish)
+        self.logger = self._open_logger()
         self.console = Console(cfg.total_steps, cfg.logger.experiment_name, start_step=self.resume_step)
         self._exit.enter_context(self.console)
         if self.resume_from is not None:
@@ -96,13 +96,17 @@ class RunSession:
             self.console.table(metrics, step)
 
     def evaluates(self, step: int) -> bool:
-        """Tell whether an evaluation is due after ``step``."""
+        """Tell whether an evaluation is due after ``step`` (0 is the start); not again for the step resumed from."""
+        if self.cfg.runner.only_eval or step == self.resume_step != 0:
+            return self.cfg.runner.only_eval
         interval = self.cfg.runner.val_check_interval
         return interval > 0 and (step % interval == 0 or step == self.cfg.runner.total_steps)
 
     def saves(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Tell whether a checkpoint is due after ``step``."""
         interval = self.cfg.runner.save_interval
+        if step == 0 or self.is_saved(step) or self.cfg.runner.only_eval:
+            return False
         if step == self.cfg.runner.total_steps or self.goal_reached(metrics):
             return True
         return interval > 0 and step % interval == 0
@@ -111,6 +115,23 @@ class RunSession:
         """Tell whether the metrics fulfil ``runner.stop_at``."""
         goals = self.cfg.runner.stop_at
         return bool(goals) and all(metrics.get(name, -math.inf) >= value for name, value in goals.items())
+
+    def restarted(self, death: WorkerDiedError, count: int) -> None:
+        """Say that a worker died and is launched again."""
+        self.restarts = count
+        self.message(f"{death} Launching it again: restart {count} of at most {self.cfg.runner.max_restarts}.")
+
+    def rewind(self) -> Path | None:
+        """Go back to the newest checkpoint, or to the start: later records are cut off.
+
+        Returns:
+            The checkpoint's folder; None if there is none.
+        """
+        self.resume_from = self.checkpoints.resolve("auto")
+        self.resume_step = 0 if self.resume_from is None else checkpoint_step(self.resume_from)
+        self.logger.finish()
+        self.logger = self._open_logger()
+        return self.resume_from
 
     def is_saved(self, step: int) -> bool:
         """Tell whether the newest checkpoint is that of ``step``."""
@@ -121,12 +142,17 @@ class RunSession:
         self.checkpoints.commit(step, {"seed": self.cfg.actor.seed}, metrics, required=["actor"])
         self.saved_step = step
 
+    def _open_logger(self) -> MetricLogger:
+        resume_step = self.resume_step if self.resume_from is not None else None
+        return MetricLogger(self.folder, self.cfg.runner.logger, to_dict(self.cfg), resume_step)
+
     def _places(self) -> dict[str, str | Path | None]:
         checkpoint = None if self.saved_step is None else self.checkpoints.root / f"global_step_{self.saved_step}"
         sections = [self.cfg.env.train, self.cfg.env.eval]
         videos = [env.video_cfg.video_base_dir for env in sections if env is not None and env.video_cfg.save_video]
         tensorboard = "tensorboard" in self.cfg.runner.logger.logger_backends
         return {
+            "restarts": str(self.restarts) if self.restarts else None,
             "checkpoint": checkpoint,
             "video": ", ".join(str(video) for video in videos) or None,
             "TensorBoard": self.folder / "tensorboard" if tensorboard else None,

@@ -19,7 +19,7 @@ from rlinf.scheduler.address import RunSpec, WorkerIdentity, WorkerInfo
 from rlinf.scheduler.calls import CallServer, RemoteFailure
 from rlinf.scheduler.comm.serialization import decode
 from rlinf.scheduler.environment import ProcessEnvironment
-from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.network import find_free_port, listen_ip
 from rlinf.scheduler.runtime import Runtime, enter_runtime
 from rlinf.utils.logging import configure_worker_logging
 from rlinf.utils.plugins import load_plugins
@@ -45,7 +45,7 @@ class WorkerShell:
         self._runtime = Runtime(
             spec,
             node_id=context.get_node_id(),
-            node_ip=ray.util.get_node_ip_address(),
+            node_ip=listen_ip(ray.util.get_node_ip_address()),
             identity=identity,
             label=str(address),
         )

@@ -37,6 +37,8 @@ class Run:
             "RLINF_TEST_MARK": self.mark,
             "RAY_ADDRESS": "",
             "PYTHONUNBUFFERED": "1",
+            # Process titles must not be written over the environment, by which processes are recognised here.
+            "SPT_NOENV": "1",
             **(env or {}),
         }
         if not environment["RAY_ADDRESS"]:

@@ -48,6 +48,8 @@ class RunnerConfig(ConfigSection):
     """Metric (higher is better) whose best checkpoint is also kept, for example ``eval/success_once``."""
     overwrite: bool = False
     """Start anew in an experiment folder that already holds a run, deleting that run."""
+    max_restarts: NonNegativeInt = 0
+    """Times that workers which died are launched again before the run gives up."""
     stop_at: dict[str, float] = field(default_factory=dict)
     """End the run once an evaluation reaches these values, for example ``{eval/success_once: 0.95}``."""
     logger: LoggerConfig = field(default_factory=LoggerConfig)

@@ -1,0 +1,3 @@
+from tests.e2e.conftest import start_run
+
+__all__ = ["start_run"]
