@@ -30,7 +30,7 @@ from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
 from rlinf.scheduler.environment import PATH_VARIABLES, ProcessEnvironment, code_folders, newer_than
 from rlinf.scheduler.group import WorkerGroup, close_groups
 from rlinf.scheduler.manager import ManagerActor
-from rlinf.scheduler.nodes import describe_node, rank_nodes, start_probes, wait_for_nodes
+from rlinf.scheduler.nodes import describe_node, gather_probes, rank_nodes, start_probes, wait_for_nodes
 from rlinf.scheduler.runtime import Runtime, enter_runtime, leave_runtime
 from rlinf.utils.logging import get_logger
 
@@ -213,9 +213,11 @@ class Cluster:
         )
         starting = self.manager.start.remote()
         probes = start_probes(alive, here)
-        ordered = rank_nodes(ray.get(probes), num_nodes, here)
+        probed = gather_probes(probes)
+        ordered = rank_nodes(probed, num_nodes, here)
         self._nodes = [describe_node(rank, probe) for rank, probe in enumerate(ordered)]
-        self._head_hashes = next((probe.environment_hashes for probe in ordered if probe.node_id == here), {})
+        # Also where the driver's node is not among those in use: without them every variable would seem new.
+        self._head_hashes = next((probe.environment_hashes for probe in probed if probe.node_id == here), {})
         self._node_groups = build_node_groups(self._nodes, self.config.node_groups, self.config.cpu_slots_per_node)
         self.run_spec = RunSpec(spec.namespace, spec.keys, spec.spans_nodes, spec.log_dir, ray.get(starting))
         own_ip = next(node["NodeManagerAddress"] for node in alive if node["NodeID"] == here)
@@ -241,7 +243,8 @@ class Cluster:
             ray.kill(actor)
         if self.manager is not None:
             ray.kill(self.manager)  # the channel hosts are its own, and end with it
-        others = [node for node in getattr(self, "_nodes", [])[1:] if node.node_id]
+        here = self.runtime.node_id if hasattr(self, "runtime") else None
+        others = [node for node in getattr(self, "_nodes", []) if node.node_id != here]
         if others and sys.exc_info()[0] is None:
             clean = ray.remote(remove_socket_folder)
             done = [

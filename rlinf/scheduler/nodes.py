@@ -58,6 +58,23 @@ def start_probes(nodes: Sequence[dict[str, Any]], driver_node_id: str) -> list[A
     ]
 
 
+def gather_probes(probes: Sequence[Any]) -> list[NodeProbe]:
+    """Wait for the probes that ``start_probes`` has started.
+
+    Raises:
+        ClusterError: A node cannot be used as it is, or left while it was probed.
+    """
+    try:
+        answers: list[NodeProbe] = ray.get(list(probes))
+    except ray.exceptions.RayTaskError as error:
+        if isinstance(error.cause, ClusterError):
+            raise error.cause from error
+        raise
+    except ray.exceptions.RayError as error:
+        raise ClusterError(f"A node left Ray while it was looked at: {error}") from error
+    return answers
+
+
 def rank_nodes(probes: Sequence[NodeProbe], num_nodes: int | None, driver_node_id: str) -> list[NodeProbe]:
     """Put nodes in order of rank: by ``RLINF_NODE_RANK``, or else the driver's first and the others by address.
 
