@@ -13,7 +13,6 @@ import os
 from pathlib import Path
 
 import ray
-import setproctitle
 
 from rlinf.scheduler.address import RunSpec, WorkerIdentity, WorkerInfo
 from rlinf.scheduler.calls import CallServer, RemoteFailure
@@ -21,7 +20,7 @@ from rlinf.scheduler.comm.serialization import decode
 from rlinf.scheduler.environment import ProcessEnvironment
 from rlinf.scheduler.network import find_free_port, listen_ip
 from rlinf.scheduler.runtime import Runtime, enter_runtime
-from rlinf.utils.logging import configure_worker_logging
+from rlinf.utils.logging import configure_worker_logging, get_logger
 from rlinf.utils.plugins import load_plugins
 
 
@@ -57,8 +56,6 @@ class WorkerShell:
         Args:
             payload: The frames of (class, positional arguments, keyword arguments).
         """
-        # What ps and top show; Ray's own tools know its processes by the prefix.
-        setproctitle.setproctitle(f"ray::{self._identity.address}")
         try:
             self._runtime.join()
             self._meet()
@@ -75,6 +72,8 @@ class WorkerShell:
         self._runtime.endpoint.serve("call", calls.accept)
         self._runtime.endpoint.serve("shutdown", calls.stop)
         self._runtime.ask("group_ready", self._describe())
+        # Ray names all workers alike in process lists; this tells which is which.
+        get_logger(__name__).info("Ready: process %d on node %d.", os.getpid(), self._identity.node_rank)
         calls.serve()
         worker.on_shutdown()
 

@@ -2,10 +2,10 @@
 
 import os
 import random
+import re
 import signal
 import time
 
-import psutil
 import pytest
 
 from tests.e2e.conftest import TINY, read_metrics
@@ -16,15 +16,9 @@ KEYS = (*TINY, "runner.max_epochs=8", "runner.val_check_interval=4", "runner.sav
 SLOWER = ("env.train.max_steps_per_rollout_epoch=256", "algorithm.update_epoch=8")
 
 
-def worker_process(run, name):
-    """Return the process of a worker of this run, such as ``EnvGroup:0``."""
-    for process in psutil.process_iter():
-        try:
-            if process.cmdline()[:1] == [f"ray::{name}"] and process.environ().get("RLINF_TEST_MARK") == run.mark:
-                return process
-        except (psutil.Error, IndexError):
-            continue
-    return None
+def worker_pid(folder, name):
+    """Return the process id of a worker's present incarnation, such as ``EnvGroup_0``, from its log."""
+    return int(re.findall(r"Ready: process (\d+)", (folder / "worker_logs" / f"{name}.log").read_text())[-1])
 
 
 def wait_for_step(run, folder, step, timeout=120):
@@ -47,9 +41,7 @@ def test_a_killed_worker_is_launched_again_and_the_run_goes_on(start_run, tmp_pa
     folder = tmp_path / "gym_cartpole_ppo_mlp"
     wait_for_step(run, folder, 4)
     time.sleep(random.Random(victim).uniform(0, 0.5))
-    process = worker_process(run, victim)
-    assert process is not None
-    os.kill(process.pid, signal.SIGKILL)
+    os.kill(worker_pid(folder, victim.replace(":", "_")), signal.SIGKILL)
     assert run.wait() == 0, run.output[-4000:]
     assert f"{victim}" in run.output
     assert "restart 1 of at most 3" in run.output
@@ -63,8 +55,9 @@ def test_without_restarts_a_killed_worker_ends_the_run_by_name(start_run, tmp_pa
     run = start_run(
         "gym_cartpole_ppo_mlp", *KEYS, *SLOWER, "runner.max_restarts=0", f"runner.logger.log_path={tmp_path}"
     )
-    wait_for_step(run, tmp_path / "gym_cartpole_ppo_mlp", 2)
-    os.kill(worker_process(run, "EnvGroup:0").pid, signal.SIGKILL)
+    folder = tmp_path / "gym_cartpole_ppo_mlp"
+    wait_for_step(run, folder, 2)
+    os.kill(worker_pid(folder, "EnvGroup_0"), signal.SIGKILL)
     assert run.wait(timeout=30) == 1, run.output[-4000:]
     assert "WorkerDiedError" in run.output
     assert "EnvGroup:0" in run.output
