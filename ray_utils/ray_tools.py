@@ -102,7 +102,7 @@ def say_nodes(count: int | None, address: str | None, timeout_seconds: float | N
     """Print rank, address and resources of each node, waiting for ``count`` of them."""
     import ray
 
-    from rlinf.scheduler.attach import find_own_ray
+    from rlinf.scheduler.attach import adopt_authentication, find_own_ray
     from rlinf.scheduler.nodes import describe_node, gather_probes, rank_nodes, start_probes, wait_for_nodes
 
     if timeout_seconds is not None:
@@ -113,6 +113,7 @@ def say_nodes(count: int | None, address: str | None, timeout_seconds: float | N
             "No Ray that this user has started runs on this machine. Start one with ray_utils/start_ray.sh, or give "
             "--address HEAD_IP:PORT."
         )
+    adopt_authentication(address)
     try:
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, TimeoutError) as error:

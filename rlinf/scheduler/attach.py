@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import psutil
 import ray
 from ray._private import ray_constants
+from ray._raylet import Config  # type: ignore[attr-defined]
 
 from rlinf.errors import ClusterError
 from rlinf.utils.logging import get_logger
@@ -46,6 +48,7 @@ def attach_ray(namespace: str) -> Attachment:
     options: dict[str, Any] = {"namespace": namespace, "log_to_driver": True, "logging_level": "WARNING"}
     try:
         if address:
+            adopt_authentication(address)
             ray.init(address=address, **options)
             return Attachment(False, f"the Ray at {address} ({why})")
         # On a busy machine the default of 30 s is too short for Ray's processes to come up.
@@ -56,6 +59,30 @@ def attach_ray(namespace: str) -> Attachment:
             f"Cannot {f'connect to the Ray at {address} ({why})' if address else 'start Ray'}: {error}"
         ) from error
     return Attachment(True, "a Ray of its own on this machine")
+
+
+def adopt_authentication(address: str) -> None:
+    """Use the authentication that the cluster's processes on this machine use, unless the user has chosen one.
+
+    Ray does so by itself only where it looks for a cluster on its own, not where it is given an address; without the
+    token it is refused, after half a minute of retries.
+
+    Args:
+        address: ``HOST:PORT`` of the cluster.
+    """
+    if "RAY_AUTH_MODE" in os.environ:
+        return
+    for process in _own_ray_processes(address.rpartition(":")[2]):
+        try:
+            started_with = process.environ()
+        except psutil.Error:
+            continue
+        for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH"):
+            if name in started_with:
+                os.environ.setdefault(name, started_with[name])
+        # Ray has read the variables when it was imported.
+        Config.initialize("")
+        return
 
 
 def _keep_log_lines() -> None:
@@ -84,11 +111,17 @@ def find_own_ray() -> str | None:
 
 def _runs_here_as_me(port: str) -> bool:
     """Whether a Ray head or node of this user, for the cluster on this port, runs on this machine."""
+    if next(_own_ray_processes(port), None) is not None:
+        return True
+    get_logger(__name__).debug("A recorded Ray on port %s is not alive, or not this user's.", port)
+    return False
+
+
+def _own_ray_processes(port: str) -> Iterator[psutil.Process]:
+    """Yield this user's Ray processes on this machine that belong to the cluster on this port."""
     for process in psutil.process_iter(["uids", "name", "cmdline"]):
         info = process.info
         if info["uids"] is None or info["uids"].real != os.getuid() or info["name"] not in {"gcs_server", "raylet"}:
             continue
         if any(argument.endswith((f"port={port}", f":{port}")) for argument in info["cmdline"] or ()):
-            return True
-    get_logger(__name__).debug("A recorded Ray on port %s is not alive, or not this user's.", port)
-    return False
+            yield process

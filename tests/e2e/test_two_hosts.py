@@ -1,0 +1,108 @@
+"""Runs over two hosts with a network between them, started as a user starts them."""
+
+import shutil
+import sys
+import textwrap
+
+import pytest
+
+from tests.e2e.conftest import ENTRY, TINY, read_metrics
+from tests.e2e.hosts import PORT, Hosts
+
+pytestmark = [pytest.mark.multinode, pytest.mark.timeout(600)]
+
+HEADER = """
+import os, sys, time
+from sample_workers import Sample
+from rlinf.config.schema.cluster import ClusterConfig, EnvConfigs, NodeGroupConfig
+from rlinf.errors import WorkerDiedError
+from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
+"""
+
+
+@pytest.fixture(scope="module")
+def hosts():
+    """Two hosts with Ray on both; tests run in order, and the last one cuts them apart."""
+    with Hosts() as pair:
+        head, other = pair.both
+        code, said = head.script("start_ray.sh", "head", "--port", str(PORT), "--rank", "0", "--", "--num-cpus", "2")
+        assert code == 0, said
+        worker = ("start_ray.sh", "worker", f"{head.ip}:{PORT}", "--", "--num-cpus", "2")
+        pair.said = {"head": said, "without token": other.script(*worker, RLINF_NODE_RANK="1")}
+        (other.home / ".ray").mkdir(mode=0o700)
+        shutil.copy(head.home / ".ray/auth_token", other.home / ".ray/auth_token")
+        code, said = other.script(*worker, RLINF_NODE_RANK="1")
+        assert code == 0, said
+        pair.said["worker"] = said
+        yield pair
+
+
+def drive(host, body, **environment):
+    script = host.home / "driver.py"
+    script.write_text(HEADER + textwrap.dedent(body))
+    return host.run(sys.executable, str(script), RAY_ADDRESS=f"{host.ip}:{PORT}", **environment)
+
+
+def test_the_scripts_bring_two_hosts_together(hosts):
+    head, other = hosts.both
+    token = (head.home / ".ray/auth_token").read_text().strip()
+    code, said = hosts.said["without token"]
+    assert code == 1
+    assert f"scp {head.ip}:.ray/auth_token" in said
+    assert f"RLINF_NODE_RANK=N bash ray_utils/start_ray.sh worker {head.ip}:{PORT}" in hosts.said["head"]
+    assert f"Node 1 (worker) is in the cluster at {head.ip}:{PORT}" in hosts.said["worker"]
+    assert token
+    assert not any(token in str(said) for said in hosts.said.values())
+    assert (head.home / ".ray/auth_token").stat().st_mode & 0o077 == 0
+    for host in (head, other):
+        code, nodes = host.script("check_ray.sh", "2", "--address", f"{head.ip}:{PORT}")
+        assert code == 0, nodes
+        assert [line.split()[:2] for line in nodes.splitlines()[1:]] == [["0", head.ip], ["1", other.ip]]
+    code, nodes = head.script("check_ray.sh", "3", "--timeout", "1")
+    assert code == 1
+    assert "Only 2 of 3 nodes" in nodes
+
+
+def test_messages_travel_encrypted_over_the_chosen_network(hosts):
+    head, other = hosts.both
+    code, said = drive(
+        head,
+        """
+        with Cluster(num_nodes=2) as cluster:
+            both = Sample.create_group().launch(cluster, NodePlacementStrategy([0, 1]), name="both")
+            print([member.endpoint.tcp.rpartition(":")[0] for member in both.worker_info_list])
+            print([entry["MASTER_ADDR"] for entry in both.environ("MASTER_ADDR").wait()])
+            items = ["small", b"a secret of ours" * 500_000, {"nested": [b"x" * 200_000, None]}]
+            for src, dst in ((0, 1), (1, 0)):
+                receiving = both.execute_on(dst).recv_all(3, "both", src)
+                both.execute_on(src).send_all(items, "both", dst).wait()
+                print("equal", receiving.wait()[0] == items)
+            channel = Channel.create("c")
+            both.put_items(channel, items).wait()
+            print("channel", sorted(map(len, both.execute_on(1).get_items(channel, 6).wait()[0])))
+        """,
+    )
+    assert code == 0, said
+    assert f"['tcp://{head.ip}', 'tcp://{other.ip}']" in said
+    assert f"['{head.ip}', '{head.ip}']" in said
+    assert said.count("equal True") == 2
+    assert "channel [1, 1, 5, 5, 8000000, 8000000]" in said
+
+
+def test_environments_on_one_host_train_a_policy_on_the_other(hosts):
+    head, _ = hosts.both
+    code, said = head.run(
+        sys.executable,
+        str(ENTRY),
+        "--config-name",
+        "gym_cartpole_ppo_mlp",
+        *TINY,
+        "cluster.num_nodes=2",
+        "cluster.cpu_slots_per_node=1",
+        "cluster.component_placement={actor: 0, rollout: 0, env: 1}",
+        f"runner.logger.log_path={head.home}/logs",
+        RAY_ADDRESS=f"{head.ip}:{PORT}",
+    )
+    assert code == 0, said
+    metrics = read_metrics(head.home / "logs/gym_cartpole_ppo_mlp")
+    assert [record["step"] for record in metrics] == [1, 2]
