@@ -100,6 +100,7 @@ class RunSpec:
         spans_nodes: Whether endpoints must listen on the network.
         log_dir: Folder for worker logs, or None for none.
         manager: Where the run's manager listens; None while the manager itself starts.
+        trace_events: Events that a process keeps for the trace; 0 records none.
     """
 
     namespace: str
@@ -107,3 +108,4 @@ class RunSpec:
     spans_nodes: bool
     log_dir: str | None
     manager: EndpointInfo | None = None
+    trace_events: int = 0

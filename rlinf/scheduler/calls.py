@@ -21,6 +21,7 @@ from rlinf.errors import WorkerDiedError, WorkerError
 from rlinf.scheduler.address import WorkerAddress, WorkerIdentity
 from rlinf.scheduler.comm.endpoint import Call
 from rlinf.scheduler.comm.serialization import decode, encode
+from rlinf.telemetry import trace
 from rlinf.utils.logging import get_logger
 
 
@@ -125,8 +126,9 @@ class CallServer:
     def _run_sync(self, call: Call, method: str, function: Callable[..., Any]) -> None:
         started = time.perf_counter()
         try:
-            args, kwargs = decode(call.frames)
-            frames = encode(function(*args, **kwargs))
+            with trace.span(method, "call"):
+                args, kwargs = decode(call.frames)
+                frames = encode(function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - the boundary: whatever it was is raised in the caller
             self._fail(call, method, error)
             return
@@ -135,8 +137,9 @@ class CallServer:
     async def _run_async(self, call: Call, method: str, function: Callable[..., Any]) -> None:
         started = time.perf_counter()
         try:
-            args, kwargs = decode(call.frames)
-            frames = encode(await function(*args, **kwargs))
+            with trace.span(method, "call"):
+                args, kwargs = decode(call.frames)
+                frames = encode(await function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - the boundary: whatever it was is raised in the caller
             self._fail(call, method, error)
             return

@@ -32,6 +32,7 @@ from rlinf.scheduler.group import WorkerGroup, close_groups
 from rlinf.scheduler.manager import ManagerActor
 from rlinf.scheduler.nodes import describe_node, gather_probes, rank_nodes, start_probes, wait_for_nodes
 from rlinf.scheduler.runtime import Runtime, enter_runtime, leave_runtime
+from rlinf.scheduler.tracing import TraceCollector, trace_path
 from rlinf.utils.logging import get_logger
 
 # Other nodes' socket folders are cleaned within this time, or left to the next run's sweep.
@@ -67,6 +68,7 @@ class Cluster:
         self._closed = False
         self.runtime: Runtime
         self.manager: Any = None
+        self.trace_collector: TraceCollector | None = None
         attachment = attach_ray(f"rlinf_{self.namespace}")
         self._owns_ray = attachment.owned
         atexit.register(self.close)
@@ -140,6 +142,8 @@ class Cluster:
         atexit.unregister(self.close)
         if ray.is_initialized():
             self._end_actors()
+        if self.trace_collector is not None:
+            self.trace_collector.write()
         if hasattr(self, "runtime"):
             leave_runtime(self.runtime)
         remove_socket_folder(self.namespace)
@@ -219,11 +223,15 @@ class Cluster:
         # Also where the driver's node is not among those in use: without them every variable would seem new.
         self._head_hashes = next((probe.environment_hashes for probe in probed if probe.node_id == here), {})
         self._node_groups = build_node_groups(self._nodes, self.config.node_groups, self.config.cpu_slots_per_node)
-        self.run_spec = RunSpec(spec.namespace, spec.keys, spec.spans_nodes, spec.log_dir, ray.get(starting))
+        tracer = self.config.tracer
+        events = tracer.max_events_per_worker if tracer.enable else 0
+        self.run_spec = RunSpec(spec.namespace, spec.keys, spec.spans_nodes, spec.log_dir, ray.get(starting), events)
         own_ip = next(node["NodeManagerAddress"] for node in alive if node["NodeID"] == here)
         self.runtime = Runtime(self.run_spec, node_id=here, node_ip=own_ip)
         enter_runtime(self.runtime)
         self.runtime.join()
+        if tracer.enable:
+            self.trace_collector = TraceCollector(self.runtime.endpoint, trace_path(tracer, log_dir))
         self.manager.alive.remote().future().add_done_callback(self._on_manager_end)
 
     def _on_manager_end(self, call: Any) -> None:

@@ -22,6 +22,7 @@ from rlinf.scheduler.launch import launch_environment
 from rlinf.scheduler.results import WorkerGroupFuncResult
 from rlinf.scheduler.runtime import Runtime, current_runtime
 from rlinf.scheduler.shell import WorkerShell
+from rlinf.scheduler.tracing import TraceCollector
 from rlinf.utils.logging import get_logger
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class WorkerGroup(Generic[W]):
         self._restart: Literal["never", "on_failure"] = "never"
         self._relaunch: Callable[[], None] | None = None
         self._starting: WorkerAddress | None = None
+        self._collector: TraceCollector | None = None
 
     def launch(
         self,
@@ -107,6 +109,8 @@ class WorkerGroup(Generic[W]):
             first, self._starting = self._starting, None
             try:
                 self._members = self._await_ready(self._runtime, first)
+                if self._collector is not None:
+                    self._collector.meet(self._members)
             except BaseException:
                 self._runtime.ask("group_end", first)
                 self.close()
@@ -210,6 +214,7 @@ class WorkerGroup(Generic[W]):
 
     def _start(self, cluster: Cluster, placements: list[Placement]) -> None:
         runtime = self._runtime = cluster.runtime
+        self._collector = cluster.trace_collector
         incarnation = runtime.ask("group_begin", self._name, len(placements))
         payload = [bytes(frame) for frame in encode(self._payload)]
         first = WorkerAddress(self._name, 0, incarnation)
@@ -277,6 +282,9 @@ def close_groups(groups: Sequence[WorkerGroup[Any]]) -> None:
     running = [group for group in groups if group._actors]
     if not ray.is_initialized():
         return
+    for group in running:
+        if group._collector is not None:
+            group._collector.gather(group._members)
     for group in running:
         for member in group._members:
             if group._runtime is not None:

@@ -11,6 +11,7 @@ from rlinf.errors import CommTimeoutError
 from rlinf.scheduler.address import WorkerAddress
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.serialization import Buffer, decode, encode, fill_tensor, tensor_bytes
+from rlinf.scheduler.comm.spans import MessageTrace
 from rlinf.scheduler.comm.work import AsyncWork, default_timeout_seconds
 from rlinf.scheduler.runtime import current_runtime
 
@@ -47,27 +48,34 @@ class Messenger:
 
     def __init__(self, address: WorkerAddress) -> None:
         self.address = address
+        self._trace = MessageTrace(address)
 
     def send(self, obj: Any, group: str, ranks: Ranks, *, tag: Hashable, timeout: float | None) -> AsyncWork[None]:
         """Send an object to one or several ranks."""
-        return self._send_frames(encode(obj), group, ranks, tag, timeout)
+        with self._trace.sending(tag, (group, ranks)):
+            return self._send_frames(encode(obj), group, ranks, tag, timeout)
 
     def recv(self, group: str, rank: int, *, tag: Hashable, timeout: float | None) -> AsyncWork[Any]:
         """Receive an object from a rank."""
-        return AsyncWork(self._receive(group, rank, tag, timeout), decode, self._waits_for(group, rank, tag))
+        future = self._receive(group, rank, tag, timeout)
+        label = self._trace.receiving(group, rank, tag)
+        return AsyncWork(future, decode, self._waits_for(group, rank, tag), label)
 
     def send_tensor(
         self, tensor: torch.Tensor, group: str, ranks: Ranks, *, tag: Hashable, timeout: float | None
     ) -> AsyncWork[None]:
         """Send a tensor's bytes to one or several ranks."""
-        return self._send_frames([tensor_bytes(tensor)], group, ranks, ("tensor", tag), timeout)
+        with self._trace.sending(("tensor", tag), (group, ranks)):
+            return self._send_frames([tensor_bytes(tensor)], group, ranks, ("tensor", tag), timeout)
 
     def recv_tensor(
         self, tensor: torch.Tensor, group: str, rank: int, *, tag: Hashable, timeout: float | None
     ) -> AsyncWork[None]:
         """Receive bytes into a tensor."""
         future = self._receive(group, rank, ("tensor", tag), timeout)
-        return AsyncWork(future, lambda frames: fill_tensor(tensor, frames[0]), self._waits_for(group, rank, tag))
+        label = self._trace.receiving(group, rank, ("tensor", tag))
+        waits_for = self._waits_for(group, rank, tag)
+        return AsyncWork(future, lambda frames: fill_tensor(tensor, frames[0]), waits_for, label)
 
     def broadcast(
         self,
@@ -87,12 +95,12 @@ class Messenger:
             )
         if me != source:
             return self.recv(*source, tag=_BROADCAST, timeout=timeout).wait()
-        frames = encode(obj)
-        sent = [
-            self._send_frames(frames, name, rank, _BROADCAST, timeout) for name, rank in members if (name, rank) != me
-        ]
-        for work in sent:
-            work.wait()
+        others = [member for member in members if member != me]
+        with self._trace.sending(_BROADCAST, *others):
+            frames = encode(obj)
+            sent = [self._send_frames(frames, name, rank, _BROADCAST, timeout) for name, rank in others]
+            for work in sent:
+                work.wait()
         return obj
 
     def group_size(self, name: str) -> int:

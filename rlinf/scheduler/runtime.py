@@ -16,6 +16,8 @@ from rlinf.scheduler.comm.mailbox import Frames, Mailbox, Source
 from rlinf.scheduler.comm.outbox import Outbox
 from rlinf.scheduler.comm.serialization import Buffer
 from rlinf.scheduler.network import listen_ip
+from rlinf.scheduler.tracing import serve_trace
+from rlinf.telemetry import trace
 from rlinf.utils.logging import get_logger
 
 DeathListener = Callable[[WorkerAddress, WorkerDiedError, bool], None]
@@ -55,6 +57,9 @@ class Runtime:
         self.mailbox = Mailbox(label, self.endpoint.loop)
         address = identity.address if identity else WorkerAddress(label, 0)
         self.outbox = Outbox(address, self.endpoint, self.lookup_group)
+        if spec.trace_events:
+            trace.enable(label, spec.trace_events)
+            serve_trace(self.endpoint)
         self._death_listeners: list[DeathListener] = []
         self.endpoint.serve("data", self._on_data)
         self.endpoint.serve("died", lambda call: self._on_death(*call.args))

@@ -15,12 +15,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
+from rlinf.config.schema.cluster import TracerConfig
 from rlinf.errors import RLinfError
 from rlinf.scheduler.address import WorkerInfo
 from rlinf.scheduler.comm.endpoint import Call, Endpoint, Reply
 from rlinf.telemetry import trace
 from rlinf.telemetry.trace import ProcessTrace, Span, Tracer
-from rlinf.telemetry.trace_export import ClockSample, clock_point, write_trace
+from rlinf.telemetry.trace_export import TRACE_FILE, ClockSample, clock_point, write_trace
 from rlinf.utils.logging import get_logger
 from rlinf.utils.timing import Timers
 
@@ -74,6 +75,11 @@ def _plain(details: Any) -> dict[str, Any]:
     return {k: v if isinstance(v, (int, float, str, type(None))) else str(v) for k, v in details.items()}
 
 
+def trace_path(tracer: TracerConfig, folder: str | None) -> Path:
+    """Return where the trace goes: what the recipe says, or the run's folder, or the working folder."""
+    return Path(tracer.path).expanduser() if tracer.path is not None else Path(folder or ".") / TRACE_FILE
+
+
 class TraceCollector:
     """The driver's side: knows every worker's clock, gathers buffers before workers end, writes the file.
 
@@ -116,9 +122,14 @@ class TraceCollector:
         """Write what was gathered, and the driver's own buffer; then stop recording."""
         own = trace.snapshot()
         trace.disable()
-        if own is not None:
+        if own is None:
+            return
+        try:
             write_trace(self._path, [own, *sorted(self._gathered, key=lambda entry: entry.process)])
-            get_logger(__name__).info("Trace of %d processes: %s", len(self._gathered) + 1, self._path)
+        except OSError as error:  # what follows ends the run's processes, and must not be skipped
+            get_logger(__name__).error("The trace could not be written: %s", error)
+            return
+        get_logger(__name__).info("Trace of %d processes: %s", len(self._gathered) + 1, self._path)
 
     def _ask_clock(self, member: WorkerInfo, deadline: float) -> ClockSample | None:
         samples = []

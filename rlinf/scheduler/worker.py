@@ -19,6 +19,7 @@ from rlinf.scheduler.platform import LazyDeviceType, LazyPlatform, worker_device
 from rlinf.scheduler.reserved import check_method_names
 from rlinf.scheduler.runtime import find_runtime
 from rlinf.scheduler.sharding import receive_shard, send_shards
+from rlinf.scheduler.tracing import timed
 from rlinf.utils.logging import get_logger
 from rlinf.utils.timing import Timers
 
@@ -341,7 +342,7 @@ class Worker:
 
     def worker_timer(self, tag: str) -> AbstractContextManager[Any]:
         """Measure a block: ``with self.worker_timer("forward"): ...``; blocks of one tag add up."""
-        return self._timers(tag)
+        return timed(self._timers, tag)
 
     @staticmethod
     def timer(tag: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -358,14 +359,14 @@ def _timed(tag: str, method: Callable[P, R]) -> Callable[P, R]:
 
         @functools.wraps(method)
         async def measured_async(*args: P.args, **kwargs: P.kwargs) -> Any:
-            with _timers_of(args)(tag):
+            with timed(_timers_of(args), tag):
                 return await method(*args, **kwargs)
 
         return cast(Callable[P, R], measured_async)
 
     @functools.wraps(method)
     def measured(*args: P.args, **kwargs: P.kwargs) -> R:
-        with _timers_of(args)(tag):
+        with timed(_timers_of(args), tag):
             return method(*args, **kwargs)
 
     return measured

@@ -17,6 +17,8 @@ from typing import Any
 from rlinf.telemetry.trace import COUNTER, INSTANT, SPAN, Event, ProcessTrace, Track
 from rlinf.utils.files import write_atomic
 
+TRACE_FILE = "trace.json"
+
 ChromeEvent = dict[str, Any]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveInt
 
@@ -59,6 +59,38 @@ class ComponentPlacementConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TracerConfig(ConfigSection):
+    """``cluster.tracer``: one file that shows what every worker did and when; open it in ui.perfetto.dev."""
+
+    enable: bool = False
+    """Record method calls, messages, waits, channel operations, timers and phases of all workers."""
+    path: str | None = None
+    """The file; null is ``trace.json`` in the experiment's folder."""
+    max_events_per_worker: PositiveInt = 100_000
+    """Newest events that each process keeps, some 300 bytes each."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProfilingConfig(ConfigSection):
+    """``cluster.profiling``: ``torch.profiler`` traces, one file per chosen worker and step, under ``profile/``."""
+
+    enable: bool = False
+    """Take the profiles."""
+    steps: list[PositiveInt] = field(default_factory=lambda: [2])
+    """Steps of the run to profile; the first one also shows what is done only once."""
+    groups: list[Literal["actor", "rollout", "env"]] = field(default_factory=lambda: ["actor"])
+    """Components whose workers are profiled."""
+    ranks: list[NonNegativeInt] = field(default_factory=lambda: [0])
+    """Ranks within each of these groups."""
+    record_shapes: bool = False
+    """Note the shapes of each operator's inputs."""
+    profile_memory: bool = False
+    """Note allocations."""
+    with_stack: bool = False
+    """Note the Python lines that call each operator; slow."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterConfig(ConfigSection):
     """The ``cluster`` section."""
 
@@ -70,3 +102,7 @@ class ClusterConfig(ConfigSection):
     """Component (or several, joined by commas) to placement."""
     node_groups: list[NodeGroupConfig] = field(default_factory=list)
     """Labelled groups of nodes; none are needed for a uniform cluster."""
+    tracer: TracerConfig = field(default_factory=TracerConfig)
+    """What every worker did and when, in one file."""
+    profiling: ProfilingConfig = field(default_factory=ProfilingConfig)
+    """Operators and kernels of chosen steps and workers."""

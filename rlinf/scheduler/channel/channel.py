@@ -12,6 +12,7 @@ from rlinf.errors import ClusterError, CommTimeoutError
 from rlinf.scheduler.address import EndpointInfo
 from rlinf.scheduler.channel.backends import Backend, HostedBackend, LocalBackend
 from rlinf.scheduler.channel.queue import RejectedError
+from rlinf.scheduler.comm.spans import channel_label
 from rlinf.scheduler.comm.work import AsyncWork, default_timeout_seconds
 from rlinf.scheduler.runtime import current_runtime, find_runtime
 
@@ -103,7 +104,8 @@ class Channel:
             WorkerDiedError: The channel's host is gone.
         """
         future = self._backend.put(item, key=key, weight=weight, wait=True)
-        work = AsyncWork[None](future, lambda _: None, f"put into channel '{self.name}', key {key!r}")
+        label = channel_label("put", self.name, key)
+        work = AsyncWork[None](future, lambda _: None, f"put into channel '{self.name}', key {key!r}", label)
         return work if async_op else work.wait()
 
     def put_nowait(self, item: Any, weight: float = 1, key: Hashable = DEFAULT_KEY) -> None:
@@ -210,7 +212,7 @@ class Channel:
         if timeout is not None and not granted.done():
             late = CommTimeoutError(f"{describe}: nothing came within {timeout:g} s.")
             self._backend.expire(request, granted, timeout, late)
-        return AsyncWork(granted, self._backend.unpack, describe)
+        return AsyncWork(granted, self._backend.unpack, describe, channel_label("get", self.name, key))
 
 
 def _connect(name: str, maxsize: int, host: EndpointInfo, channel_id: str) -> Channel:

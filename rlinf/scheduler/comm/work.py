@@ -14,6 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from rlinf.errors import CommTimeoutError
 from rlinf.scheduler.comm.futures import Promise
+from rlinf.scheduler.comm.spans import Label, traced_async_wait, traced_wait
 from rlinf.utils.logging import get_logger
 
 T = TypeVar("T")
@@ -35,9 +36,17 @@ class AsyncWork(Generic[T]):
         future: Resolves when the operation ends.
         convert: Turns the future's value into the result; runs once, on the first thread that asks.
         describe: Who waits for whom, for the watchdog and time-out messages.
+        label: What the wait is called in the trace.
     """
 
-    def __init__(self, future: Future[Any], convert: Callable[[Any], T] | None = None, describe: str = "") -> None:
+    def __init__(
+        self,
+        future: Future[Any],
+        convert: Callable[[Any], T] | None = None,
+        describe: str = "",
+        label: Label | None = None,
+    ) -> None:
+        self.label = label
         self._future = future
         self._convert = convert
         self._describe = describe
@@ -45,6 +54,7 @@ class AsyncWork(Generic[T]):
         self._outcome: tuple[bool, Any] | None = None
         self._started = time.time()
 
+    @traced_wait
     def wait(self, timeout: float | None = None) -> T:
         """Block until the operation ends.
 
@@ -71,6 +81,7 @@ class AsyncWork(Generic[T]):
                     continue
                 self._overdue(timeout, expired=deadline is not None and time.monotonic() >= deadline)
 
+    @traced_async_wait
     async def async_wait(self, timeout: float | None = None) -> T:
         """Wait on the running event loop until the operation ends; as ``wait`` otherwise."""
         wrapped = asyncio.ensure_future(asyncio.wrap_future(self._future))
@@ -105,7 +116,12 @@ class AsyncWork(Generic[T]):
 
     def map(self, fn: Callable[[T], S]) -> AsyncWork[S]:
         """Return the same work with its result passed through ``fn``, on the thread that asks for it."""
-        return AsyncWork(self._future, lambda value: fn(self._finish(value)), self._describe)
+        return AsyncWork(self._future, lambda value: fn(self._finish(value)), self._describe, self.label)
+
+    @property
+    def describe(self) -> str:
+        """Who waits for whom."""
+        return self._describe
 
     @property
     def future(self) -> Future[Any]:
