@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.errors import WorkerDiedError, WorkerError
+from rlinf.runners.profiling import StepProfiler
 from rlinf.runners.session import RunSession
 from rlinf.scheduler import WorkerGroup, wait_all
 from rlinf.telemetry.metrics import finalize, merge_metrics
+from rlinf.telemetry.rundir import PROFILE_FOLDER
 
 if TYPE_CHECKING:
     from rlinf.scheduler import WorkerGroupFuncResult
@@ -40,6 +42,8 @@ class EmbodiedRunner:
         self.cfg = cfg
         self.actor, self.rollout, self.env = actor, rollout, env
         self.session = RunSession(cfg)
+        groups: dict[str, WorkerGroup[Any]] = {"actor": actor, "rollout": rollout, "env": env}
+        self.profiler = StepProfiler(cfg.cluster.profiling, groups, self.session.folder / PROFILE_FOLDER)
         self.step = 0
         self.restarts = 0
         self.started = time.monotonic()
@@ -83,9 +87,10 @@ class EmbodiedRunner:
 
     def _make_step(self) -> Metrics:
         self.started = time.monotonic()
-        metrics = self.generate_rollouts()
-        metrics |= self.compute_advantages_and_returns()
-        metrics |= self.run_training()
+        with self.profiler.step(self.step + 1):
+            metrics = self.generate_rollouts()
+            metrics |= self.compute_advantages_and_returns()
+            metrics |= self.run_training()
         return metrics
 
     def _finish_step(self, metrics: Metrics) -> None:

@@ -16,7 +16,9 @@ from rlinf.config.schema.root import RLinfConfig
 from rlinf.errors import WorkerDiedError
 from rlinf.telemetry.console import Console
 from rlinf.telemetry.logger import MetricLogger
-from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, open_run_dir
+from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, PROFILE_FOLDER, open_run_dir
+from rlinf.telemetry.trace import Phases
+from rlinf.telemetry.trace_export import trace_path
 
 
 class RunSession:
@@ -50,6 +52,7 @@ class RunSession:
         self.saved_step = self.resume_step if self.resume_from is not None else None
         self.metrics: dict[str, float] = {}
         self.restarts = 0
+        self.phases = Phases()
         self._exit = ExitStack()
 
     def __enter__(self) -> RunSession:
@@ -66,6 +69,7 @@ class RunSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the log, and say where everything is."""
+        self.phases.end()
         self.logger.finish(failed=error is not None and not isinstance(error, KeyboardInterrupt))
         self._exit.close()
         shown = {name: value for name, value in self.metrics.items() if name.startswith(("eval/", "env/"))}
@@ -78,6 +82,7 @@ class RunSession:
 
     def phase(self, name: str) -> None:
         """Show what the run is doing."""
+        self.phases.begin(name)
         self.console.phase(name)
 
     def message(self, text: str) -> None:
@@ -150,6 +155,7 @@ class RunSession:
         checkpoint = None if self.saved_step is None else self.checkpoints.root / f"global_step_{self.saved_step}"
         sections = [self.cfg.env.train, self.cfg.env.eval]
         videos = [env.video_cfg.video_base_dir for env in sections if env is not None and env.video_cfg.save_video]
+        tracer = self.cfg.cluster.tracer
         tensorboard = "tensorboard" in self.cfg.runner.logger.logger_backends
         return {
             "restarts": str(self.restarts) if self.restarts else None,
@@ -157,6 +163,8 @@ class RunSession:
             "video": ", ".join(str(video) for video in videos) or None,
             "TensorBoard": self.folder / "tensorboard" if tensorboard else None,
             "metrics": self.folder / "metrics.jsonl",
+            "trace": trace_path(tracer, str(self.folder)) if tracer.enable else None,
+            "profiles": self.folder / PROFILE_FOLDER if self.cfg.cluster.profiling.enable else None,
         }
 
 

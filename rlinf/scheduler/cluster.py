@@ -32,7 +32,8 @@ from rlinf.scheduler.group import WorkerGroup, close_groups
 from rlinf.scheduler.manager import ManagerActor
 from rlinf.scheduler.nodes import describe_node, gather_probes, rank_nodes, start_probes, wait_for_nodes
 from rlinf.scheduler.runtime import Runtime, enter_runtime, leave_runtime
-from rlinf.scheduler.tracing import TraceCollector, trace_path
+from rlinf.scheduler.tracing import TraceCollector
+from rlinf.telemetry.trace_export import trace_path
 from rlinf.utils.logging import get_logger
 
 # Other nodes' socket folders are cleaned within this time, or left to the next run's sweep.

@@ -15,13 +15,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, cast
 
-from rlinf.config.schema.cluster import TracerConfig
 from rlinf.errors import RLinfError
 from rlinf.scheduler.address import WorkerInfo
 from rlinf.scheduler.comm.endpoint import Call, Endpoint, Reply
 from rlinf.telemetry import trace
 from rlinf.telemetry.trace import ProcessTrace, Span, Tracer
-from rlinf.telemetry.trace_export import TRACE_FILE, ClockSample, clock_point, write_trace
+from rlinf.telemetry.trace_export import ClockSample, clock_point, write_trace
 from rlinf.utils.logging import get_logger
 from rlinf.utils.timing import Timers
 
@@ -73,11 +72,6 @@ def _plain_tags(snapshot: ProcessTrace | None) -> ProcessTrace | None:
 
 def _plain(details: Any) -> dict[str, Any]:
     return {k: v if isinstance(v, (int, float, str, type(None))) else str(v) for k, v in details.items()}
-
-
-def trace_path(tracer: TracerConfig, folder: str | None) -> Path:
-    """Return where the trace goes: what the recipe says, or the run's folder, or the working folder."""
-    return Path(tracer.path).expanduser() if tracer.path is not None else Path(folder or ".") / TRACE_FILE
 
 
 class TraceCollector:

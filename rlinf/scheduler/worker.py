@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar, cast, overload
 
 from rlinf.errors import RLinfError
@@ -26,7 +27,9 @@ from rlinf.utils.timing import Timers
 if TYPE_CHECKING:
     import torch
 
+    from rlinf.config.schema.cluster import ProfilingConfig
     from rlinf.scheduler.group import WorkerGroup
+    from rlinf.scheduler.profiling import WorkerProfile
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,6 +56,7 @@ class Worker:
     _timers: Timers
     _messenger: Messenger
     _logger: logging.Logger
+    _profile: WorkerProfile | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Give the new worker its identity."""
@@ -348,6 +352,24 @@ class Worker:
     def timer(tag: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         """Measure every call of a method: ``@Worker.timer("forward")``; also for ``async def`` methods."""
         return functools.partial(_timed, tag)
+
+    def start_profile(self, path: str, options: ProfilingConfig) -> None:
+        """Begin to record operators and kernels of this worker's sync methods; ``stop_profile`` writes the file.
+
+        Args:
+            path: The file, in Chrome's trace format; its folder is created.
+            options: What to record.
+        """
+        from rlinf.scheduler.profiling import WorkerProfile
+
+        self.stop_profile()  # one may be left of a step that failed
+        self._profile = WorkerProfile.begin(Path(path), options)
+
+    def stop_profile(self) -> None:
+        """Write what was recorded since ``start_profile``; nothing if nothing was."""
+        profile, self._profile = self._profile, None
+        if profile is not None:
+            profile.finish()
 
     def pop_execution_times(self) -> dict[str, float]:
         """Return the measured seconds by tag and start again from zero."""

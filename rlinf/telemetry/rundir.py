@@ -20,11 +20,13 @@ from typing import Any
 from rlinf.errors import ConfigError
 from rlinf.telemetry.backends import TENSORBOARD_FOLDER
 from rlinf.telemetry.logger import METRICS_FILE
+from rlinf.telemetry.trace_export import TRACE_FILE
 from rlinf.utils.files import rename_durably, write_atomic
 
 CHECKPOINTS_FOLDER = "checkpoints"
 CONFIG_FILE = "config.yaml"
 RUN_FILE = "run.json"
+PROFILE_FOLDER = "profile"
 _TRASH_PREFIX = ".trash_run_"
 
 # What a run writes, and so what runner.overwrite deletes; anything else in the folder is the user's. The checkpoints
@@ -39,6 +41,8 @@ _ARTIFACTS = (
     "swanlab_run_id",
     "video",
     "worker_logs",
+    TRACE_FILE,
+    PROFILE_FOLDER,
     "config.*.yaml",
     CONFIG_FILE,
     RUN_FILE,

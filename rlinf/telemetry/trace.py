@@ -247,6 +247,24 @@ def traced(name: str, category: str) -> Callable[[Callable[P, R]], Callable[P, R
     return decorate
 
 
+class Phases:
+    """What a process is busy with, one phase after the other: each is a span up to the next."""
+
+    def __init__(self) -> None:
+        self._current: AbstractContextManager[Any] = NOTHING
+
+    def begin(self, name: str) -> None:
+        """End the phase before and begin one."""
+        self.end()
+        self._current = span(name, "phase")
+        self._current.__enter__()
+
+    def end(self) -> None:
+        """End the present phase, if there is one."""
+        self._current.__exit__(None, None, None)
+        self._current = NOTHING
+
+
 def instant(name: str, category: str, **args: Any) -> None:
     """Record a moment, for instance a restart.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlinf.config.schema.cluster import TracerConfig
 from rlinf.telemetry.trace import COUNTER, INSTANT, SPAN, Event, ProcessTrace, Track
 from rlinf.utils.files import write_atomic
 
@@ -103,6 +104,11 @@ def write_trace(path: Path, traces: Sequence[ProcessTrace]) -> None:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, json.dumps(merge_traces(traces), allow_nan=False, separators=(",", ":")))
+
+
+def trace_path(tracer: TracerConfig, folder: str | None) -> Path:
+    """Return where the trace goes: what the recipe says, or the run's folder, or the working folder."""
+    return Path(tracer.path).expanduser() if tracer.path is not None else Path(folder or ".") / TRACE_FILE
 
 
 def _shift(trace: ProcessTrace, event: Event) -> Event:

@@ -19,19 +19,30 @@ R = TypeVar("R")
 Label = tuple[str, str, "Flow | None", dict[str, Any]]
 
 
+# Incarnation of workers that were launched again since this process began; it is 1 for all others.
+_incarnations: dict[str, int] = {}
+
+
+def peer_started(address: WorkerAddress) -> None:
+    """Count messages to and from this worker anew, if it replaces an earlier one."""
+    if address.incarnation > 1:
+        _incarnations[str(address)] = address.incarnation
+
+
 class MessageTrace:
     """Numbers one worker's messages, so that a send and its receive are known to belong together.
 
-    Messages from one worker to another with one tag arrive in order, so both sides count the same.
+    Messages from one worker to another with one tag arrive in order, so both sides count the same. Between workers
+    that were both launched again, arrows may be missing: neither need know the other's incarnation.
 
     Args:
         address: The worker.
     """
 
     def __init__(self, address: WorkerAddress) -> None:
-        self._me = str(address)
-        self._sent: dict[tuple[str, Hashable], int] = defaultdict(int)
-        self._received: dict[tuple[str, Hashable], int] = defaultdict(int)
+        self._me = (str(address), max(address.incarnation, 1))
+        self._sent: dict[tuple[str, int, Hashable], int] = defaultdict(int)
+        self._received: dict[tuple[str, int, Hashable], int] = defaultdict(int)
 
     def sending(self, tag: Hashable, *targets: tuple[str, int | Sequence[int]]) -> AbstractContextManager[Any]:
         """Return the span of a send.
@@ -45,7 +56,8 @@ class MessageTrace:
         names = [
             f"{group}:{rank}" for group, ranks in targets for rank in ([ranks] if isinstance(ranks, int) else ranks)
         ]
-        keys = tuple((self._me, name, repr(tag), self._count(self._sent, name, tag)) for name in names)
+        peers = [(name, _incarnations.get(name, 1)) for name in names]
+        keys = tuple((self._me, peer, repr(tag), self._count(self._sent, peer, tag)) for peer in peers)
         return trace.span("send", "comm", ("s", keys), to=", ".join(names), tag=tag)
 
     def receiving(self, group: str, rank: int, tag: Hashable) -> Label | None:
@@ -53,12 +65,14 @@ class MessageTrace:
         if trace.current_tracer() is None:
             return None
         source = f"{group}:{rank}"
-        key = (source, self._me, repr(tag), self._count(self._received, source, tag))
+        peer = (source, _incarnations.get(source, 1))
+        key = (peer, self._me, repr(tag), self._count(self._received, peer, tag))
         return "recv", "comm", ("f", (key,)), {"from": source, "tag": tag}
 
-    def _count(self, counts: dict[tuple[str, Hashable], int], peer: str, tag: Hashable) -> int:
-        counts[peer, tag] += 1
-        return counts[peer, tag]
+    def _count(self, counts: dict[tuple[str, int, Hashable], int], peer: tuple[str, int], tag: Hashable) -> int:
+        key = (*peer, tag)
+        counts[key] += 1
+        return counts[key]
 
 
 def channel_label(operation: str, channel: str, key: Hashable) -> Label | None:
