@@ -207,8 +207,8 @@ class WorkerGroup(Generic[W]):
         if self._runtime is None or not self._members:
             raise ClusterError(f"Group '{self._name}' is not running; launch it before calling {method}().")
         members = [self._members[rank] for rank in targets] if targets else self._members
-        frames = encode((args, kwargs))
         endpoint = self._runtime.endpoint
+        frames = endpoint.share(encode((args, kwargs)))
         calls = [(member.address, endpoint.request(member.endpoint, "call", (method,), frames)) for member in members]
         return WorkerGroupFuncResult(method, calls)
 

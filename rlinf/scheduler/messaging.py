@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf.errors import CommTimeoutError
 from rlinf.scheduler.address import WorkerAddress
+from rlinf.scheduler.comm.endpoint import Frame
 from rlinf.scheduler.comm.futures import Promise
-from rlinf.scheduler.comm.serialization import Buffer, decode, encode, fill_tensor, tensor_bytes
+from rlinf.scheduler.comm.serialization import decode, encode, fill_tensor, tensor_bytes
 from rlinf.scheduler.comm.spans import MessageTrace
 from rlinf.scheduler.comm.work import AsyncWork, default_timeout_seconds
 from rlinf.scheduler.runtime import current_runtime
@@ -97,7 +98,7 @@ class Messenger:
             return self.recv(*source, tag=_BROADCAST, timeout=timeout).wait()
         others = [member for member in members if member != me]
         with self._trace.sending(_BROADCAST, *others):
-            frames = encode(obj)
+            frames = current_runtime().endpoint.share(encode(obj))
             sent = [self._send_frames(frames, name, rank, _BROADCAST, timeout) for name, rank in others]
             for work in sent:
                 work.wait()
@@ -117,10 +118,12 @@ class Messenger:
         return [ranks] if isinstance(ranks, int) else list(ranks)
 
     def _send_frames(
-        self, frames: Sequence[Buffer], group: str, ranks: Ranks, tag: Hashable, timeout: float | None
+        self, frames: Sequence[Frame], group: str, ranks: Ranks, tag: Hashable, timeout: float | None
     ) -> AsyncWork[None]:
         runtime = current_runtime()
         targets = [ranks] if isinstance(ranks, int) else list(ranks)
+        if len(targets) > 1:
+            frames = runtime.endpoint.share(frames)
         futures = [runtime.send(group, rank, tag, frames) for rank in targets]
         describe = f"{self.address} sending to {group}:{','.join(map(str, targets))}"
         done = [future for future in futures if future.done()]

@@ -10,11 +10,11 @@ from typing import Any
 
 from rlinf.errors import ClusterError, WorkerDiedError
 from rlinf.scheduler.address import RunSpec, WorkerAddress, WorkerIdentity, WorkerInfo
-from rlinf.scheduler.comm.endpoint import Call, Endpoint
+from rlinf.scheduler.comm.endpoint import Call, Endpoint, Frame
 from rlinf.scheduler.comm.futures import Promise
-from rlinf.scheduler.comm.mailbox import Frames, Mailbox, Source
+from rlinf.scheduler.comm.mailbox import Envelope, Frames, Mailbox, Source
 from rlinf.scheduler.comm.outbox import Outbox
-from rlinf.scheduler.comm.serialization import Buffer
+from rlinf.scheduler.comm.spans import peer_started
 from rlinf.scheduler.network import listen_ip
 from rlinf.scheduler.tracing import serve_trace
 from rlinf.telemetry import trace
@@ -53,8 +53,10 @@ class Runtime:
             node_id=node_id,
             keys=spec.keys,
             listen_ip=listen_ip(node_ip) if spec.spans_nodes else None,
+            # Ctrl-C comes to the driver, not to workers.
+            read_while_waiting=identity is not None,
         )
-        self.mailbox = Mailbox(label, self.endpoint.loop)
+        self.mailbox = Mailbox(label, self.endpoint.loop, self.endpoint.promise)
         address = identity.address if identity else WorkerAddress(label, 0)
         self.outbox = Outbox(address, self.endpoint, self.lookup_group)
         if spec.trace_events:
@@ -94,7 +96,7 @@ class Runtime:
         self.ask_later("group_lookup", name, wait).add_done_callback(answered)
         return result
 
-    def send(self, group: str, rank: int, tag: Hashable, frames: Sequence[Buffer]) -> Future[None]:
+    def send(self, group: str, rank: int, tag: Hashable, frames: Sequence[Frame]) -> Future[None]:
         """Send frames to a worker."""
         return self.outbox.send(group, rank, tag, frames)
 
@@ -122,7 +124,7 @@ class Runtime:
         self.endpoint.close()
 
     def _on_data(self, call: Call) -> None:
-        self.mailbox.deliver(call.args[0], call.frames)
+        self.mailbox.deliver(Envelope(*call.args), call.frames)
 
     def _on_death(self, address: WorkerAddress | None, uid: str | None, error: WorkerDiedError, closed: bool) -> None:
         if uid is not None:
@@ -136,6 +138,7 @@ class Runtime:
     def _on_started(self, members: list[WorkerInfo]) -> None:
         for member in members:
             address = member.address
+            peer_started(address)
             self.mailbox.source_started((address.group_name, address.rank), address.incarnation)
 
 

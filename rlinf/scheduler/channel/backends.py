@@ -142,7 +142,7 @@ class HostedBackend:
     ) -> tuple[Hashable, Future[Any]]:
         """Take items."""
         request = next(_requests)
-        future: Future[Any] = Promise()
+        future: Future[Any] = self._endpoint.promise()
 
         def granted(reply: Future[Reply]) -> None:
             error = reply.exception()

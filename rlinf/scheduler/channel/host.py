@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import ray
 
@@ -13,7 +14,8 @@ from rlinf.scheduler.comm.endpoint import Call
 from rlinf.scheduler.runtime import Runtime
 from rlinf.utils.logging import configure_worker_logging
 
-Frames = list[memoryview]
+# Opaque, and in shared memory where they are large: an item outlives its producer.
+Frames = list[Any]
 
 
 class ChannelHost:
@@ -25,6 +27,7 @@ class ChannelHost:
 
     def __init__(self, runtime: Runtime) -> None:
         self._queues: dict[str, ChannelQueue[Frames]] = {}
+        runtime.endpoint.keep_shared()
         serve = runtime.endpoint.serve
         serve("channel_create", self._create)
         serve("channel_open", self._open)

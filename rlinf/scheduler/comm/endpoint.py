@@ -6,25 +6,38 @@ error in a handler goes back to the caller; the thread that serves messages neve
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import pickle
 import threading
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from rlinf.errors import ClusterError, RLinfError
 from rlinf.scheduler.address import EndpointInfo
+from rlinf.scheduler.comm.folders import remove_process
 from rlinf.scheduler.comm.futures import Promise
-from rlinf.scheduler.comm.serialization import Buffer
+from rlinf.scheduler.comm.segments import Mappings, Reference, SegmentPool, SharedFrame
+from rlinf.scheduler.comm.serialization import Buffer, UnreadableFrames
 from rlinf.scheduler.comm.transport import Transport
 from rlinf.utils.logging import get_logger
 
-_REQUEST, _NOTICE, _REPLY, _ERROR = range(4)
+_REQUEST, _NOTICE, _REPLY, _ERROR, _RELEASE = range(5)
+
+# A message with so many bytes goes through shared memory, but for its frames that are smaller than a page.
+_SHARE_BYTES = 1 << 16
+_SHARE_FRAME_BYTES = 1 << 12
+
+Frame = Buffer | SharedFrame
+# A block and which frames of the message lie in it: (index, offset, length) of each.
+_FramesIn = tuple[Reference, tuple[tuple[int, int, int], ...]]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Reply:
     """The answer to a request: a small value and, where there is one, an opaque payload."""
 
@@ -32,7 +45,7 @@ class Reply:
     frames: list[memoryview]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Call:
     """A request or notice as its handler sees it.
 
@@ -41,24 +54,24 @@ class Call:
         sender: Where it came from.
         request_id: Number of the request, or None for a notice.
         args: Arguments of the operation.
-        frames: Opaque payload.
+        frames: Opaque payload; where the endpoint keeps shared memory as it is, some may be ``SharedFrame``s.
     """
 
     endpoint: Endpoint
     sender: EndpointInfo
     request_id: int | None
     args: tuple[Any, ...]
-    frames: list[memoryview]
+    frames: list[Any]
 
-    def reply(self, value: Any = None, frames: Sequence[Buffer] = ()) -> None:
+    def reply(self, value: Any = None, frames: Sequence[Frame] = ()) -> None:
         """Answer the request; a notice has nobody to answer to."""
         if self.request_id is not None:
-            self.endpoint.send(self.sender, (_REPLY, self.request_id, value), frames)
+            self.endpoint.send(self.sender, (_REPLY, self.request_id, value, None), frames)
 
     def fail(self, error: BaseException) -> None:
         """Answer the request with an error."""
         if self.request_id is not None:
-            self.endpoint.send(self.sender, (_ERROR, self.request_id, _picklable(error)), ())
+            self.endpoint.send(self.sender, (_ERROR, self.request_id, _picklable(error), None), ())
 
 
 Handler = Callable[[Call], None]
@@ -72,9 +85,24 @@ class Endpoint:
         node_id: Ray's id of this node.
         keys: Public and secret key of the run.
         listen_ip: Address of the interface for other nodes, or None in a run on one node.
+        read_while_waiting: Whether a thread that waits for a message reads it itself, which is faster. Not for threads
+            that a signal's exception may interrupt: the message it has in hand would be lost.
     """
 
-    def __init__(self, *, namespace: str, node_id: str, keys: tuple[bytes, bytes], listen_ip: str | None) -> None:
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        node_id: str,
+        keys: tuple[bytes, bytes],
+        listen_ip: str | None,
+        read_while_waiting: bool = False,
+    ) -> None:
+        self._namespace = namespace
+        self._read_while_waiting = read_while_waiting
+        self._keep_shared = False
+        self._released: deque[tuple[EndpointInfo, tuple[str, int]]] = deque()
+        self._mappings = Mappings(self._on_unmapped)
         self._handlers: dict[str, Handler] = {}
         self._pending: dict[int, tuple[str, Future[Reply]]] = {}
         self._dead: dict[str, BaseException] = {}
@@ -86,16 +114,25 @@ class Endpoint:
         )
         self.info = self._transport.info
         self.loop = self._transport.loop
+        self.segments = SegmentPool(namespace, self.info.uid)
 
     def serve(self, operation: str, handler: Handler) -> None:
-        """Call ``handler`` on the endpoint's thread for each message with this operation."""
+        """Call ``handler`` for each message with this operation, one message at a time."""
         self._handlers[operation] = handler
 
+    def keep_shared(self) -> None:
+        """Hand handlers payloads in shared memory as they are, to be passed on; they outlive their senders."""
+        self._keep_shared = True
+
+    def promise(self) -> Promise[Any]:
+        """Return a future for something that a message to this process brings about."""
+        return Promise(self._transport.wait if self._read_while_waiting else None)
+
     def request(
-        self, peer: EndpointInfo, operation: str, args: tuple[Any, ...] = (), frames: Sequence[Buffer] = ()
+        self, peer: EndpointInfo, operation: str, args: tuple[Any, ...] = (), frames: Sequence[Frame] = ()
     ) -> Future[Reply]:
         """Send a request; the future ends with the reply, the other side's error, or the error of its death."""
-        future: Future[Reply] = Promise()
+        future: Future[Reply] = self.promise()
         number = next(self._numbers)
         with self._lock:
             error = self._dead.get(peer.uid) or (_closed_error() if self._closed else None)
@@ -105,7 +142,7 @@ class Endpoint:
             future.set_exception(error)
             return future
         try:
-            self.send(peer, (_REQUEST, number, operation, args, self.info), frames)
+            self.send(peer, (_REQUEST, number, operation, args), frames)
         except Exception as failure:
             with self._lock:
                 self._pending.pop(number, None)
@@ -120,22 +157,50 @@ class Endpoint:
         return self.request(peer, operation, args).result(timeout=timeout).value
 
     def notify(
-        self, peer: EndpointInfo, operation: str, args: tuple[Any, ...] = (), frames: Sequence[Buffer] = ()
+        self, peer: EndpointInfo, operation: str, args: tuple[Any, ...] = (), frames: Sequence[Frame] = ()
     ) -> None:
         """Send a message that gets no reply."""
-        self.send(peer, (_NOTICE, None, operation, args, self.info), frames)
+        self.send(peer, (_NOTICE, None, operation, args), frames)
 
-    def send(self, peer: EndpointInfo, header: tuple[Any, ...], frames: Sequence[Buffer]) -> None:
+    def send(self, peer: EndpointInfo, header: tuple[Any, ...], frames: Sequence[Frame]) -> None:
         """Send a header of plain values and a payload; what is sent to a dead peer is dropped."""
-        if peer.uid not in self._dead:
-            try:
-                self._transport.send(peer, [pickle.dumps(header, protocol=5), *frames])
-            except ClusterError:
-                if peer.uid not in self._dead:  # it may have died in between
-                    raise
+        if peer.uid in self._dead:
+            return
+        places: tuple[_FramesIn, ...] = ()
+        if not frames:
+            inline: Sequence[Buffer] = ()
+        elif self._transport.is_local(peer):
+            inline, places = self._by_reference(frames, peer.uid)
+        else:
+            inline = [frame.view() if isinstance(frame, SharedFrame) else frame for frame in frames]
+        try:
+            self._transport.send(peer, [pickle.dumps((*header, places), protocol=5), *inline])
+        except ClusterError:
+            if peer.uid not in self._dead:  # it may have died in between
+                raise
+        if places and peer.uid in self._dead:
+            self.segments.ledger.drop(peer.uid)
+
+    def share(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Copy a large payload into shared memory, so that sending it to many processes of this node copies it once."""
+        sizes = [0 if isinstance(frame, SharedFrame) else memoryview(frame).nbytes for frame in frames]
+        if sum(sizes) < _SHARE_BYTES:
+            return frames
+        large = [index for index, size in enumerate(sizes) if size >= _SHARE_FRAME_BYTES]
+        shared = self.segments.write([memoryview(frames[index]).cast("B") for index in large])  # type: ignore[arg-type]
+        if shared is None:
+            return frames
+        result = list(frames)
+        for index, frame in zip(large, shared, strict=True):
+            result[index] = frame
+        return result
+
+    def snapshot(self, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """Return a copy of a payload whose memory may change: in shared memory where it is large."""
+        return [frame if isinstance(frame, SharedFrame) else bytes(frame) for frame in self.share(frames)]
 
     def peer_died(self, uid: str, error: BaseException) -> None:
-        """Fail all requests that wait for this peer, now and later."""
+        """Fail all requests that wait for this peer, now and later; take back the memory that it was looking at."""
         with self._lock:
             self._dead[uid] = error
             lost = [number for number, (peer, _) in self._pending.items() if peer == uid]
@@ -143,6 +208,8 @@ class Endpoint:
         for future in futures:
             _resolve(future, error=error)
         self._transport.forget(uid)
+        self.segments.ledger.drop(uid)
+        remove_process(self._namespace, uid)
 
     def is_dead(self, uid: str) -> BaseException | None:
         """Return the error of this peer's death, or None while it lives."""
@@ -157,22 +224,75 @@ class Endpoint:
         for future in futures:
             _resolve(future, error=_closed_error())
         self._transport.close()
+        self.segments.close()
 
-    def _receive(self, frames: list[memoryview]) -> None:
-        header = pickle.loads(frames[0])
-        kind, number = header[0], header[1]
+    def _by_reference(self, frames: Sequence[Frame], uid: str) -> tuple[Sequence[Buffer], tuple[_FramesIn, ...]]:
+        """Split a payload for a process of this node: what travels in the message, and what it finds in memory."""
+        inline: list[Buffer] = []
+        blocks: dict[Reference, list[tuple[int, int, int]]] = {}
+        for index, frame in enumerate(self.share(frames)):
+            if not isinstance(frame, SharedFrame):
+                inline.append(frame)
+                continue
+            places = blocks.get(frame.block.reference)
+            if places is None:
+                places = blocks[frame.block.reference] = []
+                frame.block.hold(uid)
+            places.append((index, frame.offset, frame.length))
+        return inline, tuple((reference, tuple(places)) for reference, places in blocks.items())
+
+    def _receive(self, sender: EndpointInfo, frames: list[memoryview]) -> None:
+        kind, number, first, second, places = pickle.loads(frames[0])
+        if kind == _RELEASE:
+            for path, use in first:
+                self.segments.ledger.release(path, use, sender.uid)
+            return
+        payload: list[Any] = frames[1:]
+        if places:
+            payload = self._gather(payload, places, sender)
         if kind in {_REPLY, _ERROR}:
             with self._lock:
                 entry = self._pending.pop(number, None)
             if entry is None:
                 return
             if kind == _REPLY:
-                _resolve(entry[1], value=Reply(header[2], frames[1:]))
+                _resolve(entry[1], value=Reply(first, payload))
             else:
-                _resolve(entry[1], error=header[2])
+                _resolve(entry[1], error=first)
             return
-        _, _, operation, args, sender = header
-        self._handle(operation, Call(self, sender, number, args, frames[1:]))
+        self._handle(first, Call(self, sender, number, second, payload))
+
+    def _gather(self, inline: list[memoryview], places: tuple[_FramesIn, ...], sender: EndpointInfo) -> list[Any]:
+        """Put the frames of a message in their order, those in shared memory mapped or kept as they are."""
+        found: dict[int, Any] = {}
+        try:
+            for reference, frames in places:
+                if self._keep_shared:
+                    block = self.segments.adopt(reference, partial(self._on_unmapped, sender, reference[:2]))
+                    found.update((index, SharedFrame(block, *place)) for index, *place in frames)
+                else:
+                    memory = self._mappings.open(reference, sender)
+                    found.update((index, memory[start : start + length]) for index, start, length in frames)
+        except OSError as error:
+            get_logger(__name__).error("A message's shared memory cannot be read: %s", error)
+            return UnreadableFrames(ClusterError(f"A message from {sender.uid} cannot be read: {error}."))
+        rest = iter(inline)
+        return [found[index] if index in found else next(rest) for index in range(len(inline) + len(found))]
+
+    def _on_unmapped(self, owner: EndpointInfo, block: tuple[str, int]) -> None:
+        # Called by finalizers, anywhere: only what is safe inside of everything else.
+        self._released.append((owner, block))
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self.loop.call_soon_threadsafe(self._tell_releases)
+
+    def _tell_releases(self) -> None:
+        blocks: dict[EndpointInfo, list[tuple[str, int]]] = defaultdict(list)
+        while self._released:
+            owner, block = self._released.popleft()
+            blocks[owner].append(block)
+        for owner, released in blocks.items():
+            with contextlib.suppress(ClusterError):  # who has left has taken its memory back
+                self.send(owner, (_RELEASE, None, released, None), ())
 
     def _handle(self, operation: str, call: Call) -> None:
         handler = self._handlers.get(operation)

@@ -31,17 +31,29 @@ class _Condition(threading.Condition):
         return self._lock.__exit__  # type: ignore[no-any-return]
 
 
-class Promise(Future[T]):
-    """A ``concurrent.futures.Future`` whose ``result`` can be interrupted safely."""
+# Waits until a future is done or seconds have passed.
+Wait = Callable[[Future[Any], "float | None"], None]
 
-    def __init__(self) -> None:
+
+class Promise(Future[T]):
+    """A ``concurrent.futures.Future`` whose ``result`` can be interrupted safely.
+
+    Args:
+        wait: How ``result`` waits, when the waiting thread can do something to bring the result about.
+    """
+
+    def __init__(self, wait: Wait | None = None) -> None:
         super().__init__()
         self._condition = _Condition()
+        self._wait = wait
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for the result; as ``Future.result``."""
         if not self.done():
-            wait_any([self], timeout)
+            if self._wait is None:
+                wait_any([self], timeout)
+            else:
+                self._wait(self, timeout)
         return super().result(timeout=0)
 
 

@@ -6,11 +6,13 @@ import asyncio
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from concurrent.futures import Future
-from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
 
 from rlinf.errors import CommTimeoutError, WorkerDiedError
+from rlinf.scheduler.comm.deadlines import Deadlines
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.utils.logging import get_logger
 
@@ -18,8 +20,7 @@ Source = tuple[str, int]
 Frames = list[memoryview]
 
 
-@dataclass(frozen=True)
-class Envelope:
+class Envelope(NamedTuple):
     """What identifies a message.
 
     Attributes:
@@ -41,15 +42,20 @@ class Mailbox:
     Args:
         owner: Name of the worker it belongs to, for messages.
         loop: The endpoint's event loop; time-outs fire on it.
+        promise: Makes the futures that receives return.
     """
 
-    def __init__(self, owner: str, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, owner: str, loop: asyncio.AbstractEventLoop, promise: Callable[[], Future[Frames]] = Promise
+    ) -> None:
         self._owner = owner
-        self._loop = loop
+        self._promise = promise
+        self._deadlines = Deadlines(loop)
         self._lock = threading.Lock()
         self._arrived: dict[tuple[Source, Hashable], deque[tuple[int, Frames]]] = defaultdict(deque)
         self._waiting: dict[tuple[Source, Hashable], deque[Future[Frames]]] = defaultdict(deque)
-        self._expected: dict[tuple[Source, int], int] = defaultdict(int)
+        # The newest incarnation of each source, and the number of its next message.
+        self._expected: dict[Source, tuple[int, int]] = {}
         self._dead: dict[Source, tuple[int, WorkerDiedError]] = {}
         self.num_dropped = 0
 
@@ -60,11 +66,13 @@ class Mailbox:
             if self._is_stale(envelope):
                 self.num_dropped += 1
                 return
-            lost = envelope.sequence - self._expected[envelope.source, envelope.incarnation]
-            self._expected[envelope.source, envelope.incarnation] = envelope.sequence + 1
+            incarnation, expected = self._expected.get(envelope.source, (envelope.incarnation, 0))
+            lost = envelope.sequence - (expected if incarnation == envelope.incarnation else 0)
+            self._expected[envelope.source] = (envelope.incarnation, envelope.sequence + 1)
             waiting = self._waiting[key]
             while waiting and not lost:
                 future = waiting.popleft()
+                self._deadlines.remove(future)
                 if future.set_running_or_notify_cancel():
                     break
             else:
@@ -78,7 +86,7 @@ class Mailbox:
 
     def receive(self, source: Source, tag: Hashable, timeout_seconds: float | None) -> Future[Frames]:
         """Return a future for the next message of ``source`` with ``tag``."""
-        future: Future[Frames] = Promise()
+        future = self._promise()
         key = (source, tag)
         with self._lock:
             if self._arrived[key]:
@@ -89,9 +97,8 @@ class Mailbox:
                 return future
             self._waiting[key].append(future)
         if timeout_seconds is not None:
-            started = time.time()
-            self._loop.call_soon_threadsafe(
-                lambda: self._loop.call_later(timeout_seconds, self._expire, key, future, timeout_seconds, started)
+            self._deadlines.add(
+                future, timeout_seconds, partial(self._expire, key, future, timeout_seconds, time.time())
             )
         return future
 
@@ -106,6 +113,7 @@ class Mailbox:
             failed = [self._waiting.pop(key) for key in list(self._waiting) if key[0] == source]
         for futures in failed:
             for future in futures:
+                self._deadlines.remove(future)
                 if future.set_running_or_notify_cancel():
                     future.set_exception(error)
 
@@ -116,7 +124,8 @@ class Mailbox:
             if known is not None and known[0] < incarnation:
                 del self._dead[source]
             self._drop_older(source, incarnation)
-            self._expected[source, incarnation] += 0
+            if self._expected.get(source, (-1, 0))[0] < incarnation:
+                self._expected[source] = (incarnation, 0)
 
     def death_of(self, source: Source) -> WorkerDiedError | None:
         """Return the error of the source's death, or None while it lives as far as is known."""
@@ -128,9 +137,8 @@ class Mailbox:
         dead = self._dead.get(envelope.source)
         if dead is not None and envelope.incarnation <= dead[0]:
             return True
-        return any(
-            source == envelope.source and incarnation > envelope.incarnation for source, incarnation in self._expected
-        )
+        known = self._expected.get(envelope.source)
+        return known is not None and known[0] > envelope.incarnation
 
     def _drop_older(self, source: Source, incarnation: int) -> None:
         for key, messages in self._arrived.items():

@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 
 from rlinf.errors import RLinfError
 from rlinf.scheduler.address import WorkerAddress, WorkerInfo
-from rlinf.scheduler.comm.endpoint import Endpoint
+from rlinf.scheduler.comm.endpoint import Endpoint, Frame
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.mailbox import Envelope
-from rlinf.scheduler.comm.serialization import Buffer
 
 # Asks the manager for a group: (name, whether to wait until it is launched) to its members by rank.
 GroupLookup = Callable[[str, bool], "Future[list[WorkerInfo]]"]
@@ -25,7 +24,7 @@ class _Destination:
     info: WorkerInfo | None = None
     asking: bool = False
     sequence: int = 0
-    queued: deque[tuple[Hashable, Sequence[Buffer], Future[None]]] = field(default_factory=deque)
+    queued: deque[tuple[Hashable, Sequence[Frame], Future[None]]] = field(default_factory=deque)
 
 
 class Outbox:
@@ -44,7 +43,7 @@ class Outbox:
         self._destinations: dict[tuple[str, int], _Destination] = {}
         self._lock = threading.Lock()
 
-    def send(self, group: str, rank: int, tag: Hashable, frames: Sequence[Buffer]) -> Future[None]:
+    def send(self, group: str, rank: int, tag: Hashable, frames: Sequence[Frame]) -> Future[None]:
         """Send frames; the future ends when they are on their way, or with the destination's death.
 
         The frames may change once this returns.
@@ -58,7 +57,7 @@ class Outbox:
                 self._transmit(destination, info, tag, frames)
                 future.set_result(None)
                 return future
-            destination.queued.append((tag, [bytes(frame) for frame in frames], future))
+            destination.queued.append((tag, self._endpoint.snapshot(frames), future))
             if destination.asking:
                 return future
             destination.asking = True
@@ -66,10 +65,10 @@ class Outbox:
         answer.add_done_callback(lambda found: self._resolved(destination, group, rank, found))
         return future
 
-    def _transmit(self, destination: _Destination, info: WorkerInfo, tag: Hashable, frames: Sequence[Buffer]) -> None:
+    def _transmit(self, destination: _Destination, info: WorkerInfo, tag: Hashable, frames: Sequence[Frame]) -> None:
         source = (self._source.group_name, self._source.rank)
         envelope = Envelope(source, self._source.incarnation, destination.sequence, tag)
-        self._endpoint.notify(info.endpoint, "data", (envelope,), frames)
+        self._endpoint.notify(info.endpoint, "data", tuple(envelope), frames)
         destination.sequence += 1
 
     def _resolved(self, destination: _Destination, group: str, rank: int, found: Future[list[WorkerInfo]]) -> None:

@@ -57,6 +57,21 @@ def decode(frames: Sequence[Buffer]) -> Any:
     return pickle.loads(frames[0], buffers=[_writable(frame) for frame in frames[1:]])
 
 
+class UnreadableFrames(list[Any]):
+    """In place of frames that did not arrive: whoever decodes them gets the reason.
+
+    Args:
+        error: The reason.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__([b""])
+        self._error = error
+
+    def __getitem__(self, index: Any) -> Any:
+        raise self._error
+
+
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """Return the bytes of a tensor in row-major order, through host memory if it lives elsewhere."""
     import torch

@@ -1,54 +1,58 @@
-"""Frames between processes over ZeroMQ; the one file that knows how bytes travel.
+"""Frames between processes; the one package-internal interface to how bytes travel.
 
-Each process binds one socket on ``ipc://`` inside a folder only its user may enter and, in a run over several nodes,
-one on ``tcp://`` that admits only holders of the run's key. One thread runs an asyncio loop that is woken by the
-sockets; there is no polling and no thread per peer. Sending happens on the caller's thread.
+On one node a process listens on a Unix socket inside a folder only its user may enter (``local.py``); in a run over
+several nodes also on ``tcp://``, through ZeroMQ, for holders of the run's key. One thread runs an asyncio loop that is
+woken by the sockets; there is no polling and no thread per peer. Sending happens on the caller's thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
-import os
-import shutil
+import pickle
 import struct
-import tempfile
 import threading
-import time
 import uuid
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from concurrent.futures import Future
+from typing import Any
 
 import zmq
 from zmq.utils import z85
 
 from rlinf.errors import ClusterError
 from rlinf.scheduler.address import EndpointInfo
+from rlinf.scheduler.comm.folders import RunFolder, remove_run_folders, temporary_base
+from rlinf.scheduler.comm.futures import wait_any
+from rlinf.scheduler.comm.local import LocalSockets
 from rlinf.scheduler.comm.serialization import Buffer
 from rlinf.utils.logging import get_logger
 
-MessageHandler = Callable[[list[memoryview]], None]
+# Called with the sender and the frames of a message, by one thread at a time.
+MessageHandler = Callable[[EndpointInfo, list[memoryview]], None]
 
 # Unit of a message's layout, so that its buffers stay aligned for every element type.
 _WORD_BYTES = 8
+_PADDING = tuple(bytes(count) for count in range(_WORD_BYTES))
+_LAYOUTS = tuple(struct.Struct(f"<{count + 1}Q") for count in range(16))
+# A system call takes at most 1,024 parts.
+_MAX_PARTS = 512
 # Below this a second copy costs less than ZeroMQ's book-keeping for memory that is not its own.
 _COPY_BELOW_BYTES = 65536
 # Messages taken from a socket before other work of the loop gets a turn.
 _BATCH = 256
-# A folder younger than this may belong to a process that has not locked it yet.
-_SWEEP_AGE_SECONDS = 60.0
 
 
 class Transport:
-    """Sends frames to peers and hands received ones to ``on_message`` on its own thread.
+    """Sends frames to peers and hands received ones to ``on_message``.
 
     Args:
         namespace: Name of the run; processes of one run on one node share a socket folder.
         node_id: Ray's id of this node.
         keys: Public and secret key of the run.
         listen_ip: Address of the interface for other nodes, or None to stay on this node.
-        on_message: Called on the transport's thread with the frames of each message.
+        on_message: Called with the sender and the frames of each message, by one thread at a time: the transport's
+            own, or one that waits in ``wait``.
     """
 
     def __init__(
@@ -60,26 +64,27 @@ class Transport:
         listen_ip: str | None,
         on_message: MessageHandler,
     ) -> None:
-        self._keys = keys
         self._on_message = on_message
-        self._context = zmq.Context(io_threads=1)
-        self._peers: dict[str, tuple[threading.Lock, zmq.Socket[bytes]]] = {}
-        self._peers_lock = threading.Lock()
+        self._dispatching = threading.Lock()
         self._closed = False
-        self._folder, self._folder_lock = _open_socket_folder(namespace)
-        uid = uuid.uuid4().hex[:16]
-        self._path = self._folder / uid
-        self._sockets: list[zmq.Socket[bytes]] = [self._bind(f"ipc://{self._path}", encrypted=False)]
-        tcp = None
-        if listen_ip is not None:
-            self._zap = self._bind_gatekeeper()
-            host = f"[{listen_ip}]" if ":" in listen_ip else listen_ip
-            self._sockets.append(self._bind(f"tcp://{host}:*", encrypted=True))
-            tcp = self._sockets[-1].getsockopt_string(zmq.LAST_ENDPOINT)
-        self.info = EndpointInfo(uid=uid, node_id=node_id, ipc=f"ipc://{self._path}", tcp=tcp)
+        self._folder = RunFolder(temporary_base(), namespace)
         self.loop = asyncio.new_event_loop()
+        uid = uuid.uuid4().hex[:16]
+        self._path = self._folder.path / uid
+        self._network = None if listen_ip is None else _Network(keys, listen_ip, self.loop, self._dispatch)
+        tcp = self._network.address if self._network else None
+        self.info = EndpointInfo(uid=uid, node_id=node_id, ipc=str(self._path), tcp=tcp)
+        greeting = pickle.dumps(self.info)
+        self._greeting = _pad_greeting(greeting)
+        self._local = LocalSockets(
+            self._path, self.loop, greeting=greeting, on_greeting=pickle.loads, on_message=self._dispatch
+        )
         self._thread = threading.Thread(target=self._run, name="rlinf-io", daemon=True)
         self._thread.start()
+
+    def is_local(self, peer: EndpointInfo) -> bool:
+        """Whether ``peer`` is a process of this node."""
+        return peer.node_id == self.info.node_id
 
     def send(self, peer: EndpointInfo, frames: Sequence[Buffer]) -> None:
         """Queue a message for ``peer``; when this returns the buffers may change. Keeps order per peer and thread.
@@ -87,15 +92,107 @@ class Transport:
         Raises:
             ClusterError: The transport is closed, or the peer cannot be reached from this node.
         """
-        lock, socket = self._peer(peer)
+        if self._closed:
+            raise ClusterError("This process has left the run; its cluster is closed.")
+        try:
+            if self.is_local(peer):
+                self._local.send(peer.uid, peer.ipc, *_pack(frames))
+            elif self._network is None or peer.tcp is None:
+                raise ClusterError(f"Endpoint {peer.uid} on another node does not listen on the network.")
+            else:
+                self._network.send(peer, b"".join([self._greeting, *_pack(frames)[0]]))
+        except (OSError, zmq.ZMQError) as error:
+            raise ClusterError(f"Cannot send to endpoint {peer.uid}: {error}.") from error
+
+    def wait(self, future: Future[Any], timeout: float | None) -> None:
+        """Wait until ``future`` is done or ``timeout`` seconds have passed; this thread may read messages meanwhile."""
+        if self._local.on_reading_thread():  # it could not read what it waits for
+            wait_any([future], timeout)
+        else:
+            self._local.wait(future, timeout)
+
+    def forget(self, uid: str) -> None:
+        """Close the connection to a dead peer and drop what was queued for it."""
+        self._local.forget(uid)
+        if self._network is not None:
+            self._network.forget(uid)
+
+    def on_own_thread(self) -> bool:
+        """Whether this thread receives messages, so that waiting for one would never end."""
+        return threading.current_thread() is self._thread or self._local.on_reading_thread()
+
+    def close(self, linger_seconds: float = 0.5) -> None:
+        """Stop the thread and close all sockets; queued messages get ``linger_seconds`` to leave."""
+        if self._closed:
+            return
+        self._closed = True
+        self._local.linger(linger_seconds)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=5)
+        self._local.close()
+        if self._network is not None:
+            self._network.close(linger_seconds)
+        self._path.unlink(missing_ok=True)
+        self._folder.close()
+
+    def _dispatch(self, peer: EndpointInfo, message: memoryview) -> None:
+        with self._dispatching:
+            self._on_message(peer, _unpack(message))
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self._local.start()
+        if self._network is not None:
+            self._network.start()
+        self.loop.run_forever()
+
+
+class _Network:
+    """Encrypted connections with other nodes.
+
+    Args:
+        keys: Public and secret key of the run.
+        listen_ip: Address of the interface to listen on.
+        loop: The event loop of the transport's thread.
+        on_message: Called on that thread with the sender and each message.
+    """
+
+    def __init__(
+        self,
+        keys: tuple[bytes, bytes],
+        listen_ip: str,
+        loop: asyncio.AbstractEventLoop,
+        on_message: Callable[[EndpointInfo, memoryview], None],
+    ) -> None:
+        self._keys = keys
+        self._loop = loop
+        self._on_message = on_message
+        self._context = zmq.Context(io_threads=1)
+        self._peers: dict[str, tuple[threading.Lock, zmq.Socket[bytes]]] = {}
+        self._peers_lock = threading.Lock()
+        self._greetings: dict[bytes, EndpointInfo] = {}
+        self._zap = self._bind_gatekeeper()
+        host = f"[{listen_ip}]" if ":" in listen_ip else listen_ip
+        self._socket = self._bind(f"tcp://{host}:*")
+        self.address = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def start(self) -> None:
+        """Read on the loop's thread from now on; call it there."""
+        self._loop.add_reader(self._socket.fileno(), self._drain)
+        self._loop.call_soon(self._drain)
+        self._loop.add_reader(self._zap.fileno(), self._admit)
+        self._loop.call_soon(self._admit)
+
+    def send(self, peer: EndpointInfo, message: bytes) -> None:
+        """Queue a message; keeps order per peer and thread."""
+        with self._peers_lock:
+            if peer.uid not in self._peers:
+                self._peers[peer.uid] = (threading.Lock(), self._connect(peer))
+            lock, socket = self._peers[peer.uid]
         with lock:
-            try:
-                # One frame and one call: a signal's exception between the parts of a multi-part message would leave it
-                # unfinished, and what is sent next would become its end.
-                packed = _pack(frames)
-                socket.send(packed, 0, copy=len(packed) < _COPY_BELOW_BYTES)
-            except zmq.ZMQError as error:
-                raise ClusterError(f"Cannot send to endpoint {peer.uid}: {error}.") from error
+            # One frame and one call: a signal's exception between the parts of a multi-part message would leave it
+            # unfinished, and what is sent next would become its end.
+            socket.send(message, 0, copy=len(message) < _COPY_BELOW_BYTES)
 
     def forget(self, uid: str) -> None:
         """Close the connection to a dead peer and drop what was queued for it."""
@@ -105,57 +202,35 @@ class Transport:
             with entry[0]:
                 entry[1].close(linger=0)
 
-    def on_own_thread(self) -> bool:
-        """Whether the caller runs on the transport's thread, where waiting for a message would never end."""
-        return threading.current_thread() is self._thread
-
-    def close(self, linger_seconds: float = 0.5) -> None:
-        """Stop the thread and close all sockets; queued messages get ``linger_seconds`` to leave."""
+    def close(self, linger_seconds: float) -> None:
+        """Close all sockets; the loop must have ended."""
+        self._socket.close(linger=0)
+        self._zap.close(linger=0)
         with self._peers_lock:
-            if self._closed:
-                return
-            self._closed = True
             peers = list(self._peers.values())
             self._peers.clear()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(timeout=5)
         for lock, socket in peers:
             with lock:
                 socket.close(linger=int(linger_seconds * 1000))
         self._context.term()
-        self._path.unlink(missing_ok=True)
-        self._folder_lock.close()
-
-    def _peer(self, peer: EndpointInfo) -> tuple[threading.Lock, zmq.Socket[bytes]]:
-        with self._peers_lock:
-            if self._closed:
-                raise ClusterError("This process has left the run; its cluster is closed.")
-            if peer.uid not in self._peers:
-                self._peers[peer.uid] = (threading.Lock(), self._connect(peer))
-            return self._peers[peer.uid]
 
     def _connect(self, peer: EndpointInfo) -> zmq.Socket[bytes]:
-        local = peer.node_id == self.info.node_id
-        target = peer.ipc if local else peer.tcp
-        if target is None:
-            raise ClusterError(f"Endpoint {peer.uid} on another node does not listen on the network.")
+        assert peer.tcp is not None, "checked before"
         socket = self._context.socket(zmq.PUSH)
         socket.set_hwm(0)
         socket.linger = 0
-        if not local:
-            socket.curve_publickey, socket.curve_secretkey = self._keys
-            socket.curve_serverkey = self._keys[0]
-        socket.connect(target)
+        socket.curve_publickey, socket.curve_secretkey = self._keys
+        socket.curve_serverkey = self._keys[0]
+        socket.connect(peer.tcp)
         return socket
 
-    def _bind(self, target: str, *, encrypted: bool) -> zmq.Socket[bytes]:
+    def _bind(self, target: str) -> zmq.Socket[bytes]:
         socket = self._context.socket(zmq.PULL)
         socket.set_hwm(0)
         socket.linger = 0
-        if encrypted:
-            socket.curve_server = True
-            socket.curve_publickey, socket.curve_secretkey = self._keys
-            socket.zap_domain = b"rlinf"
+        socket.curve_server = True
+        socket.curve_publickey, socket.curve_secretkey = self._keys
+        socket.zap_domain = b"rlinf"
         socket.bind(target)
         return socket
 
@@ -166,31 +241,19 @@ class Transport:
         socket.bind("inproc://zeromq.zap.01")
         return socket
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        for socket in self._sockets:
-            self.loop.add_reader(socket.fileno(), self._drain, socket)
-            self.loop.call_soon(self._drain, socket)
-        if self.info.tcp is not None:
-            self.loop.add_reader(self._zap.fileno(), self._admit)
-            self.loop.call_soon(self._admit)
-        try:
-            self.loop.run_forever()
-        finally:
-            for socket in self._sockets:
-                socket.close(linger=0)
-            if self.info.tcp is not None:
-                self._zap.close(linger=0)
-
-    def _drain(self, socket: zmq.Socket[bytes]) -> None:
+    def _drain(self) -> None:
         for _ in range(_BATCH):
             try:
-                message = socket.recv(flags=zmq.NOBLOCK, copy=False)
+                message = memoryview(self._socket.recv(flags=zmq.NOBLOCK, copy=False).buffer).cast("B")
             except zmq.Again:
                 return
-            self._on_message(_unpack(message.buffer))
+            # Every message starts with its sender's greeting: a socket for many peers does not tell them apart.
+            greeting, body = _split(message)
+            if greeting not in self._greetings:
+                self._greetings[greeting] = pickle.loads(greeting)
+            self._on_message(self._greetings[greeting], body)
         # The socket's descriptor signals changes, not levels: what is left must be asked for.
-        self.loop.call_soon(self._drain, socket)
+        self._loop.call_soon(self._drain)
 
     def _admit(self) -> None:
         with contextlib.suppress(zmq.Again):
@@ -209,25 +272,37 @@ def new_keys() -> tuple[bytes, bytes]:
 
 
 def remove_socket_folder(namespace: str) -> None:
-    """Delete the run's socket folder on this node."""
-    shutil.rmtree(_socket_folder(namespace), ignore_errors=True)
+    """Delete the run's folders on this node: its sockets and its shared memory."""
+    remove_run_folders(namespace)
 
 
-def _pack(frames: Sequence[Buffer]) -> bytes:
-    """Copy frames into one message: their number, their lengths, then each of them from an aligned offset."""
-    views = [memoryview(frame).cast("B") for frame in frames]
-    sizes = struct.pack(f"<{len(views) + 1}Q", len(views), *(view.nbytes for view in views))
-    parts: list[Buffer] = [sizes]
-    for view in views:
-        parts.append(view)
-        parts.append(bytes(-view.nbytes % _WORD_BYTES))
-    return b"".join(parts)
+def _pack(frames: Sequence[Buffer]) -> tuple[list[Buffer], int]:
+    """Lay out one message: the number of frames, their lengths, then each of them from an aligned offset.
+
+    Returns:
+        The parts of the message, and its size in bytes.
+    """
+    count = len(frames)
+    parts: list[Buffer] = [b""]
+    lengths = []
+    total = _WORD_BYTES * (count + 1)
+    for frame in frames:
+        length = len(frame) if type(frame) is bytes else memoryview(frame).nbytes
+        lengths.append(length)
+        parts.append(frame)
+        total += length
+        if length % _WORD_BYTES:
+            padding = _PADDING[-length % _WORD_BYTES]
+            parts.append(padding)
+            total += len(padding)
+    layout = _LAYOUTS[count] if count < len(_LAYOUTS) else struct.Struct(f"<{count + 1}Q")
+    parts[0] = layout.pack(count, *lengths)
+    return (parts if len(parts) <= _MAX_PARTS else [b"".join(parts)]), total
 
 
 def _unpack(message: memoryview) -> list[memoryview]:
     """Return views of the frames in a message of ``_pack``."""
-    message = message.cast("B")
-    (count,) = struct.unpack_from("<Q", message)
+    (count,) = _LAYOUTS[0].unpack_from(message)
     sizes = struct.unpack_from(f"<{count}Q", message, _WORD_BYTES)
     frames, start = [], _WORD_BYTES * (count + 1)
     for size in sizes:
@@ -236,42 +311,13 @@ def _unpack(message: memoryview) -> list[memoryview]:
     return frames
 
 
-def _socket_folder(namespace: str) -> Path:
-    # A Unix socket's path may have about 100 characters: the folder must be short.
-    return Path(tempfile.gettempdir()) / f"rlinf_{os.getuid()}_{namespace}"
+def _pad_greeting(greeting: bytes) -> bytes:
+    """Return what precedes a message for another node: the greeting's length and the greeting, in whole words."""
+    return _LAYOUTS[0].pack(len(greeting)) + greeting + _PADDING[-len(greeting) % _WORD_BYTES]
 
 
-def _open_socket_folder(namespace: str) -> tuple[Path, _LockFile]:
-    _sweep_socket_folders()
-    folder = _socket_folder(namespace)
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o077 or folder.is_symlink():
-        raise ClusterError(f"{folder} must be a folder that only this user may enter; remove it and start again.")
-    return folder, _LockFile(folder / "lock")
-
-
-def _sweep_socket_folders() -> None:
-    """Remove folders of runs that ended without cleaning up: nobody holds their lock."""
-    for folder in Path(tempfile.gettempdir()).glob(f"rlinf_{os.getuid()}_*"):
-        with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime > _SWEEP_AGE_SECONDS:
-                probe = _LockFile(folder / "lock", exclusive=True)
-                shutil.rmtree(folder, ignore_errors=True)
-                probe.close()
-
-
-class _LockFile:
-    """An advisory lock that the kernel drops when the process dies."""
-
-    def __init__(self, path: Path, *, exclusive: bool = False) -> None:
-        self._descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        mode = fcntl.LOCK_EX | fcntl.LOCK_NB if exclusive else fcntl.LOCK_SH
-        try:
-            fcntl.flock(self._descriptor, mode)
-        except OSError:
-            os.close(self._descriptor)
-            raise
-
-    def close(self) -> None:
-        os.close(self._descriptor)
+def _split(message: memoryview) -> tuple[bytes, memoryview]:
+    """Return the greeting and the rest of a message from another node."""
+    (length,) = _LAYOUTS[0].unpack_from(message)
+    end = _WORD_BYTES + length
+    return bytes(message[_WORD_BYTES:end]), message[end + -end % _WORD_BYTES :]

@@ -11,6 +11,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from rlinf.errors import ClusterError
+from rlinf.scheduler.comm import folders
 from rlinf.scheduler.comm import transport as transport_module
 from rlinf.scheduler.comm.endpoint import Endpoint
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
@@ -105,7 +106,7 @@ def test_a_stranger_is_refused_and_its_pickle_is_never_opened(victim, friend, tm
     try:
         peer.connect(victim.info.tcp)
         bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
-        for message in (bomb, transport_module._pack([bomb])):
+        for message in (bomb, b"".join(transport_module._pack([bomb])[0])):
             peer.send(message, zmq.NOBLOCK)  # leaves as soon as the door opens
         assert not has_got_through(monitor)
     finally:
@@ -172,8 +173,8 @@ def a_link(folder):
 
 @pytest.mark.parametrize("prepare", [foreign, open_to_all, a_link])
 def test_a_folder_that_a_stranger_has_prepared_is_refused(tmp_path, monkeypatch, prepare):
-    monkeypatch.setattr(transport_module.tempfile, "tempdir", str(tmp_path))
-    folder = transport_module._socket_folder("prepared")
+    monkeypatch.setattr(folders.tempfile, "tempdir", str(tmp_path))
+    folder = folders._folder(tmp_path, "prepared")
     prepare(folder)
     with pytest.raises(ClusterError, match="only this user may enter"):
         Endpoint(namespace="prepared", node_id="n0", keys=KEYS, listen_ip=None)

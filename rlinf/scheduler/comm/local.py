@@ -1,0 +1,345 @@
+"""Messages between processes of one node, over Unix sockets that keep the bounds of records.
+
+A message leaves on its sender's thread and, where the receiving thread already waits for it, is read by that very
+thread: no other thread runs in between. While no thread waits, the endpoint's own thread reads. Records are sent whole
+or not at all, so an interrupted send can lose a message but never corrupt the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from rlinf.scheduler.comm.futures import wait_any
+from rlinf.utils.logging import get_logger
+
+# Called with what the peer said when it connected, and with the message.
+RecordHandler = Callable[[Any, memoryview], None]
+
+# Bytes of one record; the kernel's default send buffer holds a few of them.
+_RECORD_BYTES = 1 << 16
+_PREFIX = struct.Struct("<Q")
+# In place of a message's length: the record continues the message before it.
+_CONTINUED = (1 << 64) - 1
+_CONTINUED_PREFIX = _PREFIX.pack(_CONTINUED)
+# Events handled before other work of the endpoint's thread gets a turn.
+_BATCH = 256
+_BACKLOG = 1024
+_CONNECT_SECONDS = 10.0
+_CREDENTIALS = struct.Struct("3i")
+
+
+class LocalSockets:
+    """One process's connections within its node.
+
+    Args:
+        path: Where it listens; the folder admits only this user.
+        loop: The event loop of the endpoint's thread.
+        greeting: What peers are told at the start of each connection.
+        on_greeting: Turns a peer's greeting into what ``on_message`` gets.
+        on_message: Called with each message, by one thread at a time.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        greeting: bytes,
+        on_greeting: Callable[[bytes], Any],
+        on_message: RecordHandler,
+    ) -> None:
+        self._loop = loop
+        self._greeting = greeting
+        self._on_greeting = on_greeting
+        self._on_message = on_message
+        self._peers: dict[str, _Outgoing] = {}
+        self._peers_lock = threading.Lock()
+        self._closed = False
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+        self._listener.bind(str(path))
+        self._listener.listen(_BACKLOG)
+        self._scratch = memoryview(bytearray(_RECORD_BYTES))
+        self._incoming: dict[int, _Incoming] = {}
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._events = select.epoll()
+        self._events.register(self._listener.fileno(), select.EPOLLIN)
+        self._events.register(self._wakeup, select.EPOLLIN)
+        # Between the endpoint's loop and the events: shut while another thread reads.
+        self._gate = select.epoll()
+        self._gate.register(self._events.fileno(), select.EPOLLIN)
+        self._reading = threading.Lock()
+        self._reader: int | None = None
+
+    def start(self) -> None:
+        """Read on the loop's thread from now on; call it there."""
+        self._loop.add_reader(self._gate.fileno(), self._read_on_loop)
+
+    def send(self, uid: str, address: str, parts: Sequence[bytes | bytearray | memoryview], num_bytes: int) -> None:
+        """Send a message of ``num_bytes`` to the process ``uid``, which listens at ``address``; dropped if it is gone.
+
+        Raises:
+            OSError: The sockets are closed.
+        """
+        peer = self._peers.get(uid)
+        if peer is None:
+            with self._peers_lock:
+                if self._closed:
+                    raise OSError("The sockets are closed.")
+                peer = self._peers.get(uid)
+                if peer is None:
+                    peer = self._peers[uid] = _Outgoing(address, self._loop, self._greeting)
+        peer.send(parts, num_bytes)
+
+    def forget(self, uid: str) -> None:
+        """Close the connection to a dead peer and drop what was queued for it."""
+        with self._peers_lock:
+            peer = self._peers.pop(uid, None)
+        if peer is not None:
+            peer.close()
+
+    def wait(self, future: Future[Any], timeout: float | None) -> None:
+        """Wait until ``future`` is done or ``timeout`` seconds have passed, reading on this thread if no other does."""
+        if not self._reading.acquire(blocking=False):
+            wait_any([future], timeout)
+            return
+        try:
+            self._reader = threading.get_ident()
+            future.add_done_callback(self._wake)
+            self._gate.modify(self._events.fileno(), 0)
+            deadline = None if timeout is None else time.monotonic() + timeout
+            while not future.done() and not self._closed:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                self._read(left)
+        finally:
+            self._reader = None
+            if not self._closed:
+                self._gate.modify(self._events.fileno(), select.EPOLLIN)
+            self._reading.release()
+        if not future.done() and self._closed:
+            wait_any([future], timeout)
+
+    def on_reading_thread(self) -> bool:
+        """Whether this thread reads at the moment: it must not wait for a message."""
+        return self._reader == threading.get_ident()
+
+    def linger(self, seconds: float) -> None:
+        """Give queued messages some time to leave; call it before the loop stops."""
+        deadline = time.monotonic() + seconds
+        while any(peer.backlog for peer in list(self._peers.values())) and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+    def close(self) -> None:
+        """Close all connections; the loop must have ended."""
+        with self._peers_lock:
+            self._closed = True
+            peers = list(self._peers.values())
+            self._peers.clear()
+        os.eventfd_write(self._wakeup, 1)
+        for peer in peers:
+            peer.close()
+        with self._reading:
+            for incoming in self._incoming.values():
+                incoming.socket.close()
+            self._listener.close()
+            self._gate.close()
+            self._events.close()
+            os.close(self._wakeup)
+
+    def _wake(self, _: Future[Any]) -> None:
+        if self._reader not in {None, threading.get_ident()} and not self._closed:
+            with contextlib.suppress(OSError):  # just closed: nobody waits any more
+                os.eventfd_write(self._wakeup, 1)
+
+    def _read_on_loop(self) -> None:
+        if not self._reading.acquire(blocking=False):
+            return
+        try:
+            self._reader = threading.get_ident()
+            for _ in range(_BATCH):
+                if not self._read(0.0):
+                    return
+        finally:
+            self._reader = None
+            self._reading.release()
+
+    def _read(self, timeout: float | None) -> bool:
+        """Handle one record of each connection that has some; False when none has."""
+        events = self._events.poll(timeout)
+        for descriptor, _ in events:
+            incoming = self._incoming.get(descriptor)
+            if incoming is not None:
+                self._read_record(incoming)
+            elif descriptor == self._wakeup:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._wakeup)
+            else:
+                self._accept()
+        return bool(events)
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return
+        connection.setblocking(False)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        if _CREDENTIALS.unpack(credentials)[1] != os.getuid():
+            get_logger(__name__).warning("Refused a connection of another user.")
+            connection.close()
+            return
+        self._incoming[connection.fileno()] = _Incoming(connection)
+        self._events.register(connection.fileno(), select.EPOLLIN)
+
+    def _read_record(self, incoming: _Incoming) -> None:
+        try:
+            size = incoming.socket.recv_into(self._scratch)
+        except BlockingIOError:
+            return
+        except OSError:
+            size = 0
+        if not size:
+            descriptor = incoming.socket.fileno()
+            self._events.unregister(descriptor)
+            del self._incoming[descriptor]
+            incoming.socket.close()
+            return
+        message = incoming.accept(self._scratch[:size])
+        if message is None:
+            return
+        if incoming.peer is None:
+            incoming.peer = self._on_greeting(bytes(message))
+        else:
+            self._on_message(incoming.peer, message)
+
+
+class _Incoming:
+    """A connection of a peer, and the message whose records are arriving."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.socket = connection
+        self.peer: Any = None
+        self._message: memoryview | None = None
+        self._filled = 0
+
+    def accept(self, record: memoryview) -> memoryview | None:
+        """Return the message that ``record`` completes, in memory of its own."""
+        (num_bytes,) = _PREFIX.unpack_from(record)
+        body = record[_PREFIX.size :]
+        if num_bytes == len(body):
+            self._message = None
+            return memoryview(bytearray(body))
+        if num_bytes != _CONTINUED:  # an unfinished message before it was given up by its sender
+            self._message, self._filled = memoryview(bytearray(num_bytes)), 0
+        if self._message is None:
+            return None
+        self._message[self._filled : self._filled + len(body)] = body
+        self._filled += len(body)
+        if self._filled < len(self._message):
+            return None
+        message, self._message = self._message, None
+        return message
+
+
+class _Outgoing:
+    """A connection to a peer; what the kernel does not take at once waits in ``backlog``."""
+
+    def __init__(self, address: str, loop: asyncio.AbstractEventLoop, greeting: bytes) -> None:
+        self.backlog: deque[bytes] = deque()
+        self._loop = loop
+        self._lock = threading.Lock()
+        self._broken = False
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.settimeout(_CONNECT_SECONDS)
+        try:
+            self._socket.connect(address)
+            self._socket.setblocking(False)
+            self._socket.send(_PREFIX.pack(len(greeting)) + greeting)
+        except OSError as error:
+            self._break(error)
+
+    def send(self, parts: Sequence[bytes | bytearray | memoryview], num_bytes: int) -> None:
+        """Send a message, in several records if it is large; drops it if the peer is gone."""
+        with self._lock:
+            if self._broken:
+                return
+            if num_bytes <= _RECORD_BYTES - _PREFIX.size:
+                self._send_record([_PREFIX.pack(num_bytes), *parts])
+                return
+            prefix = _PREFIX.pack(num_bytes)
+            body = memoryview(b"".join(parts))
+            step = _RECORD_BYTES - _PREFIX.size
+            for start in range(0, num_bytes, step):
+                self._send_record([prefix, body[start : start + step]])
+                prefix = _CONTINUED_PREFIX
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._break(None)
+
+    def _send_record(self, parts: Sequence[bytes | bytearray | memoryview]) -> None:
+        if not self.backlog:
+            try:
+                self._socket.sendmsg(parts)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                self._break(error)
+                return
+            else:
+                return
+            self._loop.call_soon_threadsafe(self._watch)
+        if not self._broken:
+            self.backlog.append(b"".join(parts))
+
+    def _watch(self) -> None:
+        with self._lock:
+            if not self._broken:
+                self._loop.add_writer(self._socket.fileno(), self._flush)
+
+    def _flush(self) -> None:
+        with self._lock:
+            try:
+                while self.backlog:
+                    self._socket.send(self.backlog[0])
+                    self.backlog.popleft()
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._break(error)
+                return
+            self._loop.remove_writer(self._socket.fileno())
+
+    def _break(self, error: OSError | None) -> None:
+        """Give up the connection: who is gone is said by the manager, not by sockets."""
+        if error is not None:
+            get_logger(__name__).debug("A peer cannot be reached: %s", error)
+        if self._broken:
+            return
+        self._broken = True
+        if self.backlog and not self._loop.is_closed():
+            # The loop may still watch it; a descriptor must not be reused before that ends.
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._unwatch)
+                self.backlog.clear()
+                return
+        self.backlog.clear()
+        self._socket.close()
+
+    def _unwatch(self) -> None:
+        self._loop.remove_writer(self._socket.fileno())
+        self._socket.close()
