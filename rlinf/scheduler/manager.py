@@ -15,6 +15,7 @@ import ray
 from rlinf.errors import ClusterError, RLinfError, WorkerDiedError
 from rlinf.scheduler.address import EndpointInfo, RunSpec, WorkerAddress, WorkerInfo
 from rlinf.scheduler.comm.endpoint import Call
+from rlinf.scheduler.comm.heartbeat import SILENCE_SECONDS, Heartbeat
 from rlinf.scheduler.leases import Leases
 from rlinf.scheduler.rosters import Answer, Roster, Rosters
 from rlinf.scheduler.runtime import Runtime
@@ -35,6 +36,9 @@ class Manager:
     def __init__(self, runtime: Runtime, start_host: Any) -> None:
         self._endpoint = runtime.endpoint
         self._start_host = start_host
+        self._heartbeat = Heartbeat(
+            runtime.endpoint.loop, node_id=runtime.node_id, keys=runtime.spec.keys, on_silence=self._node_gone
+        )
         self._processes: dict[str, EndpointInfo] = {}
         self._rosters = Rosters()
         self._leases = Leases()
@@ -53,6 +57,7 @@ class Manager:
 
     def _join(self, call: Call) -> None:
         self._processes[call.sender.uid] = call.sender
+        self._heartbeat.watch(call.sender)
         call.reply(list(self._deaths.values()))
 
     def _tell(self, operation: str, args: tuple[Any, ...]) -> None:
@@ -133,9 +138,21 @@ class Manager:
         self._deaths[address.group_name, address.rank] = death
         self._bury(uid, error, death)
 
+    def _node_gone(self, node_id: str) -> None:
+        """Every process of a node that has vanished is gone with it."""
+        workers = self._rosters.on_node(node_id)
+        where = f"node {workers[0].node_rank} ({workers[0].node_ip})" if workers else f"node {node_id[:8]}"
+        reason = f"{where} has not answered for {SILENCE_SECONDS:g} s; the machine or its network is down."
+        get_logger(__name__).error("Lost a node: %s", reason)
+        for member in workers:
+            self.worker_gone(member.address, reason)
+        if node_id in self._hosts or node_id in self._host_waiters:
+            self.host_gone(node_id, reason)
+
     def _bury(self, uid: str | None, error: WorkerDiedError, death: Death) -> None:
         if uid is not None:
             self._processes.pop(uid, None)
+            self._heartbeat.forget(uid)
             self._leases.release_all(uid)
         self._tell("died", death)
         if uid is not None:
@@ -179,6 +196,7 @@ class Manager:
         """A channel host is ready."""
         self._hosts[node_id] = host
         self._processes[host.uid] = host
+        self._heartbeat.watch(host)
         for death in self._deaths.values():
             self._endpoint.notify(host, "died", death)
         for call in self._host_waiters.pop(node_id, []):

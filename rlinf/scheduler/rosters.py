@@ -72,6 +72,15 @@ class Rosters:
         """Return the newest roster of a name."""
         return self._rosters.get(name)
 
+    def on_node(self, node_id: str) -> list[WorkerInfo]:
+        """Return the running workers of a node, by Ray's id of it."""
+        return [
+            member
+            for roster in self._rosters.values()
+            for rank, member in roster.members.items()
+            if member.endpoint.node_id == node_id and rank not in roster.gone
+        ]
+
     def ready(self, info: WorkerInfo) -> Roster | None:
         """Note that a rank is ready; return the roster when it was the last one."""
         roster = self.find(info.address)

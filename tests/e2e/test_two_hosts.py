@@ -105,4 +105,47 @@ def test_environments_on_one_host_train_a_policy_on_the_other(hosts):
     )
     assert code == 0, said
     metrics = read_metrics(head.home / "logs/gym_cartpole_ppo_mlp")
-    assert [record["step"] for record in metrics] == [1, 2]
+    assert metrics[-1]["step"] == 2
+
+
+def test_a_host_that_vanishes_is_named_by_every_wait(hosts):
+    head, other = hosts.both
+    script = head.home / "driver.py"
+    script.write_text(
+        HEADER
+        + textwrap.dedent(
+            """
+            with Cluster(num_nodes=2) as cluster:
+                far = Sample.create_group().launch(cluster, NodePlacementStrategy([1]), name="far")
+                near = Sample.create_group().launch(cluster, NodePlacementStrategy([0]), name="near")
+                waits = {"the driver": far.sleep(1000), "a peer": near.recv_all(1, "far", 0)}
+                print("waiting", flush=True)
+                input()
+                cut = time.monotonic()
+                for who, work in waits.items():
+                    try:
+                        work.wait(timeout=100)
+                    except WorkerDiedError as error:
+                        in_time = time.monotonic() - cut < 25  # 15 s of silence, and a slow machine
+                        print(f"{who}: {error.group}:{error.rank} on {error.node}, in time: {in_time}")
+                        print(error)
+                print(near.add(1).wait())
+            """
+        )
+    )
+    driver = head.start(sys.executable, str(script), RAY_ADDRESS=f"{head.ip}:{PORT}")
+    before = []
+    for line in driver.stdout:
+        before.append(line)
+        if "waiting" in line:
+            break
+    assert "waiting" in before[-1], before
+    other.set_cable("down")
+    driver.stdin.write("go\n")
+    driver.stdin.close()
+    said = driver.stdout.read()
+    assert driver.wait(timeout=60) == 0, said
+    for who in ("the driver", "a peer"):
+        assert f"{who}: far:0 on 1, in time: True" in said, said
+    assert f"node 1 ({other.ip}) has not answered" in said
+    assert "[1]" in said
