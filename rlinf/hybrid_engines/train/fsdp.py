@@ -25,6 +25,7 @@ from rlinf.hybrid_engines.train.loss_scale import LossScaler
 from rlinf.hybrid_engines.train.optim import apply_schedule, build_optimizer
 from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
 from rlinf.models.base_policy import BasePolicy
+from rlinf.telemetry.trace import traced
 
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -70,6 +71,7 @@ class FSDPEngine(TrainEngine):
         self.scaler = LossScaler(enabled=self.compute_dtype == torch.float16)
         self.num_steps = 0
 
+    @traced("forward_backward", "train")
     def forward_backward(self, micro_batches: Sequence[BatchT], loss_fn: LossFn[BatchT]) -> MetricSums:
         """See ``TrainEngine``."""
         totals: MetricSums = {}
@@ -84,6 +86,7 @@ class FSDPEngine(TrainEngine):
         self._average_replicated_gradients()
         return totals
 
+    @traced("optimizer_step", "train")
     def step(self) -> dict[str, float]:
         """See ``TrainEngine``."""
         parameters = [p for p in self.model.parameters() if p.grad is not None]

@@ -10,6 +10,7 @@ import xxhash
 from torch import nn
 
 from rlinf.errors import WeightSyncError
+from rlinf.telemetry.trace import traced
 
 _ALIGNMENT = 64
 
@@ -48,6 +49,7 @@ class Manifest:
     checksums: tuple[int, ...]
 
 
+@traced("pack_weights", "weights")
 def pack_weights(
     weights: Iterable[tuple[str, torch.Tensor]], *, version: int, bucket_bytes: int
 ) -> tuple[Manifest, list[torch.Tensor]]:
@@ -85,6 +87,7 @@ class WeightReceiver:
         self._targets = dict(model.state_dict(keep_vars=True))
         self.version = -1
 
+    @traced("load_weights", "weights")
     def load(self, manifest: Manifest, buckets: list[torch.Tensor]) -> None:
         """Check buckets against the manifest, then copy them into the model.
 
