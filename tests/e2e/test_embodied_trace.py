@@ -1,0 +1,125 @@
+"""The trace and the profiles of a whole run."""
+
+import json
+
+import pytest
+import ray
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.errors import ConfigError
+from rlinf.runners.launch import launch_embodied
+from tests.e2e.conftest import TINY
+
+pytestmark = pytest.mark.timeout(400)
+RECIPE = "gym_cartpole_ppo_mlp"
+# Times are written to the nanosecond; a double may round them.
+EPSILON_MICROSECONDS = 1e-3
+
+
+@pytest.fixture(scope="module")
+def run_recipe(tmp_path_factory):
+    ray.init(num_cpus=2, include_dashboard=False)
+
+    def run(*overrides):
+        folder = tmp_path_factory.mktemp("run")
+        launch_embodied(validate_cfg(load_recipe(RECIPE, [*TINY, f"runner.logger.log_path={folder}", *overrides])))
+        return folder / RECIPE
+
+    yield run
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def folder(run_recipe):
+    profiling = "cluster.profiling={enable: true, steps: [2], groups: [actor, env], ranks: [0]}"
+    return run_recipe("cluster.tracer.enable=true", profiling)
+
+
+@pytest.fixture(scope="module")
+def events(folder):
+    """Events of the trace, each with the name of its process."""
+    merged = json.loads((folder / "trace.json").read_text())
+    assert merged["otherData"]["dropped_events"] == {}
+    names = {e["pid"]: e["args"]["name"] for e in merged["traceEvents"] if e["name"] == "process_name"}
+    return [event | {"process": names[event["pid"]]} for event in merged["traceEvents"] if event["ph"] != "M"]
+
+
+def spans(events, process, category=None):
+    return [
+        event
+        for event in events
+        if event["ph"] == "X" and event["process"] == process and category in {None, event["cat"]}
+    ]
+
+
+def end(span):
+    return span["ts"] + span["dur"]
+
+
+def test_all_groups_and_the_driver_are_there(events):
+    assert {e["process"] for e in events} == {"driver", "ActorGroup:0", "RolloutGroup:0", "EnvGroup:0"}
+    expected = {
+        "driver": {"sync weights", "rollout", "advantages", "training", "evaluation", "checkpoint"},
+        "ActorGroup:0": {"sync_model_to_rollout", "training", "forward_backward", "optimizer_step", "send", "recv"},
+        "RolloutGroup:0": {"generate", "infer", "load_weights", "send", "recv", "wait_for_envs"},
+        "EnvGroup:0": {"interact", "env_step", "send", "recv", "wait_for_actions"},
+    }
+    for process, names in expected.items():
+        assert names <= {span["name"] for span in spans(events, process)}, process
+
+
+def test_spans_of_a_thread_nest(events):
+    lines = {}
+    for event in events:
+        if event["ph"] == "X":
+            lines.setdefault((event["pid"], event["tid"]), []).append(event)
+    for line in lines.values():
+        open_until = []
+        for span in sorted(line, key=lambda span: (span["ts"], -span["dur"])):
+            while open_until and open_until[-1] <= span["ts"] + EPSILON_MICROSECONDS:
+                open_until.pop()
+            assert not open_until or end(span) <= open_until[-1] + EPSILON_MICROSECONDS, span
+            open_until.append(end(span))
+
+
+def test_a_message_is_received_after_its_send_began(events):
+    begins = {event["id"]: event for event in events if event["ph"] == "s"}
+    ends = [event for event in events if event["ph"] == "f"]
+    sends = [event for event in events if event["ph"] == "X" and event["name"] == "send"]
+    receives = {(event["pid"], event["ts"]): event for event in events if event["name"] == "recv"}
+    assert len(ends) == len(begins) == len(sends) == len(receives)
+    assert {(begins[e["id"]]["process"], e["process"]) for e in ends} == {
+        ("EnvGroup:0", "RolloutGroup:0"),
+        ("RolloutGroup:0", "EnvGroup:0"),
+        ("RolloutGroup:0", "ActorGroup:0"),
+        ("ActorGroup:0", "RolloutGroup:0"),
+    }
+    for event in ends:
+        assert begins[event["id"]]["ts"] <= event["ts"]
+
+
+def test_workers_do_what_the_driver_says_when_it_says_it(events):
+    training = [span for span in spans(events, "driver", "phase") if span["name"] == "training"]
+    calls = [span for span in spans(events, "ActorGroup:0", "call") if span["name"] == "run_training"]
+    assert len(training) == len(calls) == 2
+    for phase, call in zip(training, calls, strict=True):
+        assert phase["ts"] <= call["ts"]
+        assert end(call) <= end(phase)
+
+
+def test_chosen_steps_of_chosen_workers_are_profiled(folder):
+    files = sorted((folder / "profile").iterdir())
+    assert [path.name for path in files] == ["ActorGroup_0_step_2.json", "EnvGroup_0_step_2.json"]
+    names = {event.get("name") for event in json.loads(files[0].read_text())["traceEvents"]}
+    assert "aten::addmm" in names
+
+
+def test_without_it_nothing_is_written(run_recipe):
+    folder = run_recipe("runner.max_epochs=1", "runner.val_check_interval=-1")
+    assert not (folder / "trace.json").exists()
+    assert not (folder / "profile").exists()
+
+
+def test_profiling_a_rank_that_does_not_exist_is_refused(run_recipe):
+    with pytest.raises(ConfigError, match=r"cluster\.profiling\.ranks.*ranks 0-0"):
+        run_recipe("cluster.profiling={enable: true, ranks: [3]}")

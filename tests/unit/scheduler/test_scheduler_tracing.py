@@ -1,0 +1,118 @@
+"""The trace of workers that talk, wait, fail and hang."""
+
+import json
+
+import pytest
+
+from rlinf.config.schema.cluster import ClusterConfig, ProfilingConfig, TracerConfig
+from rlinf.errors import WorkerError
+from rlinf.scheduler import Channel, Cluster, PackedPlacementStrategy
+from rlinf.telemetry import trace
+from tests.unit.scheduler.traced_workers import Traced
+
+
+@pytest.fixture(scope="module")
+def spans(cluster, tmp_path_factory):
+    """Spans by (process, name) of one group that does a bit of everything; it ends while one method hangs."""
+    del cluster  # only keeps Ray running
+    path = tmp_path_factory.mktemp("traced") / "trace.json"
+    config = ClusterConfig(cpu_slots_per_node=4, tracer=TracerConfig(enable=True, path=str(path)))
+    with Cluster(cluster_cfg=config) as traced:
+        group = Traced.create_group().launch(traced, PackedPlacementStrategy(0, 1), name="t")
+        group.exchange(5).wait()
+        channel = Channel.create("traced channel")
+        taken = group.execute_on(0).get("traced channel")
+        group.execute_on(1).put("traced channel").wait()
+        taken.wait()
+        naps = [group.execute_on(0).nap("traced channel") for _ in range(2)]
+        for _ in naps:
+            channel.put("x")
+        for nap in naps:
+            nap.wait()
+        with pytest.raises(WorkerError):
+            group.execute_on(1).fail().wait()
+        group.execute_on(0).wait_for_nothing()
+    found = {}
+    merged = json.loads(path.read_text())
+    processes = {e["pid"]: e["args"]["name"] for e in merged["traceEvents"] if e["name"] == "process_name"}
+    for event in merged["traceEvents"]:
+        if event["ph"] == "X":
+            found.setdefault((processes[event["pid"]], event["name"]), []).append(event)
+        elif event["ph"] in {"s", "f"}:
+            found.setdefault(event["ph"], []).append(event)
+    return found
+
+
+def inside(inner, outer):
+    end = inner["ts"] + inner["dur"]
+    return outer["ts"] <= inner["ts"] + 1e-3 and end <= outer["ts"] + outer["dur"] + 1e-3
+
+
+def test_calls_timers_and_messages_nest(spans):
+    (call,), (timer,) = spans["t:0", "exchange"][:1], spans["t:0", "exchange"][1:]
+    assert (call["cat"], timer["cat"]) == ("call", "timer")
+    assert inside(timer, call)
+    sends = spans["t:0", "send"]
+    assert len(sends) == 7  # five messages, a tensor, a broadcast
+    assert all(inside(send, timer) for send in sends)
+    assert sends[0]["args"] == {"to": "t:1", "tag": "there"}
+
+
+def test_every_receive_ends_after_its_send_began(spans):
+    begins = {event["id"]: event for event in spans["s"]}
+    assert len(spans["f"]) == len(begins) == 12
+    for end in spans["f"]:
+        begin = begins[end["id"]]
+        process = "t:1" if begin["pid"] == 1 else "t:0"
+        assert begin["ts"] <= end["ts"]
+        receive = next(r for r in spans[process, "recv"] if r["ts"] <= end["ts"] <= r["ts"] + r["dur"])
+        assert receive["pid"] != begin["pid"]
+
+
+def test_channel_waits_name_the_channel(spans):
+    (get,) = [event for event in spans["t:0", "get"] if event["cat"] == "channel" and "key" in event["args"]][:1]
+    assert get["args"] == {"channel": "traced channel", "key": "k"}
+    assert spans["driver", "put"][0]["cat"] == "channel"
+
+
+def test_async_calls_that_overlap_are_on_different_lines(spans):
+    first, second = spans["t:0", "nap"]
+    assert max(first["ts"], second["ts"]) < min(first["ts"] + first["dur"], second["ts"] + second["dur"])
+    assert first["tid"] != second["tid"]
+
+
+def test_a_failed_call_names_its_error(spans):
+    assert spans["t:1", "fail"][0]["args"] == {"error": "ValueError"}
+
+
+def test_what_hung_at_the_end_is_marked(spans):
+    (call,) = spans["t:0", "wait_for_nothing"]
+    assert call["args"] == {"unfinished": True}
+    (wait,) = [event for event in spans["t:0", "recv"] if event["args"]["tag"] == "never"]
+    assert wait["args"]["unfinished"] is True
+    assert inside(wait, call)
+
+
+def test_tracing_ends_with_the_cluster(spans):
+    del spans
+    assert trace.current_tracer() is None
+
+
+def test_a_worker_without_tracing_records_nothing(launch, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    group = launch(Traced.create_group())
+    group.exchange(1).wait()
+    group.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_is_profiled_between_start_and_stop(launch, tmp_path):
+    group = launch(Traced.create_group(), ranks=1)
+    path = tmp_path / "profile" / "p.json"
+    group.start_profile(str(path), ProfilingConfig(record_shapes=True)).wait()
+    group.multiply(16).wait()
+    group.stop_profile().wait()
+    group.stop_profile().wait()
+    events = json.loads(path.read_text())["traceEvents"]
+    assert any(event.get("name") == "aten::mm" for event in events)
+    assert [entry.name for entry in path.parent.iterdir()] == ["p.json"]

@@ -1,0 +1,49 @@
+"""Workers of the tracing tests."""
+
+from __future__ import annotations
+
+import asyncio
+
+import torch
+
+from rlinf.scheduler import Channel, Worker
+
+
+class Traced(Worker):
+    def __init__(self):
+        super().__init__()
+
+    @Worker.timer("exchange")
+    def exchange(self, count):
+        peer = 1 - self._rank
+        for number in range(count):
+            if self._rank == 0:
+                self.send(number, self._group_name, peer, tag="there")
+                self.recv(self._group_name, peer, tag="back")
+            else:
+                self.send(self.recv(self._group_name, peer, tag="there"), self._group_name, peer, tag="back")
+        tensor = torch.zeros(3)
+        if self._rank == 0:
+            self.send_tensor(tensor, self._group_name, peer)
+        else:
+            self.recv_tensor(tensor, self._group_name, peer)
+        self.broadcast(self._rank)
+
+    def put(self, name):
+        Channel.connect(name).put("item", key="k")
+
+    def get(self, name):
+        return Channel.connect(name).get(key="k")
+
+    async def nap(self, name):
+        await asyncio.sleep(0.2)
+        return await Channel.connect(name).get(async_op=True).async_wait()
+
+    def wait_for_nothing(self):
+        self.recv(self._group_name, 1 - self._rank, tag="never")
+
+    def fail(self):
+        raise ValueError("on purpose")
+
+    def multiply(self, matrix_size):
+        torch.ones(matrix_size, matrix_size) @ torch.ones(matrix_size, matrix_size)
