@@ -67,7 +67,7 @@ class TracerConfig(ConfigSection):
     path: str | None = None
     """The file; null is ``trace.json`` in the experiment's folder."""
     max_events_per_worker: PositiveInt = 100_000
-    """Newest events that each process keeps, some 300 bytes each."""
+    """Newest events that each process keeps, 300 to 600 bytes each."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections import defaultdict
+import threading
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar, cast
@@ -19,6 +19,8 @@ R = TypeVar("R")
 Label = tuple[str, str, "Flow | None", dict[str, Any]]
 
 
+# Tags that count messages (a step number, say) would otherwise be remembered for ever.
+_MAX_STREAMS = 4096
 # Incarnation of workers that were launched again since this process began; it is 1 for all others.
 _incarnations: dict[str, int] = {}
 
@@ -27,6 +29,22 @@ def peer_started(address: WorkerAddress) -> None:
     """Count messages to and from this worker anew, if it replaces an earlier one."""
     if address.incarnation > 1:
         _incarnations[str(address)] = address.incarnation
+
+
+class _Stream:
+    """Messages to or from one worker with one tag."""
+
+    __slots__ = ("details", "key", "number", "peer_incarnation", "peer_name")
+
+    def __init__(self, key: Hashable, peer: tuple[str, int], details: dict[str, Any]) -> None:
+        self.key = key
+        self.peer_name, self.peer_incarnation = peer
+        self.details = details
+        self.number = 0
+
+    def next_key(self) -> Hashable:
+        self.number += 1
+        return self.key, self.number
 
 
 class MessageTrace:
@@ -41,8 +59,10 @@ class MessageTrace:
 
     def __init__(self, address: WorkerAddress) -> None:
         self._me = (str(address), max(address.incarnation, 1))
-        self._sent: dict[tuple[str, int, Hashable], int] = defaultdict(int)
-        self._received: dict[tuple[str, int, Hashable], int] = defaultdict(int)
+        # Least recently used first.
+        self._sent: dict[tuple[str, int, Hashable], _Stream] = {}
+        self._received: dict[tuple[str, int, Hashable], _Stream] = {}
+        self._lock = threading.Lock()
 
     def sending(self, tag: Hashable, *targets: tuple[str, int | Sequence[int]]) -> AbstractContextManager[Any]:
         """Return the span of a send.
@@ -51,28 +71,46 @@ class MessageTrace:
             tag: The message's tag.
             *targets: Group and rank or ranks of the receivers.
         """
-        if trace.current_tracer() is None:
+        tracer = trace.current_tracer()
+        if tracer is None:
             return trace.NOTHING
-        names = [
-            f"{group}:{rank}" for group, ranks in targets for rank in ([ranks] if isinstance(ranks, int) else ranks)
-        ]
-        peers = [(name, _incarnations.get(name, 1)) for name in names]
-        keys = tuple((self._me, peer, repr(tag), self._count(self._sent, peer, tag)) for peer in peers)
-        return trace.span("send", "comm", ("s", keys), to=", ".join(names), tag=tag)
+        pairs = [(group, rank) for group, ranks in targets for rank in ([ranks] if isinstance(ranks, int) else ranks)]
+        if not pairs:  # a broadcast to oneself
+            return trace.NOTHING
+        with self._lock:
+            streams = [self._stream(group, rank, tag, sends=True) for group, rank in pairs]
+            keys = tuple(stream.next_key() for stream in streams)
+        details = streams[0].details
+        if len(streams) > 1:
+            details = {**details, "to": ", ".join(stream.peer_name for stream in streams)}
+        return Span(tracer, "send", "comm", details, ("s", keys))
 
     def receiving(self, group: str, rank: int, tag: Hashable) -> Label | None:
         """Return what the wait for a message is called in the trace."""
         if trace.current_tracer() is None:
             return None
-        source = f"{group}:{rank}"
-        peer = (source, _incarnations.get(source, 1))
-        key = (peer, self._me, repr(tag), self._count(self._received, peer, tag))
-        return "recv", "comm", ("f", (key,)), {"from": source, "tag": tag}
+        with self._lock:
+            stream = self._stream(group, rank, tag, sends=False)
+            key = stream.next_key()
+        return "recv", "comm", ("f", (key,)), stream.details
 
-    def _count(self, counts: dict[tuple[str, int, Hashable], int], peer: tuple[str, int], tag: Hashable) -> int:
-        key = (*peer, tag)
-        counts[key] += 1
-        return counts[key]
+    def _stream(self, group: str, rank: int, tag: Hashable, *, sends: bool) -> _Stream:
+        streams = self._sent if sends else self._received
+        stream = streams.pop((group, rank, tag), None)
+        if stream is None or stream.peer_incarnation != _incarnations.get(stream.peer_name, 1):
+            name = f"{group}:{rank}"
+            peer = (name, _incarnations.get(name, 1))
+            ends = (self._me, peer) if sends else (peer, self._me)
+            stream = _Stream((*ends, repr(tag)), peer, {"to" if sends else "from": name, "tag": _plain(tag)})
+            if len(streams) >= _MAX_STREAMS:
+                del streams[next(iter(streams))]
+        streams[group, rank, tag] = stream
+        return stream
+
+
+def _plain(tag: Hashable) -> str | int | None:
+    """Return the tag as it is shown; one of the user's own kind may not be loadable in the driver."""
+    return tag if isinstance(tag, (str, int, type(None))) else str(tag)
 
 
 def channel_label(operation: str, channel: str, key: Hashable) -> Label | None:
