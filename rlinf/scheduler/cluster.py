@@ -7,12 +7,12 @@ import contextlib
 import sys
 import uuid
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rlinf.config.schema.cluster import ClusterConfig, EnvConfigs
+from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.errors import ClusterError, PlacementError, WorkerDiedError
 from rlinf.placement import (
     FlexiblePlacementStrategy,
@@ -22,7 +22,6 @@ from rlinf.placement import (
     PlacementStrategy,
     build_node_groups,
     find_node_group,
-    parse_node_ranks,
 )
 from rlinf.scheduler.address import RunSpec
 from rlinf.scheduler.attach import attach_ray
@@ -30,6 +29,7 @@ from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
 from rlinf.scheduler.environment import PATH_VARIABLES, ProcessEnvironment, code_folders, newer_than
 from rlinf.scheduler.group import WorkerGroup, close_groups
 from rlinf.scheduler.manager import ManagerActor
+from rlinf.scheduler.node_settings import NodeSettings, check_interpreters
 from rlinf.scheduler.nodes import describe_node, gather_probes, rank_nodes, start_probes, wait_for_nodes
 from rlinf.scheduler.runtime import Runtime, enter_runtime, leave_runtime
 from rlinf.scheduler.tracing import TraceCollector
@@ -157,6 +157,17 @@ class Cluster:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
+    def __reduce__(self) -> NoReturn:
+        """Refuse to travel.
+
+        Raises:
+            TypeError: Always.
+        """
+        raise TypeError(
+            "A Cluster stays in the driver: it holds connections and the run's key. Hand workers a WorkerGroup, a "
+            "Channel or placements instead."
+        )
+
     # What groups need of their cluster
 
     def place(self, strategy: PlacementStrategy | None, isolate: bool) -> list[Placement]:
@@ -177,7 +188,7 @@ class Cluster:
         self, placement: Placement, launch: Mapping[str, str]
     ) -> tuple[ProcessEnvironment, dict[str, Any]]:
         """Return what a worker's process sets itself, and what Ray must set before the process starts."""
-        settings = self._env_configs(placement)
+        settings = self._settings.environment(placement.node_group_label, placement.cluster_node_rank)
         configured = {
             name: str(value) for entry in (settings.env_vars if settings else []) for name, value in entry.items()
         }
@@ -195,10 +206,9 @@ class Cluster:
     def hardware_infos(self, placement: Placement) -> tuple[Mapping[str, Any], ...]:
         """Return a description of each hardware rank of a placement."""
         node = self.get_node_info(placement.cluster_node_rank)
-        group = next((entry for entry in self.config.node_groups if entry.label == placement.node_group_label), None)
-        if group is not None and group.hardware is not None:
-            mine = [entry for entry in group.hardware.configs if entry.get("node_rank") == node.node_rank]
-            return tuple({"type": group.hardware.type, **mine[rank]} for rank in placement.local_hardware_ranks)
+        devices = self._settings.devices(placement.node_group_label, placement.cluster_node_rank)
+        if devices is not None:
+            return tuple(devices[rank] for rank in placement.local_hardware_ranks)
         if placement.local_accelerator_rank < 0:
             return ()
         return tuple(
@@ -224,6 +234,8 @@ class Cluster:
         # Also where the driver's node is not among those in use: without them every variable would seem new.
         self._head_hashes = next((probe.environment_hashes for probe in probed if probe.node_id == here), {})
         self._node_groups = build_node_groups(self._nodes, self.config.node_groups, self.config.cpu_slots_per_node)
+        self._settings = NodeSettings(self.config.node_groups, self._node_groups)
+        check_interpreters(self._settings, self._nodes)
         tracer = self.config.tracer
         events = tracer.max_events_per_worker if tracer.enable else 0
         self.run_spec = RunSpec(spec.namespace, spec.keys, spec.spans_nodes, spec.log_dir, ray.get(starting), events)
@@ -263,15 +275,6 @@ class Cluster:
                 for node in others
             ]
             ray.wait(done, num_returns=len(done), timeout=_CLEANUP_SECONDS)
-
-    def _env_configs(self, placement: Placement) -> EnvConfigs | None:
-        for group in self.config.node_groups:
-            if group.label != placement.node_group_label:
-                continue
-            for entry in group.env_configs:
-                if placement.cluster_node_rank in parse_node_ranks(entry.node_ranks, self.num_nodes):
-                    return entry
-        return None
 
     def _resources(self) -> str:
         group = self.get_node_group()

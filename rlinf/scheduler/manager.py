@@ -18,7 +18,7 @@ from rlinf.scheduler.comm.endpoint import Call
 from rlinf.scheduler.comm.heartbeat import SILENCE_SECONDS, Heartbeat
 from rlinf.scheduler.leases import Leases
 from rlinf.scheduler.rosters import Answer, Roster, Rosters
-from rlinf.scheduler.runtime import Runtime
+from rlinf.scheduler.runtime import Runtime, closed_error
 from rlinf.utils.logging import configure_worker_logging, get_logger
 
 # (address or None, uid or None, error, closed): what every process is told about a death.
@@ -47,7 +47,7 @@ class Manager:
         self._host_waiters: dict[str, list[Call]] = defaultdict(list)
         self._channels: dict[str, tuple[EndpointInfo, str, int]] = {}
         self._channel_waiters: dict[str, list[Call]] = defaultdict(list)
-        groups = ("begin", "master", "ready", "failed", "wait", "lookup", "end")
+        groups = ("begin", "master", "ready", "failed", "wait", "lookup", "member", "size", "end")
         channels = ("host", "add", "find", "remove")
         names = [f"group_{name}" for name in groups] + [f"channel_{name}" for name in channels]
         for name in ("join", "lock", "unlock", "take_port", *names):
@@ -93,7 +93,9 @@ class Manager:
         if roster is not None:
             for rank in range(roster.world_size):
                 self._deaths.pop((roster.name, rank), None)
-            self._tell("started", (roster.by_rank(),))
+            # Nobody can have given up on ranks that are the first of their name.
+            if roster.incarnation > 1:
+                self._tell("started", (roster.name, roster.incarnation, roster.world_size))
 
     def _group_failed(self, call: Call) -> None:
         address, error = call.args
@@ -110,14 +112,41 @@ class Manager:
         name, wait = call.args
         self._rosters.lookup(name, wait, _answer(call))
 
+    def _group_member(self, call: Call) -> None:
+        """One rank only: a list of all of them for each of them would grow with the square of the run."""
+        name, rank, wait = call.args
+
+        def answer(members: list[WorkerInfo] | None, error: RLinfError | None) -> None:
+            if members is None:
+                call.fail(error or ClusterError(f"Group '{name}' has no members."))
+            elif 0 <= rank < len(members):
+                call.reply(members[rank])
+            else:
+                call.fail(RLinfError(f"Group '{name}' has ranks 0-{len(members) - 1}; there is no rank {rank}."))
+
+        self._rosters.lookup(name, wait, answer)
+
+    def _group_size(self, call: Call) -> None:
+        (name,) = call.args
+        self._rosters.lookup(name, True, lambda members, _: call.reply(len(members or ())))
+
     def _group_end(self, call: Call) -> None:
         """The group is about to be closed in good order: what follows is no failure."""
         (address,) = call.args
         roster = self._rosters.find(address)
         if roster is not None and not roster.closed:
             roster.closed = True
+            uids: dict[int, str | None] = {}
             for rank in range(roster.world_size):
-                self.worker_gone(WorkerAddress(roster.name, rank, roster.incarnation), "its group was closed")
+                address = WorkerAddress(roster.name, rank, roster.incarnation)
+                error = closed_error(address)
+                if self._rosters.gone(address, error) is not None:
+                    member = roster.members.get(rank)
+                    uids[rank] = member.endpoint.uid if member else None
+                    self._deaths[roster.name, rank] = (address, uids[rank], error, True)
+                    self._forget(uids[rank], error)
+            # One notice for all ranks: one for each would grow with the square of the run.
+            self._tell("closed", (roster.name, roster.incarnation, uids))
         call.reply()
 
     def worker_gone(self, address: WorkerAddress, reason: str) -> None:
@@ -150,12 +179,14 @@ class Manager:
             self.host_gone(node_id, reason)
 
     def _bury(self, uid: str | None, error: WorkerDiedError, death: Death) -> None:
+        self._forget(uid, error)
+        self._tell("died", death)
+
+    def _forget(self, uid: str | None, error: WorkerDiedError) -> None:
         if uid is not None:
             self._processes.pop(uid, None)
             self._heartbeat.forget(uid)
             self._leases.release_all(uid)
-        self._tell("died", death)
-        if uid is not None:
             self._endpoint.peer_died(uid, error)
 
     def _live_roster(self, address: WorkerAddress) -> Roster:

@@ -110,7 +110,7 @@ class Messenger:
             runtime = current_runtime()
             if runtime.identity is not None:
                 return runtime.identity.world_size
-        return len(current_runtime().lookup_group(name, True).result(timeout=default_timeout_seconds()))
+        return current_runtime().lookup_size(name).result(timeout=default_timeout_seconds())
 
     def _ranks(self, name: str, ranks: Ranks | None) -> list[int]:
         if ranks is None:

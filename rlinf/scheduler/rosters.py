@@ -29,6 +29,7 @@ class Roster:
     master: tuple[str, int] | None = None
     launchers: list[Answer] = field(default_factory=list)
     master_waiters: list[MasterAnswer] = field(default_factory=list)
+    ordered: list[WorkerInfo] = field(default_factory=list)
 
     @property
     def is_live(self) -> bool:
@@ -36,8 +37,10 @@ class Roster:
         return not self.closed and not self.gone and len(self.members) == self.world_size
 
     def by_rank(self) -> list[WorkerInfo]:
-        """Return the members in order of rank."""
-        return [self.members[rank] for rank in range(self.world_size)]
+        """Return the members in order of rank, once all are ready; the same list every time: every rank asks."""
+        if not self.ordered:
+            self.ordered = [self.members[rank] for rank in range(self.world_size)]
+        return self.ordered
 
 
 class Rosters:

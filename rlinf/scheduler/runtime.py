@@ -58,13 +58,14 @@ class Runtime:
         )
         self.mailbox = Mailbox(label, self.endpoint.loop, self.endpoint.promise)
         address = identity.address if identity else WorkerAddress(label, 0)
-        self.outbox = Outbox(address, self.endpoint, self.lookup_group)
+        self.outbox = Outbox(address, self.endpoint, self.lookup_member)
         if spec.trace_events:
             trace.enable(label, spec.trace_events)
             serve_trace(self.endpoint)
         self._death_listeners: list[DeathListener] = []
         self.endpoint.serve("data", self._on_data)
         self.endpoint.serve("died", lambda call: self._on_death(*call.args))
+        self.endpoint.serve("closed", lambda call: self._on_closed(*call.args))
         self.endpoint.serve("started", lambda call: self._on_started(*call.args))
 
     def join(self) -> None:
@@ -84,7 +85,18 @@ class Runtime:
 
     def lookup_group(self, name: str, wait: bool) -> Future[list[WorkerInfo]]:
         """Ask for a group's members by rank; wait until it is launched, or fail at once if it is not."""
-        result: Future[list[WorkerInfo]] = Promise()
+        return self._value_of("group_lookup", name, wait)
+
+    def lookup_member(self, name: str, rank: int, wait: bool) -> Future[WorkerInfo]:
+        """Ask for one member of a group: what a worker of a large run needs, whose groups are long lists."""
+        return self._value_of("group_member", name, rank, wait)
+
+    def lookup_size(self, name: str) -> Future[int]:
+        """Ask how many ranks a group has, waiting until it is launched."""
+        return self._value_of("group_size", name)
+
+    def _value_of(self, operation: str, *args: Any) -> Future[Any]:
+        result: Future[Any] = Promise()
 
         def answered(reply: Future[Any]) -> None:
             error = reply.exception()
@@ -93,7 +105,7 @@ class Runtime:
             else:
                 result.set_result(reply.result().value)
 
-        self.ask_later("group_lookup", name, wait).add_done_callback(answered)
+        self.ask_later(operation, *args).add_done_callback(answered)
         return result
 
     def send(self, group: str, rank: int, tag: Hashable, frames: Sequence[Frame]) -> Future[None]:
@@ -107,12 +119,12 @@ class Runtime:
         # The news that the group was launched again may still be on its way: the manager knows.
         result: Future[Frames] = Promise()
 
-        def looked_up(found: Future[list[WorkerInfo]]) -> None:
-            if found.exception() is None and source[1] < len(found.result()):
-                self.mailbox.source_started(source, found.result()[source[1]].address.incarnation)
+        def looked_up(found: Future[WorkerInfo]) -> None:
+            if found.exception() is None:
+                self.mailbox.source_started(source, found.result().address.incarnation)
             _chain(self.mailbox.receive(source, tag, timeout_seconds), result)
 
-        self.lookup_group(source[0], False).add_done_callback(looked_up)
+        self.lookup_member(*source, False).add_done_callback(looked_up)
         return result
 
     def on_death(self, listener: DeathListener) -> None:
@@ -135,11 +147,23 @@ class Runtime:
         for listener in self._death_listeners:
             listener(address, error, closed)
 
-    def _on_started(self, members: list[WorkerInfo]) -> None:
-        for member in members:
-            address = member.address
+    def _on_closed(self, name: str, incarnation: int, uids: dict[int, str | None]) -> None:
+        """Ranks of a group have been ended in good order."""
+        for rank, uid in uids.items():
+            address = WorkerAddress(name, rank, incarnation)
+            self._on_death(address, uid, closed_error(address), True)
+
+    def _on_started(self, name: str, incarnation: int, world_size: int) -> None:
+        for rank in range(world_size):
+            address = WorkerAddress(name, rank, incarnation)
             peer_started(address)
             self.mailbox.source_started((address.group_name, address.rank), address.incarnation)
+
+
+def closed_error(address: WorkerAddress) -> WorkerDiedError:
+    """Return what waits for a worker end with once its group was closed."""
+    text = f"Worker {address} is gone: its group was closed"
+    return WorkerDiedError(text, group=address.group_name, rank=address.rank)
 
 
 def _chain(source: Future[Any], target: Future[Any]) -> None:

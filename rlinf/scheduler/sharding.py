@@ -39,12 +39,13 @@ def receive_shard(
 ) -> AsyncWork[Any]:
     """Take this receiver's pieces out of ``channel`` and join them in order of the senders' ranks."""
     rank = messenger.address.rank
-    members = current_runtime().lookup_group(group, True).result()
+    runtime = current_runtime()
+    senders = overlapping(rank, num_receivers, messenger.group_size(group))
+    found = [runtime.lookup_member(group, sender, True) for sender in senders]
     works = []
-    for sender, member in enumerate(members):
-        if overlaps(sender, len(members), rank, num_receivers):
-            key = (route, group, sender, messenger.address.group_name, rank)
-            works.append(channel.take_from(key, member.endpoint.uid))
+    for sender, member in zip(senders, found, strict=True):
+        key = (route, group, sender, messenger.address.group_name, rank)
+        works.append(channel.take_from(key, member.result().endpoint.uid))
 
     def combine(items: list[Any]) -> Any:
         lengths = {length for length, _ in items}
@@ -58,11 +59,12 @@ def receive_shard(
     return gather(works, combine, f"{messenger.address} waits for shards from {group} over channel '{channel.name}'")
 
 
-def overlaps(sender: int, num_senders: int, receiver: int, num_receivers: int) -> bool:
-    """Whether a sender's part and a receiver's shard share elements; depends on the ranks alone."""
-    return (
-        sender * num_receivers < (receiver + 1) * num_senders and receiver * num_senders < (sender + 1) * num_receivers
-    )
+def overlapping(rank: int, num_ranks: int, num_others: int) -> range:
+    """Return the ranks of the other group whose part of the global batch shares elements with this rank's part.
+
+    It takes the same time for any number of ranks, which all do this at every step.
+    """
+    return range(rank * num_others // num_ranks, -(-(rank + 1) * num_others // num_ranks))
 
 
 def pieces(sender: int, num_senders: int, num_receivers: int, length: int) -> list[tuple[int, int, int]]:
@@ -81,8 +83,7 @@ def pieces(sender: int, num_senders: int, num_receivers: int, length: int) -> li
     first = sender * length
     return [
         (receiver, max(receiver * shard - first, 0), min((receiver + 1) * shard - first, length))
-        for receiver in range(num_receivers)
-        if overlaps(sender, num_senders, receiver, num_receivers)
+        for receiver in overlapping(sender, num_senders, num_receivers)
     ]
 
 

@@ -8,14 +8,13 @@ from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from rlinf.errors import RLinfError
 from rlinf.scheduler.address import WorkerAddress, WorkerInfo
 from rlinf.scheduler.comm.endpoint import Endpoint, Frame
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.mailbox import Envelope
 
-# Asks the manager for a group: (name, whether to wait until it is launched) to its members by rank.
-GroupLookup = Callable[[str, bool], "Future[list[WorkerInfo]]"]
+# Asks the manager for a worker: (group, rank, whether to wait until the group is launched).
+MemberLookup = Callable[[str, int, bool], "Future[WorkerInfo]"]
 
 
 @dataclass
@@ -33,10 +32,10 @@ class Outbox:
     Args:
         source: The worker that sends.
         endpoint: The process's endpoint.
-        lookup: Asks the manager for a group.
+        lookup: Asks the manager for a worker.
     """
 
-    def __init__(self, source: WorkerAddress, endpoint: Endpoint, lookup: GroupLookup) -> None:
+    def __init__(self, source: WorkerAddress, endpoint: Endpoint, lookup: MemberLookup) -> None:
         self._source = source
         self._endpoint = endpoint
         self._lookup = lookup
@@ -61,8 +60,8 @@ class Outbox:
             if destination.asking:
                 return future
             destination.asking = True
-        answer = self._lookup(group, info is None)
-        answer.add_done_callback(lambda found: self._resolved(destination, group, rank, found))
+        answer = self._lookup(group, rank, info is None)
+        answer.add_done_callback(lambda found: self._resolved(destination, found))
         return future
 
     def _transmit(self, destination: _Destination, info: WorkerInfo, tag: Hashable, frames: Sequence[Frame]) -> None:
@@ -71,18 +70,15 @@ class Outbox:
         self._endpoint.notify(info.endpoint, "data", tuple(envelope), frames)
         destination.sequence += 1
 
-    def _resolved(self, destination: _Destination, group: str, rank: int, found: Future[list[WorkerInfo]]) -> None:
+    def _resolved(self, destination: _Destination, found: Future[WorkerInfo]) -> None:
         error = found.exception()
         with destination.lock:
             destination.asking = False
             if error is None:
-                members = found.result()
-                if 0 <= rank < len(members):
-                    if destination.info is None or destination.info.endpoint != members[rank].endpoint:
-                        destination.info, destination.sequence = members[rank], 0
-                    error = self._endpoint.is_dead(members[rank].endpoint.uid)
-                else:
-                    error = RLinfError(f"Group '{group}' has ranks 0-{len(members) - 1}; there is no rank {rank}.")
+                member = found.result()
+                if destination.info is None or destination.info.endpoint != member.endpoint:
+                    destination.info, destination.sequence = member, 0
+                error = self._endpoint.is_dead(member.endpoint.uid)
             queued = list(destination.queued)
             destination.queued.clear()
             if error is None and destination.info is not None:
