@@ -99,8 +99,11 @@ class EnvWorker(Worker):
             for stage, env in enumerate(stages):
                 with self.worker_timer("wait_for_actions"):
                     actions = self._receive_actions(mode, stage)
+                # Environments in processes of their own step on while another stage's actions are waited for.
+                env.start_chunk_step(actions)
+            for stage, env in enumerate(stages):
                 with self.worker_timer("env_step"):
-                    chunk = env.chunk_step(actions)
+                    chunk = env.finish_chunk_step()
                 for episode in chunk.episodes:
                     for name, value in episode.items():
                         metrics.add(f"{prefix}/{name}", value)
