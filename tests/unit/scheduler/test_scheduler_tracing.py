@@ -5,7 +5,7 @@ import json
 import pytest
 
 from rlinf.config.schema.cluster import ClusterConfig, ProfilingConfig, TracerConfig
-from rlinf.errors import WorkerError
+from rlinf.errors import WorkerDiedError, WorkerError
 from rlinf.scheduler import Channel, Cluster, PackedPlacementStrategy
 from rlinf.telemetry import trace
 from tests.unit.scheduler.traced_workers import Traced
@@ -96,6 +96,22 @@ def test_what_hung_at_the_end_is_marked(spans):
 def test_tracing_ends_with_the_cluster(spans):
     del spans
     assert trace.current_tracer() is None
+
+
+def test_a_failed_run_is_traced_without_what_died(cluster, tmp_path):
+    del cluster
+    path = tmp_path / "trace.json"
+    config = ClusterConfig(cpu_slots_per_node=4, tracer=TracerConfig(enable=True, path=str(path)))
+
+    def run():
+        with Cluster(cluster_cfg=config) as traced:
+            group = Traced.create_group().launch(traced, PackedPlacementStrategy(0, 1), name="f")
+            group.execute_on(1).die().wait()
+
+    with pytest.raises(WorkerDiedError):
+        run()
+    names = {e["args"]["name"] for e in json.loads(path.read_text())["traceEvents"] if e["name"] == "process_name"}
+    assert names == {"driver", "f:0"}
 
 
 def test_a_worker_without_tracing_records_nothing(launch, tmp_path, monkeypatch):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 
 import torch
 
@@ -47,3 +49,6 @@ class Traced(Worker):
 
     def multiply(self, matrix_size):
         torch.ones(matrix_size, matrix_size) @ torch.ones(matrix_size, matrix_size)
+
+    def die(self):
+        os.kill(os.getpid(), signal.SIGKILL)
