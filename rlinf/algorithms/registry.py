@@ -9,6 +9,7 @@ decorators, which register both::
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
@@ -146,12 +147,8 @@ def policy_loss(loss_type: str, **kwargs: Any) -> tuple[torch.Tensor, Metrics]:
 
 
 def _accepted_arguments(what: str, function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = inspect.signature(function).parameters.values()
-    takes_all = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
-    named = [
-        p for p in parameters if p.kind in {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    ]
-    missing = [p.name for p in named if p.default is inspect.Parameter.empty and p.name not in kwargs]
+    names, required, takes_all = _parameters(function)
+    missing = [name for name in required if name not in kwargs]
     if missing:
         raise AlgorithmError(
             f"{what} ({getattr(function, '__qualname__', function)}) requires {', '.join(map(repr, missing))}; "
@@ -159,4 +156,15 @@ def _accepted_arguments(what: str, function: Callable[..., Any], kwargs: Mapping
         )
     if takes_all:
         return dict(kwargs)
-    return {p.name: kwargs[p.name] for p in named if p.name in kwargs}
+    return {name: kwargs[name] for name in names if name in kwargs}
+
+
+@functools.cache
+def _parameters(function: Callable[..., Any]) -> tuple[list[str], list[str], bool]:
+    """Return the names that can be passed by keyword, those without a default, and whether all names are taken."""
+    parameters = inspect.signature(function).parameters.values()
+    named = [
+        p for p in parameters if p.kind in {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    ]
+    required = [p.name for p in named if p.default is inspect.Parameter.empty]
+    return [p.name for p in named], required, any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)

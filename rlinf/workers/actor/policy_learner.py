@@ -40,6 +40,14 @@ class Samples:
     ids: torch.Tensor
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """A micro-batch: rows of the samples, and at each level which entries count."""
+
+    rows: torch.Tensor
+    masks: dict[str, torch.Tensor]
+
+
 class PolicyLearner:
     """Improves a policy on rollouts it made itself.
 
@@ -151,31 +159,31 @@ class PolicyLearner:
         Returns:
             This rank's metric sums.
         """
-        masks = _join([self._masks(samples, batch) for batch in plan])
+        batches = [_Batch(batch.indices.to(self.engine.device), self._masks(samples, batch)) for batch in plan]
+        joined = _join([batch.masks for batch in batches])
         denominators = compute_loss_denominators(
-            policy_mask=masks["policy"],
-            entropy_mask=masks["entropy"],
-            value_mask=masks["value"],
+            policy_mask=joined["policy"],
+            entropy_mask=joined["entropy"],
+            value_mask=joined["value"],
             data_parallel_size=self.engine.world_size,
             all_reduce=self.engine.all_reduce,
         )
 
-        def loss_fn(model: nn.Module, batch: MicroBatch) -> tuple[torch.Tensor, MetricSums]:
+        def loss_fn(model: nn.Module, batch: _Batch) -> tuple[torch.Tensor, MetricSums]:
             return self._loss(model, samples, batch, denominators)
 
-        return self.engine.forward_backward(plan, loss_fn)
+        return self.engine.forward_backward(batches, loss_fn)
 
     def _loss(
-        self, model: nn.Module, samples: Samples, batch: MicroBatch, denominators: LossDenominators
+        self, model: nn.Module, samples: Samples, batch: _Batch, denominators: LossDenominators
     ) -> tuple[torch.Tensor, MetricSums]:
-        rows = batch.indices.to(self.engine.device)
+        rows, masks = batch.rows, batch.masks
         inputs = {k: v[rows] for k, v in samples.forward_inputs.items()}
         targets = samples.targets
         executed = targets.action_mask[rows]
         old_logprobs = samples.logprobs[rows]
         num_actions, action_dim = old_logprobs.shape[1:]
         level, entropy_level = self.algorithm.logprob_type, self.algorithm.entropy_type
-        masks = self._masks(samples, batch)
         evaluation: PolicyEvaluation = model(forward_inputs=inputs)
         ref_logprobs = None
         if self.reference is not None:
