@@ -9,14 +9,14 @@ usage() {
   cat <<'TEXT'
 Usage: bash tests/run_tests.sh [options] [pytest arguments ...]
 
-Runs the gates one by one: ruff check, ruff format, mypy, lint-imports, shell scripts, unit tests, end-to-end tests. A gate
-that fails does not stop the later ones; the exit code is 1 if any failed. Further arguments go to pytest; paths among them
-replace the folders that it runs. For example:
+Runs the gates one by one: ruff check, ruff format, mypy, lint-imports, shell scripts, unit tests, end-to-end tests, chaos
+tests. A gate that fails does not stop the later ones; the exit code is 1 if any failed. Further arguments go to pytest;
+paths among them replace the folders that it runs. For example:
     bash tests/run_tests.sh --fast -k placement
     bash tests/run_tests.sh tests/unit/config
 
 Options
-  --fast         leave out the end-to-end tests
+  --fast         leave out the end-to-end and chaos tests
   --slow         also run the tests marked slow
   --no-install   install nothing; use $RLINF_VENV or .venv as it is
   -h, --help     this text
@@ -103,7 +103,10 @@ main() {
     gate "tests" run_pytest
   else
     gate "unit tests" run_pytest tests/unit
-    if ((!FAST)); then gate "end-to-end tests" run_pytest tests/e2e; fi
+    if ((!FAST)); then
+      gate "end-to-end tests" run_pytest tests/e2e
+      gate "chaos tests" run_pytest tests/chaos
+    fi
   fi
   summary
   exit "$FAILED"

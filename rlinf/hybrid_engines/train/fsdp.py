@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
 from rlinf.errors import NumericalError
+from rlinf.hybrid_engines.precision import DTYPES
 from rlinf.hybrid_engines.train import state
 from rlinf.hybrid_engines.train.base import BatchT, LossFn, MetricSums, TrainEngine
 from rlinf.hybrid_engines.train.loss_scale import LossScaler
@@ -26,8 +27,6 @@ from rlinf.hybrid_engines.train.optim import apply_schedule, build_optimizer
 from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
 from rlinf.models.base_policy import BasePolicy
 from rlinf.telemetry.trace import traced
-
-DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class FSDPEngine(TrainEngine):
@@ -65,7 +64,7 @@ class FSDPEngine(TrainEngine):
                 layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
         model.to(device)
         if self.sharded:
-            _shard(model, layers, fsdp, self.compute_dtype)
+            SHARDING[fsdp.strategy](model, layers, fsdp, self.compute_dtype)
         self.model: BasePolicy = model
         self.optimizer = build_optimizer(model, optim, fused=not self.sharded)
         self.scaler = LossScaler(enabled=self.compute_dtype == torch.float16)
@@ -194,3 +193,7 @@ def _shard(model: BasePolicy, layers: list[nn.Module], fsdp: FSDPConfig, compute
         fully_shard(layer, mp_policy=mixed, reshard_after_forward=reshard, offload_policy=offload)
     root = MixedPrecisionPolicy(reduce_dtype=reduce_dtype, cast_forward_inputs=False)
     fully_shard(model, mp_policy=root, reshard_after_forward=reshard, offload_policy=offload)
+
+
+SHARDING = {"fsdp2": _shard}
+"""What ``actor.fsdp_config.strategy`` names."""

@@ -10,7 +10,8 @@ from rlinf.config.schema.algorithm import ActorLossConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.routing import sources
-from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.hybrid_engines.train import train_engines
+from rlinf.hybrid_engines.train.base import TrainEngine
 from rlinf.hybrid_engines.train.state import load_weights
 from rlinf.hybrid_engines.weights.bucket import pack_weights
 from rlinf.models import get_model
@@ -37,7 +38,7 @@ class EmbodiedFSDPActor(Worker):
         self.weight_receivers = [
             rank for rank in ranks if sources(rank, self._world_size, num_rollout_workers).peers[0] == self._rank
         ]
-        self.engine: FSDPEngine
+        self.engine: TrainEngine
         self.learner: PolicyLearner
         self.trajectory: Trajectory | None = None
 
@@ -51,7 +52,7 @@ class EmbodiedFSDPActor(Worker):
         loss = self.cfg.algorithm.loss
         needs_reference = isinstance(loss, ActorLossConfig) and loss.kl_beta > 0
         reference = freeze_copy(model, device) if needs_reference else None
-        self.engine = FSDPEngine(
+        self.engine = train_engines.get(actor.training_backend)(
             model,
             optim=actor.optim,
             fsdp=actor.fsdp_config,

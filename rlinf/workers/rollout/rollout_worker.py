@@ -8,9 +8,8 @@ from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import ChunkStep
 from rlinf.data.routing import destinations, sources
-from rlinf.hybrid_engines.train.fsdp import DTYPES
+from rlinf.hybrid_engines.inference import inference_backends
 from rlinf.hybrid_engines.weights.bucket import WeightReceiver
-from rlinf.models import get_model
 from rlinf.models.base_policy import BasePolicy, Mode
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
@@ -40,11 +39,13 @@ class MultiStepRolloutWorker(Worker):
 
     def init_worker(self) -> None:
         """Build the inference copy of the policy; its weights come from the actor."""
-        model = get_model(self.cfg.actor.model, num_values=num_values(self.cfg))
-        precision = self.cfg.rollout.model.precision or self.cfg.actor.model.precision
-        for parameter in model.parameters():
-            parameter.data = parameter.data.to(DTYPES[precision])
-        self.model = model.to(self.device).eval().requires_grad_(False)
+        rollout, model = self.cfg.rollout, self.cfg.actor.model
+        self.model = inference_backends.get(rollout.rollout_backend)(
+            model,
+            num_values=num_values(self.cfg),
+            precision=rollout.model.precision or model.precision,
+            device=self.device,
+        )
         self.receiver = WeightReceiver(self.model)
 
     @Worker.timer("sync_weights")

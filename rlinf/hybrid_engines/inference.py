@@ -1,0 +1,37 @@
+"""Inference backends of embodied policies: ``rollout.rollout_backend`` names one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from rlinf.config.schema.base import Precision
+from rlinf.config.schema.model import ModelConfig
+from rlinf.hybrid_engines.precision import DTYPES
+from rlinf.models import get_model
+from rlinf.models.base_policy import BasePolicy
+from rlinf.registry import Registry
+
+InferenceBackend = Callable[..., BasePolicy]
+"""Called as ``backend(model_cfg, num_values=V, precision=..., device=...)``."""
+
+inference_backends: Registry[InferenceBackend] = Registry("inference backend")
+
+
+def build_torch_policy(cfg: ModelConfig, *, num_values: int, precision: Precision, device: torch.device) -> BasePolicy:
+    """Build the policy's own PyTorch module for inference (``rollout_backend: huggingface``).
+
+    Args:
+        cfg: The ``actor.model`` section.
+        num_values: Values per observation.
+        precision: Of the parameters; buffers keep theirs.
+        device: Where to run.
+    """
+    model = get_model(cfg, num_values=num_values)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(DTYPES[precision])
+    return model.to(device).eval().requires_grad_(False)
+
+
+inference_backends.register("huggingface", build_torch_policy)
