@@ -37,6 +37,26 @@ def hosts():
         yield pair
 
 
+# Counts what passes the network interface, and how often the secret below does, until it is told to stop.
+SNIFFER = """
+import select, socket, sys
+ear = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3))
+ear.setsockopt(socket.SOL_SOCKET, 33, 1 << 27)  # SO_RCVBUFFORCE
+ear.bind(("fast0", 0))
+print("listening", flush=True)
+heard = plain = 0
+while True:
+    ready, _, _ = select.select([ear, sys.stdin], [], [])
+    if ear in ready:
+        packet = ear.recv(1 << 17)
+        heard += len(packet)
+        plain += b"a secret of ours" in packet
+    elif ready:
+        break
+print(heard, plain)
+"""
+
+
 def drive(host, body, **environment):
     script = host.home / "driver.py"
     script.write_text(HEADER + textwrap.dedent(body))
@@ -65,6 +85,8 @@ def test_the_scripts_bring_two_hosts_together(hosts):
 
 def test_messages_travel_encrypted_over_the_chosen_network(hosts):
     head, other = hosts.both
+    sniffer = other.start(sys.executable, "-c", SNIFFER)
+    assert sniffer.stdout.readline() == "listening\n"
     code, said = drive(
         head,
         """
@@ -87,6 +109,9 @@ def test_messages_travel_encrypted_over_the_chosen_network(hosts):
     assert f"['{head.ip}', '{head.ip}']" in said
     assert said.count("equal True") == 2
     assert "channel [1, 1, 5, 5, 8000000, 8000000]" in said
+    heard, plain = map(int, sniffer.communicate("stop\n", timeout=60)[0].split())
+    assert heard > 8_000_000, "the payloads have passed here"
+    assert plain == 0
 
 
 def test_environments_on_one_host_train_a_policy_on_the_other(hosts):
