@@ -54,6 +54,7 @@ def attach_ray(namespace: str) -> Attachment:
         # On a busy machine the default of 30 s is too short for Ray's processes to come up.
         os.environ.setdefault("RAY_raylet_start_wait_time_s", "200")
         ray.init(address="local", include_dashboard=False, **options)
+        keep_token_private()
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise ClusterError(
             f"Cannot {f'connect to the Ray at {address} ({why})' if address else 'start Ray'}: {error}"
@@ -83,6 +84,14 @@ def adopt_authentication(address: str) -> None:
         # Ray has read the variables when it was imported.
         Config.initialize("")
         return
+
+
+def keep_token_private() -> None:
+    """Let nobody else read the token that Ray keeps in this user's home folder: it makes the file readable to all."""
+    token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    with contextlib.suppress(OSError):  # no such file, or another user's
+        if token.stat().st_mode & 0o077:
+            token.chmod(0o600)
 
 
 def _keep_log_lines() -> None:

@@ -14,6 +14,7 @@ from sample_workers import Sample
 
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.scheduler import Channel, Cluster, PackedPlacementStrategy
+from rlinf.scheduler.attach import keep_token_private
 
 NAMES = ("WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN")
 
@@ -98,3 +99,12 @@ def test_rays_token_authentication_is_on(cluster):
     refused = subprocess.run(ask, env=stranger, check=False, capture_output=True, text=True)
     assert refused.returncode != 0
     assert "InvalidAuthToken" in refused.stdout + refused.stderr
+
+
+def test_the_token_is_for_its_user_alone(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+    keep_token_private()
+    (tmp_path / "token").write_text("x")
+    (tmp_path / "token").chmod(0o644)
+    keep_token_private()
+    assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600
