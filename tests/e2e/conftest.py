@@ -1,7 +1,9 @@
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -32,9 +34,13 @@ class Run:
 
     def __init__(self, recipe, overrides, env=None):
         self.mark = uuid.uuid4().hex
+        # A Ray folder of its own: a Ray that somebody has started on this machine is not found. Its sockets need a
+        # short path.
+        self.ray_folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
         environment = {
             **os.environ,
             "RLINF_TEST_MARK": self.mark,
+            "RAY_TMPDIR": self.ray_folder,
             "RAY_ADDRESS": "",
             "PYTHONUNBUFFERED": "1",
             # Process titles must not be written over the environment, by which processes are recognised here.
@@ -91,6 +97,7 @@ def start_run():
     for run in runs:
         for process in run.survivors(patience=0):
             process.kill()
+        shutil.rmtree(run.ray_folder, ignore_errors=True)
 
 
 def read_metrics(folder):
