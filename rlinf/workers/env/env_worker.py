@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -79,11 +78,6 @@ class EnvWorker(Worker):
             self._rollout_epoch("eval", obs, metrics)
         return metrics.triples()
 
-    def video_dirs(self) -> list[str]:
-        """Return the folders that videos are written to."""
-        sections = [self.cfg.env.train, self.cfg.env.eval]
-        return [str(c.video_cfg.video_base_dir) for c in sections if c is not None and c.video_cfg.save_video]
-
     def on_shutdown(self) -> None:
         """Close all environments and finish their videos."""
         for envs in self.stages.values():
@@ -144,9 +138,3 @@ def _first_step(obs: Observation, num_envs: int) -> ChunkStep:
     nothing = torch.zeros(num_envs, 0)
     none: Any = nothing.bool()
     return ChunkStep(obs=obs, rewards=nothing, terminations=none, truncations=none, executed=none)
-
-
-def default_video_dir(cfg: RLinfConfig, mode: Mode) -> Path:
-    """Return where videos go unless the recipe says otherwise."""
-    logger = cfg.runner.logger
-    return Path(logger.log_path) / logger.experiment_name / "video" / mode
