@@ -78,9 +78,7 @@ class Cluster:
         except BaseException:
             self.close()
             raise
-        get_logger(__name__).info(
-            "Using %s: %d node(s), %s.", attachment.description, self.num_nodes, self._resources()
-        )
+        get_logger(__name__).info("Using %s: %s.", attachment.description, self._resources())
 
     @property
     def num_nodes(self) -> int:
@@ -278,4 +276,5 @@ class Cluster:
 
     def _resources(self) -> str:
         group = self.get_node_group()
-        return f"{group.num_hardware_ranks} {group.kind_name}(s)"
+        nodes = f"{self.num_nodes} node{'s' if self.num_nodes > 1 else ''}"
+        return nodes if group.kind == "node" else f"{nodes}, {group.num_hardware_ranks} {group.kind_name}(s)"
