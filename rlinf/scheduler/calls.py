@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pickle
-import queue
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 from rlinf.errors import WorkerDiedError, WorkerError
 from rlinf.scheduler.address import WorkerAddress, WorkerIdentity
 from rlinf.scheduler.comm.endpoint import Call
+from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.serialization import decode, encode
 from rlinf.telemetry import trace
 from rlinf.utils.logging import get_logger
@@ -85,18 +86,50 @@ class RemoteFailure:
         return error
 
 
+class _Tasks:
+    """A queue whose reader is woken through a promise.
+
+    Args:
+        promise: Makes the promise.
+    """
+
+    def __init__(self, promise: Callable[[], Promise[Any]]) -> None:
+        self._promise = promise
+        self._waiting: Promise[Any] | None = None
+        self._queue: deque[Callable[[], None] | None] = deque()
+        self._lock = threading.Lock()
+
+    def put(self, task: Callable[[], None] | None) -> None:
+        """Add a task, or None for the end."""
+        with self._lock:
+            waiting, self._waiting = self._waiting, None
+            if waiting is None:
+                self._queue.append(task)
+        if waiting is not None:
+            waiting.set_result(task)
+
+    def get(self) -> Callable[[], None] | None:
+        """Wait for the next task; one thread at a time."""
+        with self._lock:
+            if self._queue:
+                return self._queue.popleft()
+            waiting = self._waiting = self._promise()
+        return waiting.result()  # type: ignore[no-any-return]
+
+
 class CallServer:
     """Runs the methods of one worker.
 
     Args:
         worker: The user's worker.
         identity: Which worker it is, for errors.
+        promise: Makes the future of a message, so that the serving thread may read it while it waits.
     """
 
-    def __init__(self, worker: Any, identity: WorkerIdentity) -> None:
+    def __init__(self, worker: Any, identity: WorkerIdentity, promise: Callable[[], Promise[Any]]) -> None:
         self._worker = worker
         self._identity = identity
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._tasks = _Tasks(promise)
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def serve(self) -> None:

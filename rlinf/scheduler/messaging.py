@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlinf.errors import CommTimeoutError
@@ -13,7 +14,7 @@ from rlinf.scheduler.comm.endpoint import Frame
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.serialization import decode, encode, fill_tensor, tensor_bytes
 from rlinf.scheduler.comm.spans import MessageTrace
-from rlinf.scheduler.comm.work import AsyncWork, default_timeout_seconds
+from rlinf.scheduler.comm.work import SENT, AsyncWork, default_timeout_seconds
 from rlinf.scheduler.runtime import current_runtime
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Messenger:
         """Receive an object from a rank."""
         future = self._receive(group, rank, tag, timeout)
         label = self._trace.receiving(group, rank, tag)
-        return AsyncWork(future, decode, self._waits_for(group, rank, tag), label)
+        return AsyncWork(future, decode, partial(self._waits_for, group, rank, tag), label)
 
     def send_tensor(
         self, tensor: torch.Tensor, group: str, ranks: Ranks, *, tag: Hashable, timeout: float | None
@@ -75,7 +76,7 @@ class Messenger:
         """Receive bytes into a tensor."""
         future = self._receive(group, rank, ("tensor", tag), timeout)
         label = self._trace.receiving(group, rank, ("tensor", tag))
-        waits_for = self._waits_for(group, rank, tag)
+        waits_for = partial(self._waits_for, group, rank, tag)
         return AsyncWork(future, lambda frames: fill_tensor(tensor, frames[0]), waits_for, label)
 
     def broadcast(
@@ -121,16 +122,17 @@ class Messenger:
         self, frames: Sequence[Frame], group: str, ranks: Ranks, tag: Hashable, timeout: float | None
     ) -> AsyncWork[None]:
         runtime = current_runtime()
-        targets = [ranks] if isinstance(ranks, int) else list(ranks)
-        if len(targets) > 1:
+        if isinstance(ranks, int):
+            targets = [ranks]
+        else:
+            targets = list(ranks)
             frames = runtime.endpoint.share(frames)
-        futures = [runtime.send(group, rank, tag, frames) for rank in targets]
+        sent = [runtime.send(group, rank, tag, frames) for rank in targets]
+        futures = [future for future in sent if future is not None]
+        if not futures:
+            return SENT
         describe = f"{self.address} sending to {group}:{','.join(map(str, targets))}"
-        done = [future for future in futures if future.done()]
         result: Future[None] = Promise()
-        if len(done) == len(futures):
-            _settle(futures, result)
-            return AsyncWork(result, describe=describe)
         seconds = default_timeout_seconds() if timeout is None else timeout
         loop = runtime.endpoint.loop
 

@@ -108,8 +108,8 @@ class Runtime:
         self.ask_later(operation, *args).add_done_callback(answered)
         return result
 
-    def send(self, group: str, rank: int, tag: Hashable, frames: Sequence[Frame]) -> Future[None]:
-        """Send frames to a worker."""
+    def send(self, group: str, rank: int, tag: Hashable, frames: Sequence[Frame]) -> Future[None] | None:
+        """Send frames to a worker; None when they are on their way."""
         return self.outbox.send(group, rank, tag, frames)
 
     def receive(self, source: Source, tag: Hashable, timeout_seconds: float | None) -> Future[Frames]:

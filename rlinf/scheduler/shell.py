@@ -68,7 +68,7 @@ class WorkerShell:
             report.failure = failure  # a cause does not survive pickling; this does
             self._runtime.ask("group_failed", self._identity.address, report)
             return
-        calls = CallServer(worker, self._identity)
+        calls = CallServer(worker, self._identity, self._runtime.endpoint.promise)
         self._runtime.endpoint.serve("call", calls.accept)
         self._runtime.endpoint.serve("shutdown", calls.stop)
         self._runtime.ask("group_ready", self._describe())

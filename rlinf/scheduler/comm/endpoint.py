@@ -167,8 +167,9 @@ class Endpoint:
         if peer.uid in self._dead:
             return
         places: tuple[_FramesIn, ...] = ()
-        if not frames:
-            inline: Sequence[Buffer] = ()
+        inline: Sequence[Buffer]
+        if not frames or (len(frames) == 1 and type(frames[0]) is bytes and len(frames[0]) < _SHARE_BYTES):
+            inline = frames  # type: ignore[assignment]  # most messages
         elif self._transport.is_local(peer):
             inline, places = self._by_reference(frames, peer.uid)
         else:
@@ -228,9 +229,12 @@ class Endpoint:
 
     def _by_reference(self, frames: Sequence[Frame], uid: str) -> tuple[Sequence[Buffer], tuple[_FramesIn, ...]]:
         """Split a payload for a process of this node: what travels in the message, and what it finds in memory."""
+        frames = self.share(frames)
+        if not any(isinstance(frame, SharedFrame) for frame in frames):
+            return frames, ()  # type: ignore[return-value]
         inline: list[Buffer] = []
         blocks: dict[Reference, list[tuple[int, int, int]]] = {}
-        for index, frame in enumerate(self.share(frames)):
+        for index, frame in enumerate(frames):
             if not isinstance(frame, SharedFrame):
                 inline.append(frame)
                 continue

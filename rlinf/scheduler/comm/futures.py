@@ -7,29 +7,28 @@ then block for ever, and with it every other wait of the process.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import queue
-import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-class _Condition(threading.Condition):
-    """Enters and leaves in C, without a point in between where a signal's exception could come."""
+class _Condition(_thread.RLock):  # type: ignore[misc]
+    """What a future needs of a condition: a lock, which is all that is left of it when nobody waits on it.
 
-    _lock: Any
+    Enters and leaves in C, without a point in between where a signal's exception could come.
+    """
 
-    @property
-    def __enter__(self) -> Callable[[], bool]:
-        return self._lock.__enter__  # type: ignore[no-any-return]
+    def notify_all(self) -> None:
+        """Nothing to do: ``Promise`` waits by callbacks."""
 
-    @property
-    def __exit__(self) -> Callable[..., None]:
-        return self._lock.__exit__  # type: ignore[no-any-return]
 
+_ENDED = frozenset({"FINISHED", "CANCELLED", "CANCELLED_AND_NOTIFIED"})
 
 # Waits until a future is done or seconds have passed.
 Wait = Callable[[Future[Any], "float | None"], None]
@@ -43,18 +42,39 @@ class Promise(Future[T]):
     """
 
     def __init__(self, wait: Wait | None = None) -> None:
-        super().__init__()
-        self._condition = _Condition()
+        # As Future.__init__, whose condition costs more than everything else about a message that has arrived.
+        self._condition = _Condition()  # type: ignore[assignment]
+        self._state = "PENDING"
+        self._result: T | None = None
+        self._exception: BaseException | None = None
+        self._waiters: list[Any] = []
+        self._done_callbacks: list[Callable[[Future[T]], Any]] = []
         self._wait = wait
 
     def result(self, timeout: float | None = None) -> T:
         """Wait for the result; as ``Future.result``."""
+        self._await(timeout)
+        if not self.done():
+            raise FutureTimeoutError
+        return super().result(timeout=0)
+
+    def done(self) -> bool:
+        """Whether it has ended; as ``Future.done``, without the lock that reading one word does not need."""
+        return self._state in _ENDED
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the error, if there is one; as ``Future.exception``."""
+        self._await(timeout)
+        if not self.done():
+            raise FutureTimeoutError
+        return super().exception(timeout=0)
+
+    def _await(self, timeout: float | None) -> None:
         if not self.done():
             if self._wait is None:
                 wait_any([self], timeout)
             else:
                 self._wait(self, timeout)
-        return super().result(timeout=0)
 
 
 def wait_any(futures: Iterable[Future[Any]], timeout: float | None) -> None:

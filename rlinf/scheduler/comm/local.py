@@ -36,6 +36,9 @@ _CONTINUED_PREFIX = _PREFIX.pack(_CONTINUED)
 # Events handled before other work of the endpoint's thread gets a turn.
 _BATCH = 256
 _BACKLOG = 1024
+# A thread that waits often should find its messages unread: waking the endpoint's thread for them costs more than all
+# the rest of a small message.
+_GRACE_SECONDS = 0.001
 _CONNECT_SECONDS = 10.0
 _CREDENTIALS = struct.Struct("3i")
 
@@ -76,9 +79,11 @@ class LocalSockets:
         self._events = select.epoll()
         self._events.register(self._listener.fileno(), select.EPOLLIN)
         self._events.register(self._wakeup, select.EPOLLIN)
-        # Between the endpoint's loop and the events: shut while another thread reads.
+        # Between the endpoint's loop and the events: shut while another thread reads, and for a moment after.
         self._gate = select.epoll()
         self._gate.register(self._events.fileno(), select.EPOLLIN)
+        self._gate_is_shut = self._will_reopen = False
+        self._last_read = 0.0
         self._reading = threading.Lock()
         self._reader: int | None = None
 
@@ -110,14 +115,16 @@ class LocalSockets:
             peer.close()
 
     def wait(self, future: Future[Any], timeout: float | None) -> None:
-        """Wait until ``future`` is done or ``timeout`` seconds have passed, reading on this thread if no other does."""
+        """Wait until ``future`` is done or ``timeout`` seconds have passed; this thread reads if no other does."""
         if not self._reading.acquire(blocking=False):
             wait_any([future], timeout)
             return
         try:
             self._reader = threading.get_ident()
             future.add_done_callback(self._wake)
-            self._gate.modify(self._events.fileno(), 0)
+            if not self._gate_is_shut:
+                self._gate_is_shut = True
+                self._gate.modify(self._events.fileno(), 0)
             deadline = None if timeout is None else time.monotonic() + timeout
             while not future.done() and not self._closed:
                 left = None if deadline is None else deadline - time.monotonic()
@@ -125,10 +132,13 @@ class LocalSockets:
                     break
                 self._read(left)
         finally:
+            self._last_read = time.monotonic()
             self._reader = None
-            if not self._closed:
-                self._gate.modify(self._events.fileno(), select.EPOLLIN)
             self._reading.release()
+            if not self._will_reopen:
+                self._will_reopen = True
+                with contextlib.suppress(RuntimeError):  # the loop has ended
+                    self._loop.call_soon_threadsafe(self._loop.call_later, _GRACE_SECONDS, self._reopen)
         if not future.done() and self._closed:
             wait_any([future], timeout)
 
@@ -163,6 +173,21 @@ class LocalSockets:
         if self._reader not in {None, threading.get_ident()} and not self._closed:
             with contextlib.suppress(OSError):  # just closed: nobody waits any more
                 os.eventfd_write(self._wakeup, 1)
+
+    def _reopen(self) -> None:
+        """Let the endpoint's thread read again, unless another has done so lately or does so now."""
+        self._will_reopen = False
+        if self._closed or not self._reading.acquire(blocking=False):
+            return
+        try:
+            if time.monotonic() - self._last_read < _GRACE_SECONDS:
+                self._will_reopen = True
+                self._loop.call_later(_GRACE_SECONDS, self._reopen)
+            elif self._gate_is_shut:
+                self._gate_is_shut = False
+                self._gate.modify(self._events.fileno(), select.EPOLLIN)
+        finally:
+            self._reading.release()
 
     def _read_on_loop(self) -> None:
         if not self._reading.acquire(blocking=False):

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from rlinf.scheduler.address import WorkerAddress, WorkerInfo
 from rlinf.scheduler.comm.endpoint import Endpoint, Frame
 from rlinf.scheduler.comm.futures import Promise
-from rlinf.scheduler.comm.mailbox import Envelope
 
 # Asks the manager for a worker: (group, rank, whether to wait until the group is launched).
 MemberLookup = Callable[[str, int, bool], "Future[WorkerInfo]"]
@@ -37,25 +36,28 @@ class Outbox:
 
     def __init__(self, source: WorkerAddress, endpoint: Endpoint, lookup: MemberLookup) -> None:
         self._source = source
+        self._name = (source.group_name, source.rank)
         self._endpoint = endpoint
         self._lookup = lookup
         self._destinations: dict[tuple[str, int], _Destination] = {}
         self._lock = threading.Lock()
 
-    def send(self, group: str, rank: int, tag: Hashable, frames: Sequence[Frame]) -> Future[None]:
-        """Send frames; the future ends when they are on their way, or with the destination's death.
+    def send(self, group: str, rank: int, tag: Hashable, frames: Sequence[Frame]) -> Future[None] | None:
+        """Send frames, which may change once this returns.
 
-        The frames may change once this returns.
+        Returns:
+            None when they are on their way, else a future that ends when they are, or with the destination's death.
         """
-        future: Future[None] = Promise()
-        with self._lock:
-            destination = self._destinations.setdefault((group, rank), _Destination())
+        destination = self._destinations.get((group, rank))
+        if destination is None:
+            with self._lock:
+                destination = self._destinations.setdefault((group, rank), _Destination())
         with destination.lock:
             info = destination.info
             if info is not None and self._endpoint.is_dead(info.endpoint.uid) is None and not destination.queued:
                 self._transmit(destination, info, tag, frames)
-                future.set_result(None)
-                return future
+                return None
+            future: Future[None] = Promise()
             destination.queued.append((tag, self._endpoint.snapshot(frames), future))
             if destination.asking:
                 return future
@@ -65,9 +67,8 @@ class Outbox:
         return future
 
     def _transmit(self, destination: _Destination, info: WorkerInfo, tag: Hashable, frames: Sequence[Frame]) -> None:
-        source = (self._source.group_name, self._source.rank)
-        envelope = Envelope(source, self._source.incarnation, destination.sequence, tag)
-        self._endpoint.notify(info.endpoint, "data", tuple(envelope), frames)
+        envelope = (self._name, self._source.incarnation, destination.sequence, tag)  # an Envelope, as plain data
+        self._endpoint.notify(info.endpoint, "data", envelope, frames)
         destination.sequence += 1
 
     def _resolved(self, destination: _Destination, found: Future[WorkerInfo]) -> None:

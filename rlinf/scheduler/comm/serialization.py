@@ -1,7 +1,7 @@
 """Objects to frames and back: pickle 5 with out-of-band buffers, tensors found wherever they are nested.
 
-There is one pickler (cloudpickle's, which also takes closures and classes of ``__main__``), chosen before a byte is
-written: no fast path that fails half-way and leaves a corrupt stream.
+The pickler (cloudpickle's, which also takes closures and classes of ``__main__``; the plain one for small plain data)
+is chosen before a byte is written: no fast path that fails half-way and leaves a corrupt stream.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ Buffer = bytes | bytearray | memoryview
 _REQUIRED_ALIGNMENT_BYTES = 8
 # A copy starts at a cache line.
 _COPY_ALIGNMENT_BYTES = 64
+# Types that every pickler writes alike, and how much of a nest is looked through to find that there are no others.
+_PLAIN_TYPES = frozenset({bytes, str, int, float, bool, type(None)})
+_PLAIN_NESTS = frozenset({tuple, list, dict})
+_PLAIN_DEPTH = 3
+_PLAIN_ITEMS = 8
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -38,6 +43,15 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
 
+class _PlainPickler(pickle.Pickler):
+    """Tensors out of band, as ``_Pickler``; all else as Python does."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        torch = sys.modules.get("torch")
+        reduced = _reduce_tensor(obj) if torch is not None and type(obj) is torch.Tensor else None
+        return NotImplemented if reduced is None else reduced
+
+
 def encode(obj: Any) -> list[Buffer]:
     """Turn an object into frames: first the pickle, then one frame for each large buffer.
 
@@ -46,10 +60,26 @@ def encode(obj: Any) -> list[Buffer]:
     Raises:
         TypeError: Or another error of pickle: the object cannot be pickled. Nothing has been sent then.
     """
+    if type(obj) in _PLAIN_TYPES:
+        return [pickle.dumps(obj, protocol=5)]
     stream = io.BytesIO()
     buffers: list[pickle.PickleBuffer] = []
-    _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(obj)
+    pickler = _PlainPickler if _is_plain(obj, _PLAIN_DEPTH, sys.modules.get("torch")) else _Pickler
+    pickler(stream, protocol=5, buffer_callback=buffers.append).dump(obj)
     return [stream.getvalue(), *(buffer.raw() for buffer in buffers)]
+
+
+def _is_plain(obj: Any, depth: int, torch: Any) -> bool:
+    """Whether ``obj`` is small and of types that every pickler writes alike, so that the plain one does, faster."""
+    kind = type(obj)
+    if kind in _PLAIN_TYPES:
+        return True
+    if torch is not None and kind is torch.Tensor:
+        return bool(obj.layout is torch.strided)
+    if not depth or kind not in _PLAIN_NESTS or len(obj) > _PLAIN_ITEMS:
+        return False
+    items = (*obj, *obj.values()) if kind is dict else obj
+    return all(_is_plain(item, depth - 1, torch) for item in items)
 
 
 def decode(frames: Sequence[Buffer]) -> Any:
@@ -76,8 +106,15 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
     """Return the bytes of a tensor in row-major order, through host memory if it lives elsewhere."""
     import torch
 
-    flat = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
-    return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
+    if not tensor.numel():
+        return memoryview(b"")
+    tensor = tensor.detach()
+    if tensor.is_conj() or tensor.is_neg() or tensor.device.type != "cpu" or not tensor.is_contiguous():
+        tensor = tensor.resolve_conj().resolve_neg().cpu().contiguous()
+    if tensor.dtype is not torch.float32:
+        # numpy does not know every type of torch. The stride is given because that of a single element may be any.
+        tensor = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+    return memoryview(tensor.numpy().reshape(-1).data).cast("B")
 
 
 def fill_tensor(tensor: torch.Tensor, data: Buffer) -> None:
@@ -106,11 +143,23 @@ def _reduce_tensor(tensor: torch.Tensor) -> tuple[Any, ...] | None:
     kind = type(tensor)
     if kind not in {torch.Tensor, torch.nn.Parameter} or tensor.layout is not torch.strided or tensor.is_quantized:
         return None  # torch's own pickling knows sparse, quantized and subclassed tensors
-    if tensor.device.type == "meta":
+    device = tensor.device.type
+    if device == "meta":
         return None
+    if kind is torch.Tensor and device == "cpu" and not tensor.requires_grad:
+        return _rebuild_plain_tensor, (pickle.PickleBuffer(tensor_bytes(tensor)), tensor.dtype, tuple(tensor.shape))
     requires_grad = tensor.requires_grad and tensor.is_leaf
-    state = (tensor.dtype, tuple(tensor.shape), tensor.device.type, requires_grad, kind is torch.nn.Parameter)
+    state = (tensor.dtype, tuple(tensor.shape), device, requires_grad, kind is torch.nn.Parameter)
     return _rebuild_tensor, (pickle.PickleBuffer(tensor_bytes(tensor)), *state)
+
+
+def _rebuild_plain_tensor(data: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    import torch
+
+    if not memoryview(data).nbytes:
+        return torch.empty(shape, dtype=dtype)
+    tensor = torch.frombuffer(data, dtype=dtype)
+    return tensor if len(shape) == 1 else tensor.view(shape)
 
 
 def _rebuild_tensor(
@@ -118,10 +167,7 @@ def _rebuild_tensor(
 ) -> torch.Tensor:
     import torch
 
-    if memoryview(data).nbytes:
-        tensor = torch.frombuffer(data, dtype=dtype).reshape(shape)
-    else:
-        tensor = torch.empty(shape, dtype=dtype)
+    tensor = _rebuild_plain_tensor(data, dtype, shape)
     if device_type == "cuda" and torch.cuda.is_available():
         tensor = tensor.to(torch.device("cuda", torch.cuda.current_device()))
     if is_parameter:

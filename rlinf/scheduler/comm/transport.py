@@ -14,8 +14,6 @@ import struct
 import threading
 import uuid
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import Any
 
 import zmq
 from zmq.utils import z85
@@ -23,7 +21,6 @@ from zmq.utils import z85
 from rlinf.errors import ClusterError
 from rlinf.scheduler.address import EndpointInfo
 from rlinf.scheduler.comm.folders import RunFolder, remove_run_folders, temporary_base
-from rlinf.scheduler.comm.futures import wait_any
 from rlinf.scheduler.comm.local import LocalSockets
 from rlinf.scheduler.comm.serialization import Buffer
 from rlinf.utils.logging import get_logger
@@ -79,6 +76,8 @@ class Transport:
         self._local = LocalSockets(
             self._path, self.loop, greeting=greeting, on_greeting=pickle.loads, on_message=self._dispatch
         )
+        # Waits until a future is done or seconds have passed; the waiting thread may read messages meanwhile.
+        self.wait = self._local.wait
         self._thread = threading.Thread(target=self._run, name="rlinf-io", daemon=True)
         self._thread.start()
 
@@ -103,13 +102,6 @@ class Transport:
                 self._network.send(peer, b"".join([self._greeting, *_pack(frames)[0]]))
         except (OSError, zmq.ZMQError) as error:
             raise ClusterError(f"Cannot send to endpoint {peer.uid}: {error}.") from error
-
-    def wait(self, future: Future[Any], timeout: float | None) -> None:
-        """Wait until ``future`` is done or ``timeout`` seconds have passed; this thread may read messages meanwhile."""
-        if self._local.on_reading_thread():  # it could not read what it waits for
-            wait_any([future], timeout)
-        else:
-            self._local.wait(future, timeout)
 
     def forget(self, uid: str) -> None:
         """Close the connection to a dead peer and drop what was queued for it."""

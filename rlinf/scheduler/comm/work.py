@@ -35,7 +35,7 @@ class AsyncWork(Generic[T]):
     Args:
         future: Resolves when the operation ends.
         convert: Turns the future's value into the result; runs once, on the first thread that asks.
-        describe: Who waits for whom, for the watchdog and time-out messages.
+        describe: Who waits for whom, for the watchdog and time-out messages; maybe a function that says so.
         label: What the wait is called in the trace.
     """
 
@@ -43,7 +43,7 @@ class AsyncWork(Generic[T]):
         self,
         future: Future[Any],
         convert: Callable[[Any], T] | None = None,
-        describe: str = "",
+        describe: str | Callable[[], str] = "",
         label: Label | None = None,
     ) -> None:
         self.label = label
@@ -121,7 +121,7 @@ class AsyncWork(Generic[T]):
     @property
     def describe(self) -> str:
         """Who waits for whom."""
-        return self._describe
+        return self._describe if isinstance(self._describe, str) else self._describe()
 
     @property
     def future(self) -> Future[Any]:
@@ -145,8 +145,8 @@ class AsyncWork(Generic[T]):
         waited = time.time() - self._started
         since = time.strftime("%H:%M:%S", time.localtime(self._started))
         if expired:
-            raise CommTimeoutError(f"{self._describe} did not end within {timeout:g} s (waiting since {since}).")
-        get_logger(__name__).warning("Still waiting after %.0f s (since %s): %s", waited, since, self._describe)
+            raise CommTimeoutError(f"{self.describe} did not end within {timeout:g} s (waiting since {since}).")
+        get_logger(__name__).warning("Still waiting after %.0f s (since %s): %s", waited, since, self.describe)
 
 
 def finished(value: T) -> AsyncWork[T]:
@@ -154,6 +154,25 @@ def finished(value: T) -> AsyncWork[T]:
     future: Future[T] = Promise()
     future.set_result(value)
     return AsyncWork(future)
+
+
+class _Sent(AsyncWork[None]):
+    """A send that is on its way, as nearly all are when it returns."""
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Return at once."""
+
+    async def async_wait(self, timeout: float | None = None) -> None:
+        """Return at once."""
+
+
+def _sent() -> AsyncWork[None]:
+    future: Future[None] = Promise()
+    future.set_result(None)
+    return _Sent(future)
+
+
+SENT = _sent()
 
 
 def gather(works: Sequence[AsyncWork[Any]], combine: Callable[[list[Any]], S], describe: str) -> AsyncWork[S]:
