@@ -15,6 +15,7 @@ from rlinf.cli.errors import run_and_report
 _COMMANDS = {
     "plan": ("rlinf.cli.plan", "validate a recipe offline and draw where everything runs"),
     "doctor": ("rlinf.cli.doctor", "tell what this machine has and lacks"),
+    "status": ("rlinf.cli.status", "tell what every worker of a running run does and waits for"),
     "list": ("rlinf.cli.listing", "list what recipes can name"),
 }
 

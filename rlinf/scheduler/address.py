@@ -6,6 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+# Name of a run's manager among Ray's actors.
+MANAGER_NAME = "rlinf_manager"
+_RAY_NAMESPACE = "rlinf_"
+
+
+def ray_namespace(namespace: str) -> str:
+    """Return Ray's namespace for a run."""
+    return f"{_RAY_NAMESPACE}{namespace}"
+
+
+def run_of(ray_namespace: str) -> str:
+    """Return the run that has this namespace in Ray."""
+    return ray_namespace.removeprefix(_RAY_NAMESPACE)
+
 
 @dataclass(frozen=True)
 class EndpointInfo:

@@ -118,6 +118,18 @@ def find_own_ray() -> str | None:
     return None
 
 
+def running_rays() -> list[str]:
+    """Return the addresses of every Ray of this user that has a node on this machine."""
+    found: set[str] = set()
+    for process in psutil.process_iter(["uids", "name", "cmdline"]):
+        info = process.info
+        if info["name"] != "raylet" or info["uids"] is None or info["uids"].real != os.getuid():
+            continue
+        prefix = "--gcs-address="
+        found.update(part.removeprefix(prefix) for part in info["cmdline"] or () if part.startswith(prefix))
+    return sorted(found)
+
+
 def _runs_here_as_me(port: str) -> bool:
     """Whether a Ray head or node of this user, for the cluster on this port, runs on this machine."""
     if next(_own_ray_processes(port), None) is not None:

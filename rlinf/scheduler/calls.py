@@ -131,6 +131,8 @@ class CallServer:
         self._identity = identity
         self._tasks = _Tasks(promise)
         self._loop: asyncio.AbstractEventLoop | None = None
+        # The calls that run at the moment, by the identity of their ``Call``.
+        self._running: dict[int, tuple[str, float]] = {}
 
     def serve(self) -> None:
         """Run sync methods on this thread until told to stop."""
@@ -140,6 +142,10 @@ class CallServer:
     def stop(self, _: Call) -> None:
         """Stop serving after the calls that came before."""
         self._tasks.put(None)
+
+    def running(self) -> list[dict[str, Any]]:
+        """Return ``method`` and ``since`` of each call that runs, oldest first."""
+        return [{"method": method, "since": since} for method, since in list(self._running.values())]
 
     def accept(self, call: Call) -> None:
         """Take a call from the endpoint's thread."""
@@ -158,6 +164,7 @@ class CallServer:
 
     def _run_sync(self, call: Call, method: str, function: Callable[..., Any]) -> None:
         started = time.perf_counter()
+        self._running[id(call)] = (method, time.time())
         try:
             with trace.span(method, "call"):
                 args, kwargs = decode(call.frames)
@@ -165,10 +172,13 @@ class CallServer:
         except BaseException as error:  # noqa: BLE001 - the boundary: whatever it was is raised in the caller
             self._fail(call, method, error)
             return
+        finally:
+            self._running.pop(id(call), None)
         call.reply((True, time.perf_counter() - started), frames)
 
     async def _run_async(self, call: Call, method: str, function: Callable[..., Any]) -> None:
         started = time.perf_counter()
+        self._running[id(call)] = (method, time.time())
         try:
             with trace.span(method, "call"):
                 args, kwargs = decode(call.frames)
@@ -176,6 +186,8 @@ class CallServer:
         except BaseException as error:  # noqa: BLE001 - the boundary: whatever it was is raised in the caller
             self._fail(call, method, error)
             return
+        finally:
+            self._running.pop(id(call), None)
         call.reply((True, time.perf_counter() - started), frames)
 
     def _fail(self, call: Call, method: str, error: BaseException) -> None:

@@ -23,7 +23,7 @@ from rlinf.placement import (
     build_node_groups,
     find_node_group,
 )
-from rlinf.scheduler.address import RunSpec
+from rlinf.scheduler.address import MANAGER_NAME, RunSpec, ray_namespace
 from rlinf.scheduler.attach import attach_ray
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
 from rlinf.scheduler.environment import PATH_VARIABLES, ProcessEnvironment, code_folders, newer_than
@@ -70,7 +70,7 @@ class Cluster:
         self.runtime: Runtime
         self.manager: Any = None
         self.trace_collector: TraceCollector | None = None
-        attachment = attach_ray(f"rlinf_{self.namespace}")
+        attachment = attach_ray(ray_namespace(self.namespace))
         self._owns_ray = attachment.owned
         atexit.register(self.close)
         try:
@@ -220,9 +220,11 @@ class Cluster:
         alive = wait_for_nodes(num_nodes)
         spec = RunSpec(self.namespace, new_keys(), spans_nodes=len(alive) > 1, log_dir=log_dir)
         affinity = NodeAffinitySchedulingStrategy(here, soft=False)
-        manager_class = ray.remote(ManagerActor)
-        self.manager = manager_class.options(num_cpus=0, max_concurrency=100_000, scheduling_strategy=affinity).remote(
-            spec
+        options: dict[str, Any] = {"name": MANAGER_NAME, "namespace": ray_namespace(self.namespace)}
+        self.manager = (
+            ray.remote(ManagerActor)
+            .options(num_cpus=0, max_concurrency=100_000, scheduling_strategy=affinity, **options)
+            .remote(spec)
         )
         starting = self.manager.start.remote()
         probes = start_probes(alive, here)
@@ -250,14 +252,16 @@ class Cluster:
         if self._closed or self.run_spec.manager is None:
             return
         error = WorkerDiedError(f"The run's manager is gone: {call.exception()}", group="manager", rank=0)
-        self.runtime.endpoint.peer_died(self.run_spec.manager.uid, error)
+        get_logger(__name__).error("%s All waits of the run end.", error)
         for group in self._groups:
             for member in group.worker_info_list:
-                self.runtime.endpoint.peer_died(member.endpoint.uid, error)
+                with contextlib.suppress(ClusterError):  # this cluster is being closed
+                    self.runtime.endpoint.notify(member.endpoint, "orphaned", (error,))
+        self.runtime.endpoint.peer_died(self.run_spec.manager.uid, error)
+        self.runtime.orphan(error)
 
     def _end_actors(self) -> None:
-        with contextlib.suppress(WorkerDiedError):  # a dead manager: what it would be told no longer matters
-            close_groups(self._groups)
+        close_groups(self._groups)
         for actor in self._actors if hasattr(self, "_actors") else ():
             ray.kill(actor)
         if self.manager is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import time
 from collections.abc import Callable, Sequence
@@ -11,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rlinf.errors import ClusterError, WorkerError
+from rlinf.errors import ClusterError, WorkerDiedError, WorkerError
 from rlinf.placement import Placement, PlacementStrategy
 from rlinf.registry import did_you_mean
 from rlinf.scheduler.address import WorkerAddress, WorkerIdentity, WorkerInfo
 from rlinf.scheduler.calls import RemoteFailure
 from rlinf.scheduler.comm.serialization import encode
-from rlinf.scheduler.comm.work import WATCHDOG_SECONDS
+from rlinf.scheduler.comm.work import WATCHDOG_SECONDS, AsyncWork
+from rlinf.scheduler.introspection import ask_reports, summarize
 from rlinf.scheduler.launch import launch_environment
 from rlinf.scheduler.results import WorkerGroupFuncResult
 from rlinf.scheduler.runtime import Runtime, current_runtime
@@ -112,7 +114,7 @@ class WorkerGroup(Generic[W]):
                 if self._collector is not None:
                     self._collector.meet(self._members)
             except BaseException:
-                self._runtime.ask("group_end", first)
+                self._starting = first
                 self.close()
                 raise
         return self
@@ -157,7 +159,8 @@ class WorkerGroup(Generic[W]):
         group = cls(worker_class)
         group._name = name
         group._runtime = current_runtime()
-        group._members = group._runtime.lookup_group(name, True).result(timeout=timeout)
+        what = f"{group._runtime.label} waits for the launch of group '{name}'"
+        group._members = AsyncWork(group._runtime.lookup_group(name, True), list, what).wait(timeout)
         return group
 
     @property
@@ -210,7 +213,15 @@ class WorkerGroup(Generic[W]):
         endpoint = self._runtime.endpoint
         frames = endpoint.share(encode((args, kwargs)))
         calls = [(member.address, endpoint.request(member.endpoint, "call", (method,), frames)) for member in members]
-        return WorkerGroupFuncResult(method, calls)
+        return WorkerGroupFuncResult(method, calls, self._look)
+
+    def _look(self, addresses: Sequence[WorkerAddress]) -> dict[WorkerAddress, str]:
+        """Ask ranks what they do."""
+        if self._runtime is None:
+            return {}
+        members = [self._members[address.rank] for address in addresses if address.rank < len(self._members)]
+        reports = ask_reports(self._runtime.endpoint, [member.endpoint for member in members])
+        return {member.address: summarize(reports.get(member.endpoint.uid)) for member in members}
 
     def _start(self, cluster: Cluster, placements: list[Placement]) -> None:
         runtime = self._runtime = cluster.runtime
@@ -223,7 +234,7 @@ class WorkerGroup(Generic[W]):
             for placement in placements:
                 self._actors.append(self._start_rank(cluster, placement, incarnation, placements, payload))
         except BaseException:
-            runtime.ask("group_end", first)
+            self._starting = first
             self.close()
             raise
         self._starting = first
@@ -294,11 +305,13 @@ def close_groups(groups: Sequence[WorkerGroup[Any]]) -> None:
     if runs:
         ray.wait(runs, num_returns=len(runs), timeout=_SHUTDOWN_SECONDS)
     for group in running:
-        if group._members and group._runtime is not None:
-            group._runtime.ask("group_end", group._members[0].address)
+        first = group._members[0].address if group._members else group._starting
+        if first is not None and group._runtime is not None:
+            with contextlib.suppress(WorkerDiedError):  # a dead manager: what it would be told no longer matters
+                group._runtime.ask("group_end", first)
         for actor, _ in group._actors:
             ray.kill(actor)
-        group._actors, group._members = [], []
+        group._actors, group._members, group._starting = [], [], None
 
 
 def _attach(worker_class: type[Any], name: str, members: list[WorkerInfo]) -> WorkerGroup[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Hashable
+from typing import Any
 
 Grant = Callable[[], None]
 
@@ -42,6 +43,15 @@ class Leases:
     def holder(self, key: Hashable) -> str | None:
         """Return the uid of the process that holds the lock."""
         return self._holders.get(key)
+
+    def describe(self) -> dict[str, Any]:
+        """Return, as plain values, who holds and awaits each lock and who has which port, by uid."""
+        locks = [
+            {"key": str(key), "holder": holder, "waiting": [owner for owner, _ in self._queues[key]]}
+            for key, holder in self._holders.items()
+        ]
+        ports = [{"node": node, "port": port, "holder": owner} for (node, port), owner in self._ports.items()]
+        return {"locks": locks, "ports": ports}
 
     def _serve(self, key: Hashable) -> None:
         if key not in self._holders and self._queues[key]:

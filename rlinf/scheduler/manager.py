@@ -16,9 +16,11 @@ from rlinf.errors import ClusterError, RLinfError, WorkerDiedError
 from rlinf.scheduler.address import EndpointInfo, RunSpec, WorkerAddress, WorkerInfo
 from rlinf.scheduler.comm.endpoint import Call
 from rlinf.scheduler.comm.heartbeat import SILENCE_SECONDS, Heartbeat
+from rlinf.scheduler.introspection import ask_reports
 from rlinf.scheduler.leases import Leases
 from rlinf.scheduler.rosters import Answer, Roster, Rosters
 from rlinf.scheduler.runtime import Runtime, closed_error
+from rlinf.scheduler.status import RunState, assemble
 from rlinf.utils.logging import configure_worker_logging, get_logger
 
 # (address or None, uid or None, error, closed): what every process is told about a death.
@@ -40,6 +42,7 @@ class Manager:
             runtime.endpoint.loop, node_id=runtime.node_id, keys=runtime.spec.keys, on_silence=self._node_gone
         )
         self._processes: dict[str, EndpointInfo] = {}
+        self._labels: dict[str, str] = {}
         self._rosters = Rosters()
         self._leases = Leases()
         self._deaths: dict[tuple[str, int] | str, Death] = {}
@@ -57,6 +60,7 @@ class Manager:
 
     def _join(self, call: Call) -> None:
         self._processes[call.sender.uid] = call.sender
+        (self._labels[call.sender.uid],) = call.args
         self._heartbeat.watch(call.sender)
         call.reply(list(self._deaths.values()))
 
@@ -64,6 +68,10 @@ class Manager:
         for uid, process in self._processes.items():
             if self._endpoint.is_dead(uid) is None:
                 self._endpoint.notify(process, operation, args)
+
+    def describe(self) -> RunState:
+        """Return what the manager knows, for ``rlinf status``."""
+        return RunState(dict(self._processes), dict(self._labels), self._rosters.describe(), self._leases.describe())
 
     # Groups
 
@@ -185,6 +193,7 @@ class Manager:
     def _forget(self, uid: str | None, error: WorkerDiedError) -> None:
         if uid is not None:
             self._processes.pop(uid, None)
+            self._labels.pop(uid, None)
             self._heartbeat.forget(uid)
             self._leases.release_all(uid)
             self._endpoint.peer_died(uid, error)
@@ -227,6 +236,7 @@ class Manager:
         """A channel host is ready."""
         self._hosts[node_id] = host
         self._processes[host.uid] = host
+        self._labels[host.uid] = "channel host"
         self._heartbeat.watch(host)
         for death in self._deaths.values():
             self._endpoint.notify(host, "died", death)
@@ -291,6 +301,20 @@ class ManagerActor:
     async def alive(self) -> None:
         """Never return: the driver learns of the manager's death from the failure of this call."""
         await asyncio.Event().wait()
+
+    async def status(self) -> dict[str, Any]:
+        """Return what every process of the run does at this moment; see ``rlinf.scheduler.status``."""
+        loop = asyncio.get_running_loop()
+        described: asyncio.Future[RunState] = loop.create_future()
+
+        def describe() -> None:
+            state = self._manager.describe()
+            loop.call_soon_threadsafe(described.set_result, state)
+
+        self._runtime.endpoint.loop.call_soon_threadsafe(describe)
+        state = await described
+        reports = await asyncio.to_thread(ask_reports, self._runtime.endpoint, list(state.processes.values()))
+        return {"namespace": self._spec.namespace, **assemble(state, reports)}
 
     async def watch(self, address: WorkerAddress, calls: list[Any]) -> None:
         """Watch the never-finishing call on a worker.

@@ -111,7 +111,8 @@ class Messenger:
             runtime = current_runtime()
             if runtime.identity is not None:
                 return runtime.identity.world_size
-        return current_runtime().lookup_size(name).result(timeout=default_timeout_seconds())
+        what = f"{self.address} waits for the launch of group '{name}'"
+        return AsyncWork[int](current_runtime().lookup_size(name), describe=what).wait(default_timeout_seconds())
 
     def _ranks(self, name: str, ranks: Ranks | None) -> list[int]:
         if ranks is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,8 +13,17 @@ from rlinf.scheduler.address import WorkerAddress
 from rlinf.scheduler.comm.endpoint import Reply
 from rlinf.scheduler.comm.futures import wait_any
 from rlinf.scheduler.comm.serialization import decode
-from rlinf.scheduler.comm.work import WATCHDOG_SECONDS
+from rlinf.scheduler.comm.waits import Waiting
 from rlinf.utils.logging import get_logger
+
+# A call that runs for so long says what its late ranks do, and again whenever that time has doubled: training calls
+# take minutes in good order.
+GROUP_WATCHDOG_SECONDS = 60.0
+# Ranks that are asked what they do; the others are like them.
+_MAX_ASKED = 8
+
+# Returns what workers do at the moment, in a line for each.
+Look = Callable[[Sequence[WorkerAddress]], Mapping[WorkerAddress, str]]
 
 
 class WorkerGroupFuncResult:
@@ -23,21 +32,25 @@ class WorkerGroupFuncResult:
     Args:
         method: The method that was called.
         calls: The worker and the pending reply of each called rank, by rank.
+        look: Asks workers what they do, for the watchdog.
     """
 
-    def __init__(self, method: str, calls: Sequence[tuple[WorkerAddress, Future[Reply]]]) -> None:
+    def __init__(
+        self, method: str, calls: Sequence[tuple[WorkerAddress, Future[Reply]]], look: Look | None = None
+    ) -> None:
         self.method = method
+        self._look = look
         self._addresses = [address for address, _ in calls]
         self._futures = [future for _, future in calls]
         self._started = time.time()
         self._results: list[Any] | None = None
-        self._said = 0
+        self._speak_after = GROUP_WATCHDOG_SECONDS
 
     def wait(self, timeout: float | None = None) -> list[Any]:
         """Block until every rank has returned.
 
         Args:
-            timeout: Seconds to wait; None waits without limit, with a log line every half minute.
+            timeout: Seconds to wait; None waits without limit, and says after a minute what the late ranks do.
 
         Returns:
             The results by rank.
@@ -49,31 +62,32 @@ class WorkerGroupFuncResult:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            failed = self._first_failure()
-            if failed is not None:
-                raise failed
-            pending = [future for future in self._futures if not future.done()]
+            self.raise_failure()
+            pending = self.pending()
             if not pending:
                 return self._collect()
-            wait_any(pending, self._patience(deadline))
-            self._speak(deadline, timeout)
+            with Waiting(self.describe(), self._started):
+                wait_any(pending, self.patience(deadline))
+            self._expire(deadline, timeout)
+            self.watch()
 
     async def async_wait(self, timeout: float | None = None) -> list[Any]:
         """Wait on the running event loop; as ``wait`` otherwise."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            failed = self._first_failure()
-            if failed is not None:
-                raise failed
-            pending = [future for future in self._futures if not future.done()]
+            self.raise_failure()
+            pending = self.pending()
             if not pending:
                 return self._collect()
             # Shielded: cancelling this wait must not cancel the calls themselves.
             waits = [asyncio.shield(asyncio.wrap_future(future)) for future in pending]
-            await asyncio.wait(waits, timeout=self._patience(deadline), return_when=asyncio.FIRST_COMPLETED)
+            with Waiting(self.describe(), self._started):
+                await asyncio.wait(waits, timeout=self.patience(deadline), return_when=asyncio.FIRST_COMPLETED)
             for waiting in waits:
                 waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
-            self._speak(deadline, timeout)
+            self._expire(deadline, timeout)
+            if self._is_overdue():
+                await asyncio.to_thread(self.watch)
 
     def done(self) -> bool:
         """Whether every rank has returned, or one has failed."""
@@ -88,6 +102,27 @@ class WorkerGroupFuncResult:
         failed = self._first_failure()
         if failed is not None:
             raise failed
+
+    def describe(self) -> str:
+        """Return what is waited for, in words."""
+        return f"waits for {self.method}() on {_list(self._late())}"
+
+    def patience(self, deadline: float | None) -> float:
+        """Return the seconds until there is something to say, or until the deadline."""
+        left = self._started + self._speak_after - time.time()
+        return max(left if deadline is None else min(left, deadline - time.monotonic()), 0.0)
+
+    def watch(self) -> None:
+        """Say what the late ranks do, if it is time to."""
+        if not self._is_overdue():
+            return
+        waited = time.time() - self._started
+        while self._speak_after <= waited:
+            self._speak_after *= 2
+        late = self._late()
+        doing = self._look(late[:_MAX_ASKED]) if self._look is not None else {}
+        lines = [f"\n  {address}: {text}" for address, text in doing.items()]
+        get_logger(__name__).info("%s() runs for %.0f s on: %s%s", self.method, waited, _list(late), "".join(lines))
 
     def durations(self) -> list[float]:
         """Return the seconds that each rank's method took; waits for all of them."""
@@ -111,17 +146,15 @@ class WorkerGroupFuncResult:
             self._results = [decode(future.result().frames) for future in self._futures]
         return self._results
 
-    def _patience(self, deadline: float | None) -> float:
-        return WATCHDOG_SECONDS if deadline is None else max(min(WATCHDOG_SECONDS, deadline - time.monotonic()), 0.0)
+    def _late(self) -> list[WorkerAddress]:
+        return [a for a, future in zip(self._addresses, self._futures, strict=True) if not future.done()]
 
-    def _speak(self, deadline: float | None, timeout: float | None) -> None:
-        late = [str(a) for a, future in zip(self._addresses, self._futures, strict=True) if not future.done()]
-        waited = time.time() - self._started
-        if late and deadline is not None and time.monotonic() >= deadline:
-            raise CommTimeoutError(f"{self.method}() has not returned within {timeout:g} s on: {', '.join(late)}.")
-        if late and waited >= WATCHDOG_SECONDS * (self._said + 1):
-            self._said = int(waited / WATCHDOG_SECONDS)
-            get_logger(__name__).info("%s() runs for %.0f s on: %s", self.method, waited, ", ".join(late))
+    def _is_overdue(self) -> bool:
+        return time.time() - self._started >= self._speak_after and bool(self._late())
+
+    def _expire(self, deadline: float | None, timeout: float | None) -> None:
+        if deadline is not None and time.monotonic() >= deadline and (late := self._late()):
+            raise CommTimeoutError(f"{self.method}() has not returned within {timeout:g} s on: {_list(late)}.")
 
 
 def wait_all(*results: WorkerGroupFuncResult, timeout: float | None = None) -> tuple[list[Any], ...]:
@@ -139,18 +172,22 @@ def wait_all(*results: WorkerGroupFuncResult, timeout: float | None = None) -> t
         WorkerDiedError: A rank is gone.
         CommTimeoutError: Not all have returned in time.
     """
+    started = time.time()
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
         pending = [future for result in results for future in result.pending()]
         if not pending:
             return tuple(result.wait() for result in results)
-        remaining = None if deadline is None else max(deadline - time.monotonic(), 0.0)
-        if remaining == 0.0:
-            late = ", ".join(f"{result.method}()" for result in results if result.pending())
-            raise CommTimeoutError(f"Not returned within {timeout:g} s: {late}.")
-        wait_any(pending, remaining)
+        late = [result for result in results if result.pending()]
+        if deadline is not None and time.monotonic() >= deadline:
+            methods = ", ".join(f"{result.method}()" for result in late)
+            raise CommTimeoutError(f"Not returned within {timeout:g} s: {methods}.")
+        with Waiting("; ".join(result.describe() for result in late), started):
+            wait_any(pending, min((result.patience(deadline) for result in late), default=0.0))
         for result in results:
             result.raise_failure()
+        for result in results:
+            result.watch()
 
 
 def _with_method(error: BaseException, address: WorkerAddress, method: str) -> BaseException:
@@ -165,3 +202,8 @@ def _with_method(error: BaseException, address: WorkerAddress, method: str) -> B
         named.__cause__ = error
         return named
     return error
+
+
+def _list(addresses: Sequence[WorkerAddress]) -> str:
+    shown = ", ".join(str(address) for address in addresses[:_MAX_ASKED])
+    return shown if len(addresses) <= _MAX_ASKED else f"{shown} and {len(addresses) - _MAX_ASKED} more"

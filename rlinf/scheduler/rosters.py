@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from rlinf.errors import ClusterError, RLinfError, WorkerDiedError
 from rlinf.registry import did_you_mean
@@ -130,6 +131,10 @@ class Rosters:
                 ),
             )
 
+    def describe(self) -> list[dict[str, Any]]:
+        """Return, as plain values, every group's newest launch and its ranks."""
+        return [_describe(roster) for roster in self._rosters.values()]
+
     def gone(self, address: WorkerAddress, error: WorkerDiedError) -> Roster | None:
         """Note that a rank is gone; return its roster unless that was known."""
         roster = self.find(address)
@@ -138,3 +143,25 @@ class Rosters:
         roster.gone.add(address.rank)
         self.fail(roster, error)
         return roster
+
+
+def _describe(roster: Roster) -> dict[str, Any]:
+    starting = len(roster.members) < roster.world_size
+    state = "closed" if roster.closed else "failed" if roster.gone or roster.error else ""
+    ranks: list[dict[str, Any]] = []
+    for rank in range(roster.world_size):
+        member = roster.members.get(rank)
+        entry: dict[str, Any] = {"rank": rank, "state": "gone" if rank in roster.gone else "ready"}
+        if member is None:
+            entry["state"] = "gone" if rank in roster.gone else "starting"
+        else:
+            entry |= {"pid": member.pid, "node_rank": member.node_rank, "node_ip": member.node_ip}
+            entry |= {"node_id": member.endpoint.node_id, "uid": member.endpoint.uid}
+        ranks.append(entry)
+    return {
+        "name": roster.name,
+        "incarnation": roster.incarnation,
+        "world_size": roster.world_size,
+        "state": state or ("starting" if starting else "running"),
+        "ranks": ranks,
+    }

@@ -15,10 +15,15 @@ from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.mailbox import Envelope, Frames, Mailbox, Source
 from rlinf.scheduler.comm.outbox import Outbox
 from rlinf.scheduler.comm.spans import peer_started
+from rlinf.scheduler.comm.work import AsyncWork
+from rlinf.scheduler.introspection import Introspection
 from rlinf.scheduler.network import listen_ip
 from rlinf.scheduler.tracing import serve_trace
 from rlinf.telemetry import trace
 from rlinf.utils.logging import get_logger
+
+# A description of what a process waits for stays on a line.
+_MAX_ABOUT = 80
 
 DeathListener = Callable[[WorkerAddress, WorkerDiedError, bool], None]
 
@@ -62,11 +67,14 @@ class Runtime:
         if spec.trace_events:
             trace.enable(label, spec.trace_events)
             serve_trace(self.endpoint)
+        self.introspection = Introspection(self.endpoint, label)
+        self.introspection.add("dropped", lambda: self.mailbox.num_dropped)
         self._death_listeners: list[DeathListener] = []
         self.endpoint.serve("data", self._on_data)
         self.endpoint.serve("died", lambda call: self._on_death(*call.args))
         self.endpoint.serve("closed", lambda call: self._on_closed(*call.args))
         self.endpoint.serve("started", lambda call: self._on_started(*call.args))
+        self.endpoint.serve("orphaned", lambda call: self.orphan(*call.args))
 
     def join(self) -> None:
         """Tell the manager about this process, and learn who has died before."""
@@ -75,7 +83,9 @@ class Runtime:
 
     def ask(self, operation: str, *args: Any, timeout: float | None = None) -> Any:
         """Ask the manager and wait for its answer."""
-        return self.ask_later(operation, *args).result(timeout=timeout).value
+        about = ", ".join(str(arg) for arg in args)
+        what = f"{self.label} waits for the manager's answer to {operation}({about[:_MAX_ABOUT]})"
+        return AsyncWork[Any](self.ask_later(operation, *args), describe=what).wait(timeout).value
 
     def ask_later(self, operation: str, *args: Any) -> Future[Any]:
         """Ask the manager; the future ends with a ``Reply``."""
@@ -126,6 +136,11 @@ class Runtime:
 
         self.lookup_member(*source, False).add_done_callback(looked_up)
         return result
+
+    def orphan(self, error: WorkerDiedError) -> None:
+        """End every wait of this process, now and later: the manager is gone, so deaths are not noticed any more."""
+        self.endpoint.orphan(error)
+        self.mailbox.orphan(error)
 
     def on_death(self, listener: DeathListener) -> None:
         """Call ``listener(address, error, closed)`` on the endpoint's thread whenever a worker is gone."""

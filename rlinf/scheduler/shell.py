@@ -69,6 +69,7 @@ class WorkerShell:
             self._runtime.ask("group_failed", self._identity.address, report)
             return
         calls = CallServer(worker, self._identity, self._runtime.endpoint.promise)
+        self._runtime.introspection.add("calls", calls.running)
         self._runtime.endpoint.serve("call", calls.accept)
         self._runtime.endpoint.serve("shutdown", calls.stop)
         self._runtime.ask("group_ready", self._describe())

@@ -76,7 +76,10 @@ class Channel:
             if name in _local_channels:
                 return _local_channels[name]
         runtime = current_runtime()
-        found = AsyncWork[Any](runtime.ask_later("channel_find", name), describe=f"connect to channel '{name}'")
+        found = AsyncWork[Any](
+            runtime.ask_later("channel_find", name),
+            describe=f"{runtime.label} waits for channel '{name}' to be created",
+        )
         host, channel_id, maxsize = found.wait(default_timeout_seconds() if timeout is None else timeout).value
         return cls(name, maxsize, HostedBackend(host, channel_id))
 
@@ -105,7 +108,8 @@ class Channel:
         """
         future = self._backend.put(item, key=key, weight=weight, wait=True)
         label = channel_label("put", self.name, key)
-        work = AsyncWork[None](future, lambda _: None, f"put into channel '{self.name}', key {key!r}", label)
+        describe = f"{_who()} waits to put into channel '{self.name}', key {key!r}"
+        work = AsyncWork[None](future, lambda _: None, describe, label)
         return work if async_op else work.wait()
 
     def put_nowait(self, item: Any, weight: float = 1, key: Hashable = DEFAULT_KEY) -> None:
@@ -206,9 +210,7 @@ class Channel:
         self, key: Hashable, target_weight: float | None, timeout: float | None, producer: str | None = None
     ) -> AsyncWork[list[Any]]:
         request, granted = self._backend.get(key=key, target_weight=target_weight, wait=True, producer=producer)
-        runtime = find_runtime()
-        who = runtime.label if runtime else "this process"
-        describe = f"{who} waits for channel '{self.name}', key {key!r}"
+        describe = f"{_who()} waits for channel '{self.name}', key {key!r}"
         if timeout is not None and not granted.done():
             late = CommTimeoutError(f"{describe}: nothing came within {timeout:g} s.")
             self._backend.expire(request, granted, timeout, late)
@@ -217,3 +219,8 @@ class Channel:
 
 def _connect(name: str, maxsize: int, host: EndpointInfo, channel_id: str) -> Channel:
     return Channel(name, maxsize, HostedBackend(host, channel_id))
+
+
+def _who() -> str:
+    runtime = find_runtime()
+    return runtime.label if runtime else "this process"

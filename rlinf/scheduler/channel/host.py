@@ -8,10 +8,10 @@ from typing import Any
 import ray
 
 from rlinf.errors import ClusterError, WorkerDiedError
-from rlinf.scheduler.address import EndpointInfo, RunSpec, WorkerAddress, WorkerInfo
+from rlinf.scheduler.address import EndpointInfo, RunSpec, WorkerAddress
 from rlinf.scheduler.channel.queue import Answer, ChannelQueue, Item
 from rlinf.scheduler.comm.endpoint import Call
-from rlinf.scheduler.runtime import Runtime
+from rlinf.scheduler.runtime import Runtime, closed_error
 from rlinf.utils.logging import configure_worker_logging
 
 # Opaque, and in shared memory where they are large: an item outlives its producer.
@@ -27,6 +27,7 @@ class ChannelHost:
 
     def __init__(self, runtime: Runtime) -> None:
         self._queues: dict[str, ChannelQueue[Frames]] = {}
+        self._endpoint = runtime.endpoint
         runtime.endpoint.keep_shared()
         serve = runtime.endpoint.serve
         serve("channel_create", self._create)
@@ -38,7 +39,9 @@ class ChannelHost:
         serve("channel_size", self._size)
         serve("channel_close", self._close)
         serve("died", lambda call: self._died(*call.args))
+        serve("closed", lambda call: self._group_closed(*call.args))
         serve("started", lambda call: self._started(*call.args))
+        runtime.introspection.add("channels", self._describe)
 
     def _create(self, call: Call) -> None:
         channel_id, name, maxsize = call.args
@@ -86,12 +89,22 @@ class ChannelHost:
 
     def _died(self, address: WorkerAddress | None, uid: str | None, error: WorkerDiedError, closed: bool) -> None:
         if uid is not None:
+            # First, so that what its gets were granted is not sent to it again.
+            self._endpoint.peer_died(uid, error)
             for queue in self._queues.values():
                 queue.owner_gone(uid, error, closed=closed)
 
-    def _started(self, members: list[WorkerInfo]) -> None:
+    def _group_closed(self, name: str, incarnation: int, uids: dict[int, str | None]) -> None:
+        for rank, uid in uids.items():
+            address = WorkerAddress(name, rank, incarnation)
+            self._died(address, uid, closed_error(address), True)
+
+    def _started(self, name: str, incarnation: int, world_size: int) -> None:
         for queue in self._queues.values():
-            queue.group_started(members[0].address.group_name)
+            queue.group_started(name)
+
+    def _describe(self) -> list[dict[str, Any]]:
+        return [queue.describe() for queue in self._queues.values() if not queue.closed]
 
     def _queue(self, channel_id: str) -> ChannelQueue[Frames]:
         if channel_id not in self._queues:

@@ -7,6 +7,7 @@ back to the head of its key, in its old place.
 from __future__ import annotations
 
 import itertools
+import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -41,6 +42,7 @@ class _Put(Generic[T]):
     owner: str
     item: Item[T]
     answer: Answer
+    since: float = field(default_factory=time.time)
 
 
 @dataclass
@@ -50,6 +52,7 @@ class _Get(Generic[T]):
     target_weight: float | None
     answer: Answer
     taken: list[Item[T]] = field(default_factory=list)
+    since: float = field(default_factory=time.time)
 
     @property
     def is_satisfied(self) -> bool:
@@ -191,6 +194,20 @@ class ChannelQueue(Generic[T]):
     def size(self, key: Hashable) -> int:
         """Return the number of items in the queue of a key."""
         return len(self._lanes[key].items) if key in self._lanes else 0
+
+    def describe(self) -> dict[str, Any]:
+        """Return, as plain values, the sizes and who waits for what: owner and beginning of each wait."""
+        keys = [
+            {
+                "key": repr(key),
+                "items": len(lane.items),
+                "getters": [{"uid": get.owner, "since": get.since} for get in lane.gets],
+                "putters": [{"uid": put.owner, "since": put.since} for put in lane.puts],
+            }
+            for key, lane in self._lanes.items()
+            if lane.items or lane.gets or lane.puts
+        ]
+        return {"name": self.name, "maxsize": self.maxsize, "keys": keys}
 
     def close(self) -> None:
         """Refuse further puts; getters drain the queues, then get ``ChannelClosedError``."""

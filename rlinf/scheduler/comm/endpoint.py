@@ -109,6 +109,7 @@ class Endpoint:
         self._lock = threading.Lock()
         self._numbers = itertools.count()
         self._closed = False
+        self._orphaned: BaseException | None = None
         self._transport = Transport(
             namespace=namespace, node_id=node_id, keys=keys, listen_ip=listen_ip, on_message=self._receive
         )
@@ -135,7 +136,7 @@ class Endpoint:
         future: Future[Reply] = self.promise()
         number = next(self._numbers)
         with self._lock:
-            error = self._dead.get(peer.uid) or (_closed_error() if self._closed else None)
+            error = self._dead.get(peer.uid) or self._orphaned or (_closed_error() if self._closed else None)
             if error is None:
                 self._pending[number] = (peer.uid, future)
         if error is not None:
@@ -211,6 +212,15 @@ class Endpoint:
         self._transport.forget(uid)
         self.segments.ledger.drop(uid)
         remove_process(self._namespace, uid)
+
+    def orphan(self, error: BaseException) -> None:
+        """Fail all requests, now and later: nobody is left who would tell that their peers have died."""
+        with self._lock:
+            self._orphaned = error
+            futures = [future for _, future in self._pending.values()]
+            self._pending.clear()
+        for future in futures:
+            _resolve(future, error=error)
 
     def is_dead(self, uid: str) -> BaseException | None:
         """Return the error of this peer's death, or None while it lives."""

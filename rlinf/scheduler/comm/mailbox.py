@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
@@ -57,6 +57,7 @@ class Mailbox:
         # The newest incarnation of each source, and the number of its next message.
         self._expected: dict[Source, tuple[int, int]] = {}
         self._dead: dict[Source, tuple[int, WorkerDiedError]] = {}
+        self._orphaned: WorkerDiedError | None = None
         self.num_dropped = 0
 
     def deliver(self, envelope: Envelope, frames: Frames) -> None:
@@ -95,6 +96,9 @@ class Mailbox:
             if source in self._dead:
                 future.set_exception(self._dead[source][1])
                 return future
+            if self._orphaned is not None:
+                future.set_exception(self._orphaned)
+                return future
             self._waiting[key].append(future)
         if timeout_seconds is not None:
             self._deadlines.add(
@@ -111,11 +115,15 @@ class Mailbox:
             self._dead[source] = (incarnation, error)
             self._drop_older(source, incarnation + 1)
             failed = [self._waiting.pop(key) for key in list(self._waiting) if key[0] == source]
-        for futures in failed:
-            for future in futures:
-                self._deadlines.remove(future)
-                if future.set_running_or_notify_cancel():
-                    future.set_exception(error)
+        self._fail(failed, error)
+
+    def orphan(self, error: WorkerDiedError) -> None:
+        """Fail all receives, now and later: nobody is left who would tell that their sources have died."""
+        with self._lock:
+            self._orphaned = error
+            failed = list(self._waiting.values())
+            self._waiting.clear()
+        self._fail(failed, error)
 
     def source_started(self, source: Source, incarnation: int) -> None:
         """Expect messages of a new incarnation of ``source``; those of older ones are dropped."""
@@ -132,6 +140,13 @@ class Mailbox:
         with self._lock:
             known = self._dead.get(source)
             return None if known is None else known[1]
+
+    def _fail(self, waiting: Iterable[Iterable[Future[Frames]]], error: WorkerDiedError) -> None:
+        for futures in waiting:
+            for future in futures:
+                self._deadlines.remove(future)
+                if future.set_running_or_notify_cancel():
+                    future.set_exception(error)
 
     def _is_stale(self, envelope: Envelope) -> bool:
         dead = self._dead.get(envelope.source)

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from rlinf.errors import CommTimeoutError
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.spans import Label, traced_async_wait, traced_wait
+from rlinf.scheduler.comm.waits import Waiting
 from rlinf.utils.logging import get_logger
 
 T = TypeVar("T")
@@ -68,6 +69,12 @@ class AsyncWork(Generic[T]):
             CommTimeoutError: It has not ended in time; it goes on and can be waited for again.
             RLinfError: The operation failed.
         """
+        if self._future.done():
+            return self._finish(self._future.result())
+        with Waiting(self._describe, self._started):
+            return self._wait(timeout)
+
+    def _wait(self, timeout: float | None) -> T:
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             slice_seconds = WATCHDOG_SECONDS if deadline is None else min(WATCHDOG_SECONDS, deadline - time.monotonic())
@@ -85,17 +92,21 @@ class AsyncWork(Generic[T]):
     async def async_wait(self, timeout: float | None = None) -> T:
         """Wait on the running event loop until the operation ends; as ``wait`` otherwise."""
         wrapped = asyncio.ensure_future(asyncio.wrap_future(self._future))
-        deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            while True:
-                left = WATCHDOG_SECONDS if deadline is None else min(WATCHDOG_SECONDS, deadline - time.monotonic())
-                done, _ = await asyncio.wait({wrapped}, timeout=max(left, 0.0))
-                if done:
-                    return self._finish(wrapped.result())
-                self._overdue(timeout, expired=deadline is not None and time.monotonic() >= deadline)
+            with Waiting(self._describe, self._started):
+                return await self._async_wait(wrapped, timeout)
         except asyncio.CancelledError:
             wrapped.cancel()
             raise
+
+    async def _async_wait(self, wrapped: asyncio.Future[Any], timeout: float | None) -> T:
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            left = WATCHDOG_SECONDS if deadline is None else min(WATCHDOG_SECONDS, deadline - time.monotonic())
+            done, _ = await asyncio.wait({wrapped}, timeout=max(left, 0.0))
+            if done:
+                return self._finish(wrapped.result())
+            self._overdue(timeout, expired=deadline is not None and time.monotonic() >= deadline)
 
     def done(self) -> bool:
         """Whether the operation has ended."""

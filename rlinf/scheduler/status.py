@@ -1,0 +1,170 @@
+"""What a run does at this moment: put together by its manager, asked for by ``rlinf status``.
+
+Whoever asks needs no key of the run: the question goes through Ray, which lets in only who has the cluster's token.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+
+from rlinf.errors import ClusterError
+from rlinf.registry import did_you_mean
+from rlinf.scheduler.address import MANAGER_NAME, EndpointInfo, ray_namespace, run_of
+from rlinf.scheduler.attach import adopt_authentication, running_rays
+
+# The manager itself waits for answers of its processes for a part of it.
+_ASK_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class RunState:
+    """What the manager knows.
+
+    Attributes:
+        processes: Where each process listens, by uid.
+        labels: Name of each process, by uid.
+        groups: Every group's newest launch and its ranks.
+        leases: Locks and ports, by uid of their holders.
+    """
+
+    processes: Mapping[str, EndpointInfo]
+    labels: Mapping[str, str]
+    groups: list[dict[str, Any]]
+    leases: dict[str, Any]
+
+
+def assemble(state: RunState, reports: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """Join what the manager knows with what the processes have told.
+
+    Args:
+        state: What the manager knows.
+        reports: What the processes do, by uid; who is missing has not answered.
+
+    Returns:
+        Plain values: ``groups`` (their ranks with pid, node, ``calls``, ``waits``, ``dropped``), ``services`` (the
+        driver and the channel hosts, likewise), ``channels`` and ``leases``, with names instead of uids.
+    """
+    by_label = {label: uid for uid, label in state.labels.items()}
+    of_workers: set[str] = set()
+    for group in state.groups:
+        for rank in group["ranks"]:
+            uid = rank.pop("uid", None) or by_label.get(f"{group['name']}:{rank['rank']}")
+            if uid is not None and rank["state"] != "gone":
+                of_workers.add(uid)
+                rank.update(_told(reports.get(uid)))
+    services = [
+        {"label": label, "node_id": state.processes[uid].node_id, **_told(reports.get(uid))}
+        for uid, label in state.labels.items()
+        if uid not in of_workers and uid in state.processes
+    ]
+    channels = [channel for report in reports.values() for channel in report.get("channels", ())]
+    for channel in channels:
+        for key in channel["keys"]:
+            for waiter in [*key["getters"], *key["putters"]]:
+                waiter["who"] = state.labels.get(waiter.pop("uid"), "a process that has left")
+    return {"groups": state.groups, "services": services, "channels": channels, "leases": _named(state)}
+
+
+def _told(report: dict[str, Any] | None) -> dict[str, Any]:
+    if report is None:
+        return {"answers": False, "calls": [], "waits": [], "dropped": 0}
+    return {
+        "answers": True,
+        "pid": report["pid"],
+        "calls": report.get("calls", []),
+        "waits": report["waits"],
+        "dropped": report["dropped"],
+    }
+
+
+def _named(state: RunState) -> dict[str, Any]:
+    def name(uid: str) -> str:
+        return state.labels.get(uid, uid)
+
+    locks = [
+        {"key": lock["key"], "holder": name(lock["holder"]), "waiting": [name(uid) for uid in lock["waiting"]]}
+        for lock in state.leases["locks"]
+    ]
+    return {"locks": locks, "ports": [{**port, "holder": name(port["holder"])} for port in state.leases["ports"]]}
+
+
+def ask_status(namespace: str | None, address: str | None = None) -> dict[str, Any]:
+    """Ask a running run what it does.
+
+    Args:
+        namespace: The run; None is the only one there is.
+        address: ``HOST:PORT`` of its Ray; None looks at ``RAY_ADDRESS``, else at each Ray of this user here.
+
+    Returns:
+        As ``assemble``, with ``namespace``, and ``here``: Ray's id of this node.
+
+    Raises:
+        ClusterError: There is no such run, or several to choose from, or its manager does not answer.
+    """
+    given = address or os.environ.get("RAY_ADDRESS", "").strip()
+    addresses = [given] if given else running_rays()
+    found: dict[str, str] = {}
+    for candidate in addresses:
+        with _connected(candidate) as namespaces:
+            if namespace in namespaces or (namespace is None and namespaces and len(addresses) == 1 == len(namespaces)):
+                return _ask(namespace or namespaces[0])
+            found.update(dict.fromkeys(namespaces, candidate))
+    if namespace is None and len(found) == 1:
+        ((namespace, only),) = found.items()
+        with _connected(only):
+            return _ask(namespace)
+    raise _no_choice(namespace, found, addresses)
+
+
+def _no_choice(namespace: str | None, found: Mapping[str, str], addresses: list[str]) -> ClusterError:
+    names = sorted(found)
+    if not addresses:
+        return ClusterError("No Ray of this user runs on this machine; set RAY_ADDRESS=HOST:PORT for one elsewhere.")
+    if not names:
+        return ClusterError(f"No run is alive on the Ray at {', '.join(addresses)}.")
+    if namespace is None:
+        return ClusterError(f"{len(names)} runs are alive: name one of {', '.join(names)}.")
+    return ClusterError(f"No run '{namespace}' is alive.{did_you_mean(namespace, names)} Alive: {', '.join(names)}.")
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[list[str]]:
+    """Connect to a Ray for a moment; yields the runs on it."""
+    if ray.is_initialized():  # by a notebook, say, or a driver that asks about its own run
+        yield _namespaces()
+        return
+    before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
+    adopt_authentication(address)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level="ERROR", namespace="rlinf_status")
+    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        raise ClusterError(f"Cannot connect to the Ray at {address}: {error}") from error
+    try:
+        yield _namespaces()
+    finally:
+        ray.shutdown()
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _namespaces() -> list[str]:
+    actors = ray.util.list_named_actors(all_namespaces=True)
+    return sorted(run_of(str(actor["namespace"])) for actor in actors if actor["name"] == MANAGER_NAME)
+
+
+def _ask(namespace: str) -> dict[str, Any]:
+    try:
+        manager = ray.get_actor(MANAGER_NAME, namespace=ray_namespace(namespace))
+        status: dict[str, Any] = ray.get(manager.status.remote(), timeout=_ASK_SECONDS)
+    except (ray.exceptions.RayError, ValueError) as error:
+        raise ClusterError(f"The manager of run '{namespace}' does not answer: {error}") from error
+    return {**status, "here": ray.get_runtime_context().get_node_id()}

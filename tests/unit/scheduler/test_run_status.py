@@ -1,0 +1,98 @@
+"""What a run tells about itself while it waits."""
+
+import json
+import time
+
+import pytest
+from sample_workers import Sample
+
+from rlinf.cli.main import main
+from rlinf.errors import ClusterError, MissingPackageError
+from rlinf.scheduler import Channel
+from rlinf.scheduler.status import ask_status
+
+
+def eventually(look, seconds=30):
+    """Ask until the answer is one; waits begin a moment after the calls that lead to them return."""
+    deadline = time.monotonic() + seconds
+    while not (answer := look()) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return answer
+
+
+@pytest.fixture
+def pair(launch):
+    return launch(Sample.create_group())
+
+
+def ranks_of(status, group):
+    return next(entry for entry in status["groups"] if entry["name"] == group.name)["ranks"]
+
+
+def test_a_blocked_receive_is_told_with_its_source_tag_and_method(cluster, pair, capsys):
+    pending = pair.execute_on(0).recv_all(1, pair.name, 1, tag="never")
+    status = eventually(
+        lambda: (told := ask_status(cluster.namespace)) and ranks_of(told, pair)[0].get("waits") and told
+    )
+    blocked, idle = ranks_of(status, pair)
+    assert blocked["pid"] == pair.worker_info_list[0].pid
+    assert [call["method"] for call in blocked["calls"]] == ["recv_all"]
+    (wait,) = blocked["waits"]
+    assert wait["what"] == f"{pair.name}:0 waits for a message with tag 'never' from {pair.name}:1"
+    assert 0 < wait["since"] <= time.time()
+    assert idle["calls"] == idle["waits"] == []
+    assert main(["status", cluster.namespace]) == 0
+    printed = capsys.readouterr().out
+    assert all(len(line) <= 100 for line in printed.splitlines())
+    for word in (f"{pair.name}:0", str(blocked["pid"]), "recv_all()", "'never'", "idle", "driver"):
+        assert word in printed
+    pair.execute_on(1).send_all(["at last"], pair.name, 0, tag="never").wait()
+    assert pending.wait() == [["at last"]]
+    assert eventually(lambda: not ranks_of(ask_status(cluster.namespace), pair)[0]["waits"])
+
+
+def test_channels_and_locks_are_told_with_who_waits(cluster, pair, unique, capsys):
+    channel, notes = Channel.create(unique, maxsize=1), Channel.create(f"{unique}n")
+    channel.put(1, key="full")
+    holding = pair.execute_on(0).hold_lock(notes, 0)
+    holding.wait()
+    ports = pair.execute_on(0).ports(1).wait()[0]
+    blocked = [
+        pair.execute_on(0).get_items(channel, 1, key="empty"),
+        pair.execute_on(1).put_items(channel, [2], key="full"),
+    ]
+
+    def look():
+        main(["status", cluster.namespace, "--json"])
+        status = json.loads(capsys.readouterr().out)
+        (told,) = [entry for entry in status["channels"] if entry["name"] == unique]
+        keys = {key["key"]: key for key in told["keys"]}
+        return (status, keys) if keys.get("'empty'") and keys["'full'"]["putters"] else None
+
+    status, keys = eventually(look)
+    assert [getter["who"] for getter in keys["'empty'"]["getters"]] == [f"{pair.name}:0"]
+    assert [putter["who"] for putter in keys["'full'"]["putters"]] == [f"{pair.name}:1"]
+    assert keys["'full'"]["items"] == 1
+    assert {"node": cluster.runtime.node_id, "port": ports[0], "holder": f"{pair.name}:0"} in status["leases"]["ports"]
+    assert any("put into channel" in wait["what"] for wait in ranks_of(status, pair)[1]["waits"])
+    assert channel.get(key="full") == 1
+    channel.put("end", key="empty")
+    for call in blocked:
+        call.wait()
+
+
+def test_an_unknown_run_names_those_alive(cluster):
+    with pytest.raises(ClusterError, match=cluster.namespace):
+        ask_status("nothing")
+
+
+def test_stacks_need_py_spy(cluster, monkeypatch):
+    monkeypatch.setattr("rlinf.cli.status._find_py_spy", lambda: "/bin/echo")
+    assert main(["status", cluster.namespace, "--stacks"]) == 0
+    monkeypatch.undo()
+    monkeypatch.setattr("rlinf.cli.status.sys.executable", "/nowhere/python")
+    monkeypatch.setattr("rlinf.cli.status.shutil.which", lambda _: None)
+    from rlinf.cli import status
+
+    with pytest.raises(MissingPackageError, match="pip install py-spy"):
+        status._find_py_spy()
