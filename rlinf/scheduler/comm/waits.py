@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 
@@ -11,13 +12,13 @@ class Waiting:
     """Notes a wait while it lasts: ``with Waiting("EnvGroup:0 waits for ..."): ...``.
 
     Args:
-        what: Who waits for whom.
+        what: Who waits for whom, or a function that tells it: most waits end before anybody asks.
         since: When it began, as ``time.time``; None is now.
     """
 
     __slots__ = ("since", "thread", "what")
 
-    def __init__(self, what: str, since: float | None = None) -> None:
+    def __init__(self, what: str | Callable[[], str], since: float | None = None) -> None:
         self.what = what
         self.since = time.time() if since is None else since
         self.thread = threading.current_thread().name
@@ -32,7 +33,8 @@ class Waiting:
 def current_waits() -> list[dict[str, Any]]:
     """Return what each thread and task of this process waits for: ``what``, ``since`` and ``thread``, oldest first."""
     waits = sorted(list(_waits.values()), key=lambda wait: wait.since)
-    return [{"what": wait.what, "since": wait.since, "thread": wait.thread} for wait in waits if wait.what]
+    told = [(wait.what if isinstance(wait.what, str) else wait.what(), wait) for wait in waits]
+    return [{"what": what, "since": wait.since, "thread": wait.thread} for what, wait in told if what]
 
 
 _waits: dict[int, Waiting] = {}
