@@ -104,7 +104,7 @@ class Channel:
 
         Raises:
             ChannelClosedError: The channel is closed.
-            WorkerDiedError: The channel's host is gone.
+            WorkerDiedError: The channel's host is gone, or all workers that took from this full key.
         """
         future = self._backend.put(item, key=key, weight=weight, wait=True)
         label = channel_label("put", self.name, key)

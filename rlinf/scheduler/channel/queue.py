@@ -68,6 +68,8 @@ class _Lane(Generic[T]):
     gets: deque[_Get[T]] = field(default_factory=deque)
     producers: set[str] = field(default_factory=set)
     dead_producers: dict[str, WorkerDiedError] = field(default_factory=dict)
+    consumers: set[str] = field(default_factory=set)
+    dead_consumers: dict[str, WorkerDiedError] = field(default_factory=dict)
 
 
 class ChannelQueue(Generic[T]):
@@ -112,6 +114,8 @@ class ChannelQueue(Generic[T]):
             return
         lane.puts.append(entry)
         self._settle(lane)
+        if lane.dead_consumers and not lane.consumers and entry in lane.puts:
+            self._fail_put(lane, entry, next(iter(lane.dead_consumers.values())))
 
     def get(
         self,
@@ -135,6 +139,8 @@ class ChannelQueue(Generic[T]):
             lane.dead_producers[producer] = self._gone[producer]
         elif producer is not None:
             lane.producers.add(producer)
+        lane.consumers.add(owner)
+        lane.dead_consumers.clear()
         entry = _Get[T](request, owner, target_weight, answer)
         if not wait and (not lane.items or lane.gets):
             error = self._closed_error(key) if self.closed and not lane.items else None
@@ -179,17 +185,25 @@ class ChannelQueue(Generic[T]):
         self._give_back(unacknowledged)
         for lane in list(self._lanes.values()):
             fed_by_it = owner in lane.producers or (was_idle and not lane.producers)
+            emptied_by_it = owner in lane.consumers or (was_idle and not lane.consumers)
             lane.producers.discard(owner)
+            lane.consumers.discard(owner)
             self._settle(lane)
             if fed_by_it and not closed:
                 lane.dead_producers[owner] = error
                 for get in list(lane.gets):
                     self._fail_get(lane, get, error)
+            # Another consumer would still make room.
+            if emptied_by_it and not closed and not lane.consumers:
+                lane.dead_consumers[owner] = error
+                for put in list(lane.puts):
+                    self._fail_put(lane, put, error)
 
     def group_started(self, group: str) -> None:
-        """A group was launched again: getters may wait for it anew."""
+        """A group was launched again: getters and putters may wait for it anew."""
         for lane in self._lanes.values():
-            lane.dead_producers = {owner: error for owner, error in lane.dead_producers.items() if error.group != group}
+            lane.dead_producers = _without(lane.dead_producers, group)
+            lane.dead_consumers = _without(lane.dead_consumers, group)
 
     def size(self, key: Hashable) -> int:
         """Return the number of items in the queue of a key."""
@@ -263,6 +277,10 @@ class ChannelQueue(Generic[T]):
         get.answer([], error)
         self._give_back(get.taken)
 
+    def _fail_put(self, lane: _Lane[T], put: _Put[T], error: WorkerDiedError) -> None:
+        lane.puts.remove(put)
+        put.answer([], error)
+
     def _give_back(self, items: list[Item[T]]) -> None:
         """Put items back to the head of their keys, in their old order."""
         touched = {item.key for item in items}
@@ -273,3 +291,7 @@ class ChannelQueue(Generic[T]):
 
     def _closed_error(self, key: Hashable) -> ChannelClosedError:
         return ChannelClosedError(f"Channel '{self.name}' is closed and has no items left for this key.")
+
+
+def _without(dead: dict[str, WorkerDiedError], group: str) -> dict[str, WorkerDiedError]:
+    return {owner: error for owner, error in dead.items() if error.group != group}

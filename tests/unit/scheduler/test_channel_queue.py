@@ -178,3 +178,47 @@ def test_every_item_is_delivered_at_most_once_in_order_and_none_is_lost(steps, m
             rest += box.payloads
         assert sorted(delivered + rest) == accepted[key]
         assert rest == sorted(rest)
+
+
+def test_a_put_that_only_a_dead_consumer_would_make_room_for_fails():
+    queue = ChannelQueue("q", maxsize=1)
+    assert put(queue, 0, key="k").answers
+    assert get(queue, owner="dead", request="a").payloads == [0]
+    queue.acknowledge("dead", "a")
+    put(queue, 1)
+    waiting = put(queue, 2)
+    queue.owner_gone("dead", DEATH, closed=False)
+    assert waiting.error is DEATH
+    assert put(queue, 3).error is DEATH
+    # Somebody else makes room, or the dead one's group is launched again.
+    assert get(queue, owner="other").payloads == [1]
+    assert put(queue, 4).answers
+    again = put(queue, 5)
+    assert again.answers == []
+    queue.owner_gone("other", DEATH, closed=False)
+    assert again.error is DEATH
+    queue.group_started(DEATH.group)
+    assert put(queue, 6).answers == []
+
+
+def test_a_put_waits_on_while_another_consumer_lives():
+    queue = ChannelQueue("q", maxsize=1)
+    getters = [get(queue, owner=owner) for owner in ("dead", "alive")]
+    for payload in range(3):
+        put(queue, payload)
+    waiting = put(queue, 3)
+    queue.owner_gone("dead", DEATH, closed=False)
+    assert waiting.answers == []
+    # What the dead one had not acknowledged came back to the head.
+    assert [getter.payloads for getter in getters] == [[0], [1]]
+    assert get(queue, owner="alive").payloads == [0]
+
+
+def test_a_put_does_not_fail_for_a_consumer_that_left_in_good_order():
+    queue = ChannelQueue("q", maxsize=1)
+    get(queue, owner="done")
+    for payload in range(2):
+        put(queue, payload)
+    waiting = put(queue, 2)
+    queue.owner_gone("done", DEATH, closed=True)
+    assert waiting.answers == []
