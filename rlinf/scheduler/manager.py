@@ -43,6 +43,8 @@ class Manager:
         )
         self._processes: dict[str, EndpointInfo] = {}
         self._labels: dict[str, str] = {}
+        # Process of each worker: known before it is ready, and after its group was launched again.
+        self._joined: dict[tuple[str, int, int], str] = {}
         self._rosters = Rosters()
         self._leases = Leases()
         self._deaths: dict[tuple[str, int] | str, Death] = {}
@@ -60,7 +62,9 @@ class Manager:
 
     def _join(self, call: Call) -> None:
         self._processes[call.sender.uid] = call.sender
-        (self._labels[call.sender.uid],) = call.args
+        self._labels[call.sender.uid], address = call.args
+        if address is not None:
+            self._joined[_launched(address)] = call.sender.uid
         self._heartbeat.watch(call.sender)
         call.reply(list(self._deaths.values()))
 
@@ -149,8 +153,7 @@ class Manager:
                 address = WorkerAddress(roster.name, rank, roster.incarnation)
                 error = closed_error(address)
                 if self._rosters.gone(address, error) is not None:
-                    member = roster.members.get(rank)
-                    uids[rank] = member.endpoint.uid if member else None
+                    uids[rank] = self._joined.get(_launched(address))
                     self._deaths[roster.name, rank] = (address, uids[rank], error, True)
                     self._forget(uids[rank], error)
             # One notice for all ranks: one for each would grow with the square of the run.
@@ -168,9 +171,11 @@ class Manager:
             node=member.node_rank if member else None,
         )
         roster = self._rosters.gone(address, error)
+        uid = self._joined.pop(_launched(address), None)
         if roster is None:
+            # It is known to be gone, but may have joined after that.
+            self._forget(uid, error)
             return
-        uid = member.endpoint.uid if member else None
         death: Death = (address, uid, error, roster.closed)
         self._deaths[address.group_name, address.rank] = death
         self._bury(uid, error, death)
@@ -364,6 +369,10 @@ class ManagerActor:
         task = asyncio.get_running_loop().create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _launched(address: WorkerAddress) -> tuple[str, int, int]:
+    return address.group_name, address.rank, address.incarnation
 
 
 async def _end_of(call: Any) -> str:

@@ -78,7 +78,7 @@ class Runtime:
 
     def join(self) -> None:
         """Tell the manager about this process, and learn who has died before."""
-        for death in self.ask("join", self.label):
+        for death in self.ask("join", self.label, self.identity.address if self.identity else None):
             self._on_death(*death)
 
     def ask(self, operation: str, *args: Any, timeout: float | None = None) -> Any:
