@@ -16,6 +16,7 @@ PACKAGES = {"metaworld": ("metaworld", "mujoco"), "maniskill": ("mani_skill",), 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+    parser.addoption("--long", action="store_true", help="repeat the chaos tests with many seeds")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

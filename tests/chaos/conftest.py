@@ -1,3 +1,115 @@
+"""What the chaos tests share: seeds, one local Ray, and checks that nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from rlinf.config.schema.cluster import ClusterConfig
+from rlinf.errors import WorkerDiedError
+from rlinf.scheduler import Cluster, NodePlacementStrategy, PackedPlacementStrategy
+from rlinf.scheduler.status import ask_status
 from tests.e2e.conftest import start_run
 
 __all__ = ["start_run"]
+
+# A long run repeats each scenario with so many seeds: more than 100 runs in all.
+LONG_SEEDS = 4
+# The death of a process is to be known within 5 s and that of a node within 20 s; tests share the machine with others.
+PROCESS_SECONDS = 10
+NODE_SECONDS = 30
+
+
+def pytest_generate_tests(metafunc):
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(LONG_SEEDS if metafunc.config.getoption("--long") else 1))
+
+
+@pytest.fixture
+def chance(request, seed):
+    """The random moments of this test."""
+    return random.Random(request.node.name)
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    with Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=3)) as running:
+        yield running
+
+
+@pytest.fixture
+def launch(cluster):
+    """Launch groups under few names, so that most launches follow upon a death under the same name.
+
+    Afterwards nothing of them may be left: no process, shared memory, socket, lock or port.
+    """
+    groups, pids, uids = [], set(), set()
+
+    def start(group, *, name, ranks=1, first=0):
+        groups.append(group.launch(cluster, PackedPlacementStrategy(first, first + ranks - 1), name=name))
+        note(groups[-1])
+        return groups[-1]
+
+    def note(group):
+        pids.update(member.pid for member in group.worker_info_list)
+        uids.update(member.endpoint.uid for member in group.worker_info_list)
+
+    start.note = note
+    yield start
+    for group in groups:
+        group.close()
+    assert not wait_until_gone(pids)
+    for path in (run_folder(cluster, Path("/dev/shm")), run_folder(cluster, Path(tempfile.gettempdir()))):
+        left = {entry.name.removesuffix(".d") for entry in path.iterdir()} & uids if path.exists() else set()
+        assert not left, f"left of dead workers in {path}: {left}"
+    leases = ask_status(cluster.namespace)["leases"]
+    assert leases == {"locks": [], "ports": []}
+
+
+def run_folder(cluster, base):
+    return base / f"rlinf_{os.getuid()}_{cluster.namespace}"
+
+
+def wait_until_gone(pids, seconds=15):
+    """Wait until processes have ended; return those that have not."""
+    deadline = time.monotonic() + seconds
+    while (left := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return left
+
+
+def is_alive(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def kill(group, rank=0, *, after=0.0):
+    """SIGKILL a worker; returns its name, which errors must hold."""
+    time.sleep(after)
+    psutil.Process(group.worker_info_list[rank].pid).kill()
+    return f"{group.name}:{rank}"
+
+
+def assert_died(outcome, name):
+    """The worker's own wait has raised, naming what died."""
+    kind, text = outcome
+    assert kind == "WorkerDiedError", outcome
+    assert name in text, text
+
+
+def assert_raises_death(call, name, seconds=PROCESS_SECONDS):
+    with pytest.raises(WorkerDiedError) as caught:
+        call.wait(timeout=seconds)
+    assert name in str(caught.value)
+
+
+def on_node(rank):
+    return NodePlacementStrategy([rank])

@@ -1,0 +1,129 @@
+"""Workers that get into every kind of wait, for tests that kill those they wait for; light to import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+from rlinf.errors import RLinfError
+from rlinf.scheduler import Channel, Worker
+
+# Travels through shared memory.
+LARGE = 1 << 20
+
+
+class Chaotic(Worker):
+    def __init__(self, folder=None, start_seconds=0.0):
+        super().__init__()
+        if folder is not None:
+            # Written whole: who reads the name of the file may read what is in it.
+            path = Path(folder) / f"pid_{self._rank}"
+            path.with_suffix(".new").write_text(str(os.getpid()))
+            path.with_suffix(".new").rename(path)
+        time.sleep(start_seconds)
+
+    def attempt(self, method, *args, note=None):
+        """Call a method of this worker; return what it raised, or what it returned."""
+        try:
+            outcome = ("returned", getattr(self, method)(*args))
+        except RLinfError as error:
+            outcome = (type(error).__name__, str(error))
+        if note is not None:
+            Path(note).write_text(repr(outcome))
+        return outcome
+
+    async def attempt_async(self, method, *args):
+        try:
+            return ("returned", await getattr(self, method)(*args))
+        except RLinfError as error:
+            return (type(error).__name__, str(error))
+
+    def identify(self):
+        return self._rank, os.getpid()
+
+    def sleep(self, seconds):
+        time.sleep(seconds)
+
+    def die_in(self, seconds):
+        threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
+
+    def die_while_closing(self, seconds):
+        self.on_shutdown = lambda: time.sleep(seconds) or os.kill(os.getpid(), signal.SIGKILL)
+
+    # Messages
+
+    def receive(self, group, rank, count=1):
+        return [self.recv(group, rank) for _ in range(count)]
+
+    async def receive_async(self, group, rank):
+        return await self.recv(group, rank, async_op=True).async_wait()
+
+    def flood(self, group, ranks, count):
+        for number in range(count):
+            self.send(np.full(LARGE, number % 251, np.uint8), group, ranks)
+
+    def drain(self, group, rank):
+        """Receive until the sender dies; return how many arrays came, and how it ended."""
+        count = 0
+        try:
+            while True:
+                array = self.recv(group, rank)
+                assert array.shape == (LARGE,)
+                assert (array == count % 251).all(), f"array {count} is torn"
+                count += 1
+        except RLinfError as error:
+            return count, type(error).__name__, str(error)
+
+    def share(self, value, seconds=0.0):
+        if self._rank == 0:
+            time.sleep(seconds)
+        return self.broadcast(value)
+
+    def exchange(self, group, channel, sends):
+        if sends:
+            time.sleep(60)
+            return self.send_to(group, channel, [1, 2])
+        return self.recv_from(group, channel)
+
+    # Channels
+
+    def put_all(self, channel, count, key="default"):
+        for number in range(count):
+            channel.put(number, key=key)
+
+    def put_large(self, channel, count):
+        for number in range(count):
+            channel.put((number, np.full(LARGE, number % 251, np.uint8)))
+
+    def take(self, channel, count, key="default"):
+        return [channel.get(key=key) for _ in range(count)]
+
+    def take_large(self, channel, count, seconds=0.0):
+        for _ in range(count):
+            number, array = channel.get()
+            assert (array == number % 251).all(), f"item {number} is torn"
+            time.sleep(seconds)
+
+    def then_sleep(self, method, *args):
+        getattr(self, method)(*args)
+        time.sleep(60)
+
+    # Leases
+
+    def hold_lock(self, channel, seconds):
+        with self.device_lock:
+            channel.put(self._rank)
+            time.sleep(seconds)
+
+    def ports(self, count):
+        return [self.acquire_free_port() for _ in range(count)]
+
+    # Groups and channels by name
+
+    def connect(self, name):
+        return Channel.connect(name).name
