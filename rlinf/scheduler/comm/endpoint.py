@@ -21,7 +21,7 @@ from rlinf.errors import ClusterError, RLinfError
 from rlinf.scheduler.address import EndpointInfo
 from rlinf.scheduler.comm.folders import remove_process
 from rlinf.scheduler.comm.futures import Promise
-from rlinf.scheduler.comm.segments import Mappings, Reference, SegmentPool, SharedFrame
+from rlinf.scheduler.comm.segments import Mapping, Mappings, Reference, SegmentPool, SharedFrame
 from rlinf.scheduler.comm.serialization import Buffer, UnreadableFrames
 from rlinf.scheduler.comm.transport import Transport
 from rlinf.utils.logging import get_logger
@@ -101,8 +101,8 @@ class Endpoint:
         self._namespace = namespace
         self._read_while_waiting = read_while_waiting
         self._keep_shared = False
-        self._released: deque[tuple[EndpointInfo, tuple[str, int]]] = deque()
-        self._mappings = Mappings(self._on_unmapped)
+        self._released: deque[tuple[EndpointInfo, tuple[str, int], Mapping | None]] = deque()
+        self._mappings = Mappings(lambda owner, mapping: self._on_released(owner, mapping.block, mapping))
         self._handlers: dict[str, Handler] = {}
         self._pending: dict[int, tuple[str, Future[Reply]]] = {}
         self._dead: dict[str, BaseException] = {}
@@ -211,6 +211,7 @@ class Endpoint:
             _resolve(future, error=error)
         self._transport.forget(uid)
         self.segments.ledger.drop(uid)
+        self._mappings.forget(uid)
         remove_process(self._namespace, uid)
 
     def orphan(self, error: BaseException) -> None:
@@ -282,7 +283,7 @@ class Endpoint:
         try:
             for reference, frames in places:
                 if self._keep_shared:
-                    block = self.segments.adopt(reference, partial(self._on_unmapped, sender, reference[:2]))
+                    block = self.segments.adopt(reference, partial(self._on_released, sender, reference[:2], None))
                     found.update((index, SharedFrame(block, *place)) for index, *place in frames)
                 else:
                     memory = self._mappings.open(reference, sender)
@@ -293,16 +294,18 @@ class Endpoint:
         rest = iter(inline)
         return [found[index] if index in found else next(rest) for index in range(len(inline) + len(found))]
 
-    def _on_unmapped(self, owner: EndpointInfo, block: tuple[str, int]) -> None:
+    def _on_released(self, owner: EndpointInfo, block: tuple[str, int], mapping: Mapping | None) -> None:
         # Called by finalizers, anywhere: only what is safe inside of everything else.
-        self._released.append((owner, block))
+        self._released.append((owner, block, mapping))
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self.loop.call_soon_threadsafe(self._tell_releases)
 
     def _tell_releases(self) -> None:
         blocks: dict[EndpointInfo, list[tuple[str, int]]] = defaultdict(list)
         while self._released:
-            owner, block = self._released.popleft()
+            owner, block, mapping = self._released.popleft()
+            if mapping is not None and owner.uid not in self._dead:
+                self._mappings.keep(mapping)
             blocks[owner].append(block)
         for owner, released in blocks.items():
             with contextlib.suppress(ClusterError):  # who has left has taken its memory back

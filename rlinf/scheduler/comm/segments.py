@@ -38,6 +38,12 @@ _IDLE_BYTES = 1 << 30
 # Each block is a mapping in its receivers, of which a process may have about 65,000.
 _MAX_SEGMENTS = 1024
 
+# Unused mappings of others' segments that a process keeps, in bytes.
+_IDLE_MAPPED_BYTES = 512 << 20
+# Of /proc/<pid>/pagemap: bytes of each page's entry, and three of its bits.
+_PAGEMAP_BYTES = 8
+_PAGE_PRESENT, _PAGE_SWAPPED, _PAGE_OF_FILE = 1 << 63, 1 << 62, 1 << 61
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
@@ -342,14 +348,20 @@ class SegmentPool:
 class Mappings:
     """Blocks of other processes that this one looks at.
 
+    A mapping is kept when its last array is gone: senders reuse their segments, and mapping 64 MB anew costs as much as
+    copying them. It serves again if none of its pages was written to, for those would hide what the sender wrote since.
+
     Args:
-        on_release: Called with the owner and the block when the last array over it is gone. It may be called
-            anywhere, in any thread, so it must do next to nothing.
+        on_release: Called with the owner and the mapping when the last array over it is gone. It may be called
+            anywhere, in any thread, so it must do next to nothing; ``keep`` and a message to the owner must follow.
     """
 
-    def __init__(self, on_release: Callable[[EndpointInfo, tuple[str, int]], None]) -> None:
+    def __init__(self, on_release: Callable[[EndpointInfo, Mapping], None]) -> None:
         self._on_release = on_release
         self._process = os.getpid()
+        self._idle: dict[tuple[int, int], Mapping] = {}
+        self._idle_bytes = 0
+        self._lock = threading.Lock()
 
     def open(self, reference: Reference, owner: EndpointInfo) -> memoryview:
         """Map a block; what is written to it stays in this process.
@@ -357,14 +369,87 @@ class Mappings:
         Raises:
             OSError: The block is gone, because its owner is.
         """
-        path, number, num_bytes = reference
-        memory = map_file(path, num_bytes, shared=False)
-        weakref.finalize(memory, self._release, owner, (path, number)).atexit = False
-        return memoryview(memory)
+        import numpy as np
 
-    def _release(self, owner: EndpointInfo, key: tuple[str, int]) -> None:
+        path, number, num_bytes = reference
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            if status.st_size < num_bytes:
+                raise OSError(errno.EINVAL, "The file is shorter than what was to be mapped", path)
+            # A mapping keeps its file, so another one cannot get the same number meanwhile.
+            file = (status.st_dev, status.st_ino)
+            memory = self._take(file)
+            if memory is None:
+                memory = _map(descriptor, status.st_size, shared=False)
+        finally:
+            os.close(descriptor)
+        array = np.frombuffer(memory, np.uint8, num_bytes)
+        mapping = Mapping((path, number), file, memory)
+        weakref.finalize(array, self._release, owner, mapping).atexit = False
+        return memoryview(array.data)
+
+    def keep(self, mapping: Mapping) -> None:
+        """Keep a mapping that nobody looks at any more for the next use of its file."""
+        size = len(mapping.memory)
+        with self._lock:
+            if mapping.file not in self._idle:
+                self._idle[mapping.file] = mapping
+                self._idle_bytes += size
+            while self._idle_bytes > _IDLE_MAPPED_BYTES:
+                oldest = next(iter(self._idle))
+                self._idle_bytes -= len(self._idle.pop(oldest).memory)
+
+    def forget(self, uid: str) -> None:
+        """Drop what is kept of a process's segments: it is gone."""
+        with self._lock:
+            for file, mapping in list(self._idle.items()):
+                if Path(mapping.block[0]).parent.name == f"{uid}.d":
+                    self._idle_bytes -= len(self._idle.pop(file).memory)
+
+    def _take(self, file: tuple[int, int]) -> mmap.mmap | None:
+        with self._lock:
+            mapping = self._idle.pop(file, None)
+            if mapping is None:
+                return None
+            self._idle_bytes -= len(mapping.memory)
+        return None if was_written(mapping.memory) else mapping.memory
+
+    def _release(self, owner: EndpointInfo, mapping: Mapping) -> None:
         if os.getpid() == self._process:  # the copy of a forked child is not ours to give back
-            self._on_release(owner, key)
+            self._on_release(owner, mapping)
+
+
+@dataclass(slots=True)
+class Mapping:
+    """A private mapping of another process's block.
+
+    Attributes:
+        block: Path and number of the block.
+        file: Device and inode of its file.
+        memory: The mapping.
+    """
+
+    block: tuple[str, int]
+    file: tuple[int, int]
+    memory: mmap.mmap
+
+
+def was_written(memory: mmap.mmap) -> bool:
+    """Whether a page of a private mapping of a file was written to and is its own since."""
+    import numpy as np
+
+    address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    count = -(-len(memory) // mmap.PAGESIZE)
+    descriptor = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        data = os.pread(descriptor, count * _PAGEMAP_BYTES, address // mmap.PAGESIZE * _PAGEMAP_BYTES)
+    finally:
+        os.close(descriptor)
+    pages = np.frombuffer(data, np.uint64)
+    in_use = pages & np.uint64(_PAGE_PRESENT | _PAGE_SWAPPED) != 0
+    own = pages & np.uint64(_PAGE_OF_FILE) == 0
+    return len(pages) < count or bool((in_use & own).any())
 
 
 def usable_bases() -> list[Path]:

@@ -1,6 +1,7 @@
 """Shared memory: reused, given back, bounded, and nothing of it left behind."""
 
 import gc
+import mmap
 import os
 import shutil
 import signal
@@ -82,7 +83,7 @@ def test_segments_are_reused(make, namespace):
     for _ in range(20):
         sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
         receiver.kept.clear()
-        settle(lambda: len(sender.segments.ledger) == 0)
+        settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
     assert len(files(namespace)) == 1
 
 
@@ -106,6 +107,49 @@ def test_what_a_receiver_keeps_is_not_overwritten(make):
         item = torch.full((MB,), value, dtype=torch.uint8)
         sender.request(receiver.info, "keep", (), encode(item)).result(timeout=20)
     assert [int(item.unique()) for item in receiver.kept] == list(range(10))
+
+
+def test_what_a_receiver_wrote_does_not_hide_the_next_message(make, namespace):
+    sender, receiver = make(), make()
+    for value in range(6):
+        item = torch.full((MB,), value, dtype=torch.uint8)
+        sender.request(receiver.info, "keep", (), encode(item)).result(timeout=20)
+        got = receiver.kept.pop()
+        assert int(got.unique()) == value
+        if value % 2:
+            got[value * 1000] = 77
+        del got
+        settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+    assert len(files(namespace)) == 1
+
+
+def test_only_mappings_that_nobody_wrote_to_are_used_again(make):
+    sender, receiver = make(), make()
+    places = []
+    for value in range(4):
+        sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
+        got = receiver.kept.pop()
+        places.append(got.data_ptr())
+        if value == 1:
+            got[0] = 1
+            spacer = mmap.mmap(-1, MB)  # takes the range of addresses that is about to be free
+        del got
+        settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+    assert places[0] == places[1]
+    assert places[2] == places[3]
+    spacer.close()
+
+
+def test_unused_mappings_are_bounded(make, monkeypatch):
+    monkeypatch.setattr(segments, "_IDLE_MAPPED_BYTES", 3 * MB)
+    sender, receiver = make(), make()
+    for _ in range(8):
+        sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
+    receiver.kept.clear()
+    settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+    assert receiver._mappings._idle_bytes <= 3 * MB
+    sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
+    assert torch.equal(receiver.kept[0], data())
 
 
 def test_many_receivers_share_one_copy(make, namespace):
