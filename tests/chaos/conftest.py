@@ -13,7 +13,7 @@ import pytest
 
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.errors import WorkerDiedError
-from rlinf.scheduler import Cluster, NodePlacementStrategy, PackedPlacementStrategy
+from rlinf.scheduler import Cluster, PackedPlacementStrategy
 from rlinf.scheduler.status import ask_status
 from tests.e2e.conftest import start_run
 
@@ -111,5 +111,27 @@ def assert_raises_death(call, name, seconds=PROCESS_SECONDS):
     assert name in str(caught.value)
 
 
-def on_node(rank):
-    return NodePlacementStrategy([rank])
+def pid_of(folder, rank):
+    """Return the process of a rank as soon as its constructor has been entered."""
+    deadline = time.monotonic() + 30
+    path = folder / f"pid_{rank}"
+    while not path.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return int(path.read_text())
+
+
+def left_with_mark(mark, seconds=20):
+    """Wait until the processes that inherited a mark have ended; return those that have not."""
+    deadline = time.monotonic() + seconds
+    while True:
+        left = [process for process in psutil.process_iter() if has_mark(process, mark)]
+        if not left or time.monotonic() > deadline:
+            return left
+        time.sleep(0.2)
+
+
+def has_mark(process, mark):
+    try:
+        return process.environ().get("RLINF_TEST_MARK") == mark and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False

@@ -16,7 +16,7 @@ from rlinf.errors import CommTimeoutError, RLinfError, WorkerDiedError
 from rlinf.scheduler import Channel, PackedPlacementStrategy
 from rlinf.scheduler.results import wait_all
 from rlinf.scheduler.status import ask_status
-from tests.chaos.conftest import PROCESS_SECONDS, assert_died, assert_raises_death, kill, wait_until_gone
+from tests.chaos.conftest import PROCESS_SECONDS, assert_died, assert_raises_death, kill, pid_of, wait_until_gone
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -51,8 +51,7 @@ def test_a_stream_of_large_messages(left, right, chance):
     receiving = right.drain("left", 0)
     sending = left.flood("right", [0, 1], 100_000)
     name = kill(left, after=chance.uniform(0.1, 0.6))
-    for count, *outcome in receiving.wait(timeout=PROCESS_SECONDS):
-        assert count > 0 or chance
+    for _, *outcome in receiving.wait(timeout=PROCESS_SECONDS):
         assert_died(outcome, name)
     assert_raises_death(sending, name)
 
@@ -204,14 +203,6 @@ def test_the_owner_of_ports(left, right, cluster, chance):
     owner = {entry["port"]: entry["holder"] for entry in ask_status(cluster.namespace)["leases"]["ports"]}
     assert node
     assert not set(taken) & set(owner)
-
-
-def pid_of(folder, rank):
-    deadline = time.monotonic() + 30
-    path = folder / f"pid_{rank}"
-    while not path.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return int(path.read_text())
 
 
 def kill_starting(folder, rank, after):
