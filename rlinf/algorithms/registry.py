@@ -12,22 +12,44 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import torch
 
 from rlinf.algorithms.types import Metrics
 from rlinf.config.registries import advantage_configs, loss_configs
-from rlinf.config.schema.algorithm import AdvantageConfig, LossConfig
+from rlinf.config.schema.algorithm import AdvantageConfig, LossConfig, NoAdvantageConfig, OffPolicyLossConfig
 from rlinf.errors import AlgorithmError
 from rlinf.registry import Registry
+
+if TYPE_CHECKING:
+    from rlinf.algorithms.sac import Temperature
 
 AdvantageFn: TypeAlias = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 PolicyLossFn: TypeAlias = Callable[..., tuple[torch.Tensor, Metrics]]
 F = TypeVar("F", bound=Callable[..., Any])
+C = TypeVar("C", bound=Callable[..., Any])
+
+
+class OffPolicyAlgorithm(Protocol):
+    """The losses of an algorithm that learns from a replay; ``rlinf.algorithms.sac.SAC`` says what they take.
+
+    Attributes:
+        temperature: Weight of the entropy; one that is learned needs the keys of ``SACLossConfig``.
+    """
+
+    temperature: Temperature
+
+    def critic_loss(self, **tensors: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+        """Return the critics' loss, summed over transitions, and its metrics."""
+
+    def actor_loss(self, **tensors: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+        """Return the policy's loss, summed over transitions, and its metrics."""
+
 
 advantages: Registry[AdvantageFn] = Registry("advantage estimator")
 policy_losses: Registry[PolicyLossFn] = Registry("policy loss")
+off_policy_algorithms: Registry[Callable[..., OffPolicyAlgorithm]] = Registry("off-policy algorithm")
 
 advantages.register_lazy("gae", "rlinf.algorithms.advantages.gae:compute_gae_advantages")
 advantages.register_lazy("grpo", "rlinf.algorithms.advantages.grpo:compute_grpo_advantages")
@@ -37,6 +59,7 @@ advantages.register_lazy("rloo", "rlinf.algorithms.advantages.rloo:compute_rloo_
 advantages.register_lazy("raw", "rlinf.algorithms.advantages.raw:compute_raw_advantages")
 policy_losses.register_lazy("actor", "rlinf.algorithms.losses.actor:actor_loss")
 policy_losses.register_lazy("actor_critic", "rlinf.algorithms.losses.actor_critic:actor_critic_loss")
+off_policy_algorithms.register_lazy("embodied_sac", "rlinf.algorithms.sac:SAC")
 
 
 def register_advantage(name: str, config: type[AdvantageConfig] | None = None) -> Callable[[F], F]:
@@ -87,6 +110,32 @@ def register_policy_loss(name: str, config: type[LossConfig] | None = None) -> C
         policy_losses.register(name, function)
         loss_configs.register(name, config or LossConfig)
         return function
+
+    return add
+
+
+def register_off_policy(name: str, config: type[OffPolicyLossConfig] | None = None) -> Callable[[C], C]:
+    """Return a decorator that makes a class the off-policy algorithm ``loss_type: name``, and ``adv_type: name``.
+
+    Its constructor takes keyword arguments only, among them any of ``action_size``, ``device`` and the fields of its
+    config; ``OffPolicyAlgorithm`` says what it offers.
+
+    Args:
+        name: What recipes write; stored in lower case.
+        config: Dataclass of its recipe keys; None for those that all off-policy losses share.
+
+    Returns:
+        The decorator; it returns the class unchanged.
+
+    Raises:
+        RegistryError: The name is taken.
+    """
+
+    def add(algorithm: C) -> C:
+        off_policy_algorithms.register(name, algorithm)
+        loss_configs.register(name, config or OffPolicyLossConfig)
+        advantage_configs.register(name, NoAdvantageConfig)
+        return algorithm
 
     return add
 
@@ -144,6 +193,21 @@ def policy_loss(loss_type: str, **kwargs: Any) -> tuple[torch.Tensor, Metrics]:
     """
     function = get_policy_loss(loss_type)
     return function(**_accepted_arguments(f"policy loss '{loss_type}'", function, kwargs))
+
+
+def make_off_policy_algorithm(loss_type: str, **kwargs: Any) -> OffPolicyAlgorithm:
+    """Build the off-policy algorithm ``loss_type`` from those of ``kwargs`` that it accepts.
+
+    Args:
+        loss_type: Registered name.
+        **kwargs: Recipe keys, ``action_size`` and ``device``; superfluous ones are not passed on.
+
+    Raises:
+        RegistryError: The name is unknown.
+        AlgorithmError: An argument that it requires is missing.
+    """
+    algorithm = off_policy_algorithms.get(loss_type)
+    return algorithm(**_accepted_arguments(f"off-policy algorithm '{loss_type}'", algorithm, kwargs))
 
 
 def _accepted_arguments(what: str, function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir
 from rlinf.config import load_recipe, to_dict
+from rlinf.config.schema.algorithm import OffPolicyLossConfig
 from rlinf.config.validate import RunPlan, plan_run, planned_cluster
 from rlinf.errors import ConfigError
 from rlinf.placement import draw_plan
@@ -91,8 +92,7 @@ def _sizes(plan: RunPlan) -> list[tuple[str, str]]:
         ("environment steps per step", str(sizes.env_steps_per_step)),
         (
             "optimizer steps per step",
-            f"{sizes.optimizer_steps_per_step} = {sizes.samples_per_step} / global_batch_size "
-            f"{actor.global_batch_size} x update_epoch {cfg.algorithm.update_epoch}",
+            _optimizer_steps(plan),
         ),
         (
             "micro-batches per optimizer step",
@@ -110,6 +110,15 @@ def _sizes(plan: RunPlan) -> list[tuple[str, str]]:
         workers = _per_worker(sizes.eval_envs_per_worker, stages)
         rows.append(("evaluation", f"{when}, {evaluation.total_num_envs} environments{workers}"))
     return rows
+
+
+def _optimizer_steps(plan: RunPlan) -> str:
+    cfg, sizes = plan.cfg, plan.sizes
+    epochs = f"update_epoch {cfg.algorithm.update_epoch}"
+    if isinstance(cfg.algorithm.loss, OffPolicyLossConfig):
+        return f"{sizes.optimizer_steps_per_step} of the critics = {epochs}, each on a batch from the replay"
+    batches = f"{sizes.samples_per_step} / global_batch_size {cfg.actor.global_batch_size}"
+    return f"{sizes.optimizer_steps_per_step} = {batches} x {epochs}"
 
 
 def _per_worker(envs: int | None, stages: int) -> str:

@@ -14,8 +14,10 @@ from rlinf.config.schema.algorithm import (
     GAEConfig,
     GRPOConfig,
     LossConfig,
+    NoAdvantageConfig,
     ReinPPConfig,
     RLOOConfig,
+    SACLossConfig,
 )
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig, MetaWorldEnvConfig
@@ -38,5 +40,7 @@ advantage_configs.register("reinpp", ReinPPConfig)
 advantage_configs.register("reinpp_baseline", ReinPPConfig)
 advantage_configs.register("rloo", RLOOConfig)
 advantage_configs.register("raw", AdvantageConfig)
+advantage_configs.register("embodied_sac", NoAdvantageConfig)
 loss_configs.register("actor", ActorLossConfig)
 loss_configs.register("actor_critic", ActorCriticLossConfig)
+loss_configs.register("embodied_sac", SACLossConfig)

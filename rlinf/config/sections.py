@@ -146,10 +146,10 @@ def _owners(registry: Registry[Any], key: str) -> list[str]:
 
 
 def _paths_of(key: str, near: str) -> list[str]:
-    """Return the paths at which the whole recipe knows ``key``, those in the same top-level section first."""
+    """Return the paths at which the whole recipe knows ``key``: those in the same section first, then the shorter."""
     top = near.split(".")[0]
     paths = [path for path in known_paths() if path.rsplit(".", 1)[-1] == key]
-    return sorted(paths, key=lambda path: (path.split(".")[0] != top, path.count("."), path))
+    return sorted(paths, key=lambda path: (path.split(".")[0] != top, path.count("."), len(path), path))
 
 
 def known_paths() -> list[str]:

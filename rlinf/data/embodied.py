@@ -116,6 +116,8 @@ class Trajectory:
         env_ids: int64 [B]; ``epoch * total_num_envs + global environment index``: unique within a step, and the order
             in which samples are numbered, whatever ranks they are on.
         version: Weight version of the behaviour policy.
+        next_inputs: Tensors [T, B, ...]: what the policy saw after each chunk; where an episode ended, its last state.
+            None where the loss does not need it.
     """
 
     forward_inputs: dict[str, torch.Tensor]
@@ -129,6 +131,7 @@ class Trajectory:
     group_ids: torch.Tensor
     env_ids: torch.Tensor
     version: int
+    next_inputs: dict[str, torch.Tensor] | None = None
 
     def envs(self, start: int, stop: int) -> Trajectory:
         """Return environments ``start`` to ``stop`` (exclusive) as a trajectory of their own."""
@@ -155,6 +158,7 @@ class Trajectory:
             group_ids=torch.cat([p.group_ids for p in parts]),
             env_ids=torch.cat([p.env_ids for p in parts]),
             version=min(p.version for p in parts),
+            next_inputs=_concat_next_inputs([p.next_inputs for p in parts]),
         )
 
     def _map_envs(
@@ -172,6 +176,7 @@ class Trajectory:
             group_ids=cut_ids(self.group_ids),
             env_ids=cut_ids(self.env_ids),
             version=self.version,
+            next_inputs=None if self.next_inputs is None else {k: cut(v) for k, v in self.next_inputs.items()},
         )
 
     @property
@@ -206,3 +211,8 @@ def _concat_rows(parts: list[Observation]) -> Observation:
 def _concat_optional(parts: list[torch.Tensor | None]) -> torch.Tensor | None:
     present = [part for part in parts if part is not None]
     return torch.cat(present, 1) if present else None
+
+
+def _concat_next_inputs(parts: list[dict[str, torch.Tensor] | None]) -> dict[str, torch.Tensor] | None:
+    present = [part for part in parts if part is not None]
+    return {name: torch.cat([part[name] for part in present], 1) for name in present[0]} if present else None

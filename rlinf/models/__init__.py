@@ -20,7 +20,7 @@ ModelBuilder = Callable[..., "BasePolicy"]
 """Called as ``builder(cfg, num_values=V)``; a policy class with such a constructor is one."""
 
 models: Registry[ModelBuilder] = Registry("model")
-models.register_lazy("mlp_policy", "rlinf.models.mlp_policy:MLPPolicy")
+models.register_lazy("mlp_policy", "rlinf.models.mlp_policy:build_mlp_policy")
 
 
 def register_model(name: str, builder: ModelBuilder, config: type[ModelConfig] | None = None) -> None:

@@ -18,9 +18,11 @@ Mode = Literal["train", "eval"]
 
 
 class ForwardType(enum.Enum):
-    """What ``BasePolicy.forward`` is asked to compute."""
+    """What ``BasePolicy.forward`` is asked to compute: the method ``<value>_forward``."""
 
     DEFAULT = "default"
+    CRITIC = "critic"
+    ACTOR = "actor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +43,7 @@ class PolicyEvaluation:
 class BasePolicy(nn.Module, abc.ABC):
     """A policy over chunks of ``C`` actions of ``A`` dimensions, with an optional value head."""
 
-    def forward(self, forward_type: ForwardType = ForwardType.DEFAULT, **kwargs: Any) -> PolicyEvaluation:
+    def forward(self, forward_type: ForwardType = ForwardType.DEFAULT, **kwargs: Any) -> Any:
         """Run the pass that training needs; the only entry that sharding hooks see.
 
         Args:
@@ -51,7 +53,7 @@ class BasePolicy(nn.Module, abc.ABC):
         Returns:
             The pass's result.
         """
-        return self.default_forward(**kwargs)
+        return getattr(self, f"{forward_type.value}_forward")(**kwargs)
 
     @abc.abstractmethod
     def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
@@ -86,6 +88,14 @@ class BasePolicy(nn.Module, abc.ABC):
     def is_value_parameter(self, name: str) -> bool:
         """Tell whether the parameter ``name`` belongs to the value head alone."""
         return name.startswith("value_head.")
+
+    def is_critic_parameter(self, name: str) -> bool:
+        """Tell whether the parameter ``name`` belongs to the Q heads, which have an optimizer of their own."""
+        return False
+
+    def is_training_only(self, name: str) -> bool:
+        """Tell whether the parameter or buffer ``name`` is of no use to inference, and therefore never sent there."""
+        return False
 
     def shard_units(self) -> list[nn.Module]:
         """Return the large submodules that are sharded and recomputed as units; called as modules by ``forward``."""

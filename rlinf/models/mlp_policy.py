@@ -13,8 +13,17 @@ from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
 from rlinf.models.normalizer import RunningNormalizer
 
-_ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def build_mlp_policy(cfg: MLPPolicyConfig, *, num_values: int = 1) -> BasePolicy:
+    """Build what ``model_type: mlp_policy`` names: with Q heads a squashed Gaussian, otherwise ``MLPPolicy``."""
+    if not cfg.add_q_head:
+        return MLPPolicy(cfg, num_values=num_values)
+    from rlinf.models.squashed_mlp_policy import SquashedMLPPolicy
+
+    return SquashedMLPPolicy(cfg)
 
 
 class MLPPolicy(BasePolicy):
@@ -50,7 +59,7 @@ class MLPPolicy(BasePolicy):
             entropy = -(logits.exp() * logits).sum(-1, keepdim=True)
         else:
             log_std = self.log_std.float()
-            logprobs = _gaussian_logprob(action, output, log_std)
+            logprobs = gaussian_logprob(action, output, log_std)
             entropy = (log_std + 0.5 + _HALF_LOG_2PI).expand_as(output)
         values = None if self.value_head is None else self._head(self.value_head, features)
         return PolicyEvaluation(logprobs=logprobs, entropy=entropy, values=values)
@@ -76,7 +85,7 @@ class MLPPolicy(BasePolicy):
             if mode == "train":
                 noise = torch.randn(output.shape, generator=generator, device=output.device)
                 action = output + noise * log_std.exp()
-            logprobs = _gaussian_logprob(action, output, log_std)
+            logprobs = gaussian_logprob(action, output, log_std)
             env_action = action * self.cfg.action_scale
         values = None if self.value_head is None else self._head(self.value_head, features)
         inputs = {"states": states, "action": action}
@@ -111,7 +120,8 @@ class MLPPolicy(BasePolicy):
         return output.float() if output.dtype in {torch.bfloat16, torch.float16} else output
 
 
-def _gaussian_logprob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
+def gaussian_logprob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
+    """Return the log-density of each component under a diagonal Gaussian."""
     return -0.5 * ((action - mean) * torch.exp(-log_std)) ** 2 - log_std - _HALF_LOG_2PI
 
 
@@ -119,7 +129,7 @@ def _mlp(cfg: MLPPolicyConfig, output_dim: int, *, output_gain: float) -> nn.Seq
     layers: list[nn.Module] = []
     width = cfg.obs_dim
     for hidden in cfg.hidden_dims:
-        layers += [_orthogonal(nn.Linear(width, hidden), math.sqrt(2)), _ACTIVATIONS[cfg.activation]()]
+        layers += [_orthogonal(nn.Linear(width, hidden), math.sqrt(2)), ACTIVATIONS[cfg.activation]()]
         width = hidden
     layers.append(_orthogonal(nn.Linear(width, output_dim), output_gain))
     return nn.Sequential(*layers)

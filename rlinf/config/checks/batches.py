@@ -6,6 +6,7 @@ import math
 
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
+from rlinf.config.schema.algorithm import OffPolicyLossConfig
 from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.root import RLinfConfig
 
@@ -61,7 +62,9 @@ def check_batches(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> No
     ranks = world.actor or 1
     per_pass = actor.micro_batch_size * ranks
     samples = train.max_steps_per_rollout_epoch // chunk * train.total_num_envs * train.rollout_epoch
-    if train.max_steps_per_rollout_epoch % chunk == 0 and samples % actor.global_batch_size:
+    whole_chunks = train.max_steps_per_rollout_epoch % chunk == 0
+    draws = isinstance(cfg.algorithm.loss, OffPolicyLossConfig)
+    if not draws and whole_chunks and samples % actor.global_batch_size:
         better = _closest_divisor(samples, actor.global_batch_size, multiple_of=per_pass)
         problems.add(
             "actor.global_batch_size",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
+from rlinf.config.schema.algorithm import SACLossConfig
 from rlinf.config.schema.env import GymnasiumEnvConfig
 from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.unused import note_unused
 
@@ -55,20 +57,29 @@ def check_evaluation(cfg: RLinfConfig, world: WorldSizes, problems: Problems) ->
 def check_schedule(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
     """A falling learning rate has an end, behind its warm-up."""
     del world
-    optim = cfg.actor.optim
+    sections: list[tuple[str, AdamWConfig]] = [("actor.optim", cfg.actor.optim)]
+    if cfg.actor.critic_optim is not None:
+        sections.append(("actor.critic_optim", cfg.actor.critic_optim))
+    if isinstance(cfg.algorithm.loss, SACLossConfig):
+        sections.append(("algorithm.entropy_tuning.optim", cfg.algorithm.loss.entropy_tuning.optim))
+    for path, optim in sections:
+        _check_schedule(optim, path, problems)
+
+
+def _check_schedule(optim: AdamWConfig, path: str, problems: Problems) -> None:
     if optim.lr_scheduler == "constant":
         unused = ("total_training_steps", "min_lr_ratio")
-        note_unused(problems, optim, unused, "actor.optim", "by lr_scheduler=constant")
+        note_unused(problems, optim, unused, path, "by lr_scheduler=constant")
     elif optim.total_training_steps is None:
         problems.add(
-            "actor.optim.total_training_steps",
+            f"{path}.total_training_steps",
             f"missing; lr_scheduler={optim.lr_scheduler} needs the optimizer step at which it has ended. Set it to "
-            "the optimizer steps of the run (`rlinf plan` prints them), or actor.optim.lr_scheduler=constant.",
+            f"the optimizer steps of the run (`rlinf plan` prints them), or {path}.lr_scheduler=constant.",
         )
     elif optim.lr_warmup_steps >= optim.total_training_steps:
         problems.add(
-            "actor.optim.lr_warmup_steps",
-            f"received {optim.lr_warmup_steps}; must be below actor.optim.total_training_steps "
+            f"{path}.lr_warmup_steps",
+            f"received {optim.lr_warmup_steps}; must be below {path}.total_training_steps "
             f"{optim.total_training_steps}. Lower it.",
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rlinf.config.schema.algorithm import OffPolicyLossConfig
 from rlinf.config.schema.root import RLinfConfig
 
 
@@ -23,7 +24,8 @@ class RunSizes:
     Attributes:
         chunk_steps: Chunk steps of each environment in one rollout epoch (``T``).
         samples_per_step: Chunk steps of all environments and rollout epochs in one step.
-        optimizer_steps_per_step: Optimizer steps that one step makes, over all update epochs.
+        optimizer_steps_per_step: Optimizer steps that one step makes, over all update epochs; off-policy, those of the
+            critics.
         trajectories_per_step: Rows of all rollout epochs.
         env_steps_per_step: Single actions of all environments in one step.
         envs_per_worker: Environments of one env worker; None where the number of workers is not known.
@@ -50,10 +52,12 @@ def run_sizes(cfg: RLinfConfig, world: WorldSizes) -> RunSizes:
     chunk_steps = train.max_steps_per_rollout_epoch // cfg.actor.model.num_action_chunks
     trajectories = train.total_num_envs * train.rollout_epoch
     samples = chunk_steps * trajectories
+    draws = isinstance(cfg.algorithm.loss, OffPolicyLossConfig)
+    minibatches = 1 if draws else samples // cfg.actor.global_batch_size
     return RunSizes(
         chunk_steps=chunk_steps,
         samples_per_step=samples,
-        optimizer_steps_per_step=samples // cfg.actor.global_batch_size * cfg.algorithm.update_epoch,
+        optimizer_steps_per_step=cfg.algorithm.update_epoch * minibatches,
         trajectories_per_step=trajectories,
         env_steps_per_step=train.max_steps_per_rollout_epoch * trajectories,
         envs_per_worker=train.total_num_envs // world.env if world.env else None,

@@ -7,9 +7,10 @@ fields of an advantage or loss dataclass are exactly the keyword arguments that 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rlinf.config.schema.base import ConfigSection, Fraction, Level, NonNegativeFloat, PositiveFloat, PositiveInt
+from rlinf.config.schema.optim import AdamWConfig
 
 LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
 KLPenalty = Literal["k1", "abs", "k2", "k3", "kl", "low_var_kl"]
@@ -18,6 +19,11 @@ KLPenalty = Literal["k1", "abs", "k2", "k3", "kl", "low_var_kl"]
 @dataclass(frozen=True, kw_only=True)
 class AdvantageConfig(ConfigSection):
     """Keys of an advantage estimator; this base has none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoAdvantageConfig(AdvantageConfig):
+    """No estimator: an off-policy loss needs none, and registers its own name as that of the advantage."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +81,11 @@ class ReinPPConfig(NormalizedAdvantageConfig):
 class LossConfig(ConfigSection):
     """Keys of a policy loss; this base has none."""
 
+    learner: ClassVar[str] = "on_policy"
+    """Registered learner that the losses of this family are made for."""
+    needs_next_inputs: ClassVar[bool] = False
+    """Whether the rollout records what the policy saw after each chunk."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ActorLossConfig(LossConfig):
@@ -109,6 +120,63 @@ class ActorCriticLossConfig(ActorLossConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReplayBufferConfig(ConfigSection):
+    """``algorithm.replay_buffer``: what is kept of former rollouts, in host memory."""
+
+    capacity: PositiveInt = 1_000_000
+    """Transitions (chunk steps) kept over all ranks; the oldest make room."""
+    min_buffer_size: PositiveInt = 1
+    """Transitions over all ranks before the first update."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntropyTuningConfig(ConfigSection):
+    """``algorithm.entropy_tuning``: the temperature, which weighs entropy against return."""
+
+    alpha_type: Literal["softplus", "exp", "fixed_alpha"] = "softplus"
+    """How the temperature follows from its learned parameter; ``fixed_alpha`` stays at ``initial_alpha``."""
+    initial_alpha: NonNegativeFloat = 1.0
+    """Temperature at the start; above 0 where it is learned."""
+    target_entropy: float | None = None
+    """Entropy of a chunk of actions that is aimed at; null takes minus its number of dimensions."""
+    optim: AdamWConfig = field(default_factory=AdamWConfig)
+    """Optimizer of the temperature's parameter."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffPolicyLossConfig(LossConfig):
+    """Keys of every loss that learns from a replay."""
+
+    learner: ClassVar[str] = "off_policy"
+    needs_next_inputs: ClassVar[bool] = True
+
+    gamma: Fraction = 0.99
+    """Discount per action: a chunk of C actions discounts what follows by gamma^C."""
+    replay_buffer: ReplayBufferConfig = field(default_factory=ReplayBufferConfig)
+    """Former rollouts."""
+    critic_actor_ratio: PositiveInt = 1
+    """Updates of the critics for each update of the policy."""
+    tau: Fraction = 0.005
+    """Share by which the target critics move towards the critics."""
+    target_update_freq: PositiveInt = 1
+    """Updates of the critics for each such move."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SACLossConfig(OffPolicyLossConfig):
+    """``loss_type: embodied_sac``: soft actor-critic with an ensemble of Q functions and a tuned temperature."""
+
+    agg_q: Literal["min", "mean"] = "min"
+    """How the target critics' values become one."""
+    actor_agg_q: Literal["min", "mean", "q1"] = "min"
+    """How the critics' values become the one that the policy climbs; ``q1`` takes the first."""
+    backup_entropy: bool = True
+    """Whether the critics' targets contain the entropy of what follows."""
+    entropy_tuning: EntropyTuningConfig = field(default_factory=EntropyTuningConfig)
+    """Temperature."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(ConfigSection):
     """The ``algorithm`` section."""
 
@@ -125,7 +193,7 @@ class AlgorithmConfig(ConfigSection):
     entropy_type: Level = "chunk_level"
     """Level at which entropy is averaged."""
     update_epoch: PositiveInt = 1
-    """Passes over the rollout in one step."""
+    """Passes over the rollout in one step; off-policy, batches drawn from the replay (updates of the critics)."""
     bootstrap_type: Literal["standard", "always"] = "standard"
     """``standard`` adds the last state's value when an episode is truncated; ``always`` also when it terminates."""
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)

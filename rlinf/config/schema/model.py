@@ -18,6 +18,10 @@ class ModelConfig(ConfigSection):
     """Precision of the forward pass; master weights and optimizer state stay fp32."""
     add_value_head: bool = False
     """Whether the model also predicts values; needed by ``loss_type: actor_critic``."""
+    add_q_head: bool = False
+    """Whether the model has Q heads and a squashed Gaussian, which off-policy losses need."""
+    num_q_heads: PositiveInt = 2
+    """Q functions of the ensemble, with ``add_q_head``."""
     num_action_chunks: PositiveInt = 1
     """Actions predicted from one observation and executed in a row (``C``)."""
 
@@ -33,17 +37,18 @@ class MLPPolicyConfig(ModelConfig):
     discrete: bool = False
     """A categorical policy over ``action_dim`` choices instead of a diagonal Gaussian."""
     hidden_dims: list[PositiveInt] = field(default_factory=lambda: [256, 256])
-    """Widths of the hidden layers, of the policy and of the value network alike."""
+    """Widths of the hidden layers, of the policy and of the value or Q networks alike."""
     activation: Literal["tanh", "relu", "gelu"] = "tanh"
     """Activation between layers."""
     initial_log_std: float = 0.0
-    """Start of the Gaussian's state-independent log standard deviation."""
+    """Start of the Gaussian's log standard deviation, which depends on the state only with ``add_q_head``."""
     normalize_obs: bool = False
     """Normalise observations by running statistics, which travel with the weights."""
     obs_clip: float = 10.0
     """Bound of a normalised observation."""
     action_scale: float = 1.0
-    """Actions are this times the Gaussian's sample, clipped by the environment to its bounds."""
+    """Actions are this times the Gaussian's sample, clipped by the environment to its bounds; with ``add_q_head`` the
+    sample is squashed into (-1, 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)

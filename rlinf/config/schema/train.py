@@ -7,42 +7,21 @@ from typing import Literal
 
 from rlinf.config.schema.base import (
     ConfigSection,
-    Fraction,
-    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     Precision,
 )
 from rlinf.config.schema.model import ModelConfig, RolloutModelConfig
+from rlinf.config.schema.optim import AdamWConfig
 
 
 @dataclass(frozen=True, kw_only=True)
-class OptimConfig(ConfigSection):
-    """``actor.optim``: AdamW and its schedule."""
+class OptimConfig(AdamWConfig):
+    """``actor.optim``: the optimizer of the policy and of its value head."""
 
-    lr: PositiveFloat = 3e-4
-    """Learning rate of the policy."""
     value_lr: PositiveFloat | None = None
     """Learning rate of the value head; null takes ``lr``."""
-    adam_beta1: Fraction = 0.9
-    """Decay of the first moment."""
-    adam_beta2: Fraction = 0.999
-    """Decay of the second moment."""
-    adam_eps: PositiveFloat = 1e-8
-    """Added to the denominator."""
-    weight_decay: NonNegativeFloat = 0.0
-    """Decoupled weight decay."""
-    clip_grad: PositiveFloat = 1.0
-    """Largest norm of the gradient over all parameters of all ranks."""
-    lr_scheduler: Literal["constant", "linear", "cosine"] = "constant"
-    """Course of the learning rate after warm-up, counted in optimizer steps."""
-    lr_warmup_steps: NonNegativeInt = 0
-    """Optimizer steps over which the learning rate rises from 0."""
-    min_lr_ratio: Fraction = 0.0
-    """Share of the learning rate at which ``linear`` and ``cosine`` end."""
-    total_training_steps: PositiveInt | None = None
-    """Optimizer steps after which ``linear`` and ``cosine`` have ended; required by those two."""
     critic_warmup_steps: NonNegativeInt = 0
     """First optimizer steps in which only the value head learns."""
 
@@ -84,11 +63,13 @@ class ActorConfig(ConfigSection):
     model: ModelConfig
     """The policy."""
     optim: OptimConfig = field(default_factory=OptimConfig)
-    """Optimizer."""
+    """Optimizer of the policy."""
+    critic_optim: AdamWConfig | None = None
+    """Optimizer of the Q heads (off-policy losses); null takes the keys of ``optim``."""
     fsdp_config: FSDPConfig = field(default_factory=FSDPConfig)
     """Sharding and precision."""
     global_batch_size: PositiveInt
-    """Samples (chunk steps) per optimizer step, over all ranks."""
+    """Samples (chunk steps) per optimizer step, over all ranks; off-policy, those drawn from the replay."""
     micro_batch_size: PositiveInt
     """Samples per forward and backward pass on one rank; changes memory and speed, never the gradient."""
     seed: NonNegativeInt = 1234

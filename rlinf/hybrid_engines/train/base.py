@@ -33,7 +33,9 @@ class TrainEngine(abc.ABC):
     device: torch.device
 
     @abc.abstractmethod
-    def forward_backward(self, micro_batches: Sequence[BatchT], loss_fn: LossFn[BatchT]) -> MetricSums:
+    def forward_backward(
+        self, micro_batches: Sequence[BatchT], loss_fn: LossFn[BatchT], *, optimizer: str | None = None
+    ) -> MetricSums:
         """Compute the gradient of one update batch; every rank must bring equally many micro-batches.
 
         The engine averages gradients over ranks, so a loss that is a share of a global mean must carry the factor
@@ -42,20 +44,34 @@ class TrainEngine(abc.ABC):
         Args:
             micro_batches: Opaque to the engine.
             loss_fn: Computes the loss of one of them.
+            optimizer: The one that will step: only its parameters need a gradient. None computes all gradients.
 
         Returns:
             Metrics summed over the micro-batches of this rank.
         """
 
     @abc.abstractmethod
-    def step(self) -> dict[str, float]:
-        """Clip the gradient, update the weights and clear the gradient.
+    def step(self, optimizer: str = "policy") -> dict[str, float]:
+        """Clip an optimizer's gradient, update its weights and clear all gradients.
+
+        Args:
+            optimizer: ``policy``, or ``critic`` where the model has critics.
 
         Returns:
             ``grad_norm`` (global, before clipping) and ``lr``.
 
         Raises:
             NumericalError: The gradient is not finite (on every rank alike).
+        """
+
+    @abc.abstractmethod
+    def blend(self, target: nn.Module, source: nn.Module, weight: float) -> None:
+        """Move the parameters of a part of the model towards those of another part of the same structure.
+
+        Args:
+            target: Changed in place to ``target + weight * (source - target)``.
+            source: Left as it is.
+            weight: 1 copies.
         """
 
     @abc.abstractmethod
@@ -84,7 +100,7 @@ class TrainEngine(abc.ABC):
 
     @abc.abstractmethod
     def export_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield every parameter and buffer whole, one at a time; called by all ranks together."""
+        """Yield every parameter and buffer that inference needs whole, one at a time; called by all ranks together."""
 
     @abc.abstractmethod
     def close(self) -> None:

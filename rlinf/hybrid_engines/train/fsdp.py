@@ -17,13 +17,14 @@ from torch.distributed.tensor import DTensor
 from torch.utils.checkpoint import checkpoint
 
 from rlinf.config.schema.base import Precision
+from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.precision import DTYPES
 from rlinf.hybrid_engines.train import state
 from rlinf.hybrid_engines.train.base import BatchT, LossFn, MetricSums, TrainEngine
 from rlinf.hybrid_engines.train.loss_scale import LossScaler
-from rlinf.hybrid_engines.train.optim import apply_schedule, build_optimizer
+from rlinf.hybrid_engines.train.optim import build_optimizers
 from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
 from rlinf.models.base_policy import BasePolicy
 from rlinf.telemetry.trace import traced
@@ -35,6 +36,7 @@ class FSDPEngine(TrainEngine):
     Args:
         model: The policy on the CPU, with equal weights on every rank.
         optim: The ``actor.optim`` section.
+        critic_optim: The ``actor.critic_optim`` section; None takes ``optim`` for critics too.
         fsdp: The ``actor.fsdp_config`` section.
         precision: Compute precision unless ``fsdp.mixed_precision`` says otherwise.
         device: Where to train.
@@ -47,6 +49,7 @@ class FSDPEngine(TrainEngine):
         model: BasePolicy,
         *,
         optim: OptimConfig,
+        critic_optim: AdamWConfig | None = None,
         fsdp: FSDPConfig,
         precision: Precision,
         device: torch.device,
@@ -55,7 +58,6 @@ class FSDPEngine(TrainEngine):
     ) -> None:
         join_process_group(device, rank, world_size)
         self.rank, self.world_size, self.device = rank, world_size, device
-        self.optim_cfg = optim
         self.compute_dtype = DTYPES[fsdp.mixed_precision.param_dtype or precision]
         self.sharded = fsdp.sharding_strategy != "no_shard"
         layers = model.shard_units()
@@ -66,45 +68,62 @@ class FSDPEngine(TrainEngine):
         if self.sharded:
             SHARDING[fsdp.strategy](model, layers, fsdp, self.compute_dtype)
         self.model: BasePolicy = model
-        self.optimizer = build_optimizer(model, optim, fused=not self.sharded)
+        self.optimizers = build_optimizers(model, optim, critic_optim, fused=not self.sharded)
         self.scaler = LossScaler(enabled=self.compute_dtype == torch.float16)
-        self.num_steps = 0
+
+    @property
+    def num_steps(self) -> int:
+        """Steps of the policy's optimizer."""
+        return self.optimizers["policy"].num_steps
 
     @traced("forward_backward", "train")
-    def forward_backward(self, micro_batches: Sequence[BatchT], loss_fn: LossFn[BatchT]) -> MetricSums:
+    def forward_backward(
+        self, micro_batches: Sequence[BatchT], loss_fn: LossFn[BatchT], *, optimizer: str | None = None
+    ) -> MetricSums:
         """See ``TrainEngine``."""
         totals: MetricSums = {}
+        # Sharding hooks wait for the gradients of whole units: there the superfluous ones are computed and dropped.
+        inputs = None if optimizer is None or self.sharded else self.optimizers[optimizer].parameters
         for index, batch in enumerate(micro_batches):
             if isinstance(self.model, FSDPModule):
                 self.model.set_requires_gradient_sync(index == len(micro_batches) - 1)
             with self._autocast():
                 loss, metrics = loss_fn(self.model, batch)
-            torch.autograd.backward(loss * self.scaler.scale if self.scaler.enabled else loss)
+            torch.autograd.backward(loss * self.scaler.scale if self.scaler.enabled else loss, inputs=inputs)
             for name, value in metrics.items():
                 totals[name] = totals[name] + value if name in totals else value
         self._average_replicated_gradients()
         return totals
 
     @traced("optimizer_step", "train")
-    def step(self) -> dict[str, float]:
+    def step(self, optimizer: str = "policy") -> dict[str, float]:
         """See ``TrainEngine``."""
-        parameters = [p for p in self.model.parameters() if p.grad is not None]
+        chosen = self.optimizers[optimizer]
+        parameters = [p for p in chosen.parameters if p.grad is not None]
         if self.scaler.enabled:
             torch._foreach_div_([cast(torch.Tensor, p.grad) for p in parameters], self.scaler.scale)
-        norm = self._clip(parameters)
+        norm = self._clip(parameters, chosen.cfg.clip_grad)
         finite = math.isfinite(norm)
         self.scaler.update(finite=finite)
         if not finite and not self.scaler.enabled:
+            section = "actor.critic_optim" if optimizer == "critic" else "actor.optim"
             raise NumericalError(
-                f"The gradient norm is {norm} at optimizer step {self.num_steps + 1}: a loss, an input or a weight is "
-                "not finite. Lower actor.optim.lr or clip_grad, or look for NaN in observations and rewards."
+                f"The gradient norm is {norm} at optimizer step {chosen.num_steps + 1}: a loss, an input or a weight "
+                f"is not finite. Lower {section}.lr or clip_grad, or look for NaN in observations and rewards."
             )
-        apply_schedule(self.optimizer, self.num_steps, self.optim_cfg)
-        if finite:
-            self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.num_steps += 1
-        return {"grad_norm": norm, "lr": float(self.optimizer.param_groups[0]["lr"])}
+        chosen.step(skip=not finite)
+        self.model.zero_grad(set_to_none=True)
+        return {"grad_norm": norm, "lr": chosen.lr}
+
+    @torch.no_grad()
+    def blend(self, target: nn.Module, source: nn.Module, weight: float) -> None:
+        """See ``TrainEngine``."""
+        for module in (*target.modules(), *source.modules()):
+            # Gathered copies would be changed in place of the shards, or outlive the change.
+            if isinstance(module, FSDPModule):
+                module.reshard()
+        for moved, towards in zip(target.parameters(), source.parameters(), strict=True):
+            moved.lerp_(towards, weight)
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """See ``TrainEngine``."""
@@ -135,17 +154,20 @@ class FSDPEngine(TrainEngine):
 
     def save(self, path: Path) -> None:
         """See ``TrainEngine``; torch's distributed checkpoint format, which reshards on load."""
-        state.save(path, self.model, self.optimizer, self._extra_state())
+        state.save(path, self.model, self._adams(), self._extra_state())
 
     def load(self, path: Path) -> None:
         """See ``TrainEngine``."""
-        extra = state.load(path, self.model, self.optimizer, self._extra_state())
-        self.num_steps = int(extra["num_steps"])
+        extra = state.load(path, self.model, self._adams(), self._extra_state())
+        for name, optimizer in self.optimizers.items():
+            optimizer.num_steps = int(extra[_counter(name)])
         self.scaler.load_state_dict(extra["scaler"])
 
     def export_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """See ``TrainEngine``."""
         for name, tensor in self.model.state_dict().items():
+            if self.model.is_training_only(name):
+                continue
             whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
             yield name, whole.detach()
 
@@ -168,19 +190,27 @@ class FSDPEngine(TrainEngine):
         for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
             gradient.copy_(part.view_as(gradient))
 
-    def _clip(self, parameters: list[nn.Parameter]) -> float:
-        norm = nn.utils.clip_grad_norm_(parameters, self.optim_cfg.clip_grad)
+    def _clip(self, parameters: list[nn.Parameter], max_norm: float) -> float:
+        norm = nn.utils.clip_grad_norm_(parameters, max_norm)
         return float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
 
     def _move(self, device: torch.device) -> None:
         self.model.to(device)
-        for entry in self.optimizer.state.values():
+        for entry in (entry for adam in self._adams() for entry in adam.state.values()):
             for key, value in entry.items():
                 if isinstance(value, torch.Tensor) and value.ndim > 0:
                     entry[key] = value.to(device)
 
     def _extra_state(self) -> dict[str, Any]:
-        return {"num_steps": self.num_steps, "scaler": self.scaler.state_dict()}
+        counters = {_counter(name): optimizer.num_steps for name, optimizer in self.optimizers.items()}
+        return {**counters, "scaler": self.scaler.state_dict()}
+
+    def _adams(self) -> list[torch.optim.Optimizer]:
+        return [optimizer.adam for optimizer in self.optimizers.values()]
+
+
+def _counter(optimizer: str) -> str:
+    return "num_steps" if optimizer == "policy" else f"{optimizer}_num_steps"
 
 
 def _shard(model: BasePolicy, layers: list[nn.Module], fsdp: FSDPConfig, compute_dtype: torch.dtype) -> None:

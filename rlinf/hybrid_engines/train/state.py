@@ -22,19 +22,21 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 from rlinf.errors import CheckpointError
 
 
-def save(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> None:
-    """Write model, optimizer and ``extra`` under the folder ``path``; called by all ranks together."""
-    model_state, optimizer_state = get_state_dict(model, optimizer)
+def save(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], extra: dict[str, Any]) -> None:
+    """Write model, optimizers and ``extra`` under the folder ``path``; called by all ranks together."""
+    model_state, optimizer_state = get_state_dict(model, optimizers)
     dcp_save({"model": model_state, "optimizer": optimizer_state, "extra": extra}, checkpoint_id=str(path))
 
 
-def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, extra: dict[str, Any]) -> dict[str, Any]:
+def load(
+    path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], extra: dict[str, Any]
+) -> dict[str, Any]:
     """Read what ``save`` wrote, resharded as needed.
 
     Args:
         path: The folder.
         model: Filled in place.
-        optimizer: Filled in place.
+        optimizers: Filled in place.
         extra: Names the further values to read.
 
     Returns:
@@ -44,10 +46,10 @@ def load(path: Path, model: nn.Module, optimizer: torch.optim.Optimizer, extra: 
         CheckpointError: The folder does not hold such a state, or that of another model.
     """
     _require_dcp(path)
-    model_state, optimizer_state = get_state_dict(model, optimizer)
+    model_state, optimizer_state = get_state_dict(model, optimizers)
     content: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state, "extra": extra}
     _read(path, content)
-    set_state_dict(model, optimizer, model_state_dict=content["model"], optim_state_dict=content["optimizer"])
+    set_state_dict(model, optimizers, model_state_dict=content["model"], optim_state_dict=content["optimizer"])
     result: dict[str, Any] = content["extra"]
     return result
 

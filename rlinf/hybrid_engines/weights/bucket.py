@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -81,10 +81,12 @@ class WeightReceiver:
 
     Args:
         model: Filled in place; keeps its own precision and device.
+        ignore: Tells by name which tensors are never sent.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self._targets = dict(model.state_dict(keep_vars=True))
+    def __init__(self, model: nn.Module, *, ignore: Callable[[str], bool] | None = None) -> None:
+        state = model.state_dict(keep_vars=True)
+        self._targets = {name: t for name, t in state.items() if ignore is None or not ignore(name)}
         self.version = -1
 
     @traced("load_weights", "weights")

@@ -1,12 +1,12 @@
-"""The actor of embodied RL: an FSDP engine, an on-policy learner, and trajectories from the rollout group."""
+"""The actor of embodied RL: an engine, the learner that the loss asks for, and trajectories from the rollout group."""
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import torch
 
-from rlinf.config.schema.algorithm import ActorLossConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.routing import sources
@@ -17,7 +17,7 @@ from rlinf.hybrid_engines.weights.bucket import pack_weights
 from rlinf.models import get_model
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
-from rlinf.workers.actor.policy_learner import PolicyLearner, freeze_copy
+from rlinf.workers.actor.learner import Learner, learners
 from rlinf.workers.streams import TRAJECTORIES, WEIGHTS
 from rlinf.workers.values import num_values
 
@@ -39,7 +39,7 @@ class EmbodiedFSDPActor(Worker):
             rank for rank in ranks if sources(rank, self._world_size, num_rollout_workers).peers[0] == self._rank
         ]
         self.engine: TrainEngine
-        self.learner: PolicyLearner
+        self.learner: Learner
         self.trajectory: Trajectory | None = None
 
     def init_worker(self) -> None:
@@ -49,19 +49,19 @@ class EmbodiedFSDPActor(Worker):
         model = get_model(actor.model, num_values=num_values(self.cfg))
         if self.cfg.runner.ckpt_path is not None:
             load_weights(Path(self.cfg.runner.ckpt_path), model)
-        loss = self.cfg.algorithm.loss
-        needs_reference = isinstance(loss, ActorLossConfig) and loss.kl_beta > 0
-        reference = freeze_copy(model, device) if needs_reference else None
-        self.engine = train_engines.get(actor.training_backend)(
-            model,
+        make_engine = functools.partial(
+            train_engines.get(actor.training_backend),
             optim=actor.optim,
+            critic_optim=actor.critic_optim,
             fsdp=actor.fsdp_config,
             precision=actor.model.precision,
             device=device,
             rank=self._rank,
             world_size=self._world_size,
         )
-        self.learner = PolicyLearner(self.engine, algorithm=self.cfg.algorithm, actor=actor, reference=reference)
+        build = learners.get(self.cfg.algorithm.loss.learner)
+        self.learner = build(model, make_engine, algorithm=self.cfg.algorithm, actor=actor, device=device)
+        self.engine = self.learner.engine
 
     @Worker.timer("sync_weights")
     def sync_model_to_rollout(self, *, version: int) -> None:
@@ -114,13 +114,13 @@ class EmbodiedFSDPActor(Worker):
         return {f"train/{name}": value for name, value in metrics.items()}
 
     def save_checkpoint(self, path: str) -> None:
-        """Write weights, optimizer and counters under ``path``."""
+        """Write weights, optimizers, counters and replay under ``path``."""
         self.engine.onload()
-        self.engine.save(Path(path))
+        self.learner.save(Path(path))
 
     def load_checkpoint(self, path: str) -> None:
         """Continue from what ``save_checkpoint`` wrote, under any number of ranks."""
-        self.engine.load(Path(path))
+        self.learner.load(Path(path))
 
     def on_shutdown(self) -> None:
         """Leave the process group."""

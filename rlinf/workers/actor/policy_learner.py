@@ -15,12 +15,13 @@ from rlinf.algorithms.preprocess import rows_to_samples
 from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.targets import Targets, compute_targets
 from rlinf.algorithms.types import finalize_metrics
-from rlinf.config.schema.algorithm import AlgorithmConfig
+from rlinf.config.schema.algorithm import ActorLossConfig, AlgorithmConfig
 from rlinf.config.schema.train import ActorConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.models.base_policy import BasePolicy, PolicyEvaluation
+from rlinf.workers.actor.learner import Learner, MakeEngine, accumulate
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class _Batch:
     masks: dict[str, torch.Tensor]
 
 
-class PolicyLearner:
+class PolicyLearner(Learner):
     """Improves a policy on rollouts it made itself.
 
     Args:
@@ -66,7 +67,7 @@ class PolicyLearner:
         actor: ActorConfig,
         reference: BasePolicy | None = None,
     ) -> None:
-        self.engine = engine
+        super().__init__(engine)
         self.algorithm = algorithm
         self.actor = actor
         self.reference = reference
@@ -133,7 +134,7 @@ class PolicyLearner:
                 plan = plan_micro_batches(
                     minibatch, ownership, rank=self.engine.rank, micro_batch_size=self.actor.micro_batch_size
                 )
-                _accumulate(sums, self.forward_backward(samples, plan))
+                accumulate(sums, self.forward_backward(samples, plan))
                 steps.append(self.engine.step())
         policy = self.engine.model
         assert isinstance(policy, BasePolicy)
@@ -225,6 +226,21 @@ class PolicyLearner:
         return dict(zip(names, total, strict=True))
 
 
+def build_policy_learner(
+    model: BasePolicy,
+    make_engine: MakeEngine,
+    *,
+    algorithm: AlgorithmConfig,
+    actor: ActorConfig,
+    device: torch.device,
+) -> PolicyLearner:
+    """Build the learner of ``learner: on_policy``; see ``learners``."""
+    loss = algorithm.loss
+    needs_reference = isinstance(loss, ActorLossConfig) and loss.kl_beta > 0
+    reference = freeze_copy(model, device) if needs_reference else None
+    return PolicyLearner(make_engine(model), algorithm=algorithm, actor=actor, reference=reference)
+
+
 def freeze_copy(policy: BasePolicy, device: torch.device) -> BasePolicy:
     """Return a copy of a policy that never changes."""
     return copy.deepcopy(policy).to(device).eval().requires_grad_(False)
@@ -242,8 +258,3 @@ def _map_targets(targets: Targets, device: torch.device) -> Targets:
 
 def _join(parts: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
     return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-
-
-def _accumulate(sums: MetricSums, metrics: MetricSums) -> None:
-    for name, value in metrics.items():
-        sums[name] = sums[name] + value if name in sums else value

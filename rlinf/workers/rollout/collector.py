@@ -6,6 +6,7 @@ import torch
 
 from rlinf.data.embodied import ChunkStep, Observation, PolicyOutput, Trajectory
 from rlinf.models.base_policy import BasePolicy
+from rlinf.models.q_policy import QPolicy
 
 
 class TrajectoryCollector:
@@ -14,15 +15,18 @@ class TrajectoryCollector:
     Args:
         model: Asked for values, where it has a value head, of the last observation and of final observations.
         bootstrap_always: Ask for the value of final observations also where the episode terminated.
+        records_next: Keep what the policy saw after each chunk; the model is then a ``QPolicy``.
     """
 
-    def __init__(self, model: BasePolicy, *, bootstrap_always: bool) -> None:
+    def __init__(self, model: BasePolicy, *, bootstrap_always: bool, records_next: bool = False) -> None:
         self.model = model
         self.bootstrap_always = bootstrap_always
         self.decisions: list[PolicyOutput] = []
         self.outcomes: list[ChunkStep] = []
         self.final_values: list[torch.Tensor] = []
         self.last_values: torch.Tensor | None = None
+        self.records_next = records_next
+        self.next_inputs: list[dict[str, torch.Tensor]] = []
 
     def add_decision(self, output: PolicyOutput) -> None:
         """Take the policy's report on a chunk that is about to be executed."""
@@ -31,6 +35,8 @@ class TrajectoryCollector:
     def add_outcome(self, step: ChunkStep) -> None:
         """Take what came of the last decision, and value the states in which episodes were cut off."""
         self.outcomes.append(step)
+        if self.records_next:
+            self.next_inputs.append(self._observe_next(step))
         values = self.decisions[-1].values
         if values is None:
             return
@@ -44,6 +50,16 @@ class TrajectoryCollector:
                 predicted = self.model.predict_values(_select(step.final_obs, wanted))
                 final_values[step.final_ids[wanted].to(values.device)] = predicted
         self.final_values.append(final_values)
+
+    def _observe_next(self, step: ChunkStep) -> dict[str, torch.Tensor]:
+        assert isinstance(self.model, QPolicy)
+        inputs = self.model.observe(step.obs)
+        if step.final_ids is None or step.final_obs is None:
+            return inputs
+        # The observation to act on next belongs to a new episode: the transition leads into the last state.
+        final = self.model.observe(step.final_obs)
+        rows = step.final_ids.to(self.model.device)
+        return {name: tensor.index_copy(0, rows, final[name]) for name, tensor in inputs.items()}
 
     def add_last_obs(self, obs: Observation) -> None:
         """Value the observation after the last chunk."""
@@ -76,6 +92,9 @@ class TrajectoryCollector:
             group_ids=group_ids,
             env_ids=env_ids,
             version=version,
+            next_inputs={k: torch.stack([n[k] for n in self.next_inputs]).cpu() for k in self.next_inputs[0]}
+            if self.records_next
+            else None,
         )
 
 

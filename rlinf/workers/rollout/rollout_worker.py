@@ -46,7 +46,7 @@ class MultiStepRolloutWorker(Worker):
             precision=rollout.model.precision or model.precision,
             device=self.device,
         )
-        self.receiver = WeightReceiver(self.model)
+        self.receiver = WeightReceiver(self.model, ignore=self.model.is_training_only)
 
     @Worker.timer("sync_weights")
     def sync_model_from_actor(self) -> int:
@@ -88,8 +88,13 @@ class MultiStepRolloutWorker(Worker):
 
     def _rollout_epoch(self, mode: Mode, generator: torch.Generator | None) -> list[TrajectoryCollector]:
         num_stages = self.cfg.rollout.pipeline_stage_num if mode == "train" else 1
+        algorithm = self.cfg.algorithm
         collectors = [
-            TrajectoryCollector(self.model, bootstrap_always=self.cfg.algorithm.bootstrap_type == "always")
+            TrajectoryCollector(
+                self.model,
+                bootstrap_always=algorithm.bootstrap_type == "always",
+                records_next=algorithm.loss.needs_next_inputs,
+            )
             for _ in range(num_stages)
         ]
         for row in range(self._num_chunk_steps(mode) + 1):

@@ -78,3 +78,10 @@ def test_own_folder_of_recipes(capsys, tmp_path: Path):
     (tmp_path / "mine.yaml").write_text(f"defaults: [{RECIPE}, _self_]\nrunner: {{max_epochs: 77}}\n")
     assert main(["plan", "mine", "--config-dir", str(tmp_path)]) == 0
     assert "77 steps" in capsys.readouterr().out
+
+
+def test_an_off_policy_plan_counts_updates_from_the_replay(capsys):
+    assert main(["plan", "gym_pendulum_sac_mlp"]) == 0
+    text = capsys.readouterr().out
+    assert "64 of the critics = update_epoch 64, each on a batch from the replay" in text
+    assert "14976 optimizer steps, 14976 environment steps" in text

@@ -14,6 +14,12 @@ GRPO = {
     "env.train.auto_reset": False,
 }
 
+SAC = {
+    "algorithm": {"adv_type": "embodied_sac", "loss_type": "embodied_sac"},
+    "actor.model.add_value_head": False,
+    "actor.model.add_q_head": True,
+}
+
 # (changes to the base recipe, path at the start of the line, remedy within the line)
 KEYS_AND_VALUES = [
     ({"actor.optim": {"lrr": 1e-3}}, "actor.optim.lrr", "Did you mean 'actor.optim.lr'?"),
@@ -22,7 +28,21 @@ KEYS_AND_VALUES = [
     ({"zzz": {}}, "zzz", "Known sections: cluster, runner"),
     ({"env.train.video_cfg": {"qqq": 1}}, "env.train.video_cfg.qqq", "Known keys here: fps"),
     ({"critic": {"use_critic_model": False}}, "critic", "actor.model.add_value_head"),
-    ({"actor.critic_optim": {"lr": 1e-3}}, "actor.critic_optim", "write actor.optim.value_lr"),
+    (
+        {"algorithm.replay_buffer": {"min_buffer_size": 3}},
+        "algorithm.replay_buffer",
+        "belongs to loss_type=embodied_sac",
+    ),
+    (SAC | {"algorithm.clip_ratio_low": 0.1}, "algorithm.clip_ratio_low", "not used by loss_type=embodied_sac"),
+    (SAC | {"algorithm.gae_lambda": 0.9}, "algorithm.gae_lambda", "not used by adv_type=embodied_sac"),
+    (
+        SAC | {"algorithm.replay_buffer": {"cache_size": 3}},
+        "algorithm.replay_buffer.cache_size",
+        "replay_buffer.capacity",
+    ),
+    (SAC | {"algorithm.replay_buffer": {"capacty": 3}}, "algorithm.replay_buffer.capacty", "replay_buffer.capacity'?"),
+    (SAC | {"algorithm.entropy_tuning": {"alpha_type": "tanh"}}, "algorithm.entropy_tuning.alpha_type", "softplus"),
+    (SAC | {"actor.critic_optim": {"value_lr": 1e-3}}, "actor.critic_optim.value_lr", "actor.optim.value_lr"),
     ({"env.eval.is_eval": True}, "env.eval.is_eval", "remove it"),
     ({"rollout": {"backend": "huggingface"}}, "rollout.backend", "write rollout.rollout_backend"),
     ({"actor.optim": {"lr": "5e-6"}}, "actor.optim.lr", "write 5.0e-6 without quotes"),
@@ -119,6 +139,41 @@ RELATIONS = [
     ({"algorithm.reward_type": "token_level"}, "algorithm.reward_type", "algorithm.reward_type=action_level"),
     ({"algorithm.reward_type": "action_level"}, "algorithm.logprob_type", "coarser than algorithm.reward_type"),
     ({"algorithm.group_size": 2}, "algorithm.group_size", "not used by adv_type=gae"),
+    ({"actor.critic_optim": {"lr": 1e-3}}, "actor.critic_optim", "write actor.optim.value_lr"),
+    ({"actor.model.add_q_head": True}, "actor.model.add_q_head", "Set actor.model.add_q_head=false"),
+    ({"actor.model.num_q_heads": 3}, "actor.model.num_q_heads", "without actor.model.add_q_head"),
+    ({"algorithm.adv_type": "embodied_sac"}, "algorithm.adv_type", "loss_type=actor_critic needs advantages"),
+    (SAC | {"algorithm.adv_type": "gae"}, "algorithm.adv_type", "Set algorithm.adv_type=embodied_sac"),
+    (SAC | {"actor.model.add_q_head": False}, "actor.model.add_q_head", "Set actor.model.add_q_head=true"),
+    (SAC | {"actor.model.add_value_head": True}, "actor.model.add_value_head", "not used by loss_type=embodied_sac"),
+    (SAC | {"algorithm.logprob_type": "action_level"}, "algorithm.logprob_type", "not used by loss_type=embodied_sac"),
+    (SAC | {"algorithm.reward_type": "action_level"}, "algorithm.reward_type", "not used by loss_type=embodied_sac"),
+    (SAC | {"algorithm.bootstrap_type": "always"}, "algorithm.bootstrap_type", "not used by adv_type=embodied_sac"),
+    (SAC | {"algorithm.group_size": 2}, "algorithm.group_size", "not used by adv_type=embodied_sac"),
+    (SAC | {"actor.model.discrete": True}, "actor.model.discrete", "Set actor.model.discrete=false"),
+    (SAC | {"actor.model.initial_log_std": 2.0}, "actor.model.initial_log_std", "Set it to 0.0"),
+    (SAC | {"actor.optim": {"value_lr": 1e-3}}, "actor.optim.value_lr", "without actor.model.add_value_head"),
+    (SAC | {"actor.micro_batch_size": 150}, "actor.micro_batch_size", "Set actor.micro_batch_size to"),
+    (
+        SAC | {"actor.critic_optim": {"lr_scheduler": "cosine"}},
+        "actor.critic_optim.total_training_steps",
+        "actor.critic_optim.lr_scheduler=constant",
+    ),
+    (
+        SAC | {"algorithm.replay_buffer": {"capacity": 10, "min_buffer_size": 11}},
+        "algorithm.replay_buffer.min_buffer_size",
+        "algorithm.replay_buffer.capacity 10. Lower it",
+    ),
+    (
+        SAC | {"algorithm.entropy_tuning": {"initial_alpha": 0.0}},
+        "algorithm.entropy_tuning.initial_alpha",
+        "alpha_type=fixed_alpha",
+    ),
+    (
+        SAC | {"algorithm.entropy_tuning": {"alpha_type": "fixed_alpha", "target_entropy": -2.0}},
+        "algorithm.entropy_tuning.target_entropy",
+        "by alpha_type=fixed_alpha",
+    ),
     (GRPO | {"algorithm.group_size": 1}, "algorithm.group_size", "an integer > 1"),
     (GRPO | {"env.train.group_size": 2}, "env.train.group_size", "env.train.group_size=${algorithm.group_size}"),
     (GRPO | {"env.train.auto_reset": True}, "env.train.auto_reset", "Set env.train.auto_reset=false"),
@@ -247,5 +302,6 @@ def test_all_problems_are_reported_at_once(recipe):
 def test_valid_recipes_of_each_kind_pass(recipe):
     assert validate_cfg(recipe()).algorithm.adv_type == "gae"
     assert validate_cfg(recipe(GRPO)).algorithm.loss_type == "actor"
+    assert validate_cfg(recipe(SAC | {"actor.global_batch_size": 300})).actor.critic_optim is None
     whole_episodes = {"env.train.auto_reset": True, "env.train.ignore_terminations": True}
     assert validate_cfg(recipe(GRPO | whole_episodes)).env.train.ignore_terminations

@@ -53,13 +53,15 @@ def _algorithm_parameters() -> set[str]:
     return names
 
 
+def _is_algorithm_part(cls: type) -> bool:
+    """Whether the section is an advantage's or a loss's, or one within it, which is handed on as a mapping."""
+    parts = [part for part in _all_sections() if issubclass(part, (AdvantageConfig, LossConfig))]
+    return cls in parts or any(cls in field_types(part).values() for part in parts)
+
+
 ATTRIBUTES, PARAMETERS = _attributes_read(), _algorithm_parameters()
 KEYS = sorted(
-    {
-        (cls.__name__, name, issubclass(cls, (AdvantageConfig, LossConfig)))
-        for cls in {*_all_sections()}
-        for name in field_types(cls)
-    }
+    {(cls.__name__, name, _is_algorithm_part(cls)) for cls in {*_all_sections()} for name in field_types(cls)}
 )
 
 

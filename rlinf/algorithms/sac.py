@@ -1,0 +1,163 @@
+"""Soft actor-critic with an ensemble of critics, chunks of actions and a tuned temperature (Haarnoja et al., 2018)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from rlinf.algorithms.types import Metrics
+
+
+class Temperature:
+    """The weight ``alpha`` of entropy against return, adjusted so that entropy approaches a target.
+
+    Args:
+        alpha_type: How ``alpha`` follows from ``raw``: ``softplus`` or ``exp`` of it; ``fixed_alpha`` does not learn.
+        initial_alpha: Its start.
+        target_entropy: Of a whole chunk of actions.
+        device: Where ``raw`` lies.
+    """
+
+    def __init__(self, alpha_type: str, initial_alpha: float, target_entropy: float, device: torch.device) -> None:
+        self.alpha_type = alpha_type
+        self.target_entropy = target_entropy
+        start = _TRANSFORMS[alpha_type][1](initial_alpha)
+        self.raw = nn.Parameter(torch.tensor([start], device=device), requires_grad=self.is_learned)
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether ``alpha`` moves."""
+        return self.alpha_type != "fixed_alpha"
+
+    @property
+    def alpha(self) -> torch.Tensor:
+        """The temperature, a scalar with a gradient to ``raw``."""
+        return _TRANSFORMS[self.alpha_type][0](self.raw).squeeze()
+
+    def loss(self, mean_logprob: torch.Tensor) -> torch.Tensor:
+        """Return ``-alpha * (E[log pi] + target_entropy)``, equation 18 of Haarnoja et al. (2018b).
+
+        Args:
+            mean_logprob: Scalar; over the batch of all ranks.
+        """
+        return -self.alpha * (mean_logprob.detach() + self.target_entropy)
+
+
+class SAC:
+    """The losses of soft actor-critic; all take and return sums over a micro-batch of ``N`` transitions.
+
+    Args:
+        gamma: Discount per action.
+        agg_q: How the ``Q`` target values become one: ``min`` or ``mean``.
+        actor_agg_q: The same for the values that the policy climbs; also ``q1``.
+        backup_entropy: Whether targets contain the entropy of what follows.
+        entropy_tuning: ``alpha_type``, ``initial_alpha`` and ``target_entropy`` (None: minus ``action_size``).
+        action_size: Dimensions of a chunk of actions.
+        device: Where the losses are computed.
+    """
+
+    def __init__(
+        self,
+        *,
+        gamma: float,
+        agg_q: str,
+        actor_agg_q: str,
+        backup_entropy: bool,
+        entropy_tuning: Mapping[str, Any],
+        action_size: int,
+        device: torch.device,
+    ) -> None:
+        self.gamma = gamma
+        self.agg_q, self.actor_agg_q = agg_q, actor_agg_q
+        self.backup_entropy = backup_entropy
+        target = entropy_tuning["target_entropy"]
+        self.temperature = Temperature(
+            entropy_tuning["alpha_type"],
+            entropy_tuning["initial_alpha"],
+            float(-action_size) if target is None else target,
+            device,
+        )
+
+    def critic_loss(
+        self,
+        *,
+        q: torch.Tensor,
+        next_q: torch.Tensor,
+        next_logprobs: torch.Tensor,
+        rewards: torch.Tensor,
+        terminated: torch.Tensor,
+        lengths: torch.Tensor,
+    ) -> tuple[torch.Tensor, Metrics]:
+        """Return the squared error of all critics against ``r + gamma^k (1 - terminated) (Q' - alpha log pi')``.
+
+        Args:
+            q: float [N, Q], with gradients.
+            next_q: float [N, Q], of the target critics.
+            next_logprobs: float [N].
+            rewards: float [N]; of whole chunks, discounted within.
+            terminated: bool [N]; a truncated episode is not terminated, and its last state is bootstrapped from.
+            lengths: int [N]; executed actions (``k``).
+
+        Returns:
+            The loss, summed over transitions and averaged over critics, and metrics as (sum, count) pairs.
+        """
+        with torch.no_grad():
+            value = aggregate_q(next_q, self.agg_q)
+            if self.backup_entropy:
+                value = value - self.temperature.alpha * next_logprobs
+            discount = torch.where(terminated, 0.0, self.gamma ** lengths.to(value))
+            # Multiplying by 0 would keep what is not finite in a state that does not count.
+            target = rewards + torch.where(terminated, 0.0, discount * value)
+        errors = (q - target.unsqueeze(-1)).square().mean(-1)
+        return errors.sum(), _sums(critic_loss=errors, q_value=q.mean(-1), q_target=target)
+
+    def actor_loss(self, *, q: torch.Tensor, logprobs: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+        """Return ``alpha log pi - Q`` of the present policy's actions, summed over transitions.
+
+        Args:
+            q: float [N, Q], with gradients through the actions.
+            logprobs: float [N], with gradients.
+
+        Returns:
+            The loss, and metrics as (sum, count) pairs, among them ``entropy``.
+        """
+        losses = self.temperature.alpha.detach() * logprobs - aggregate_q(q, self.actor_agg_q)
+        return losses.sum(), _sums(actor_loss=losses, entropy=-logprobs)
+
+
+def aggregate_q(q: torch.Tensor, how: str) -> torch.Tensor:
+    """Return one value for each transition from those of an ensemble.
+
+    Args:
+        q: float [N, Q].
+        how: ``min``, ``mean`` or ``q1`` (the first).
+
+    Returns:
+        float [N].
+    """
+    if how == "q1":
+        return q[:, 0]
+    return q.amin(-1) if how == "min" else q.mean(-1)
+
+
+def _inverse_softplus(alpha: float) -> float:
+    return alpha + math.log(-math.expm1(-alpha))
+
+
+_TRANSFORMS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[float], float]]] = {
+    "softplus": (functional.softplus, _inverse_softplus),
+    "exp": (torch.exp, math.log),
+    "fixed_alpha": (torch.clone, float),
+}
+"""From the learned number to the temperature, and back."""
+
+
+def _sums(**values: torch.Tensor) -> Metrics:
+    sums = torch.stack([value.detach() for value in values.values()]).sum(-1)
+    counts = torch.full_like(sums, float(len(next(iter(values.values())))))
+    return dict(zip(values, torch.stack((sums, counts), 1).unbind(), strict=True))

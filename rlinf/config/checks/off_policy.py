@@ -1,0 +1,105 @@
+"""What off-policy losses need, and what means nothing to them or to others."""
+
+from __future__ import annotations
+
+from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.problems import Problems
+from rlinf.config.schema.algorithm import LossConfig, NoAdvantageConfig, OffPolicyLossConfig, SACLossConfig
+from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.unused import note_unused
+
+
+def check_family(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """An off-policy loss goes without advantages and with Q heads; any other loss the other way round."""
+    del world
+    algorithm, model = cfg.algorithm, cfg.actor.model
+    off_policy = isinstance(algorithm.loss, OffPolicyLossConfig)
+    if off_policy != isinstance(algorithm.advantage, NoAdvantageConfig):
+        remedy = algorithm.loss_type if off_policy else "gae, or another estimator"
+        problems.add(
+            "algorithm.adv_type",
+            f"received {algorithm.adv_type}; loss_type={algorithm.loss_type} "
+            f"{'uses no advantages' if off_policy else 'needs advantages'}. Set algorithm.adv_type={remedy}.",
+        )
+    if off_policy != model.add_q_head:
+        problems.add(
+            "actor.model.add_q_head",
+            f"received {model.add_q_head}; loss_type={algorithm.loss_type} "
+            f"{'needs' if off_policy else 'does not train'} Q heads. Set actor.model.add_q_head="
+            f"{str(off_policy).lower()}.",
+        )
+    if not off_policy and cfg.actor.critic_optim is not None:
+        problems.add(
+            "actor.critic_optim",
+            f"not used by loss_type={algorithm.loss_type}, which trains no Q heads. Remove it; for a value head, write "
+            "actor.optim.value_lr.",
+        )
+    if not model.add_q_head:
+        note_unused(problems, model, ("num_q_heads",), "actor.model", "without actor.model.add_q_head")
+
+
+def check_unused(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Keys that all algorithms share but off-policy ones."""
+    del world
+    algorithm = cfg.algorithm
+    if not isinstance(algorithm.loss, OffPolicyLossConfig):
+        return
+    reason = f"by loss_type={algorithm.loss_type}"
+    levels = ("reward_type", "logprob_type", "entropy_type")
+    note_unused(problems, algorithm, levels, "algorithm", reason)
+    note_unused(problems, cfg.actor.model, ("add_value_head",), "actor.model", reason)
+
+
+def check_replay(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Updates begin at some time."""
+    del world
+    loss: LossConfig = cfg.algorithm.loss
+    if not isinstance(loss, OffPolicyLossConfig):
+        return
+    replay = loss.replay_buffer
+    if replay.min_buffer_size > replay.capacity:
+        problems.add(
+            "algorithm.replay_buffer.min_buffer_size",
+            f"received {replay.min_buffer_size}; the replay never holds more than "
+            f"algorithm.replay_buffer.capacity {replay.capacity}. Lower it.",
+        )
+
+
+def check_temperature(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """A learned temperature is positive; a fixed one has no target and no optimizer."""
+    del world
+    loss: LossConfig = cfg.algorithm.loss
+    if not isinstance(loss, SACLossConfig):
+        return
+    tuning, path = loss.entropy_tuning, "algorithm.entropy_tuning"
+    if tuning.alpha_type == "fixed_alpha":
+        note_unused(problems, tuning, ("target_entropy", "optim"), path, "by alpha_type=fixed_alpha")
+    elif tuning.initial_alpha == 0:
+        problems.add(
+            f"{path}.initial_alpha",
+            f"received 0.0; alpha_type={tuning.alpha_type} learns a positive number: allowed: a number > 0. Set it to "
+            "0.01, or alpha_type=fixed_alpha.",
+        )
+
+
+def check_squashed_model(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """A squashed Gaussian needs continuous actions and bounds its standard deviation."""
+    del world
+    model = cfg.actor.model
+    if not isinstance(model, MLPPolicyConfig) or not model.add_q_head:
+        return
+    if model.discrete:
+        problems.add(
+            "actor.model.discrete",
+            "received True; Q heads value continuous actions. Set actor.model.discrete=false, or choose another "
+            "algorithm.loss_type.",
+        )
+    if not -5 < model.initial_log_std < 2:
+        problems.add(
+            "actor.model.initial_log_std",
+            f"received {model.initial_log_std}; a squashed Gaussian keeps it in (-5, 2). Set it to 0.0.",
+        )
+
+
+RULES = (check_family, check_unused, check_replay, check_temperature, check_squashed_model)

@@ -1,0 +1,86 @@
+"""The interface of policies that off-policy losses train: reparameterised actions, critics and target critics."""
+
+from __future__ import annotations
+
+import abc
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from rlinf.data.embodied import Observation
+from rlinf.models.base_policy import BasePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class CriticEvaluation:
+    """What the critics think of transitions.
+
+    Attributes:
+        q: float32 [N, Q]; values of the actions taken, with gradients to the critics.
+        next_q: float32 [N, Q]; the target critics' values of the present policy's actions in the next state.
+        next_logprobs: float32 [N]; log-probability of those actions, summed over the chunk.
+    """
+
+    q: torch.Tensor
+    next_q: torch.Tensor
+    next_logprobs: torch.Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class ActorEvaluation:
+    """What the critics think of the present policy's actions.
+
+    Attributes:
+        q: float32 [N, Q]; with gradients through the actions to the policy.
+        logprobs: float32 [N]; log-probability of the actions, summed over the chunk, with gradients.
+    """
+
+    q: torch.Tensor
+    logprobs: torch.Tensor
+
+
+class QPolicy(BasePolicy):
+    """A policy with an ensemble of ``Q`` critics of chunks of actions, and a frozen copy of them as target.
+
+    ``forward_inputs`` holds what ``observe`` returns and ``action``. Noise is handed in, so that a result does not
+    depend on how a batch is cut.
+    """
+
+    critic: nn.Module
+    target_critic: nn.Module
+
+    @property
+    @abc.abstractmethod
+    def action_size(self) -> int:
+        """Dimensions of a chunk of actions (``C * A``)."""
+
+    @abc.abstractmethod
+    def observe(self, obs: Observation) -> dict[str, torch.Tensor]:
+        """Return what the networks see of ``B`` observations: tensors [B, ...]."""
+
+    @abc.abstractmethod
+    def critic_forward(
+        self,
+        inputs: dict[str, torch.Tensor],
+        action: torch.Tensor,
+        next_inputs: dict[str, torch.Tensor],
+        noise: torch.Tensor,
+    ) -> CriticEvaluation:
+        """Evaluate ``N`` transitions.
+
+        Args:
+            inputs: As ``observe`` returns.
+            action: float32 [N, C, A]; as in ``forward_inputs``.
+            next_inputs: As ``inputs``, after the chunk.
+            noise: float32 [N, C, A]; standard normal.
+        """
+
+    @abc.abstractmethod
+    def actor_forward(self, inputs: dict[str, torch.Tensor], noise: torch.Tensor) -> ActorEvaluation:
+        """Evaluate the present policy in ``N`` states.
+
+        Args:
+            inputs: As ``observe`` returns.
+            noise: float32 [N, C, A]; standard normal.
+        """

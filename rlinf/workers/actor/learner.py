@@ -1,0 +1,73 @@
+"""What an actor does with rollouts; ``loss_type`` says through its dataclass which kind of learner it needs."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable
+from pathlib import Path
+
+from rlinf.data.embodied import Trajectory
+from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.models.base_policy import BasePolicy
+from rlinf.registry import Registry
+
+MakeEngine = Callable[[BasePolicy], TrainEngine]
+
+
+class Learner(abc.ABC):
+    """Improves the policy that an engine holds.
+
+    Args:
+        engine: Holds the policy.
+    """
+
+    def __init__(self, engine: TrainEngine) -> None:
+        self.engine = engine
+
+    @abc.abstractmethod
+    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
+        """Take this rank's share of a rollout.
+
+        Args:
+            trajectory: All environments of this rank.
+
+        Returns:
+            Metrics over all ranks.
+
+        Raises:
+            NumericalError: A reward or value was not finite.
+        """
+
+    @abc.abstractmethod
+    def update(self, step: int) -> dict[str, float]:
+        """Make the step's optimizer updates.
+
+        Args:
+            step: Step of the run, from 1; names the random draws.
+
+        Returns:
+            Metrics over all ranks, micro-batches and optimizer steps.
+
+        Raises:
+            NumericalError: A gradient is not finite.
+        """
+
+    def save(self, path: Path) -> None:
+        """Write all that changes under the folder ``path``; called by all ranks together."""
+        self.engine.save(path)
+
+    def load(self, path: Path) -> None:
+        """Read what ``save`` wrote, under any number of ranks."""
+        self.engine.load(path)
+
+
+def accumulate(sums: MetricSums, metrics: MetricSums) -> None:
+    """Add metrics to what has been summed so far."""
+    for name, value in metrics.items():
+        sums[name] = sums[name] + value if name in sums else value
+
+
+learners: Registry[Callable[..., Learner]] = Registry("learner")
+"""Called as ``builder(model, make_engine, algorithm=..., actor=..., device=...)``; the engine may shard the model."""
+learners.register_lazy("on_policy", "rlinf.workers.actor.policy_learner:build_policy_learner")
+learners.register_lazy("off_policy", "rlinf.workers.actor.off_policy_learner:build_off_policy_learner")

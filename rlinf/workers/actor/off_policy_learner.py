@@ -1,0 +1,236 @@
+"""Off-policy learning: a replay on every rank, critics, the policy and the temperature updated in turns."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from rlinf.algorithms.registry import OffPolicyAlgorithm, make_off_policy_algorithm
+from rlinf.algorithms.types import finalize_metrics, metric_pair
+from rlinf.config.schema.algorithm import AlgorithmConfig, OffPolicyLossConfig, SACLossConfig
+from rlinf.config.schema.train import ActorConfig
+from rlinf.data.embodied import Trajectory
+from rlinf.data.replay import ReplayBuffer, Transitions
+from rlinf.errors import CheckpointError, NumericalError
+from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.optim import ScheduledOptimizer
+from rlinf.models.base_policy import BasePolicy, ForwardType
+from rlinf.models.q_policy import ActorEvaluation, CriticEvaluation, QPolicy
+from rlinf.utils.seeding import derive_seed
+from rlinf.workers.actor.learner import Learner, MakeEngine, accumulate
+
+_STATE_FILE = "learner.pt"
+
+_Batch = tuple[Transitions, torch.Tensor]
+"""A micro-batch of transitions and the noise [n, C, A] of the actions that are sampled for it."""
+
+
+class OffPolicyLearner(Learner):
+    """Improves a policy on all that was collected so far.
+
+    Args:
+        engine: Holds the policy, a ``QPolicy``.
+        loss: Keys of the loss.
+        algorithm: The losses.
+        actor: The ``actor`` section.
+        num_updates: Updates of the critics in one step.
+    """
+
+    def __init__(
+        self,
+        engine: TrainEngine,
+        *,
+        loss: OffPolicyLossConfig,
+        algorithm: OffPolicyAlgorithm,
+        actor: ActorConfig,
+        num_updates: int,
+    ) -> None:
+        super().__init__(engine)
+        self.loss, self.algorithm, self.actor = loss, algorithm, actor
+        self.num_updates = num_updates
+        self.updates_made = 0
+        self.replay = ReplayBuffer(-(-loss.replay_buffer.capacity // engine.world_size))
+        self.temperature_optim: ScheduledOptimizer | None = None
+        if isinstance(loss, SACLossConfig) and algorithm.temperature.is_learned:
+            group = {"temperature": [algorithm.temperature.raw]}
+            self.temperature_optim = ScheduledOptimizer(group, loss.entropy_tuning.optim)
+
+    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
+        """See ``Learner``: puts the transitions into this rank's replay."""
+        new = Transitions.from_trajectory(trajectory.sorted(), gamma=self.loss.gamma)
+        if not torch.isfinite(new.rewards).all():
+            raise NumericalError(
+                "Rewards are not finite: the environments returned a reward that is NaN or infinite. Look at "
+                "env/reward and at the observations."
+            )
+        self.replay.add(new)
+        policy = cast(QPolicy, self.engine.model)
+        inputs = {name: tensor.to(self.engine.device) for name, tensor in new.inputs.items()}
+        valid = torch.ones(len(new), dtype=torch.bool, device=self.engine.device)
+        policy.update_statistics(inputs, valid, self.engine.all_reduce)
+        rewards = new.rewards.double()
+        one = torch.ones((), dtype=torch.float64)
+        size = torch.stack((torch.tensor(float(len(self.replay)), dtype=torch.float64), one / self.engine.world_size))
+        return self._finalize({"chunk_reward": metric_pair(rewards.sum(), one * len(new)), "replay_size": size})
+
+    def update(self, step: int) -> dict[str, float]:
+        """See ``Learner``; does nothing while the replays hold too little, and then returns no metrics."""
+        if not self._is_ready():
+            return {}
+        seed = derive_seed(self.actor.seed, "actor", self.engine.rank, "replay", step)
+        generator = torch.Generator().manual_seed(seed)
+        sums: MetricSums = {}
+        for _ in range(self.num_updates):
+            self.updates_made += 1
+            accumulate(sums, self._update_critics(generator))
+            if self.updates_made % self.loss.critic_actor_ratio == 0:
+                accumulate(sums, self._update_policy(generator))
+            if self.updates_made % self.loss.target_update_freq == 0:
+                policy = cast(QPolicy, self.engine.model)
+                self.engine.blend(policy.target_critic, policy.critic, self.loss.tau)
+        return self._finalize(sums)
+
+    def save(self, path: Path) -> None:
+        """See ``Learner``: each rank writes its replay."""
+        super().save(path)
+        torch.save(self.replay.state_dict(), path / _replay_file(self.engine.rank))
+        if self.engine.rank == 0:
+            state: dict[str, Any] = {"updates_made": self.updates_made, "num_replays": self.engine.world_size}
+            state["temperature"] = self.algorithm.temperature.raw.detach()
+            if self.temperature_optim is not None:
+                state["temperature_optim"] = self.temperature_optim.adam.state_dict()
+                state["temperature_steps"] = self.temperature_optim.num_steps
+            torch.save(state, path / _STATE_FILE)
+
+    def load(self, path: Path) -> None:
+        """See ``Learner``; under another number of ranks the transitions are dealt out anew."""
+        super().load(path)
+        state = _read(path / _STATE_FILE)
+        self.updates_made = state["updates_made"]
+        with torch.no_grad():
+            self.algorithm.temperature.raw.copy_(state["temperature"])
+        if self.temperature_optim is not None and "temperature_optim" in state:
+            self.temperature_optim.adam.load_state_dict(state["temperature_optim"])
+            self.temperature_optim.num_steps = state["temperature_steps"]
+        rank, ranks, parts = self.engine.rank, self.engine.world_size, state["num_replays"]
+        if parts == ranks:
+            self.replay.load_state_dict(_read(path / _replay_file(rank)))
+            return
+        self.replay.load_state_dict({})
+        for part in range(parts):
+            content = _read(path / _replay_file(part))
+            if content:
+                self.replay.add(Transitions(**content).map(lambda x: x[rank::ranks]))
+
+    def _is_ready(self) -> bool:
+        """Decide for all ranks alike: a rank that updates alone would wait for the others for ever."""
+        size = len(self.replay)
+        total, ranks = self.engine.all_reduce(torch.tensor([size, int(size > 0)])).tolist()
+        return bool(total >= self.loss.replay_buffer.min_buffer_size and ranks == self.engine.world_size)
+
+    def _update_critics(self, generator: torch.Generator) -> MetricSums:
+        batches, share = self._draw(generator)
+
+        def loss_fn(model: nn.Module, batch: _Batch) -> tuple[torch.Tensor, MetricSums]:
+            rows, noise = batch
+            evaluation: CriticEvaluation = model(
+                ForwardType.CRITIC,
+                inputs=rows.inputs,
+                action=rows.actions,
+                next_inputs=rows.next_inputs,
+                noise=noise,
+            )
+            loss, metrics = self.algorithm.critic_loss(
+                q=evaluation.q,
+                next_q=evaluation.next_q,
+                next_logprobs=evaluation.next_logprobs,
+                rewards=rows.rewards,
+                terminated=rows.terminated,
+                lengths=rows.lengths,
+            )
+            return loss / share, metrics
+
+        metrics = self.engine.forward_backward(batches, loss_fn, optimizer="critic")
+        return metrics | self._step("critic")
+
+    def _update_policy(self, generator: torch.Generator) -> MetricSums:
+        batches, share = self._draw(generator)
+
+        def loss_fn(model: nn.Module, batch: _Batch) -> tuple[torch.Tensor, MetricSums]:
+            rows, noise = batch
+            evaluation: ActorEvaluation = model(ForwardType.ACTOR, inputs=rows.inputs, noise=noise)
+            loss, metrics = self.algorithm.actor_loss(q=evaluation.q, logprobs=evaluation.logprobs)
+            return loss / share, metrics
+
+        metrics = self.engine.forward_backward(batches, loss_fn, optimizer="policy")
+        return metrics | self._step("policy") | self._update_temperature(metrics["entropy"])
+
+    def _update_temperature(self, entropy: torch.Tensor) -> MetricSums:
+        temperature, optimizer = self.algorithm.temperature, self.temperature_optim
+        if optimizer is not None:
+            total, count = self.engine.all_reduce(entropy).unbind()
+            temperature.raw.grad = None
+            temperature.loss(-total / count).backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_([temperature.raw], optimizer.cfg.clip_grad)
+            optimizer.step()
+        alpha = temperature.alpha
+        return {"alpha": metric_pair(alpha, torch.ones_like(alpha))}
+
+    def _step(self, optimizer: str) -> MetricSums:
+        report = self.engine.step(optimizer)
+        return {f"{optimizer}_{name}": torch.tensor([value, 1.0]) for name, value in report.items()}
+
+    def _draw(self, generator: torch.Generator) -> tuple[list[_Batch], int]:
+        """Return this rank's micro-batches of an update, and the transitions in them."""
+        share = self.actor.global_batch_size // self.engine.world_size
+        rows = self.replay.sample(share, generator)
+        noise = torch.randn(rows.actions.shape, generator=generator)
+        size, device = self.actor.micro_batch_size, self.engine.device
+        batches = [
+            (rows.rows(start, start + size, device), noise[start : start + size].to(device))
+            for start in range(0, share, size)
+        ]
+        return batches, share
+
+    def _finalize(self, metrics: MetricSums) -> dict[str, float]:
+        names = sorted(metrics)
+        total = self.engine.all_reduce(torch.stack([metrics[name].double().cpu() for name in names]))
+        return finalize_metrics(dict(zip(names, total, strict=True)))
+
+
+def build_off_policy_learner(
+    model: BasePolicy,
+    make_engine: MakeEngine,
+    *,
+    algorithm: AlgorithmConfig,
+    actor: ActorConfig,
+    device: torch.device,
+) -> OffPolicyLearner:
+    """Build the learner of ``learner: off_policy``; see ``learners``."""
+    loss = algorithm.loss
+    assert isinstance(loss, OffPolicyLossConfig)
+    assert isinstance(model, QPolicy)
+    losses = make_off_policy_algorithm(
+        algorithm.loss_type, **asdict(loss), action_size=model.action_size, device=device
+    )
+    engine = make_engine(model)
+    return OffPolicyLearner(engine, loss=loss, algorithm=losses, actor=actor, num_updates=algorithm.update_epoch)
+
+
+def _replay_file(rank: int) -> str:
+    return f"replay_{rank}.pt"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"'{path}' is missing: the checkpoint was written by an on-policy algorithm, or lost files. Start from its "
+            "weights alone with runner.ckpt_path."
+        ) from error
+    return content

@@ -1,0 +1,273 @@
+"""Updates from a replay: the same for any micro-batch size and sharding, continued bit for bit, agreed by all ranks."""
+
+import dataclasses
+import os
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from rlinf.config.schema.algorithm import (
+    AlgorithmConfig,
+    EntropyTuningConfig,
+    NoAdvantageConfig,
+    ReplayBufferConfig,
+    SACLossConfig,
+)
+from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.optim import AdamWConfig
+from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
+from rlinf.data.embodied import Trajectory
+from rlinf.errors import CheckpointError, NumericalError
+from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.models import get_model
+from rlinf.scheduler.network import find_free_port
+from rlinf.workers.actor.learner import learners
+
+STEPS, ENVS, CHUNK, DIM = 6, 8, 3, 2
+LOSS = SACLossConfig(
+    tau=0.1,
+    replay_buffer=ReplayBufferConfig(capacity=200, min_buffer_size=20),
+    entropy_tuning=EntropyTuningConfig(optim=AdamWConfig(lr=1e-2)),
+)
+
+
+def make_trajectory(seed=0, envs=ENVS):
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    truncations = torch.zeros(STEPS, envs, CHUNK, dtype=torch.bool)
+    terminations, executed = truncations.clone(), ~truncations
+    truncations[2, 0, 1] = terminations[4, 1, 0] = True
+    executed[2, 0, 2:] = executed[4, 1, 1:] = False
+    return Trajectory(
+        forward_inputs={"states": normal(STEPS, envs, 5), "action": normal(STEPS, envs, CHUNK, DIM).tanh()},
+        logprobs=normal(STEPS, envs, CHUNK, DIM),
+        values=None,
+        rewards=normal(STEPS, envs, CHUNK),
+        terminations=terminations,
+        truncations=truncations,
+        executed=executed,
+        final_values=None,
+        group_ids=torch.arange(envs),
+        env_ids=torch.arange(envs),
+        version=0,
+        next_inputs={"states": normal(STEPS, envs, 5)},
+    )
+
+
+def make_learner(loss=LOSS, sharding="no_shard", rank=0, world_size=1, updates=4, micro=16):
+    torch.manual_seed(0)
+    model = MLPPolicyConfig(
+        model_type="mlp_policy",
+        obs_dim=5,
+        action_dim=DIM,
+        num_action_chunks=CHUNK,
+        hidden_dims=[16],
+        add_q_head=True,
+        normalize_obs=True,
+    )
+    actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=32, micro_batch_size=micro, seed=3)
+
+    def make_engine(policy):
+        return FSDPEngine(
+            policy,
+            optim=actor.optim,
+            critic_optim=AdamWConfig(lr=3e-3),
+            fsdp=FSDPConfig(sharding_strategy=sharding),
+            precision="fp32",
+            device=torch.device("cpu"),
+            rank=rank,
+            world_size=world_size,
+        )
+
+    algorithm = AlgorithmConfig(
+        adv_type="embodied_sac",
+        loss_type="embodied_sac",
+        update_epoch=updates,
+        advantage=NoAdvantageConfig(),
+        loss=loss,
+    )
+    build = learners.get(loss.learner)
+    return build(get_model(model), make_engine, algorithm=algorithm, actor=actor, device=torch.device("cpu"))
+
+
+def weights(learner):
+    state = learner.engine.model.state_dict().items()
+    whole = {name: (t.full_tensor() if hasattr(t, "full_tensor") else t).detach().clone() for name, t in state}
+    return whole | {"temperature": learner.algorithm.temperature.raw.detach().clone()}
+
+
+def train(learner, first, last, rank=0):
+    for step in range(first, last + 1):
+        learner.prepare(make_trajectory(10 * step + rank))
+        metrics = learner.update(step)
+    return metrics
+
+
+def assert_same(actual, expected, **tolerance):
+    assert actual.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(actual[name], tensor, msg=name, **tolerance)
+
+
+def changed(before, after, prefix):
+    return any(not torch.equal(before[name], after[name]) for name in before if name.startswith(prefix))
+
+
+def test_updates_do_not_depend_on_the_micro_batch_size():
+    expected = make_learner(micro=32)
+    train(expected, 1, 2)
+    for micro in (1, 8):
+        learner = make_learner(micro=micro)
+        train(learner, 1, 2)
+        assert_same(weights(learner), weights(expected), atol=2e-4, rtol=1e-3)
+
+
+def test_the_replay_fills_before_anything_is_learned():
+    loss = dataclasses.replace(LOSS, replay_buffer=ReplayBufferConfig(capacity=200, min_buffer_size=STEPS * ENVS + 1))
+    learner = make_learner(loss)
+    before = weights(learner)
+    assert learner.prepare(make_trajectory())["replay_size"] == STEPS * ENVS
+    assert learner.update(1) == {}
+    assert not changed(before, weights(learner), ("policy", "critic", "target", "temperature"))
+    metrics = train(learner, 2, 2)
+    assert learner.updates_made == 4
+    assert {"critic_loss", "actor_loss", "alpha", "entropy", "critic_grad_norm", "policy_grad_norm"} <= metrics.keys()
+    assert metrics["critic_lr"] == pytest.approx(3e-3)
+    assert metrics["policy_lr"] == pytest.approx(1e-2)
+
+
+def test_the_policy_learns_once_for_so_many_updates_of_the_critics():
+    learner = make_learner(dataclasses.replace(LOSS, critic_actor_ratio=3), updates=2)
+    before = weights(learner)
+    train(learner, 1, 1)
+    middle = weights(learner)
+    assert changed(before, middle, "critic")
+    assert not changed(before, middle, ("policy_head", "temperature"))
+    train(learner, 2, 2)  # the third update, counted over steps
+    assert changed(middle, weights(learner), "policy_head")
+    assert changed(middle, weights(learner), "temperature")
+    assert learner.engine.optimizers["policy"].num_steps == 1
+    assert learner.engine.optimizers["critic"].num_steps == 4
+
+
+def test_target_critics_follow_the_critics_by_tau():
+    learner = make_learner(dataclasses.replace(LOSS, tau=0.25), updates=1)
+    before = weights(learner)
+    train(learner, 1, 1)
+    after = weights(learner)
+    for name in (name for name in after if name.startswith("critic.")):
+        expected = 0.75 * before[f"target_{name}"] + 0.25 * after[name]
+        torch.testing.assert_close(after[f"target_{name}"], expected)
+
+
+def test_target_critics_move_only_so_often():
+    learner = make_learner(dataclasses.replace(LOSS, target_update_freq=3), updates=2)
+    before = weights(learner)
+    train(learner, 1, 1)
+    assert not changed(before, weights(learner), "target_critic")
+    train(learner, 2, 2)
+    assert changed(before, weights(learner), "target_critic")
+
+
+def test_a_fixed_temperature_stays():
+    tuning = EntropyTuningConfig(alpha_type="fixed_alpha", initial_alpha=0.3)
+    learner = make_learner(dataclasses.replace(LOSS, entropy_tuning=tuning))
+    assert train(learner, 1, 2)["alpha"] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("ratio", [1, 3])
+def test_a_loaded_learner_continues_bit_for_bit(ratio, tmp_path):
+    loss = dataclasses.replace(LOSS, critic_actor_ratio=ratio, target_update_freq=3)
+    undisturbed = make_learner(loss, updates=2)
+    train(undisturbed, 1, 5)
+    undisturbed.save(tmp_path / "actor")
+    expected = train(undisturbed, 6, 7)
+    resumed = make_learner(loss, updates=2)
+    resumed.load(tmp_path / "actor")
+    assert train(resumed, 6, 7) == expected
+    assert_same(weights(resumed), weights(undisturbed), atol=0, rtol=0)
+
+
+def test_a_checkpoint_without_a_replay_says_what_to_do(tmp_path):
+    learner = make_learner()
+    learner.engine.save(tmp_path / "actor")
+    with pytest.raises(CheckpointError, match=r"runner\.ckpt_path"):
+        learner.load(tmp_path / "actor")
+
+
+def test_a_reward_that_is_not_finite_is_an_error():
+    trajectory = make_trajectory()
+    trajectory.rewards[3, 2, 0] = float("nan")
+    with pytest.raises(NumericalError, match="Rewards are not finite"):
+        make_learner().prepare(trajectory)
+
+
+def draws_of_equal_replays(sharding, rank):
+    """Return the rewards that a rank draws in two steps from a replay that holds the same on every rank."""
+    learner = make_learner(sharding=sharding, rank=rank, world_size=2, updates=1, micro=8)
+    learner.prepare(make_trajectory())
+    sample, drawn = learner.replay.sample, []
+
+    def record(count, generator):
+        rows = sample(count, generator)
+        drawn.append(rows.rewards)
+        return rows
+
+    learner.replay.sample = record
+    learner.update(1)
+    learner.update(2)
+    assert not torch.equal(drawn[0], drawn[2])
+    return drawn
+
+
+def run_rank(rank, port, folder):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    results = {}
+    for sharding in ("no_shard", "full_shard", "shard_grad_op"):
+        learner = make_learner(sharding=sharding, rank=rank, world_size=2, micro=8)
+        resting = make_trajectory()
+        resting.executed[:] = rank == 0
+        learner.prepare(resting)
+        not_ready = learner.update(1)  # rank 1 has nothing to draw from
+        train(learner, 2, 3, rank)
+        learner.save(folder / sharding)
+        metrics = train(learner, 4, 4, rank)
+        resumed = make_learner(sharding=sharding, rank=rank, world_size=2, micro=8)
+        resumed.load(folder / sharding)
+        again = train(resumed, 4, 4, rank)
+        drawn = draws_of_equal_replays(sharding, rank)
+        results[sharding] = {
+            "not_ready": not_ready,
+            "metrics": metrics,
+            "again": again,
+            "weights": weights(learner),
+            "resumed": weights(resumed),
+            "size": len(learner.replay),
+            "drawn": drawn,
+        }
+    torch.save(results, folder / f"rank{rank}.pt")
+
+
+@pytest.mark.timeout(240)
+def test_two_ranks_agree_under_any_sharding_and_resume_under_another_number(tmp_path):
+    mp.spawn(run_rank, (find_free_port(), tmp_path), nprocs=2)
+    first, second = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=False) for rank in (0, 1))
+    expected = first["no_shard"]
+    for sharding in ("no_shard", "full_shard", "shard_grad_op"):
+        for result in (first[sharding], second[sharding]):
+            assert result["not_ready"] == {}
+            assert result["metrics"] == first[sharding]["metrics"] == result["again"]
+            assert_same(result["weights"], expected["weights"], atol=1e-4, rtol=1e-3)
+            assert_same(result["resumed"], result["weights"], atol=0, rtol=0)
+        assert first[sharding]["size"] == 100  # half of the capacity
+        alone = make_learner()
+        alone.load(tmp_path / sharding)
+        assert len(alone.replay) == 100 + 96  # what both held when they saved
+        assert not any(
+            torch.equal(a, b) for a, b in zip(first[sharding]["drawn"], second[sharding]["drawn"], strict=True)
+        )

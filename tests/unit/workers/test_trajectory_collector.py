@@ -1,0 +1,47 @@
+"""What the collector takes for the state after a chunk, where an episode ended and where it did not."""
+
+import torch
+
+from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.data.embodied import ChunkStep
+from rlinf.models import get_model
+from rlinf.workers.rollout.collector import TrajectoryCollector
+
+ENVS = 3
+
+
+def outcome(value, final=()):
+    flags = torch.zeros(ENVS, 1, dtype=torch.bool)
+    truncations = flags.clone()
+    truncations[list(final)] = True
+    return ChunkStep(
+        obs={"states": torch.full((ENVS, 1), value)},
+        rewards=torch.zeros(ENVS, 1),
+        terminations=flags,
+        truncations=truncations,
+        executed=~flags,
+        final_obs={"states": torch.tensor([[value + 100 + row] for row in final])} if final else None,
+        final_ids=torch.tensor(final) if final else None,
+    )
+
+
+def collect(*, add_q_head):
+    cfg = MLPPolicyConfig(model_type="mlp_policy", obs_dim=1, action_dim=1, hidden_dims=[4], add_q_head=add_q_head)
+    model = get_model(cfg)
+    collector = TrajectoryCollector(model, bootstrap_always=False, records_next=add_q_head)
+    for obs, step in ((0.0, outcome(1.0, final=(0, 2))), (1.0, outcome(2.0))):
+        states = {"states": torch.full((ENVS, 1), obs)}
+        collector.add_decision(model.predict_action_batch(states, mode="train")[1])
+        collector.add_outcome(step)
+    collector.add_last_obs(step.obs)
+    return collector.finish(env_ids=torch.arange(ENVS), group_ids=torch.arange(ENVS), version=0)
+
+
+def test_a_transition_leads_into_the_last_state_of_its_episode():
+    trajectory = collect(add_q_head=True)
+    assert trajectory.next_inputs["states"].squeeze(-1).tolist() == [[101.0, 1.0, 103.0], [2.0, 2.0, 2.0]]
+    assert trajectory.forward_inputs["states"].squeeze(-1).tolist() == [[0.0] * 3, [1.0] * 3]
+
+
+def test_nothing_is_recorded_for_losses_that_do_not_need_it():
+    assert collect(add_q_head=False).next_inputs is None
