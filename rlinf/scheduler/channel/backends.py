@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import threading
+from collections import deque
 from collections.abc import Hashable
 from concurrent.futures import Future
 from typing import Any, Protocol
@@ -16,6 +18,10 @@ from rlinf.scheduler.comm.serialization import decode, encode
 from rlinf.scheduler.runtime import current_runtime
 
 _requests = itertools.count()
+# Held while it is decided who ends a future: a time-out or what was waited for.
+_ending = threading.Lock()
+# A consumer that dies sooner after it got an item leaves it to another one.
+_ACKNOWLEDGE_SECONDS = 0.001
 
 
 class Backend(Protocol):
@@ -132,6 +138,9 @@ class HostedBackend:
         self.channel_id = channel_id
         self._endpoint = current_runtime().endpoint
         self._endpoint.notify(host, "channel_open", (channel_id,))
+        # Requests whose items have arrived: the next get says so to the host, or a message of its own does soon after.
+        self._arrived: deque[Hashable] = deque()
+        self._will_acknowledge = False
 
     def put(self, item: Any, *, key: Hashable, weight: float, wait: bool) -> Future[Any]:
         """Add an item."""
@@ -148,9 +157,9 @@ class HostedBackend:
             error = reply.exception()
             taken = _end(future, None if error is not None else reply.result(), error)
             if taken and error is None:
-                self._endpoint.notify(self.host, "channel_ack", (self.channel_id, request))
+                self._acknowledge_soon(request)
 
-        arguments = (self.channel_id, key, target_weight, wait, request, producer)
+        arguments = (self.channel_id, key, target_weight, wait, request, producer, self._take_arrived())
         self._endpoint.request(self.host, "channel_get", arguments).add_done_callback(granted)
         future.add_done_callback(lambda done: self.cancel(request) if done.cancelled() else None)
         return request, future
@@ -185,11 +194,33 @@ class HostedBackend:
         """Refuse further puts."""
         self._endpoint.ask(self.host, "channel_close", self.channel_id)
 
+    def _acknowledge_soon(self, request: Hashable) -> None:
+        self._arrived.append(request)
+        if not self._will_acknowledge:
+            self._will_acknowledge = True
+            loop = self._endpoint.loop
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(loop.call_later, _ACKNOWLEDGE_SECONDS, self._acknowledge)
+
+    def _acknowledge(self) -> None:
+        self._will_acknowledge = False
+        arrived = self._take_arrived()
+        if arrived:
+            self._endpoint.notify(self.host, "channel_ack", (self.channel_id, arrived))
+
+    def _take_arrived(self) -> tuple[Hashable, ...]:
+        arrived = []
+        with contextlib.suppress(IndexError):  # another thread was faster
+            while self._arrived:
+                arrived.append(self._arrived.popleft())
+        return tuple(arrived)
+
 
 def _end(future: Future[Any], value: Any, error: BaseException | None) -> bool:
-    """End a future; False when nobody waits for it any more."""
-    if future.done() or not future.set_running_or_notify_cancel():
-        return False
+    """End a future; False when nobody waits for it any more, or another thread has just ended it."""
+    with _ending:
+        if future.done() or future.running() or not future.set_running_or_notify_cancel():
+            return False
     if error is not None:
         future.set_exception(error)
     else:

@@ -19,7 +19,7 @@ Frames = list[Any]
 
 
 class ChannelHost:
-    """Serves the channels of one node; all state is touched on the endpoint's thread only.
+    """Serves the channels of one node; all state is touched by handlers of messages, which run one at a time.
 
     Args:
         runtime: The host process's own runtime.
@@ -41,6 +41,7 @@ class ChannelHost:
         serve("died", lambda call: self._died(*call.args))
         serve("closed", lambda call: self._group_closed(*call.args))
         serve("started", lambda call: self._started(*call.args))
+        runtime.endpoint.serve_on_a_thread()
         runtime.introspection.add("channels", self._describe)
 
     def _create(self, call: Call) -> None:
@@ -59,8 +60,11 @@ class ChannelHost:
         )
 
     def _get(self, call: Call) -> None:
-        channel_id, key, target_weight, wait, request, producer = call.args
-        self._queue(channel_id).get(
+        channel_id, key, target_weight, wait, request, producer, arrived = call.args
+        queue = self._queue(channel_id)
+        for earlier in arrived:
+            queue.acknowledge(call.sender.uid, earlier)
+        queue.get(
             request,
             call.sender.uid,
             key,
@@ -71,8 +75,10 @@ class ChannelHost:
         )
 
     def _acknowledge(self, call: Call) -> None:
-        channel_id, request = call.args
-        self._queue(channel_id).acknowledge(call.sender.uid, request)
+        channel_id, arrived = call.args
+        queue = self._queue(channel_id)
+        for request in arrived:
+            queue.acknowledge(call.sender.uid, request)
 
     def _cancel(self, call: Call) -> None:
         channel_id, request = call.args

@@ -125,6 +125,12 @@ class Endpoint:
         """Hand handlers payloads in shared memory as they are, to be passed on; they outlive their senders."""
         self._keep_shared = True
 
+    def serve_on_a_thread(self) -> None:
+        """Read messages on a thread that does nothing else, which is faster: for processes that only serve."""
+        threading.Thread(
+            target=self._transport.wait, args=(Promise[Any](), None), name="rlinf-serve", daemon=True
+        ).start()
+
     def promise(self) -> Promise[Any]:
         """Return a future for something that a message to this process brings about."""
         return Promise(self._transport.wait if self._read_while_waiting else None)
