@@ -95,7 +95,7 @@ def test_off_policy_ranks_fill_their_replays_and_then_learn(run_recipe):
         "algorithm.replay_buffer.min_buffer_size=400",
     )
     records = read_metrics(run_recipe(*keys, recipe="gym_pendulum_sac_mlp"))
-    assert [record.get("rollout/replay_size") for record in records] == [None, 256, 512]
+    assert [record.get("train/replay_size") for record in records] == [None, 256, 512]
     assert ["train/critic_loss" in record for record in records] == [False, False, True]
 
 

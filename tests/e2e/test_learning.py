@@ -13,5 +13,5 @@ def test_sac_swings_up_the_pendulum_within_15000_environment_steps(start_run, tm
     run = start_run("gym_pendulum_sac_mlp", *keys)
     assert run.wait(timeout=1000) == 0, run.output[-4000:]
     last = read_metrics(tmp_path / "gym_pendulum_sac_mlp")[-1]
-    assert last["rollout/replay_size"] <= 15_000  # one transition for each environment step
+    assert last["train/replay_size"] <= 15_000  # one transition for each environment step
     assert last["eval/return"] >= -200

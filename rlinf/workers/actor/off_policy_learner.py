@@ -53,6 +53,7 @@ class OffPolicyLearner(Learner):
         self.loss, self.algorithm, self.actor = loss, algorithm, actor
         self.num_updates = num_updates
         self.updates_made = 0
+        self.pending: Transitions | None = None
         self.replay = ReplayBuffer(-(-loss.replay_buffer.capacity // engine.world_size))
         self.temperature_optim: ScheduledOptimizer | None = None
         if isinstance(loss, SACLossConfig) and algorithm.temperature.is_learned:
@@ -60,27 +61,24 @@ class OffPolicyLearner(Learner):
             self.temperature_optim = ScheduledOptimizer(group, loss.entropy_tuning.optim)
 
     def prepare(self, trajectory: Trajectory) -> dict[str, float]:
-        """See ``Learner``: puts the transitions into this rank's replay."""
+        """See ``Learner``: lays the trajectories out as transitions; the update takes them into the replay."""
         new = Transitions.from_trajectory(trajectory.sorted(), gamma=self.loss.gamma)
         if not torch.isfinite(new.rewards).all():
             raise NumericalError(
                 "Rewards are not finite: the environments returned a reward that is NaN or infinite. Look at "
                 "env/reward and at the observations."
             )
-        self.replay.add(new)
-        policy = cast(QPolicy, self.engine.model)
-        inputs = {name: tensor.to(self.engine.device) for name, tensor in new.inputs.items()}
-        valid = torch.ones(len(new), dtype=torch.bool, device=self.engine.device)
-        policy.update_statistics(inputs, valid, self.engine.all_reduce)
+        self.pending = new
         rewards = new.rewards.double()
-        one = torch.ones((), dtype=torch.float64)
-        size = torch.stack((torch.tensor(float(len(self.replay)), dtype=torch.float64), one / self.engine.world_size))
-        return self._finalize({"chunk_reward": metric_pair(rewards.sum(), one * len(new)), "replay_size": size})
+        return self._finalize({"chunk_reward": metric_pair(rewards.sum(), torch.tensor(len(new)))})
 
     def update(self, step: int) -> dict[str, float]:
-        """See ``Learner``; does nothing while the replays hold too little, and then returns no metrics."""
-        if not self._is_ready():
-            return {}
+        """See ``Learner``; while the replays hold too little, they only fill."""
+        self._take_pending()
+        total, is_ready = self._readiness()
+        size = {"replay_size": float(total)}
+        if not is_ready:
+            return size
         seed = derive_seed(self.actor.seed, "actor", self.engine.rank, "replay", step)
         generator = torch.Generator().manual_seed(seed)
         sums: MetricSums = {}
@@ -92,7 +90,7 @@ class OffPolicyLearner(Learner):
             if self.updates_made % self.loss.target_update_freq == 0:
                 policy = cast(QPolicy, self.engine.model)
                 self.engine.blend(policy.target_critic, policy.critic, self.loss.tau)
-        return self._finalize(sums)
+        return self._finalize(sums) | size
 
     def save(self, path: Path) -> None:
         """See ``Learner``: each rank writes its replay."""
@@ -126,11 +124,25 @@ class OffPolicyLearner(Learner):
             if content:
                 self.replay.add(Transitions(**content).map(lambda x: x[rank::ranks]))
 
-    def _is_ready(self) -> bool:
-        """Decide for all ranks alike: a rank that updates alone would wait for the others for ever."""
+    def _take_pending(self) -> None:
+        """Take the prepared transitions into replay and statistics; only now, so that a step is made whole or not."""
+        assert self.pending is not None
+        new, self.pending = self.pending, None
+        self.replay.add(new)
+        policy, device = cast(QPolicy, self.engine.model), self.engine.device
+        inputs = {name: tensor.to(device) for name, tensor in new.inputs.items()}
+        valid = torch.ones(len(new), dtype=torch.bool, device=device)
+        policy.update_statistics(inputs, valid, self.engine.all_reduce)
+
+    def _readiness(self) -> tuple[int, bool]:
+        """Return how much all replays hold, and whether that is enough.
+
+        The same for all ranks: one that updates alone would wait for the others for ever.
+        """
         size = len(self.replay)
         total, ranks = self.engine.all_reduce(torch.tensor([size, int(size > 0)])).tolist()
-        return bool(total >= self.loss.replay_buffer.min_buffer_size and ranks == self.engine.world_size)
+        enough = total >= self.loss.replay_buffer.min_buffer_size and ranks == self.engine.world_size
+        return int(total), bool(enough)
 
     def _update_critics(self, generator: torch.Generator) -> MetricSums:
         batches, share = self._draw(generator)

@@ -130,8 +130,10 @@ def test_the_replay_fills_before_anything_is_learned():
     loss = dataclasses.replace(LOSS, replay_buffer=ReplayBufferConfig(capacity=200, min_buffer_size=STEPS * ENVS + 1))
     learner = make_learner(loss)
     before = weights(learner)
-    assert learner.prepare(make_trajectory())["replay_size"] == STEPS * ENVS
-    assert learner.update(1) == {}
+    executed = make_trajectory().executed.any(-1)
+    assert learner.prepare(make_trajectory())["chunk_reward"] != 0
+    assert learner.update(1) == {"replay_size": STEPS * ENVS}
+    assert int(learner.engine.model.normalizer.count) == int(executed.sum())
     assert not changed(before, weights(learner), ("policy", "critic", "target", "temperature"))
     metrics = train(learner, 2, 2)
     assert learner.updates_made == 4
@@ -192,6 +194,18 @@ def test_a_loaded_learner_continues_bit_for_bit(ratio, tmp_path):
     assert_same(weights(resumed), weights(undisturbed), atol=0, rtol=0)
 
 
+def test_a_step_that_was_only_prepared_leaves_no_trace(tmp_path):
+    undisturbed, interrupted = make_learner(), make_learner()
+    for learner in (undisturbed, interrupted):
+        train(learner, 1, 2)
+    interrupted.prepare(make_trajectory(30))
+    interrupted.save(tmp_path / "actor")
+    resumed = make_learner()
+    resumed.load(tmp_path / "actor")
+    assert train(resumed, 3, 3) == train(undisturbed, 3, 3)
+    assert_same(weights(resumed), weights(undisturbed), atol=0, rtol=0)
+
+
 def test_a_checkpoint_without_a_replay_says_what_to_do(tmp_path):
     learner = make_learner()
     learner.engine.save(tmp_path / "actor")
@@ -209,7 +223,6 @@ def test_a_reward_that_is_not_finite_is_an_error():
 def draws_of_equal_replays(sharding, rank):
     """Return the rewards that a rank draws in two steps from a replay that holds the same on every rank."""
     learner = make_learner(sharding=sharding, rank=rank, world_size=2, updates=1, micro=8)
-    learner.prepare(make_trajectory())
     sample, drawn = learner.replay.sample, []
 
     def record(count, generator):
@@ -218,8 +231,9 @@ def draws_of_equal_replays(sharding, rank):
         return rows
 
     learner.replay.sample = record
-    learner.update(1)
-    learner.update(2)
+    for step in (1, 2):
+        learner.prepare(make_trajectory())
+        learner.update(step)
     assert not torch.equal(drawn[0], drawn[2])
     return drawn
 
@@ -260,7 +274,7 @@ def test_two_ranks_agree_under_any_sharding_and_resume_under_another_number(tmp_
     expected = first["no_shard"]
     for sharding in ("no_shard", "full_shard", "shard_grad_op"):
         for result in (first[sharding], second[sharding]):
-            assert result["not_ready"] == {}
+            assert result["not_ready"] == {"replay_size": STEPS * ENVS}
             assert result["metrics"] == first[sharding]["metrics"] == result["again"]
             assert_same(result["weights"], expected["weights"], atol=1e-4, rtol=1e-3)
             assert_same(result["resumed"], result["weights"], atol=0, rtol=0)
