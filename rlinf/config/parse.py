@@ -41,6 +41,7 @@ _LITERAL_ALIASES = {
     "float16": "fp16",
     "bfloat16": "bf16",
     "hf": "huggingface",
+    "torch_constant": "constant",
     "none": "null",
 }
 _BOOLEAN_WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}

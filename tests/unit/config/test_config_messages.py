@@ -57,6 +57,7 @@ KEYS_AND_VALUES = [
     ({"actor.micro_batch_size": "100"}, "actor.micro_batch_size", "write 100 without quotes"),
     ({"actor.enable_offload": "yes"}, "actor.enable_offload", "Write true without quotes"),
     ({"actor.model.precision": 32}, "actor.model.precision", "Did you mean 'fp32'?"),
+    ({"actor.optim": {"lr_scheduler": "torch_constant"}}, "actor.optim.lr_scheduler", "Did you mean 'constant'?"),
     ({"actor.model.precision": "bfloat16"}, "actor.model.precision", "Did you mean 'bf16'?"),
     ({"actor.model.hidden_dims": [64, 0]}, "actor.model.hidden_dims[1]", "integer > 0"),
     ({"actor.model.hidden_dims": 64}, "actor.model.hidden_dims", "list of (integer > 0)"),
