@@ -6,6 +6,7 @@ import asyncio
 import threading
 import uuid
 from collections.abc import Hashable
+from functools import partial
 from typing import Any, Literal, overload
 
 from rlinf.errors import ClusterError, CommTimeoutError
@@ -108,8 +109,7 @@ class Channel:
         """
         future = self._backend.put(item, key=key, weight=weight, wait=True)
         label = channel_label("put", self.name, key)
-        describe = f"{_who()} waits to put into channel '{self.name}', key {key!r}"
-        work = AsyncWork[None](future, lambda _: None, describe, label)
+        work: AsyncWork[None] = AsyncWork(future, _nothing, partial(self._waits, "to put into", key), label)
         return work if async_op else work.wait()
 
     def put_nowait(self, item: Any, weight: float = 1, key: Hashable = DEFAULT_KEY) -> None:
@@ -140,7 +140,7 @@ class Channel:
             CommTimeoutError: No item came in time; none is lost.
             WorkerDiedError: A worker that feeds this key, or the channel's host, is gone and no item is left.
         """
-        work = self._take(key, None, timeout).map(lambda items: items[0])
+        work = self._take(key, None, timeout, single=True)
         return work if async_op else work.wait()
 
     def get_nowait(self, key: Hashable = DEFAULT_KEY) -> Any:
@@ -204,17 +204,34 @@ class Channel:
             key: The queue within the channel.
             producer: Uid of the feeding process's endpoint.
         """
-        return self._take(key, None, None, producer).map(lambda items: items[0])
+        return self._take(key, None, None, producer, single=True)
 
     def _take(
-        self, key: Hashable, target_weight: float | None, timeout: float | None, producer: str | None = None
-    ) -> AsyncWork[list[Any]]:
+        self,
+        key: Hashable,
+        target_weight: float | None,
+        timeout: float | None,
+        producer: str | None = None,
+        *,
+        single: bool = False,
+    ) -> AsyncWork[Any]:
         request, granted = self._backend.get(key=key, target_weight=target_weight, wait=True, producer=producer)
-        describe = f"{_who()} waits for channel '{self.name}', key {key!r}"
+        describe = partial(self._waits, "for", key)
         if timeout is not None and not granted.done():
-            late = CommTimeoutError(f"{describe}: nothing came within {timeout:g} s.")
+            late = CommTimeoutError(f"{describe()}: nothing came within {timeout:g} s.")
             self._backend.expire(request, granted, timeout, late)
-        return AsyncWork(granted, self._backend.unpack, describe, channel_label("get", self.name, key))
+        unpack = self._unpack_single if single else self._backend.unpack
+        return AsyncWork(granted, unpack, describe, channel_label("get", self.name, key))
+
+    def _unpack_single(self, granted: Any) -> Any:
+        return self._backend.unpack(granted)[0]
+
+    def _waits(self, what: str, key: Hashable) -> str:
+        return f"{_who()} waits {what} channel '{self.name}', key {key!r}"
+
+
+def _nothing(_: Any) -> None:
+    """What a put returns."""
 
 
 def _connect(name: str, maxsize: int, host: EndpointInfo, channel_id: str) -> Channel:

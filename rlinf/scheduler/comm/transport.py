@@ -275,29 +275,26 @@ def _pack(frames: Sequence[Buffer]) -> tuple[list[Buffer], int]:
         The parts of the message, and its size in bytes.
     """
     count = len(frames)
-    parts: list[Buffer] = [b""]
-    lengths = []
+    lengths = [len(frame) if type(frame) is bytes else memoryview(frame).nbytes for frame in frames]
+    layout = _LAYOUTS[count] if count < len(_LAYOUTS) else struct.Struct(f"<{count + 1}Q")
+    parts: list[Buffer] = [layout.pack(count, *lengths)]
     total = _WORD_BYTES * (count + 1)
-    for frame in frames:
-        length = len(frame) if type(frame) is bytes else memoryview(frame).nbytes
-        lengths.append(length)
+    for frame, length in zip(frames, lengths, strict=True):
         parts.append(frame)
         total += length
-        if length % _WORD_BYTES:
-            padding = _PADDING[-length % _WORD_BYTES]
-            parts.append(padding)
-            total += len(padding)
-    layout = _LAYOUTS[count] if count < len(_LAYOUTS) else struct.Struct(f"<{count + 1}Q")
-    parts[0] = layout.pack(count, *lengths)
+        excess = length % _WORD_BYTES
+        if excess:
+            parts.append(_PADDING[_WORD_BYTES - excess])
+            total += _WORD_BYTES - excess
     return (parts if len(parts) <= _MAX_PARTS else [b"".join(parts)]), total
 
 
 def _unpack(message: memoryview) -> list[memoryview]:
     """Return views of the frames in a message of ``_pack``."""
     (count,) = _LAYOUTS[0].unpack_from(message)
-    sizes = struct.unpack_from(f"<{count}Q", message, _WORD_BYTES)
-    frames, start = [], _WORD_BYTES * (count + 1)
-    for size in sizes:
+    layout = _LAYOUTS[count] if count < len(_LAYOUTS) else struct.Struct(f"<{count + 1}Q")
+    frames, start = [], layout.size
+    for size in layout.unpack_from(message)[1:]:
         frames.append(message[start : start + size])
         start += size + -size % _WORD_BYTES
     return frames
