@@ -110,11 +110,21 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
         return memoryview(b"")
     tensor = tensor.detach()
     if tensor.is_conj() or tensor.is_neg() or tensor.device.type != "cpu" or not tensor.is_contiguous():
-        tensor = tensor.resolve_conj().resolve_neg().cpu().contiguous()
+        tensor = _on_host(tensor.resolve_conj().resolve_neg().contiguous())
     if tensor.dtype is not torch.float32:
         # numpy does not know every type of torch. The stride is given because that of a single element may be any.
         tensor = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
     return memoryview(tensor.numpy().reshape(-1).data).cast("B")
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    if tensor.device.type != "cuda":
+        return tensor.cpu()
+    # Page-locked memory, which torch keeps for the next time, is several times faster to copy to.
+    host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+    return host.copy_(tensor)
 
 
 def fill_tensor(tensor: torch.Tensor, data: Buffer) -> None:

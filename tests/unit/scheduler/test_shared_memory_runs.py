@@ -1,0 +1,118 @@
+"""Shared memory of a whole run: it comes back from the dead, outlives producers, and is gone in the end."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from rlinf.errors import WorkerDiedError
+from rlinf.scheduler import Channel, Worker
+from rlinf.scheduler.comm import folders
+from rlinf.scheduler.runtime import current_runtime
+
+SIZE = 300_000
+
+
+class Keeper(Worker):
+    """Sends large tensors and keeps those it gets."""
+
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+
+    def give(self, group, value):
+        self.send(torch.full((SIZE,), value), group, 0)
+
+    def take(self, group):
+        self.kept.append(self.recv(group, 0))
+        return float(self.kept[-1].sum())
+
+    def drop(self):
+        self.kept.clear()
+
+    def held(self):
+        ledger = current_runtime().endpoint.segments.ledger
+        ledger.settle()
+        return len(ledger)
+
+    def put(self, channel, value):
+        channel.put(torch.full((SIZE,), value))
+
+    def get(self, channel):
+        return float(channel.get().sum())
+
+
+@pytest.fixture
+def pair(launch):
+    return launch(Keeper.create_group(), ranks=1), launch(Keeper.create_group(), ranks=1)
+
+
+def settle(condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def kill(group):
+    os.kill(group.worker_info_list[0].pid, signal.SIGKILL)
+    with pytest.raises(WorkerDiedError):
+        group.held().wait()
+
+
+def test_a_sender_gets_its_memory_back(pair):
+    giver, taker = pair
+    for value in (1.0, 2.0):
+        giver.give(taker.name, value).wait()
+        assert taker.take(giver.name).wait() == [SIZE * value]
+    assert giver.held().wait() == [2]
+    taker.drop().wait()
+    settle(lambda: giver.held().wait() == [0])
+
+
+def test_a_killed_receiver_gives_back_what_it_held(pair):
+    giver, taker = pair
+    giver.give(taker.name, 1.0).wait()
+    taker.take(giver.name).wait()
+    assert giver.held().wait() == [1]
+    kill(taker)
+    settle(lambda: giver.held().wait() == [0])
+
+
+def test_an_item_outlives_its_producer(pair, unique):
+    producer, consumer = pair
+    channel = Channel.create(unique)
+    producer.put(channel, 3.0).wait()
+    uid = producer.worker_info_list[0].endpoint.uid
+    kill(producer)
+    namespace = current_runtime().spec.namespace
+    settle(lambda: not folders.segments_folder(folders.SHARED_MEMORY, namespace, uid).exists())
+    assert consumer.get(channel).wait() == [SIZE * 3.0]
+    channel.close()
+
+
+RUN = """
+import sys, torch
+from rlinf.config.schema.cluster import ClusterConfig
+from rlinf.scheduler import Channel, Cluster
+with Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1)) as cluster:
+    channel = Channel.create("c")
+    for _ in range(3):
+        channel.put(torch.zeros(1_000_000))
+    item = channel.get()
+    print(cluster.namespace, flush=True)
+"""
+
+
+def test_nothing_is_left_after_a_run(cluster):
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], capture_output=True, text=True, cwd=root, timeout=120, check=True
+    )
+    namespace = done.stdout.strip().splitlines()[-1]
+    for base in (folders.SHARED_MEMORY, folders.temporary_base()):
+        assert not folders._folder(base, namespace).exists()
