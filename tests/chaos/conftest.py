@@ -51,8 +51,8 @@ def launch(cluster):
     """
     groups, pids, uids = [], set(), set()
 
-    def start(group, *, name, ranks=1, first=0):
-        groups.append(group.launch(cluster, PackedPlacementStrategy(first, first + ranks - 1), name=name))
+    def start(group, *, name, ranks=1, first=0, wait=True):
+        groups.append(group.launch(cluster, PackedPlacementStrategy(first, first + ranks - 1), name=name, wait=wait))
         note(groups[-1])
         return groups[-1]
 

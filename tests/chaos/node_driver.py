@@ -1,4 +1,4 @@
-"""Loses one of two simulated nodes while workers of the other wait for it; run as ``node_driver.py kill|stop SEED``."""
+"""Loses two of three simulated nodes while workers of the third wait for them; run as ``node_driver.py SEED``."""
 
 import os
 import random
@@ -21,17 +21,17 @@ from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
 SECONDS = 35
 
 
-def main(kind, seed):
-    chance = random.Random(f"{kind}/{seed}")
-    nodes = Nodes()
-    handles = {}
-    for rank in (0, 1):
+def main(seed):
+    chance = random.Random(seed)
+    nodes, handles = Nodes(), []
+    for rank in range(3):
         os.environ["RLINF_NODE_RANK"] = str(rank)
-        handles[rank] = nodes.add_node(num_cpus=1)
+        handles.append(nodes.add_node(num_cpus=1))
     os.environ["RAY_ADDRESS"] = nodes.address
     stopped = []
     try:
-        lose(kind, chance, handles[1], stopped)
+        with Cluster(num_nodes=3, cluster_cfg=ClusterConfig(cpu_slots_per_node=4)) as cluster:
+            lose(cluster, chance, [raylet_of(handle) for handle in handles[1:]], stopped)
     finally:
         for process in stopped:
             process.send_signal(signal.SIGCONT)
@@ -40,34 +40,50 @@ def main(kind, seed):
         nodes.shutdown()
 
 
-def lose(kind, chance, node, stopped):
-    with Cluster(num_nodes=2, cluster_cfg=ClusterConfig(cpu_slots_per_node=2)) as cluster:
-        here = Chaotic.create_group().launch(cluster, NodePlacementStrategy([0, 0]), name="here", wait=False)
-        there = Chaotic.create_group().launch(cluster, NodePlacementStrategy([1]), name="there", wait=False)
-        here.wait_ready()
-        there.wait_ready()
-        full = Channel.create("full", maxsize=1)
-        waits = [here.execute_on(0).attempt("receive", "there", 0), here.execute_on(1).attempt("take", full, 1_000)]
-        feeding = there.then_sleep("put_all", full, 3)
-        time.sleep(chance.uniform(0.5, 1.0))
-        raylet = psutil.Process(node.all_processes[ray_constants.PROCESS_TYPE_RAYLET][0].process.pid)
-        if kind == "kill":
-            raylet.kill()
-        else:
-            stopped += [raylet, *raylet.children(recursive=True)]
-            for process in stopped:
-                process.send_signal(signal.SIGSTOP)
-        for wait in waits:
+def raylet_of(node):
+    return psutil.Process(node.all_processes[ray_constants.PROCESS_TYPE_RAYLET][0].process.pid)
+
+
+def lose(cluster, chance, raylets, stopped):
+    """Kill one node's raylet and stop everything of the other's, which does not close a single connection."""
+    here = Chaotic.create_group().launch(cluster, NodePlacementStrategy([0] * 4), name="here", wait=False)
+    names = ("killed", "stopped")
+    there = [
+        Chaotic.create_group().launch(cluster, NodePlacementStrategy([rank]), name=name, wait=False)
+        for rank, name in enumerate(names, start=1)
+    ]
+    for group in (here, *there):
+        group.wait_ready()
+    waits = {}
+    for index, (group, name) in enumerate(zip(there, names, strict=True)):
+        channel = Channel.create(name, maxsize=1)
+        receiving = here.execute_on(2 * index).attempt("receive", name, 0)
+        getting = here.execute_on(2 * index + 1).attempt("take", channel, 1_000)
+        waits[name] = (receiving, getting, group.then_sleep("put_all", channel, 3))
+    time.sleep(chance.uniform(0.3, 0.8))
+    losses = [raylets[0].kill, lambda: stop(raylets[1], stopped)]
+    chance.shuffle(losses)
+    for loss in losses:
+        loss()
+        time.sleep(chance.uniform(0, 0.5))
+    for name, (receiving, getting, feeding) in waits.items():
+        for wait in (receiving, getting):
             outcome, text = wait.wait(timeout=SECONDS)[0]
             assert outcome == "WorkerDiedError", (outcome, text)
-            assert "there:0" in text, text
+            assert f"{name}:0" in text, text
         with pytest.raises(WorkerDiedError) as caught:
             feeding.wait(timeout=SECONDS)
-        assert caught.value.group == "there"
-        # The run can go on where it still has nodes.
-        again = Chaotic.create_group().launch(cluster, NodePlacementStrategy([0]), name="there")
-        assert [rank for rank, _ in again.identify().wait(timeout=60)] == [0]
+        assert caught.value.group == name
+    # The run can go on where it still has nodes.
+    again = Chaotic.create_group().launch(cluster, NodePlacementStrategy([0]), name="killed")
+    assert [rank for rank, _ in again.identify().wait(timeout=60)] == [0]
+
+
+def stop(raylet, stopped):
+    stopped += [raylet, *raylet.children(recursive=True)]
+    for process in stopped:
+        process.send_signal(signal.SIGSTOP)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])
+    main(sys.argv[1])

@@ -1,0 +1,20 @@
+"""The embodied entry script, writing each phase that the runner enters to the file ``$RLINF_TEST_PHASES``."""
+
+import os
+import sys
+
+from rlinf.cli.entry import run_entry
+from rlinf.runners.session import RunSession
+
+_enter = RunSession.phase
+
+
+def phase(self, name):
+    with open(os.environ["RLINF_TEST_PHASES"], "a") as file:
+        file.write(f"{name}\n")
+    _enter(self, name)
+
+
+if __name__ == "__main__":
+    RunSession.phase = phase
+    sys.exit(run_entry("embodied", "rlinf.runners.launch:launch_embodied"))
