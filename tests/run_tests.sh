@@ -18,6 +18,7 @@ paths among them replace the folders that it runs. For example:
 Options
   --fast         leave out the end-to-end and chaos tests
   --slow         also run the tests marked slow
+  --long         repeat the chaos tests with several seeds: more than 100 runs, about half an hour
   --no-install   install nothing; use $RLINF_VENV or .venv as it is
   -h, --help     this text
 TEXT
