@@ -46,6 +46,7 @@ class EmbodiedRunner:
         self.profiler = StepProfiler(cfg.cluster.profiling, groups, self.session.folder / PROFILE_FOLDER)
         self.step = 0
         self.restarts = 0
+        self.actor_lost = False
         self.started = time.monotonic()
         self.training: WorkerGroupFuncResult | None = None
         self.restart_episodes = True
@@ -73,8 +74,12 @@ class EmbodiedRunner:
 
     def _loop(self) -> Metrics:
         metrics: Metrics | None = {}
+        failure: WorkerError | None = None
         while True:
             try:
+                if failure is not None:
+                    metrics = {} if self.recover(failure) else metrics
+                    failure = None
                 if metrics is None:
                     metrics = self._make_step()
                 self._finish_step(metrics)
@@ -82,8 +87,9 @@ class EmbodiedRunner:
                     return metrics
                 metrics = None
             except WorkerError as error:
-                if self.recover(error):
-                    metrics = {}
+                if find_death(error) is None or self.restarts >= self.cfg.runner.max_restarts:
+                    raise
+                failure = error
 
     def _make_step(self) -> Metrics:
         self.started = time.monotonic()
@@ -182,23 +188,25 @@ class EmbodiedRunner:
             Whether the run has gone back to a checkpoint (or to its start).
 
         Raises:
-            WorkerError: No worker died (its code raised, and would again), or ``runner.max_restarts`` is used up.
+            WorkerError: A worker died meanwhile, or could not start.
         """
         death = find_death(error)
-        if death is None or self.restarts >= self.cfg.runner.max_restarts:
-            raise error
+        assert death is not None
         self.restarts += 1
         self.session.restarted(death, self.restarts)
+        # Remembered until the checkpoint is loaded: another worker may die before that.
+        self.actor_lost = self.actor_lost or death.group == self.actor.name
         groups: list[WorkerGroup[Any]] = [self.rollout, self.env]
-        if death.group == self.actor.name:
+        if self.actor_lost:
             groups.append(self.actor)
         for group in groups:
             group.relaunch(wait=False)
         wait_all(*(group.wait_ready().init_worker() for group in groups))
         self.restart_episodes = True
-        if self.actor not in groups:
+        if not self.actor_lost:
             return False
         self._restore_actor()
+        self.actor_lost = False
         return True
 
     def _restore_actor(self) -> None:
