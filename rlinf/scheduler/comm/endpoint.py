@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import pickle
+import struct
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
@@ -27,6 +28,10 @@ from rlinf.scheduler.comm.transport import Transport
 from rlinf.utils.logging import get_logger
 
 _REQUEST, _NOTICE, _REPLY, _ERROR, _RELEASE = range(5)
+# Kind and number of a message. They stand before the pickled part: a message whose values cannot be unpickled here (a
+# class that this process cannot import) still ends the request that it belongs to.
+_KIND = struct.Struct("<bq")
+_NO_NUMBER = -1
 
 # A message with so many bytes goes through shared memory, but for its frames that are smaller than a page.
 _SHARE_BYTES = 1 << 16
@@ -66,12 +71,12 @@ class Call:
     def reply(self, value: Any = None, frames: Sequence[Frame] = ()) -> None:
         """Answer the request; a notice has nobody to answer to."""
         if self.request_id is not None:
-            self.endpoint.send(self.sender, (_REPLY, self.request_id, value, None), frames)
+            self.endpoint.send(self.sender, _REPLY, self.request_id, (value, None), frames)
 
     def fail(self, error: BaseException) -> None:
         """Answer the request with an error."""
         if self.request_id is not None:
-            self.endpoint.send(self.sender, (_ERROR, self.request_id, _picklable(error), None), ())
+            self.endpoint.send(self.sender, _ERROR, self.request_id, (_picklable(error), None), ())
 
 
 Handler = Callable[[Call], None]
@@ -149,7 +154,7 @@ class Endpoint:
             future.set_exception(error)
             return future
         try:
-            self.send(peer, (_REQUEST, number, operation, args), frames)
+            self.send(peer, _REQUEST, number, (operation, args), frames)
         except Exception as failure:
             with self._lock:
                 self._pending.pop(number, None)
@@ -167,10 +172,12 @@ class Endpoint:
         self, peer: EndpointInfo, operation: str, args: tuple[Any, ...] = (), frames: Sequence[Frame] = ()
     ) -> None:
         """Send a message that gets no reply."""
-        self.send(peer, (_NOTICE, None, operation, args), frames)
+        self.send(peer, _NOTICE, _NO_NUMBER, (operation, args), frames)
 
-    def send(self, peer: EndpointInfo, header: tuple[Any, ...], frames: Sequence[Frame]) -> None:
-        """Send a header of plain values and a payload; what is sent to a dead peer is dropped."""
+    def send(
+        self, peer: EndpointInfo, kind: int, number: int, values: tuple[Any, Any], frames: Sequence[Frame]
+    ) -> None:
+        """Send two plain values and a payload; what is sent to a dead peer is dropped."""
         if peer.uid in self._dead:
             return
         places: tuple[_FramesIn, ...] = ()
@@ -182,7 +189,8 @@ class Endpoint:
         else:
             inline = [frame.view() if isinstance(frame, SharedFrame) else frame for frame in frames]
         try:
-            self._transport.send(peer, [pickle.dumps((*header, places), protocol=5), *inline])
+            header = _KIND.pack(kind, number) + pickle.dumps((*values, places), protocol=5)
+            self._transport.send(peer, [header, *inline])
         except ClusterError:
             if peer.uid not in self._dead:  # it may have died in between
                 raise
@@ -263,7 +271,12 @@ class Endpoint:
         return inline, tuple((reference, tuple(places)) for reference, places in blocks.items())
 
     def _receive(self, sender: EndpointInfo, frames: list[memoryview]) -> None:
-        kind, number, first, second, places = pickle.loads(frames[0])
+        kind, number = _KIND.unpack_from(frames[0])
+        try:
+            first, second, places = pickle.loads(frames[0][_KIND.size :])
+        except Exception as error:  # noqa: BLE001 - whatever the classes of another process raise here
+            self._refuse(sender, kind, number, error)
+            return
         if kind == _RELEASE:
             for path, use in first:
                 self.segments.ledger.release(path, use, sender.uid)
@@ -281,7 +294,24 @@ class Endpoint:
             else:
                 _resolve(entry[1], error=first)
             return
-        self._handle(first, Call(self, sender, number, second, payload))
+        self._handle(first, Call(self, sender, None if number == _NO_NUMBER else number, second, payload))
+
+    def _refuse(self, sender: EndpointInfo, kind: int, number: int, error: Exception) -> None:
+        """End what a message belongs to whose values cannot be read here."""
+        what = "request" if kind == _REQUEST else "answer" if kind in {_REPLY, _ERROR} else "message"
+        failure = ClusterError(
+            f"A{'n' if what == 'answer' else ''} {what} of {sender.uid} cannot be read in process {self.info.uid}: "
+            f"{type(error).__name__}: {error}. Its classes must be importable on both sides, in the same version."
+        )
+        if kind == _REQUEST:
+            Call(self, sender, number, (), []).fail(failure)
+        elif what == "answer":
+            with self._lock:
+                entry = self._pending.pop(number, None)
+            if entry is not None:
+                _resolve(entry[1], error=failure)
+        else:
+            get_logger(__name__).error("%s", failure)
 
     def _gather(self, inline: list[memoryview], places: tuple[_FramesIn, ...], sender: EndpointInfo) -> list[Any]:
         """Put the frames of a message in their order, those in shared memory mapped or kept as they are."""
@@ -315,7 +345,7 @@ class Endpoint:
             blocks[owner].append(block)
         for owner, released in blocks.items():
             with contextlib.suppress(ClusterError):  # who has left has taken its memory back
-                self.send(owner, (_RELEASE, None, released, None), ())
+                self.send(owner, _RELEASE, _NO_NUMBER, (released, None), ())
 
     def _handle(self, operation: str, call: Call) -> None:
         handler = self._handlers.get(operation)

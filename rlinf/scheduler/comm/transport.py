@@ -129,7 +129,10 @@ class Transport:
 
     def _dispatch(self, peer: EndpointInfo, message: memoryview) -> None:
         with self._dispatching:
-            self._on_message(peer, _unpack(message))
+            try:
+                self._on_message(peer, _unpack(message))
+            except Exception:  # noqa: BLE001 - the boundary: one bad message must not end the thread that serves all
+                get_logger(__name__).exception("A message from %s cannot be handled.", peer.uid)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
@@ -240,10 +243,15 @@ class _Network:
             except zmq.Again:
                 return
             # Every message starts with its sender's greeting: a socket for many peers does not tell them apart.
-            greeting, body = _split(message)
-            if greeting not in self._greetings:
-                self._greetings[greeting] = pickle.loads(greeting)
-            self._on_message(self._greetings[greeting], body)
+            try:
+                greeting, body = _split(message)
+                if greeting not in self._greetings:
+                    self._greetings[greeting] = pickle.loads(greeting)
+                peer = self._greetings[greeting]
+            except Exception:  # noqa: BLE001 - the boundary, as above
+                get_logger(__name__).exception("A message from another node does not say whose it is.")
+                continue
+            self._on_message(peer, body)
         # The socket's descriptor signals changes, not levels: what is left must be asked for.
         self._loop.call_soon(self._drain)
 

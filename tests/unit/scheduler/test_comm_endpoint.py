@@ -49,6 +49,42 @@ def test_requests_replies_and_errors(make, nodes):
     assert client.ask(server.info, "double", 1, timeout=20) == 2, "an error in a handler must not end the server"
 
 
+def _explode():
+    raise ModuleNotFoundError("No module named 'only_on_the_other_side'")
+
+
+class _Unreadable:
+    def __reduce__(self):
+        return _explode, ()
+
+
+class _UnreadableError(RuntimeError):
+    def __reduce__(self):
+        return _explode, ()
+
+
+@pytest.mark.parametrize("nodes", [("n0", "n0"), ("n0", "n1")], ids=["same node", "other node"])
+def test_what_cannot_be_read_here_ends_its_request_and_nothing_else(make, nodes):
+    client, server = (make(node, "127.0.0.1") for node in nodes)
+    server.serve("echo", lambda call: call.reply(call.args[0]))
+    server.serve("give", lambda call: call.reply(_Unreadable()))
+
+    def refuse(call):
+        raise _UnreadableError("told in words")
+
+    server.serve("refuse", refuse)
+    with pytest.raises(RLinfError, match=r"request of .* cannot be read.*only_on_the_other_side"):
+        client.ask(server.info, "echo", _Unreadable(), timeout=20)
+    with pytest.raises(RLinfError, match=r"answer of .* cannot be read.*only_on_the_other_side"):
+        client.ask(server.info, "give", timeout=20)
+    with pytest.raises(RLinfError, match="told in words"):
+        client.ask(server.info, "refuse", timeout=20)
+    client.notify(server.info, "echo", (_Unreadable(),))
+    client._transport.send(server.info, [b"no header"])
+    client._transport.send(server.info, [])
+    assert client.ask(server.info, "echo", 1, timeout=20) == 1, "one bad message must not end the server"
+
+
 def test_a_stranger_without_the_key_is_not_heard(make):
     server = make("n1", "127.0.0.1")
     heard = []
