@@ -79,7 +79,9 @@ class WorkerGroup(Generic[W]):
             name: Name of the group, unique among running groups; None is the class's name.
             max_concurrency: Accepted for familiarity: sync methods run one at a time, async ones without limit.
             isolate_gpu: Whether a rank sees its own accelerators only.
-            restart: Whether runners may relaunch the group after a failure; see ``relaunch``.
+            restart: With ``"on_failure"`` a call on the group launches it again first if a rank has died. The call that
+                the death interrupts raises in any case, and what workers held in memory is gone. Runners decide for
+                themselves, with ``relaunch``.
             wait: False returns at once, so that several groups start together; call ``wait_ready`` before using it.
 
         Returns:
@@ -175,7 +177,7 @@ class WorkerGroup(Generic[W]):
 
     @property
     def restart(self) -> str:
-        """What runners may do when a rank fails: ``"never"`` or ``"on_failure"``."""
+        """What the next call does when a rank has died: raise (``"never"``), or launch again (``"on_failure"``)."""
         return self._restart
 
     @property
@@ -205,8 +207,9 @@ class WorkerGroup(Generic[W]):
         return f"WorkerGroup({self._class.__name__}, name={self._name!r}, world_size={len(self._members)})"
 
     def _call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WorkerGroupFuncResult:
-        self.wait_ready()
         targets, self._targets = self._targets, ()
+        self._revive()
+        self.wait_ready()
         if self._runtime is None or not self._members:
             raise ClusterError(f"Group '{self._name}' is not running; launch it before calling {method}().")
         members = [self._members[rank] for rank in targets] if targets else self._members
@@ -214,6 +217,20 @@ class WorkerGroup(Generic[W]):
         frames = endpoint.share(encode((args, kwargs)))
         calls = [(member.address, endpoint.request(member.endpoint, "call", (method,), frames)) for member in members]
         return WorkerGroupFuncResult(method, calls, self._look)
+
+    def _revive(self) -> None:
+        """Launch again what has died, where ``restart`` asks for it; a handle of another's group finds its new ranks."""
+        if self._runtime is None:
+            return
+        is_dead = self._runtime.endpoint.is_dead
+        death = next((error for m in self._members if (error := is_dead(m.endpoint.uid)) is not None), None)
+        if death is None:
+            return
+        if self._relaunch is None:
+            self._members = self._runtime.lookup_group(self._name, False).result()
+        elif self._restart == "on_failure":
+            get_logger(__name__).warning("%s Launching group '%s' again.", death, self._name)
+            self.relaunch()
 
     def _look(self, addresses: Sequence[WorkerAddress]) -> dict[WorkerAddress, str]:
         """Ask ranks what they do."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import ray
 
@@ -25,6 +25,21 @@ from rlinf.utils.logging import configure_worker_logging, get_logger
 
 # (address or None, uid or None, error, closed): what every process is told about a death.
 Death = tuple[WorkerAddress | None, str | None, WorkerDiedError, bool]
+
+
+class _Channel(NamedTuple):
+    """Where a channel is, and which process created it."""
+
+    host: EndpointInfo
+    channel_id: str
+    maxsize: int
+    uid: str
+    label: str | None
+
+    @property
+    def place(self) -> tuple[EndpointInfo, str, int]:
+        """What its users need to know."""
+        return self.host, self.channel_id, self.maxsize
 
 
 class Manager:
@@ -50,7 +65,7 @@ class Manager:
         self._deaths: dict[tuple[str, int] | str, Death] = {}
         self._hosts: dict[str, EndpointInfo] = {}
         self._host_waiters: dict[str, list[Call]] = defaultdict(list)
-        self._channels: dict[str, tuple[EndpointInfo, str, int]] = {}
+        self._channels: dict[str, _Channel] = {}
         self._channel_waiters: dict[str, list[Call]] = defaultdict(list)
         groups = ("begin", "master", "ready", "failed", "wait", "lookup", "member", "size", "end")
         channels = ("host", "add", "find", "remove")
@@ -256,30 +271,35 @@ class Manager:
         host = self._hosts.pop(node_id, None)
         if host is None:
             return
-        self._channels = {name: entry for name, entry in self._channels.items() if entry[0].uid != host.uid}
+        self._channels = {name: entry for name, entry in self._channels.items() if entry.host.uid != host.uid}
         death: Death = (None, host.uid, error, False)
         self._deaths[host.uid] = death
         self._bury(host.uid, error, death)
 
     def _channel_add(self, call: Call) -> None:
+        """Register a channel; a worker that was launched again gets back the one its predecessor created."""
         name, host, channel_id, maxsize = call.args
-        if name in self._channels:
+        uid, label = call.sender.uid, self._labels.get(call.sender.uid)
+        known = self._channels.get(name)
+        if known is not None and (known.uid in self._processes or (known.label, known.maxsize) != (label, maxsize)):
             raise ClusterError(f"A channel named '{name}' exists; use Channel.connect('{name}'), or close it first.")
-        self._channels[name] = (host, channel_id, maxsize)
-        call.reply()
+        if known is not None:
+            host, channel_id = known.host, known.channel_id
+        self._channels[name] = _Channel(host, channel_id, maxsize, uid, label)
+        call.reply(self._channels[name].place)
         for waiter in self._channel_waiters.pop(name, []):
-            waiter.reply(self._channels[name])
+            waiter.reply(self._channels[name].place)
 
     def _channel_find(self, call: Call) -> None:
         (name,) = call.args
         if name in self._channels:
-            call.reply(self._channels[name])
+            call.reply(self._channels[name].place)
         else:
             self._channel_waiters[name].append(call)
 
     def _channel_remove(self, call: Call) -> None:
         name, channel_id = call.args
-        if name in self._channels and self._channels[name][1] == channel_id:
+        if name in self._channels and self._channels[name].channel_id == channel_id:
             del self._channels[name]
         call.reply()
 

@@ -39,6 +39,8 @@ class Channel:
     def create(cls, name: str, maxsize: int = 0, local: bool = False) -> Channel:
         """Create a channel on this process's node.
 
+        A worker that was launched again gets the channel that its predecessor created under this name, with its items.
+
         Args:
             name: Unique in the run.
             maxsize: Items per key before a put waits; 0 is unbounded.
@@ -58,9 +60,13 @@ class Channel:
         runtime = current_runtime()
         host: EndpointInfo = runtime.ask("channel_host", runtime.node_id)
         channel_id = uuid.uuid4().hex[:16]
+        backend = HostedBackend(host, channel_id)
         runtime.endpoint.ask(host, "channel_create", channel_id, name, maxsize)
-        runtime.ask("channel_add", name, host, channel_id, maxsize)
-        return cls(name, maxsize, HostedBackend(host, channel_id))
+        host, registered_id, _ = runtime.ask("channel_add", name, host, channel_id, maxsize)
+        if registered_id != channel_id:
+            backend.close()
+            backend = HostedBackend(host, registered_id)
+        return cls(name, maxsize, backend)
 
     @classmethod
     def connect(cls, name: str, timeout: float | None = None) -> Channel:

@@ -24,9 +24,9 @@ def launch(cluster):
     """Launch groups that end with the test."""
     groups = []
 
-    def start(group, *, ranks=2, name=None):
+    def start(group, *, ranks=2, name=None, **options):
         strategy = PackedPlacementStrategy(0, ranks - 1)
-        groups.append(group.launch(cluster, strategy, name=name or f"g{uuid.uuid4().hex[:6]}"))
+        groups.append(group.launch(cluster, strategy, name=name or f"g{uuid.uuid4().hex[:6]}", **options))
         return groups[-1]
 
     yield start

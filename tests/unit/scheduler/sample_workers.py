@@ -123,6 +123,9 @@ class Sample(Worker):
     def make_channel(self, name):
         self.create_channel(name).put("from the creator")
 
+    def put_into_own_channel(self, name, item):
+        self.create_channel(name).put(item)
+
     def read_channel(self, name):
         return Channel.connect(name).get()
 

@@ -7,7 +7,7 @@ import pytest
 from sample_workers import Sample
 
 from rlinf.errors import ClusterError, CommTimeoutError, WorkerDiedError, WorkerError
-from rlinf.scheduler import NodePlacementStrategy, Worker, WorkerGroup
+from rlinf.scheduler import Channel, NodePlacementStrategy, Worker, WorkerGroup
 
 
 @pytest.fixture(scope="module")
@@ -171,6 +171,23 @@ def test_a_dead_rank_fails_the_calls_on_it_and_its_name_can_be_used_again(launch
     assert group.add(1).wait() == [1, 2]
     assert group.execute_on(0).pid().wait() != old
     assert group.worker_info_list[0].address.incarnation == 2
+
+
+def test_restart_on_failure_launches_again_with_its_channels(launch, unique):
+    group = launch(Sample.create_group(base=3), ranks=1, name="phoenix", restart="on_failure")
+    seen_elsewhere = WorkerGroup.from_group_name(Sample, "phoenix")
+    group.put_into_own_channel(unique, "before").wait()
+    channel = Channel.connect(unique)
+    with pytest.raises(WorkerDiedError):
+        group.die().wait()
+    # The next call is made by a new process, which goes on with the channel that the dead one created.
+    group.put_into_own_channel(unique, "after").wait()
+    assert group.add(1).wait() == [4]
+    assert group.worker_info_list[0].address.incarnation == 2
+    assert [channel.get(timeout=20), channel.get(timeout=20)] == ["before", "after"]
+    assert seen_elsewhere.add(2).wait() == [5], "a handle that another process made finds the new ranks"
+    with pytest.raises(ClusterError, match="exists"):
+        Channel.create(unique)
 
 
 def test_a_running_name_is_refused(cluster, pair):
