@@ -7,6 +7,7 @@ import pytest
 from sample_workers import Sample
 
 from rlinf.cli.main import main
+from rlinf.cli.status import _find_py_spy
 from rlinf.errors import ClusterError, MissingPackageError
 from rlinf.scheduler import Channel
 from rlinf.scheduler.status import ask_status
@@ -86,13 +87,20 @@ def test_an_unknown_run_names_those_alive(cluster):
         ask_status("nothing")
 
 
-def test_stacks_need_py_spy(cluster, monkeypatch):
-    monkeypatch.setattr("rlinf.cli.status._find_py_spy", lambda: "/bin/echo")
-    assert main(["status", cluster.namespace, "--stacks"]) == 0
-    monkeypatch.undo()
+def test_stacks_show_where_a_worker_stands(cluster, pair, capsys):
+    busy = pair.execute_on(1).sleep(4)
+
+    def look():
+        assert main(["status", cluster.namespace, "--stacks"]) == 0
+        printed = capsys.readouterr().out
+        return printed if "sleep (sample_workers.py" in printed else None
+
+    assert eventually(look, seconds=3)
+    busy.wait()
+
+
+def test_stacks_need_py_spy(monkeypatch):
     monkeypatch.setattr("rlinf.cli.status.sys.executable", "/nowhere/python")
     monkeypatch.setattr("rlinf.cli.status.shutil.which", lambda _: None)
-    from rlinf.cli import status
-
-    with pytest.raises(MissingPackageError, match="pip install py-spy"):
-        status._find_py_spy()
+    with pytest.raises(MissingPackageError, match="pip install 'rlinf\\[debug\\]'"):
+        _find_py_spy()
