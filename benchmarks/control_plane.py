@@ -62,12 +62,12 @@ class CountingEndpoint:
     def serve(self, operation: str, handler: Callable[[Call], None]) -> None:
         self.handlers[operation] = handler
 
-    def send(self, peer: EndpointInfo, header: Any, frames: Any) -> None:
+    def send(self, peer: EndpointInfo, kind: int, number: int, values: tuple[Any, Any], frames: Any) -> None:
         self.traffic.messages += 1
-        self.traffic.bytes += len(pickle.dumps(header, protocol=5))
+        self.traffic.bytes += len(pickle.dumps((kind, number, *values), protocol=5))
 
     def notify(self, peer: EndpointInfo, operation: str, args: tuple[Any, ...] = (), frames: Any = ()) -> None:
-        self.send(peer, (operation, args), frames)
+        self.send(peer, 0, 0, (operation, args), frames)
 
     def peer_died(self, uid: str, error: BaseException) -> None:
         self.dead[uid] = error
@@ -162,7 +162,7 @@ class Simulation:
             for rank in range(self.half):
                 process = self.processes[first + rank]
                 address = WorkerAddress(name, rank, 1)
-                self.endpoint.ask(process, "join", str(address))
+                self.endpoint.ask(process, "join", str(address), address)
                 self.endpoint.ask(process, "group_master", address, ("10.0.0.0", 29500) if rank == 0 else None)
                 self.endpoint.ask(process, "group_ready", self._info(name, rank, first))
             self.endpoint.ask(self.processes[0], "group_wait", WorkerAddress(name, 0, 1))

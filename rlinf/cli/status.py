@@ -130,7 +130,9 @@ def _find_py_spy() -> str:
     beside = Path(sys.executable).with_name("py-spy")
     found = str(beside) if beside.exists() else shutil.which("py-spy")
     if found is None:
-        raise MissingPackageError("--stacks needs py-spy, which is not installed. Install it with: pip install 'rlinf[debug]'")
+        raise MissingPackageError(
+            "--stacks needs py-spy, which is not installed. Install it with: pip install 'rlinf[debug]'"
+        )
     return found
 
 

@@ -219,7 +219,7 @@ class WorkerGroup(Generic[W]):
         return WorkerGroupFuncResult(method, calls, self._look)
 
     def _revive(self) -> None:
-        """Launch again what has died, where ``restart`` asks for it; a handle of another's group finds its new ranks."""
+        """Launch again what has died, where ``restart`` asks for it; another process's handle finds the new ranks."""
         if self._runtime is None:
             return
         is_dead = self._runtime.endpoint.is_dead

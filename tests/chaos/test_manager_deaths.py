@@ -1,5 +1,6 @@
 """The manager is killed: without it nobody would be told of a death, so every wait of the run ends, everywhere."""
 
+import contextlib
 import os
 import tempfile
 import threading
@@ -68,9 +69,11 @@ def test_all_waits_of_all_processes_end(run, tmp_path, chance):
     waiting_for_a_name = group.execute_on(0).attempt_async("receive_async", "nobody", 0)
     getting = empty.get(key="other", async_op=True)
     kill_manager(after=chance.uniform(0.1, 0.5))
-    for pending in (getting, waiting_for_a_name):
-        with pytest.raises(WorkerDiedError):
-            pending.wait(timeout=NODE_SECONDS)
+    with pytest.raises(WorkerDiedError):
+        getting.wait(timeout=NODE_SECONDS)
+    # The worker may be the first to learn of it: what its own wait raised is then what the call returns.
+    with contextlib.suppress(WorkerDiedError):
+        assert waiting_for_a_name.wait(timeout=NODE_SECONDS)[0][0] == "WorkerDiedError"
     for rank in waits:
         note = read_note(tmp_path / str(rank))
         assert "WorkerDiedError" in note, (rank, note)
