@@ -148,8 +148,8 @@ class EmbodiedRunner:
     def evaluate(self) -> Metrics:
         """Play the evaluation environments greedily, from the same states every time."""
         self.session.phase("evaluation")
-        env_metrics, _ = wait_all(self.env.evaluate(), self.rollout.evaluate())
-        return finalize(merge_metrics(env_metrics))
+        ranks, _ = wait_all(self.env.evaluate(), self.rollout.evaluate())
+        return self.session.evaluated(self.step, [episode for rank in ranks for episode in rank])
 
     def collect_times(self) -> Metrics:
         """Return how long the step and its parts took: the slowest rank of each group."""

@@ -15,8 +15,9 @@ from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.errors import WorkerDiedError
 from rlinf.telemetry.console import Console
+from rlinf.telemetry.evaluation import EvalEpisode, evaluation_table, mean_metrics, write_episodes
 from rlinf.telemetry.logger import MetricLogger
-from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, PROFILE_FOLDER, open_run_dir
+from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, EVALUATIONS_FOLDER, PROFILE_FOLDER, open_run_dir
 from rlinf.telemetry.trace import Phases
 from rlinf.telemetry.trace_export import trace_path
 
@@ -107,6 +108,22 @@ class RunSession:
         interval = self.cfg.runner.val_check_interval
         return interval > 0 and (step % interval == 0 or step == self.cfg.runner.total_steps)
 
+    def evaluated(self, step: int, episodes: list[EvalEpisode]) -> dict[str, float]:
+        """Record the episodes of an evaluation, and show them where a run does nothing else.
+
+        Args:
+            step: Steps made before.
+            episodes: Of all ranks, in any order.
+
+        Returns:
+            Their means, under ``eval/``.
+        """
+        episodes = sorted(episodes)
+        write_episodes(self.folder / EVALUATIONS_FOLDER / f"step_{step:08d}.jsonl", episodes)
+        if self.cfg.runner.only_eval and episodes:
+            self.console.show(evaluation_table(episodes))
+        return mean_metrics(episodes)
+
     def saves(self, step: int, metrics: Mapping[str, float]) -> bool:
         """Tell whether a checkpoint is due after ``step``."""
         interval = self.cfg.runner.save_interval
@@ -160,6 +177,7 @@ class RunSession:
         return {
             "restarts": str(self.restarts) if self.restarts else None,
             "checkpoint": checkpoint,
+            "evaluations": self.folder / EVALUATIONS_FOLDER if self.cfg.env.eval is not None else None,
             "video": ", ".join(str(video) for video in videos) or None,
             "TensorBoard": self.folder / "tensorboard" if tensorboard else None,
             "metrics": self.folder / "metrics.jsonl",

@@ -16,6 +16,7 @@ from typing import IO
 
 from rich.console import Console as RichConsole
 from rich.live import Live
+from rich.table import Table
 
 from rlinf.telemetry.panels import LiveLine, metric_table, progress_parts, summary_lines
 
@@ -148,6 +149,10 @@ class Console:
         """
         self._print(text)
 
+    def show(self, table: Table) -> None:
+        """Print a table, at most 80 columns wide."""
+        self._rich.print(table, width=min(_MAX_WIDTH, self._rich.width))
+
     def table(self, metrics: Mapping[str, float], step: int) -> None:
         """Print a step's metrics, grouped by prefix, at most 80 columns wide.
 
@@ -155,8 +160,7 @@ class Console:
             metrics: Numbers by name.
             step: The step they belong to.
         """
-        width = min(_MAX_WIDTH, self._rich.width)
-        self._rich.print(metric_table(metrics, f"{self._title}: step {step}/{self._total_steps}"), width=width)
+        self.show(metric_table(metrics, f"{self._title}: step {step}/{self._total_steps}"))
 
     def summary(self, paths: Mapping[str, str | Path | None], metrics: Mapping[str, float]) -> None:
         """Print how the run ended and where its results are.

@@ -27,6 +27,7 @@ CHECKPOINTS_FOLDER = "checkpoints"
 CONFIG_FILE = "config.yaml"
 RUN_FILE = "run.json"
 PROFILE_FOLDER = "profile"
+EVALUATIONS_FOLDER = "evaluations"
 _TRASH_PREFIX = ".trash_run_"
 
 # What a run writes, and so what runner.overwrite deletes; anything else in the folder is the user's. The checkpoints
@@ -43,6 +44,7 @@ _ARTIFACTS = (
     "worker_logs",
     TRACE_FILE,
     PROFILE_FOLDER,
+    EVALUATIONS_FOLDER,
     "config.*.yaml",
     CONFIG_FILE,
     RUN_FILE,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -15,6 +17,7 @@ from rlinf.envs import make_vector_env
 from rlinf.envs.base import VectorEnv
 from rlinf.models.base_policy import Mode
 from rlinf.scheduler import Worker
+from rlinf.telemetry.evaluation import EvalEpisode
 from rlinf.telemetry.metrics import Metric, MetricAccumulator
 from rlinf.workers.streams import step_tag
 
@@ -58,25 +61,26 @@ class EnvWorker(Worker):
                 index = (step - 1) * cfg.rollout_epoch + epoch
                 self.last_obs = [env.reset(index) for env in stages]
                 restart = False
-            self._rollout_epoch("train", self.last_obs, metrics)
+            self._rollout_epoch("train", self.last_obs, lambda chunk: _add_means(metrics, chunk))
         if cfg.enable_offload:
             for env in stages:
                 env.offload()
         return metrics.triples()
 
     @Worker.timer("evaluate")
-    def evaluate(self) -> dict[str, Metric]:
+    def evaluate(self) -> list[EvalEpisode]:
         """Step the evaluation environments through their rollout epochs, from the same states every time.
 
         Returns:
-            Metrics of the episodes that ended, under ``eval/``.
+            The episodes that ended.
         """
         stages = self._envs("eval")
-        metrics = MetricAccumulator()
+        log = _EpisodeLog(first_env=self._rank * stages[0].num_envs)
         for epoch in range(self._env_cfg("eval").rollout_epoch):
+            log.epoch = epoch
             obs = [env.reset(epoch) for env in stages]
-            self._rollout_epoch("eval", obs, metrics)
-        return metrics.triples()
+            self._rollout_epoch("eval", obs, log.add)
+        return log.episodes
 
     def on_shutdown(self) -> None:
         """Close all environments and finish their videos."""
@@ -84,9 +88,8 @@ class EnvWorker(Worker):
             for env in envs:
                 env.close()
 
-    def _rollout_epoch(self, mode: Mode, obs: list[Observation], metrics: MetricAccumulator) -> None:
+    def _rollout_epoch(self, mode: Mode, obs: list[Observation], report: Callable[[ChunkStep], None]) -> None:
         stages = self._envs(mode)
-        prefix = "env" if mode == "train" else "eval"
         for stage, first in enumerate(obs):
             self._send(mode, stage, _first_step(first, stages[stage].num_envs))
         for _ in range(self._env_cfg(mode).max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks):
@@ -98,9 +101,7 @@ class EnvWorker(Worker):
             for stage, env in enumerate(stages):
                 with self.worker_timer("env_step"):
                     chunk = env.finish_chunk_step()
-                for episode in chunk.episodes:
-                    for name, value in episode.items():
-                        metrics.add(f"{prefix}/{name}", value)
+                report(chunk)
                 obs[stage] = chunk.obs
                 self._send(mode, stage, replace(chunk, episodes=()))
 
@@ -131,6 +132,36 @@ class EnvWorker(Worker):
             for env in self.stages[mode]:
                 env.onload()
         return self.stages[mode]
+
+
+class _EpisodeLog:
+    """Collects the episodes of an evaluation.
+
+    Args:
+        first_env: Global index of the first environment.
+    """
+
+    def __init__(self, first_env: int) -> None:
+        self.first_env = first_env
+        self.epoch = 0
+        self.episodes: list[EvalEpisode] = []
+        self._ended: Counter[tuple[int, int]] = Counter()
+
+    def add(self, chunk: ChunkStep) -> None:
+        """Take the episodes that ended in a chunk."""
+        if chunk.final_ids is None or chunk.final_obs is None:
+            return
+        tasks = chunk.final_obs.get("task_descriptions", [""] * len(chunk.episodes))
+        for row, task, metrics in zip(chunk.final_ids.tolist(), tasks, chunk.episodes, strict=True):
+            place = (self.epoch, self.first_env + row)
+            self.episodes.append(EvalEpisode(*place, number=self._ended[place], task=task, metrics=metrics))
+            self._ended[place] += 1
+
+
+def _add_means(metrics: MetricAccumulator, chunk: ChunkStep) -> None:
+    for episode in chunk.episodes:
+        for name, value in episode.items():
+            metrics.add(f"env/{name}", value)
 
 
 def _first_step(obs: Observation, num_envs: int) -> ChunkStep:
