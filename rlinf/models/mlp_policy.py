@@ -8,10 +8,10 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.model import MLPPolicyConfig, StatePolicyConfig
 from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
-from rlinf.models.normalizer import RunningNormalizer
+from rlinf.models.normalizer import build_normalizer
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -42,17 +42,17 @@ class MLPPolicy(BasePolicy):
         super().__init__()
         self.cfg = cfg
         self.chunk = cfg.num_action_chunks
-        self.normalizer = RunningNormalizer(cfg.obs_dim, cfg.obs_clip) if cfg.normalize_obs else None
-        self.policy_head = _mlp(cfg, self.chunk * cfg.action_dim, output_gain=0.01)
-        self.value_head = _mlp(cfg, num_values, output_gain=1.0) if cfg.add_value_head else None
+        self.normalizer = build_normalizer(cfg)
+        self.policy_head = orthogonal_mlp(cfg, self.chunk * cfg.action_dim, output_gain=0.01)
+        self.value_head = orthogonal_mlp(cfg, num_values, output_gain=1.0) if cfg.add_value_head else None
         if not cfg.discrete:
             self.log_std = nn.Parameter(torch.full((self.chunk, cfg.action_dim), cfg.initial_log_std))
 
     def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
         """See ``BasePolicy``; ``forward_inputs`` holds ``states`` [N, S] and ``action`` [N, C(, A)]."""
-        features = self._features(forward_inputs["states"])
+        features = self.normalizer(forward_inputs["states"])
         action = forward_inputs["action"]
-        output = self._head(self.policy_head, features).view(-1, self.chunk, self.cfg.action_dim)
+        output = run_head(self.policy_head, features).view(-1, self.chunk, self.cfg.action_dim)
         if self.cfg.discrete:
             logits = output.log_softmax(-1)
             logprobs = logits.gather(-1, action.unsqueeze(-1))
@@ -61,7 +61,7 @@ class MLPPolicy(BasePolicy):
             log_std = self.log_std.float()
             logprobs = gaussian_logprob(action, output, log_std)
             entropy = (log_std + 0.5 + _HALF_LOG_2PI).expand_as(output)
-        values = None if self.value_head is None else self._head(self.value_head, features)
+        values = None if self.value_head is None else run_head(self.value_head, features)
         return PolicyEvaluation(logprobs=logprobs, entropy=entropy, values=values)
 
     @torch.no_grad()
@@ -70,8 +70,8 @@ class MLPPolicy(BasePolicy):
     ) -> tuple[torch.Tensor, PolicyOutput]:
         """See ``BasePolicy``."""
         states = obs["states"].to(self.device, torch.float32)
-        features = self._features(states)
-        output = self._head(self.policy_head, features).view(-1, self.chunk, self.cfg.action_dim)
+        features = self.normalizer(states)
+        output = run_head(self.policy_head, features).view(-1, self.chunk, self.cfg.action_dim)
         if self.cfg.discrete:
             logits = output.log_softmax(-1)
             action = logits.argmax(-1)
@@ -87,7 +87,7 @@ class MLPPolicy(BasePolicy):
                 action = output + noise * log_std.exp()
             logprobs = gaussian_logprob(action, output, log_std)
             env_action = action * self.cfg.action_scale
-        values = None if self.value_head is None else self._head(self.value_head, features)
+        values = None if self.value_head is None else run_head(self.value_head, features)
         inputs = {"states": states, "action": action}
         return env_action, PolicyOutput(logprobs=logprobs, values=values, forward_inputs=inputs)
 
@@ -95,7 +95,7 @@ class MLPPolicy(BasePolicy):
     def predict_values(self, obs: Observation) -> torch.Tensor:
         """See ``BasePolicy``."""
         assert self.value_head is not None
-        return self._head(self.value_head, self._features(obs["states"].to(self.device, torch.float32)))
+        return run_head(self.value_head, self.normalizer(obs["states"].to(self.device, torch.float32)))
 
     def shard_units(self) -> list[nn.Module]:
         """See ``BasePolicy``: the two networks."""
@@ -108,16 +108,13 @@ class MLPPolicy(BasePolicy):
         all_reduce: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
         """See ``BasePolicy``: the observation statistics."""
-        if self.normalizer is not None:
-            self.normalizer.update(forward_inputs["states"][valid], all_reduce)
+        self.normalizer.update(forward_inputs["states"][valid], all_reduce)
 
-    def _features(self, states: torch.Tensor) -> torch.Tensor:
-        return states if self.normalizer is None else self.normalizer(states)
 
-    def _head(self, head: nn.Module, features: torch.Tensor) -> torch.Tensor:
-        """Run a network in the precision of its weights; everything outside stays float32."""
-        output: torch.Tensor = head(features.to(next(head.parameters()).dtype))
-        return output.float() if output.dtype in {torch.bfloat16, torch.float16} else output
+def run_head(head: nn.Module, features: torch.Tensor) -> torch.Tensor:
+    """Run a network in the precision of its weights; everything outside stays float32."""
+    output: torch.Tensor = head(features.to(next(head.parameters()).dtype))
+    return output.float() if output.dtype in {torch.bfloat16, torch.float16} else output
 
 
 def gaussian_logprob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
@@ -125,9 +122,12 @@ def gaussian_logprob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Te
     return -0.5 * ((action - mean) * torch.exp(-log_std)) ** 2 - log_std - _HALF_LOG_2PI
 
 
-def _mlp(cfg: MLPPolicyConfig, output_dim: int, *, output_gain: float) -> nn.Sequential:
+def orthogonal_mlp(
+    cfg: StatePolicyConfig, output_dim: int, *, output_gain: float, input_dim: int | None = None
+) -> nn.Sequential:
+    """Build a network with the hidden layers of ``cfg`` and orthogonal weights; it reads ``obs_dim`` unless told."""
     layers: list[nn.Module] = []
-    width = cfg.obs_dim
+    width = input_dim or cfg.obs_dim
     for hidden in cfg.hidden_dims:
         layers += [_orthogonal(nn.Linear(width, hidden), math.sqrt(2)), ACTIVATIONS[cfg.activation]()]
         width = hidden

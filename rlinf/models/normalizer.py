@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from rlinf.config.schema.model import StatePolicyConfig
+
 
 class RunningNormalizer(nn.Module):
     """Normalises vectors by the mean and variance of all that it has been shown.
@@ -54,6 +56,22 @@ class RunningNormalizer(nn.Module):
         self.mean.add_(delta * count / merged)
         self.var.copy_(m2 / merged)
         self.count.copy_(merged)
+
+
+class NoNormalizer(nn.Module):
+    """Leaves vectors as they are."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return ``x``."""
+        return x
+
+    def update(self, x: torch.Tensor, all_reduce: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        """Keep no statistics."""
+
+
+def build_normalizer(cfg: StatePolicyConfig) -> RunningNormalizer | NoNormalizer:
+    """Build what a model's keys ask for."""
+    return RunningNormalizer(cfg.obs_dim, cfg.obs_clip) if cfg.normalize_obs else NoNormalizer()
 
 
 def _reduce_count_and_sum(

@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.model import MLPPolicyConfig, StatePolicyConfig
 from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import Mode, PolicyEvaluation
 from rlinf.models.mlp_policy import ACTIVATIONS, gaussian_logprob
-from rlinf.models.normalizer import RunningNormalizer
+from rlinf.models.normalizer import build_normalizer
 from rlinf.models.q_policy import ActorEvaluation, CriticEvaluation, QPolicy
 
 _LOG_STD_BOUNDS = (-5.0, 2.0)
@@ -50,7 +50,7 @@ class QEnsemble(nn.Module):
         cfg: The model's keys.
     """
 
-    def __init__(self, cfg: MLPPolicyConfig) -> None:
+    def __init__(self, cfg: StatePolicyConfig) -> None:
         super().__init__()
         self.num_heads = cfg.num_q_heads
         widths = [cfg.obs_dim + cfg.num_action_chunks * cfg.action_dim, *cfg.hidden_dims]
@@ -80,7 +80,7 @@ class SquashedMLPPolicy(QPolicy):
         super().__init__()
         self.cfg = cfg
         self.shape = (cfg.num_action_chunks, cfg.action_dim)
-        self.normalizer = RunningNormalizer(cfg.obs_dim, cfg.obs_clip) if cfg.normalize_obs else None
+        self.normalizer = build_normalizer(cfg)
         self.policy_head = _policy_network(cfg, self.action_size)
         self.critic = QEnsemble(cfg)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
@@ -103,21 +103,21 @@ class SquashedMLPPolicy(QPolicy):
     ) -> CriticEvaluation:
         """See ``QPolicy``."""
         with torch.no_grad():
-            next_features = self._features(next_inputs["states"])
+            next_features = self.normalizer(next_inputs["states"])
             next_action, next_logprobs = self._sample(next_features, noise)
-            next_q = _value(self.target_critic, next_features, next_action)
-        q = _value(self.critic, self._features(inputs["states"]), action)
+            next_q = run_critic(self.target_critic, next_features, next_action)
+        q = run_critic(self.critic, self.normalizer(inputs["states"]), action)
         return CriticEvaluation(q=q, next_q=next_q, next_logprobs=next_logprobs.sum((-2, -1)))
 
     def actor_forward(self, inputs: dict[str, torch.Tensor], noise: torch.Tensor) -> ActorEvaluation:
         """See ``QPolicy``."""
-        features = self._features(inputs["states"])
+        features = self.normalizer(inputs["states"])
         action, logprobs = self._sample(features, noise)
-        return ActorEvaluation(q=_value(self.critic, features, action), logprobs=logprobs.sum((-2, -1)))
+        return ActorEvaluation(q=run_critic(self.critic, features, action), logprobs=logprobs.sum((-2, -1)))
 
     def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
         """See ``BasePolicy``; the entropy, which has no closed form, is estimated as minus the log-probability."""
-        mean, log_std = self._gaussian(self._features(forward_inputs["states"]))
+        mean, log_std = self._gaussian(self.normalizer(forward_inputs["states"]))
         raw = torch.atanh(forward_inputs["action"].clamp(-_LARGEST_ACTION, _LARGEST_ACTION))
         logprobs = _squashed_logprob(raw, mean, log_std)
         return PolicyEvaluation(logprobs=logprobs, entropy=-logprobs, values=None)
@@ -128,7 +128,7 @@ class SquashedMLPPolicy(QPolicy):
     ) -> tuple[torch.Tensor, PolicyOutput]:
         """See ``BasePolicy``."""
         inputs = self.observe(obs)
-        mean, log_std = self._gaussian(self._features(inputs["states"]))
+        mean, log_std = self._gaussian(self.normalizer(inputs["states"]))
         raw = mean
         if mode == "train":
             raw = mean + torch.randn(mean.shape, generator=generator, device=mean.device) * log_std.exp()
@@ -141,9 +141,9 @@ class SquashedMLPPolicy(QPolicy):
     @torch.no_grad()
     def predict_values(self, obs: Observation) -> torch.Tensor:
         """See ``BasePolicy``: the smallest Q value of the greedy action, [B, 1]."""
-        features = self._features(self.observe(obs)["states"])
+        features = self.normalizer(self.observe(obs)["states"])
         mean, _ = self._gaussian(features)
-        return _value(self.critic, features, torch.tanh(mean)).amin(-1, keepdim=True)
+        return run_critic(self.critic, features, torch.tanh(mean)).amin(-1, keepdim=True)
 
     def is_critic_parameter(self, name: str) -> bool:
         """See ``BasePolicy``."""
@@ -164,11 +164,7 @@ class SquashedMLPPolicy(QPolicy):
         all_reduce: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
         """See ``BasePolicy``: the observation statistics."""
-        if self.normalizer is not None:
-            self.normalizer.update(forward_inputs["states"][valid], all_reduce)
-
-    def _features(self, states: torch.Tensor) -> torch.Tensor:
-        return states if self.normalizer is None else self.normalizer(states)
+        self.normalizer.update(forward_inputs["states"][valid], all_reduce)
 
     def _gaussian(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         dtype = next(self.policy_head.parameters()).dtype
@@ -182,7 +178,8 @@ class SquashedMLPPolicy(QPolicy):
         return torch.tanh(raw), _squashed_logprob(raw, mean, log_std)
 
 
-def _value(critic: nn.Module, features: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+def run_critic(critic: nn.Module, features: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
+    """Value actions in the precision of the critics' weights; see ``QEnsemble``."""
     dtype = next(critic.parameters()).dtype
     values: torch.Tensor = critic(features.to(dtype), action.to(dtype))
     return values.float() if values.dtype in {torch.bfloat16, torch.float16} else values

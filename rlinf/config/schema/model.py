@@ -27,28 +27,34 @@ class ModelConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MLPPolicyConfig(ModelConfig):
-    """``model_type: mlp_policy``: a multi-layer perceptron on state observations."""
+class StatePolicyConfig(ModelConfig):
+    """Keys that all models on state observations share."""
 
     obs_dim: PositiveInt
     """Length of ``obs["states"]`` of one environment."""
     action_dim: PositiveInt
     """Length of one action; for discrete actions their number."""
-    discrete: bool = False
-    """A categorical policy over ``action_dim`` choices instead of a diagonal Gaussian."""
     hidden_dims: list[PositiveInt] = field(default_factory=lambda: [256, 256])
     """Widths of the hidden layers, of the policy and of the value or Q networks alike."""
     activation: Literal["tanh", "relu", "gelu"] = "tanh"
     """Activation between layers."""
-    initial_log_std: float = 0.0
-    """Start of the Gaussian's log standard deviation, which depends on the state only with ``add_q_head``."""
     normalize_obs: bool = False
     """Normalise observations by running statistics, which travel with the weights."""
     obs_clip: float = 10.0
     """Bound of a normalised observation."""
     action_scale: float = 1.0
-    """Actions are this times the Gaussian's sample, clipped by the environment to its bounds; with ``add_q_head`` the
+    """Actions are this times the policy's sample, clipped by the environment to its bounds; with ``add_q_head`` the
     sample is squashed into (-1, 1)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MLPPolicyConfig(StatePolicyConfig):
+    """``model_type: mlp_policy``: a multi-layer perceptron on state observations."""
+
+    discrete: bool = False
+    """A categorical policy over ``action_dim`` choices instead of a diagonal Gaussian."""
+    initial_log_std: float = 0.0
+    """Start of the Gaussian's log standard deviation, which depends on the state only with ``add_q_head``."""
 
 
 @dataclass(frozen=True, kw_only=True)
