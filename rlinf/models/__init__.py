@@ -20,6 +20,7 @@ ModelBuilder = Callable[..., "BasePolicy"]
 """Called as ``builder(cfg, num_values=V)``; a policy class with such a constructor is one."""
 
 models: Registry[ModelBuilder] = Registry("model")
+models.register_lazy("cnn_policy", "rlinf.models.cnn_policy:build_cnn_policy")
 models.register_lazy("mlp_policy", "rlinf.models.mlp_policy:build_mlp_policy")
 
 

@@ -1,4 +1,4 @@
-"""``mlp_policy``: a multi-layer perceptron on state observations, for continuous or discrete actions."""
+"""``mlp_policy``, and what it shares with ``cnn_policy``: heads on an encoder's features, for any kind of action."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 from rlinf.config.schema.model import MLPPolicyConfig, StatePolicyConfig
 from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
-from rlinf.models.normalizer import build_normalizer
+from rlinf.models.encoder import Encoder, StateEncoder
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
@@ -19,15 +19,16 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 def build_mlp_policy(cfg: MLPPolicyConfig, *, num_values: int = 1) -> BasePolicy:
     """Build what ``model_type: mlp_policy`` names: with Q heads a squashed Gaussian, otherwise ``MLPPolicy``."""
+    encoder = StateEncoder(cfg)
     if not cfg.add_q_head:
-        return MLPPolicy(cfg, num_values=num_values)
+        return MLPPolicy(cfg, encoder, num_values=num_values)
     from rlinf.models.squashed_mlp_policy import SquashedMLPPolicy
 
-    return SquashedMLPPolicy(cfg)
+    return SquashedMLPPolicy(cfg, encoder)
 
 
 class MLPPolicy(BasePolicy):
-    """Separate policy and value networks on ``obs["states"]``.
+    """Separate policy and value networks on the features of one encoder.
 
     Continuous actions follow a diagonal Gaussian with a state-independent standard deviation; log-probabilities are
     those of the unclipped sample. Discrete actions follow a categorical distribution (``A`` is then 1). Weights start
@@ -35,22 +36,26 @@ class MLPPolicy(BasePolicy):
 
     Args:
         cfg: The model's keys.
+        encoder: Turns observations into features.
         num_values: Values per observation (``V``).
     """
 
-    def __init__(self, cfg: MLPPolicyConfig, *, num_values: int = 1) -> None:
+    def __init__(self, cfg: MLPPolicyConfig, encoder: Encoder, *, num_values: int = 1) -> None:
         super().__init__()
         self.cfg = cfg
         self.chunk = cfg.num_action_chunks
-        self.normalizer = build_normalizer(cfg)
-        self.policy_head = orthogonal_mlp(cfg, self.chunk * cfg.action_dim, output_gain=0.01)
-        self.value_head = orthogonal_mlp(cfg, num_values, output_gain=1.0) if cfg.add_value_head else None
+        self.encoder = encoder
+        width = encoder.width
+        self.policy_head = orthogonal_mlp(cfg, self.chunk * cfg.action_dim, output_gain=0.01, input_dim=width)
+        self.value_head = None
+        if cfg.add_value_head:
+            self.value_head = orthogonal_mlp(cfg, num_values, output_gain=1.0, input_dim=width)
         if not cfg.discrete:
             self.log_std = nn.Parameter(torch.full((self.chunk, cfg.action_dim), cfg.initial_log_std))
 
     def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
-        """See ``BasePolicy``; ``forward_inputs`` holds ``states`` [N, S] and ``action`` [N, C(, A)]."""
-        features = self.normalizer(forward_inputs["states"])
+        """See ``BasePolicy``; ``forward_inputs`` holds what the encoder sees and ``action`` [N, C(, A)]."""
+        features = self.encoder(forward_inputs)
         action = forward_inputs["action"]
         output = run_head(self.policy_head, features).view(-1, self.chunk, self.cfg.action_dim)
         if self.cfg.discrete:
@@ -69,8 +74,8 @@ class MLPPolicy(BasePolicy):
         self, obs: Observation, *, mode: Mode, generator: torch.Generator | None = None
     ) -> tuple[torch.Tensor, PolicyOutput]:
         """See ``BasePolicy``."""
-        states = obs["states"].to(self.device, torch.float32)
-        features = self.normalizer(states)
+        seen = self.encoder.observe(obs, self.device)
+        features = self.encoder(seen)
         output = run_head(self.policy_head, features).view(-1, self.chunk, self.cfg.action_dim)
         if self.cfg.discrete:
             logits = output.log_softmax(-1)
@@ -88,18 +93,19 @@ class MLPPolicy(BasePolicy):
             logprobs = gaussian_logprob(action, output, log_std)
             env_action = action * self.cfg.action_scale
         values = None if self.value_head is None else run_head(self.value_head, features)
-        inputs = {"states": states, "action": action}
+        inputs = {**seen, "action": action}
         return env_action, PolicyOutput(logprobs=logprobs, values=values, forward_inputs=inputs)
 
     @torch.no_grad()
     def predict_values(self, obs: Observation) -> torch.Tensor:
         """See ``BasePolicy``."""
         assert self.value_head is not None
-        return run_head(self.value_head, self.normalizer(obs["states"].to(self.device, torch.float32)))
+        return run_head(self.value_head, self.encoder(self.encoder.observe(obs, self.device)))
 
     def shard_units(self) -> list[nn.Module]:
-        """See ``BasePolicy``: the two networks."""
-        return [head for head in (self.policy_head, self.value_head) if head is not None]
+        """See ``BasePolicy``: the networks."""
+        heads = [head for head in (self.policy_head, self.value_head) if head is not None]
+        return [*self.encoder.shard_units(), *heads]
 
     def update_statistics(
         self,
@@ -108,7 +114,7 @@ class MLPPolicy(BasePolicy):
         all_reduce: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
         """See ``BasePolicy``: the observation statistics."""
-        self.normalizer.update(forward_inputs["states"][valid], all_reduce)
+        self.encoder.update_statistics(forward_inputs, valid, all_reduce)
 
 
 def run_head(head: nn.Module, features: torch.Tensor) -> torch.Tensor:
@@ -129,13 +135,14 @@ def orthogonal_mlp(
     layers: list[nn.Module] = []
     width = input_dim or cfg.obs_dim
     for hidden in cfg.hidden_dims:
-        layers += [_orthogonal(nn.Linear(width, hidden), math.sqrt(2)), ACTIVATIONS[cfg.activation]()]
+        layers += [orthogonal(nn.Linear(width, hidden), math.sqrt(2)), ACTIVATIONS[cfg.activation]()]
         width = hidden
-    layers.append(_orthogonal(nn.Linear(width, output_dim), output_gain))
+    layers.append(orthogonal(nn.Linear(width, output_dim), output_gain))
     return nn.Sequential(*layers)
 
 
-def _orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
+def orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
+    """Initialise a layer with orthogonal weights of a gain and no bias, and return it."""
     nn.init.orthogonal_(layer.weight, gain)
     nn.init.zeros_(layer.bias)
     return layer

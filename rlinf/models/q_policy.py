@@ -59,6 +59,15 @@ class QPolicy(BasePolicy):
     def observe(self, obs: Observation) -> dict[str, torch.Tensor]:
         """Return what the networks see of ``B`` observations: tensors [B, ...]."""
 
+    def augment(self, inputs: dict[str, torch.Tensor], generator: torch.Generator) -> dict[str, torch.Tensor]:
+        """Return what is learned from instead of ``inputs`` (as ``observe`` returns): random views of the same states.
+
+        Args:
+            inputs: Tensors [N, ...], on the host.
+            generator: Source of randomness.
+        """
+        return inputs
+
     @abc.abstractmethod
     def critic_forward(
         self,

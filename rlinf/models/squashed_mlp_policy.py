@@ -1,4 +1,4 @@
-"""``mlp_policy`` with ``add_q_head``: a squashed Gaussian and an ensemble of Q functions on state observations."""
+"""``mlp_policy`` and ``cnn_policy`` with ``add_q_head``: a squashed Gaussian and an ensemble of Q functions."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from torch.nn import functional
 from rlinf.config.schema.model import MLPPolicyConfig, StatePolicyConfig
 from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import Mode, PolicyEvaluation
+from rlinf.models.encoder import Encoder
 from rlinf.models.mlp_policy import ACTIVATIONS, gaussian_logprob
-from rlinf.models.normalizer import build_normalizer
 from rlinf.models.q_policy import ActorEvaluation, CriticEvaluation, QPolicy
 
 _LOG_STD_BOUNDS = (-5.0, 2.0)
@@ -48,12 +48,13 @@ class QEnsemble(nn.Module):
 
     Args:
         cfg: The model's keys.
+        input_dim: Observation features (``F``); None takes ``obs_dim``.
     """
 
-    def __init__(self, cfg: StatePolicyConfig) -> None:
+    def __init__(self, cfg: StatePolicyConfig, *, input_dim: int | None = None) -> None:
         super().__init__()
         self.num_heads = cfg.num_q_heads
-        widths = [cfg.obs_dim + cfg.num_action_chunks * cfg.action_dim, *cfg.hidden_dims]
+        widths = [(input_dim or cfg.obs_dim) + cfg.num_action_chunks * cfg.action_dim, *cfg.hidden_dims]
         layers: list[nn.Module] = []
         for width, hidden in zip(widths, cfg.hidden_dims, strict=False):
             layers += [EnsembleLinear(self.num_heads, width, hidden), ACTIVATIONS[cfg.activation]()]
@@ -70,19 +71,21 @@ class SquashedMLPPolicy(QPolicy):
     """A tanh-squashed Gaussian whose standard deviation depends on the state, and its critics.
 
     Actions are ``action_scale`` times a sample in (-1, 1); ``forward_inputs["action"]`` and log-probabilities are those
-    of the sample. Evaluation acts by the squashed mean.
+    of the sample. Evaluation acts by the squashed mean. Policy and target critics share the critics' encoder, which the
+    critics' loss alone trains (Yarats et al., 2022, "Mastering visual continuous control").
 
     Args:
         cfg: The model's keys.
+        encoder: Turns observations into features.
     """
 
-    def __init__(self, cfg: MLPPolicyConfig) -> None:
+    def __init__(self, cfg: MLPPolicyConfig, encoder: Encoder) -> None:
         super().__init__()
         self.cfg = cfg
         self.shape = (cfg.num_action_chunks, cfg.action_dim)
-        self.normalizer = build_normalizer(cfg)
-        self.policy_head = _policy_network(cfg, self.action_size)
-        self.critic = QEnsemble(cfg)
+        self.encoder = encoder
+        self.policy_head = _policy_network(cfg, encoder.width, self.action_size)
+        self.critic = QEnsemble(cfg, input_dim=encoder.width)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
 
     @property
@@ -92,7 +95,11 @@ class SquashedMLPPolicy(QPolicy):
 
     def observe(self, obs: Observation) -> dict[str, torch.Tensor]:
         """See ``QPolicy``."""
-        return {"states": obs["states"].to(self.device, torch.float32)}
+        return self.encoder.observe(obs, self.device)
+
+    def augment(self, inputs: dict[str, torch.Tensor], generator: torch.Generator) -> dict[str, torch.Tensor]:
+        """See ``QPolicy``: as the encoder does."""
+        return self.encoder.augment(inputs, generator)
 
     def critic_forward(
         self,
@@ -103,21 +110,22 @@ class SquashedMLPPolicy(QPolicy):
     ) -> CriticEvaluation:
         """See ``QPolicy``."""
         with torch.no_grad():
-            next_features = self.normalizer(next_inputs["states"])
+            next_features = self.encoder(next_inputs)
             next_action, next_logprobs = self._sample(next_features, noise)
             next_q = run_critic(self.target_critic, next_features, next_action)
-        q = run_critic(self.critic, self.normalizer(inputs["states"]), action)
+        q = run_critic(self.critic, self.encoder(inputs), action)
         return CriticEvaluation(q=q, next_q=next_q, next_logprobs=next_logprobs.sum((-2, -1)))
 
     def actor_forward(self, inputs: dict[str, torch.Tensor], noise: torch.Tensor) -> ActorEvaluation:
         """See ``QPolicy``."""
-        features = self.normalizer(inputs["states"])
+        with torch.no_grad():
+            features = self.encoder(inputs)
         action, logprobs = self._sample(features, noise)
         return ActorEvaluation(q=run_critic(self.critic, features, action), logprobs=logprobs.sum((-2, -1)))
 
     def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
         """See ``BasePolicy``; the entropy, which has no closed form, is estimated as minus the log-probability."""
-        mean, log_std = self._gaussian(self.normalizer(forward_inputs["states"]))
+        mean, log_std = self._gaussian(self.encoder(forward_inputs))
         raw = torch.atanh(forward_inputs["action"].clamp(-_LARGEST_ACTION, _LARGEST_ACTION))
         logprobs = _squashed_logprob(raw, mean, log_std)
         return PolicyEvaluation(logprobs=logprobs, entropy=-logprobs, values=None)
@@ -128,7 +136,7 @@ class SquashedMLPPolicy(QPolicy):
     ) -> tuple[torch.Tensor, PolicyOutput]:
         """See ``BasePolicy``."""
         inputs = self.observe(obs)
-        mean, log_std = self._gaussian(self.normalizer(inputs["states"]))
+        mean, log_std = self._gaussian(self.encoder(inputs))
         raw = mean
         if mode == "train":
             raw = mean + torch.randn(mean.shape, generator=generator, device=mean.device) * log_std.exp()
@@ -141,13 +149,13 @@ class SquashedMLPPolicy(QPolicy):
     @torch.no_grad()
     def predict_values(self, obs: Observation) -> torch.Tensor:
         """See ``BasePolicy``: the smallest Q value of the greedy action, [B, 1]."""
-        features = self.normalizer(self.observe(obs)["states"])
+        features = self.encoder(self.observe(obs))
         mean, _ = self._gaussian(features)
         return run_critic(self.critic, features, torch.tanh(mean)).amin(-1, keepdim=True)
 
     def is_critic_parameter(self, name: str) -> bool:
         """See ``BasePolicy``."""
-        return name.startswith("critic.")
+        return name.startswith(("critic.", "encoder."))
 
     def is_training_only(self, name: str) -> bool:
         """See ``BasePolicy``: the critics."""
@@ -155,7 +163,7 @@ class SquashedMLPPolicy(QPolicy):
 
     def shard_units(self) -> list[nn.Module]:
         """See ``BasePolicy``: the networks."""
-        return [self.policy_head, self.critic, self.target_critic]
+        return [*self.encoder.shard_units(), self.policy_head, self.critic, self.target_critic]
 
     def update_statistics(
         self,
@@ -164,7 +172,7 @@ class SquashedMLPPolicy(QPolicy):
         all_reduce: Callable[[torch.Tensor], torch.Tensor],
     ) -> None:
         """See ``BasePolicy``: the observation statistics."""
-        self.normalizer.update(forward_inputs["states"][valid], all_reduce)
+        self.encoder.update_statistics(forward_inputs, valid, all_reduce)
 
     def _gaussian(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         dtype = next(self.policy_head.parameters()).dtype
@@ -190,9 +198,8 @@ def _squashed_logprob(raw: torch.Tensor, mean: torch.Tensor, log_std: torch.Tens
     return gaussian_logprob(raw, mean, log_std) - 2.0 * (math.log(2.0) - raw - functional.softplus(-2.0 * raw))
 
 
-def _policy_network(cfg: MLPPolicyConfig, size: int) -> nn.Sequential:
+def _policy_network(cfg: MLPPolicyConfig, width: int, size: int) -> nn.Sequential:
     layers: list[nn.Module] = []
-    width = cfg.obs_dim
     for hidden in cfg.hidden_dims:
         layers += [nn.Linear(width, hidden), ACTIVATIONS[cfg.activation]()]
         width = hidden

@@ -6,10 +6,13 @@ from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.algorithm import SACLossConfig
 from rlinf.config.schema.env import GymnasiumEnvConfig
-from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.model import CNNPolicyConfig, MLPPolicyConfig
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.unused import note_unused
+
+SMALLEST_IMAGE = 16
+"""Pixels of height and width that every encoder can take."""
 
 
 def check_intervals(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
@@ -120,6 +123,29 @@ def check_environments(cfg: RLinfConfig, world: WorldSizes, problems: Problems) 
                 problems.add(f"{path}.init_params.{key}", f"not allowed here; write {path}.{target}, which decides it.")
 
 
+def check_cameras(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """A model of images names its cameras and their size."""
+    del world
+    model = cfg.actor.model
+    if not isinstance(model, CNNPolicyConfig):
+        return
+    if not model.image_keys or len(set(model.image_keys)) < len(model.image_keys):
+        problems.add(
+            "actor.model.image_keys",
+            f"received {model.image_keys}; allowed: one or more different keys. Set it to [main_images].",
+        )
+    if len(model.image_size) != 2 or min(model.image_size) < SMALLEST_IMAGE:
+        problems.add(
+            "actor.model.image_size",
+            f"received {model.image_size}; allowed: [height, width], each at least {SMALLEST_IMAGE} pixels. Set it to "
+            "the size of the environment's images.",
+        )
+    if model.obs_dim == 0:
+        note_unused(problems, model, ("normalize_obs",), "actor.model", "while actor.model.obs_dim is 0")
+    if not model.add_q_head:
+        note_unused(problems, model, ("random_shift",), "actor.model", "without actor.model.add_q_head")
+
+
 def check_model(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
     """Keys of the model that have no effect."""
     del world
@@ -135,4 +161,4 @@ def check_model(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None
         note_unused(problems, model, gaussian, "actor.model", "with actor.model.discrete")
 
 
-RULES = (check_intervals, check_evaluation, check_schedule, check_names, check_environments, check_model)
+RULES = (check_intervals, check_evaluation, check_schedule, check_names, check_environments, check_cameras, check_model)

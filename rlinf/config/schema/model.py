@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rlinf.config.schema.base import ConfigSection, PositiveInt, Precision
+from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveInt, Precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +55,24 @@ class MLPPolicyConfig(StatePolicyConfig):
     """A categorical policy over ``action_dim`` choices instead of a diagonal Gaussian."""
     initial_log_std: float = 0.0
     """Start of the Gaussian's log standard deviation, which depends on the state only with ``add_q_head``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CNNPolicyConfig(MLPPolicyConfig):
+    """``model_type: cnn_policy``: convolutions on camera images beside state observations, under the same heads."""
+
+    obs_dim: NonNegativeInt = 0
+    """Length of ``obs["states"]`` of one environment; 0 sees images only."""
+    image_keys: list[str] = field(default_factory=lambda: ["main_images"])
+    """Cameras: keys of the observation that hold uint8 [B, H, W, 3]; each has an encoder of its own."""
+    image_size: list[PositiveInt]
+    """Height and width of the images in pixels."""
+    encoder: Literal["small", "resnet10", "resnet18"] = "small"
+    """Convolutions: three plain layers, or a residual network with group normalisation."""
+    latent_dim: PositiveInt = 128
+    """Features of one camera."""
+    random_shift: NonNegativeInt = 0
+    """Largest shift, in pixels, of the images that are trained on (DrQ); only with ``add_q_head``."""
 
 
 @dataclass(frozen=True, kw_only=True)

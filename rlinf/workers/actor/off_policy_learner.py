@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -200,6 +200,9 @@ class OffPolicyLearner(Learner):
         """Return this rank's micro-batches of an update, and the transitions in them."""
         share = self.actor.global_batch_size // self.engine.world_size
         rows = self.replay.sample(share, generator)
+        policy = cast(QPolicy, self.engine.model)
+        inputs, next_inputs = (policy.augment(seen, generator) for seen in (rows.inputs, rows.next_inputs))
+        rows = replace(rows, inputs=inputs, next_inputs=next_inputs)
         noise = torch.randn(rows.actions.shape, generator=generator)
         size, device = self.actor.micro_batch_size, self.engine.device
         batches = [

@@ -20,6 +20,16 @@ SAC = {
     "actor.model.add_q_head": True,
 }
 
+CNN = {
+    "actor.model": {
+        "model_type": "cnn_policy",
+        "image_size": [48, 48],
+        "action_dim": 2,
+        "discrete": True,
+        "add_value_head": True,
+    }
+}
+
 # (changes to the base recipe, path at the start of the line, remedy within the line)
 KEYS_AND_VALUES = [
     ({"actor.optim": {"lrr": 1e-3}}, "actor.optim.lrr", "Did you mean 'actor.optim.lr'?"),
@@ -70,7 +80,7 @@ KEYS_AND_VALUES = [
     ({"env.train.init_params.id": "???"}, "env.train.init_params.id", "missing"),
     ({"env.train.env_type": "gymnasum"}, "env.train.env_type", "Did you mean 'gymnasium'?"),
     ({"env.train.env_type": "DELETE"}, "env.train.env_type", "Registered: gymnasium"),
-    ({"actor.model.model_type": "transformer"}, "actor.model.model_type", "Registered: mlp_policy"),
+    ({"actor.model.model_type": "transformer"}, "actor.model.model_type", "mlp_policy"),
     ({"actor.model.model_type": 3}, "actor.model.model_type", "allowed: a string"),
     ({"algorithm.adv_type": "GEA"}, "algorithm.adv_type", "Did you mean 'gae'?"),
     ({"algorithm.loss_type": "actor_critc"}, "algorithm.loss_type", "Did you mean 'actor_critic'?"),
@@ -228,6 +238,11 @@ RELATIONS = [
         "write env.train.max_episode_steps",
     ),
     ({"actor.model.obs_clip": 5.0}, "actor.model.obs_clip", "without actor.model.normalize_obs"),
+    (CNN | {"actor.model.image_size": [48]}, "actor.model.image_size", "[height, width]"),
+    (CNN | {"actor.model.image_size": [48, 8]}, "actor.model.image_size", "at least 16 pixels"),
+    (CNN | {"actor.model.image_keys": []}, "actor.model.image_keys", "[main_images]"),
+    (CNN | {"actor.model.random_shift": 4}, "actor.model.random_shift", "without actor.model.add_q_head"),
+    (CNN | {"actor.model.normalize_obs": True}, "actor.model.normalize_obs", "while actor.model.obs_dim is 0"),
     (
         {"actor.model.discrete": True, "actor.model.action_scale": 2.0},
         "actor.model.action_scale",

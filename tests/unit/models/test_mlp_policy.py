@@ -90,15 +90,15 @@ def test_statistics_travel_in_the_state_dict():
     policy, other = build(normalize_obs=True), build(normalize_obs=True)
     policy.update_statistics({"states": torch.randn(10, 3) + 4}, torch.ones(10, dtype=torch.bool), lambda x: x)
     other.load_state_dict(policy.state_dict())
-    assert torch.equal(other.normalizer.mean, policy.normalizer.mean)
-    assert other.normalizer.count == 10
+    assert torch.equal(other.encoder.normalizer.mean, policy.encoder.normalizer.mean)
+    assert other.encoder.normalizer.count == 10
 
 
 def test_only_valid_rows_enter_the_statistics():
     policy = build(normalize_obs=True)
     states = torch.cat([torch.zeros(3, 3), torch.full((2, 3), 1e6)])
     policy.update_statistics({"states": states}, torch.tensor([True, True, True, False, False]), lambda x: x)
-    assert policy.normalizer.mean.abs().max() == 0
+    assert policy.encoder.normalizer.mean.abs().max() == 0
 
 
 def test_value_parameters_are_those_of_the_value_head():

@@ -35,7 +35,7 @@ def test_log_probabilities_are_those_of_the_squashed_sample():
     sample = report.forward_inputs["action"]
     assert sample.shape == report.logprobs.shape == (ROWS, CHUNK, DIM)
     assert torch.equal(actions, 2.0 * sample)
-    mean, log_std = model._gaussian(obs["states"])
+    mean, log_std = model._gaussian(model.encoder(obs))
     reference = TransformedDistribution(Normal(mean, log_std.exp()), [TanhTransform(cache_size=0)])
     torch.testing.assert_close(report.logprobs, reference.log_prob(sample), atol=1e-4, rtol=1e-4)
     assert Independent(reference, 2).log_prob(sample).shape == (ROWS,)
@@ -48,7 +48,7 @@ def test_evaluation_acts_by_the_squashed_mean_and_draws_nothing():
     before = torch.get_rng_state()
     actions, _ = model.predict_action_batch(obs, mode="eval")
     assert torch.equal(before, torch.get_rng_state())
-    torch.testing.assert_close(actions, torch.tanh(model._gaussian(obs["states"])[0]))
+    torch.testing.assert_close(actions, torch.tanh(model._gaussian(model.encoder(obs))[0]))
 
 
 @pytest.mark.parametrize("initial", [-3.0, 0.0, 1.0])
@@ -96,7 +96,7 @@ def test_the_critic_pass_values_the_next_action_by_the_target_without_gradient()
 def test_inference_is_sent_the_policy_alone():
     model = policy(normalize_obs=True)
     sent = {name.split(".")[0] for name in model.state_dict() if not model.is_training_only(name)}
-    assert sent == {"policy_head", "normalizer"}
+    assert sent == {"policy_head", "encoder"}
     learned = {name.split(".")[0] for name, p in model.named_parameters() if p.requires_grad}
     assert learned == {"policy_head", "critic"}
     assert math.isclose(float(model.predict_values(observations()).shape[1]), 1.0)

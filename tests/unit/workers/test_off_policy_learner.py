@@ -133,7 +133,7 @@ def test_the_replay_fills_before_anything_is_learned():
     executed = make_trajectory().executed.any(-1)
     assert learner.prepare(make_trajectory())["chunk_reward"] != 0
     assert learner.update(1) == {"replay_size": STEPS * ENVS}
-    assert int(learner.engine.model.normalizer.count) == int(executed.sum())
+    assert int(learner.engine.model.encoder.normalizer.count) == int(executed.sum())
     assert not changed(before, weights(learner), ("policy", "critic", "target", "temperature"))
     metrics = train(learner, 2, 2)
     assert learner.updates_made == 4

@@ -177,7 +177,7 @@ def test_an_update_visits_every_minibatch_of_every_epoch_and_then_the_statistics
     assert learner.engine.num_steps == 2 * 3
     trajectory = make_trajectory(torch.float32)
     valid = trajectory.executed.any(-1)
-    assert int(learner.engine.model.normalizer.count) == int(valid.sum())
+    assert int(learner.engine.model.encoder.normalizer.count) == int(valid.sum())
     assert metrics["grad_norm"] > 0
 
 
