@@ -1,0 +1,22 @@
+"""The plug-in under examples/extend trains through Ray: its environment, its model and its algorithm."""
+
+import pytest
+
+from tests.e2e.conftest import REPO, read_metrics
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def test_the_plugin_trains(start_run, tmp_path):
+    folder = REPO / "examples" / "extend"
+    run = start_run(
+        "point",
+        f"--config-dir={folder / 'config'}",
+        f"runner.logger.log_path={tmp_path / 'results'}",
+        env={"RLINF_EXT_MODULE": "plugin", "PYTHONPATH": f"{folder}:{REPO}"},
+    )
+    assert run.wait() == 0, run.output[-4000:]
+    records = [record for record in read_metrics(tmp_path / "results" / "point") if record["step"] > 0]
+    assert [record["step"] for record in records] == list(range(1, 31))
+    assert records[-1]["env/return"] > records[0]["env/return"] + 1
+    assert not run.survivors()
