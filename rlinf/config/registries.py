@@ -21,7 +21,7 @@ from rlinf.config.schema.algorithm import (
 )
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig, MetaWorldEnvConfig
-from rlinf.config.schema.model import CNNPolicyConfig, MLPPolicyConfig, ModelConfig
+from rlinf.config.schema.model import CNNPolicyConfig, FlowPolicyConfig, MLPPolicyConfig, ModelConfig
 from rlinf.registry import Registry
 
 S = TypeVar("S", bound=ConfigSection)
@@ -35,6 +35,7 @@ env_configs.register("gymnasium", GymnasiumEnvConfig)
 env_configs.register("metaworld", MetaWorldEnvConfig)
 model_configs.register("cnn_policy", CNNPolicyConfig)
 model_configs.register("mlp_policy", MLPPolicyConfig)
+model_configs.register("flow_policy", FlowPolicyConfig)
 advantage_configs.register("gae", GAEConfig)
 advantage_configs.register("grpo", GRPOConfig)
 advantage_configs.register("reinpp", ReinPPConfig)

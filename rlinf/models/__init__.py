@@ -22,6 +22,7 @@ ModelBuilder = Callable[..., "BasePolicy"]
 models: Registry[ModelBuilder] = Registry("model")
 models.register_lazy("cnn_policy", "rlinf.models.cnn_policy:build_cnn_policy")
 models.register_lazy("mlp_policy", "rlinf.models.mlp_policy:build_mlp_policy")
+models.register_lazy("flow_policy", "rlinf.models.flow_policy:build_flow_policy")
 
 
 def register_model(name: str, builder: ModelBuilder, config: type[ModelConfig] | None = None) -> None:

@@ -23,6 +23,7 @@ class ForwardType(enum.Enum):
     DEFAULT = "default"
     CRITIC = "critic"
     ACTOR = "actor"
+    VELOCITY = "velocity"
 
 
 @dataclass(frozen=True, slots=True)

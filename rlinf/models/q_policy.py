@@ -55,6 +55,11 @@ class QPolicy(BasePolicy):
     def action_size(self) -> int:
         """Dimensions of a chunk of actions (``C * A``)."""
 
+    @property
+    @abc.abstractmethod
+    def noise_shape(self) -> tuple[int, ...]:
+        """Shape of the noise from which one chunk of actions is sampled."""
+
     @abc.abstractmethod
     def observe(self, obs: Observation) -> dict[str, torch.Tensor]:
         """Return what the networks see of ``B`` observations: tensors [B, ...]."""
@@ -82,7 +87,7 @@ class QPolicy(BasePolicy):
             inputs: As ``observe`` returns.
             action: float32 [N, C, A]; as in ``forward_inputs``.
             next_inputs: As ``inputs``, after the chunk.
-            noise: float32 [N, C, A]; standard normal.
+            noise: float32 [N, *noise_shape]; standard normal.
         """
 
     @abc.abstractmethod
@@ -91,5 +96,5 @@ class QPolicy(BasePolicy):
 
         Args:
             inputs: As ``observe`` returns.
-            noise: float32 [N, C, A]; standard normal.
+            noise: float32 [N, *noise_shape]; standard normal.
         """

@@ -93,6 +93,11 @@ class SquashedMLPPolicy(QPolicy):
         """See ``QPolicy``."""
         return self.cfg.num_action_chunks * self.cfg.action_dim
 
+    @property
+    def noise_shape(self) -> tuple[int, ...]:
+        """See ``QPolicy``."""
+        return self.shape
+
     def observe(self, obs: Observation) -> dict[str, torch.Tensor]:
         """See ``QPolicy``."""
         return self.encoder.observe(obs, self.device)
@@ -193,9 +198,14 @@ def run_critic(critic: nn.Module, features: torch.Tensor, action: torch.Tensor) 
     return values.float() if values.dtype in {torch.bfloat16, torch.float16} else values
 
 
+def log_tanh_slope(x: torch.Tensor) -> torch.Tensor:
+    """Return log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2x)), which stays finite for large x."""
+    return 2.0 * (math.log(2.0) - x - functional.softplus(-2.0 * x))
+
+
 def _squashed_logprob(raw: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
-    """Log-density of ``tanh(raw)``; log(1 - tanh(x)^2) = 2 (log 2 - x - softplus(-2x)) stays finite for large x."""
-    return gaussian_logprob(raw, mean, log_std) - 2.0 * (math.log(2.0) - raw - functional.softplus(-2.0 * raw))
+    """Log-density of ``tanh(raw)``."""
+    return gaussian_logprob(raw, mean, log_std) - log_tanh_slope(raw)
 
 
 def _policy_network(cfg: MLPPolicyConfig, width: int, size: int) -> nn.Sequential:

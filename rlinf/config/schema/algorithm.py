@@ -85,6 +85,8 @@ class LossConfig(ConfigSection):
     """Registered learner that the losses of this family are made for."""
     needs_next_inputs: ClassVar[bool] = False
     """Whether the rollout records what the policy saw after each chunk."""
+    needs_logprobs: ClassVar[bool] = True
+    """Whether the loss is made of log-probabilities."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
-from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveInt, Precision
+from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveFloat, PositiveInt, Precision
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig(ConfigSection):
     """Keys of every model."""
+
+    has_velocity: ClassVar[bool] = False
+    """Whether the model is a flow, which ``loss_type: embodied_nft`` needs (``VelocityPolicy``)."""
 
     model_type: str
     """Registered model."""
@@ -73,6 +76,23 @@ class CNNPolicyConfig(MLPPolicyConfig):
     """Features of one camera."""
     random_shift: NonNegativeInt = 0
     """Largest shift, in pixels, of the images that are trained on (DrQ); only with ``add_q_head``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FlowPolicyConfig(StatePolicyConfig):
+    """``model_type: flow_policy``: actions that a velocity field carries from noise, on state observations."""
+
+    has_velocity: ClassVar[bool] = True
+
+    num_denoise_steps: PositiveInt = 4
+    """Steps from noise to an action."""
+    velocity: Literal["mlp", "gated"] = "mlp"
+    """Network of the velocity: ``mlp``, or ``gated``, whose steps forget a share of where they began (SAC Flow)."""
+    noise_method: Literal["flow_ode", "flow_sde", "flow_noise"] = "flow_sde"
+    """How training explores: ``flow_ode`` by the first noise alone, which leaves no log-probabilities; ``flow_sde`` by
+    noise in every step that keeps the distribution; ``flow_noise`` by noise in every step of learned size."""
+    noise_level: PositiveFloat = 0.5
+    """``flow_sde``: factor on the noise; ``flow_noise``: standard deviation in each step at the start."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,7 +26,7 @@ from rlinf.workers.actor.learner import Learner, MakeEngine, accumulate
 _STATE_FILE = "learner.pt"
 
 _Batch = tuple[Transitions, torch.Tensor]
-"""A micro-batch of transitions and the noise [n, C, A] of the actions that are sampled for it."""
+"""A micro-batch of transitions and the noise [n, ...] of the actions that are sampled for it."""
 
 
 class OffPolicyLearner(Learner):
@@ -203,7 +203,7 @@ class OffPolicyLearner(Learner):
         policy = cast(QPolicy, self.engine.model)
         inputs, next_inputs = (policy.augment(seen, generator) for seen in (rows.inputs, rows.next_inputs))
         rows = replace(rows, inputs=inputs, next_inputs=next_inputs)
-        noise = torch.randn(rows.actions.shape, generator=generator)
+        noise = torch.randn(share, *policy.noise_shape, generator=generator)
         size, device = self.actor.micro_batch_size, self.engine.device
         batches = [
             (rows.rows(start, start + size, device), noise[start : start + size].to(device))

@@ -1,0 +1,56 @@
+"""What flow policies need of the loss, and losses of flow policies."""
+
+from __future__ import annotations
+
+import math
+
+from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.problems import Problems
+from rlinf.config.schema.algorithm import ActorLossConfig
+from rlinf.config.schema.model import FlowPolicyConfig
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.unused import note_unused
+
+
+def check_noise_method(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """A loss of log-probabilities needs noise in the steps, one that tunes the entropy noise that is learned."""
+    del world
+    model, loss_type = cfg.actor.model, cfg.algorithm.loss_type
+    if not isinstance(model, FlowPolicyConfig):
+        return
+    if model.add_q_head and model.noise_method != "flow_noise":
+        problems.add(
+            "actor.model.noise_method",
+            f"received {model.noise_method}; with Q heads the noise is learned. Set actor.model.noise_method="
+            "flow_noise.",
+        )
+    elif model.noise_method == "flow_ode" and cfg.algorithm.loss.needs_logprobs:
+        problems.add(
+            "actor.model.noise_method",
+            f"received flow_ode; loss_type={loss_type} needs log-probabilities, which only noise in the steps gives. "
+            "Set actor.model.noise_method=flow_sde or flow_noise.",
+        )
+
+
+def check_noise_level(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """The size of the noise: whether it is used, possible, and moved by an entropy bonus."""
+    del world
+    model, loss = cfg.actor.model, cfg.algorithm.loss
+    if not isinstance(model, FlowPolicyConfig):
+        return
+    if model.noise_method == "flow_ode":
+        note_unused(problems, model, ("noise_level",), "actor.model", "by noise_method=flow_ode")
+    if model.noise_method == "flow_noise" and not -5 < math.log(model.noise_level) < 2:
+        problems.add(
+            "actor.model.noise_level",
+            f"received {model.noise_level}; noise_method=flow_noise keeps it in (0.007, 7.3). Set it to 0.2.",
+        )
+    if model.noise_method == "flow_sde" and isinstance(loss, ActorLossConfig) and loss.entropy_bonus > 0:
+        problems.add(
+            "algorithm.entropy_bonus",
+            f"received {loss.entropy_bonus}; the entropy of noise_method=flow_sde is constant. Set it to 0, or "
+            "actor.model.noise_method=flow_noise.",
+        )
+
+
+RULES = (check_noise_method, check_noise_level)

@@ -1,0 +1,40 @@
+"""A flow policy whose noise does not fit the loss is refused, with what to set instead."""
+
+import pytest
+
+from rlinf.config.validate import validate_cfg
+from rlinf.errors import ConfigError
+
+FLOW = {
+    "actor.model": {"model_type": "flow_policy", "obs_dim": 4, "action_dim": 2, "add_value_head": True},
+}
+SAC = {
+    "algorithm": {"adv_type": "embodied_sac", "loss_type": "embodied_sac"},
+    "actor.model.add_value_head": False,
+    "actor.model.add_q_head": True,
+    "actor.model.noise_method": "flow_noise",
+}
+METHOD, LEVEL = "actor.model.noise_method", "actor.model.noise_level"
+PROBLEMS = [
+    ({METHOD: "flow_ode"}, METHOD, "flow_sde or flow_noise"),
+    (SAC | {METHOD: "flow_sde"}, METHOD, "actor.model.noise_method=flow_noise"),
+    ({METHOD: "flow_ode", LEVEL: 0.1}, LEVEL, "by noise_method=flow_ode"),
+    ({METHOD: "flow_noise", LEVEL: 9.0}, LEVEL, "Set it to 0.2"),
+    ({"algorithm.entropy_bonus": 0.1}, "algorithm.entropy_bonus", "noise_method=flow_noise"),
+    ({"actor.model.discrete": True}, "actor.model.discrete", "model_type=mlp_policy"),
+]
+
+
+@pytest.mark.parametrize(("changes", "path", "remedy"), PROBLEMS, ids=lambda value: str(value)[:60])
+def test_what_does_not_fit_is_located_and_mended(recipe, changes, path, remedy):
+    with pytest.raises(ConfigError) as caught:
+        validate_cfg(recipe(FLOW | changes))
+    line = next(text for text in str(caught.value).splitlines() if text.removeprefix("  - ").startswith(f"{path}:"))
+    assert remedy in line
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, SAC, {METHOD: "flow_noise", "algorithm.entropy_bonus": 0.1}], ids=["ppo", "sac", "entropy"]
+)
+def test_what_fits_passes(recipe, changes):
+    validate_cfg(recipe(FLOW | changes))
