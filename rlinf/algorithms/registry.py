@@ -35,15 +35,19 @@ class OffPolicyAlgorithm(Protocol):
     """The losses of an algorithm that learns from a replay; ``rlinf.algorithms.sac.SAC`` says what they take.
 
     Attributes:
-        temperature: Weight of the entropy; one that is learned needs the keys of ``SACLossConfig``.
+        temperature: Weight of the entropy, None without one; one that is learned needs the keys of ``SACLossConfig``
+            and the metric ``entropy`` of ``actor_loss``.
     """
 
-    temperature: Temperature
+    temperature: Temperature | None
 
-    def critic_loss(self, **tensors: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+    def next_noise(self, noise: torch.Tensor) -> torch.Tensor:
+        """Return what the policy's next actions, which targets value, are sampled with, from standard normal noise."""
+
+    def critic_loss(self, **tensors: torch.Tensor | None) -> tuple[torch.Tensor, Metrics]:
         """Return the critics' loss, summed over transitions, and its metrics."""
 
-    def actor_loss(self, **tensors: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
+    def actor_loss(self, **tensors: torch.Tensor | None) -> tuple[torch.Tensor, Metrics]:
         """Return the policy's loss, summed over transitions, and its metrics."""
 
 
@@ -60,6 +64,9 @@ advantages.register_lazy("raw", "rlinf.algorithms.advantages.raw:compute_raw_adv
 policy_losses.register_lazy("actor", "rlinf.algorithms.losses.actor:actor_loss")
 policy_losses.register_lazy("actor_critic", "rlinf.algorithms.losses.actor_critic:actor_critic_loss")
 off_policy_algorithms.register_lazy("embodied_sac", "rlinf.algorithms.sac:SAC")
+# The losses of CrossQ are those of SAC; its critics (``q_head_type: crossq``) are what differs.
+off_policy_algorithms.register_lazy("embodied_crossq", "rlinf.algorithms.sac:SAC")
+off_policy_algorithms.register_lazy("embodied_td3", "rlinf.algorithms.td3:TD3")
 
 
 def register_advantage(name: str, config: type[AdvantageConfig] | None = None) -> Callable[[F], F]:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from rlinf.algorithms.q_learning import aggregate_q, bellman_targets, metric_sums, squared_q_errors
 from rlinf.algorithms.types import Metrics
 
 
@@ -83,6 +84,10 @@ class SAC:
             device,
         )
 
+    def next_noise(self, noise: torch.Tensor) -> torch.Tensor:
+        """Return standard normal noise as it is: the policy's own spread smooths the targets."""
+        return noise
+
     def critic_loss(
         self,
         *,
@@ -106,15 +111,11 @@ class SAC:
         Returns:
             The loss, summed over transitions and averaged over critics, and metrics as (sum, count) pairs.
         """
-        with torch.no_grad():
-            value = aggregate_q(next_q, self.agg_q)
-            if self.backup_entropy:
-                value = value - self.temperature.alpha * next_logprobs
-            discount = torch.where(terminated, 0.0, self.gamma ** lengths.to(value))
-            # Multiplying by 0 would keep what is not finite in a state that does not count.
-            target = rewards + torch.where(terminated, 0.0, discount * value)
-        errors = (q - target.unsqueeze(-1)).square().mean(-1)
-        return errors.sum(), _sums(critic_loss=errors, q_value=q.mean(-1), q_target=target)
+        value = aggregate_q(next_q, self.agg_q)
+        if self.backup_entropy:
+            value = value - self.temperature.alpha.detach() * next_logprobs
+        targets = bellman_targets(value, rewards=rewards, terminated=terminated, lengths=lengths, gamma=self.gamma)
+        return squared_q_errors(q, targets)
 
     def actor_loss(self, *, q: torch.Tensor, logprobs: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
         """Return ``alpha log pi - Q`` of the present policy's actions, summed over transitions.
@@ -127,22 +128,7 @@ class SAC:
             The loss, and metrics as (sum, count) pairs, among them ``entropy``.
         """
         losses = self.temperature.alpha.detach() * logprobs - aggregate_q(q, self.actor_agg_q)
-        return losses.sum(), _sums(actor_loss=losses, entropy=-logprobs)
-
-
-def aggregate_q(q: torch.Tensor, how: str) -> torch.Tensor:
-    """Return one value for each transition from those of an ensemble.
-
-    Args:
-        q: float [N, Q].
-        how: ``min``, ``mean`` or ``q1`` (the first).
-
-    Returns:
-        float [N].
-    """
-    if how == "q1":
-        return q[:, 0]
-    return q.amin(-1) if how == "min" else q.mean(-1)
+        return losses.sum(), metric_sums(actor_loss=losses, entropy=-logprobs)
 
 
 def _inverse_softplus(alpha: float) -> float:
@@ -155,9 +141,3 @@ _TRANSFORMS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], Callable[[f
     "fixed_alpha": (torch.clone, float),
 }
 """From the learned number to the temperature, and back."""
-
-
-def _sums(**values: torch.Tensor) -> Metrics:
-    sums = torch.stack([value.detach() for value in values.values()]).sum(-1)
-    counts = torch.full_like(sums, float(len(next(iter(values.values())))))
-    return dict(zip(values, torch.stack((sums, counts), 1).unbind(), strict=True))

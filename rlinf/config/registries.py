@@ -11,6 +11,7 @@ from rlinf.config.schema.algorithm import (
     ActorCriticLossConfig,
     ActorLossConfig,
     AdvantageConfig,
+    CrossQLossConfig,
     GAEConfig,
     GRPOConfig,
     LossConfig,
@@ -18,6 +19,7 @@ from rlinf.config.schema.algorithm import (
     ReinPPConfig,
     RLOOConfig,
     SACLossConfig,
+    TD3LossConfig,
 )
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig, MetaWorldEnvConfig
@@ -43,6 +45,10 @@ advantage_configs.register("reinpp_baseline", ReinPPConfig)
 advantage_configs.register("rloo", RLOOConfig)
 advantage_configs.register("raw", AdvantageConfig)
 advantage_configs.register("embodied_sac", NoAdvantageConfig)
+advantage_configs.register("embodied_crossq", NoAdvantageConfig)
+advantage_configs.register("embodied_td3", NoAdvantageConfig)
 loss_configs.register("actor", ActorLossConfig)
 loss_configs.register("actor_critic", ActorCriticLossConfig)
 loss_configs.register("embodied_sac", SACLossConfig)
+loss_configs.register("embodied_crossq", CrossQLossConfig)
+loss_configs.register("embodied_td3", TD3LossConfig)

@@ -65,6 +65,19 @@ class Transitions:
             lengths=function(self.lengths),
         )
 
+    @staticmethod
+    def concat(parts: list[Transitions]) -> Transitions:
+        """Join transitions in the given order."""
+        first = parts[0]
+        return Transitions(
+            inputs={name: torch.cat([part.inputs[name] for part in parts]) for name in first.inputs},
+            actions=torch.cat([part.actions for part in parts]),
+            rewards=torch.cat([part.rewards for part in parts]),
+            next_inputs={name: torch.cat([part.next_inputs[name] for part in parts]) for name in first.next_inputs},
+            terminated=torch.cat([part.terminated for part in parts]),
+            lengths=torch.cat([part.lengths for part in parts]),
+        )
+
     def rows(self, start: int, stop: int, device: torch.device) -> Transitions:
         """Return transitions ``start`` to ``stop`` (exclusive) on a device."""
         return self.map(lambda x: x[start:stop].to(device))

@@ -13,17 +13,12 @@ from rlinf.errors import EnvironmentFailure
 from rlinf.models.base_policy import BasePolicy
 from rlinf.models.convolutions import backbones
 from rlinf.models.encoder import Encoder, StateEncoder
-from rlinf.models.mlp_policy import MLPPolicy, orthogonal
+from rlinf.models.mlp_policy import build_heads, orthogonal
 
 
 def build_cnn_policy(cfg: CNNPolicyConfig, *, num_values: int = 1) -> BasePolicy:
-    """Build what ``model_type: cnn_policy`` names: with Q heads a squashed Gaussian, otherwise ``MLPPolicy``."""
-    encoder = ImageEncoder(cfg)
-    if not cfg.add_q_head:
-        return MLPPolicy(cfg, encoder, num_values=num_values)
-    from rlinf.models.squashed_mlp_policy import SquashedMLPPolicy
-
-    return SquashedMLPPolicy(cfg, encoder)
+    """Build what ``model_type: cnn_policy`` names."""
+    return build_heads(cfg, ImageEncoder(cfg), num_values=num_values)
 
 
 class ImageEncoder(Encoder):

@@ -18,10 +18,18 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def build_mlp_policy(cfg: MLPPolicyConfig, *, num_values: int = 1) -> BasePolicy:
-    """Build what ``model_type: mlp_policy`` names: with Q heads a squashed Gaussian, otherwise ``MLPPolicy``."""
-    encoder = StateEncoder(cfg)
+    """Build what ``model_type: mlp_policy`` names."""
+    return build_heads(cfg, StateEncoder(cfg), num_values=num_values)
+
+
+def build_heads(cfg: MLPPolicyConfig, encoder: Encoder, *, num_values: int) -> BasePolicy:
+    """Build the policy on an encoder's features: with Q heads one that off-policy losses train, or ``MLPPolicy``."""
     if not cfg.add_q_head:
         return MLPPolicy(cfg, encoder, num_values=num_values)
+    if cfg.deterministic:
+        from rlinf.models.deterministic_mlp_policy import DeterministicMLPPolicy
+
+        return DeterministicMLPPolicy(cfg, encoder)
     from rlinf.models.squashed_mlp_policy import SquashedMLPPolicy
 
     return SquashedMLPPolicy(cfg, encoder)

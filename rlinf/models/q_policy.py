@@ -18,13 +18,14 @@ class CriticEvaluation:
 
     Attributes:
         q: float32 [N, Q]; values of the actions taken, with gradients to the critics.
-        next_q: float32 [N, Q]; the target critics' values of the present policy's actions in the next state.
-        next_logprobs: float32 [N]; log-probability of those actions, summed over the chunk.
+        next_q: float32 [N, Q], or [N, M] of the members asked for; values of the policy's actions in the next state,
+            without gradients.
+        next_logprobs: float32 [N]; log-probability of those actions, summed over the chunk. None if there is none.
     """
 
     q: torch.Tensor
     next_q: torch.Tensor
-    next_logprobs: torch.Tensor
+    next_logprobs: torch.Tensor | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +34,16 @@ class ActorEvaluation:
 
     Attributes:
         q: float32 [N, Q]; with gradients through the actions to the policy.
-        logprobs: float32 [N]; log-probability of the actions, summed over the chunk, with gradients.
+        logprobs: float32 [N]; log-probability of the actions, summed over the chunk, with gradients. None if there is
+            none.
     """
 
     q: torch.Tensor
-    logprobs: torch.Tensor
+    logprobs: torch.Tensor | None
 
 
 class QPolicy(BasePolicy):
-    """A policy with an ensemble of ``Q`` critics of chunks of actions, and a frozen copy of them as target.
+    """A policy with an ensemble of ``Q`` critics of chunks of actions, and frozen copies as targets.
 
     ``forward_inputs`` holds what ``observe`` returns and ``action``. Noise is handed in, so that a result does not
     depend on how a batch is cut.
@@ -59,6 +61,10 @@ class QPolicy(BasePolicy):
     @abc.abstractmethod
     def noise_shape(self) -> tuple[int, ...]:
         """Shape of the noise from which one chunk of actions is sampled."""
+
+    def targets(self) -> list[tuple[nn.Module, nn.Module]]:
+        """Return each target network with the network that it follows."""
+        return [(self.target_critic, self.critic)]
 
     @abc.abstractmethod
     def observe(self, obs: Observation) -> dict[str, torch.Tensor]:
@@ -80,6 +86,7 @@ class QPolicy(BasePolicy):
         action: torch.Tensor,
         next_inputs: dict[str, torch.Tensor],
         noise: torch.Tensor,
+        members: torch.Tensor | None = None,
     ) -> CriticEvaluation:
         """Evaluate ``N`` transitions.
 
@@ -87,7 +94,8 @@ class QPolicy(BasePolicy):
             inputs: As ``observe`` returns.
             action: float32 [N, C, A]; as in ``forward_inputs``.
             next_inputs: As ``inputs``, after the chunk.
-            noise: float32 [N, *noise_shape]; standard normal.
+            noise: float32 [N, *noise_shape]; as the algorithm makes it of standard normal noise.
+            members: int64 [M]; target critics that value the next actions. None takes all.
         """
 
     @abc.abstractmethod

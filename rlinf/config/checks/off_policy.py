@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.algorithm import LossConfig, NoAdvantageConfig, OffPolicyLossConfig, SACLossConfig
+from rlinf.config.schema.algorithm import (
+    CrossQLossConfig,
+    LossConfig,
+    NoAdvantageConfig,
+    OffPolicyLossConfig,
+    SACLossConfig,
+)
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.unused import note_unused
@@ -36,7 +42,8 @@ def check_family(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> Non
             "actor.optim.value_lr.",
         )
     if not model.add_q_head:
-        note_unused(problems, model, ("num_q_heads",), "actor.model", "without actor.model.add_q_head")
+        unused = ("num_q_heads", "q_head_type", "deterministic")
+        note_unused(problems, model, unused, "actor.model", "without actor.model.add_q_head")
 
 
 def check_unused(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
@@ -83,6 +90,49 @@ def check_temperature(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -
         )
 
 
+def check_critics(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """The loss can train this kind of policy and critics, and targets need no more critics than there are."""
+    loss, model = cfg.algorithm.loss, cfg.actor.model
+    if not isinstance(loss, OffPolicyLossConfig):
+        return
+    for key, allowed in loss.model_keys.items():
+        value = getattr(model, key, allowed[0])
+        if value not in allowed:
+            problems.add(
+                f"actor.model.{key}",
+                f"received {value}; loss_type={cfg.algorithm.loss_type} trains {' or '.join(map(str, allowed))}. Set "
+                f"actor.model.{key}={str(allowed[0]).lower()}.",
+            )
+    if loss.num_min_q is not None and loss.num_min_q > model.num_q_heads:
+        problems.add(
+            "algorithm.num_min_q",
+            f"received {loss.num_min_q}; there are actor.model.num_q_heads {model.num_q_heads} critics. Lower it.",
+        )
+    if isinstance(loss, CrossQLossConfig):
+        unused = ("tau", "target_update_freq")
+        note_unused(problems, loss, unused, "algorithm", f"by loss_type={cfg.algorithm.loss_type}: it has no targets")
+    if model.q_head_type == "crossq":
+        _check_batch_moments(cfg, world, problems)
+
+
+def _check_batch_moments(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Batch moments are those of the update's whole batch, taken once."""
+    actor = cfg.actor
+    if world.actor and actor.micro_batch_size < (share := actor.global_batch_size // world.actor):
+        problems.add(
+            "actor.micro_batch_size",
+            f"received {actor.micro_batch_size}; q_head_type=crossq normalises over the batch, so a rank takes all of "
+            f"its actor.global_batch_size {actor.global_batch_size} / {world.actor} actor ranks at once. Set it to "
+            f"{share}.",
+        )
+    if actor.fsdp_config.gradient_checkpointing:
+        problems.add(
+            "actor.fsdp_config.gradient_checkpointing",
+            "received True; q_head_type=crossq counts every pass in its running moments, also a repeated one. Set it "
+            "to false.",
+        )
+
+
 def check_squashed_model(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
     """A squashed Gaussian needs continuous actions and bounds its standard deviation."""
     del world
@@ -95,6 +145,10 @@ def check_squashed_model(cfg: RLinfConfig, world: WorldSizes, problems: Problems
             "received True; Q heads value continuous actions. Set actor.model.discrete=false, or choose another "
             "algorithm.loss_type.",
         )
+    if model.deterministic:
+        note_unused(problems, model, ("initial_log_std",), "actor.model", "with actor.model.deterministic")
+    else:
+        note_unused(problems, model, ("exploration_noise",), "actor.model", "without actor.model.deterministic")
     if not -5 < model.initial_log_std < 2:
         problems.add(
             "actor.model.initial_log_std",
@@ -102,4 +156,4 @@ def check_squashed_model(cfg: RLinfConfig, world: WorldSizes, problems: Problems
         )
 
 
-RULES = (check_family, check_unused, check_replay, check_temperature, check_squashed_model)
+RULES = (check_family, check_unused, check_replay, check_temperature, check_critics, check_squashed_model)

@@ -6,6 +6,7 @@ fields of an advantage or loss dataclass are exactly the keyword arguments that 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -132,6 +133,16 @@ class ReplayBufferConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DemoBufferConfig(ConfigSection):
+    """``algorithm.demo_buffer``: a saved replay that never changes (RLPD, Ball et al., 2023)."""
+
+    load_path: str
+    """Where it was saved."""
+    batch_share: Fraction = 0.5
+    """Share of each batch that is drawn from it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EntropyTuningConfig(ConfigSection):
     """``algorithm.entropy_tuning``: the temperature, which weighs entropy against return."""
 
@@ -151,15 +162,21 @@ class OffPolicyLossConfig(LossConfig):
 
     learner: ClassVar[str] = "off_policy"
     needs_next_inputs: ClassVar[bool] = True
+    model_keys: ClassVar[Mapping[str, tuple[object, ...]]] = {}
+    """Keys of ``actor.model`` that decide whether the loss can train it, with the values that it can train."""
 
     gamma: Fraction = 0.99
     """Discount per action: a chunk of C actions discounts what follows by gamma^C."""
     replay_buffer: ReplayBufferConfig = field(default_factory=ReplayBufferConfig)
     """Former rollouts."""
+    demo_buffer: DemoBufferConfig | None = None
+    """Demonstrations that are drawn beside them."""
+    num_min_q: PositiveInt | None = None
+    """Critics drawn for each update whose values form its targets (REDQ, RLPD); null takes all ``num_q_heads``."""
     critic_actor_ratio: PositiveInt = 1
     """Updates of the critics for each update of the policy."""
     tau: Fraction = 0.005
-    """Share by which the target critics move towards the critics."""
+    """Share by which target networks move towards the networks that learn."""
     target_update_freq: PositiveInt = 1
     """Updates of the critics for each such move."""
 
@@ -167,6 +184,11 @@ class OffPolicyLossConfig(LossConfig):
 @dataclass(frozen=True, kw_only=True)
 class SACLossConfig(OffPolicyLossConfig):
     """``loss_type: embodied_sac``: soft actor-critic with an ensemble of Q functions and a tuned temperature."""
+
+    model_keys: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "deterministic": (False,),
+        "q_head_type": ("default", "layer_norm"),
+    }
 
     agg_q: Literal["min", "mean"] = "min"
     """How the target critics' values become one."""
@@ -176,6 +198,32 @@ class SACLossConfig(OffPolicyLossConfig):
     """Whether the critics' targets contain the entropy of what follows."""
     entropy_tuning: EntropyTuningConfig = field(default_factory=EntropyTuningConfig)
     """Temperature."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossQLossConfig(SACLossConfig):
+    """``loss_type: embodied_crossq``: SAC with batch-normalised critics and without target networks (CrossQ)."""
+
+    model_keys: ClassVar[Mapping[str, tuple[object, ...]]] = {"deterministic": (False,), "q_head_type": ("crossq",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TD3LossConfig(OffPolicyLossConfig):
+    """``loss_type: embodied_td3``: a deterministic policy, twin critics and smoothed targets."""
+
+    model_keys: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "deterministic": (True,),
+        "q_head_type": ("default", "layer_norm"),
+    }
+
+    agg_q: Literal["min", "mean"] = "min"
+    """How the target critics' values become one."""
+    actor_agg_q: Literal["min", "mean", "q1"] = "q1"
+    """How the critics' values become the one that the policy climbs; ``q1`` takes the first."""
+    target_noise: NonNegativeFloat = 0.2
+    """Standard deviation of the noise on the target policy's actions, which lie in (-1, 1)."""
+    target_noise_clip: PositiveFloat = 0.5
+    """Bound of that noise."""
 
 
 @dataclass(frozen=True, kw_only=True)

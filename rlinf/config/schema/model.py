@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveFloat, PositiveInt, Precision
+from rlinf.config.schema.base import (
+    ConfigSection,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    Precision,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +29,11 @@ class ModelConfig(ConfigSection):
     add_value_head: bool = False
     """Whether the model also predicts values; needed by ``loss_type: actor_critic``."""
     add_q_head: bool = False
-    """Whether the model has Q heads and a squashed Gaussian, which off-policy losses need."""
+    """Whether the model has Q heads and squashes its actions into (-1, 1), which off-policy losses need."""
     num_q_heads: PositiveInt = 2
     """Q functions of the ensemble, with ``add_q_head``."""
+    q_head_type: Literal["default", "layer_norm", "crossq"] = "default"
+    """Q functions, with ``add_q_head``: plain, with layer normalisation (RLPD) or batch normalisation (CrossQ)."""
     num_action_chunks: PositiveInt = 1
     """Actions predicted from one observation and executed in a row (``C``)."""
 
@@ -58,6 +67,10 @@ class MLPPolicyConfig(StatePolicyConfig):
     """A categorical policy over ``action_dim`` choices instead of a diagonal Gaussian."""
     initial_log_std: float = 0.0
     """Start of the Gaussian's log standard deviation, which depends on the state only with ``add_q_head``."""
+    deterministic: bool = False
+    """With ``add_q_head``: one action for each state instead of a Gaussian."""
+    exploration_noise: NonNegativeFloat = 0.1
+    """With ``deterministic``: standard deviation of the noise on training's actions, which lie in (-1, 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)

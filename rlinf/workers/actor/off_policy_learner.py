@@ -55,10 +55,16 @@ class OffPolicyLearner(Learner):
         self.updates_made = 0
         self.pending: Transitions | None = None
         self.replay = ReplayBuffer(-(-loss.replay_buffer.capacity // engine.world_size))
+        self.demos = None if loss.demo_buffer is None else load_demos(Path(loss.demo_buffer.load_path))
         self.temperature_optim: ScheduledOptimizer | None = None
-        if isinstance(loss, SACLossConfig) and algorithm.temperature.is_learned:
-            group = {"temperature": [algorithm.temperature.raw]}
-            self.temperature_optim = ScheduledOptimizer(group, loss.entropy_tuning.optim)
+        temperature = algorithm.temperature
+        if isinstance(loss, SACLossConfig) and temperature is not None and temperature.is_learned:
+            self.temperature_optim = ScheduledOptimizer({"temperature": [temperature.raw]}, loss.entropy_tuning.optim)
+
+    @property
+    def policy(self) -> QPolicy:
+        """What the engine holds."""
+        return cast(QPolicy, self.engine.model)
 
     def prepare(self, trajectory: Trajectory) -> dict[str, float]:
         """See ``Learner``: lays the trajectories out as transitions; the update takes them into the replay."""
@@ -81,15 +87,16 @@ class OffPolicyLearner(Learner):
             return size
         seed = derive_seed(self.actor.seed, "actor", self.engine.rank, "replay", step)
         generator = torch.Generator().manual_seed(seed)
+        members = self._draw_members(step)
         sums: MetricSums = {}
-        for _ in range(self.num_updates):
+        for chosen in members:
             self.updates_made += 1
-            accumulate(sums, self._update_critics(generator))
+            accumulate(sums, self._update_critics(generator, chosen))
             if self.updates_made % self.loss.critic_actor_ratio == 0:
                 accumulate(sums, self._update_policy(generator))
             if self.updates_made % self.loss.target_update_freq == 0:
-                policy = cast(QPolicy, self.engine.model)
-                self.engine.blend(policy.target_critic, policy.critic, self.loss.tau)
+                for target, source in self.policy.targets():
+                    self.engine.blend(target, source, self.loss.tau)
         return self._finalize(sums) | size
 
     def save(self, path: Path) -> None:
@@ -98,7 +105,8 @@ class OffPolicyLearner(Learner):
         torch.save(self.replay.state_dict(), path / _replay_file(self.engine.rank))
         if self.engine.rank == 0:
             state: dict[str, Any] = {"updates_made": self.updates_made, "num_replays": self.engine.world_size}
-            state["temperature"] = self.algorithm.temperature.raw.detach()
+            if self.algorithm.temperature is not None:
+                state["temperature"] = self.algorithm.temperature.raw.detach()
             if self.temperature_optim is not None:
                 state["temperature_optim"] = self.temperature_optim.adam.state_dict()
                 state["temperature_steps"] = self.temperature_optim.num_steps
@@ -109,8 +117,9 @@ class OffPolicyLearner(Learner):
         super().load(path)
         state = _read(path / _STATE_FILE)
         self.updates_made = state["updates_made"]
-        with torch.no_grad():
-            self.algorithm.temperature.raw.copy_(state["temperature"])
+        if self.algorithm.temperature is not None and "temperature" in state:
+            with torch.no_grad():
+                self.algorithm.temperature.raw.copy_(state["temperature"])
         if self.temperature_optim is not None and "temperature_optim" in state:
             self.temperature_optim.adam.load_state_dict(state["temperature_optim"])
             self.temperature_optim.num_steps = state["temperature_steps"]
@@ -129,10 +138,10 @@ class OffPolicyLearner(Learner):
         assert self.pending is not None
         new, self.pending = self.pending, None
         self.replay.add(new)
-        policy, device = cast(QPolicy, self.engine.model), self.engine.device
+        device = self.engine.device
         inputs = {name: tensor.to(device) for name, tensor in new.inputs.items()}
         valid = torch.ones(len(new), dtype=torch.bool, device=device)
-        policy.update_statistics(inputs, valid, self.engine.all_reduce)
+        self.policy.update_statistics(inputs, valid, self.engine.all_reduce)
 
     def _readiness(self) -> tuple[int, bool]:
         """Return how much all replays hold, and whether that is enough.
@@ -144,7 +153,15 @@ class OffPolicyLearner(Learner):
         enough = total >= self.loss.replay_buffer.min_buffer_size and ranks == self.engine.world_size
         return int(total), bool(enough)
 
-    def _update_critics(self, generator: torch.Generator) -> MetricSums:
+    def _draw_members(self, step: int) -> list[torch.Tensor | None]:
+        """Return for each update of a step the critics that form its targets; the same on all ranks."""
+        if self.loss.num_min_q is None:
+            return [None] * self.num_updates
+        generator = torch.Generator().manual_seed(derive_seed(self.actor.seed, "actor", "target critics", step))
+        orders = [torch.randperm(self.actor.model.num_q_heads, generator=generator) for _ in range(self.num_updates)]
+        return [order[: self.loss.num_min_q].to(self.engine.device) for order in orders]
+
+    def _update_critics(self, generator: torch.Generator, members: torch.Tensor | None) -> MetricSums:
         batches, share = self._draw(generator)
 
         def loss_fn(model: nn.Module, batch: _Batch) -> tuple[torch.Tensor, MetricSums]:
@@ -154,7 +171,8 @@ class OffPolicyLearner(Learner):
                 inputs=rows.inputs,
                 action=rows.actions,
                 next_inputs=rows.next_inputs,
-                noise=noise,
+                noise=self.algorithm.next_noise(noise),
+                members=members,
             )
             loss, metrics = self.algorithm.critic_loss(
                 q=evaluation.q,
@@ -179,12 +197,14 @@ class OffPolicyLearner(Learner):
             return loss / share, metrics
 
         metrics = self.engine.forward_backward(batches, loss_fn, optimizer="policy")
-        return metrics | self._step("policy") | self._update_temperature(metrics["entropy"])
+        return metrics | self._step("policy") | self._update_temperature(metrics)
 
-    def _update_temperature(self, entropy: torch.Tensor) -> MetricSums:
+    def _update_temperature(self, metrics: MetricSums) -> MetricSums:
         temperature, optimizer = self.algorithm.temperature, self.temperature_optim
+        if temperature is None:
+            return {}
         if optimizer is not None:
-            total, count = self.engine.all_reduce(entropy).unbind()
+            total, count = self.engine.all_reduce(metrics["entropy"]).unbind()
             temperature.raw.grad = None
             temperature.loss(-total / count).backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_([temperature.raw], optimizer.cfg.clip_grad)
@@ -199,17 +219,23 @@ class OffPolicyLearner(Learner):
     def _draw(self, generator: torch.Generator) -> tuple[list[_Batch], int]:
         """Return this rank's micro-batches of an update, and the transitions in them."""
         share = self.actor.global_batch_size // self.engine.world_size
-        rows = self.replay.sample(share, generator)
-        policy = cast(QPolicy, self.engine.model)
-        inputs, next_inputs = (policy.augment(seen, generator) for seen in (rows.inputs, rows.next_inputs))
+        rows = self._sample(share, generator)
+        inputs, next_inputs = (self.policy.augment(seen, generator) for seen in (rows.inputs, rows.next_inputs))
         rows = replace(rows, inputs=inputs, next_inputs=next_inputs)
-        noise = torch.randn(share, *policy.noise_shape, generator=generator)
+        noise = torch.randn(share, *self.policy.noise_shape, generator=generator)
         size, device = self.actor.micro_batch_size, self.engine.device
         batches = [
             (rows.rows(start, start + size, device), noise[start : start + size].to(device))
             for start in range(0, share, size)
         ]
         return batches, share
+
+    def _sample(self, count: int, generator: torch.Generator) -> Transitions:
+        if self.demos is None or self.loss.demo_buffer is None:
+            return self.replay.sample(count, generator)
+        from_demos = round(count * self.loss.demo_buffer.batch_share)
+        parts = [self.replay.sample(count - from_demos, generator), self.demos.sample(from_demos, generator)]
+        return Transitions.concat(parts)
 
     def _finalize(self, metrics: MetricSums) -> dict[str, float]:
         names = sorted(metrics)
@@ -234,6 +260,14 @@ def build_off_policy_learner(
     )
     engine = make_engine(model)
     return OffPolicyLearner(engine, loss=loss, algorithm=losses, actor=actor, num_updates=algorithm.update_epoch)
+
+
+def load_demos(path: Path) -> ReplayBuffer:
+    """Read a saved replay of which nothing is dropped."""
+    state = _read(path)
+    demos = ReplayBuffer(len(state["rewards"]))
+    demos.load_state_dict(state)
+    return demos
 
 
 def _replay_file(rank: int) -> str:

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from rlinf.algorithms import registry
+from rlinf.algorithms.q_learning import aggregate_q
 from rlinf.algorithms.registry import make_off_policy_algorithm, register_off_policy
-from rlinf.algorithms.sac import Temperature, aggregate_q
+from rlinf.algorithms.sac import Temperature
 from rlinf.config.registries import advantage_configs, loss_configs
 from rlinf.config.schema.algorithm import NoAdvantageConfig, OffPolicyLossConfig
 from rlinf.errors import RegistryError

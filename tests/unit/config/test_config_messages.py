@@ -30,6 +30,16 @@ CNN = {
     }
 }
 
+TD3 = SAC | {
+    "algorithm": {"adv_type": "embodied_td3", "loss_type": "embodied_td3"},
+    "actor.model.deterministic": True,
+}
+
+CROSSQ = SAC | {
+    "algorithm": {"adv_type": "embodied_crossq", "loss_type": "embodied_crossq"},
+    "actor.model.q_head_type": "crossq",
+}
+
 # (changes to the base recipe, path at the start of the line, remedy within the line)
 KEYS_AND_VALUES = [
     ({"actor.optim": {"lrr": 1e-3}}, "actor.optim.lrr", "Did you mean 'actor.optim.lr'?"),
@@ -41,7 +51,7 @@ KEYS_AND_VALUES = [
     (
         {"algorithm.replay_buffer": {"min_buffer_size": 3}},
         "algorithm.replay_buffer",
-        "belongs to loss_type=embodied_sac",
+        "loss_type=embodied_sac",
     ),
     (SAC | {"algorithm.clip_ratio_low": 0.1}, "algorithm.clip_ratio_low", "not used by loss_type=embodied_sac"),
     (SAC | {"algorithm.gae_lambda": 0.9}, "algorithm.gae_lambda", "not used by adv_type=embodied_sac"),
@@ -161,6 +171,21 @@ RELATIONS = [
     (SAC | {"algorithm.reward_type": "action_level"}, "algorithm.reward_type", "not used by loss_type=embodied_sac"),
     (SAC | {"algorithm.bootstrap_type": "always"}, "algorithm.bootstrap_type", "not used by adv_type=embodied_sac"),
     (SAC | {"algorithm.group_size": 2}, "algorithm.group_size", "not used by adv_type=embodied_sac"),
+    (SAC | {"actor.model.deterministic": True}, "actor.model.deterministic", "Set actor.model.deterministic=false"),
+    (SAC | {"actor.model.exploration_noise": 0.2}, "actor.model.exploration_noise", "without actor.model.determ"),
+    (SAC | {"actor.model.q_head_type": "crossq"}, "actor.model.q_head_type", "trains default or layer_norm"),
+    (SAC | {"algorithm.num_min_q": 3}, "algorithm.num_min_q", "actor.model.num_q_heads 2"),
+    (SAC | {"algorithm.demo_buffer": {}}, "algorithm.demo_buffer.load_path", "missing"),
+    (TD3 | {"actor.model.deterministic": False}, "actor.model.deterministic", "Set actor.model.deterministic=true"),
+    (TD3 | {"actor.model.initial_log_std": 1.0}, "actor.model.initial_log_std", "not used with"),
+    (CROSSQ | {"actor.model.q_head_type": "default"}, "actor.model.q_head_type", "Set actor.model.q_head_type=crossq"),
+    (CROSSQ | {"algorithm.tau": 0.1}, "algorithm.tau", "it has no targets"),
+    (CROSSQ | {"actor.micro_batch_size": 50}, "actor.micro_batch_size", "normalises over the batch"),
+    (
+        CROSSQ | {"actor.fsdp_config": {"gradient_checkpointing": True}},
+        "actor.fsdp_config.gradient_checkpointing",
+        "Set it to false",
+    ),
     (SAC | {"actor.model.discrete": True}, "actor.model.discrete", "Set actor.model.discrete=false"),
     (SAC | {"actor.model.initial_log_std": 2.0}, "actor.model.initial_log_std", "Set it to 0.0"),
     (SAC | {"actor.optim": {"value_lr": 1e-3}}, "actor.optim.value_lr", "without actor.model.add_value_head"),

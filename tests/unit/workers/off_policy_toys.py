@@ -1,0 +1,114 @@
+"""A small off-policy learner, what it learns from, and comparisons of what it learned."""
+
+import torch
+
+from rlinf.config.schema.algorithm import (
+    AlgorithmConfig,
+    EntropyTuningConfig,
+    NoAdvantageConfig,
+    ReplayBufferConfig,
+    SACLossConfig,
+)
+from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.optim import AdamWConfig
+from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
+from rlinf.data.embodied import Trajectory
+from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.models import get_model
+from rlinf.workers.actor.learner import learners
+
+STEPS, ENVS, CHUNK, DIM = 6, 8, 3, 2
+LOSS = SACLossConfig(
+    tau=0.1,
+    replay_buffer=ReplayBufferConfig(capacity=200, min_buffer_size=20),
+    entropy_tuning=EntropyTuningConfig(optim=AdamWConfig(lr=1e-2)),
+)
+
+
+def make_trajectory(seed=0, envs=ENVS):
+    generator = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    truncations = torch.zeros(STEPS, envs, CHUNK, dtype=torch.bool)
+    terminations, executed = truncations.clone(), ~truncations
+    truncations[2, 0, 1] = terminations[4, 1, 0] = True
+    executed[2, 0, 2:] = executed[4, 1, 1:] = False
+    return Trajectory(
+        forward_inputs={"states": normal(STEPS, envs, 5), "action": normal(STEPS, envs, CHUNK, DIM).tanh()},
+        logprobs=normal(STEPS, envs, CHUNK, DIM),
+        values=None,
+        rewards=normal(STEPS, envs, CHUNK),
+        terminations=terminations,
+        truncations=truncations,
+        executed=executed,
+        final_values=None,
+        group_ids=torch.arange(envs),
+        env_ids=torch.arange(envs),
+        version=0,
+        next_inputs={"states": normal(STEPS, envs, 5)},
+    )
+
+
+def make_learner(
+    loss=LOSS, sharding="no_shard", rank=0, world_size=1, updates=4, micro=16, loss_type="embodied_sac", **model_keys
+):
+    torch.manual_seed(0)
+    model = MLPPolicyConfig(
+        model_type="mlp_policy",
+        obs_dim=5,
+        action_dim=DIM,
+        num_action_chunks=CHUNK,
+        hidden_dims=[16],
+        add_q_head=True,
+        normalize_obs=True,
+        **model_keys,
+    )
+    actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=32, micro_batch_size=micro, seed=3)
+
+    def make_engine(policy):
+        return FSDPEngine(
+            policy,
+            optim=actor.optim,
+            critic_optim=AdamWConfig(lr=3e-3),
+            fsdp=FSDPConfig(sharding_strategy=sharding),
+            precision="fp32",
+            device=torch.device("cpu"),
+            rank=rank,
+            world_size=world_size,
+        )
+
+    algorithm = AlgorithmConfig(
+        adv_type=loss_type,
+        loss_type=loss_type,
+        update_epoch=updates,
+        advantage=NoAdvantageConfig(),
+        loss=loss,
+    )
+    build = learners.get(loss.learner)
+    return build(get_model(model), make_engine, algorithm=algorithm, actor=actor, device=torch.device("cpu"))
+
+
+def weights(learner):
+    state = learner.engine.model.state_dict().items()
+    whole = {name: (t.full_tensor() if hasattr(t, "full_tensor") else t).detach().clone() for name, t in state}
+    temperature = learner.algorithm.temperature
+    return whole if temperature is None else whole | {"temperature": temperature.raw.detach().clone()}
+
+
+def train(learner, first, last, rank=0):
+    for step in range(first, last + 1):
+        learner.prepare(make_trajectory(10 * step + rank))
+        metrics = learner.update(step)
+    return metrics
+
+
+def assert_same(actual, expected, **tolerance):
+    assert actual.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(actual[name], tensor, msg=name, **tolerance)
+
+
+def changed(before, after, prefix):
+    return any(not torch.equal(before[name], after[name]) for name in before if name.startswith(prefix))
