@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from rlinf.errors import CommTimeoutError
 from rlinf.scheduler.address import WorkerAddress
 from rlinf.scheduler.comm.endpoint import Frame
 from rlinf.scheduler.comm.futures import Promise
-from rlinf.scheduler.comm.serialization import decode, encode, fill_tensor, tensor_bytes
+from rlinf.scheduler.comm.serialization import Fetch, Park, decode, encode, fill_tensor, tensor_bytes
 from rlinf.scheduler.comm.spans import MessageTrace
 from rlinf.scheduler.comm.work import SENT, AsyncWork, default_timeout_seconds
 from rlinf.scheduler.runtime import current_runtime
@@ -55,20 +56,24 @@ class Messenger:
     def send(self, obj: Any, group: str, ranks: Ranks, *, tag: Hashable, timeout: float | None) -> AsyncWork[None]:
         """Send an object to one or several ranks."""
         with self._trace.sending(tag, (group, ranks)):
-            return self._send_frames(encode(obj), group, ranks, tag, timeout)
+            return self._send_frames(encode(obj, self._parker(group, ranks)), group, ranks, tag, timeout)
 
     def recv(self, group: str, rank: int, *, tag: Hashable, timeout: float | None) -> AsyncWork[Any]:
         """Receive an object from a rank."""
         future = self._receive(group, rank, tag, timeout)
         label = self._trace.receiving(group, rank, tag)
-        return AsyncWork(future, decode, partial(self._waits_for, group, rank, tag), label)
+        unpack = partial(decode, fetch=current_runtime().devices.fetch)
+        return AsyncWork(future, unpack, partial(self._waits_for, group, rank, tag), label)
 
     def send_tensor(
         self, tensor: torch.Tensor, group: str, ranks: Ranks, *, tag: Hashable, timeout: float | None
     ) -> AsyncWork[None]:
         """Send a tensor's bytes to one or several ranks."""
+        park = self._parker(group, ranks)
         with self._trace.sending(("tensor", tag), (group, ranks)):
-            return self._send_frames([tensor_bytes(tensor)], group, ranks, ("tensor", tag), timeout)
+            ticket = None if park is None else park(tensor)
+            frames: list[Frame] = [tensor_bytes(tensor)] if ticket is None else [b"", pickle.dumps(ticket)]
+            return self._send_frames(frames, group, ranks, ("tensor", tag), timeout)
 
     def recv_tensor(
         self, tensor: torch.Tensor, group: str, rank: int, *, tag: Hashable, timeout: float | None
@@ -77,7 +82,7 @@ class Messenger:
         future = self._receive(group, rank, ("tensor", tag), timeout)
         label = self._trace.receiving(group, rank, ("tensor", tag))
         waits_for = partial(self._waits_for, group, rank, tag)
-        return AsyncWork(future, lambda frames: fill_tensor(tensor, frames[0]), waits_for, label)
+        return AsyncWork(future, partial(_fill, tensor, current_runtime().devices.fetch), waits_for, label)
 
     def broadcast(
         self,
@@ -113,6 +118,12 @@ class Messenger:
                 return runtime.identity.world_size
         what = f"{self.address} waits for the launch of group '{name}'"
         return AsyncWork[int](current_runtime().lookup_size(name), describe=what).wait(default_timeout_seconds())
+
+    def _parker(self, group: str, ranks: Ranks) -> Park | None:
+        """Return what keeps large accelerator tensors back for their receiver; None where they go through the host."""
+        runtime = current_runtime()
+        receiver = runtime.outbox.known(group, ranks) if isinstance(ranks, int) else None
+        return None if receiver is None else runtime.devices.parker(receiver.endpoint)
 
     def _ranks(self, name: str, ranks: Ranks | None) -> list[int]:
         if ranks is None:
@@ -156,6 +167,22 @@ class Messenger:
     def _waits_for(self, group: str, rank: int, tag: Hashable) -> str:
         label = "" if tag is None else f" with tag {tag!r}"
         return f"{self.address} waits for a message{label} from {group}:{rank}"
+
+
+def _fill(tensor: torch.Tensor, fetch: Fetch, frames: Sequence[Any]) -> None:
+    if len(frames) == 1:
+        fill_tensor(tensor, frames[0])
+        return
+    import torch
+
+    source = fetch(pickle.loads(frames[1]))
+    if (source.shape, source.dtype) != (tensor.shape, tensor.dtype):
+        raise ValueError(
+            f"recv_tensor got a tensor of {tuple(source.shape)} {source.dtype} for one of {tuple(tensor.shape)} "
+            f"{tensor.dtype}; both sides must use the same shape and dtype."
+        )
+    with torch.no_grad():
+        tensor.copy_(source)
 
 
 def _settle(futures: Sequence[Future[None]], result: Future[None]) -> None:

@@ -6,10 +6,12 @@ import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 from rlinf.errors import ClusterError, WorkerDiedError
 from rlinf.scheduler.address import RunSpec, WorkerAddress, WorkerIdentity, WorkerInfo
+from rlinf.scheduler.comm.devices import DeviceTransfers
 from rlinf.scheduler.comm.endpoint import Call, Endpoint, Frame
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.mailbox import Envelope, Frames, Mailbox, Source
@@ -61,6 +63,7 @@ class Runtime:
             # Ctrl-C comes to the driver, not to workers.
             read_while_waiting=identity is not None,
         )
+        self.devices = DeviceTransfers(self.endpoint, Path(self.endpoint.info.ipc).parent)
         self.mailbox = Mailbox(label, self.endpoint.loop, self.endpoint.promise)
         address = identity.address if identity else WorkerAddress(label, 0)
         self.outbox = Outbox(address, self.endpoint, self.lookup_member)
@@ -148,6 +151,7 @@ class Runtime:
 
     def close(self) -> None:
         """Leave the run."""
+        self.devices.close()
         self.endpoint.close()
 
     def _on_data(self, call: Call) -> None:
@@ -156,6 +160,7 @@ class Runtime:
     def _on_death(self, address: WorkerAddress | None, uid: str | None, error: WorkerDiedError, closed: bool) -> None:
         if uid is not None:
             self.endpoint.peer_died(uid, error)
+            self.devices.peer_died(uid)
         if address is None:
             return
         self.mailbox.source_died((address.group_name, address.rank), address.incarnation, error)

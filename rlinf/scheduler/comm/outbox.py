@@ -66,6 +66,13 @@ class Outbox:
         answer.add_done_callback(lambda found: self._resolved(destination, found))
         return future
 
+    def known(self, group: str, rank: int) -> WorkerInfo | None:
+        """Return the destination that the next message goes to at once; None while it must be asked for."""
+        destination = self._destinations.get((group, rank))
+        if destination is None or destination.info is None or destination.queued:
+            return None
+        return destination.info if self._endpoint.is_dead(destination.info.endpoint.uid) is None else None
+
     def _transmit(self, destination: _Destination, info: WorkerInfo, tag: Hashable, frames: Sequence[Frame]) -> None:
         envelope = (self._name, self._source.incarnation, destination.sequence, tag)  # an Envelope, as plain data
         self._endpoint.notify(info.endpoint, "data", envelope, frames)

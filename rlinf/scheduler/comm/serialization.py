@@ -10,15 +10,24 @@ import ctypes
 import io
 import pickle
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import cloudpickle
+
+from rlinf.errors import ClusterError
 
 if TYPE_CHECKING:
     import torch
 
 Buffer = bytes | bytearray | memoryview
+Park: TypeAlias = "Callable[[torch.Tensor], Any | None]"
+"""Keeps a tensor where it is and returns the ticket to send in its place; None where the tensor itself is sent."""
+Fetch: TypeAlias = "Callable[[Any], torch.Tensor]"
+"""Returns the tensor of a ticket."""
+
+_fetch: ContextVar[Fetch | None] = ContextVar("fetch", default=None)
 
 # No element type needs more; memory that comes less aligned is copied.
 _REQUIRED_ALIGNMENT_BYTES = 8
@@ -34,10 +43,12 @@ _PLAIN_ITEMS = 8
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Takes the memory of dense tensors out of band, wherever they are in the object."""
 
+    park: Park | None = None
+
     def reducer_override(self, obj: Any) -> Any:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(obj, torch.Tensor):
-            reduced = _reduce_tensor(obj)
+            reduced = _reduce_tensor(obj, self.park)
             if reduced is not None:
                 return reduced
         return super().reducer_override(obj)
@@ -46,16 +57,22 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 class _PlainPickler(pickle.Pickler):
     """Tensors out of band, as ``_Pickler``; all else as Python does."""
 
+    park: Park | None = None
+
     def reducer_override(self, obj: Any) -> Any:
         torch = sys.modules.get("torch")
-        reduced = _reduce_tensor(obj) if torch is not None and type(obj) is torch.Tensor else None
+        reduced = _reduce_tensor(obj, self.park) if torch is not None and type(obj) is torch.Tensor else None
         return NotImplemented if reduced is None else reduced
 
 
-def encode(obj: Any) -> list[Buffer]:
+def encode(obj: Any, park: Park | None = None) -> list[Buffer]:
     """Turn an object into frames: first the pickle, then one frame for each large buffer.
 
     The buffer frames alias the object's memory: send or copy them before the object changes.
+
+    Args:
+        obj: Anything.
+        park: Asked about each dense tensor; None sends them all.
 
     Raises:
         TypeError: Or another error of pickle: the object cannot be pickled. Nothing has been sent then.
@@ -65,7 +82,9 @@ def encode(obj: Any) -> list[Buffer]:
     stream = io.BytesIO()
     buffers: list[pickle.PickleBuffer] = []
     pickler = _PlainPickler if _is_plain(obj, _PLAIN_DEPTH, sys.modules.get("torch")) else _Pickler
-    pickler(stream, protocol=5, buffer_callback=buffers.append).dump(obj)
+    writer = pickler(stream, protocol=5, buffer_callback=buffers.append)
+    writer.park = park
+    writer.dump(obj)
     return [stream.getvalue(), *(buffer.raw() for buffer in buffers)]
 
 
@@ -82,9 +101,18 @@ def _is_plain(obj: Any, depth: int, torch: Any) -> bool:
     return all(_is_plain(item, depth - 1, torch) for item in items)
 
 
-def decode(frames: Sequence[Buffer]) -> Any:
-    """Rebuild the object from the frames of ``encode``; its arrays and tensors are writable, maybe on their memory."""
-    return pickle.loads(frames[0], buffers=[_writable(frame) for frame in frames[1:]])
+def decode(frames: Sequence[Buffer], fetch: Fetch | None = None) -> Any:
+    """Rebuild the object from the frames of ``encode``; its arrays and tensors are writable, maybe on their memory.
+
+    Args:
+        frames: What ``encode`` returned.
+        fetch: Gets the tensors that the sender has parked.
+    """
+    token = _fetch.set(fetch)
+    try:
+        return pickle.loads(frames[0], buffers=[_writable(frame) for frame in frames[1:]])
+    finally:
+        _fetch.reset(token)
 
 
 class UnreadableFrames(list[Any]):
@@ -147,7 +175,7 @@ def fill_tensor(tensor: torch.Tensor, data: Buffer) -> None:
             tensor.copy_(source)
 
 
-def _reduce_tensor(tensor: torch.Tensor) -> tuple[Any, ...] | None:
+def _reduce_tensor(tensor: torch.Tensor, park: Park | None) -> tuple[Any, ...] | None:
     import torch
 
     kind = type(tensor)
@@ -156,9 +184,12 @@ def _reduce_tensor(tensor: torch.Tensor) -> tuple[Any, ...] | None:
     device = tensor.device.type
     if device == "meta":
         return None
-    if kind is torch.Tensor and device == "cpu" and not tensor.requires_grad:
+    if kind is torch.Tensor and device == "cpu" and not tensor.requires_grad and park is None:
         return _rebuild_plain_tensor, (pickle.PickleBuffer(tensor_bytes(tensor)), tensor.dtype, tuple(tensor.shape))
     requires_grad = tensor.requires_grad and tensor.is_leaf
+    ticket = None if park is None else park(tensor)
+    if ticket is not None:
+        return _rebuild_parked, (ticket, requires_grad, kind is torch.nn.Parameter)
     state = (tensor.dtype, tuple(tensor.shape), device, requires_grad, kind is torch.nn.Parameter)
     return _rebuild_tensor, (pickle.PickleBuffer(tensor_bytes(tensor)), *state)
 
@@ -180,6 +211,19 @@ def _rebuild_tensor(
     tensor = _rebuild_plain_tensor(data, dtype, shape)
     if device_type == "cuda" and torch.cuda.is_available():
         tensor = tensor.to(torch.device("cuda", torch.cuda.current_device()))
+    return _as_leaf(tensor, requires_grad, is_parameter)
+
+
+def _rebuild_parked(ticket: Any, requires_grad: bool, is_parameter: bool) -> torch.Tensor:
+    fetch = _fetch.get()
+    if fetch is None:
+        raise ClusterError("A message holds a tensor that its sender has parked, but did not come from a worker.")
+    return _as_leaf(fetch(ticket), requires_grad, is_parameter)
+
+
+def _as_leaf(tensor: torch.Tensor, requires_grad: bool, is_parameter: bool) -> torch.Tensor:
+    import torch
+
     if is_parameter:
         return torch.nn.Parameter(tensor, requires_grad=requires_grad)
     return tensor.requires_grad_(requires_grad)

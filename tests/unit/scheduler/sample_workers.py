@@ -135,6 +135,24 @@ class Sample(Worker):
     def collect(self, group, channel):
         return self.recv_from(group, channel)
 
+    # Accelerator tensors
+
+    def send_from_device(self, group, rank, count):
+        import torch
+
+        for number in range(count):
+            tensor = torch.full((1 << 20,), float(number), device="cuda")
+            self.send({"number": number, "tensor": tensor}, group, rank)
+            tensor.fill_(-1)
+
+    def recv_on_device(self, group, rank, count):
+        for number in range(count):
+            message = self.recv(group, rank)
+            assert message["tensor"].device.type == "cuda"
+            assert message["number"] == number
+            assert (message["tensor"] == number).all()
+        return True
+
     # Leases
 
     def hold_lock(self, channel, seconds):
