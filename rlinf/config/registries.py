@@ -15,6 +15,7 @@ from rlinf.config.schema.algorithm import (
     GAEConfig,
     GRPOConfig,
     LossConfig,
+    NFTLossConfig,
     NoAdvantageConfig,
     ReinPPConfig,
     RLOOConfig,
@@ -49,6 +50,7 @@ advantage_configs.register("embodied_crossq", NoAdvantageConfig)
 advantage_configs.register("embodied_td3", NoAdvantageConfig)
 loss_configs.register("actor", ActorLossConfig)
 loss_configs.register("actor_critic", ActorCriticLossConfig)
+loss_configs.register("embodied_nft", NFTLossConfig)
 loss_configs.register("embodied_sac", SACLossConfig)
 loss_configs.register("embodied_crossq", CrossQLossConfig)
 loss_configs.register("embodied_td3", TD3LossConfig)

@@ -56,7 +56,7 @@ def check_levels(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> Non
             "received token_level; allowed: chunk_level, action_level: an environment rewards actions, not their "
             "single dimensions. Set algorithm.reward_type=action_level.",
         )
-    elif _FINENESS[algorithm.logprob_type] < _FINENESS[algorithm.reward_type]:
+    elif algorithm.loss.needs_logprobs and _FINENESS[algorithm.logprob_type] < _FINENESS[algorithm.reward_type]:
         problems.add(
             "algorithm.logprob_type",
             f"received {algorithm.logprob_type}; it is coarser than algorithm.reward_type={algorithm.reward_type}, so "

@@ -6,7 +6,7 @@ import math
 
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.algorithm import ActorLossConfig
+from rlinf.config.schema.algorithm import ActorLossConfig, NFTLossConfig
 from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.unused import note_unused
@@ -53,4 +53,30 @@ def check_noise_level(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -
         )
 
 
-RULES = (check_noise_method, check_noise_level)
+def check_velocity_loss(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """A loss of velocities needs a flow that nothing but its velocity shapes, and uses no log-probabilities."""
+    del world
+    algorithm, model = cfg.algorithm, cfg.actor.model
+    loss = algorithm.loss
+    if not isinstance(loss, NFTLossConfig):
+        return
+    reason = f"by loss_type={algorithm.loss_type}"
+    note_unused(problems, algorithm, ("logprob_type", "entropy_type"), "algorithm", reason)
+    if not model.add_value_head:
+        names = ("value_loss_coef", "value_clip", "huber_delta")
+        note_unused(problems, loss, names, "algorithm", "without actor.model.add_value_head")
+    if not model.has_velocity:
+        problems.add(
+            "actor.model.model_type",
+            f"received {model.model_type}; loss_type={algorithm.loss_type} trains the velocity of a flow. Set "
+            "actor.model.model_type=flow_policy.",
+        )
+    if isinstance(model, FlowPolicyConfig) and model.noise_method == "flow_noise":
+        problems.add(
+            "actor.model.noise_method",
+            f"received flow_noise; loss_type={algorithm.loss_type} does not train the noise. Set "
+            "actor.model.noise_method=flow_ode.",
+        )
+
+
+RULES = (check_noise_method, check_noise_level, check_velocity_loss)

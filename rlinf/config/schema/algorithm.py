@@ -123,6 +123,27 @@ class ActorCriticLossConfig(ActorLossConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NFTLossConfig(LossConfig):
+    """``loss_type: embodied_nft``: velocities of a flow policy drawn to good actions and away from bad ones."""
+
+    learner: ClassVar[str] = "velocity"
+    needs_logprobs: ClassVar[bool] = False
+
+    nft_beta: PositiveFloat = 1.0
+    """How far the implicit good and bad policies lie from the one that acted; the smaller, the larger the steps."""
+    adv_clip_max: PositiveFloat = 5.0
+    """Advantage at which an action counts as entirely good, and minus which as entirely bad."""
+    loss_agg_func: LossAggregation = "token-mean"
+    """How the losses of single action dimensions become one number; denominators are global."""
+    value_loss_coef: PositiveFloat = 0.5
+    """Weight of the value loss, with a value head."""
+    value_clip: PositiveFloat | None = None
+    """Largest change of a value prediction per update that is rewarded; null does not clip."""
+    huber_delta: PositiveFloat | None = None
+    """Switch from squared to linear value error at this size; null is squared throughout."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReplayBufferConfig(ConfigSection):
     """``algorithm.replay_buffer``: what is kept of former rollouts, in host memory."""
 

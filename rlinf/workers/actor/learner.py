@@ -70,4 +70,5 @@ def accumulate(sums: MetricSums, metrics: MetricSums) -> None:
 learners: Registry[Callable[..., Learner]] = Registry("learner")
 """Called as ``builder(model, make_engine, algorithm=..., actor=..., device=...)``; the engine may shard the model."""
 learners.register_lazy("on_policy", "rlinf.workers.actor.policy_learner:build_policy_learner")
+learners.register_lazy("velocity", "rlinf.workers.actor.velocity_learner:build_velocity_learner")
 learners.register_lazy("off_policy", "rlinf.workers.actor.off_policy_learner:build_off_policy_learner")

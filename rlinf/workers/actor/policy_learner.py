@@ -42,7 +42,7 @@ class Samples:
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class Batch:
     """A micro-batch: rows of the samples, and at each level which entries count."""
 
     rows: torch.Tensor
@@ -160,7 +160,7 @@ class PolicyLearner(Learner):
         Returns:
             This rank's metric sums.
         """
-        batches = [_Batch(batch.indices.to(self.engine.device), self._masks(samples, batch)) for batch in plan]
+        batches = [Batch(batch.indices.to(self.engine.device), self._masks(samples, batch)) for batch in plan]
         joined = _join([batch.masks for batch in batches])
         denominators = compute_loss_denominators(
             policy_mask=joined["policy"],
@@ -170,13 +170,13 @@ class PolicyLearner(Learner):
             all_reduce=self.engine.all_reduce,
         )
 
-        def loss_fn(model: nn.Module, batch: _Batch) -> tuple[torch.Tensor, MetricSums]:
+        def loss_fn(model: nn.Module, batch: Batch) -> tuple[torch.Tensor, MetricSums]:
             return self._loss(model, samples, batch, denominators)
 
         return self.engine.forward_backward(batches, loss_fn)
 
     def _loss(
-        self, model: nn.Module, samples: Samples, batch: _Batch, denominators: LossDenominators
+        self, model: nn.Module, samples: Samples, batch: Batch, denominators: LossDenominators
     ) -> tuple[torch.Tensor, MetricSums]:
         rows, masks = batch.rows, batch.masks
         inputs = {k: v[rows] for k, v in samples.forward_inputs.items()}

@@ -14,6 +14,7 @@ SAC = {
     "actor.model.add_q_head": True,
     "actor.model.noise_method": "flow_noise",
 }
+NFT = {"algorithm": {"adv_type": "gae", "loss_type": "embodied_nft"}, "actor.model.noise_method": "flow_ode"}
 METHOD, LEVEL = "actor.model.noise_method", "actor.model.noise_level"
 PROBLEMS = [
     ({METHOD: "flow_ode"}, METHOD, "flow_sde or flow_noise"),
@@ -21,6 +22,15 @@ PROBLEMS = [
     ({METHOD: "flow_ode", LEVEL: 0.1}, LEVEL, "by noise_method=flow_ode"),
     ({METHOD: "flow_noise", LEVEL: 9.0}, LEVEL, "Set it to 0.2"),
     ({"algorithm.entropy_bonus": 0.1}, "algorithm.entropy_bonus", "noise_method=flow_noise"),
+    (NFT | {METHOD: "flow_noise"}, METHOD, "actor.model.noise_method=flow_ode"),
+    ({"algorithm": NFT["algorithm"], "actor.model.model_type": "mlp_policy"}, "actor.model.model_type", "flow_policy"),
+    (NFT | {"actor.model.add_value_head": False}, "actor.model.add_value_head", "adv_type=gae needs values"),
+    (NFT | {"algorithm.logprob_type": "token_level"}, "algorithm.logprob_type", "by loss_type=embodied_nft"),
+    (
+        NFT | {"actor.model.add_value_head": False, "algorithm.value_loss_coef": 0.1, "algorithm.adv_type": "raw"},
+        "algorithm.value_loss_coef",
+        "without actor.model.add_value_head",
+    ),
     ({"actor.model.discrete": True}, "actor.model.discrete", "model_type=mlp_policy"),
 ]
 
@@ -34,7 +44,15 @@ def test_what_does_not_fit_is_located_and_mended(recipe, changes, path, remedy):
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, SAC, {METHOD: "flow_noise", "algorithm.entropy_bonus": 0.1}], ids=["ppo", "sac", "entropy"]
+    "changes",
+    [
+        {},
+        SAC,
+        NFT,
+        NFT | {"algorithm.reward_type": "action_level"},
+        {METHOD: "flow_noise", "algorithm.entropy_bonus": 0.1},
+    ],
+    ids=["ppo", "sac", "nft", "actions", "entropy"],
 )
 def test_what_fits_passes(recipe, changes):
     validate_cfg(recipe(FLOW | changes))

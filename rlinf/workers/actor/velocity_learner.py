@@ -1,0 +1,104 @@
+"""On-policy learning by velocities: a flow policy against the one that acted, on actions that noise is mixed into."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from rlinf.algorithms.aggregation import LossDenominators
+from rlinf.algorithms.levels import expand_to_level, mask_at_level
+from rlinf.algorithms.minibatch import MicroBatch
+from rlinf.algorithms.registry import policy_loss
+from rlinf.config.schema.algorithm import AlgorithmConfig
+from rlinf.config.schema.train import ActorConfig
+from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.models.base_policy import BasePolicy, ForwardType
+from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
+from rlinf.utils.seeding import derive_seed
+from rlinf.workers.actor.learner import MakeEngine
+from rlinf.workers.actor.policy_learner import Batch, PolicyLearner, Samples, freeze_copy
+
+
+class VelocityLearner(PolicyLearner):
+    """Improves a flow policy on rollouts it made itself, without log-probabilities.
+
+    Each update epoch mixes new noise into the actions. Noise and times belong to samples, so that they are the same
+    whatever rank and micro-batch a sample is in.
+
+    Args:
+        engine: Holds the policy, a ``VelocityPolicy``.
+        algorithm: The ``algorithm`` section.
+        actor: The ``actor`` section.
+        old: Copy of the policy on the engine's device; takes the weights that acted at each update.
+    """
+
+    def __init__(self, engine: TrainEngine, *, algorithm: AlgorithmConfig, actor: ActorConfig, old: BasePolicy) -> None:
+        super().__init__(engine, algorithm=algorithm, actor=actor)
+        self.old = old
+        self.noise = torch.empty(0)
+        self.time = torch.empty(0)
+
+    def update(self, step: int) -> dict[str, float]:
+        """See ``Learner``."""
+        old = self.old.state_dict()
+        for name, tensor in self.engine.export_weights():
+            old[name].copy_(tensor)
+        return super().update(step)
+
+    def plan(self, *, step: int, epoch: int) -> list[torch.Tensor]:
+        """See ``PolicyLearner``; also draws the epoch's noise [N, C, A] and times [N]."""
+        assert self.samples is not None
+        assert self.ownership is not None
+        seed = derive_seed(self.actor.seed, "actor", "velocity", step, epoch)
+        generator = torch.Generator().manual_seed(seed)
+        ids, count = self.samples.ids, self.ownership.num_samples
+        noise = torch.randn(count, *self.samples.logprobs.shape[1:], generator=generator)
+        self.noise = noise[ids].to(self.engine.device)
+        self.time = torch.rand(count, generator=generator)[ids].to(self.engine.device)
+        return super().plan(step=step, epoch=epoch)
+
+    def _loss(
+        self, model: nn.Module, samples: Samples, batch: Batch, denominators: LossDenominators
+    ) -> tuple[torch.Tensor, MetricSums]:
+        rows, masks, targets = batch.rows, batch.masks, samples.targets
+        inputs = {k: v[rows] for k, v in samples.forward_inputs.items()}
+        mixture = {"forward_inputs": inputs, "noise": self.noise[rows], "time": self.time[rows]}
+        evaluation: VelocityEvaluation = model(ForwardType.VELOCITY, **mixture)
+        with torch.no_grad():
+            old: VelocityEvaluation = self.old(ForwardType.VELOCITY, **mixture)
+        num_actions, action_dim = evaluation.velocity.shape[1:]
+        return policy_loss(
+            self.algorithm.loss_type,
+            velocity=evaluation.velocity,
+            old_velocity=old.velocity,
+            target=evaluation.target,
+            advantages=expand_to_level(
+                targets.advantages[rows], "token_level", num_actions=num_actions, action_dim=action_dim
+            ),
+            loss_mask=masks["policy"],
+            values=evaluation.values,
+            prev_values=None if targets.prev_values is None else targets.prev_values[rows],
+            returns=targets.returns[rows],
+            value_mask=masks["value"],
+            denominators=denominators,
+            **self.loss_keys,
+        )
+
+    def _masks(self, samples: Samples, batch: MicroBatch) -> dict[str, torch.Tensor]:
+        executed = batch.masked(samples.targets.action_mask)
+        policy = mask_at_level(executed, "token_level", action_dim=samples.logprobs.shape[-1])
+        return {"policy": policy, "entropy": policy, "value": batch.masked(samples.targets.value_mask)}
+
+
+def build_velocity_learner(
+    model: BasePolicy,
+    make_engine: MakeEngine,
+    *,
+    algorithm: AlgorithmConfig,
+    actor: ActorConfig,
+    device: torch.device,
+) -> VelocityLearner:
+    """Build the learner of ``learner: velocity``; see ``learners``."""
+    assert isinstance(model, VelocityPolicy)
+    old = freeze_copy(model, device)
+    return VelocityLearner(make_engine(model), algorithm=algorithm, actor=actor, old=old)

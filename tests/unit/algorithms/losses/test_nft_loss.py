@@ -1,0 +1,93 @@
+"""The loss of negative-aware fine-tuning against numbers worked out by hand."""
+
+import pytest
+import torch
+
+from rlinf.algorithms.aggregation import compute_loss_denominators
+from rlinf.algorithms.losses.nft import nft_loss
+from rlinf.algorithms.types import finalize_metrics
+from rlinf.errors import AlgorithmError
+
+KEYS = {
+    "nft_beta": 0.5,
+    "adv_clip_max": 2.0,
+    "loss_agg_func": "token-mean",
+    "value_loss_coef": 0.5,
+    "value_clip": None,
+    "huber_delta": None,
+}
+
+
+def compute(mask=(True, True, True), **over):
+    mask = torch.tensor(mask).view(3, 1, 1)
+    arguments = {
+        "velocity": torch.tensor([3.0, 0.0, 1.0]).view(3, 1, 1),
+        "old_velocity": torch.tensor([1.0, 0.0, 2.0]).view(3, 1, 1),
+        "target": torch.tensor([2.0, 1.0, 0.0]).view(3, 1, 1),
+        "advantages": torch.tensor([1.0, -5.0, 0.0]).view(3, 1, 1),
+        "loss_mask": mask,
+        "denominators": compute_loss_denominators(policy_mask=mask, value_mask=over.get("value_mask")),
+        **KEYS,
+        **over,
+    }
+    return nft_loss(**arguments)
+
+
+def test_good_actions_draw_and_bad_ones_repel():
+    loss, metrics = compute()
+    # r: 3/4, 0 (clipped), 1/2. v+: 2, 0, 1.5; v-: 0, 0, 2.5. Squared errors +: 0, 1, 2.25; -: 4, 1, 6.25.
+    assert loss.item() == pytest.approx((0.25 * 4 + 1 + 0.5 * 2.25 + 0.5 * 6.25) / 3)
+    numbers = finalize_metrics(metrics)
+    assert numbers["nft_loss"] == numbers["total_loss"] == pytest.approx(loss.item())
+    assert numbers["nft_positive_loss"] == pytest.approx(3.25 / 3)
+    assert numbers["nft_negative_loss"] == pytest.approx(11.25 / 3)
+    assert numbers["nft_reward"] == pytest.approx(1.25 / 3)
+    assert numbers["nft_velocity_change"] == pytest.approx((4 + 0 + 1) / 3)
+
+
+def test_at_the_old_policy_the_gradient_is_the_advantage_times_the_error():
+    old = torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64).view(3, 1, 1)
+    velocity = old.clone().requires_grad_()
+    compute(velocity=velocity, old_velocity=old)[0].backward()
+    # 2 beta (2 r - 1) (v_old - target), over three entries.
+    expected = [0.5 * (1.0 - 2.0) / 3, -1.0 * (0.0 - 1.0) / 3, 0.0]
+    assert velocity.grad.flatten().tolist() == pytest.approx(expected)
+
+
+def test_the_minimum_lies_in_the_direction_of_improvement():
+    # d/dv [r |v+ - u|^2 + (1-r) |v- - u|^2] = 0 at v = v_old + (2 r - 1) (u - v_old) / beta.
+    velocity = torch.tensor([1.0 + 0.5 * 1.0 / 0.5, 0.0 - 1.0 * 1.0 / 0.5, 2.0]).view(3, 1, 1).requires_grad_()
+    compute(velocity=velocity)[0].backward()
+    assert velocity.grad.abs().max() < 1e-6
+
+
+def test_only_the_present_velocity_gets_a_gradient():
+    tensors = {name: torch.randn(3, 1, 1, requires_grad=True) for name in ("velocity", "old_velocity", "target")}
+    compute(**tensors)[0].backward()
+    assert [name for name, tensor in tensors.items() if tensor.grad is not None] == ["velocity"]
+
+
+def test_what_is_masked_may_be_anything():
+    spoilt = torch.tensor([3.0, 0.0, torch.nan]).view(3, 1, 1)
+    loss, metrics = compute(mask=(True, True, False), velocity=spoilt)
+    assert loss.item() == pytest.approx((0.25 * 4 + 1) / 2)
+    assert finalize_metrics(metrics)["nft_loss"] == pytest.approx(loss.item())
+
+
+def test_values_are_learned_beside_the_velocity():
+    values = {
+        "values": torch.tensor([[1.0], [2.0], [0.0]]),
+        "prev_values": torch.zeros(3, 1),
+        "returns": torch.tensor([[0.0], [4.0], [9.0]]),
+        "value_mask": torch.tensor([[True], [True], [False]]),
+    }
+    loss, metrics = compute(**values)
+    assert loss.item() == pytest.approx(6.25 / 3 + 0.5 * (0.5 + 2.0) / 2)
+    assert finalize_metrics(metrics)["critic_value_loss"] == pytest.approx(1.25)
+    with pytest.raises(AlgorithmError, match="returns"):
+        compute(values=values["values"])
+
+
+def test_shapes_must_be_equal():
+    with pytest.raises(AlgorithmError, match="shapes must be equal"):
+        compute(advantages=torch.zeros(3, 1))

@@ -1,0 +1,161 @@
+"""Updates by velocities: against the policy that acted, the same for any micro-batch size and ranks, repeatable."""
+
+import os
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from rlinf.algorithms.minibatch import plan_micro_batches
+from rlinf.config.schema.algorithm import AlgorithmConfig, GAEConfig, NFTLossConfig
+from rlinf.config.schema.model import FlowPolicyConfig
+from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
+from rlinf.data.embodied import Trajectory
+from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.models import get_model
+from rlinf.scheduler.network import find_free_port
+from rlinf.workers.actor.learner import learners
+
+STEPS, ENVS, CHUNK, DIM = 4, 8, 3, 2
+LOSS = NFTLossConfig(nft_beta=0.5, adv_clip_max=2.0)
+MODEL = FlowPolicyConfig(
+    model_type="flow_policy",
+    obs_dim=5,
+    action_dim=DIM,
+    num_action_chunks=CHUNK,
+    hidden_dims=[16],
+    noise_method="flow_ode",
+    add_value_head=True,
+    normalize_obs=True,
+)
+
+
+def make_trajectory():
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    truncations = torch.zeros(STEPS, ENVS, CHUNK, dtype=torch.bool)
+    executed = ~truncations
+    truncations[2, 1, 1] = True
+    executed[2, 1, 2:] = executed[3, 7] = False
+    return Trajectory(
+        forward_inputs={"states": normal(STEPS, ENVS, 5), "action": normal(STEPS, ENVS, CHUNK, DIM)},
+        logprobs=torch.zeros(STEPS, ENVS, CHUNK, DIM),
+        values=normal(STEPS + 1, ENVS, 1),
+        rewards=normal(STEPS, ENVS, CHUNK),
+        terminations=torch.zeros_like(truncations),
+        truncations=truncations,
+        executed=executed,
+        final_values=normal(STEPS, ENVS, 1),
+        group_ids=torch.arange(ENVS) // 4,
+        env_ids=torch.arange(ENVS),
+        version=0,
+    )
+
+
+def make_learner(micro=16, sharding="no_shard", rank=0, world_size=1, epochs=2):
+    torch.manual_seed(0)
+    actor = ActorConfig(model=MODEL, optim=OptimConfig(lr=1e-2), global_batch_size=16, micro_batch_size=micro, seed=3)
+
+    def make_engine(policy):
+        return FSDPEngine(
+            policy,
+            optim=actor.optim,
+            fsdp=FSDPConfig(sharding_strategy=sharding),
+            precision="fp32",
+            device=torch.device("cpu"),
+            rank=rank,
+            world_size=world_size,
+        )
+
+    algorithm = AlgorithmConfig(
+        adv_type="gae", loss_type="embodied_nft", update_epoch=epochs, advantage=GAEConfig(), loss=LOSS
+    )
+    build = learners.get(LOSS.learner)
+    learner = build(get_model(MODEL), make_engine, algorithm=algorithm, actor=actor, device=torch.device("cpu"))
+    share = ENVS // world_size
+    learner.prepare(make_trajectory().envs(rank * share, (rank + 1) * share))
+    return learner
+
+
+def weights(learner):
+    state = learner.engine.model.state_dict().items()
+    return {name: (t.full_tensor() if hasattr(t, "full_tensor") else t).detach().clone() for name, t in state}
+
+
+def trained(**keys):
+    learner = make_learner(**keys)
+    metrics = learner.update(1)
+    return weights(learner), metrics
+
+
+def assert_same(actual, expected, **tolerance):
+    assert actual.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(actual[name], tensor, msg=name, **tolerance)
+
+
+def test_the_old_policy_is_the_one_that_acted():
+    learner = make_learner()
+    with torch.no_grad():
+        learner.engine.model.value_head[-1].bias += 3.0
+    before = weights(learner)
+    metrics = learner.update(1)
+    assert_same(dict(learner.old.state_dict()), before, atol=0, rtol=0)
+    assert metrics["nft_velocity_change"] > 0
+    assert {"nft_loss", "critic_value_loss", "grad_norm"} <= metrics.keys()
+    learner.prepare(make_trajectory())
+    again = weights(learner)
+    learner.update(2)
+    assert_same(dict(learner.old.state_dict()), again, atol=0, rtol=0)
+
+
+def test_noise_is_new_in_every_epoch_and_the_same_in_every_run():
+    def draws(step, epoch):
+        learner = make_learner()
+        learner.plan(step=step, epoch=epoch)
+        assert learner.noise.shape == (STEPS * ENVS, CHUNK, DIM)
+        assert ((learner.time >= 0) & (learner.time < 1)).all()
+        return learner.noise
+
+    assert torch.equal(draws(1, 0), draws(1, 0))
+    assert not torch.equal(draws(1, 0), draws(1, 1))
+    assert not torch.equal(draws(1, 0), draws(2, 0))
+
+
+def test_updates_do_not_depend_on_the_micro_batch_size():
+    expected, _ = trained()
+    for micro in (1, 5):
+        assert_same(trained(micro=micro)[0], expected, atol=2e-4, rtol=1e-3)
+
+
+def test_only_actions_that_were_executed_count():
+    learner = make_learner()
+    minibatch = torch.arange(STEPS * ENVS)
+    learner.plan(step=1, epoch=0)
+    plan = plan_micro_batches(minibatch, learner.ownership, rank=0, micro_batch_size=16)
+    sums = learner.forward_backward(learner.samples, plan)
+    executed = int(learner.samples.targets.action_mask.sum())
+    assert float(sums["nft_reward"][1]) == executed * DIM
+
+
+def run_rank(rank, port, folder):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    results = {
+        sharding: trained(micro=4, sharding=sharding, rank=rank, world_size=2)
+        for sharding in ("no_shard", "full_shard")
+    }
+    torch.save(results, folder / f"rank{rank}.pt")
+
+
+@pytest.mark.timeout(240)
+def test_two_ranks_learn_what_one_learns_under_any_sharding(tmp_path):
+    mp.spawn(run_rank, (find_free_port(), tmp_path), nprocs=2)
+    expected, metrics = trained()
+    for rank in (0, 1):
+        for actual, others in torch.load(tmp_path / f"rank{rank}.pt", weights_only=False).values():
+            assert_same(actual, expected, atol=2e-4, rtol=1e-3)
+            assert others == pytest.approx(metrics, rel=1e-3, abs=1e-5)
