@@ -34,6 +34,10 @@ class CheckpointError(RLinfError):
     """A checkpoint that is missing, half-written or made by another recipe."""
 
 
+class DatasetError(RLinfError):
+    """A saved replay or data set that is missing, damaged or of another kind."""
+
+
 class MetricError(RLinfError):
     """A metric that is not a number, is added with two reducers, or is logged for a step that is already written."""
 

@@ -11,13 +11,14 @@ from types import TracebackType
 
 from rlinf.checkpoint import CheckpointManager, checkpoint_step
 from rlinf.config import to_dict
+from rlinf.config.schema.algorithm import AlgorithmConfig, OffPolicyLossConfig
 from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.errors import WorkerDiedError
 from rlinf.telemetry.console import Console
 from rlinf.telemetry.evaluation import EvalEpisode, evaluation_table, mean_metrics, write_episodes
 from rlinf.telemetry.logger import MetricLogger
-from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, EVALUATIONS_FOLDER, PROFILE_FOLDER, open_run_dir
+from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, EVALUATIONS_FOLDER, PROFILE_FOLDER, REPLAY_FOLDER, open_run_dir
 from rlinf.telemetry.trace import Phases
 from rlinf.telemetry.trace_export import trace_path
 
@@ -192,7 +193,7 @@ def run_folder(cfg: RLinfConfig) -> Path:
 
 
 def with_run_paths(cfg: RLinfConfig) -> RLinfConfig:
-    """Return the recipe with the video folders that it leaves to the run filled in, for the workers."""
+    """Return the recipe with the folders that it leaves to the run filled in, for the workers."""
 
     def fill(env: EnvConfig, mode: str) -> EnvConfig:
         if env.video_cfg.video_base_dir is not None:
@@ -202,4 +203,12 @@ def with_run_paths(cfg: RLinfConfig) -> RLinfConfig:
 
     evaluation = None if cfg.env.eval is None else fill(cfg.env.eval, "eval")
     section = dataclasses.replace(cfg.env, train=fill(cfg.env.train, "train"), eval=evaluation)
-    return dataclasses.replace(cfg, env=section)
+    return dataclasses.replace(cfg, env=section, algorithm=_with_replay_folder(cfg.algorithm, run_folder(cfg)))
+
+
+def _with_replay_folder(algorithm: AlgorithmConfig, run: Path) -> AlgorithmConfig:
+    loss = algorithm.loss
+    if not isinstance(loss, OffPolicyLossConfig) or loss.replay_buffer.folder is not None:
+        return algorithm
+    replay = dataclasses.replace(loss.replay_buffer, folder=str(run / REPLAY_FOLDER))
+    return dataclasses.replace(algorithm, loss=dataclasses.replace(loss, replay_buffer=replay))

@@ -28,6 +28,7 @@ CONFIG_FILE = "config.yaml"
 RUN_FILE = "run.json"
 PROFILE_FOLDER = "profile"
 EVALUATIONS_FOLDER = "evaluations"
+REPLAY_FOLDER = "replay"
 _TRASH_PREFIX = ".trash_run_"
 
 # What a run writes, and so what runner.overwrite deletes; anything else in the folder is the user's. The checkpoints
@@ -45,6 +46,7 @@ _ARTIFACTS = (
     TRACE_FILE,
     PROFILE_FOLDER,
     EVALUATIONS_FOLDER,
+    REPLAY_FOLDER,
     "config.*.yaml",
     CONFIG_FILE,
     RUN_FILE,

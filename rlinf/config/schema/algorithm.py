@@ -145,12 +145,18 @@ class NFTLossConfig(LossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayBufferConfig(ConfigSection):
-    """``algorithm.replay_buffer``: what is kept of former rollouts, in host memory."""
+    """``algorithm.replay_buffer``: what is kept of former rollouts."""
 
     capacity: PositiveInt = 1_000_000
     """Transitions (chunk steps) kept over all ranks; the oldest make room."""
     min_buffer_size: PositiveInt = 1
     """Transitions over all ranks before the first update."""
+    memory_bytes: PositiveInt | None = None
+    """Host memory for transitions over all ranks; older ones beyond it are drawn from files. null has no bound."""
+    folder: str | None = None
+    """Where those files are; null is ``<log_path>/<experiment_name>/replay``."""
+    auto_save: bool = False
+    """Keep every transition of the run in ``folder``, complete at every checkpoint and at the end, for other runs."""
 
 
 @dataclass(frozen=True, kw_only=True)

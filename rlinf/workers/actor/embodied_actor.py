@@ -123,5 +123,5 @@ class EmbodiedFSDPActor(Worker):
         self.learner.load(Path(path))
 
     def on_shutdown(self) -> None:
-        """Leave the process group."""
-        self.engine.close()
+        """Free what outlives the process."""
+        self.learner.close()

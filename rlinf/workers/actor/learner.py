@@ -60,6 +60,10 @@ class Learner(abc.ABC):
         """Read what ``save`` wrote, under any number of ranks."""
         self.engine.load(path)
 
+    def close(self) -> None:
+        """Leave the process group, and what else must not be left behind."""
+        self.engine.close()
+
 
 def accumulate(sums: MetricSums, metrics: MetricSums) -> None:
     """Add metrics to what has been summed so far."""

@@ -11,10 +11,16 @@ from torch import nn
 
 from rlinf.algorithms.registry import OffPolicyAlgorithm, make_off_policy_algorithm
 from rlinf.algorithms.types import finalize_metrics, metric_pair
-from rlinf.config.schema.algorithm import AlgorithmConfig, OffPolicyLossConfig, SACLossConfig
+from rlinf.config.schema.algorithm import (
+    AlgorithmConfig,
+    OffPolicyLossConfig,
+    ReplayBufferConfig,
+    SACLossConfig,
+)
 from rlinf.config.schema.train import ActorConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.replay import ReplayBuffer, Transitions
+from rlinf.data.segments import remove_parts
 from rlinf.errors import CheckpointError, NumericalError
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.hybrid_engines.train.optim import ScheduledOptimizer
@@ -24,6 +30,7 @@ from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.learner import Learner, MakeEngine, accumulate
 
 _STATE_FILE = "learner.pt"
+_REPLAY_FOLDER = "replay"
 
 _Batch = tuple[Transitions, torch.Tensor]
 """A micro-batch of transitions and the noise [n, ...] of the actions that are sampled for it."""
@@ -54,8 +61,8 @@ class OffPolicyLearner(Learner):
         self.num_updates = num_updates
         self.updates_made = 0
         self.pending: Transitions | None = None
-        self.replay = ReplayBuffer(-(-loss.replay_buffer.capacity // engine.world_size))
-        self.demos = None if loss.demo_buffer is None else load_demos(Path(loss.demo_buffer.load_path))
+        self.replay = _make_replay(loss.replay_buffer, engine.rank, engine.world_size)
+        self.demos = None if loss.demo_buffer is None else ReplayBuffer.open(Path(loss.demo_buffer.load_path))
         self.temperature_optim: ScheduledOptimizer | None = None
         temperature = algorithm.temperature
         if isinstance(loss, SACLossConfig) and temperature is not None and temperature.is_learned:
@@ -102,9 +109,11 @@ class OffPolicyLearner(Learner):
     def save(self, path: Path) -> None:
         """See ``Learner``: each rank writes its replay."""
         super().save(path)
-        torch.save(self.replay.state_dict(), path / _replay_file(self.engine.rank))
+        self.replay.save(path / _REPLAY_FOLDER / f"rank_{self.engine.rank}")
+        if self.replay.keep_all:
+            self.replay.flush()
         if self.engine.rank == 0:
-            state: dict[str, Any] = {"updates_made": self.updates_made, "num_replays": self.engine.world_size}
+            state: dict[str, Any] = {"updates_made": self.updates_made}
             if self.algorithm.temperature is not None:
                 state["temperature"] = self.algorithm.temperature.raw.detach()
             if self.temperature_optim is not None:
@@ -123,15 +132,12 @@ class OffPolicyLearner(Learner):
         if self.temperature_optim is not None and "temperature_optim" in state:
             self.temperature_optim.adam.load_state_dict(state["temperature_optim"])
             self.temperature_optim.num_steps = state["temperature_steps"]
-        rank, ranks, parts = self.engine.rank, self.engine.world_size, state["num_replays"]
-        if parts == ranks:
-            self.replay.load_state_dict(_read(path / _replay_file(rank)))
-            return
-        self.replay.load_state_dict({})
-        for part in range(parts):
-            content = _read(path / _replay_file(part))
-            if content:
-                self.replay.add(Transitions(**content).map(lambda x: x[rank::ranks]))
+        self.replay.load(path / _REPLAY_FOLDER, rank=self.engine.rank, num_ranks=self.engine.world_size)
+
+    def close(self) -> None:
+        """See ``Learner``: leaves no spilled transitions behind."""
+        self.replay.close()
+        super().close()
 
     def _take_pending(self) -> None:
         """Take the prepared transitions into replay and statistics; only now, so that a step is made whole or not."""
@@ -262,16 +268,16 @@ def build_off_policy_learner(
     return OffPolicyLearner(engine, loss=loss, algorithm=losses, actor=actor, num_updates=algorithm.update_epoch)
 
 
-def load_demos(path: Path) -> ReplayBuffer:
-    """Read a saved replay of which nothing is dropped."""
-    state = _read(path)
-    demos = ReplayBuffer(len(state["rewards"]))
-    demos.load_state_dict(state)
-    return demos
-
-
-def _replay_file(rank: int) -> str:
-    return f"replay_{rank}.pt"
+def _make_replay(cfg: ReplayBufferConfig, rank: int, num_ranks: int) -> ReplayBuffer:
+    """Return a rank's empty replay; the recipe's numbers are over all ranks."""
+    if cfg.folder is not None and rank == 0:
+        remove_parts(Path(cfg.folder), num_ranks)
+    return ReplayBuffer(
+        -(-cfg.capacity // num_ranks),
+        memory_bytes=None if cfg.memory_bytes is None else cfg.memory_bytes // num_ranks,
+        folder=None if cfg.folder is None else Path(cfg.folder) / f"rank_{rank}",
+        keep_all=cfg.auto_save,
+    )
 
 
 def _read(path: Path) -> dict[str, Any]:

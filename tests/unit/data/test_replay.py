@@ -1,9 +1,20 @@
+import os
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rlinf.data.embodied import Trajectory
 from rlinf.data.replay import ReplayBuffer, Transitions
+from rlinf.data.segments import Manifest
+from rlinf.errors import ConfigError
 
 STEPS, ENVS, CHUNK = 2, 2, 3
+ROW_BYTES = 4 + 4 + 4 + 4 + 1 + 8
 
 
 def trajectory():
@@ -86,13 +97,127 @@ def test_a_loaded_replay_draws_and_forgets_like_the_saved_one(tmp_path):
     replay = ReplayBuffer(5)
     for start in (0, 3, 6):
         replay.add(numbered(start, start + 1, start + 2))
-    torch.save(replay.state_dict(), tmp_path / "replay.pt")
+    replay.save(tmp_path / "replay")
     loaded = ReplayBuffer(5)
-    loaded.load_state_dict(torch.load(tmp_path / "replay.pt", weights_only=True))
+    loaded.load(tmp_path / "replay")
     for buffer in (replay, loaded):
         buffer.add(numbered(20, 21))
     assert loaded.contents().rewards.tolist() == replay.contents().rewards.tolist() == [6, 7, 8, 20, 21]
     draws = [buffer.sample(9, torch.Generator().manual_seed(3)).rewards for buffer in (replay, loaded)]
     assert torch.equal(*draws)
-    loaded.load_state_dict(ReplayBuffer(5).state_dict())
+    ReplayBuffer(5).save(tmp_path / "empty")
+    loaded.load(tmp_path / "empty")
     assert len(loaded) == 0
+
+
+def test_spilled_draws_are_uniform_over_what_is_in_memory_and_what_is_not(tmp_path):
+    spilled = ReplayBuffer(60, memory_bytes=10 * ROW_BYTES, folder=tmp_path / "spilled")
+    spilled.add(numbered(*range(64)))
+    assert (len(spilled), spilled.num_spilled) == (60, 50)
+    counts = torch.bincount(spilled.sample(30_000, torch.Generator().manual_seed(0)).rewards.long(), minlength=64)
+    assert counts[:4].tolist() == [0] * 4
+    # 500 expected, standard deviation 22.
+    assert int(counts[4:].min()) > 390
+    assert int(counts[4:].max()) < 610
+    assert 4700 < int(counts[-10:].sum()) < 5300
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    capacity=st.integers(1, 40),
+    memory=st.integers(1, 12),
+    segment=st.integers(1, 8),
+    keep_all=st.booleans(),
+    added=st.lists(st.integers(0, 50), max_size=6),
+)
+def test_a_spilled_replay_cannot_be_told_from_one_in_memory(capacity, memory, segment, keep_all, added):
+    with TemporaryDirectory() as folder:
+        plain = ReplayBuffer(capacity)
+        spilled = ReplayBuffer(
+            capacity,
+            memory_bytes=memory * ROW_BYTES,
+            folder=Path(folder, "run"),
+            keep_all=keep_all,
+            segment_bytes=segment * ROW_BYTES,
+        )
+        total = 0
+        for step, count in enumerate(added):
+            new = numbered(*range(total, total + count))
+            total += count
+            for replay in (plain, spilled):
+                replay.add(new)
+            assert len(plain) == len(spilled) == min(total, capacity)
+            if len(plain):
+                assert spilled.contents().rewards.tolist() == list(range(max(total - capacity, 0), total))
+                draws = [r.sample(7, torch.Generator().manual_seed(step)) for r in (plain, spilled)]
+                assert_same(*draws)
+            if step % 2:
+                # What is saved is what is held; the run goes on from it, or from the loaded copy, in the same way.
+                saved = Path(folder, f"saved_{step}")
+                spilled.save(saved)
+                spilled.load(saved)
+        if keep_all:
+            spilled.flush()
+            if total:
+                kept = ReplayBuffer.open(Path(folder, "run")).contents()
+                assert kept.rewards.tolist() == list(range(total))
+        else:
+            on_disk = sum(segment.rows for segment in spilled._disk.segments.values()) if spilled._disk else 0
+            assert on_disk < capacity + 2 * segment
+
+
+def test_saving_again_links_the_segments_that_are_whole(tmp_path):
+    replay = ReplayBuffer(100, folder=tmp_path / "run", segment_bytes=10 * ROW_BYTES)
+    replay.add(numbered(*range(25)))
+    replay.save(tmp_path / "first")
+    replay.add(numbered(*range(25, 45)))
+    replay.save(tmp_path / "second")
+    first, second = (Manifest.read(tmp_path / name).segments for name in ("first", "second"))
+    assert [segment.rows for segment in first] == [10, 10, 5]
+    assert [segment.rows for segment in second] == [10, 10, 10, 10, 5]
+    for segment in first[:2]:
+        assert os.path.samefile(tmp_path / "first" / segment.file, tmp_path / "second" / segment.file)
+    # A checkpoint that retention deletes takes nothing from the others.
+    shutil.rmtree(tmp_path / "first")
+    replay.close()
+    assert list((tmp_path / "run").iterdir()) == []
+    assert ReplayBuffer.open(tmp_path / "second").contents().rewards.tolist() == list(range(45))
+
+
+def test_a_resumed_replay_links_what_it_was_loaded_from(tmp_path):
+    replay = ReplayBuffer(100, folder=tmp_path / "run", segment_bytes=10 * ROW_BYTES)
+    replay.add(numbered(*range(25)))
+    replay.save(tmp_path / "saved")
+    resumed = ReplayBuffer(100, folder=tmp_path / "resumed", segment_bytes=10 * ROW_BYTES)
+    resumed.load(tmp_path / "saved")
+    name = Manifest.read(tmp_path / "saved").segments[1].file
+    assert os.path.samefile(tmp_path / "saved" / name, tmp_path / "resumed" / name)
+
+
+@settings(max_examples=25, deadline=None)
+@given(sizes=st.lists(st.integers(0, 30), min_size=1, max_size=4), num_ranks=st.integers(1, 4))
+def test_parts_are_dealt_out_to_any_number_of_ranks(sizes, num_ranks):
+    with TemporaryDirectory() as folder:
+        numbers = iter(range(sum(sizes)))
+        for part, size in enumerate(sizes):
+            replay = ReplayBuffer(100, segment_bytes=4 * ROW_BYTES)
+            replay.add(numbered(*(next(numbers) for _ in range(size))))
+            replay.save(Path(folder, f"rank_{part}"))
+        shares = [ReplayBuffer.open(Path(folder), rank=rank, num_ranks=num_ranks) for rank in range(num_ranks)]
+        held = [share.contents().rewards.tolist() for share in shares if len(share)]
+        assert sorted(number for share in held for number in share) == list(range(sum(sizes)))
+        if num_ranks == len(sizes):
+            assert [len(share) for share in shares] == sizes
+        else:
+            assert max(map(len, shares)) - min(map(len, shares)) <= len(sizes)
+
+
+def test_spilling_without_a_folder_is_an_error():
+    with pytest.raises(ConfigError, match="folder"):
+        ReplayBuffer(5, memory_bytes=100)
+
+
+def assert_same(left, right):
+    left, right = left.named(), right.named()
+    assert left.keys() == right.keys()
+    assert all(torch.equal(left[name], right[name]) for name in left)

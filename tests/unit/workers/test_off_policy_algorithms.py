@@ -26,12 +26,12 @@ def make_crossq(**keys):
 
 @pytest.fixture(scope="module")
 def demos(tmp_path_factory):
-    path = tmp_path_factory.mktemp("demos") / "demos.pt"
+    path = tmp_path_factory.mktemp("demos") / "demos"
     replay = ReplayBuffer(1000)
     trajectory = make_trajectory(99)
     trajectory.rewards[:] = 50.0
     replay.add(Transitions.from_trajectory(trajectory, gamma=0.0))
-    torch.save(replay.state_dict(), path)
+    replay.save(path)
     return path
 
 
