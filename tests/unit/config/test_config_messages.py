@@ -58,7 +58,7 @@ KEYS_AND_VALUES = [
     (
         SAC | {"algorithm.replay_buffer": {"cache_size": 3}},
         "algorithm.replay_buffer.cache_size",
-        "replay_buffer.capacity",
+        "replay_buffer.memory_bytes",
     ),
     (SAC | {"algorithm.replay_buffer": {"capacty": 3}}, "algorithm.replay_buffer.capacty", "replay_buffer.capacity'?"),
     (SAC | {"algorithm.entropy_tuning": {"alpha_type": "tanh"}}, "algorithm.entropy_tuning.alpha_type", "softplus"),
