@@ -23,7 +23,7 @@ from rlinf.config.schema.algorithm import (
     TD3LossConfig,
 )
 from rlinf.config.schema.base import ConfigSection
-from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig, MetaWorldEnvConfig
+from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig, MetaWorldEnvConfig, PixelReachEnvConfig
 from rlinf.config.schema.model import CNNPolicyConfig, FlowPolicyConfig, MLPPolicyConfig, ModelConfig
 from rlinf.registry import Registry
 
@@ -36,6 +36,7 @@ loss_configs: Registry[type[LossConfig]] = Registry("policy loss")
 
 env_configs.register("gymnasium", GymnasiumEnvConfig)
 env_configs.register("metaworld", MetaWorldEnvConfig)
+env_configs.register("pixel_reach", PixelReachEnvConfig)
 model_configs.register("cnn_policy", CNNPolicyConfig)
 model_configs.register("mlp_policy", MLPPolicyConfig)
 model_configs.register("flow_policy", FlowPolicyConfig)

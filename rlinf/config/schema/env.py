@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from annotated_types import Ge
 
 from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveInt
 
@@ -80,6 +82,18 @@ class MetaWorldEnvConfig(EnvConfig):
 
     task_name: str = "reach-v3"
     """Any of the 50 tasks, for example ``reach-v3`` or ``drawer-open-v3``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PixelReachEnvConfig(EnvConfig):
+    """``env_type: pixel_reach``: a gripper on a table, seen by cameras; needs no simulator."""
+
+    image_size: Annotated[int, Ge(16)] = 48
+    """Height and width of the images in pixels."""
+    wrist_camera: bool = False
+    """Also show the surroundings of the gripper, under ``wrist_images``."""
+    goal_in_states: bool = False
+    """Append the goal's position to ``states``, so that images are not needed."""
 
 
 @dataclass(frozen=True, kw_only=True)
