@@ -46,6 +46,10 @@ class EnvironmentFailure(RLinfError):
     """An environment raised while it was reset or stepped; the message names the environment and its step."""
 
 
+class RewardError(RLinfError):
+    """A reward that cannot be computed: a service that does not answer, a wrong shape, or a number that is not one."""
+
+
 class NumericalError(RLinfError):
     """A loss or gradient that is not finite."""
 

@@ -50,7 +50,11 @@ _EXPLANATIONS: tuple[tuple[str, str], ...] = (
     ("runner.max_prompt_length", "it belongs to language models: remove it."),
     ("runner.seq_length", "it belongs to language models: remove it."),
     ("runner.weight_sync_interval", "weights are synchronised at every step: remove it."),
-    ("reward*", "rewards come from the environment in task_type=embodied: remove the section."),
+    ("reward.use_reward_model", "rewards are those listed in reward.rewards: remove it."),
+    ("reward.model*", "write reward.rewards.<name>.model_path, with reward_type: model."),
+    ("reward.reward_type", "write reward.rewards.<name>.reward_type."),
+    ("reward.reward_scale", "write reward.rewards.<name>.weight."),
+    ("reward.tokenizer*", "it belongs to language models: remove it."),
 )
 
 

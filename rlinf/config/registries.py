@@ -25,6 +25,13 @@ from rlinf.config.schema.algorithm import (
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig, MetaWorldEnvConfig, PixelReachEnvConfig
 from rlinf.config.schema.model import CNNPolicyConfig, FlowPolicyConfig, MLPPolicyConfig, ModelConfig
+from rlinf.config.schema.reward import (
+    ActionPenaltyConfig,
+    ApiRewardConfig,
+    EnvRewardConfig,
+    ModelRewardConfig,
+    RewardTermConfig,
+)
 from rlinf.registry import Registry
 
 S = TypeVar("S", bound=ConfigSection)
@@ -33,6 +40,7 @@ env_configs: Registry[type[EnvConfig]] = Registry("environment")
 model_configs: Registry[type[ModelConfig]] = Registry("model")
 advantage_configs: Registry[type[AdvantageConfig]] = Registry("advantage estimator")
 loss_configs: Registry[type[LossConfig]] = Registry("policy loss")
+reward_configs: Registry[type[RewardTermConfig]] = Registry("reward")
 
 env_configs.register("gymnasium", GymnasiumEnvConfig)
 env_configs.register("metaworld", MetaWorldEnvConfig)
@@ -55,3 +63,7 @@ loss_configs.register("embodied_nft", NFTLossConfig)
 loss_configs.register("embodied_sac", SACLossConfig)
 loss_configs.register("embodied_crossq", CrossQLossConfig)
 loss_configs.register("embodied_td3", TD3LossConfig)
+reward_configs.register("action_penalty", ActionPenaltyConfig)
+reward_configs.register("api", ApiRewardConfig)
+reward_configs.register("env", EnvRewardConfig)
+reward_configs.register("model", ModelRewardConfig)

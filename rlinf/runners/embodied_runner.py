@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rlinf.scheduler import WorkerGroupFuncResult
     from rlinf.workers.actor.embodied_actor import EmbodiedFSDPActor
     from rlinf.workers.env.env_worker import EnvWorker
+    from rlinf.workers.reward.reward_worker import RewardWorker
     from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
 
 Metrics = dict[str, float]
@@ -30,6 +31,7 @@ class EmbodiedRunner:
         actor: Trains the policy.
         rollout: Runs the policy.
         env: Steps the environments.
+        reward: Rewards what they report; None where the environments' own rewards are learned from.
     """
 
     def __init__(
@@ -38,12 +40,16 @@ class EmbodiedRunner:
         actor: WorkerGroup[EmbodiedFSDPActor],
         rollout: WorkerGroup[MultiStepRolloutWorker],
         env: WorkerGroup[EnvWorker],
+        reward: WorkerGroup[RewardWorker] | None = None,
     ) -> None:
         self.cfg = cfg
         self.actor, self.rollout, self.env = actor, rollout, env
         self.session = RunSession(cfg)
-        groups: dict[str, WorkerGroup[Any]] = {"actor": actor, "rollout": rollout, "env": env}
-        self.profiler = StepProfiler(cfg.cluster.profiling, groups, self.session.folder / PROFILE_FOLDER)
+        self.reward = reward
+        self.groups: dict[str, WorkerGroup[Any]] = {"actor": actor, "rollout": rollout, "env": env}
+        if reward is not None:
+            self.groups["reward"] = reward
+        self.profiler = StepProfiler(cfg.cluster.profiling, self.groups, self.session.folder / PROFILE_FOLDER)
         self.step = 0
         self.restarts = 0
         self.actor_lost = False
@@ -53,7 +59,7 @@ class EmbodiedRunner:
 
     def init_workers(self) -> None:
         """Build models, engines and environments, and load the checkpoint to continue from, if any."""
-        wait_all(self.actor.init_worker(), self.rollout.init_worker(), self.env.init_worker())
+        wait_all(*(group.init_worker() for group in self.groups.values()))
         if self.session.resume_from is not None:
             self.actor.load_checkpoint(str(self.session.resume_from / "actor")).wait()
             self.step = self.session.resume_step
@@ -127,9 +133,10 @@ class EmbodiedRunner:
         env = self.env.interact(step=self.step + 1, restart=self.restart_episodes)
         rollout = self.rollout.generate(step=self.step + 1)
         actor = self.actor.recv_rollout_trajectories()
-        env_metrics, _, _ = wait_all(env, rollout, actor)
+        rewards = [] if self.reward is None else [self.reward.compute_rewards()]
+        env_metrics, _, _, *reward_metrics = wait_all(env, rollout, actor, *rewards)
         self.restart_episodes = False
-        return finalize(merge_metrics(env_metrics))
+        return finalize(merge_metrics([*env_metrics, *(rank for ranks in reward_metrics for rank in ranks)]))
 
     def compute_advantages_and_returns(self) -> Metrics:
         """Turn rewards into what the policy learns from."""
@@ -154,12 +161,9 @@ class EmbodiedRunner:
     def collect_times(self) -> Metrics:
         """Return how long the step and its parts took: the slowest rank of each group."""
         step_seconds = time.monotonic() - self.started
-        groups = ("actor", "rollout", "env")
-        ranks = wait_all(
-            self.actor.pop_execution_times(), self.rollout.pop_execution_times(), self.env.pop_execution_times()
-        )
+        ranks = wait_all(*(group.pop_execution_times() for group in self.groups.values()))
         metrics = {"time/step": step_seconds, "time/restarts": float(self.restarts)}
-        for name, times in zip(groups, ranks, strict=True):
+        for name, times in zip(self.groups, ranks, strict=True):
             for tag in {tag for rank in times for tag in rank}:
                 metrics[f"time/{name}/{tag}"] = max(rank.get(tag, 0.0) for rank in times)
         train = self.cfg.env.train
@@ -196,9 +200,7 @@ class EmbodiedRunner:
         self.session.restarted(death, self.restarts)
         # Remembered until the checkpoint is loaded: another worker may die before that.
         self.actor_lost = self.actor_lost or death.group == self.actor.name
-        groups: list[WorkerGroup[Any]] = [self.rollout, self.env]
-        if self.actor_lost:
-            groups.append(self.actor)
+        groups = [group for group in self.groups.values() if group is not self.actor or self.actor_lost]
         for group in groups:
             group.relaunch(wait=False)
         wait_all(*(group.wait_ready().init_worker() for group in groups))
@@ -221,8 +223,9 @@ class EmbodiedRunner:
         if self.training is not None:
             self.training.wait()
             self.step += 1
-        self.env.close()
-        self.rollout.close()
+        for group in self.groups.values():
+            if group is not self.actor:
+                group.close()
         # The actor runs one method at a time: this returns when it has given up what it was doing.
         self.actor.pop_execution_times().wait()
         if not self.session.is_saved(self.step) and self.step > 0:

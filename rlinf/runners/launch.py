@@ -9,6 +9,7 @@ from rlinf.scheduler import Cluster
 from rlinf.utils.placement import HybridComponentPlacement
 from rlinf.workers.actor.embodied_actor import EmbodiedFSDPActor
 from rlinf.workers.env.env_worker import EnvWorker
+from rlinf.workers.reward.reward_worker import RewardWorker
 from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
 
 
@@ -25,16 +26,28 @@ def launch_embodied(cfg: RLinfConfig) -> dict[str, float]:
     with Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)
         num_env, num_rollout, num_actor = (placement.get_world_size(c) for c in ("env", "rollout", "actor"))
+        num_reward = 0 if cfg.reward is None else placement.get_world_size("reward")
         # All groups start at once: most of the time is spent importing torch.
         actor = EmbodiedFSDPActor.create_group(cfg, num_rollout).launch(
             cluster, name=cfg.actor.group_name, placement_strategy=placement.get_strategy("actor"), wait=False
         )
-        rollout = MultiStepRolloutWorker.create_group(cfg, num_env, num_actor).launch(
+        rollout = MultiStepRolloutWorker.create_group(cfg, num_env, num_actor, num_reward).launch(
             cluster, name=cfg.rollout.group_name, placement_strategy=placement.get_strategy("rollout"), wait=False
         )
         env = EnvWorker.create_group(cfg, num_rollout).launch(
             cluster, name=cfg.env.group_name, placement_strategy=placement.get_strategy("env"), wait=False
         )
-        runner = EmbodiedRunner(cfg, actor=actor.wait_ready(), rollout=rollout.wait_ready(), env=env.wait_ready())
+        reward = None
+        if cfg.reward is not None:
+            reward = RewardWorker.create_group(cfg, num_rollout).launch(
+                cluster, name=cfg.reward.group_name, placement_strategy=placement.get_strategy("reward"), wait=False
+            )
+        runner = EmbodiedRunner(
+            cfg,
+            actor=actor.wait_ready(),
+            rollout=rollout.wait_ready(),
+            env=env.wait_ready(),
+            reward=None if reward is None else reward.wait_ready(),
+        )
         runner.init_workers()
         return runner.run()

@@ -1,8 +1,9 @@
-"""Rule rewards by the names that recipes use; none is built in yet.
+"""Rewards by the names that recipes use.
 
-Owns the registry and, later, one file per rule. A reward here is pure: text or tensors in, numbers out; one that needs
-a model, the network or a sandbox is a worker. May import what ``rlinf.algorithms`` may. Extend it with
-``register_reward("my_rule", MyReward)``.
+Owns the registry, the contract (``rlinf.algorithms.rewards.base.EmbodiedReward``) and one file per rule. A reward here
+is pure: text or tensors in, numbers out; one that needs a model, the network or a sandbox is in
+``rlinf.workers.reward``. May import what ``rlinf.algorithms`` may. Extend it with
+``register_reward("my_rule", MyReward, config=MyRewardConfig)``.
 """
 
 from __future__ import annotations
@@ -10,19 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from rlinf.config.registries import reward_configs
+from rlinf.config.schema.reward import RewardTermConfig
 from rlinf.registry import Registry
 
 R = TypeVar("R", bound=type[Any])
 
 rewards: Registry[type[Any]] = Registry("reward")
+rewards.register_lazy("action_penalty", "rlinf.algorithms.rewards.action_penalty:ActionPenaltyReward")
+rewards.register_lazy("env", "rlinf.algorithms.rewards.env_reward:EnvReward")
 
 
-def register_reward(name: str, cls: type[Any] | None = None) -> Callable[[R], R]:
+def register_reward(
+    name: str, cls: type[Any] | None = None, *, config: type[RewardTermConfig] | None = None
+) -> Callable[[R], R]:
     """Register a reward class under ``name``; without a class, return a decorator that does.
 
     Args:
         name: What recipes write; stored in lower case.
         cls: The class; None to use the call as a decorator.
+        config: Dataclass of the reward's recipe keys; None for a reward without any of its own.
 
     Returns:
         A decorator that registers its argument and returns it unchanged.
@@ -33,10 +41,11 @@ def register_reward(name: str, cls: type[Any] | None = None) -> Callable[[R], R]
 
     def add(entry: R) -> R:
         rewards.register(name, entry)
+        reward_configs.register(name, config or RewardTermConfig)
         return entry
 
     if cls is not None:
-        rewards.register(name, cls)
+        add(cls)
     return add
 
 

@@ -18,7 +18,7 @@ def check_env_distribution(cfg: RLinfConfig, world: WorldSizes, problems: Proble
         group = f"{path}.group_size {env.group_size}"
         shares = [(world.env, "env", env.group_size, group), (world.rollout, "rollout", 1, "")]
         if env is cfg.env.train:
-            shares.append((world.actor, "actor", env.group_size, group))
+            shares += [(world.actor, "actor", env.group_size, group), (world.reward, "reward", 1, "")]
         divisors = [((size or 1) * stages * whole, size, name, text) for size, name, whole, text in shares]
         common = math.lcm(*(divisor for divisor, *_ in divisors))
         failing = [entry for entry in divisors if env.total_num_envs % entry[0]]

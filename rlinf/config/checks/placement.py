@@ -12,7 +12,7 @@ from rlinf.placement import ClusterPlan, HybridComponentPlacement
 from rlinf.registry import did_you_mean
 
 COMPONENTS = ("actor", "rollout", "env")
-"""What an embodied run places."""
+"""What every embodied run places."""
 
 _PATH = "cluster.component_placement"
 
@@ -54,20 +54,22 @@ def check_placement(
     except PlacementError as error:
         problems.add_placement(error)
         return None, WorldSizes()
+    components = (*COMPONENTS, "reward") if cfg.reward is not None else COMPONENTS
     for component in placement.components:
-        if component not in COMPONENTS:
+        if component not in components:
             problems.add(
                 f"{_PATH}.{component}",
-                f"unknown component.{did_you_mean(component, list(COMPONENTS))} Allowed for task_type="
-                f"{cfg.runner.task_type}: {', '.join(COMPONENTS)}. Remove it.",
+                f"unknown component.{did_you_mean(component, list(components))} Allowed for task_type="
+                f"{cfg.runner.task_type}{'' if cfg.reward else ' without a section reward'}: {', '.join(components)}. "
+                "Remove it.",
             )
-    missing = [component for component in COMPONENTS if component not in placement]
+    missing = [component for component in components if component not in placement]
     for component in missing:
         problems.add(
             f"{_PATH}.{component}",
-            f"missing; task_type={cfg.runner.task_type} places {', '.join(COMPONENTS)}. Add '{component}: 0', say.",
+            f"missing; task_type={cfg.runner.task_type} places {', '.join(components)}. Add '{component}: 0', say.",
         )
-    sizes = WorldSizes(**{name: placement.find_world_size(name) for name in COMPONENTS if name in placement})
+    sizes = WorldSizes(**{name: placement.find_world_size(name) for name in components if name in placement})
     _check_ratios(sizes, problems)
     return placement, sizes
 
@@ -77,6 +79,7 @@ def _check_ratios(sizes: WorldSizes, problems: Problems) -> None:
     for name, size, other, other_size in (
         ("env", sizes.env, "rollout", sizes.rollout),
         ("actor", sizes.actor, "rollout", sizes.rollout),
+        ("reward", sizes.reward, "rollout", sizes.rollout),
     ):
         if size and other_size and size % other_size and other_size % size:
             problems.add(

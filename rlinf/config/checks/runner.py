@@ -97,6 +97,8 @@ def check_names(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None
             f"received '{name}'; it names a folder: allowed: a name without slashes. Choose another.",
         )
     groups = {"actor": cfg.actor.group_name, "rollout": cfg.rollout.group_name, "env": cfg.env.group_name}
+    if cfg.reward is not None:
+        groups["reward"] = cfg.reward.group_name
     for section, group in groups.items():
         others = [other for other, label in groups.items() if label == group and other < section]
         if others:

@@ -8,6 +8,7 @@ from rlinf.config.schema.algorithm import AlgorithmConfig
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.config.schema.env import EnvSectionConfig
+from rlinf.config.schema.reward import RewardConfig
 from rlinf.config.schema.runner import RunnerConfig
 from rlinf.config.schema.train import ActorConfig, RolloutConfig, WeightSyncerConfig
 
@@ -24,6 +25,8 @@ class RLinfConfig(ConfigSection):
     """Advantage and loss."""
     env: EnvSectionConfig
     """Environments."""
+    reward: RewardConfig | None = None
+    """Rewards beside, or instead of, the environments' own."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     """Inference."""
     actor: ActorConfig

@@ -66,13 +66,16 @@ class TrajectoryCollector:
         if self.decisions[-1].values is not None:
             self.last_values = self.model.predict_values(obs)
 
-    def finish(self, *, env_ids: torch.Tensor, group_ids: torch.Tensor, version: int) -> Trajectory:
+    def finish(
+        self, *, env_ids: torch.Tensor, group_ids: torch.Tensor, version: int, rewards: torch.Tensor | None = None
+    ) -> Trajectory:
         """Return the trajectory, on the host.
 
         Args:
             env_ids: int64 [B].
             group_ids: int64 [B].
             version: Weight version that acted.
+            rewards: float32 [T, B, C]; None takes the environments' own.
         """
         values = final_values = None
         if self.last_values is not None:
@@ -84,7 +87,7 @@ class TrajectoryCollector:
             forward_inputs={k: torch.stack([d.forward_inputs[k] for d in self.decisions]).cpu() for k in names},
             logprobs=torch.stack([d.logprobs for d in self.decisions]).cpu(),
             values=values,
-            rewards=torch.stack([o.rewards for o in self.outcomes]),
+            rewards=torch.stack([o.rewards for o in self.outcomes]) if rewards is None else rewards,
             terminations=torch.stack([o.terminations for o in self.outcomes]),
             truncations=torch.stack([o.truncations for o in self.outcomes]),
             executed=torch.stack([o.executed for o in self.outcomes]),

@@ -13,6 +13,7 @@ from rlinf.hybrid_engines.weights.bucket import WeightReceiver
 from rlinf.models.base_policy import BasePolicy, Mode
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
+from rlinf.workers.reward.exchange import RewardExchange
 from rlinf.workers.rollout.collector import TrajectoryCollector
 from rlinf.workers.streams import TRAJECTORIES, WEIGHTS, step_tag
 from rlinf.workers.values import num_values
@@ -25,15 +26,19 @@ class MultiStepRolloutWorker(Worker):
         cfg: The recipe.
         num_env_workers: World size of the env group.
         num_actor_workers: World size of the actor group.
+        num_reward_workers: World size of the reward group; 0 where the environments' own rewards are learned from.
     """
 
-    def __init__(self, cfg: RLinfConfig, num_env_workers: int, num_actor_workers: int) -> None:
+    def __init__(
+        self, cfg: RLinfConfig, num_env_workers: int, num_actor_workers: int, num_reward_workers: int = 0
+    ) -> None:
         super().__init__()
         self.cfg = cfg
         self.num_env_workers = num_env_workers
         self.env_route = sources(self._rank, num_env_workers, self._world_size)
         self.actor_route = destinations(self._rank, self._world_size, num_actor_workers)
         self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
+        self.rewards = RewardExchange(self, cfg, num_reward_workers) if num_reward_workers else None
         self.model: BasePolicy
         self.receiver: WeightReceiver
 
@@ -97,6 +102,7 @@ class MultiStepRolloutWorker(Worker):
             )
             for _ in range(num_stages)
         ]
+        sent: dict[int, torch.Tensor] = {}
         for row in range(self._num_chunk_steps(mode) + 1):
             last = row == self._num_chunk_steps(mode)
             for stage, collector in enumerate(collectors):
@@ -104,6 +110,8 @@ class MultiStepRolloutWorker(Worker):
                     message = self._receive(mode, stage)
                 if mode == "train" and row > 0:
                     collector.add_outcome(message)
+                    if self.rewards is not None:
+                        self.rewards.submit(stage, message, sent[stage])
                 if last:
                     if mode == "train":
                         collector.add_last_obs(message.obs)
@@ -112,7 +120,8 @@ class MultiStepRolloutWorker(Worker):
                     actions, output = self.model.predict_action_batch(message.obs, mode=mode, generator=generator)
                 if mode == "train":
                     collector.add_decision(output)
-                self._send_actions(mode, stage, actions.cpu())
+                sent[stage] = actions.cpu()
+                self._send_actions(mode, stage, sent[stage])
         return collectors
 
     def _receive(self, mode: Mode, stage: int) -> ChunkStep:
@@ -132,6 +141,7 @@ class MultiStepRolloutWorker(Worker):
             env_ids=env_ids + epoch * cfg.total_num_envs,
             group_ids=env_ids // cfg.group_size + epoch * num_groups,
             version=self.receiver.version,
+            rewards=None if self.rewards is None else self.rewards.collect(stage, self._num_chunk_steps("train")),
         )
         size = trajectory.num_envs // self.actor_route.parts
         for part, peer in enumerate(self.actor_route.peers):

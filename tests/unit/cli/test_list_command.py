@@ -15,6 +15,7 @@ from rlinf.cli.main import main
         ("algorithms", {"adv_type=gae", "adv_type=grpo", "loss_type=actor_critic"}),
         ("engines", {"fsdp", "huggingface"}),
         ("recipes", {"gym_cartpole_ppo_mlp"}),
+        ("rewards", {"action_penalty", "api", "env", "model"}),
     ],
 )
 def test_list_names_each_kind(capsys, kind, names):

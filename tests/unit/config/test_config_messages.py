@@ -40,6 +40,11 @@ CROSSQ = SAC | {
     "actor.model.q_head_type": "crossq",
 }
 
+REWARD = {
+    "cluster.component_placement": {"actor,rollout,env,reward": 0},
+    "reward": {"rewards": {"env": {"reward_type": "env"}}},
+}
+
 # (changes to the base recipe, path at the start of the line, remedy within the line)
 KEYS_AND_VALUES = [
     ({"actor.optim": {"lrr": 1e-3}}, "actor.optim.lrr", "Did you mean 'actor.optim.lr'?"),
@@ -64,6 +69,9 @@ KEYS_AND_VALUES = [
     (SAC | {"algorithm.entropy_tuning": {"alpha_type": "tanh"}}, "algorithm.entropy_tuning.alpha_type", "softplus"),
     (SAC | {"actor.critic_optim": {"value_lr": 1e-3}}, "actor.critic_optim.value_lr", "actor.optim.value_lr"),
     ({"env.eval.is_eval": True}, "env.eval.is_eval", "remove it"),
+    (REWARD | {"reward.use_reward_model": True}, "reward.use_reward_model", "reward.rewards"),
+    (REWARD | {"reward.rewards.env.reward_type": "modle"}, "reward.rewards.env.reward_type", "Did you mean 'model'?"),
+    (REWARD | {"reward.rewards.env.url": "http://x"}, "reward.rewards.env.url", "belongs to reward_type=api"),
     ({"rollout": {"backend": "huggingface"}}, "rollout.backend", "write rollout.rollout_backend"),
     ({"actor.optim": {"lr": "5e-6"}}, "actor.optim.lr", "write 5.0e-6 without quotes"),
     ({"actor.optim": {"lr": -1.0}}, "actor.optim.lr", "number > 0"),
@@ -263,6 +271,15 @@ RELATIONS = [
         "write env.train.max_episode_steps",
     ),
     ({"actor.model.obs_clip": 5.0}, "actor.model.obs_clip", "without actor.model.normalize_obs"),
+    ({"reward": REWARD["reward"]}, "cluster.component_placement.reward", "Add 'reward: 0', say"),
+    (REWARD | {"reward": None}, "cluster.component_placement.reward", "without a section reward"),
+    (REWARD | {"reward.rewards": {}}, "reward.rewards", "nothing would be learned"),
+    (REWARD | {"reward.group_name": "EnvGroup"}, "reward.group_name", "env.group_name"),
+    (
+        REWARD | {"reward.rewards.env": {"reward_type": "api", "url": "localhost", "obs_keys": []}},
+        "reward.rewards.env.url",
+        "begins with http://",
+    ),
     (CNN | {"actor.model.image_size": [48]}, "actor.model.image_size", "[height, width]"),
     (CNN | {"actor.model.image_size": [48, 8]}, "actor.model.image_size", "at least 16 pixels"),
     (CNN | {"actor.model.image_keys": []}, "actor.model.image_keys", "[main_images]"),

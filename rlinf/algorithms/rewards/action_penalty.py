@@ -1,0 +1,17 @@
+"""``reward_type: action_penalty``."""
+
+from __future__ import annotations
+
+import torch
+
+from rlinf.algorithms.rewards.base import EmbodiedReward
+from rlinf.data.rewards import RewardRequest
+
+
+class ActionPenaltyReward(EmbodiedReward):
+    """Minus the mean square of each action's dimensions."""
+
+    def __call__(self, request: RewardRequest) -> torch.Tensor:
+        """See ``EmbodiedReward``."""
+        actions = request.actions.float()
+        return -actions.reshape(*request.executed.shape, -1).square().mean(-1)

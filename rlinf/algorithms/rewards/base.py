@@ -1,0 +1,45 @@
+"""What a reward of embodied RL is."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any
+
+import torch
+
+from rlinf.data.rewards import RewardRequest
+
+
+class EmbodiedReward(abc.ABC):
+    """Judges chunks of actions by what came of them.
+
+    Args:
+        cfg: The entry of ``reward.rewards``.
+        device: Where to compute.
+    """
+
+    def __init__(self, cfg: Any, *, device: torch.device) -> None:
+        self.cfg = cfg
+        self.device = device
+
+    @abc.abstractmethod
+    def __call__(self, request: RewardRequest) -> torch.Tensor:
+        """Return the rewards of a chunk, float [B, C], on any device; what was not executed is masked by the caller."""
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """Free what the reward holds; called once."""
+
+
+def at_last_action(scores: torch.Tensor, executed: torch.Tensor) -> torch.Tensor:
+    """Give scores of whole chunks to the last action that was executed.
+
+    Args:
+        scores: float [B].
+        executed: bool [B, C].
+
+    Returns:
+        float [B, C].
+    """
+    last = (executed.sum(-1, keepdim=True) - 1).clamp(min=0)
+    placed = scores.new_zeros(executed.shape).scatter(1, last.to(scores.device), scores.unsqueeze(-1))
+    return placed * executed.to(scores.device)

@@ -1,0 +1,64 @@
+"""The ``reward`` section: rewards that a worker group of their own gives; one dataclass per kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from rlinf.config.schema.base import ConfigSection, Fraction, NonNegativeInt, PositiveFloat
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardTermConfig(ConfigSection):
+    """Keys of every reward."""
+
+    reward_type: str
+    """Registered reward."""
+    weight: float = 1.0
+    """Factor in the sum that the policy learns from."""
+    reward_mode: Literal["per_step", "terminal"] = "per_step"
+    """Whether every chunk of actions is rewarded, or only the one that ends an episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvRewardConfig(RewardTermConfig):
+    """``reward_type: env``: what the environment itself gives."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionPenaltyConfig(RewardTermConfig):
+    """``reward_type: action_penalty``: minus the mean square of an action's dimensions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRewardConfig(RewardTermConfig):
+    """``reward_type: model``: a learned classifier's probability that the task is solved after the chunk."""
+
+    model_path: str
+    """File that ``examples/reward/train_reward_model.py`` wrote."""
+    reward_threshold: Fraction = 0.0
+    """Probabilities below this count as 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ApiRewardConfig(RewardTermConfig):
+    """``reward_type: api``: a number for each environment from an HTTP service."""
+
+    url: str
+    """Address that the requests are posted to."""
+    obs_keys: list[str]
+    """Keys of the observation that are sent."""
+    timeout_seconds: PositiveFloat = 30.0
+    """Time that an answer may take."""
+    max_retries: NonNegativeInt = 3
+    """Further attempts after one that failed, each twice as long after the last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig(ConfigSection):
+    """The ``reward`` section; without it policies learn from the environments' own rewards."""
+
+    group_name: str = "RewardGroup"
+    """Name of the worker group."""
+    rewards: dict[str, RewardTermConfig] = field(default_factory=dict)
+    """Rewards by names of your choice: what is learned from is their weighted sum, ``env/reward/<name>`` shows each."""

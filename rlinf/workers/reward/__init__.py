@@ -1,0 +1,12 @@
+"""Workers that reward what policies do, and the rewards that need a model or the network.
+
+Imports what ``rlinf.workers`` may. A reward is one file here, derived from ``EmbodiedReward``, with its dataclass in
+``rlinf.config.schema.reward`` and a line below; one that is a mere rule goes to ``rlinf.algorithms.rewards``.
+"""
+
+from __future__ import annotations
+
+from rlinf.algorithms.rewards import rewards
+
+rewards.register_lazy("api", "rlinf.workers.reward.api_reward:ApiReward")
+rewards.register_lazy("model", "rlinf.workers.reward.model_reward:ModelReward")

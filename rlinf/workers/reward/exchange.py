@@ -1,0 +1,55 @@
+"""The rollout's end of the exchange with the reward group."""
+
+from __future__ import annotations
+
+import torch
+
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.data.embodied import ChunkStep
+from rlinf.data.rewards import RewardRequest
+from rlinf.data.routing import destinations
+from rlinf.scheduler import Worker
+from rlinf.workers.streams import reward_tag
+
+
+class RewardExchange:
+    """Sends outcomes as they come, without waiting, and collects what they earned when a rollout epoch is over.
+
+    Args:
+        worker: The rollout rank.
+        cfg: The recipe.
+        num_reward_workers: World size of the reward group.
+    """
+
+    def __init__(self, worker: Worker, cfg: RLinfConfig, num_reward_workers: int) -> None:
+        assert cfg.reward is not None
+        self.worker = worker
+        self.group = cfg.reward.group_name
+        self.route = destinations(worker._rank, worker._world_size, num_reward_workers)
+
+    def submit(self, stage: int, outcome: ChunkStep, actions: torch.Tensor) -> None:
+        """Ask for the rewards of a chunk.
+
+        Args:
+            stage: Pipeline stage of the environments.
+            outcome: What came of the chunk.
+            actions: [B, C, A] or [B, C], on the host.
+        """
+        request = RewardRequest.from_outcome(outcome, actions)
+        size = len(actions) // self.route.parts
+        for part, peer in enumerate(self.route.peers):
+            rows = request if self.route.parts == 1 else request.rows(part * size, (part + 1) * size)
+            self.worker.send(rows, self.group, peer, tag=reward_tag(stage))
+
+    def collect(self, stage: int, num_chunks: int) -> torch.Tensor:
+        """Return the rewards of the chunks submitted since the last call, float32 [T, B, C].
+
+        Args:
+            stage: Pipeline stage of the environments.
+            num_chunks: Their number (``T``).
+        """
+        rows = [
+            torch.cat([self.worker.recv(self.group, peer, tag=reward_tag(stage)) for peer in self.route.peers])
+            for _ in range(num_chunks)
+        ]
+        return torch.stack(rows)
