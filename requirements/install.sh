@@ -5,6 +5,8 @@ set -euo pipefail
 REPO="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 TORCH_VERSION="2.13.0"
 TORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
+# Older Mesa has no VK_KHR_external_semaphore_fd on the CPU, which SAPIEN asks for.
+MESA_OLDEST="24.3"
 
 usage() {
   cat <<'TEXT'
@@ -88,6 +90,7 @@ set_option() {
 resolve_target() {
   EXTRAS=()
   SYSTEM_LIBRARIES=()
+  NEEDS_VULKAN=0
   case "$TARGET" in
     embodied)
       resolve_env "${ENV_TYPE:-gymnasium}"
@@ -131,7 +134,9 @@ resolve_env() {
       ;;
     maniskill)
       EXTRAS=(maniskill)
+      recipe="maniskill_pushcube_ppo_mlp"
       SYSTEM_LIBRARIES=("libvulkan.so.1:libvulkan1")
+      NEEDS_VULKAN=1
       ;;
     *) usage_error "unknown --env '$1'; known: gymnasium, metaworld, maniskill." ;;
   esac
@@ -171,6 +176,39 @@ install_system_libraries() {
     run_step --optional "System packages: ${missing[*]}" apt_install "${missing[@]}" || note "Going on without; videos may not work."
   else
     note "Rendering needs system packages that are missing: sudo apt-get install ${missing[*]}"
+  fi
+}
+
+# An NVIDIA driver brings Vulkan with it. Without one Mesa's driver for the CPU serves; SAPIEN needs it for states too.
+install_vulkan_driver() {
+  ((NEEDS_VULKAN)) && ! has_gpu && ! has_mesa_vulkan || return 0
+  if can_install_system; then
+    run_step --optional "Vulkan driver for the CPU" apt_install_mesa_vulkan && has_mesa_vulkan && return 0
+  fi
+  note "ManiSkill needs a Vulkan driver that is missing: mesa-vulkan-drivers >= $MESA_OLDEST (Debian 12 has it in bookworm-backports)."
+}
+
+has_mesa_vulkan() {
+  if command -v dpkg-query >/dev/null; then
+    dpkg --compare-versions "$(dpkg-query -W -f '${Version}' mesa-vulkan-drivers 2>/dev/null || true)" ge "$MESA_OLDEST"
+  else
+    compgen -G "/usr/share/vulkan/icd.d/lvp_icd*.json" >/dev/null
+  fi
+}
+
+apt_install_mesa_vulkan() {
+  local release="/etc/apt/sources.list.d/rlinf-bookworm-backports.list" candidate
+  apt-get update || true
+  candidate="$(LC_ALL=C apt-cache policy mesa-vulkan-drivers | sed -n 's/^ *Candidate: //p')"
+  if dpkg --compare-versions "$candidate" lt "$MESA_OLDEST" && grep -q '^VERSION_CODENAME=bookworm' /etc/os-release; then
+    if ! apt-cache policy | grep -q 'n=bookworm-backports'; then
+      echo "deb http://deb.debian.org/debian bookworm-backports main" >"$release"
+      apt-get update
+    fi
+    # Only this package and what it needs comes from there: nothing else of the system changes its version.
+    apt_install mesa-vulkan-drivers/bookworm-backports
+  else
+    apt_install mesa-vulkan-drivers
   fi
 }
 
@@ -291,7 +329,7 @@ install_project() {
 fingerprint() {
   {
     cat "$REPO/pyproject.toml" "$REPO/requirements/install.sh"
-    printf '%s\n' "$REPO" "$USE_SYSTEM" "${EXTRAS[*]}" "${SYSTEM_LIBRARIES[*]:-}" "$TORCH_INDEX"
+    printf '%s\n' "$REPO" "$USE_SYSTEM" "${EXTRAS[*]}" "${SYSTEM_LIBRARIES[*]:-}" "$NEEDS_VULKAN" "$TORCH_INDEX"
   } | sha256sum | cut -d' ' -f1
 }
 
@@ -322,6 +360,7 @@ main() {
   pin_torch
   install_project
   install_system_libraries
+  install_vulkan_driver
   printf '%s' "$FINGERPRINT" >"$STAMP"
   report
 }

@@ -46,6 +46,7 @@ REQUIRED_PACKAGES: dict[str, str] = {
 
 OPTIONAL_PACKAGES: dict[str, str] = {
     "metaworld": "env_type=metaworld",
+    "mani-skill": "env_type=maniskill",
     "imageio": "videos",
     "wandb": "W&B",
     "swanlab": "SwanLab",
@@ -56,6 +57,8 @@ _TORCH_PROBE = (
     "import json, torch; print(json.dumps({'cuda': torch.version.cuda, "
     "'devices': torch.cuda.device_count(), 'gloo': torch.distributed.is_available()}))"
 )
+# Building a scene makes materials, for which SAPIEN opens the Vulkan driver whether it is to draw or not.
+_VULKAN_PROBE = "import sapien.render; sapien.render.RenderMaterial()"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +212,17 @@ def check_rendering() -> Iterable[Finding]:
     yield Finding("rendering", "warn", text, "apt-get install -y libosmesa6 && export MUJOCO_GL=osmesa")
 
 
+def check_vulkan() -> Iterable[Finding]:
+    """Whether ManiSkill finds the Vulkan driver that it needs, for states too."""
+    if installed_version("sapien") is None:
+        return
+    if _output([sys.executable, "-c", _VULKAN_PROBE]) is None:
+        text = "SAPIEN finds no Vulkan driver that it can use; env_type=maniskill would fail"
+        yield Finding("vulkan", "warn", text, "bash requirements/install.sh embodied --env maniskill   # as root")
+    else:
+        yield Finding("vulkan", "ok", "SAPIEN can use this machine's driver")
+
+
 CHECKS: tuple[Callable[[], Iterable[Finding]], ...] = (
     check_interpreter,
     check_packages,
@@ -218,6 +232,7 @@ CHECKS: tuple[Callable[[], Iterable[Finding]], ...] = (
     check_disk,
     check_ray,
     check_rendering,
+    check_vulkan,
 )
 
 

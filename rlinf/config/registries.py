@@ -23,7 +23,13 @@ from rlinf.config.schema.algorithm import (
     TD3LossConfig,
 )
 from rlinf.config.schema.base import ConfigSection
-from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig, MetaWorldEnvConfig, PixelReachEnvConfig
+from rlinf.config.schema.env import (
+    EnvConfig,
+    GymnasiumEnvConfig,
+    ManiSkillEnvConfig,
+    MetaWorldEnvConfig,
+    PixelReachEnvConfig,
+)
 from rlinf.config.schema.model import CNNPolicyConfig, FlowPolicyConfig, MLPPolicyConfig, ModelConfig
 from rlinf.config.schema.reward import (
     ActionPenaltyConfig,
@@ -43,6 +49,7 @@ loss_configs: Registry[type[LossConfig]] = Registry("policy loss")
 reward_configs: Registry[type[RewardTermConfig]] = Registry("reward")
 
 env_configs.register("gymnasium", GymnasiumEnvConfig)
+env_configs.register("maniskill", ManiSkillEnvConfig)
 env_configs.register("metaworld", MetaWorldEnvConfig)
 env_configs.register("pixel_reach", PixelReachEnvConfig)
 model_configs.register("cnn_policy", CNNPolicyConfig)

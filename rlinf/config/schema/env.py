@@ -97,6 +97,16 @@ class PixelReachEnvConfig(EnvConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ManiSkillEnvConfig(EnvConfig):
+    """``env_type: maniskill``: any task of ManiSkill 3, state observations or cameras."""
+
+    init_params: dict[str, Any]
+    """Keyword arguments of ``gymnasium.make``, such as ``control_mode`` or ``sensor_configs``; ``id`` is required."""
+    task_description: str | None = None
+    """The task in words; null is the simulator's own instruction."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EnvSectionConfig(ConfigSection):
     """The ``env`` section."""
 

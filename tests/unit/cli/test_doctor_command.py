@@ -76,6 +76,15 @@ def test_rendering_needs_an_off_screen_library(monkeypatch, libraries, chosen, l
     assert finding.level == level
 
 
+@pytest.mark.parametrize(("answer", "level"), [("", "ok"), (None, "warn")])
+def test_maniskill_needs_a_vulkan_driver(monkeypatch, answer, level):
+    monkeypatch.setattr(doctor, "installed_version", lambda name: "3.0.3")
+    monkeypatch.setattr(doctor, "_output", lambda command: answer)
+    (finding,) = doctor.check_vulkan()
+    assert finding.level == level
+    assert ("install.sh embodied --env maniskill" in finding.remedy) == (level == "warn")
+
+
 def test_required_packages_are_those_of_the_project():
     source = (Path(__file__).parents[3] / "pyproject.toml").read_text()
     block = re.search(r"^dependencies = \[(.*?)^\]", source, re.DOTALL | re.MULTILINE)

@@ -38,6 +38,11 @@ def write_program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
+DPKG_QUERY = """#!/bin/sh
+cat "$STATE/mesa" 2>/dev/null
+"""
+
+
 @dataclass
 class Machine:
     """A machine whose environment and GPU driver are stand-ins.
@@ -127,6 +132,24 @@ def test_torch_that_is_there_stays(machine: Machine) -> None:
     machine.install("embodied")
     assert [call for call in machine.calls() if "torch==" in call] == []
     assert (machine.venv / "rlinf-constraints.txt").read_text(encoding="utf-8") == "torch==2.9.1\n"
+
+
+@pytest.mark.parametrize(("mesa", "is_told"), [(None, True), ("22.3.6-1", True), ("25.0.7-2~bpo12+1", False)])
+def test_maniskill_asks_for_a_vulkan_driver_that_is_new_enough(
+    machine: Machine, mesa: str | None, is_told: bool
+) -> None:
+    write_program(machine.state / "bin" / "dpkg-query", DPKG_QUERY)
+    if mesa is not None:
+        (machine.state / "mesa").write_text(mesa, encoding="utf-8")
+    run = machine.install("embodied", "--env", "maniskill")
+    assert run.returncode == 0, run.stderr
+    assert ("mesa-vulkan-drivers >= 24.3" in run.stdout) == is_told
+
+
+def test_with_a_gpu_its_own_driver_serves_maniskill(machine: Machine) -> None:
+    (machine.state / "gpu").touch()
+    write_program(machine.state / "bin" / "dpkg-query", DPKG_QUERY)
+    assert "mesa-vulkan-drivers" not in machine.install("embodied", "--env", "maniskill").stdout
 
 
 def test_a_failing_step_shows_the_log_and_is_not_remembered(machine: Machine) -> None:

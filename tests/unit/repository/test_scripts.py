@@ -69,6 +69,7 @@ def test_installer_explains_wrong_arguments(arguments: tuple[str, ...], remedy: 
         ("gym_pendulum_ppo_mlp", "gymnasium"),
         ("metaworld_reach_ppo_mlp", "metaworld"),
         ("metaworld_reach_grpo_mlp", "metaworld"),
+        ("maniskill_pushcube_ppo_mlp", "maniskill"),
     ],
 )
 def test_launcher_installs_what_the_recipe_needs_and_trains(recipe: str, env_type: str, tmp_path: Path) -> None:
