@@ -64,6 +64,9 @@ advantages.register_lazy("raw", "rlinf.algorithms.advantages.raw:compute_raw_adv
 policy_losses.register_lazy("actor", "rlinf.algorithms.losses.actor:actor_loss")
 policy_losses.register_lazy("actor_critic", "rlinf.algorithms.losses.actor_critic:actor_critic_loss")
 policy_losses.register_lazy("embodied_nft", "rlinf.algorithms.losses.nft:nft_loss")
+policy_losses.register_lazy(
+    "decoupled_actor_critic", "rlinf.algorithms.losses.decoupled_actor_critic:decoupled_actor_critic_loss"
+)
 off_policy_algorithms.register_lazy("embodied_sac", "rlinf.algorithms.sac:SAC")
 # The losses of CrossQ are those of SAC; its critics (``q_head_type: crossq``) are what differs.
 off_policy_algorithms.register_lazy("embodied_crossq", "rlinf.algorithms.sac:SAC")

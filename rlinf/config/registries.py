@@ -12,6 +12,7 @@ from rlinf.config.schema.algorithm import (
     ActorLossConfig,
     AdvantageConfig,
     CrossQLossConfig,
+    DecoupledActorCriticLossConfig,
     GAEConfig,
     GRPOConfig,
     LossConfig,
@@ -67,6 +68,7 @@ advantage_configs.register("embodied_td3", NoAdvantageConfig)
 loss_configs.register("actor", ActorLossConfig)
 loss_configs.register("actor_critic", ActorCriticLossConfig)
 loss_configs.register("embodied_nft", NFTLossConfig)
+loss_configs.register("decoupled_actor_critic", DecoupledActorCriticLossConfig)
 loss_configs.register("embodied_sac", SACLossConfig)
 loss_configs.register("embodied_crossq", CrossQLossConfig)
 loss_configs.register("embodied_td3", TD3LossConfig)

@@ -8,6 +8,7 @@ from rlinf.config.schema.algorithm import (
     ActorCriticLossConfig,
     ActorLossConfig,
     AdvantageConfig,
+    DecoupledActorCriticLossConfig,
     GAEConfig,
     GroupFilterConfig,
 )
@@ -130,6 +131,12 @@ def check_loss_keys(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> 
             "algorithm.clip_ratio_low",
             f"received {loss.clip_ratio_low}; the ratio is clipped from below at 1 - {loss.clip_ratio_low}: allowed: a "
             "number in (0, 1). Set it to 0.2.",
+        )
+    if isinstance(loss, DecoupledActorCriticLossConfig) and loss.behave_weight_threshold < 1:
+        problems.add(
+            "algorithm.behave_weight_threshold",
+            f"received {loss.behave_weight_threshold}; samples of the policy itself have weight 1: allowed: a number "
+            ">= 1. Set it to 2.0.",
         )
     if loss.kl_beta == 0:
         note_unused(problems, loss, ("kl_penalty",), "algorithm", "while algorithm.kl_beta is 0")

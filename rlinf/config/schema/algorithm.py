@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from rlinf.config.schema.base import ConfigSection, Fraction, Level, NonNegativeFloat, PositiveFloat, PositiveInt
+from rlinf.config.schema.base import (
+    ConfigSection,
+    Fraction,
+    Level,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
 from rlinf.config.schema.optim import AdamWConfig
 
 LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
@@ -88,6 +96,8 @@ class LossConfig(ConfigSection):
     """Whether the rollout records what the policy saw after each chunk."""
     needs_logprobs: ClassVar[bool] = True
     """Whether the loss is made of log-probabilities."""
+    needs_proximal_logprobs: ClassVar[bool] = False
+    """Whether the learner computes the log-probabilities of the policy at the start of an update."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +151,16 @@ class NFTLossConfig(LossConfig):
     """Largest change of a value prediction per update that is rewarded; null does not clip."""
     huber_delta: PositiveFloat | None = None
     """Switch from squared to linear value error at this size; null is squared throughout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecoupledActorCriticLossConfig(ActorCriticLossConfig):
+    """``loss_type: decoupled_actor_critic``: samples of older policies; ratios are those to the start of the update."""
+
+    needs_proximal_logprobs: ClassVar[bool] = True
+
+    behave_weight_threshold: PositiveFloat = 2.0
+    """Largest weight (policy at the start of the update against the one that acted) of a sample; at least 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +293,9 @@ class AlgorithmConfig(ConfigSection):
     """Passes over the rollout in one step; off-policy, batches drawn from the replay (updates of the critics)."""
     bootstrap_type: Literal["standard", "always"] = "standard"
     """``standard`` adds the last state's value when an episode is truncated; ``always`` also when it terminates."""
+    staleness_threshold: NonNegativeInt | None = None
+    """Run environments, inference and training at the same time (``train_async.py``): a rollout may begin with weights
+    up to this many versions older than in turns; 0 is the synchronous algorithm. null takes turns."""
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
     """Keys that belong to ``adv_type`` (written flat under ``algorithm``)."""
     loss: LossConfig = field(default_factory=LossConfig)

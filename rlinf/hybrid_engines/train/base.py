@@ -51,6 +51,20 @@ class TrainEngine(abc.ABC):
         """
 
     @abc.abstractmethod
+    def forward(
+        self, micro_batches: Sequence[BatchT], function: Callable[[nn.Module, BatchT], torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """Apply the model without gradients, in the precision it trains in; every rank must bring equally many batches.
+
+        Args:
+            micro_batches: Opaque to the engine.
+            function: Maps (model, micro-batch) to a tensor.
+
+        Returns:
+            The tensors of this rank's micro-batches.
+        """
+
+    @abc.abstractmethod
     def step(self, optimizer: str = "policy") -> dict[str, float]:
         """Clip an optimizer's gradient, update its weights and clear all gradients.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -94,6 +94,13 @@ class FSDPEngine(TrainEngine):
                 totals[name] = totals[name] + value if name in totals else value
         self._average_replicated_gradients()
         return totals
+
+    def forward(
+        self, micro_batches: Sequence[BatchT], function: Callable[[nn.Module, BatchT], torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """See ``TrainEngine``."""
+        with torch.no_grad(), self._autocast():
+            return [function(self.model, batch) for batch in micro_batches]
 
     @traced("optimizer_step", "train")
     def step(self, optimizer: str = "policy") -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import torch
 from torch import nn
@@ -30,15 +30,18 @@ class Samples:
 
     Attributes:
         forward_inputs: Tensors [N, ...].
-        logprobs: float [N, C, A] under the policy that acted.
+        logprobs: float [N, C, A] under the policies that acted.
         targets: Advantages, returns and masks.
         ids: int64 [N]; global sample numbers, on the host.
+        proximal_logprobs: float [N, C, A] under the policy at the start of the update; None where the loss does not
+            need them.
     """
 
     forward_inputs: dict[str, torch.Tensor]
     logprobs: torch.Tensor
     targets: Targets
     ids: torch.Tensor
+    proximal_logprobs: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,8 @@ class PolicyLearner(Learner):
         assert self.samples is not None
         assert self.ownership is not None
         samples, ownership = self.samples, self.ownership
+        if self.algorithm.loss.needs_proximal_logprobs:
+            samples = replace(samples, proximal_logprobs=self._current_logprobs(samples))
         sums: MetricSums = {}
         steps: list[dict[str, float]] = []
         for epoch in range(self.algorithm.update_epoch):
@@ -182,7 +187,7 @@ class PolicyLearner(Learner):
         inputs = {k: v[rows] for k, v in samples.forward_inputs.items()}
         targets = samples.targets
         executed = targets.action_mask[rows]
-        old_logprobs = samples.logprobs[rows]
+        old_logprobs, proximal = samples.logprobs[rows], samples.proximal_logprobs
         num_actions, action_dim = old_logprobs.shape[1:]
         level, entropy_level = self.algorithm.logprob_type, self.algorithm.entropy_type
         evaluation: PolicyEvaluation = model(forward_inputs=inputs)
@@ -195,6 +200,7 @@ class PolicyLearner(Learner):
             self.algorithm.loss_type,
             logprobs=reduce_to_level(evaluation.logprobs, executed, level),
             old_logprobs=reduce_to_level(old_logprobs, executed, level),
+            proximal_logprobs=None if proximal is None else reduce_to_level(proximal[rows], executed, level),
             advantages=expand_to_level(targets.advantages[rows], level, num_actions=num_actions, action_dim=action_dim),
             loss_mask=masks["policy"],
             entropy=reduce_to_level(evaluation.entropy, executed, entropy_level),
@@ -207,6 +213,17 @@ class PolicyLearner(Learner):
             denominators=denominators,
             **self.loss_keys,
         )
+
+    def _current_logprobs(self, samples: Samples) -> torch.Tensor:
+        """Return the samples' log-probabilities [N, C, A] under the policy as it is."""
+
+        def logprobs(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+            inputs = {name: tensor[rows] for name, tensor in samples.forward_inputs.items()}
+            evaluation: PolicyEvaluation = model(forward_inputs=inputs)
+            return evaluation.logprobs
+
+        rows = torch.arange(len(samples.ids), device=self.engine.device)
+        return torch.cat(self.engine.forward(torch.split(rows, self.actor.micro_batch_size), logprobs))
 
     def _masks(self, samples: Samples, batch: MicroBatch) -> dict[str, torch.Tensor]:
         executed = batch.masked(samples.targets.action_mask)

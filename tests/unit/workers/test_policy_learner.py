@@ -8,6 +8,7 @@ import torch
 import torch.multiprocessing as mp
 
 from rlinf.algorithms.minibatch import plan_micro_batches
+from rlinf.config.registries import loss_configs
 from rlinf.config.schema.algorithm import ActorCriticLossConfig, ActorLossConfig, AlgorithmConfig, GAEConfig, GRPOConfig
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
@@ -61,7 +62,7 @@ def make_trajectory(dtype):
         final_values=normal(STEPS, ENVS, 1),
         group_ids=torch.arange(ENVS) // 4,
         env_ids=torch.arange(ENVS),
-        version=0,
+        versions=torch.zeros(STEPS, ENVS, dtype=torch.int64),
     )
 
 
@@ -145,7 +146,7 @@ def test_the_gradient_does_not_depend_on_the_number_of_ranks(tmp_path):
         assert_same(actual, gradient(algorithm, dtype, 32), 1e-6 if dtype == torch.float64 else 1e-5)
 
 
-def make_learner(trajectory, **keys):
+def make_learner(trajectory, loss_type="actor_critic", update_epoch=2, **keys):
     torch.manual_seed(0)
     model = get_model(
         MLPPolicyConfig(
@@ -166,7 +167,10 @@ def make_learner(trajectory, **keys):
         precision="fp32",
         device=torch.device("cpu"),
     )
-    algorithm = dataclasses.replace(ALGORITHMS["ppo"], update_epoch=2, loss=ActorCriticLossConfig())
+    loss = loss_configs.get(loss_type)()
+    algorithm = dataclasses.replace(
+        ALGORITHMS["ppo"], loss_type=loss_type, update_epoch=update_epoch, loss=loss, logprob_type="action_level"
+    )
     learner = PolicyLearner(engine, algorithm=algorithm, actor=actor)
     return learner, learner.prepare(trajectory)
 
@@ -179,6 +183,34 @@ def test_an_update_visits_every_minibatch_of_every_epoch_and_then_the_statistics
     valid = trajectory.executed.any(-1)
     assert int(learner.engine.model.encoder.normalizer.count) == int(valid.sum())
     assert metrics["grad_norm"] > 0
+
+
+def test_the_decoupled_loss_is_given_the_policy_at_the_start_of_the_update():
+    trajectory = make_trajectory(torch.float32)
+    learner, _ = make_learner(trajectory, "decoupled_actor_critic", update_epoch=1, global_batch_size=48)
+    executed, inputs = trajectory.executed.flatten(0, 1), learner.samples.forward_inputs
+    # Laid out in another order than the trajectory, hence computed from the samples.
+    with torch.no_grad():
+        difference = (learner.engine.model(forward_inputs=inputs).logprobs - learner.samples.logprobs).sum(-1)
+    mask = learner.samples.targets.action_mask
+    assert int(mask.sum()) == int(executed.sum())
+    metrics = learner.update(1)
+    assert metrics["actor_ratio"] == pytest.approx(1.0, abs=1e-6)
+    expected = difference[mask].exp().clamp(max=2.0).mean()
+    assert metrics["actor_behave_weight"] == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_the_decoupled_loss_learns_like_the_other_from_its_own_samples():
+    def weights(loss_type):
+        trajectory = make_trajectory(torch.float32)
+        learner, _ = make_learner(trajectory, loss_type)
+        with torch.no_grad():
+            own = learner.engine.model(forward_inputs=learner.samples.forward_inputs).logprobs
+        learner.samples = dataclasses.replace(learner.samples, logprobs=own)
+        learner.update(1)
+        return torch.cat([p.detach().flatten() for p in learner.engine.model.parameters()])
+
+    assert torch.allclose(weights("decoupled_actor_critic"), weights("actor_critic"), atol=1e-5)
 
 
 def test_updates_are_repeatable_and_differ_from_step_to_step():
