@@ -10,7 +10,14 @@ from typing import Any, get_args
 from rlinf.cli.arguments import add_config_dir, find_config_dir
 from rlinf.config.parse import field_types
 from rlinf.config.recipes import list_recipes
-from rlinf.config.registries import advantage_configs, env_configs, loss_configs, model_configs, reward_configs
+from rlinf.config.registries import (
+    advantage_configs,
+    env_configs,
+    loss_configs,
+    model_configs,
+    reward_configs,
+    wrapper_configs,
+)
 from rlinf.config.schema.train import ActorConfig, RolloutConfig
 from rlinf.registry import Registry
 from rlinf.utils.plugins import load_plugins
@@ -85,4 +92,5 @@ _LISTINGS: dict[str, Callable[[str | None], Iterable[Row]]] = {
     "models": lambda _: _registry_rows(model_configs),
     "recipes": _recipes,
     "rewards": lambda _: _registry_rows(reward_configs),
+    "wrappers": lambda _: _registry_rows(wrapper_configs),
 }

@@ -25,11 +25,14 @@ from rlinf.config.schema.algorithm import (
 )
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.env import (
+    ActionRepeatConfig,
     EnvConfig,
+    FrameStackConfig,
     GymnasiumEnvConfig,
     ManiSkillEnvConfig,
     MetaWorldEnvConfig,
     PixelReachEnvConfig,
+    WrapperConfig,
 )
 from rlinf.config.schema.model import CNNPolicyConfig, FlowPolicyConfig, MLPPolicyConfig, ModelConfig
 from rlinf.config.schema.reward import (
@@ -44,6 +47,7 @@ from rlinf.registry import Registry
 S = TypeVar("S", bound=ConfigSection)
 
 env_configs: Registry[type[EnvConfig]] = Registry("environment")
+wrapper_configs: Registry[type[WrapperConfig]] = Registry("environment wrapper")
 model_configs: Registry[type[ModelConfig]] = Registry("model")
 advantage_configs: Registry[type[AdvantageConfig]] = Registry("advantage estimator")
 loss_configs: Registry[type[LossConfig]] = Registry("policy loss")
@@ -53,6 +57,8 @@ env_configs.register("gymnasium", GymnasiumEnvConfig)
 env_configs.register("maniskill", ManiSkillEnvConfig)
 env_configs.register("metaworld", MetaWorldEnvConfig)
 env_configs.register("pixel_reach", PixelReachEnvConfig)
+wrapper_configs.register("action_repeat", ActionRepeatConfig)
+wrapper_configs.register("frame_stack", FrameStackConfig)
 model_configs.register("cnn_policy", CNNPolicyConfig)
 model_configs.register("mlp_policy", MLPPolicyConfig)
 model_configs.register("flow_policy", FlowPolicyConfig)

@@ -8,10 +8,17 @@ from typing import Any, cast, get_args
 from rlinf.config.foreign_keys import explain_foreign
 from rlinf.config.parse import MISSING, Parser, SectionParser, closest_key, field_types, fields_of
 from rlinf.config.problems import describe_value, is_union, join
-from rlinf.config.registries import advantage_configs, env_configs, loss_configs, model_configs, reward_configs
+from rlinf.config.registries import (
+    advantage_configs,
+    env_configs,
+    loss_configs,
+    model_configs,
+    reward_configs,
+    wrapper_configs,
+)
 from rlinf.config.schema.algorithm import AlgorithmConfig
 from rlinf.config.schema.base import ConfigSection
-from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.env import EnvConfig, WrapperConfig
 from rlinf.config.schema.model import ModelConfig
 from rlinf.config.schema.reward import RewardTermConfig
 from rlinf.config.schema.root import RLinfConfig
@@ -27,6 +34,7 @@ _KINDS: dict[type[ConfigSection], tuple[str, Registry[Any]]] = {
     EnvConfig: ("env_type", env_configs),
     ModelConfig: ("model_type", model_configs),
     RewardTermConfig: ("reward_type", reward_configs),
+    WrapperConfig: ("name", wrapper_configs),
 }
 
 

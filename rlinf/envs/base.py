@@ -32,6 +32,7 @@ from rlinf.envs.raw_chunk import (
 )
 from rlinf.envs.reset_states import ResetStates
 from rlinf.envs.video import VideoRecorder
+from rlinf.envs.wrappers import build_wrappers
 from rlinf.errors import ConfigError, EnvironmentFailure, RLinfError
 
 R = TypeVar("R")
@@ -101,6 +102,7 @@ class VectorEnv(abc.ABC):
         self._reset_states = ResetStates(cfg, num_envs=num_envs, first_env=first_env)
         self._tracker = EpisodeTracker(num_envs, reward_coef=cfg.reward_coef, use_rel_reward=cfg.use_rel_reward)
         self._rule = EpisodeRule(cfg.max_episode_steps, cfg.ignore_terminations)
+        self._wrappers = build_wrappers(cfg, num_envs=num_envs)
         self._recorder = VideoRecorder(cfg.video_cfg, num_envs=num_envs, first_env=first_env)
         self._epoch = 0
         self._active: BoolArray = np.zeros(num_envs, np.bool_)
@@ -178,6 +180,14 @@ class VectorEnv(abc.ABC):
         )
 
     @property
+    def shown_space(self) -> gymnasium.spaces.Dict:
+        """Space of one row of the observations, as the wrappers leave them."""
+        space = self.observation_space
+        for wrapper in self._wrappers:
+            space = wrapper.space(space)
+        return space
+
+    @property
     def group_ids(self) -> torch.Tensor:
         """int64 [B]; equal for environments of one group in the present epoch, different from all others of the run."""
         return torch.from_numpy(self._reset_states.group_ids(self._epoch))
@@ -219,7 +229,19 @@ class VectorEnv(abc.ABC):
         self._active = np.ones(self.num_envs, np.bool_)
         self._obs = result.obs
         self._recorder.start_epoch(epoch, result.frames, result.render_error)
-        return to_tensors(result.obs)
+        return self._begin(result.obs, np.arange(self.num_envs))
+
+    def restart(self, env_ids: IntArray, seeds: IntArray) -> Observation:
+        """Start new episodes in some environments outside the order of a rollout, to look at their start states.
+
+        Args:
+            env_ids: int64 [F], ascending rows (0..B-1).
+            seeds: int64 [F]; names of the start states.
+
+        Returns:
+            Observations, ``F`` rows.
+        """
+        return self._begin(self.reset_idx(env_ids, seeds), env_ids)
 
     def chunk_step(self, actions: torch.Tensor) -> ChunkStep:
         """Execute a chunk of actions in every environment.
@@ -246,6 +268,8 @@ class VectorEnv(abc.ABC):
                 f"env_type={self.cfg.env_type}: "
                 + ("chunk_step before reset(epoch)." if self._obs is None else "the previous chunk was not finished.")
             )
+        for wrapper in reversed(self._wrappers):
+            actions = wrapper.actions(actions)
         request = ChunkRequest(
             actions=self.prepare_actions(actions),
             active=self._active.copy(),
@@ -267,7 +291,7 @@ class VectorEnv(abc.ABC):
         if not self.cfg.auto_reset:
             self._active[chunk.final_ids] = False
         self._recorder.add_chunk(chunk, rewards)
-        return ChunkStep(
+        step = ChunkStep(
             obs=to_tensors(chunk.obs),
             rewards=torch.from_numpy(rewards),
             terminations=torch.from_numpy(chunk.terminations),
@@ -277,6 +301,9 @@ class VectorEnv(abc.ABC):
             final_ids=None if chunk.final_obs is None else torch.from_numpy(chunk.final_ids),
             episodes=episodes,
         )
+        for wrapper in self._wrappers:
+            step = wrapper.outcome(step)
+        return step
 
     def offload(self) -> None:
         """Free the simulator's device memory until ``onload`` or ``reset``, where ``cfg.enable_offload`` says so."""
@@ -397,6 +424,12 @@ class VectorEnv(abc.ABC):
                 f"One of the environments {self.first_env}-{last} (env_type={self.cfg.env_type}) raised "
                 f"{type(error).__name__} {when}: {error}"
             ) from error
+
+    def _begin(self, obs: RawObservation, rows: IntArray) -> Observation:
+        shown = to_tensors(obs)
+        for wrapper in self._wrappers:
+            shown = wrapper.reset(shown, torch.from_numpy(rows))
+        return shown
 
     def _require_open(self) -> None:
         if self._closed:

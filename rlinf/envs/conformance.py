@@ -86,7 +86,7 @@ class _Checker:
 
     def check_obs(self, obs: Observation, num_rows: int, where: str) -> None:
         """Keys, row counts, dtypes and shapes are those of the observation space."""
-        spaces = self.env.observation_space.spaces
+        spaces = self.env.shown_space.spaces
         _require("obs-keys", set(obs) == set(spaces), f"{where}: keys {sorted(obs)}, expected {sorted(spaces)}.")
         for key, value in obs.items():
             if isinstance(value, list):
@@ -128,7 +128,7 @@ class _Checker:
 
     def _check_seeds_matter(self) -> None:
         rows = np.arange(self.env.num_envs)
-        starts = [_copy(self.env.reset_idx(rows, np.full(self.env.num_envs, seed))) for seed in (1, 2, 3)]
+        starts = [_copy(self.env.restart(rows, np.full(self.env.num_envs, seed))) for seed in (1, 2, 3)]
         _require(
             "reset-seed",
             not (_equal(starts[0], starts[1]) and _equal(starts[1], starts[2])),
@@ -143,7 +143,7 @@ class _Checker:
         undisturbed = _copy(self._step(seed=1, num_chunks=1).obs)
         self.env.reset(1)
         row = self.env.num_envs - 1
-        obs = self.env.reset_idx(np.array([row]), np.array([12345]))
+        obs = self.env.restart(np.array([row]), np.array([12345]))
         _require(
             "reset-rows", all(len(value) == 1 for value in obs.values()), "reset_idx of one row must return one row."
         )
@@ -271,7 +271,7 @@ class _Checker:
         if not len(fresh):
             return
         shown = [_copy(_row(step.obs, int(row))) for row in fresh]
-        again = _copy(self.env.reset_idx(fresh, self.env.reset_state_ids[fresh].numpy()))
+        again = _copy(self.env.restart(fresh, self.env.reset_state_ids[fresh].numpy()))
         for number, row in enumerate(fresh.tolist()):
             same = _equal(shown[number], _row(again, number))
             _require("auto-reset", same, f"row {row}: the observation after a done does not begin a new episode.")

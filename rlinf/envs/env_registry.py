@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rlinf.config.registries import env_configs
 from rlinf.config.schema.env import EnvConfig
+from rlinf.errors import ConfigError
 from rlinf.registry import Registry
 from rlinf.utils.enumeration import RegistryEnum
 
@@ -58,7 +59,13 @@ def make_vector_env(cfg: EnvConfig, *, num_envs: int, first_env: int = 0) -> Vec
         MissingPackageError: The simulator is not installed.
         EnvironmentFailure: The simulator failed to start.
     """
-    return get_env_cls(cfg.env_type)(cfg, num_envs=num_envs, first_env=first_env)
+    env = get_env_cls(cfg.env_type)(cfg, num_envs=num_envs, first_env=first_env)
+    try:
+        _ = env.shown_space  # a wrapper that does not suit what the environment shows says so here
+    except ConfigError:
+        env.close()
+        raise
+    return env
 
 
 SupportedEnvType = RegistryEnum("SupportedEnvType", _env_classes)

@@ -35,7 +35,10 @@ class ImageEncoder(Encoder):
         self.cfg = cfg
         height, width = cfg.image_size
         self.cameras = nn.ModuleDict(
-            {key: CameraEncoder(cfg.encoder, cfg.latent_dim, height, width) for key in cfg.image_keys}
+            {
+                key: CameraEncoder(cfg.encoder, cfg.latent_dim, height, width, 3 * cfg.num_frames)
+                for key in cfg.image_keys
+            }
         )
         self.state = StateEncoder(cfg) if cfg.obs_dim else None
         self.width = len(cfg.image_keys) * cfg.latent_dim + cfg.obs_dim
@@ -48,13 +51,13 @@ class ImageEncoder(Encoder):
         """
         seen = {} if self.state is None else self.state.observe(obs, device)
         for key in self.cfg.image_keys:
-            image, expected = obs.get(key), (*self.cfg.image_size, 3)
+            image, expected = obs.get(key), (*self.cfg.image_size, 3 * self.cfg.num_frames)
             if image is None or image.dtype != torch.uint8 or tuple(image.shape[1:]) != expected:
                 got = "no such key" if image is None else f"{image.dtype} {list(image.shape)}"
                 raise EnvironmentFailure(
                     f"actor.model.image_keys: '{key}' must be torch.uint8 [B, {', '.join(map(str, expected))}]; "
                     f"received {got} from an environment that shows {', '.join(sorted(obs))}. Change image_keys or "
-                    "image_size, or the environment's cameras."
+                    "image_size, or the environment's cameras or wrappers."
                 )
             seen[key] = image.to(device)
         return seen
@@ -96,19 +99,20 @@ class CameraEncoder(nn.Module):
         latent_dim: Features.
         height: Of the images, in pixels.
         width: Of the images, in pixels.
+        channels: Of the images; 3 for each that is stacked.
     """
 
-    def __init__(self, backbone: str, latent_dim: int, height: int, width: int) -> None:
+    def __init__(self, backbone: str, latent_dim: int, height: int, width: int, channels: int = 3) -> None:
         super().__init__()
-        self.backbone = backbones.get(backbone)()
+        self.backbone = backbones.get(backbone)(channels)
         with torch.no_grad():
-            size = self.backbone(torch.zeros(1, 3, height, width)).shape[-1]
+            size = self.backbone(torch.zeros(1, channels, height, width)).shape[-1]
         self.projection = nn.Sequential(
             orthogonal(nn.Linear(size, latent_dim), 1.0), nn.LayerNorm(latent_dim), nn.Tanh()
         )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Map images, uint8 [N, H, W, 3], to features [N, latent_dim]."""
+        """Map images, uint8 [N, H, W, channels], to features [N, latent_dim]."""
         dtype = next(self.parameters()).dtype
         pixels = images.permute(0, 3, 1, 2).to(dtype) / 255.0 - 0.5
         features: torch.Tensor = self.projection(self.backbone(pixels))

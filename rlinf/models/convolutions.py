@@ -16,25 +16,31 @@ _GROUP_WIDTH = 16
 """Channels that are normalised together. Batch statistics would make a policy's action depend on its neighbours."""
 
 
-def small() -> nn.Sequential:
-    """Three convolutions of 3x3, the first two of stride 2: enough for simple scenes of 32 to 84 pixels."""
+def small(channels: int) -> nn.Sequential:
+    """Three convolutions of 3x3, the first two of stride 2: enough for simple scenes of 32 to 84 pixels.
+
+    Args:
+        channels: Channels of the images.
+    """
     layers: list[nn.Module] = []
-    for channels, width, stride in ((3, 16, 2), (16, 32, 2), (32, 32, 1)):
+    for width, stride in ((16, 2), (32, 2), (32, 1)):
         convolution = nn.Conv2d(channels, width, 3, stride)
         nn.init.orthogonal_(convolution.weight, math.sqrt(2))
         nn.init.zeros_(convolution.bias)  # type: ignore[arg-type]
         layers += [convolution, nn.ReLU()]
+        channels = width
     return nn.Sequential(*layers, nn.Flatten())
 
 
-def resnet(blocks: tuple[int, ...]) -> nn.Sequential:
+def resnet(channels: int, blocks: tuple[int, ...]) -> nn.Sequential:
     """A residual network (He et al., 2016) with group normalisation (Wu and He, 2018), pooled over the image.
 
     Args:
+        channels: Channels of the images.
         blocks: Residual blocks of each stage.
     """
     width = _STEM_WIDTH
-    layers: list[nn.Module] = [nn.Conv2d(3, width, 7, 2, 3, bias=False), _norm(width), nn.ReLU()]
+    layers: list[nn.Module] = [nn.Conv2d(channels, width, 7, 2, 3, bias=False), _norm(width), nn.ReLU()]
     layers.append(nn.MaxPool2d(3, 2, 1))
     channels = width
     for stage, count in enumerate(blocks):
@@ -77,7 +83,7 @@ def _norm(width: int) -> nn.GroupNorm:
     return nn.GroupNorm(width // _GROUP_WIDTH, width)
 
 
-backbones: Registry[Callable[[], nn.Module]] = Registry("image encoder")
+backbones: Registry[Callable[[int], nn.Module]] = Registry("image encoder")
 backbones.register("small", small)
-backbones.register("resnet10", lambda: resnet((1, 1, 1, 1)))
-backbones.register("resnet18", lambda: resnet((2, 2, 2, 2)))
+backbones.register("resnet10", lambda channels: resnet(channels, (1, 1, 1, 1)))
+backbones.register("resnet18", lambda channels: resnet(channels, (2, 2, 2, 2)))

@@ -27,6 +27,32 @@ class VideoConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WrapperConfig(ConfigSection):
+    """Keys of every entry of ``env.*.wrappers``."""
+
+    name: str
+    """Registered wrapper."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActionRepeatConfig(WrapperConfig):
+    """``name: action_repeat``: every action is executed several times in a row."""
+
+    num_repeats: PositiveInt
+    """How often; ``max_episode_steps`` counts each of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrameStackConfig(WrapperConfig):
+    """``name: frame_stack``: the newest observations side by side, one for each chunk of actions."""
+
+    num_frames: PositiveInt
+    """How many."""
+    keys: list[str]
+    """Keys of the observation that are stacked, for example ``[main_images]``."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EnvConfig(ConfigSection):
     """Keys of every environment."""
 
@@ -60,6 +86,8 @@ class EnvConfig(ConfigSection):
     """Processes per pipeline stage of an env worker that share its environments; 0 steps them in the worker itself."""
     enable_offload: bool = False
     """Free the simulator's device memory while the actor trains."""
+    wrappers: list[WrapperConfig] = field(default_factory=list)
+    """What changes observations and actions on their way, the first next to the environment."""
     video_cfg: VideoConfig = field(default_factory=VideoConfig)
     """Recording."""
 

@@ -83,6 +83,8 @@ class CNNPolicyConfig(MLPPolicyConfig):
     """Cameras: keys of the observation that hold uint8 [B, H, W, 3]; each has an encoder of its own."""
     image_size: list[PositiveInt]
     """Height and width of the images in pixels."""
+    num_frames: PositiveInt = 1
+    """Images that the wrapper ``frame_stack`` puts side by side."""
     encoder: Literal["small", "resnet10", "resnet18"] = "small"
     """Convolutions: three plain layers, or a residual network with group normalisation."""
     latent_dim: PositiveInt = 128

@@ -111,3 +111,11 @@ def test_an_environment_without_such_images_is_an_error(obs, words):
     with pytest.raises(EnvironmentFailure, match=words) as failure:
         policy().predict_action_batch(obs, mode="eval")
     assert "image_keys" in str(failure.value)
+
+
+def test_stacked_frames_are_more_channels():
+    model, obs = policy(num_frames=2), observations()
+    for key in ("main_images", "wrist_images"):
+        obs[key] = torch.cat([obs[key], obs[key].flip(1)], -1)
+    actions, _ = model.predict_action_batch(obs, mode="eval")
+    assert actions.shape == (ROWS, 1, DIM)
