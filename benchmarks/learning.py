@@ -25,10 +25,11 @@ RESULTS = REPO / "benchmarks" / "results" / "learning"
 def run_seed(recipe: str, seed: int, overrides: list[str]) -> dict[str, object]:
     """Run one recipe with one seed; return its evaluation curve and how long it took."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, str(REPO / "examples/embodiment/train_embodied_agent.py"), "--config-name", recipe]
+        command = ["bash", str(REPO / "examples/embodiment/run_embodiment.sh"), recipe, "--no-install"]
         command += [f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={folder}", *overrides]
         started = time.monotonic()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=REPO, env={**os.environ, "RLINF_PLAIN": "1"})
+        environment = {**os.environ, "RLINF_PLAIN": "1", "RLINF_VENV": sys.prefix}
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=REPO, env=environment)
         seconds = time.monotonic() - started
         lines = (Path(folder) / recipe / "metrics.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]

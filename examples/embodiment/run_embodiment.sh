@@ -19,6 +19,7 @@ Usage: bash examples/embodiment/$SCRIPT RECIPE [options] [key=value ...]
 
 Installs what RECIPE needs into ${VENV/#"$REPO"\//} and then runs
     python examples/embodiment/train_embodied_agent.py --config-name RECIPE key=value ...
+or train_async.py, if RECIPE (or an override) has algorithm.staleness_threshold,
 $([[ $VERB == train ]] || echo "with runner.only_eval=true: give the policy by runner.ckpt_path=... or runner.resume_dir=...")
 RECIPE is a name of the list below or the path of a YAML file; key=value overrides what it says, for example
 runner.max_epochs=20 or 'cluster.component_placement={actor: 0, rollout: 0, env: 0}'.
@@ -111,6 +112,25 @@ env_types() {
   } | sort -u
 }
 
+# Prints the script that runs the recipe: the key that tells stands in the recipe, in one that its defaults list, or in
+# an override.
+entry_script() {
+  local base folder override files=("$1") entry="train_embodied_agent.py"
+  while read -r base; do
+    for folder in ${EXTRA_CONFIG_DIR:+"$EXTRA_CONFIG_DIR"} "$(dirname "$1")" "$CONFIG_DIR"; do
+      if [[ -f $folder/$base.yaml ]]; then files+=("$folder/$base.yaml"); fi
+    done
+  done < <(sed -nE 's|^ *- *([A-Za-z0-9_-]+) *$|\1|p; s|^defaults: *\[ *([A-Za-z0-9_-]+).*|\1|p' "$1")
+  if grep -qE '^ *staleness_threshold: *[0-9]' "${files[@]}"; then entry="train_async.py"; fi
+  for override in "${OVERRIDES[@]}"; do
+    case "$override" in
+      *algorithm.staleness_threshold=[0-9]*) entry="train_async.py" ;;
+      *algorithm.staleness_threshold=null | ~algorithm.staleness_threshold*) entry="train_embodied_agent.py" ;;
+    esac
+  done
+  printf '%s/examples/embodiment/%s' "$REPO" "$entry"
+}
+
 run() {
   if ((DRY_RUN)); then
     printf '%q ' "$@"
@@ -153,7 +173,7 @@ main() {
   fi
   choose_renderer
   if [[ $VERB == evaluate ]]; then OVERRIDES+=("runner.only_eval=true"); fi
-  local command=("$python" "$REPO/examples/embodiment/train_embodied_agent.py")
+  local command=("$python" "$(entry_script "$recipe_file")")
   if [[ -n $EXTRA_CONFIG_DIR ]]; then command+=(--config-dir "$EXTRA_CONFIG_DIR"); fi
   command+=(--config-name "$RECIPE" "${OVERRIDES[@]}")
   if ((DRY_RUN)); then run "${command[@]}"; else exec "${command[@]}"; fi

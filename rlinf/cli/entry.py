@@ -5,16 +5,19 @@ from __future__ import annotations
 import argparse
 import importlib
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir, parse_mixed
 from rlinf.cli.errors import run_and_report
 from rlinf.errors import ConfigError
 
+if TYPE_CHECKING:
+    from rlinf.config.schema.root import RLinfConfig
+
 __all__ = ["run_and_report", "run_entry"]
 
 
-def run_entry(task_type: str, launch: str, argv: Sequence[str] | None = None) -> int:
+def run_entry(task_type: str, launch: str, argv: Sequence[str] | None = None, *, asynchronous: bool = False) -> int:
     """Run the recipe that the command line names, and return the process's exit code.
 
     The recipe is validated before ``launch`` is imported, so that a mistake is reported without waiting for torch and
@@ -25,6 +28,7 @@ def run_entry(task_type: str, launch: str, argv: Sequence[str] | None = None) ->
         launch: ``"package.module:function"``; called with the ``RLinfConfig``; an integer it returns is the
             exit code.
         argv: Arguments without the program's name; None takes the process's.
+        asynchronous: Whether the script runs the recipes with ``algorithm.staleness_threshold``, or those without.
     """
     args = parse_mixed(_parser(task_type), argv)
 
@@ -41,12 +45,28 @@ def run_entry(task_type: str, launch: str, argv: Sequence[str] | None = None) ->
                 f"runner.task_type: received '{cfg.runner.task_type}'; this script runs task_type={task_type}. "
                 "Use the script under examples/ that belongs to the recipe."
             )
+        _check_asynchronous(cfg, asynchronous)
         module, _, function = launch.partition(":")
         start = cast("Callable[[Any], Any]", getattr(importlib.import_module(module), function))
         result = start(cfg)
         return result if isinstance(result, int) else 0
 
     return run_and_report(action)
+
+
+def _check_asynchronous(cfg: RLinfConfig, asynchronous: bool) -> None:
+    threshold = cfg.algorithm.staleness_threshold
+    if (threshold is not None) == asynchronous:
+        return
+    if asynchronous:
+        raise ConfigError(
+            "algorithm.staleness_threshold: missing; this script trains while environments are stepped. Set it to 1, "
+            "say, or use train_embodied_agent.py, which takes turns."
+        )
+    raise ConfigError(
+        f"algorithm.staleness_threshold: received {threshold}; this script takes turns between environments and "
+        "training. Use train_async.py, or remove the key."
+    )
 
 
 def _parser(task_type: str) -> argparse.ArgumentParser:

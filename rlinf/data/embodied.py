@@ -115,7 +115,7 @@ class Trajectory:
         group_ids: int64 [B]; equal for trajectories that are compared with each other.
         env_ids: int64 [B]; ``epoch * total_num_envs + global environment index``: unique within a step, and the order
             in which samples are numbered, whatever ranks they are on.
-        version: Weight version of the behaviour policy.
+        versions: int64 [T, B]; weight version that chose each chunk.
         next_inputs: Tensors [T, B, ...]: what the policy saw after each chunk; where an episode ended, its last state.
             None where the loss does not need it.
     """
@@ -130,7 +130,7 @@ class Trajectory:
     final_values: torch.Tensor | None
     group_ids: torch.Tensor
     env_ids: torch.Tensor
-    version: int
+    versions: torch.Tensor
     next_inputs: dict[str, torch.Tensor] | None = None
 
     def envs(self, start: int, stop: int) -> Trajectory:
@@ -157,7 +157,7 @@ class Trajectory:
             final_values=_concat_optional([p.final_values for p in parts]),
             group_ids=torch.cat([p.group_ids for p in parts]),
             env_ids=torch.cat([p.env_ids for p in parts]),
-            version=min(p.version for p in parts),
+            versions=torch.cat([p.versions for p in parts], 1),
             next_inputs=_concat_next_inputs([p.next_inputs for p in parts]),
         )
 
@@ -175,7 +175,7 @@ class Trajectory:
             final_values=None if self.final_values is None else cut(self.final_values),
             group_ids=cut_ids(self.group_ids),
             env_ids=cut_ids(self.env_ids),
-            version=self.version,
+            versions=cut(self.versions),
             next_inputs=None if self.next_inputs is None else {k: cut(v) for k, v in self.next_inputs.items()},
         )
 

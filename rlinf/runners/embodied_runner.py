@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlinf.config.schema.root import RLinfConfig
@@ -123,20 +124,42 @@ class EmbodiedRunner:
     def update_rollout_weights(self) -> None:
         """Bring the rollout to the actor's current weights."""
         self.session.phase("sync weights")
-        rollout = self.rollout.sync_model_from_actor()
+        rollout = self.rollout.sync_model_from_actor(version=self.step)
         actor = self.actor.sync_model_to_rollout(version=self.step)
         wait_all(actor, rollout)
 
     def generate_rollouts(self) -> Metrics:
         """Let env and rollout play against each other while the actor collects what they make."""
         self.session.phase("rollout")
-        env = self.env.interact(step=self.step + 1, restart=self.restart_episodes)
-        rollout = self.rollout.generate(step=self.step + 1)
-        actor = self.actor.recv_rollout_trajectories()
-        rewards = [] if self.reward is None else [self.reward.compute_rewards()]
-        env_metrics, _, _, *reward_metrics = wait_all(env, rollout, actor, *rewards)
+        return self.finish_rollout(self.begin_rollout(self.step + 1))
+
+    def begin_rollout(self, step: int) -> dict[str, WorkerGroupFuncResult]:
+        """Call the groups that make a step's rollout.
+
+        Args:
+            step: The step that will train on it.
+
+        Returns:
+            The calls by group.
+        """
+        calls = {
+            "env": self.env.interact(step=step, restart=self.restart_episodes),
+            "rollout": self.rollout.generate(step=step),
+        }
+        if self.reward is not None:
+            calls["reward"] = self.reward.compute_rewards()
         self.restart_episodes = False
-        return finalize(merge_metrics([*env_metrics, *(rank for ranks in reward_metrics for rank in ranks)]))
+        return calls
+
+    def finish_rollout(self, calls: Mapping[str, WorkerGroupFuncResult]) -> Metrics:
+        """Let the actor collect a rollout while it is made.
+
+        Args:
+            calls: What ``begin_rollout`` returned.
+        """
+        *ranks, _ = wait_all(*calls.values(), self.actor.recv_rollout_trajectories())
+        made = dict(zip(calls, ranks, strict=True))
+        return finalize(merge_metrics([*made["env"], *made.get("reward", [])]))
 
     def compute_advantages_and_returns(self) -> Metrics:
         """Turn rewards into what the policy learns from."""
@@ -160,10 +183,18 @@ class EmbodiedRunner:
 
     def collect_times(self) -> Metrics:
         """Return how long the step and its parts took: the slowest rank of each group."""
-        step_seconds = time.monotonic() - self.started
         ranks = wait_all(*(group.pop_execution_times() for group in self.groups.values()))
+        return self.time_metrics(dict(zip(self.groups, ranks, strict=True)))
+
+    def time_metrics(self, groups: Mapping[str, list[dict[str, float]]]) -> Metrics:
+        """Lay out the seconds of the step that ends now.
+
+        Args:
+            groups: For each group what ``pop_execution_times`` of each rank returned.
+        """
+        step_seconds = time.monotonic() - self.started
         metrics = {"time/step": step_seconds, "time/restarts": float(self.restarts)}
-        for name, times in zip(self.groups, ranks, strict=True):
+        for name, times in groups.items():
             for tag in {tag for rank in times for tag in rank}:
                 metrics[f"time/{name}/{tag}"] = max(rank.get(tag, 0.0) for rank in times)
         train = self.cfg.env.train

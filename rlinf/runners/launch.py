@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlinf.config.schema.root import RLinfConfig
+from rlinf.runners.async_embodied_runner import AsyncEmbodiedRunner
 from rlinf.runners.embodied_runner import EmbodiedRunner
 from rlinf.runners.session import run_folder, with_run_paths
 from rlinf.scheduler import Cluster
@@ -42,7 +43,9 @@ def launch_embodied(cfg: RLinfConfig) -> dict[str, float]:
             reward = RewardWorker.create_group(cfg, num_rollout).launch(
                 cluster, name=cfg.reward.group_name, placement_strategy=placement.get_strategy("reward"), wait=False
             )
-        runner = EmbodiedRunner(
+        runs_ahead = cfg.algorithm.staleness_threshold is not None
+        runner_class = AsyncEmbodiedRunner if runs_ahead else EmbodiedRunner
+        runner = runner_class(
             cfg,
             actor=actor.wait_ready(),
             rollout=rollout.wait_ready(),

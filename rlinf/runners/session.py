@@ -134,6 +134,10 @@ class RunSession:
             return True
         return interval > 0 and step % interval == 0
 
+    def pauses_after(self, step: int) -> bool:
+        """Tell whether something is due after ``step`` that all workers take part in, or the run ends."""
+        return step == self.cfg.runner.total_steps or self.evaluates(step) or self.saves(step, {})
+
     def goal_reached(self, metrics: Mapping[str, float]) -> bool:
         """Tell whether the metrics fulfil ``runner.stop_at``."""
         goals = self.cfg.runner.stop_at

@@ -13,6 +13,7 @@ import pytest
 
 REPO = Path(__file__).parents[2]
 ENTRY = REPO / "examples/embodiment/train_embodied_agent.py"
+ASYNC_ENTRY = REPO / "examples/embodiment/train_async.py"
 
 # A few hundred environment steps: enough for every part of the loop to run.
 TINY = (
@@ -32,7 +33,7 @@ TINY = (
 class Run:
     """The entry script as a process of its own, recognisable by a mark in its environment."""
 
-    def __init__(self, recipe, overrides, env=None):
+    def __init__(self, recipe, overrides, env=None, entry=None):
         self.mark = uuid.uuid4().hex
         # A Ray folder of its own: a Ray that somebody has started on this machine is not found. Its sockets need a
         # short path.
@@ -50,7 +51,7 @@ class Run:
         if not environment["RAY_ADDRESS"]:
             del environment["RAY_ADDRESS"]
         self.process = subprocess.Popen(
-            [sys.executable, str(ENTRY), "--config-name", recipe, *overrides],
+            [sys.executable, str(entry or ENTRY), "--config-name", recipe, *overrides],
             cwd=REPO,
             env=environment,
             stdout=subprocess.PIPE,
@@ -89,8 +90,8 @@ class Run:
 def start_run():
     runs = []
 
-    def start(recipe, *overrides, env=None):
-        runs.append(Run(recipe, overrides, env))
+    def start(recipe, *overrides, env=None, entry=None):
+        runs.append(Run(recipe, overrides, env, entry))
         return runs[-1]
 
     yield start

@@ -41,6 +41,7 @@ class EmbodiedFSDPActor(Worker):
         self.engine: TrainEngine
         self.learner: Learner
         self.trajectory: Trajectory | None = None
+        self.version = 0
 
     def init_worker(self) -> None:
         """Build the policy and its engine; equal on every rank, whatever the number of ranks."""
@@ -70,6 +71,7 @@ class EmbodiedFSDPActor(Worker):
         Args:
             version: Step of the run that produced them.
         """
+        self.version = version
         self.engine.onload()
         bucket_bytes = self.cfg.weight_syncer.bucket.bucket_size
         manifest, buckets = pack_weights(self.engine.export_weights(), version=version, bucket_bytes=bucket_bytes)
@@ -96,8 +98,20 @@ class EmbodiedFSDPActor(Worker):
         """
         assert self.trajectory is not None
         metrics = self.learner.prepare(self.trajectory)
+        if self.cfg.algorithm.staleness_threshold is not None:
+            metrics |= self._staleness(self.trajectory)
         self.trajectory = None
         return {f"rollout/{name}": value for name, value in metrics.items()}
+
+    def _staleness(self, trajectory: Trajectory) -> dict[str, float]:
+        """Return by how many versions the weights that acted are older than those about to be trained."""
+        age = (self.version - trajectory.versions)[trajectory.executed.any(-1)]
+        parts = torch.tensor([age.sum(), age.numel(), age.max() if age.numel() else 0])
+        total, count, oldest = torch.stack(self.engine.all_gather(parts)).unbind(1)
+        return {
+            "staleness_mean": float(total.sum() / count.sum().clamp(min=1)),
+            "staleness_max": float(oldest.max()),
+        }
 
     @Worker.timer("training")
     def run_training(self, *, step: int) -> dict[str, float]:

@@ -22,15 +22,17 @@ class TrajectoryCollector:
         self.model = model
         self.bootstrap_always = bootstrap_always
         self.decisions: list[PolicyOutput] = []
+        self.versions: list[int] = []
         self.outcomes: list[ChunkStep] = []
         self.final_values: list[torch.Tensor] = []
         self.last_values: torch.Tensor | None = None
         self.records_next = records_next
         self.next_inputs: list[dict[str, torch.Tensor]] = []
 
-    def add_decision(self, output: PolicyOutput) -> None:
-        """Take the policy's report on a chunk that is about to be executed."""
+    def add_decision(self, output: PolicyOutput, *, version: int) -> None:
+        """Take the report on a chunk that is about to be executed, by the weights of ``version``."""
         self.decisions.append(output)
+        self.versions.append(version)
 
     def add_outcome(self, step: ChunkStep) -> None:
         """Take what came of the last decision, and value the states in which episodes were cut off."""
@@ -67,14 +69,13 @@ class TrajectoryCollector:
             self.last_values = self.model.predict_values(obs)
 
     def finish(
-        self, *, env_ids: torch.Tensor, group_ids: torch.Tensor, version: int, rewards: torch.Tensor | None = None
+        self, *, env_ids: torch.Tensor, group_ids: torch.Tensor, rewards: torch.Tensor | None = None
     ) -> Trajectory:
         """Return the trajectory, on the host.
 
         Args:
             env_ids: int64 [B].
             group_ids: int64 [B].
-            version: Weight version that acted.
             rewards: float32 [T, B, C]; None takes the environments' own.
         """
         values = final_values = None
@@ -94,7 +95,7 @@ class TrajectoryCollector:
             final_values=final_values,
             group_ids=group_ids,
             env_ids=env_ids,
-            version=version,
+            versions=torch.tensor(self.versions).unsqueeze(1).expand(-1, len(env_ids)),
             next_inputs={k: torch.stack([n[k] for n in self.next_inputs]).cpu() for k in self.next_inputs[0]}
             if self.records_next
             else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from rlinf.config.schema.env import EnvConfig
@@ -15,8 +17,12 @@ from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.reward.exchange import RewardExchange
 from rlinf.workers.rollout.collector import TrajectoryCollector
+from rlinf.workers.rollout.weight_stream import WeightStream
 from rlinf.workers.streams import TRAJECTORIES, WEIGHTS, step_tag
 from rlinf.workers.values import num_values
+
+# Weights are awaited in the background for as long as training takes; whoever needs them sets the limit.
+_NO_TIMEOUT_SECONDS = 1e9
 
 
 class MultiStepRolloutWorker(Worker):
@@ -40,7 +46,7 @@ class MultiStepRolloutWorker(Worker):
         self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
         self.rewards = RewardExchange(self, cfg, num_reward_workers) if num_reward_workers else None
         self.model: BasePolicy
-        self.receiver: WeightReceiver
+        self.weights: WeightStream
 
     def init_worker(self) -> None:
         """Build the inference copy of the policy; its weights come from the actor."""
@@ -51,28 +57,35 @@ class MultiStepRolloutWorker(Worker):
             precision=rollout.model.precision or model.precision,
             device=self.device,
         )
-        self.receiver = WeightReceiver(self.model, ignore=self.model.is_training_only)
+        receive = functools.partial(
+            self.recv,
+            self.cfg.actor.group_name,
+            self.actor_rank,
+            async_op=True,
+            tag=WEIGHTS,
+            timeout=_NO_TIMEOUT_SECONDS,
+        )
+        self.weights = WeightStream(WeightReceiver(self.model, ignore=self.model.is_training_only), receive)
 
     @Worker.timer("sync_weights")
-    def sync_model_from_actor(self) -> int:
+    def sync_model_from_actor(self, *, version: int) -> None:
         """Receive weights from the actor and load them, all or nothing.
 
-        Returns:
-            The version now in use.
+        Args:
+            version: The version to have, at least.
         """
-        actor = self.cfg.actor.group_name
-        manifest = self.recv(actor, self.actor_rank, tag=WEIGHTS)
-        buckets = [self.recv(actor, self.actor_rank, tag=WEIGHTS) for _ in manifest.checksums]
-        self.receiver.load(manifest, buckets)
-        return self.receiver.version
+        self.weights.wait_for(version)
 
     @Worker.timer("generate")
     def generate(self, *, step: int) -> None:
         """Act for the training environments through one rollout and send the trajectories to the actor.
 
         Args:
-            step: Step of the run; names the random streams.
+            step: Step of the run; names the random streams, and decides with ``algorithm.staleness_threshold`` which
+                weights are needed to begin.
         """
+        with self.worker_timer("wait_for_weights"):
+            self.weights.wait_for(step - 1 - (self.cfg.algorithm.staleness_threshold or 0))
         if self.cfg.rollout.enable_offload:
             self.model.to(self.device)
         for epoch in range(self.cfg.env.train.rollout_epoch):
@@ -112,6 +125,9 @@ class MultiStepRolloutWorker(Worker):
                     collector.add_outcome(message)
                     if self.rewards is not None:
                         self.rewards.submit(stage, message, sent[stage])
+                if stage == 0 and mode == "train":
+                    # Between two chunks of all stages; only where the actor trains at the same time is there any.
+                    self.weights.take_arrived()
                 if last:
                     if mode == "train":
                         collector.add_last_obs(message.obs)
@@ -119,7 +135,7 @@ class MultiStepRolloutWorker(Worker):
                 with self.worker_timer("infer"):
                     actions, output = self.model.predict_action_batch(message.obs, mode=mode, generator=generator)
                 if mode == "train":
-                    collector.add_decision(output)
+                    collector.add_decision(output, version=self.weights.version)
                 sent[stage] = actions.cpu()
                 self._send_actions(mode, stage, sent[stage])
         return collectors
@@ -140,7 +156,6 @@ class MultiStepRolloutWorker(Worker):
         trajectory = collector.finish(
             env_ids=env_ids + epoch * cfg.total_num_envs,
             group_ids=env_ids // cfg.group_size + epoch * num_groups,
-            version=self.receiver.version,
             rewards=None if self.rewards is None else self.rewards.collect(stage, self._num_chunk_steps("train")),
         )
         size = trajectory.num_envs // self.actor_route.parts

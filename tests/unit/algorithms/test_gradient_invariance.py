@@ -83,7 +83,7 @@ def make_trajectory(dtype: torch.dtype) -> Trajectory:
         final_values=normal(T, B, V),
         group_ids=torch.tensor([0, 0, 1, 1]),
         env_ids=torch.arange(B),
-        version=0,
+        versions=torch.zeros(T, B, dtype=torch.int64),
     )
 
 

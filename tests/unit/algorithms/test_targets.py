@@ -26,7 +26,7 @@ def make_trajectory(group_ids: list[int]) -> Trajectory:
         final_values=None,
         group_ids=torch.tensor(group_ids),
         env_ids=torch.arange(4),
-        version=0,
+        versions=torch.zeros(2, 4, dtype=torch.int64),
     )
 
 

@@ -29,7 +29,7 @@ def make_trajectory(num_values: int = 1) -> Trajectory:
         final_values=torch.full((2, 2, num_values), 10.0),
         group_ids=torch.tensor([7, 7]),
         env_ids=torch.tensor([0, 1]),
-        version=0,
+        versions=torch.zeros(2, 2, dtype=torch.int64),
     )
 
 

@@ -66,6 +66,18 @@ def test_recipe_of_another_task_type_is_refused(capsys):
     assert "runner.task_type" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("asynchronous", "recipe", "remedy"),
+    [(True, RECIPE, "train_embodied_agent.py"), (False, "gym_cartpole_async_ppo_mlp", "train_async.py")],
+)
+def test_recipe_of_the_other_script_is_refused(asynchronous, recipe, remedy, capsys):
+    code = run_entry("embodied", "no_such_module:launch", ["--config-name", recipe], asynchronous=asynchronous)
+    assert code == 1
+    error = capsys.readouterr().err
+    assert "algorithm.staleness_threshold" in error
+    assert remedy in error
+
+
 def test_own_folder_may_stand_beside_the_script(launcher, tmp_path, monkeypatch, capsys):
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.yaml").write_text(f"defaults: [{RECIPE}, _self_]\nactor: {{seed: 4}}\n")

@@ -58,7 +58,7 @@ def trajectory(env_ids):
         final_values=None,
         group_ids=ids // 2,
         env_ids=ids,
-        version=3,
+        versions=ids.expand(3, num_envs).clone(),
     )
 
 
@@ -69,6 +69,7 @@ def test_trajectories_are_joined_and_sorted_by_environment():
     assert joined.num_steps == 3
     for field in (joined.rewards, joined.forward_inputs["states"]):
         assert field[0, :, 0].tolist() == list(range(6))
+    assert joined.versions.tolist() == [list(range(6))] * 3
     assert joined.values.shape == (4, 6, 1)
     assert joined.group_ids.tolist() == [0, 0, 1, 1, 2, 2]
 

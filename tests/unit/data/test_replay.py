@@ -35,7 +35,7 @@ def trajectory():
         final_values=None,
         group_ids=torch.arange(ENVS),
         env_ids=torch.arange(ENVS),
-        version=0,
+        versions=torch.zeros(STEPS, ENVS, dtype=torch.int64),
         next_inputs={"states": states + 100},
     )
 

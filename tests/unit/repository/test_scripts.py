@@ -87,6 +87,24 @@ def test_launcher_installs_what_the_recipe_needs_and_trains(recipe: str, env_typ
 
 
 @pytest.mark.parametrize(
+    ("recipe", "overrides", "script"),
+    [
+        ("gym_cartpole_async_ppo_mlp", (), "train_async.py"),
+        ("gym_cartpole_async_ppo_mlp", ("~algorithm.staleness_threshold",), "train_embodied_agent.py"),
+        ("gym_cartpole_ppo_mlp", ("+algorithm.staleness_threshold=2",), "train_async.py"),
+        ("mine", (), "train_async.py"),
+    ],
+)
+def test_launcher_trains_asynchronously_where_the_recipe_says_how_stale(
+    recipe: str, overrides: tuple[str, ...], script: str, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text("defaults:\n  - gym_cartpole_async_ppo_mlp\n  - _self_\n", encoding="utf-8")
+    run = bash(RUN, recipe, "--dry-run", "--config-dir", str(tmp_path), *overrides)
+    assert run.returncode == 0, run.stderr
+    assert f"{ROOT}/examples/embodiment/{script} " in run.stdout
+
+
+@pytest.mark.parametrize(
     "override", ["env.train.env_type=metaworld", "env@env.train=metaworld_reach", "++env.eval.env_type=metaworld"]
 )
 def test_launcher_sees_an_environment_chosen_by_an_override(override: str, tmp_path: Path) -> None:

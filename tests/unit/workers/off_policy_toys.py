@@ -46,7 +46,7 @@ def make_trajectory(seed=0, envs=ENVS):
         final_values=None,
         group_ids=torch.arange(envs),
         env_ids=torch.arange(envs),
-        version=0,
+        versions=torch.zeros(STEPS, envs, dtype=torch.int64),
         next_inputs={"states": normal(STEPS, envs, 5)},
     )
 

@@ -31,16 +31,20 @@ def collect(*, add_q_head):
     collector = TrajectoryCollector(model, bootstrap_always=False, records_next=add_q_head)
     for obs, step in ((0.0, outcome(1.0, final=(0, 2))), (1.0, outcome(2.0))):
         states = {"states": torch.full((ENVS, 1), obs)}
-        collector.add_decision(model.predict_action_batch(states, mode="train")[1])
+        collector.add_decision(model.predict_action_batch(states, mode="train")[1], version=int(obs))
         collector.add_outcome(step)
     collector.add_last_obs(step.obs)
-    return collector.finish(env_ids=torch.arange(ENVS), group_ids=torch.arange(ENVS), version=0)
+    return collector.finish(env_ids=torch.arange(ENVS), group_ids=torch.arange(ENVS))
 
 
 def test_a_transition_leads_into_the_last_state_of_its_episode():
     trajectory = collect(add_q_head=True)
     assert trajectory.next_inputs["states"].squeeze(-1).tolist() == [[101.0, 1.0, 103.0], [2.0, 2.0, 2.0]]
     assert trajectory.forward_inputs["states"].squeeze(-1).tolist() == [[0.0] * 3, [1.0] * 3]
+
+
+def test_every_chunk_carries_the_version_that_chose_it():
+    assert collect(add_q_head=False).versions.tolist() == [[0] * ENVS, [1] * ENVS]
 
 
 def test_nothing_is_recorded_for_losses_that_do_not_need_it():

@@ -1,0 +1,11 @@
+"""Trains an embodied recipe that has ``algorithm.staleness_threshold``; environments play on while the actor trains.
+
+``python train_async.py --config-name RECIPE [key=value ...]``
+"""
+
+import sys
+
+from rlinf.cli.entry import run_entry
+
+if __name__ == "__main__":
+    sys.exit(run_entry("embodied", "rlinf.runners.launch:launch_embodied", asynchronous=True))

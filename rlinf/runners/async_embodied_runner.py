@@ -1,0 +1,76 @@
+"""The asynchronous embodied loop: environments and policy play on while the actor trains."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.errors import WorkerError
+from rlinf.runners.embodied_runner import EmbodiedRunner, Metrics
+from rlinf.scheduler import wait_all
+
+if TYPE_CHECKING:
+    from rlinf.scheduler import WorkerGroupFuncResult
+
+_Calls = dict[str, "WorkerGroupFuncResult"]
+
+
+class AsyncEmbodiedRunner(EmbodiedRunner):
+    """Begins rollouts ahead of the step that trains on them, as far as ``algorithm.staleness_threshold`` allows.
+
+    Rollout ``k`` begins once the weights of version ``k - 1 - threshold`` are published: slow training slows the
+    environments down, and every rollout is trained on, in order. None begins beyond a step after which something is due
+    that all workers take part in (an evaluation, a checkpoint, the end); there the run is in the state it has in turns.
+
+    Args:
+        cfg: The recipe.
+        **groups: The other arguments of ``EmbodiedRunner``.
+
+    Attributes:
+        ahead: By step, the calls that make its rollout and those that then fetch how long they took; workers run their
+            calls one after the other.
+        times: Seconds of the groups that made the last rollout.
+    """
+
+    def __init__(self, cfg: RLinfConfig, **groups: Any) -> None:
+        super().__init__(cfg, **groups)
+        self.ahead: dict[int, tuple[_Calls, _Calls]] = {}
+        self.times: dict[str, list[dict[str, float]]] = {}
+
+    def update_rollout_weights(self) -> None:
+        """Publish the actor's current weights; rollouts that are being made take them when they come."""
+        if not self.ahead:
+            super().update_rollout_weights()
+            return
+        self.session.phase("publish weights")
+        self.actor.sync_model_to_rollout(version=self.step).wait()
+        self._begin_rollouts()
+
+    def generate_rollouts(self) -> Metrics:
+        """Wait for the oldest rollout that was begun, or begin it."""
+        self.session.phase("rollout")
+        self._begin_rollouts()
+        calls, times = self.ahead[self.step + 1]
+        metrics = self.finish_rollout(calls)
+        self.times = dict(zip(times, wait_all(*times.values()), strict=True))
+        del self.ahead[self.step + 1]
+        return metrics
+
+    def collect_times(self) -> Metrics:
+        """Return how long the step and its parts took; those who make rollouts have told theirs with the rollout."""
+        return self.time_metrics({"actor": self.actor.pop_execution_times().wait(), **self.times})
+
+    def recover(self, error: WorkerError) -> bool:
+        """Launch again what has died, as in turns; rollouts that were begun are made again."""
+        self.ahead.clear()
+        return super().recover(error)
+
+    def _begin_rollouts(self) -> None:
+        """Begin every rollout that may begin with the weights published last."""
+        threshold = self.cfg.algorithm.staleness_threshold
+        assert threshold is not None
+        step = max(self.ahead, default=self.step)
+        while step <= self.step + threshold and (step == self.step or not self.session.pauses_after(step)):
+            step += 1
+            calls = self.begin_rollout(step)
+            self.ahead[step] = (calls, {name: self.groups[name].pop_execution_times() for name in calls})

@@ -1,0 +1,93 @@
+"""Weights are waited for only as long as they are needed, and the newest that have arrived are taken."""
+
+from collections import deque
+from concurrent.futures import Future
+
+import pytest
+import torch
+from torch import nn
+
+from rlinf.errors import CommTimeoutError
+from rlinf.hybrid_engines.weights.bucket import WeightReceiver, pack_weights
+from rlinf.scheduler.comm.work import AsyncWork
+from rlinf.workers.rollout.weight_stream import WeightStream
+
+
+class Mail:
+    """Messages of one sender in order, and receives that wait for them."""
+
+    def __init__(self):
+        self.arrived, self.waiting = deque(), deque()
+
+    def publish(self, version, num_messages=None):
+        weights = nn.Linear(2, 2)
+        nn.init.constant_(weights.weight, version)
+        manifest, buckets = pack_weights(weights.state_dict().items(), version=version, bucket_bytes=16)
+        assert len(buckets) == 2
+        for message in (manifest, *buckets)[:num_messages]:
+            if self.waiting:
+                self.waiting.popleft().set_result(message)
+            else:
+                self.arrived.append(message)
+
+    def receive(self):
+        future = Future()
+        if self.arrived:
+            future.set_result(self.arrived.popleft())
+        else:
+            self.waiting.append(future)
+        return AsyncWork(future)
+
+
+@pytest.fixture
+def mail():
+    return Mail()
+
+
+@pytest.fixture
+def model():
+    return nn.Linear(2, 2)
+
+
+@pytest.fixture
+def stream(mail, model):
+    return WeightStream(WeightReceiver(model), mail.receive)
+
+
+def test_nothing_is_waited_for_while_nothing_is_needed(stream):
+    stream.take_arrived()
+    stream.wait_for(-1)
+    assert stream.version == -1
+
+
+def test_the_newest_weights_that_have_arrived_are_taken(stream, mail, model):
+    stream.take_arrived()
+    for version in (0, 1, 2):
+        mail.publish(version)
+    stream.take_arrived()
+    assert stream.version == 2
+    assert torch.equal(model.weight, torch.full((2, 2), 2.0))
+    assert not mail.arrived
+
+
+def test_one_waits_until_the_needed_version_and_no_longer(stream, mail, monkeypatch):
+    monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "0.05")
+    mail.publish(3)
+    stream.wait_for(2)
+    assert stream.version == 3
+    with pytest.raises(CommTimeoutError):
+        stream.wait_for(4)
+    mail.publish(4)
+    stream.wait_for(4)
+    assert stream.version == 4
+
+
+def test_weights_of_which_a_part_is_missing_are_not_loaded(stream, mail, model, monkeypatch):
+    monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "0.05")
+    mail.publish(0)
+    stream.take_arrived()
+    mail.publish(1, num_messages=2)
+    with pytest.raises(CommTimeoutError):
+        stream.take_arrived()
+    assert torch.equal(model.weight, torch.zeros(2, 2))
+    assert stream.version == 0
