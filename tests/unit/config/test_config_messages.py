@@ -111,7 +111,7 @@ KEYS_AND_VALUES = [
     (
         {"algorithm.loss_type": "actor", "algorithm.value_clip": 0.2},
         "algorithm.value_clip",
-        "not used by loss_type=actor (it belongs to loss_type=actor_critic or loss_type=embodied_nft)",
+        "not used by loss_type=actor (it belongs to loss_type=actor_critic or",
     ),
     ({"algorithm.kl_betta": 0.1}, "algorithm.kl_betta", "Did you mean 'algorithm.kl_beta'?"),
     ({"algorithm.advantage": {"gamma": 1.0}}, "algorithm.advantage", "directly under algorithm"),

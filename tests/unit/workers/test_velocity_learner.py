@@ -51,7 +51,7 @@ def make_trajectory():
         final_values=normal(STEPS, ENVS, 1),
         group_ids=torch.arange(ENVS) // 4,
         env_ids=torch.arange(ENVS),
-        version=0,
+        versions=torch.zeros(STEPS, ENVS, dtype=torch.int64),
     )
 
 
