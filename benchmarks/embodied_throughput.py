@@ -74,11 +74,11 @@ def make_env(seed: int, *, same_env: bool):
     import metaworld  # noqa: F401 - registers its ids
     import numpy as np
 
-    from rlinf.envs.metaworld_single import MetaWorldSingleEnv
+    from rlinf.envs.metaworld_single import make_metaworld_env
 
     class SameEnv(gymnasium.Env):
         def __init__(self):
-            self.single = MetaWorldSingleEnv("reach-v3", render=False)
+            self.single = make_metaworld_env(render=False, task_name="reach-v3")
             self.observation_space = self.single.observation_space["states"]
             self.action_space = self.single.action_space
             self.seeds = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlinf.config.schema.env import MetaWorldEnvConfig
 from rlinf.envs.metaworld_single import make_metaworld_env
-from rlinf.envs.metaworld_tasks import TASK_DESCRIPTIONS
+from rlinf.envs.metaworld_tasks import BENCHMARKS, TASK_DESCRIPTIONS
 from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 from rlinf.errors import ConfigError
 from rlinf.registry import did_you_mean
@@ -16,27 +16,51 @@ class MetaWorldEnv(SingleEnvVectorEnv):
     Actions are 4 numbers in [-1, 1] (hand displacement, gripper). Object and goal positions are drawn anew at each
     reset from the reset-state id. An episode never terminates; success is recorded.
 
+    With ``task_name: mt10`` or ``mt50`` group ``g`` of the environments has the task ``g % T`` of the benchmark's
+    ``T``, and keeps it; a one-hot of the task is appended to ``states``, which are then [B, 39 + T].
+
     Args:
         cfg: Its configuration.
         num_envs: ``B``.
         first_env: Index of the first of them among all ``cfg.total_num_envs``.
 
     Raises:
-        ConfigError: The task is unknown.
+        ConfigError: The task is unknown, or the environments cannot be shared out evenly among a benchmark's tasks.
         MissingPackageError: Meta-World is not installed.
     """
 
     def __init__(self, cfg: MetaWorldEnvConfig, *, num_envs: int, first_env: int = 0) -> None:
-        if cfg.task_name not in TASK_DESCRIPTIONS:
-            names = sorted(TASK_DESCRIPTIONS)
-            raise ConfigError(
-                f"env.*.task_name: Meta-World has no task '{cfg.task_name}'.{did_you_mean(cfg.task_name, names)} "
-                f"Its tasks: {', '.join(names)}."
-            )
+        tasks = tasks_of(cfg)
+        numbers = [(first_env + row) // cfg.group_size % len(tasks) for row in range(num_envs)]
         super().__init__(
             cfg,
             num_envs=num_envs,
             first_env=first_env,
             factory=make_metaworld_env,
-            kwargs={"task_name": cfg.task_name},
+            kwargs={"num_tasks": len(tasks)},
+            row_kwargs=[{"task_name": tasks[number], "task_number": number} for number in numbers],
         )
+
+
+def tasks_of(cfg: MetaWorldEnvConfig) -> tuple[str, ...]:
+    """Return the names of the tasks that ``cfg.task_name`` stands for.
+
+    Raises:
+        ConfigError: There is no such task, or the groups are not a multiple of a benchmark's tasks.
+    """
+    if cfg.task_name in TASK_DESCRIPTIONS:
+        return (cfg.task_name,)
+    if cfg.task_name not in BENCHMARKS:
+        names = [*BENCHMARKS, *sorted(TASK_DESCRIPTIONS)]
+        raise ConfigError(
+            f"env.*.task_name: Meta-World has no task '{cfg.task_name}'.{did_you_mean(cfg.task_name, names)} "
+            f"Its benchmarks and tasks: {', '.join(names)}."
+        )
+    tasks = BENCHMARKS[cfg.task_name]
+    share = len(tasks) * cfg.group_size
+    if cfg.total_num_envs % share:
+        raise ConfigError(
+            f"env.*.total_num_envs={cfg.total_num_envs} does not share out evenly among the {len(tasks)} tasks of "
+            f"task_name={cfg.task_name} in groups of {cfg.group_size}; set it to a multiple of {share}."
+        )
+    return tasks

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+import numpy.typing as npt
 
 from rlinf.envs.metaworld_rotation import use_plain_rotation
 from rlinf.envs.metaworld_tasks import TASK_DESCRIPTIONS
@@ -43,10 +44,11 @@ class MetaWorldSingleEnv:
 
     Args:
         task_name: For example ``reach-v3``.
+        task_code: Numbers behind the observation that tell the task from others, float32 [T].
         render: Whether it has to render images; without, nothing of OpenGL is loaded.
     """
 
-    def __init__(self, task_name: str, *, render: bool) -> None:
+    def __init__(self, task_name: str, *, task_code: npt.NDArray[np.float32], render: bool) -> None:
         if render and "DISPLAY" not in os.environ:
             # MuJoCo would try GLFW first, which cannot work without a display; read when the first picture is drawn.
             os.environ.setdefault("MUJOCO_GL", "egl")
@@ -74,10 +76,12 @@ class MetaWorldSingleEnv:
         self._base_reset = MujocoEnv.reset
         self._reset_twice = task_name in _TASKS_RESET_TWICE
         self._description = TASK_DESCRIPTIONS[task_name]
+        self._task_code = task_code
+        size = env.sawyer_observation_space.shape[0] + task_code.size
         self.action_space: gymnasium.Space[Any] = env.action_space
         self.observation_space = gymnasium.spaces.Dict(
             {
-                "states": gymnasium.spaces.Box(-np.inf, np.inf, env.sawyer_observation_space.shape, np.float32),
+                "states": gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32),
                 "task_descriptions": gymnasium.spaces.Text(max_length=256),
             }
         )
@@ -102,8 +106,9 @@ class MetaWorldSingleEnv:
         return obs, float(reward), bool(terminated), bool(truncated), bool(info["success"])
 
     def observe(self, raw: Any) -> dict[str, Any]:
-        """Return ``states`` float32 [39] and ``task_descriptions``."""
-        return {"states": raw.astype(np.float32), "task_descriptions": self._description}
+        """Return ``states`` float32 [39 + T] and ``task_descriptions``."""
+        states = np.concatenate([raw.astype(np.float32), self._task_code])
+        return {"states": states, "task_descriptions": self._description}
 
     def render(self) -> Frame | None:
         """Return the present picture, uint8 [H, W, 3]."""
@@ -116,14 +121,17 @@ class MetaWorldSingleEnv:
         self._env.close()
 
 
-def make_metaworld_env(*, render: bool, task_name: str) -> MetaWorldSingleEnv:
+def make_metaworld_env(*, render: bool, task_name: str, task_number: int = 0, num_tasks: int = 1) -> MetaWorldSingleEnv:
     """Build one environment.
 
     Args:
         render: Whether it has to render images.
         task_name: One of the tasks in ``TASK_DESCRIPTIONS``.
+        task_number: Its place among the tasks that are learned together, from 0.
+        num_tasks: How many those are; of several the observation says which one it is of.
 
     Raises:
         MissingPackageError: Meta-World is not installed.
     """
-    return MetaWorldSingleEnv(task_name, render=render)
+    code = np.eye(num_tasks, dtype=np.float32)[task_number] if num_tasks > 1 else np.zeros(0, np.float32)
+    return MetaWorldSingleEnv(task_name, task_code=code, render=render)

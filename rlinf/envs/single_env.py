@@ -50,6 +50,7 @@ class SingleEnvSpec:
         env_type: For messages.
         factory: Called as ``factory(render=<bool>, **kwargs)``; returns a ``SingleEnv``.
         kwargs: Its other arguments.
+        row_kwargs: Further arguments, those of each environment; None where all are built alike.
         first_env: Global index of the first environment.
         num_envs: Number of environments.
         num_recorded: Environments that render after every step, counted from the first.
@@ -58,6 +59,7 @@ class SingleEnvSpec:
     env_type: str
     factory: Callable[..., SingleEnv]
     kwargs: dict[str, Any] = field(default_factory=dict)
+    row_kwargs: list[dict[str, Any]] | None = None
     first_env: int = 0
     num_envs: int = 1
     num_recorded: int = 0
@@ -68,6 +70,7 @@ class SingleEnvSpec:
             env_type=self.env_type,
             factory=self.factory,
             kwargs=self.kwargs,
+            row_kwargs=None if self.row_kwargs is None else self.row_kwargs[start:stop],
             first_env=self.first_env + start,
             num_envs=stop - start,
             num_recorded=min(max(self.num_recorded - start, 0), stop - start),
@@ -101,8 +104,9 @@ class SingleEnvRows:
         self._spec = spec
         self._envs: list[SingleEnv] = []
         for row in range(spec.num_envs):
+            own = {} if spec.row_kwargs is None else spec.row_kwargs[row]
             try:
-                self._envs.append(spec.factory(render=row < spec.num_recorded, **spec.kwargs))
+                self._envs.append(spec.factory(render=row < spec.num_recorded, **spec.kwargs, **own))
             except RLinfError:
                 raise
             except Exception as error:

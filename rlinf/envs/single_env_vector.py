@@ -30,6 +30,7 @@ class SingleEnvVectorEnv(VectorEnv):
         factory: Called as ``factory(render=<bool>, **kwargs)`` for each environment. Where processes are used it lives
             in a module that imports without torch (or each process takes seconds to start).
         kwargs: Its other arguments.
+        row_kwargs: Further arguments, those of each environment (``B`` entries), where they differ.
 
     Raises:
         ConfigError: As ``VectorEnv``, or raised by the factory.
@@ -44,12 +45,14 @@ class SingleEnvVectorEnv(VectorEnv):
         first_env: int = 0,
         factory: Callable[..., SingleEnv],
         kwargs: dict[str, Any] | None = None,
+        row_kwargs: list[dict[str, Any]] | None = None,
     ) -> None:
         super().__init__(cfg, num_envs=num_envs, first_env=first_env)
         spec = SingleEnvSpec(
             env_type=cfg.env_type,
             factory=factory,
             kwargs=kwargs or {},
+            row_kwargs=row_kwargs,
             first_env=first_env,
             num_envs=num_envs,
             num_recorded=len(self._recorder.rows),

@@ -109,7 +109,7 @@ class MetaWorldEnvConfig(EnvConfig):
     """``env_type: metaworld``: the Sawyer arm of Meta-World, state observations."""
 
     task_name: str = "reach-v3"
-    """Any of the 50 tasks, for example ``reach-v3`` or ``drawer-open-v3``."""
+    """Any of the 50 tasks, for example ``drawer-open-v3``; ``mt10`` or ``mt50`` for all tasks of that benchmark."""
 
 
 @dataclass(frozen=True, kw_only=True)

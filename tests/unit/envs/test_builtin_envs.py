@@ -14,7 +14,7 @@ from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig, MetaWorldEnvC
 from rlinf.envs import SupportedEnvType, get_env_cls, make_vector_env, register_env
 from rlinf.envs.conformance import check_vector_env
 from rlinf.envs.gymnasium_env import GymnasiumEnv
-from rlinf.envs.metaworld_tasks import TASK_DESCRIPTIONS
+from rlinf.envs.metaworld_tasks import BENCHMARKS, TASK_DESCRIPTIONS
 from rlinf.errors import ConfigError, EnvironmentFailure, MissingPackageError, RegistryError
 
 
@@ -175,6 +175,33 @@ def test_metaworld_conforms(task_name: str) -> None:
         obs = env.reset(0)
         assert obs["task_descriptions"] == [TASK_DESCRIPTIONS[task_name]] * 4
         check_vector_env(env)
+
+
+@pytest.mark.parametrize("num_env_processes", [0, 2])
+def test_a_benchmarks_tasks_are_shared_out_over_the_groups(num_env_processes: int) -> None:
+    pytest.importorskip("metaworld")
+    cfg = metaworld_config(task_name="mt10", total_num_envs=40, num_env_processes=num_env_processes)
+    # The second of ten workers: groups 2 and 3 of the twenty.
+    with make_vector_env(cfg, num_envs=4, first_env=4) as env:
+        obs = env.reset(0)
+        names = [BENCHMARKS["mt10"][number] for number in (2, 2, 3, 3)]
+        assert obs["task_descriptions"] == [TASK_DESCRIPTIONS[name] for name in names]
+        assert env.observation_space["states"].shape == (49,)
+        assert torch.equal(obs["states"][:, 39:], torch.eye(10)[[2, 2, 3, 3]])
+        assert torch.equal(obs["states"][0], obs["states"][1])
+        check_vector_env(env)
+
+
+def test_each_task_of_a_benchmark_gets_equally_many_groups() -> None:
+    cfg = metaworld_config(task_name="mt10", total_num_envs=30, group_size=2)
+    with pytest.raises(ConfigError, match=r"total_num_envs=30 .* multiple of 20"):
+        make_vector_env(cfg, num_envs=30)
+
+
+def test_benchmarks_are_those_of_metaworld() -> None:
+    env_dict = pytest.importorskip("metaworld.env_dict")
+    assert BENCHMARKS["mt10"] == tuple(env_dict.MT10_V3)
+    assert BENCHMARKS["mt50"] == tuple(env_dict.MT50_V3)
 
 
 def test_metaworld_goals_vary_over_the_whole_space() -> None:
