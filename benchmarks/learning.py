@@ -18,6 +18,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from rlinf.config import load_recipe
+
 REPO = Path(__file__).resolve().parents[1]
 RESULTS = REPO / "benchmarks" / "results" / "learning"
 
@@ -26,7 +28,9 @@ def run_seed(recipe: str, seed: int, overrides: list[str]) -> dict[str, object]:
     """Run one recipe with one seed; return its evaluation curve and how long it took."""
     with tempfile.TemporaryDirectory() as folder:
         command = ["bash", str(REPO / "examples/embodiment/run_embodiment.sh"), recipe, "--no-install"]
-        command += [f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={folder}", *overrides]
+        command += [f"actor.seed={seed}", f"runner.logger.log_path={folder}", *overrides]
+        if load_recipe(recipe).runner.get("task_type") != "offline":
+            command.append(f"env.train.seed={seed}")
         started = time.monotonic()
         environment = {**os.environ, "RLINF_PLAIN": "1", "RLINF_VENV": sys.prefix}
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=REPO, env=environment)

@@ -94,6 +94,7 @@ resolve_target() {
   case "$TARGET" in
     embodied)
       resolve_env "${ENV_TYPE:-gymnasium}"
+      EXTRAS+=(offline)
       case "${MODEL:-mlp_policy}" in
         mlp_policy) ;;
         *) usage_error "unknown --model '$MODEL' for embodied; known: mlp_policy." ;;
@@ -110,7 +111,7 @@ resolve_target() {
     test)
       [[ -z $ENV_TYPE$MODEL ]] || usage_error "the target test takes neither --env nor --model."
       resolve_env metaworld
-      EXTRAS+=(dev)
+      EXTRAS+=(offline dev)
       NEXT_COMMAND="bash tests/run_tests.sh"
       ;;
     docs)

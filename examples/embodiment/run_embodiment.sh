@@ -20,6 +20,7 @@ Usage: bash examples/embodiment/$SCRIPT RECIPE [options] [key=value ...]
 Installs what RECIPE needs into ${VENV/#"$REPO"\//} and then runs
     python examples/embodiment/train_embodied_agent.py --config-name RECIPE key=value ...
 or train_async.py, if RECIPE (or an override) has algorithm.staleness_threshold,
+or train_offline.py, if RECIPE has runner.task_type offline,
 $([[ $VERB == train ]] || echo "with runner.only_eval=true: give the policy by runner.ckpt_path=... or runner.resume_dir=...")
 RECIPE is a name of the list below or the path of a YAML file; key=value overrides what it says, for example
 runner.max_epochs=20 or 'cluster.component_placement={actor: 0, rollout: 0, env: 0}'.
@@ -122,6 +123,7 @@ entry_script() {
     done
   done < <(sed -nE 's|^ *- *([A-Za-z0-9_-]+) *$|\1|p; s|^defaults: *\[ *([A-Za-z0-9_-]+).*|\1|p' "$1")
   if grep -qE '^ *staleness_threshold: *[0-9]' "${files[@]}"; then entry="train_async.py"; fi
+  if grep -qE '^ *task_type: *offline' "${files[@]}"; then entry="train_offline.py"; fi
   for override in "${OVERRIDES[@]}"; do
     case "$override" in
       *algorithm.staleness_threshold=[0-9]*) entry="train_async.py" ;;

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir
 from rlinf.config import load_recipe, to_dict
-from rlinf.config.schema.algorithm import OffPolicyLossConfig
 from rlinf.config.validate import RunPlan, plan_run, planned_cluster
 from rlinf.errors import ConfigError
 from rlinf.placement import draw_plan
@@ -77,7 +76,7 @@ def _sizes(plan: RunPlan) -> list[tuple[str, str]]:
     cfg, sizes, world = plan.cfg, plan.sizes, plan.world
     train, actor = cfg.env.train, cfg.actor
     stages = cfg.rollout.pipeline_stage_num
-    rows = [
+    collected = [
         ("environments", f"{train.total_num_envs}{_per_worker(sizes.envs_per_worker, stages)}"),
         (
             "rollout",
@@ -90,6 +89,10 @@ def _sizes(plan: RunPlan) -> list[tuple[str, str]]:
             f"{train.rollout_epoch} epoch(s)",
         ),
         ("environment steps per step", str(sizes.env_steps_per_step)),
+    ]
+    env_steps = cfg.runner.total_steps * sizes.env_steps_per_step
+    rows = [
+        *([("data", f"{cfg.data.path} ({cfg.data.format})")] if cfg.data is not None else collected),
         (
             "optimizer steps per step",
             _optimizer_steps(plan),
@@ -101,7 +104,7 @@ def _sizes(plan: RunPlan) -> list[tuple[str, str]]:
         (
             "whole run",
             f"{cfg.runner.total_steps} steps, {cfg.runner.total_steps * sizes.optimizer_steps_per_step} optimizer "
-            f"steps, {cfg.runner.total_steps * sizes.env_steps_per_step} environment steps",
+            f"steps{f', {env_steps} environment steps' if cfg.data is None else ''}",
         ),
     ]
     evaluation = cfg.env.eval
@@ -115,10 +118,15 @@ def _sizes(plan: RunPlan) -> list[tuple[str, str]]:
 def _optimizer_steps(plan: RunPlan) -> str:
     cfg, sizes = plan.cfg, plan.sizes
     epochs = f"update_epoch {cfg.algorithm.update_epoch}"
-    if isinstance(cfg.algorithm.loss, OffPolicyLossConfig):
-        return f"{sizes.optimizer_steps_per_step} of the critics = {epochs}, each on a batch from the replay"
+    if cfg.algorithm.loss.draws_batches:
+        whose = " of the critics" if cfg.algorithm.loss.trains_q_heads else ""
+        return f"{sizes.optimizer_steps_per_step}{whose} = {epochs}, each on a batch from {_source(plan)}"
     batches = f"{sizes.samples_per_step} / global_batch_size {cfg.actor.global_batch_size}"
     return f"{sizes.optimizer_steps_per_step} = {batches} x {epochs}"
+
+
+def _source(plan: RunPlan) -> str:
+    return "the replay" if plan.cfg.data is None else "the dataset"
 
 
 def _per_worker(envs: int | None, stages: int) -> str:

@@ -11,10 +11,12 @@ from rlinf.config.schema.algorithm import (
     ActorCriticLossConfig,
     ActorLossConfig,
     AdvantageConfig,
+    BCLossConfig,
     CrossQLossConfig,
     DecoupledActorCriticLossConfig,
     GAEConfig,
     GRPOConfig,
+    IQLLossConfig,
     LossConfig,
     NFTLossConfig,
     NoAdvantageConfig,
@@ -24,6 +26,7 @@ from rlinf.config.schema.algorithm import (
     TD3LossConfig,
 )
 from rlinf.config.schema.base import ConfigSection
+from rlinf.config.schema.data import D4RLDataConfig, DataConfig, MinariDataConfig
 from rlinf.config.schema.env import (
     ActionRepeatConfig,
     EnvConfig,
@@ -31,6 +34,7 @@ from rlinf.config.schema.env import (
     GymnasiumEnvConfig,
     ManiSkillEnvConfig,
     MetaWorldEnvConfig,
+    NoEnvConfig,
     PixelReachEnvConfig,
     WrapperConfig,
 )
@@ -52,11 +56,13 @@ model_configs: Registry[type[ModelConfig]] = Registry("model")
 advantage_configs: Registry[type[AdvantageConfig]] = Registry("advantage estimator")
 loss_configs: Registry[type[LossConfig]] = Registry("policy loss")
 reward_configs: Registry[type[RewardTermConfig]] = Registry("reward")
+data_configs: Registry[type[DataConfig]] = Registry("dataset format")
 
 env_configs.register("gymnasium", GymnasiumEnvConfig)
 env_configs.register("maniskill", ManiSkillEnvConfig)
 env_configs.register("metaworld", MetaWorldEnvConfig)
 env_configs.register("pixel_reach", PixelReachEnvConfig)
+env_configs.register("none", NoEnvConfig)
 wrapper_configs.register("action_repeat", ActionRepeatConfig)
 wrapper_configs.register("frame_stack", FrameStackConfig)
 model_configs.register("cnn_policy", CNNPolicyConfig)
@@ -71,6 +77,8 @@ advantage_configs.register("raw", AdvantageConfig)
 advantage_configs.register("embodied_sac", NoAdvantageConfig)
 advantage_configs.register("embodied_crossq", NoAdvantageConfig)
 advantage_configs.register("embodied_td3", NoAdvantageConfig)
+advantage_configs.register("embodied_bc", NoAdvantageConfig)
+advantage_configs.register("offline_iql", NoAdvantageConfig)
 loss_configs.register("actor", ActorLossConfig)
 loss_configs.register("actor_critic", ActorCriticLossConfig)
 loss_configs.register("embodied_nft", NFTLossConfig)
@@ -82,3 +90,7 @@ reward_configs.register("action_penalty", ActionPenaltyConfig)
 reward_configs.register("api", ApiRewardConfig)
 reward_configs.register("env", EnvRewardConfig)
 reward_configs.register("model", ModelRewardConfig)
+loss_configs.register("embodied_bc", BCLossConfig)
+loss_configs.register("offline_iql", IQLLossConfig)
+data_configs.register("minari", MinariDataConfig)
+data_configs.register("d4rl", D4RLDataConfig)

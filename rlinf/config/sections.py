@@ -10,6 +10,7 @@ from rlinf.config.parse import MISSING, Parser, SectionParser, closest_key, fiel
 from rlinf.config.problems import describe_value, is_union, join
 from rlinf.config.registries import (
     advantage_configs,
+    data_configs,
     env_configs,
     loss_configs,
     model_configs,
@@ -18,6 +19,7 @@ from rlinf.config.registries import (
 )
 from rlinf.config.schema.algorithm import AlgorithmConfig
 from rlinf.config.schema.base import ConfigSection
+from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvConfig, WrapperConfig
 from rlinf.config.schema.model import ModelConfig
 from rlinf.config.schema.reward import RewardTermConfig
@@ -31,6 +33,7 @@ ALGORITHM_PARTS: dict[str, tuple[str, Registry[Any]]] = {
 """Parts of ``AlgorithmConfig``: the key that chooses, and what it chooses from."""
 
 _KINDS: dict[type[ConfigSection], tuple[str, Registry[Any]]] = {
+    DataConfig: ("format", data_configs),
     EnvConfig: ("env_type", env_configs),
     ModelConfig: ("model_type", model_configs),
     RewardTermConfig: ("reward_type", reward_configs),

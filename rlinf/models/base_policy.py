@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from rlinf.data.embodied import Observation, PolicyOutput
+from rlinf.errors import AlgorithmError
 
 Mode = Literal["train", "eval"]
 """``train`` explores; ``eval`` acts greedily and draws no random number."""
@@ -34,11 +35,14 @@ class PolicyEvaluation:
         logprobs: float32 [N, C, A]; log-probability of each action dimension.
         entropy: float32 [N, C, A]; entropy of each action dimension.
         values: float32 [N, V]; None without a value head.
+        greedy: float32 [N, C, A]; the action that evaluation takes, in the units of ``forward_inputs["action"]`` and
+            with gradients. None where actions are discrete or the policy cannot tell.
     """
 
     logprobs: torch.Tensor
     entropy: torch.Tensor
     values: torch.Tensor | None
+    greedy: torch.Tensor | None = None
 
 
 class BasePolicy(nn.Module, abc.ABC):
@@ -85,6 +89,21 @@ class BasePolicy(nn.Module, abc.ABC):
     @abc.abstractmethod
     def predict_values(self, obs: Observation) -> torch.Tensor:
         """Return the values of ``B`` observations, float32 [B, V]; only called where there is a value head."""
+
+    def recorded_inputs(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the ``forward_inputs`` of actions that somebody else took; only called by losses that imitate.
+
+        Args:
+            obs: ``N`` observations.
+            actions: float32 [N, C, A] (int64 [N, C] if discrete) as the environment takes them.
+
+        Raises:
+            AlgorithmError: The policy cannot learn from such actions.
+        """
+        raise AlgorithmError(
+            f"{type(self).__name__} cannot learn from recorded actions: it does not implement recorded_inputs(). "
+            "Choose another actor.model.model_type."
+        )
 
     def is_value_parameter(self, name: str) -> bool:
         """Tell whether the parameter ``name`` belongs to the value head alone."""

@@ -26,6 +26,10 @@ def build_heads(cfg: MLPPolicyConfig, encoder: Encoder, *, num_values: int) -> B
     """Build the policy on an encoder's features: with Q heads one that off-policy losses train, or ``MLPPolicy``."""
     if not cfg.add_q_head:
         return MLPPolicy(cfg, encoder, num_values=num_values)
+    if cfg.add_value_head:
+        from rlinf.models.iql_policy import IQLPolicy
+
+        return IQLPolicy(cfg, encoder)
     if cfg.deterministic:
         from rlinf.models.deterministic_mlp_policy import DeterministicMLPPolicy
 
@@ -73,9 +77,10 @@ class MLPPolicy(BasePolicy):
         else:
             log_std = self.log_std.float()
             logprobs = gaussian_logprob(action, output, log_std)
-            entropy = (log_std + 0.5 + _HALF_LOG_2PI).expand_as(output)
+            entropy = gaussian_entropy(log_std).expand_as(output)
         values = None if self.value_head is None else run_head(self.value_head, features)
-        return PolicyEvaluation(logprobs=logprobs, entropy=entropy, values=values)
+        greedy = None if self.cfg.discrete else output
+        return PolicyEvaluation(logprobs=logprobs, entropy=entropy, values=values, greedy=greedy)
 
     @torch.no_grad()
     def predict_action_batch(
@@ -110,6 +115,14 @@ class MLPPolicy(BasePolicy):
         assert self.value_head is not None
         return run_head(self.value_head, self.encoder(self.encoder.observe(obs, self.device)))
 
+    def recorded_inputs(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
+        """See ``BasePolicy``."""
+        action = actions.to(self.device)
+        return {
+            **self.encoder.observe(obs, self.device),
+            "action": action if self.cfg.discrete else action / self.cfg.action_scale,
+        }
+
     def shard_units(self) -> list[nn.Module]:
         """See ``BasePolicy``: the networks."""
         heads = [head for head in (self.policy_head, self.value_head) if head is not None]
@@ -134,6 +147,11 @@ def run_head(head: nn.Module, features: torch.Tensor) -> torch.Tensor:
 def gaussian_logprob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
     """Return the log-density of each component under a diagonal Gaussian."""
     return -0.5 * ((action - mean) * torch.exp(-log_std)) ** 2 - log_std - _HALF_LOG_2PI
+
+
+def gaussian_entropy(log_std: torch.Tensor) -> torch.Tensor:
+    """Return the entropy of each component of a diagonal Gaussian."""
+    return log_std + 0.5 + _HALF_LOG_2PI
 
 
 def orthogonal_mlp(

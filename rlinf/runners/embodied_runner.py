@@ -88,7 +88,7 @@ class EmbodiedRunner:
                     metrics = {} if self.recover(failure) else metrics
                     failure = None
                 if metrics is None:
-                    metrics = self._make_step()
+                    metrics = self.make_step()
                 self._finish_step(metrics)
                 if self._is_done(metrics):
                     return metrics
@@ -98,7 +98,8 @@ class EmbodiedRunner:
                     raise
                 failure = error
 
-    def _make_step(self) -> Metrics:
+    def make_step(self) -> Metrics:
+        """Make one step, all but handing its weights on."""
         self.started = time.monotonic()
         with self.profiler.step(self.step + 1):
             metrics = self.generate_rollouts()
@@ -197,10 +198,13 @@ class EmbodiedRunner:
         for name, times in groups.items():
             for tag in {tag for rank in times for tag in rank}:
                 metrics[f"time/{name}/{tag}"] = max(rank.get(tag, 0.0) for rank in times)
+        return metrics | self.throughput(step_seconds)
+
+    def throughput(self, step_seconds: float) -> Metrics:
+        """Return how much a step of such a length has got through."""
         train = self.cfg.env.train
         env_steps = train.total_num_envs * train.max_steps_per_rollout_epoch * train.rollout_epoch
-        metrics["time/env_steps_per_second"] = env_steps / step_seconds
-        return metrics
+        return {"time/env_steps_per_second": env_steps / step_seconds}
 
     def save_checkpoint(self, metrics: Metrics) -> None:
         """Write a checkpoint of the current step; the next step begins with new episodes, as after a resume."""

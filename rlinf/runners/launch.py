@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.runners.async_embodied_runner import AsyncEmbodiedRunner
 from rlinf.runners.embodied_runner import EmbodiedRunner
+from rlinf.runners.offline_runner import OfflineRunner
 from rlinf.runners.session import run_folder, with_run_paths
 from rlinf.scheduler import Cluster
 from rlinf.utils.placement import HybridComponentPlacement
@@ -15,10 +16,21 @@ from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
 
 
 def launch_embodied(cfg: RLinfConfig) -> dict[str, float]:
-    """Run an embodied recipe to its end; whatever happens, nothing that it started is left running.
+    """Run a recipe of ``task_type: embodied``; see ``launch``."""
+    return launch(cfg, EmbodiedRunner if cfg.algorithm.staleness_threshold is None else AsyncEmbodiedRunner)
+
+
+def launch_offline(cfg: RLinfConfig) -> dict[str, float]:
+    """Run a recipe of ``task_type: offline``; see ``launch``."""
+    return launch(cfg, OfflineRunner)
+
+
+def launch(cfg: RLinfConfig, make_runner: type[EmbodiedRunner]) -> dict[str, float]:
+    """Run a recipe to its end; whatever happens, nothing that it started is left running.
 
     Args:
         cfg: The validated recipe.
+        make_runner: The loop.
 
     Returns:
         The last step's metrics.
@@ -43,9 +55,7 @@ def launch_embodied(cfg: RLinfConfig) -> dict[str, float]:
             reward = RewardWorker.create_group(cfg, num_rollout).launch(
                 cluster, name=cfg.reward.group_name, placement_strategy=placement.get_strategy("reward"), wait=False
             )
-        runs_ahead = cfg.algorithm.staleness_threshold is not None
-        runner_class = AsyncEmbodiedRunner if runs_ahead else EmbodiedRunner
-        runner = runner_class(
+        runner = make_runner(
             cfg,
             actor=actor.wait_ready(),
             rollout=rollout.wait_ready(),

@@ -6,8 +6,7 @@ import math
 
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.algorithm import OffPolicyLossConfig
-from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.env import EnvConfig, NoEnvConfig
 from rlinf.config.schema.root import RLinfConfig
 
 
@@ -63,8 +62,7 @@ def check_batches(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> No
     per_pass = actor.micro_batch_size * ranks
     samples = train.max_steps_per_rollout_epoch // chunk * train.total_num_envs * train.rollout_epoch
     whole_chunks = train.max_steps_per_rollout_epoch % chunk == 0
-    draws = isinstance(cfg.algorithm.loss, OffPolicyLossConfig)
-    if not draws and whole_chunks and samples % actor.global_batch_size:
+    if not cfg.algorithm.loss.draws_batches and whole_chunks and samples % actor.global_batch_size:
         better = _closest_divisor(samples, actor.global_batch_size, multiple_of=per_pass)
         problems.add(
             "actor.global_batch_size",
@@ -90,8 +88,8 @@ def check_batches(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> No
 
 
 def _env_sections(cfg: RLinfConfig) -> list[tuple[str, EnvConfig]]:
-    sections = [("env.train", cfg.env.train)]
-    return sections if cfg.env.eval is None else [*sections, ("env.eval", cfg.env.eval)]
+    sections = [("env.train", cfg.env.train), ("env.eval", cfg.env.eval)]
+    return [(path, env) for path, env in sections if env is not None and not isinstance(env, NoEnvConfig)]
 
 
 def _ranks_in_words(ranks: int | None, name: str) -> str:

@@ -17,25 +17,25 @@ from rlinf.config.unused import note_unused
 
 
 def check_family(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
-    """An off-policy loss goes without advantages and with Q heads; any other loss the other way round."""
+    """Advantages and Q heads are there where the loss uses them, and only there."""
     del world
     algorithm, model = cfg.algorithm, cfg.actor.model
-    off_policy = isinstance(algorithm.loss, OffPolicyLossConfig)
-    if off_policy != isinstance(algorithm.advantage, NoAdvantageConfig):
-        remedy = algorithm.loss_type if off_policy else "gae, or another estimator"
+    draws, trains_q = algorithm.loss.draws_batches, algorithm.loss.trains_q_heads
+    if draws != isinstance(algorithm.advantage, NoAdvantageConfig):
+        remedy = algorithm.loss_type if draws else "gae, or another estimator"
         problems.add(
             "algorithm.adv_type",
             f"received {algorithm.adv_type}; loss_type={algorithm.loss_type} "
-            f"{'uses no advantages' if off_policy else 'needs advantages'}. Set algorithm.adv_type={remedy}.",
+            f"{'uses no advantages' if draws else 'needs advantages'}. Set algorithm.adv_type={remedy}.",
         )
-    if off_policy != model.add_q_head:
+    if trains_q != model.add_q_head:
         problems.add(
             "actor.model.add_q_head",
             f"received {model.add_q_head}; loss_type={algorithm.loss_type} "
-            f"{'needs' if off_policy else 'does not train'} Q heads. Set actor.model.add_q_head="
-            f"{str(off_policy).lower()}.",
+            f"{'needs' if trains_q else 'does not train'} Q heads. Set actor.model.add_q_head="
+            f"{str(trains_q).lower()}.",
         )
-    if not off_policy and cfg.actor.critic_optim is not None:
+    if not trains_q and cfg.actor.critic_optim is not None:
         problems.add(
             "actor.critic_optim",
             f"not used by loss_type={algorithm.loss_type}, which trains no Q heads. Remove it; for a value head, write "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlinf.config.schema.algorithm import OffPolicyLossConfig
 from rlinf.config.schema.root import RLinfConfig
 
 
@@ -53,8 +52,7 @@ def run_sizes(cfg: RLinfConfig, world: WorldSizes) -> RunSizes:
     chunk_steps = train.max_steps_per_rollout_epoch // cfg.actor.model.num_action_chunks
     trajectories = train.total_num_envs * train.rollout_epoch
     samples = chunk_steps * trajectories
-    draws = isinstance(cfg.algorithm.loss, OffPolicyLossConfig)
-    minibatches = 1 if draws else samples // cfg.actor.global_batch_size
+    minibatches = 1 if cfg.algorithm.loss.draws_batches else samples // cfg.actor.global_batch_size
     return RunSizes(
         chunk_steps=chunk_steps,
         samples_per_step=samples,

@@ -98,6 +98,12 @@ class LossConfig(ConfigSection):
     """Whether the loss is made of log-probabilities."""
     needs_proximal_logprobs: ClassVar[bool] = False
     """Whether the learner computes the log-probabilities of the policy at the start of an update."""
+    draws_batches: ClassVar[bool] = False
+    """Whether updates draw batches from what is stored, and go without advantages."""
+    trains_q_heads: ClassVar[bool] = False
+    """Whether the model needs Q heads."""
+    learns_offline: ClassVar[bool] = False
+    """Whether it learns from the ``data`` section alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -211,6 +217,8 @@ class OffPolicyLossConfig(LossConfig):
     needs_next_inputs: ClassVar[bool] = True
     model_keys: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     """Keys of ``actor.model`` that decide whether the loss can train it, with the values that it can train."""
+    draws_batches: ClassVar[bool] = True
+    trains_q_heads: ClassVar[bool] = True
 
     gamma: Fraction = 0.99
     """Discount per action: a chunk of C actions discounts what follows by gamma^C."""
@@ -274,6 +282,45 @@ class TD3LossConfig(OffPolicyLossConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class IQLLossConfig(LossConfig):
+    """``loss_type: offline_iql``: implicit Q-learning from recorded episodes."""
+
+    learner: ClassVar[str] = "iql"
+    draws_batches: ClassVar[bool] = True
+    trains_q_heads: ClassVar[bool] = True
+    learns_offline: ClassVar[bool] = True
+
+    gamma: Fraction = 0.99
+    """Discount per action: a chunk of C actions discounts what follows by gamma^C."""
+    tau: Fraction = 0.005
+    """Share by which the target critics move towards the critics."""
+    expectile: Fraction = 0.7
+    """Which expectile of the critics' values the value head predicts: above 0.5, in (0, 1)."""
+    temperature: NonNegativeFloat = 3.0
+    """Inverse temperature: actions weigh exp(this times their advantage); 0 clones behaviour."""
+    max_advantage_weight: PositiveFloat = 100.0
+    """Largest weight of an action."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImitationLossConfig(LossConfig):
+    """Keys of every loss that imitates the actions of somebody else."""
+
+    learner: ClassVar[str] = "imitation"
+    draws_batches: ClassVar[bool] = True
+
+    imitation_loss: Literal["nll", "mse"] = "nll"
+    """Negative log-likelihood of the actions, or their squared distance from the policy's greedy ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BCLossConfig(ImitationLossConfig):
+    """``loss_type: embodied_bc``: behaviour cloning from recorded episodes."""
+
+    learns_offline: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(ConfigSection):
     """The ``algorithm`` section."""
 
@@ -290,7 +337,7 @@ class AlgorithmConfig(ConfigSection):
     entropy_type: Level = "chunk_level"
     """Level at which entropy is averaged."""
     update_epoch: PositiveInt = 1
-    """Passes over the rollout in one step; off-policy, batches drawn from the replay (updates of the critics)."""
+    """Passes over the rollout in one step; with a loss that draws batches, batches in one step."""
     bootstrap_type: Literal["standard", "always"] = "standard"
     """``standard`` adds the last state's value when an episode is truncated; ``always`` also when it terminates."""
     staleness_threshold: NonNegativeInt | None = None

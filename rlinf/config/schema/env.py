@@ -135,12 +135,26 @@ class ManiSkillEnvConfig(EnvConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoEnvConfig(EnvConfig):
+    """``env_type: none``: an offline run steps no environments to learn from."""
+
+    env_type: str = "none"
+    """Registered environment."""
+    total_num_envs: PositiveInt = 1
+    """Not used."""
+    max_episode_steps: PositiveInt = 1
+    """Not used."""
+    max_steps_per_rollout_epoch: PositiveInt = 1
+    """Not used."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EnvSectionConfig(ConfigSection):
     """The ``env`` section."""
 
     group_name: str = "EnvGroup"
     """Name of the worker group."""
-    train: EnvConfig
-    """Environments that the policy learns from."""
+    train: EnvConfig = field(default_factory=NoEnvConfig)
+    """Environments that the policy learns from; an offline run leaves them out."""
     eval: EnvConfig | None = None
     """Environments that the policy is evaluated on; needed where the runner evaluates."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from rlinf.config.schema.algorithm import AlgorithmConfig
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.cluster import ClusterConfig
+from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvSectionConfig
 from rlinf.config.schema.reward import RewardConfig
 from rlinf.config.schema.runner import RunnerConfig
@@ -27,6 +28,8 @@ class RLinfConfig(ConfigSection):
     """Environments."""
     reward: RewardConfig | None = None
     """Rewards beside, or instead of, the environments' own."""
+    data: DataConfig | None = None
+    """Dataset of an offline run."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     """Inference."""
     actor: ActorConfig

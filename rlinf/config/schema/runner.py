@@ -26,7 +26,7 @@ class LoggerConfig(ConfigSection):
 class RunnerConfig(ConfigSection):
     """The ``runner`` section."""
 
-    task_type: Literal["embodied"] = "embodied"
+    task_type: Literal["embodied", "offline"] = "embodied"
     """Which runner drives the recipe."""
     max_epochs: PositiveInt = 1000
     """Steps to run when ``max_steps`` is -1: one step is one rollout and its updates."""

@@ -9,6 +9,7 @@ import torch
 
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import Trajectory
+from rlinf.data.episodes import read_episodes
 from rlinf.data.routing import sources
 from rlinf.hybrid_engines.train import train_engines
 from rlinf.hybrid_engines.train.base import TrainEngine
@@ -17,6 +18,7 @@ from rlinf.hybrid_engines.weights.bucket import pack_weights
 from rlinf.models import get_model
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
+from rlinf.workers.actor.data_learner import DataLearner
 from rlinf.workers.actor.learner import Learner, learners
 from rlinf.workers.streams import TRAJECTORIES, WEIGHTS
 from rlinf.workers.values import num_values
@@ -63,6 +65,9 @@ class EmbodiedFSDPActor(Worker):
         build = learners.get(self.cfg.algorithm.loss.learner)
         self.learner = build(model, make_engine, algorithm=self.cfg.algorithm, actor=actor, device=device)
         self.engine = self.learner.engine
+        if self.cfg.data is not None and not self.cfg.runner.only_eval:
+            assert isinstance(self.learner, DataLearner)
+            self.learner.take_data(read_episodes(self.cfg.data), self.cfg.data)
 
     @Worker.timer("sync_weights")
     def sync_model_to_rollout(self, *, version: int) -> None:

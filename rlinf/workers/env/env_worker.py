@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.env import EnvConfig, NoEnvConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import ChunkStep, Observation
 from rlinf.data.routing import destinations
@@ -39,7 +39,7 @@ class EnvWorker(Worker):
 
     def init_worker(self) -> None:
         """Build the training environments; those for evaluation are built when first needed."""
-        if not self.cfg.runner.only_eval:
+        if not self.cfg.runner.only_eval and not isinstance(self.cfg.env.train, NoEnvConfig):
             self._envs("train")
 
     @Worker.timer("interact")

@@ -83,7 +83,7 @@ def test_installs_torch_first_and_pins_it_for_everything_later(machine: Machine)
     constraints = machine.venv / "rlinf-constraints.txt"
     torch, project = machine.calls()
     assert torch == "torch==2.13.0+cpu"
-    assert project == f"--constraint {constraints} --editable {ROOT}[metaworld]"
+    assert project == f"--constraint {constraints} --editable {ROOT}[metaworld,offline]"
     assert constraints.read_text(encoding="utf-8") == "torch==2.13.0+cpu\n"
     assert "PyTorch 2.13.0+cpu" in run.stdout
     assert "bash examples/embodiment/run_embodiment.sh metaworld_reach_ppo_mlp" in run.stdout
@@ -94,7 +94,7 @@ def test_a_second_run_does_nothing(machine: Machine) -> None:
     machine.calls()
     run = machine.install("test")
     assert run.returncode == 0
-    assert "is up to date for: metaworld dev" in run.stdout
+    assert "is up to date for: metaworld offline dev" in run.stdout
     assert machine.calls() == []
 
 
@@ -102,9 +102,9 @@ def test_another_target_or_force_installs_again(machine: Machine) -> None:
     machine.install("embodied")
     machine.calls()
     machine.install("embodied", "--env", "metaworld")
-    assert [call for call in machine.calls() if "[metaworld]" in call]
+    assert [call for call in machine.calls() if "[metaworld,offline]" in call]
     machine.install("embodied", "--env", "metaworld", "--force")
-    assert [call for call in machine.calls() if "[metaworld]" in call]
+    assert [call for call in machine.calls() if "[metaworld,offline]" in call]
 
 
 def test_without_a_cpu_build_in_pips_own_reach_pytorchs_index_is_asked(machine: Machine) -> None:

@@ -86,6 +86,12 @@ def test_launcher_installs_what_the_recipe_needs_and_trains(recipe: str, env_typ
     ]
 
 
+def test_launcher_runs_an_offline_recipe_with_its_own_script(tmp_path: Path) -> None:
+    run = bash(RUN, "gym_pendulum_bc_mlp", "--dry-run", RLINF_VENV=str(tmp_path))
+    assert "embodied --env gymnasium" in run.stdout
+    assert f"{ROOT}/examples/embodiment/train_offline.py --config-name gym_pendulum_bc_mlp" in run.stdout
+
+
 @pytest.mark.parametrize(
     ("recipe", "overrides", "script"),
     [

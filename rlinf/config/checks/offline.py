@@ -1,0 +1,95 @@
+"""What losses need that learn from recorded or labelled actions, and whether a run has what its kind learns from."""
+
+from __future__ import annotations
+
+from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.problems import Problems
+from rlinf.config.schema.algorithm import ImitationLossConfig, IQLLossConfig
+from rlinf.config.schema.env import NoEnvConfig
+from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.unused import note_unused
+
+
+def check_source(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """An offline run learns from data, any other from environments."""
+    del world
+    offline, loss_type = cfg.runner.task_type == "offline", cfg.algorithm.loss_type
+    if offline != cfg.algorithm.loss.learns_offline:
+        remedy = "embodied, and use its script" if offline else "offline, with a data section"
+        problems.add(
+            "runner.task_type",
+            f"received {cfg.runner.task_type}; loss_type={loss_type} learns from "
+            f"{'rollouts' if offline else 'recorded data'}. Set runner.task_type={remedy}.",
+        )
+        return
+    if offline and cfg.data is None:
+        problems.add("data", "missing; task_type=offline learns from it. Add data.format and data.path.")
+    if not offline and cfg.data is not None:
+        problems.add("data", f"not used by loss_type={loss_type}, which learns from rollouts. Remove the section.")
+    if offline and cfg.env.train != NoEnvConfig():
+        problems.add(
+            "env.train", "not used by task_type=offline, which learns from data. Remove it; evaluate in env.eval."
+        )
+    if not offline and isinstance(cfg.env.train, NoEnvConfig):
+        problems.add("env.train", f"missing; task_type={cfg.runner.task_type} learns from it. Add the section.")
+    if isinstance(cfg.env.eval, NoEnvConfig):
+        problems.add(
+            "env.eval.env_type", "received none; evaluation needs environments. Remove env.eval, or choose one."
+        )
+
+
+def check_unused(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Keys that are of no use to these losses."""
+    del world
+    algorithm, actor = cfg.algorithm, cfg.actor
+    if not isinstance(algorithm.loss, (ImitationLossConfig, IQLLossConfig)):
+        return
+    reason = f"by loss_type={algorithm.loss_type}"
+    levels = ("reward_type", "logprob_type", "entropy_type")
+    note_unused(problems, algorithm, levels, "algorithm", reason)
+    note_unused(problems, actor.optim, ("value_lr", "critic_warmup_steps"), "actor.optim", reason)
+    if isinstance(algorithm.loss, ImitationLossConfig):
+        note_unused(problems, actor.model, ("add_value_head",), "actor.model", reason)
+    if algorithm.loss.learns_offline:
+        note_unused(problems, algorithm, ("staleness_threshold",), "algorithm", reason)
+        note_unused(problems, cfg.rollout, ("pipeline_stage_num",), "rollout", "by task_type=offline")
+
+
+def check_imitation(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Distances are those between continuous actions."""
+    del world
+    loss, model = cfg.algorithm.loss, cfg.actor.model
+    if not isinstance(loss, ImitationLossConfig) or not isinstance(model, MLPPolicyConfig):
+        return
+    if loss.imitation_loss == "mse" and model.discrete:
+        problems.add(
+            "algorithm.imitation_loss",
+            "received mse; actor.model.discrete=true has no distance between actions. Set it to nll.",
+        )
+
+
+def check_iql(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """The value head predicts an expectile that exists."""
+    del world
+    loss: object = cfg.algorithm.loss
+    if not isinstance(loss, IQLLossConfig):
+        return
+    model = cfg.actor.model
+    if model.q_head_type == "crossq":
+        problems.add(
+            "actor.model.q_head_type",
+            f"received crossq; loss_type={cfg.algorithm.loss_type} needs target critics. Set it to default.",
+        )
+    if isinstance(model, MLPPolicyConfig):
+        note_unused(problems, model, ("deterministic", "exploration_noise"), "actor.model", "by offline_iql")
+    if not 0 < loss.expectile < 1:
+        problems.add("algorithm.expectile", f"received {loss.expectile}; allowed: a number in (0, 1). Set it to 0.7.")
+    if not cfg.actor.model.add_value_head:
+        problems.add(
+            "actor.model.add_value_head",
+            f"received False; loss_type={cfg.algorithm.loss_type} needs values. Set actor.model.add_value_head=true.",
+        )
+
+
+RULES = (check_source, check_unused, check_imitation, check_iql)

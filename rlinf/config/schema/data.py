@@ -1,0 +1,34 @@
+"""The ``data`` section, what an offline run learns from: one dataclass per format, all sharing ``DataConfig``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rlinf.config.schema.base import ConfigSection, PositiveInt
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig(ConfigSection):
+    """Keys of every dataset of recorded episodes."""
+
+    format: str
+    """Registered format."""
+    path: str
+    """The dataset's folder or file, readable by every actor rank."""
+    max_episodes: PositiveInt | None = None
+    """Read so many episodes from the start; null reads all."""
+    reward_coef: float = 1.0
+    """Factor on every reward."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinariDataConfig(DataConfig):
+    """``format: minari``: a Minari folder or its HDF5 file, one group per episode."""
+
+    state_keys: list[str] = field(default_factory=list)
+    """Entries of a Dict observation (``goal/position``, say) that are joined into ``states``, in this order."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class D4RLDataConfig(DataConfig):
+    """``format: d4rl``: one HDF5 file with the steps of all episodes behind each other."""

@@ -1,0 +1,160 @@
+"""Recorded episodes, the registry of formats they are read from, and the transitions that are learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+
+from rlinf.config.registries import data_configs
+from rlinf.config.schema.data import DataConfig
+from rlinf.data.embodied import Observation
+from rlinf.data.replay import Transitions
+from rlinf.errors import DatasetError
+from rlinf.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One recorded episode of ``L`` steps.
+
+    Attributes:
+        obs: Observations, ``L + 1`` rows: the last is the state in which the episode ended.
+        actions: float32 [L, A] as the environment takes them, or int64 [L] if discrete.
+        rewards: float32 [L].
+        terminated: Whether it ended by the task's own rules; false where it was cut off.
+    """
+
+    obs: Observation
+    actions: torch.Tensor
+    rewards: torch.Tensor
+    terminated: bool
+
+    def __len__(self) -> int:
+        return len(self.rewards)
+
+
+EpisodeReader = Callable[..., Iterator[Episode]]
+"""Called as ``reader(cfg)`` with the ``data`` section; yields episodes in the order of the dataset."""
+
+data_formats: Registry[EpisodeReader] = Registry("dataset format")
+data_formats.register_lazy("minari", "rlinf.data.minari:read_minari")
+data_formats.register_lazy("d4rl", "rlinf.data.d4rl:read_d4rl")
+
+
+def register_data_format(name: str, reader: EpisodeReader, config: type[DataConfig] | None = None) -> None:
+    """Make a format known under ``data.format``.
+
+    Args:
+        name: The name recipes use.
+        reader: Called with the ``data`` section; yields episodes.
+        config: Dataclass of the format's keys; None when it has none besides those of ``DataConfig``.
+
+    Raises:
+        RegistryError: The name is taken.
+    """
+    data_formats.register(name, reader)
+    data_configs.register(name, config or DataConfig)
+
+
+def read_episodes(cfg: DataConfig) -> list[Episode]:
+    """Read a dataset.
+
+    Args:
+        cfg: The ``data`` section.
+
+    Returns:
+        Its episodes, those without a step left out.
+
+    Raises:
+        DatasetError: There is none, it is damaged or empty, or holds numbers that are not finite.
+        MissingPackageError: The format's reader needs a package that is not installed.
+    """
+    episodes = [e for e in islice(data_formats.get(cfg.format)(cfg), cfg.max_episodes) if len(e)]
+    if not episodes:
+        raise DatasetError(f"data.path: '{cfg.path}' holds no episodes. Give a dataset with at least one step.")
+    for number, episode in enumerate(episodes):
+        _check(episode, f"data.path: episode {number} of '{cfg.path}'")
+    return episodes
+
+
+def chunk_episodes(
+    episodes: Iterable[Episode],
+    *,
+    chunk: int,
+    gamma: float,
+    reward_coef: float,
+    report: Callable[[Observation, torch.Tensor], dict[str, torch.Tensor]],
+    with_next: bool,
+) -> Transitions:
+    """Return every step of the episodes as the beginning of a chunk; chunks that reach beyond the end are short.
+
+    Args:
+        episodes: At least one.
+        chunk: Actions per chunk (``C``).
+        gamma: Discount per action.
+        reward_coef: Factor on rewards.
+        report: Maps observations and actions [N, C, A] to what the policy calls its inputs and ``action``.
+        with_next: Whether transitions say what followed.
+    """
+    parts = []
+    for episode in episodes:
+        length = len(episode)
+        starts = torch.arange(length)
+        steps = starts.unsqueeze(1) + torch.arange(chunk)
+        executed = steps < length
+        actions = episode.actions[steps.clamp(max=length - 1)]
+        actions[~executed] = 0
+        powers = reward_coef * gamma ** torch.arange(chunk, dtype=torch.float64)
+        rewards = episode.rewards[steps.clamp(max=length - 1)] * executed * powers
+        ends = (starts + chunk).clamp(max=length)
+        inputs = report(_rows(episode.obs, starts), actions)
+        next_inputs = report(_rows(episode.obs, ends), actions) if with_next else {}
+        next_inputs.pop("action", None)
+        parts.append(
+            Transitions(
+                actions=inputs.pop("action").cpu(),
+                inputs={name: tensor.cpu() for name, tensor in inputs.items()},
+                rewards=rewards.sum(-1).float(),
+                next_inputs={name: tensor.cpu() for name, tensor in next_inputs.items()},
+                terminated=(ends == length) & episode.terminated,
+                lengths=executed.sum(-1),
+            )
+        )
+    return join_transitions(parts)
+
+
+def join_transitions(parts: list[Transitions]) -> Transitions:
+    """Join transitions in the given order."""
+    first = parts[0]
+    return Transitions(
+        inputs={name: torch.cat([part.inputs[name] for part in parts]) for name in first.inputs},
+        actions=torch.cat([part.actions for part in parts]),
+        rewards=torch.cat([part.rewards for part in parts]),
+        next_inputs={name: torch.cat([part.next_inputs[name] for part in parts]) for name in first.next_inputs},
+        terminated=torch.cat([part.terminated for part in parts]),
+        lengths=torch.cat([part.lengths for part in parts]),
+    )
+
+
+def _rows(obs: Observation, rows: torch.Tensor) -> Observation:
+    return {
+        key: value[rows] if isinstance(value, torch.Tensor) else [value[row] for row in rows.tolist()]
+        for key, value in obs.items()
+    }
+
+
+def _check(episode: Episode, place: str) -> None:
+    length = len(episode)
+    if len(episode.actions) != length or any(len(value) != length + 1 for value in episode.obs.values()):
+        rows = {key: len(value) for key, value in episode.obs.items()}
+        raise DatasetError(
+            f"{place} has {length} rewards, {len(episode.actions)} actions and observations {rows}; allowed: one "
+            "action per reward and one observation more. Write the dataset anew."
+        )
+    tensors = {"actions": episode.actions, "rewards": episode.rewards, **episode.obs}
+    for name, tensor in tensors.items():
+        if isinstance(tensor, torch.Tensor) and not torch.isfinite(tensor).all():
+            raise DatasetError(f"{place} holds {name} that are NaN or infinite. Leave the episode out of the dataset.")

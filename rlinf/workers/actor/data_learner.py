@@ -1,0 +1,148 @@
+"""Learning from stored transitions that every rank holds whole: any number of ranks makes the same updates."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+
+import torch
+
+from rlinf.algorithms.types import finalize_metrics
+from rlinf.config.schema.data import DataConfig
+from rlinf.config.schema.model import StatePolicyConfig
+from rlinf.config.schema.train import ActorConfig
+from rlinf.data.embodied import Trajectory
+from rlinf.data.episodes import Episode, chunk_episodes
+from rlinf.data.replay import Transitions
+from rlinf.errors import AlgorithmError, DatasetError
+from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.models.base_policy import BasePolicy
+from rlinf.utils.seeding import derive_seed
+from rlinf.workers.actor.learner import Learner, accumulate
+
+
+class DataLearner(Learner):
+    """Draws batches from stored transitions, uniformly and with replacement.
+
+    Args:
+        engine: Holds the policy.
+        actor: The ``actor`` section.
+        num_updates: Updates in one step.
+    """
+
+    gamma = 1.0
+    """Discount per action; losses that value states set their own."""
+    needs_next = False
+    """Whether the loss looks at what follows a transition."""
+
+    def __init__(self, engine: TrainEngine, *, actor: ActorConfig, num_updates: int) -> None:
+        super().__init__(engine)
+        self.actor = actor
+        self.num_updates = num_updates
+        self.stored: Transitions | None = None
+
+    @property
+    def policy(self) -> BasePolicy:
+        """The policy, maybe sharded."""
+        policy = self.engine.model
+        assert isinstance(policy, BasePolicy)
+        return policy
+
+    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
+        """See ``Learner``; only learners that go on collecting take rollouts."""
+        raise AlgorithmError(f"{type(self).__name__} learns from recorded data. Set runner.task_type=offline.")
+
+    def take_data(self, episodes: Sequence[Episode], data: DataConfig) -> None:
+        """Learn from a dataset from now on.
+
+        Args:
+            episodes: All of it, the same on every rank.
+            data: The ``data`` section.
+
+        Raises:
+            DatasetError: Its states or actions are not those of the model.
+        """
+        _check_fits(episodes[0], self.actor, data)
+        stored = chunk_episodes(
+            episodes,
+            chunk=self.actor.model.num_action_chunks,
+            gamma=self.gamma,
+            reward_coef=data.reward_coef,
+            report=self.policy.recorded_inputs,
+            with_next=self.needs_next,
+        )
+        self.stored = stored
+        self.take_statistics(stored)
+
+    def take_statistics(self, new: Transitions) -> None:
+        """Take new transitions, the same on every rank, into the policy's running statistics."""
+        mine = new.map(lambda x: x[self.engine.rank :: self.engine.world_size].to(self.engine.device))
+        valid = torch.ones(len(mine), dtype=torch.bool, device=self.engine.device)
+        self.policy.update_statistics(mine.inputs, valid, self.engine.all_reduce)
+
+    def update(self, step: int) -> dict[str, float]:
+        """See ``Learner``."""
+        if self.stored is None:
+            raise DatasetError(f"{type(self).__name__} has no data to learn from. Add a data section.")
+        generator = torch.Generator().manual_seed(derive_seed(self.actor.seed, "actor", "data", step))
+        sums: MetricSums = {}
+        for _ in range(self.num_updates):
+            rows = torch.randint(len(self.stored), (self.actor.global_batch_size,), generator=generator)
+            accumulate(sums, self.update_once(select(self.stored, rows)))
+        return self.finalize(sums) | {"stored": float(len(self.stored))}
+
+    @abc.abstractmethod
+    def update_once(self, batch: Transitions) -> MetricSums:
+        """Make one update.
+
+        Args:
+            batch: The whole update batch, the same on every rank.
+
+        Returns:
+            This rank's metric sums.
+        """
+
+    def micro_batches(self, batch: Transitions) -> list[Transitions]:
+        """Return this rank's share of an update batch in parts, on the engine's device."""
+        share, size = len(batch) // self.engine.world_size, self.actor.micro_batch_size
+        first = self.engine.rank * share
+        return [batch.rows(start, start + size, self.engine.device) for start in range(first, first + share, size)]
+
+    def step_optimizer(self, optimizer: str) -> MetricSums:
+        """Step an optimizer and return its report."""
+        report = self.engine.step(optimizer)
+        return {f"{optimizer}_{name}": torch.tensor([value, 1.0]) for name, value in report.items()}
+
+    def finalize(self, sums: MetricSums) -> dict[str, float]:
+        """Return the metrics over all ranks."""
+        names = sorted(sums)
+        total = self.engine.all_reduce(torch.stack([sums[name].double().cpu() for name in names]))
+        return finalize_metrics(dict(zip(names, total, strict=True)))
+
+
+def select(transitions: Transitions, rows: torch.Tensor) -> Transitions:
+    """Return some of the transitions, in the order of ``rows``."""
+    return transitions.map(lambda x: x[rows])
+
+
+def executed_mask(transitions: Transitions) -> torch.Tensor:
+    """Return which actions of each chunk were executed, bool [N, C]."""
+    return torch.arange(transitions.actions.shape[1], device=transitions.lengths.device) < transitions.lengths[:, None]
+
+
+def _check_fits(episode: Episode, actor: ActorConfig, data: DataConfig) -> None:
+    model = actor.model
+    if not isinstance(model, StatePolicyConfig):
+        return
+    states, actions = episode.obs.get("states"), episode.actions
+    if model.obs_dim and (states is None or states.shape[-1] != model.obs_dim):
+        held = "none" if states is None else states.shape[-1]
+        raise DatasetError(
+            f"data.path: '{data.path}' has {held} numbers per state; actor.model.obs_dim is {model.obs_dim}. Choose "
+            "another dataset, or set actor.model.obs_dim."
+        )
+    if actions.is_floating_point() and actions.shape[-1] != model.action_dim:
+        raise DatasetError(
+            f"data.path: '{data.path}' has actions of {actions.shape[-1]} numbers; actor.model.action_dim is "
+            f"{model.action_dim}. Choose another dataset, or set actor.model.action_dim."
+        )

@@ -1,0 +1,87 @@
+"""Implicit Q-learning from recorded episodes: critics and values, then the policy, from one batch."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import torch
+from torch import nn
+
+from rlinf.algorithms.iql import IQL
+from rlinf.config.schema.algorithm import AlgorithmConfig, IQLLossConfig
+from rlinf.config.schema.train import ActorConfig
+from rlinf.data.replay import Transitions
+from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.models.base_policy import BasePolicy, ForwardType
+from rlinf.models.iql_policy import AdvantageEvaluation, IQLPolicy, ValueEvaluation
+from rlinf.workers.actor.data_learner import DataLearner, executed_mask
+from rlinf.workers.actor.learner import MakeEngine
+
+
+class IQLLearner(DataLearner):
+    """Improves on the policies that recorded the data.
+
+    Args:
+        engine: Holds the policy, an ``IQLPolicy``.
+        loss: Keys of the loss.
+        actor: The ``actor`` section.
+        num_updates: Updates in one step.
+    """
+
+    needs_next = True
+
+    def __init__(self, engine: TrainEngine, *, loss: IQLLossConfig, actor: ActorConfig, num_updates: int) -> None:
+        super().__init__(engine, actor=actor, num_updates=num_updates)
+        keys = asdict(loss)
+        self.tau = keys.pop("tau")
+        self.gamma = loss.gamma
+        self.losses = IQL(**keys)
+
+    def update_once(self, batch: Transitions) -> MetricSums:
+        """See ``DataLearner``."""
+        parts, share = self.micro_batches(batch), len(batch) // self.engine.world_size
+
+        def critic_loss(model: nn.Module, rows: Transitions) -> tuple[torch.Tensor, MetricSums]:
+            evaluation: ValueEvaluation = model(
+                ForwardType.CRITIC, inputs=rows.inputs, action=rows.actions, next_inputs=rows.next_inputs
+            )
+            loss, metrics = self.losses.critic_loss(
+                q=evaluation.q,
+                target_q=evaluation.target_q,
+                values=evaluation.values,
+                next_values=evaluation.next_values,
+                rewards=rows.rewards,
+                terminated=rows.terminated,
+                lengths=rows.lengths,
+            )
+            return loss / share, metrics
+
+        def actor_loss(model: nn.Module, rows: Transitions) -> tuple[torch.Tensor, MetricSums]:
+            evaluation: AdvantageEvaluation = model(ForwardType.ACTOR, inputs=rows.inputs, action=rows.actions)
+            logprobs = (evaluation.logprobs.sum(-1) * executed_mask(rows)).sum(-1)
+            loss, metrics = self.losses.actor_loss(
+                logprobs=logprobs, target_q=evaluation.target_q, values=evaluation.values
+            )
+            return loss / share, metrics
+
+        sums = self.engine.forward_backward(parts, critic_loss, optimizer="critic") | self.step_optimizer("critic")
+        sums |= self.engine.forward_backward(parts, actor_loss, optimizer="policy") | self.step_optimizer("policy")
+        policy = self.policy
+        assert isinstance(policy, IQLPolicy)
+        self.engine.blend(policy.target_critic, policy.critic, self.tau)
+        return sums
+
+
+def build_iql_learner(
+    model: BasePolicy,
+    make_engine: MakeEngine,
+    *,
+    algorithm: AlgorithmConfig,
+    actor: ActorConfig,
+    device: torch.device,
+) -> IQLLearner:
+    """Build the learner of ``learner: iql``; see ``learners``."""
+    del device
+    loss = algorithm.loss
+    assert isinstance(loss, IQLLossConfig)
+    return IQLLearner(make_engine(model), loss=loss, actor=actor, num_updates=algorithm.update_epoch)

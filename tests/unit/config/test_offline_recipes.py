@@ -1,0 +1,68 @@
+"""What an offline recipe needs, and what means nothing to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlinf.config import build_config, to_dict, validate_cfg
+from rlinf.config.schema.data import MinariDataConfig
+from rlinf.config.schema.env import NoEnvConfig
+from rlinf.errors import ConfigError
+
+BC = {
+    "runner": {"task_type": "offline"},
+    "data": {"format": "minari", "path": "somewhere"},
+    "algorithm": {"adv_type": "embodied_bc", "loss_type": "embodied_bc"},
+    "env.train": "DELETE",
+    "actor.model.add_value_head": False,
+}
+IQL = BC | {
+    "algorithm": {"adv_type": "offline_iql", "loss_type": "offline_iql"},
+    "actor.model.add_value_head": True,
+    "actor.model.add_q_head": True,
+}
+
+
+@pytest.mark.parametrize("changes", [BC, IQL, BC | {"env.eval": "DELETE"}])
+def test_a_run_without_training_environments_is_valid_and_reversible(recipe, changes):
+    cfg = validate_cfg(recipe(changes))
+    assert isinstance(cfg.env.train, NoEnvConfig)
+    assert isinstance(cfg.data, MinariDataConfig)
+    assert build_config(to_dict(cfg)) == cfg
+
+
+@pytest.mark.parametrize(
+    ("changes", "path", "remedy"),
+    [
+        ({key: value for key, value in BC.items() if key != "data"}, "data", "Add data.format and data.path"),
+        (BC | {"data.format": "minary"}, "data.format", "Did you mean 'minari'"),
+        (BC | {"data.state_keys": "x"}, "data.state_keys", "list of"),
+        (BC | {"data": {"format": "d4rl", "path": "x", "state_keys": []}}, "data.state_keys", "format=minari"),
+        (BC | {"runner": {}}, "runner.task_type", "learns from recorded data. Set runner.task_type=offline"),
+        ({"runner": {"task_type": "offline"}}, "runner.task_type", "learns from rollouts"),
+        ({"data": {"format": "minari", "path": "x"}}, "data", "Remove the section"),
+        ({"env.train": "DELETE"}, "env.train", "Add the section"),
+        (BC | {"env.train": {"env_type": "none", "seed": 3}}, "env.train", "Remove it"),
+        ({key: value for key, value in BC.items() if key != "env.train"}, "env.train", "Remove it"),
+        (BC | {"env.eval": {"env_type": "none"}}, "env.eval.env_type", "evaluation needs environments"),
+        (BC | {"algorithm.adv_type": "gae"}, "algorithm.adv_type", "Set algorithm.adv_type=embodied_bc"),
+        (BC | {"algorithm.logprob_type": "token_level"}, "algorithm.logprob_type", "not used by loss_type=embodied_bc"),
+        (BC | {"actor.model.add_q_head": True}, "actor.model.add_q_head", "does not train Q heads"),
+        (BC | {"actor.model.add_value_head": True}, "actor.model.add_value_head", "not used by loss_type=embodied_bc"),
+        (BC | {"actor.optim": {"critic_warmup_steps": 3}}, "actor.optim.critic_warmup_steps", "not used by"),
+        (
+            BC | {"algorithm.imitation_loss": "mse", "actor.model.discrete": True},
+            "algorithm.imitation_loss",
+            "Set it to nll",
+        ),
+        (IQL | {"algorithm.expectile": 1.0}, "algorithm.expectile", "(0, 1)"),
+        (IQL | {"algorithm.imitation_loss": "nll"}, "algorithm.imitation_loss", "loss_type=embodied_bc"),
+        (IQL | {"actor.model.add_value_head": False}, "actor.model.add_value_head", "add_value_head=true"),
+        (IQL | {"actor.model.q_head_type": "crossq"}, "actor.model.q_head_type", "Set it to default"),
+    ],
+)
+def test_a_mistake_names_its_key_and_the_remedy(recipe, changes, path, remedy):
+    with pytest.raises(ConfigError) as caught:
+        validate_cfg(recipe(changes))
+    lines = [line for line in str(caught.value).splitlines() if line.startswith(f"  - {path}:")]
+    assert any(remedy in line for line in lines), str(caught.value)

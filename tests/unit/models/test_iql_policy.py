@@ -1,0 +1,80 @@
+"""The policy of implicit Q-learning: what acts, what is valued, and which gradient goes where."""
+
+import pytest
+import torch
+from torch.distributions import Normal
+
+from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.errors import AlgorithmError
+from rlinf.models import get_model
+from rlinf.models.base_policy import ForwardType
+
+OBS = {"states": torch.randn(6, 4, generator=torch.Generator().manual_seed(0))}
+ACTIONS = torch.rand(6, 2, 3, generator=torch.Generator().manual_seed(1)) * 4 - 2
+
+
+def make(**keys):
+    torch.manual_seed(0)
+    defaults = {"add_q_head": True, "add_value_head": True, "action_scale": 2.0, "initial_log_std": -1.0}
+    cfg = MLPPolicyConfig(
+        model_type="mlp_policy", obs_dim=4, action_dim=3, num_action_chunks=2, hidden_dims=[8], **defaults | keys
+    )
+    return get_model(cfg)
+
+
+def batch(policy):
+    inputs = policy.recorded_inputs(OBS, ACTIONS)
+    return inputs.pop("action"), inputs
+
+
+def test_recorded_actions_are_those_of_a_gaussian_in_the_units_of_the_policy():
+    policy = make()
+    mean, _ = policy.predict_action_batch(OBS, mode="eval")
+    evaluation = policy(forward_inputs=policy.recorded_inputs(OBS, ACTIONS))
+    expected = Normal(mean / 2, torch.tensor(-1.0).exp()).log_prob(ACTIONS / 2)
+    torch.testing.assert_close(evaluation.logprobs, expected)
+    torch.testing.assert_close(evaluation.greedy, mean / 2)
+    assert float(mean.abs().max()) <= 2.0
+
+
+def test_exploration_draws_from_the_generator_it_is_given():
+    policy = make()
+    drawn = [
+        policy.predict_action_batch(OBS, mode="train", generator=torch.Generator().manual_seed(seed))
+        for seed in (1, 1, 2)
+    ]
+    assert torch.equal(drawn[0][0], drawn[1][0])
+    assert not torch.equal(drawn[0][0], drawn[2][0])
+    again = policy(forward_inputs=drawn[0][1].forward_inputs)
+    torch.testing.assert_close(again.logprobs, drawn[0][1].logprobs)
+
+
+def trained_by(loss, policy):
+    policy.zero_grad()
+    loss.backward()
+    return {name.split(".")[0] for name, p in policy.named_parameters() if p.grad is not None}
+
+
+def test_each_loss_reaches_its_own_networks():
+    policy = make()
+    action, inputs = batch(policy)
+    values = policy(ForwardType.CRITIC, inputs=inputs, action=action, next_inputs=inputs)
+    torch.testing.assert_close(values.next_values, values.values)
+    torch.testing.assert_close(values.target_q, values.q)  # a copy at the start
+    assert trained_by(values.q.sum() + values.values.sum(), policy) == {"critic", "value_head"}
+    advantage = policy(ForwardType.ACTOR, inputs=inputs, action=action)
+    assert trained_by(advantage.logprobs.sum(), policy) == {"policy_head", "log_std"}
+    torch.testing.assert_close(policy.predict_values(OBS).squeeze(-1), values.values)
+
+
+def test_inference_needs_the_policy_alone():
+    policy = make()
+    kept = {name.split(".")[0] for name in policy.state_dict() if not policy.is_training_only(name)}
+    assert kept == {"policy_head", "log_std"}
+    critics = {name.split(".")[0] for name, _ in policy.named_parameters() if policy.is_critic_parameter(name)}
+    assert critics == {"critic", "value_head"}
+
+
+def test_a_policy_that_cannot_learn_from_recordings_says_so():
+    with pytest.raises(AlgorithmError, match="does not implement recorded_inputs"):
+        make(add_value_head=False).recorded_inputs(OBS, ACTIONS)

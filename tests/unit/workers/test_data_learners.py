@@ -1,0 +1,171 @@
+"""Updates from recorded data: the same for any micro-batch size, ranks and sharding, continued bit for bit."""
+
+import os
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from rlinf.config.schema.algorithm import AlgorithmConfig, BCLossConfig, IQLLossConfig, NoAdvantageConfig
+from rlinf.config.schema.data import DataConfig
+from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
+from rlinf.data.episodes import Episode
+from rlinf.errors import DatasetError
+from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.models import get_model
+from rlinf.scheduler.network import find_free_port
+from rlinf.workers.actor.learner import learners
+
+CHUNK, DIM = 3, 2
+LOSSES = {
+    "offline_iql": IQLLossConfig(tau=0.1),
+    "embodied_bc": BCLossConfig(),
+    "embodied_bc_mse": BCLossConfig(imitation_loss="mse"),
+}
+DATA = DataConfig(format="memory", path="memory", reward_coef=0.5)
+SHARDINGS = ("no_shard", "full_shard", "shard_grad_op")
+
+
+def make_episodes(states=5):
+    generator = torch.Generator().manual_seed(0)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    return [
+        Episode({"states": 3 + 2 * normal(n + 1, states)}, normal(n, DIM).tanh(), normal(n), terminated=n % 2 == 0)
+        for n in (7, 12, 3, 8)
+    ]
+
+
+def make_learner(name, sharding="no_shard", rank=0, world_size=1, micro=16):
+    torch.manual_seed(0)
+    loss = LOSSES[name]
+    model = MLPPolicyConfig(
+        model_type="mlp_policy",
+        obs_dim=5,
+        action_dim=DIM,
+        num_action_chunks=CHUNK,
+        hidden_dims=[16],
+        add_q_head=loss.trains_q_heads,
+        add_value_head=loss.trains_q_heads,
+        normalize_obs=True,
+    )
+    actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=32, micro_batch_size=micro, seed=3)
+
+    def make_engine(policy):
+        return FSDPEngine(
+            policy,
+            optim=actor.optim,
+            fsdp=FSDPConfig(sharding_strategy=sharding),
+            precision="fp32",
+            device=torch.device("cpu"),
+            rank=rank,
+            world_size=world_size,
+        )
+
+    algorithm = AlgorithmConfig(
+        adv_type="none", loss_type="none", update_epoch=4, advantage=NoAdvantageConfig(), loss=loss
+    )
+    build = learners.get(loss.learner)
+    learner = build(get_model(model), make_engine, algorithm=algorithm, actor=actor, device=torch.device("cpu"))
+    learner.take_data(make_episodes(), DATA)
+    return learner
+
+
+def weights(learner):
+    state = learner.engine.model.state_dict().items()
+    return {name: (t.full_tensor() if hasattr(t, "full_tensor") else t).detach().clone() for name, t in state}
+
+
+def train(learner, first, last):
+    for step in range(first, last + 1):
+        metrics = learner.update(step)
+    return metrics
+
+
+def assert_same(actual, expected, **tolerance):
+    assert actual.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(actual[name], tensor, msg=name, **tolerance)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_updates_do_not_depend_on_the_micro_batch_size(name):
+    expected = make_learner(name, micro=32)
+    before = weights(expected)
+    metrics = train(expected, 1, 2)
+    assert not torch.equal(before["policy_head.0.weight"], weights(expected)["policy_head.0.weight"])
+    learner = make_learner(name, micro=4)
+    assert train(learner, 1, 2) == pytest.approx(metrics, rel=1e-3, abs=1e-4)
+    assert_same(weights(learner), weights(expected), atol=2e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_loaded_learner_continues_bit_for_bit(name, tmp_path):
+    undisturbed = make_learner(name)
+    train(undisturbed, 1, 3)
+    undisturbed.save(tmp_path / "actor")
+    expected = train(undisturbed, 4, 5)
+    resumed = make_learner(name)
+    resumed.load(tmp_path / "actor")
+    assert train(resumed, 4, 5) == expected
+    assert_same(weights(resumed), weights(undisturbed), atol=0, rtol=0)
+
+
+def test_observations_are_normalised_by_the_whole_dataset():
+    states = torch.cat([episode.obs["states"][:-1] for episode in make_episodes()]).double()
+    normalizer = make_learner("embodied_bc").engine.model.encoder.normalizer
+    torch.testing.assert_close(normalizer.mean, states.mean(0))
+    torch.testing.assert_close(normalizer.var, states.var(0, unbiased=False))
+
+
+def test_target_critics_follow_the_critics_by_tau():
+    learner = make_learner("offline_iql")
+    learner.num_updates = 1
+    before = weights(learner)
+    learner.update(1)
+    after = weights(learner)
+    for name in (name for name in after if name.startswith("critic.")):
+        torch.testing.assert_close(after[f"target_{name}"], 0.9 * before[f"target_{name}"] + 0.1 * after[name])
+
+
+def test_cloning_moves_the_policy_to_the_recorded_actions():
+    learner = make_learner("embodied_bc_mse")
+    first = learner.update(1)["imitation_loss"]
+    assert train(learner, 2, 60)["imitation_loss"] < 0.5 * first
+
+
+def test_data_of_another_task_is_refused():
+    with pytest.raises(DatasetError, match=r"has 4 numbers per state; actor\.model\.obs_dim is 5"):
+        make_learner("embodied_bc").take_data(make_episodes(states=4), DATA)
+
+
+def run_rank(rank, port, folder):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    results = {}
+    for name in ("offline_iql", "embodied_bc"):
+        for sharding in SHARDINGS:
+            learner = make_learner(name, sharding=sharding, rank=rank, world_size=2, micro=8)
+            metrics = train(learner, 1, 2)
+            learner.save(folder / name / sharding)
+            results[name, sharding] = metrics, weights(learner)
+    torch.save(results, folder / f"rank{rank}.pt")
+
+
+@pytest.mark.timeout(240)
+def test_two_ranks_do_what_one_does_under_any_sharding(tmp_path):
+    mp.spawn(run_rank, (find_free_port(), tmp_path), nprocs=2)
+    results = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=False) for rank in (0, 1)]
+    for name in ("offline_iql", "embodied_bc"):
+        alone = make_learner(name)
+        metrics = train(alone, 1, 2)
+        for sharding in SHARDINGS:
+            for rank_metrics, rank_weights in (result[name, sharding] for result in results):
+                assert rank_metrics == pytest.approx(metrics, rel=1e-3, abs=1e-4)
+                assert_same(rank_weights, weights(alone), atol=2e-4, rtol=1e-3)
+            resumed = make_learner(name)
+            resumed.load(tmp_path / name / sharding)
+            assert_same(weights(resumed), results[0][name, sharding][1], atol=0, rtol=0)
