@@ -87,6 +87,9 @@ class EmbodiedRunner:
                 if failure is not None:
                     metrics = {} if self.recover(failure) else metrics
                     failure = None
+                    if metrics is None:
+                        # The step is made again, by workers that have no weights yet.
+                        self.update_rollout_weights()
                 if metrics is None:
                     metrics = self.make_step()
                 self._finish_step(metrics)
