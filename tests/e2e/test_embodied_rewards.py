@@ -1,0 +1,69 @@
+"""The reward group as part of a run."""
+
+import pytest
+import ray
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.runners.launch import launch_embodied
+from tests.e2e.conftest import TINY, read_metrics
+
+pytestmark = pytest.mark.timeout(400)
+RECIPE = "gym_cartpole_ppo_mlp"
+ENV_REWARD = "reward={rewards: {own: {reward_type: env}}}"
+
+
+@pytest.fixture(scope="module")
+def run_recipe(tmp_path_factory):
+    ray.init(num_cpus=2, include_dashboard=False)
+
+    def run(*overrides):
+        folder = tmp_path_factory.mktemp("run")
+        launch_embodied(validate_cfg(load_recipe(RECIPE, [*TINY, f"runner.logger.log_path={folder}", *overrides])))
+        return read_metrics(folder / RECIPE)
+
+    yield run
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def plain(run_recipe):
+    """What a run without a reward group measures."""
+    return run_recipe()
+
+
+def learned(records):
+    return [{k: v for k, v in record.items() if k.startswith(("train/", "eval/", "rollout/"))} for record in records]
+
+
+@pytest.mark.parametrize(
+    "placement",
+    [
+        ("cluster.component_placement.reward=0",),
+        (
+            "cluster.cpu_slots_per_node=2",
+            "cluster.component_placement={actor: 0, rollout: 0, env: 0, reward: 0-1}",
+            "rollout.pipeline_stage_num=2",
+        ),
+    ],
+    ids=["one", "two"],
+)
+def test_the_environments_own_reward_is_the_same_through_the_group(run_recipe, plain, placement):
+    records = run_recipe(ENV_REWARD, *placement)
+    assert records[-1]["env/reward/own"] == pytest.approx(0.05)  # env.train.reward_coef: 1 for each step
+    if len(placement) == 1:
+        assert learned(records) == learned(plain)
+
+
+def test_a_service_that_is_not_there_ends_the_run(start_run, tmp_path):
+    judge = "{reward_type: api, url: 'http://127.0.0.1:9/score', obs_keys: [states], max_retries: 0}"
+    run = start_run(
+        RECIPE,
+        *TINY,
+        f"reward={{rewards: {{judge: {judge}}}}}",
+        "cluster.component_placement.reward=0",
+        f"runner.logger.log_path={tmp_path}",
+    )
+    assert run.wait() == 1, run.output[-4000:]
+    for text in ("RewardError", "http://127.0.0.1:9/score", "attempt 1 of 1", "RewardGroup"):
+        assert text in run.output, run.output[-4000:]
+    assert not run.survivors()
