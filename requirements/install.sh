@@ -19,7 +19,7 @@ Targets
   docs       everything that building the documentation needs
 
 Options
-  --env E          gymnasium (default), metaworld or maniskill
+  --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld or maniskill
   --model M        mlp_policy (default of embodied) or qwen2.5 (default of reason)
   --venv DIR       virtual environment to make or reuse (default: $RLINF_VENV, else .venv in the repository)
   --torch-index U  package index to take PyTorch from (default: chosen by whether the machine has an NVIDIA GPU)
@@ -111,7 +111,7 @@ resolve_target() {
     test)
       [[ -z $ENV_TYPE$MODEL ]] || usage_error "the target test takes neither --env nor --model."
       resolve_env metaworld
-      EXTRAS+=(offline dev)
+      EXTRAS+=(offline robotics dev)
       NEXT_COMMAND="bash tests/run_tests.sh"
       ;;
     docs)
@@ -127,11 +127,15 @@ resolve_env() {
   local recipe="gym_cartpole_ppo_mlp"
   case "$1" in
     gymnasium) EXTRAS=(video) ;;
+    robotics)
+      EXTRAS=(robotics)
+      recipe="gym_fetchreach_ppo_mlp"
+      use_mujoco_libraries
+      ;;
     metaworld)
       EXTRAS=(metaworld)
       recipe="metaworld_reach_ppo_mlp"
-      # MuJoCo draws videos with EGL on a GPU and with OSMesa without; states need neither.
-      if has_gpu; then SYSTEM_LIBRARIES=("libEGL.so.1:libegl1"); else SYSTEM_LIBRARIES=("libOSMesa.so:libosmesa6"); fi
+      use_mujoco_libraries
       ;;
     maniskill)
       EXTRAS=(maniskill)
@@ -139,9 +143,14 @@ resolve_env() {
       SYSTEM_LIBRARIES=("libvulkan.so.1:libvulkan1")
       NEEDS_VULKAN=1
       ;;
-    *) usage_error "unknown --env '$1'; known: gymnasium, metaworld, maniskill." ;;
+    *) usage_error "unknown --env '$1'; known: gymnasium, robotics, metaworld, maniskill." ;;
   esac
   NEXT_COMMAND="bash examples/embodiment/run_embodiment.sh $recipe"
+}
+
+# MuJoCo draws videos with EGL on a GPU and with OSMesa without; states need neither.
+use_mujoco_libraries() {
+  if has_gpu; then SYSTEM_LIBRARIES=("libEGL.so.1:libegl1"); else SYSTEM_LIBRARIES=("libOSMesa.so:libosmesa6"); fi
 }
 
 # ---------------------------------------------------------------------------------------------------- machine

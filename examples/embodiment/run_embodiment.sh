@@ -106,7 +106,7 @@ env_types() {
     printf '%s\n' "${OVERRIDES[@]}" | sed -nE 's|^env@[A-Za-z0-9_.]+=([A-Za-z0-9_-]+)$|\1|p'
   )
   {
-    cat "${files[@]}" | sed -nE 's/^ *env_type: *["'\'']?([A-Za-z0-9_]+).*/\1/p'
+    cat "${files[@]}" | sed -nE 's/^ *env_type: *["'\'']?([A-Za-z0-9_]+).*/\1/p; s/^ *import_module: *gymnasium_robotics *$/robotics/p'
     for override in "${OVERRIDES[@]}"; do
       if [[ $override =~ ^\+*env\..*env_type= ]]; then printf '%s\n' "${override##*=}"; fi
     done
@@ -146,7 +146,7 @@ install_for() {
   local env_type
   for env_type in $(env_types "$1"); do
     case "$env_type" in
-      gymnasium | metaworld | maniskill) run bash "$REPO/requirements/install.sh" embodied --env "$env_type" --venv "$VENV" ;;
+      gymnasium | robotics | metaworld | maniskill) run bash "$REPO/requirements/install.sh" embodied --env "$env_type" --venv "$VENV" ;;
       # An environment of a plug-in brings its own requirements.
       *) run bash "$REPO/requirements/install.sh" embodied --venv "$VENV" ;;
     esac

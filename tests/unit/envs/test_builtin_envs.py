@@ -104,6 +104,37 @@ def test_dict_observations_are_flattened() -> None:
     assert obs["states"].sum(dim=1).tolist() == [3, 3]  # three one-hot parts
 
 
+# Goal environments show a mapping of observation, achieved_goal and desired_goal.
+@pytest.mark.parametrize(
+    ("env_id", "size", "keys"),
+    [
+        ("InvertedPendulum-v5", 4, {}),
+        ("HalfCheetah-v5", 17, {}),
+        ("FetchReachDense-v4", 16, {"import_module": "gymnasium_robotics", "success_key": "is_success"}),
+        ("PointMaze_UMaze-v3", 8, {"import_module": "gymnasium_robotics"}),
+    ],
+)
+def test_mujoco_environments_conform(env_id: str, size: int, keys: dict[str, Any]) -> None:
+    pytest.importorskip(keys.get("import_module", "mujoco"))
+    with make_vector_env(gymnasium_config(env_id, max_episode_steps=6, **keys), num_envs=4) as env:
+        assert env.observation_space["states"].shape == (size,)
+        check_vector_env(env)
+
+
+def test_reaching_the_desired_goal_is_success() -> None:
+    pytest.importorskip("gymnasium_robotics")
+    keys = {"import_module": "gymnasium_robotics", "success_key": "is_success", "max_episode_steps": 50}
+    with make_vector_env(gymnasium_config("FetchReach-v4", **keys), num_envs=2) as env:
+        states = env.reset(0)["states"]
+        for _ in range(50):
+            achieved, desired = states[:, :3], states[:, 3:6]
+            way = (10 * (desired - achieved)).clamp(-1, 1)
+            step = env.chunk_step(torch.cat([way, torch.zeros(2, 1)], 1)[:, None])
+            states = step.obs["states"]
+    assert [episode["success_at_end"] for episode in step.episodes] == [1.0, 1.0]
+    assert all(episode["return"] > -50 for episode in step.episodes)
+
+
 @pytest.mark.parametrize("num_env_processes", [0, 1])
 def test_an_unknown_id_suggests_the_closest(num_env_processes: int) -> None:
     with pytest.raises(ConfigError, match=r"init_params\.id.*CartPool-v1.*Did you mean 'CartPole-v1'"):

@@ -48,7 +48,10 @@ def test_help_shows_the_usage(script: str) -> None:
     [
         ((), "name a target: embodied, reason, test or docs"),
         (("embodid",), "unknown target 'embodid'; known: embodied, reason, test, docs"),
-        (("embodied", "--env", "metaword"), "unknown --env 'metaword'; known: gymnasium, metaworld, maniskill"),
+        (
+            ("embodied", "--env", "metaword"),
+            "unknown --env 'metaword'; known: gymnasium, robotics, metaworld, maniskill",
+        ),
         (("embodied", "--model", "gpt"), "unknown --model 'gpt' for embodied; known: mlp_policy"),
         (("embodied", "--env"), "--env needs a value"),
         (("test", "--env", "metaworld"), "takes neither --env nor --model"),
