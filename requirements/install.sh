@@ -23,6 +23,7 @@ Options
   --model M        mlp_policy (default of embodied) or qwen2.5 (default of reason)
   --venv DIR       virtual environment to make or reuse (default: $RLINF_VENV, else .venv in the repository)
   --torch-index U  package index to take PyTorch from (default: chosen by whether the machine has an NVIDIA GPU)
+  --data           also what data sets in the LeRobot format need
   --no-system      never install system packages, even as root
   --force          install again although nothing has changed
   -h, --help       this text
@@ -51,6 +52,7 @@ MODEL=""
 VENV="${RLINF_VENV:-$REPO/.venv}"
 TORCH_INDEX=""
 USE_SYSTEM=1
+WITH_DATA=0
 FORCE=0
 
 parse_arguments() {
@@ -58,6 +60,7 @@ parse_arguments() {
     case "$1" in
       -h | --help) usage && exit 0 ;;
       --no-system) USE_SYSTEM=0 ;;
+      --data) WITH_DATA=1 ;;
       --force) FORCE=1 ;;
       --env | --model | --venv | --torch-index)
         (($# >= 2)) || usage_error "$1 needs a value."
@@ -349,6 +352,7 @@ main() {
   parse_arguments "$@"
   VENV="$(realpath -m "$VENV")"
   resolve_target
+  if ((WITH_DATA)); then EXTRAS+=(data); fi
   STAMP="$VENV/rlinf-installed-$(IFS=-; printf '%s' "${EXTRAS[*]}")"
   FINGERPRINT="$(fingerprint)"
   if is_current; then

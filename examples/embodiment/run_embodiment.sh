@@ -21,7 +21,7 @@ Installs what RECIPE needs into ${VENV/#"$REPO"\//} and then runs
     python examples/embodiment/train_embodied_agent.py --config-name RECIPE key=value ...
 or train_async.py, if RECIPE (or an override) has algorithm.staleness_threshold,
 or train_offline.py, if RECIPE has runner.task_type offline,
-$([[ $VERB == train ]] || echo "with runner.only_eval=true: give the policy by runner.ckpt_path=... or runner.resume_dir=...")
+$(explain_verb)
 RECIPE is a name of the list below or the path of a YAML file; key=value overrides what it says, for example
 runner.max_epochs=20 or 'cluster.component_placement={actor: 0, rollout: 0, env: 0}'.
 The exit code is the trainer's.
@@ -35,6 +35,16 @@ Options
 Recipes
 $(list_recipes)
 TEXT
+}
+
+explain_verb() {
+  case "$VERB" in
+    evaluate) echo "with runner.only_eval=true: give the policy by runner.ckpt_path=... or runner.resume_dir=..." ;;
+    collect)
+      echo "with runner.only_eval=true and env.eval.data_collection.enabled=true: the episodes that are played become a data"
+      echo "set in the LeRobot format. Give the policy by runner.ckpt_path=..., or env.eval.data_collection.policy=metaworld."
+      ;;
+  esac
 }
 
 list_recipes() {
@@ -60,6 +70,7 @@ parse_arguments() {
     case "$1" in
       -h | --help) wants_help=1 ;;
       --eval) VERB="evaluate" SCRIPT="eval_embodiment.sh" ;;
+      --collect) VERB="collect" SCRIPT="collect_data.sh" ;;
       --no-install) INSTALL=0 ;;
       --dry-run) DRY_RUN=1 ;;
       --config-dir)
@@ -143,12 +154,13 @@ run() {
 }
 
 install_for() {
-  local env_type
+  local env_type options=(--venv "$VENV")
+  if [[ $VERB == collect ]]; then options+=(--data); fi
   for env_type in $(env_types "$1"); do
     case "$env_type" in
-      gymnasium | robotics | metaworld | maniskill) run bash "$REPO/requirements/install.sh" embodied --env "$env_type" --venv "$VENV" ;;
+      gymnasium | robotics | metaworld | maniskill) run bash "$REPO/requirements/install.sh" embodied --env "$env_type" "${options[@]}" ;;
       # An environment of a plug-in brings its own requirements.
-      *) run bash "$REPO/requirements/install.sh" embodied --venv "$VENV" ;;
+      *) run bash "$REPO/requirements/install.sh" embodied "${options[@]}" ;;
     esac
   done
 }
@@ -174,7 +186,8 @@ main() {
     python="python"
   fi
   choose_renderer
-  if [[ $VERB == evaluate ]]; then OVERRIDES+=("runner.only_eval=true"); fi
+  if [[ $VERB != train ]]; then OVERRIDES+=("runner.only_eval=true"); fi
+  if [[ $VERB == collect ]]; then OVERRIDES+=("env.eval.data_collection.enabled=true"); fi
   local command=("$python" "$(entry_script "$recipe_file")")
   if [[ -n $EXTRA_CONFIG_DIR ]]; then command+=(--config-dir "$EXTRA_CONFIG_DIR"); fi
   command+=(--config-name "$RECIPE" "${OVERRIDES[@]}")

@@ -6,14 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlinf.config.build import build_config
-from rlinf.config.checks import algorithm, batches, flow, off_policy, offline, reward, runner
+from rlinf.config.checks import algorithm, batches, collection, flow, off_policy, offline, reward, runner
 from rlinf.config.checks.placement import check_placement
 from rlinf.config.checks.sizes import RunSizes, WorldSizes, run_sizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.placement import ClusterPlan, HybridComponentPlacement
 
-RULES = (*batches.RULES, *algorithm.RULES, *off_policy.RULES, *flow.RULES, *offline.RULES, *reward.RULES, *runner.RULES)
+RULES = (
+    *batches.RULES,
+    *algorithm.RULES,
+    *off_policy.RULES,
+    *flow.RULES,
+    *offline.RULES,
+    *reward.RULES,
+    *runner.RULES,
+    *collection.RULES,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ import torch
 from rlinf.config.schema.env import EnvConfig
 from rlinf.data.embodied import ChunkStep, Observation
 from rlinf.envs.actions import ActionFormat
+from rlinf.envs.episode_collector import EpisodeCollector
 from rlinf.envs.episodes import EpisodeTracker
 from rlinf.envs.raw_chunk import (
     BoolArray,
@@ -104,6 +105,7 @@ class VectorEnv(abc.ABC):
         self._rule = EpisodeRule(cfg.max_episode_steps, cfg.ignore_terminations)
         self._wrappers = build_wrappers(cfg, num_envs=num_envs)
         self._recorder = VideoRecorder(cfg.video_cfg, num_envs=num_envs, first_env=first_env)
+        self._collector = EpisodeCollector(cfg.data_collection, num_envs=num_envs, first_env=first_env)
         self._epoch = 0
         self._active: BoolArray = np.zeros(num_envs, np.bool_)
         self._obs: RawObservation | None = None
@@ -229,6 +231,7 @@ class VectorEnv(abc.ABC):
         self._active = np.ones(self.num_envs, np.bool_)
         self._obs = result.obs
         self._recorder.start_epoch(epoch, result.frames, result.render_error)
+        self._collector.start_epoch(result.obs)
         return self._begin(result.obs, np.arange(self.num_envs))
 
     def restart(self, env_ids: IntArray, seeds: IntArray) -> Observation:
@@ -276,6 +279,7 @@ class VectorEnv(abc.ABC):
             steps=self._tracker.steps.copy(),
             next_seeds=self._reset_states.ids(self._epoch, self._tracker.episodes + 1) if self.cfg.auto_reset else None,
             rule=self._rule,
+            observes=self._collector.enabled,
         )
         self._send_chunk(request)
         self._request = request
@@ -291,6 +295,7 @@ class VectorEnv(abc.ABC):
         if not self.cfg.auto_reset:
             self._active[chunk.final_ids] = False
         self._recorder.add_chunk(chunk, rewards)
+        self._collector.add_chunk(request, chunk)
         step = ChunkStep(
             obs=to_tensors(chunk.obs),
             rewards=torch.from_numpy(rewards),
@@ -322,7 +327,12 @@ class VectorEnv(abc.ABC):
         if not self._closed:
             self._closed = True
             self._recorder.close()
+            self._collector.abort()
             self._close()
+
+    def finish_collection(self) -> None:
+        """Publish the episodes collected so far, where ``cfg.data_collection`` asks for them; no more are collected."""
+        self._collector.close()
 
     def __enter__(self) -> VectorEnv:
         return self
@@ -382,6 +392,9 @@ class VectorEnv(abc.ABC):
         for row, frame in frames.items():
             chunk.frames.setdefault(row, []).append(frame)
         chunk.render_error = chunk.render_error or error
+        for row in np.flatnonzero(active).tolist() if request.observes else ():
+            seen = {key: value[0] for key, value in take_rows(chunk.obs, np.array([row])).items()}
+            chunk.observations.setdefault(row, []).append(seen)
         ended: BoolArray = active & (terminated | truncated)
         return ended
 

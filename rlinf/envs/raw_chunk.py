@@ -56,6 +56,7 @@ class ChunkRequest:
         steps: int64 [B]; steps already taken in the present episodes.
         next_seeds: int64 [B]; reset-state ids of the following episodes, None without auto-reset.
         rule: What ends an episode.
+        observes: Also report what was seen after each action.
     """
 
     actions: Any
@@ -63,6 +64,7 @@ class ChunkRequest:
     steps: IntArray
     next_seeds: IntArray | None
     rule: EpisodeRule
+    observes: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -77,6 +79,7 @@ class ChunkRequest:
             steps=self.steps[rows],
             next_seeds=None if self.next_seeds is None else self.next_seeds[rows],
             rule=self.rule,
+            observes=self.observes,
         )
 
 
@@ -96,6 +99,7 @@ class RawChunk:
         frames: Rendered images per recorded row, one for each executed action.
         reset_frames: Rendered image of the episode newly started, per recorded row.
         render_error: Why rendering failed, if it did.
+        observations: Where asked for, what was seen after each executed action, by row.
     """
 
     obs: RawObservation
@@ -109,6 +113,7 @@ class RawChunk:
     frames: dict[int, list[Frame]] = field(default_factory=dict)
     reset_frames: dict[int, Frame] = field(default_factory=dict)
     render_error: str | None = None
+    observations: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
 
     @classmethod
     def empty(cls, shape: tuple[int, int]) -> RawChunk:
@@ -141,6 +146,7 @@ class RawChunk:
             frames={first + row: value for first, chunk in parts for row, value in chunk.frames.items()},
             reset_frames={first + row: value for first, chunk in parts for row, value in chunk.reset_frames.items()},
             render_error=next((chunk.render_error for chunk in chunks if chunk.render_error), None),
+            observations={first + row: value for first, chunk in parts for row, value in chunk.observations.items()},
         )
 
 

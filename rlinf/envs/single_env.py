@@ -174,6 +174,8 @@ class SingleEnvRows:
             chunk.executed[row, column] = True
             chunk.rewards[row, column] = reward
             chunk.successes[row, column] = success
+            if request.observes:
+                chunk.observations.setdefault(row, []).append(env.observe(raw))
             if row < self._spec.num_recorded:
                 frame = self._render(row)
                 if frame is not None:

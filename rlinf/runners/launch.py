@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.runners.async_embodied_runner import AsyncEmbodiedRunner
+from rlinf.runners.collection import collected_episodes
 from rlinf.runners.embodied_runner import EmbodiedRunner
 from rlinf.runners.offline_runner import OfflineRunner
 from rlinf.runners.session import run_folder, with_run_paths
@@ -35,7 +36,11 @@ def launch(cfg: RLinfConfig, make_runner: type[EmbodiedRunner]) -> dict[str, flo
     Returns:
         The last step's metrics.
     """
-    cfg = with_run_paths(cfg)
+    with collected_episodes(with_run_paths(cfg)) as filled:
+        return _launch(filled, make_runner)
+
+
+def _launch(cfg: RLinfConfig, make_runner: type[EmbodiedRunner]) -> dict[str, float]:
     with Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)
         num_env, num_rollout, num_actor = (placement.get_world_size(c) for c in ("env", "rollout", "actor"))

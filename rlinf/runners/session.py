@@ -18,7 +18,14 @@ from rlinf.errors import WorkerDiedError
 from rlinf.telemetry.console import Console
 from rlinf.telemetry.evaluation import EvalEpisode, evaluation_table, mean_metrics, write_episodes
 from rlinf.telemetry.logger import MetricLogger
-from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, EVALUATIONS_FOLDER, PROFILE_FOLDER, REPLAY_FOLDER, open_run_dir
+from rlinf.telemetry.rundir import (
+    CHECKPOINTS_FOLDER,
+    DATASET_FOLDER,
+    EVALUATIONS_FOLDER,
+    PROFILE_FOLDER,
+    REPLAY_FOLDER,
+    open_run_dir,
+)
 from rlinf.telemetry.trace import Phases
 from rlinf.telemetry.trace_export import trace_path
 
@@ -205,9 +212,16 @@ def with_run_paths(cfg: RLinfConfig) -> RLinfConfig:
         folder = str(run_folder(cfg) / "video" / mode)
         return dataclasses.replace(env, video_cfg=dataclasses.replace(env.video_cfg, video_base_dir=folder))
 
-    evaluation = None if cfg.env.eval is None else fill(cfg.env.eval, "eval")
+    evaluation = None if cfg.env.eval is None else _with_dataset_folder(fill(cfg.env.eval, "eval"), run_folder(cfg))
     section = dataclasses.replace(cfg.env, train=fill(cfg.env.train, "train"), eval=evaluation)
     return dataclasses.replace(cfg, env=section, algorithm=_with_replay_folder(cfg.algorithm, run_folder(cfg)))
+
+
+def _with_dataset_folder(env: EnvConfig, run: Path) -> EnvConfig:
+    if not env.data_collection.enabled or env.data_collection.save_dir is not None:
+        return env
+    collection = dataclasses.replace(env.data_collection, save_dir=str(run / DATASET_FOLDER))
+    return dataclasses.replace(env, data_collection=collection)
 
 
 def _with_replay_folder(algorithm: AlgorithmConfig, run: Path) -> AlgorithmConfig:

@@ -29,6 +29,7 @@ RUN_FILE = "run.json"
 PROFILE_FOLDER = "profile"
 EVALUATIONS_FOLDER = "evaluations"
 REPLAY_FOLDER = "replay"
+DATASET_FOLDER = "dataset"
 _TRASH_PREFIX = ".trash_run_"
 
 # What a run writes, and so what runner.overwrite deletes; anything else in the folder is the user's. The checkpoints
@@ -47,6 +48,7 @@ _ARTIFACTS = (
     PROFILE_FOLDER,
     EVALUATIONS_FOLDER,
     REPLAY_FOLDER,
+    DATASET_FOLDER,
     "config.*.yaml",
     CONFIG_FILE,
     RUN_FILE,

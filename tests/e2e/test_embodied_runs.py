@@ -7,6 +7,7 @@ import pytest
 import ray
 
 from rlinf.config import load_recipe, validate_cfg
+from rlinf.data.lerobot import LeRobotDataset, check_dataset
 from rlinf.runners.launch import launch_embodied
 from tests.e2e.conftest import TINY, read_metrics
 
@@ -109,3 +110,20 @@ def test_a_saved_policy_can_be_evaluated(finished, run_recipe, tmp_path):
 def test_the_run_stops_at_its_goal(run_recipe):
     records = read_metrics(run_recipe("runner.max_epochs=50", "runner.stop_at={eval/return: 1.0}"))
     assert [record["step"] for record in records] == [0]
+
+
+def test_episodes_of_several_workers_become_one_data_set(run_recipe):
+    folder = run_recipe(
+        "cluster.cpu_slots_per_node=2",
+        "cluster.component_placement={actor: 0, rollout: 0, env: 0-1}",
+        "runner.only_eval=true",
+        "env.eval.total_num_envs=4",
+        "env.eval.data_collection.enabled=true",
+        "env.eval.data_collection.policy=sample",
+    )
+    check_dataset(folder / "dataset")
+    dataset = LeRobotDataset(folder / "dataset")
+    assert dataset.num_episodes == 4
+    assert dataset.features["action"].dtype == "int64"
+    assert int(dataset.column("next.done").sum()) == 4
+    assert not list(folder.glob(".dataset*"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from annotated_types import Ge
 
@@ -52,6 +52,32 @@ class FrameStackConfig(WrapperConfig):
     """Keys of the observation that are stacked, for example ``[main_images]``."""
 
 
+MODEL_POLICIES = ("greedy", "sample")
+"""Values of ``data_collection.policy`` that run the recipe's model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataCollectionConfig(ConfigSection):
+    """``env.eval.data_collection``: write the episodes that are played as a data set."""
+
+    enabled: bool = False
+    """Collect; ``examples/embodiment/collect_data.sh`` sets it."""
+    export_format: Literal["lerobot"] = "lerobot"
+    """Format of the data set."""
+    save_dir: str | None = None
+    """The data set's folder, which must not exist; null is ``<log_path>/<experiment_name>/dataset``."""
+    policy: str = "greedy"
+    """Who acts: the model (``greedy``, or ``sample`` as in training) or a scripted policy, ``metaworld``."""
+    only_success: bool = False
+    """Leave out episodes that were never successful."""
+    fps: PositiveInt = 10
+    """Frames per second that the data set states."""
+    robot_type: str | None = None
+    """Kind of robot that the data set states."""
+    use_videos: bool = False
+    """Store pictures as mp4 rather than as PNG."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig(ConfigSection):
     """Keys of every environment."""
@@ -90,6 +116,8 @@ class EnvConfig(ConfigSection):
     """What changes observations and actions on their way, the first next to the environment."""
     video_cfg: VideoConfig = field(default_factory=VideoConfig)
     """Recording."""
+    data_collection: DataCollectionConfig = field(default_factory=DataCollectionConfig)
+    """Data sets of episodes; of ``env.eval`` only."""
 
 
 @dataclass(frozen=True, kw_only=True)

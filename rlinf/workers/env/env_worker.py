@@ -80,6 +80,8 @@ class EnvWorker(Worker):
             log.epoch = epoch
             obs = [env.reset(epoch) for env in stages]
             self._rollout_epoch("eval", obs, log.add)
+        for env in stages:
+            env.finish_collection()
         return log.episodes
 
     def on_shutdown(self) -> None:

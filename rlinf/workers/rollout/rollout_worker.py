@@ -6,10 +6,11 @@ import functools
 
 import torch
 
-from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.env import MODEL_POLICIES, EnvConfig
 from rlinf.config.schema.root import RLinfConfig
-from rlinf.data.embodied import ChunkStep
+from rlinf.data.embodied import ChunkStep, Observation, PolicyOutput
 from rlinf.data.routing import destinations, sources
+from rlinf.envs.scripted import ScriptedPolicy, scripted_policies
 from rlinf.hybrid_engines.inference import inference_backends
 from rlinf.hybrid_engines.weights.bucket import WeightReceiver
 from rlinf.models.base_policy import BasePolicy, Mode
@@ -46,6 +47,7 @@ class MultiStepRolloutWorker(Worker):
         self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
         self.rewards = RewardExchange(self, cfg, num_reward_workers) if num_reward_workers else None
         self.model: BasePolicy
+        self.scripted: ScriptedPolicy | None = None
         self.weights: WeightStream
 
     def init_worker(self) -> None:
@@ -57,6 +59,7 @@ class MultiStepRolloutWorker(Worker):
             precision=rollout.model.precision or model.precision,
             device=self.device,
         )
+        self.scripted = _scripted_policy(self.cfg)
         receive = functools.partial(
             self.recv,
             self.cfg.actor.group_name,
@@ -99,10 +102,11 @@ class MultiStepRolloutWorker(Worker):
 
     @Worker.timer("evaluate")
     def evaluate(self) -> None:
-        """Act greedily for the evaluation environments."""
+        """Act for the evaluation environments: greedily, or as ``data_collection.policy`` says."""
         assert self.cfg.env.eval is not None
-        for _ in range(self.cfg.env.eval.rollout_epoch):
-            self._rollout_epoch("eval", None)
+        for epoch in range(self.cfg.env.eval.rollout_epoch):
+            seed = derive_seed(self.cfg.actor.seed, "rollout", self._rank, "collection", epoch)
+            self._rollout_epoch("eval", torch.Generator(self.device).manual_seed(seed))
 
     def _rollout_epoch(self, mode: Mode, generator: torch.Generator | None) -> list[TrajectoryCollector]:
         num_stages = self.cfg.rollout.pipeline_stage_num if mode == "train" else 1
@@ -133,12 +137,25 @@ class MultiStepRolloutWorker(Worker):
                         collector.add_last_obs(message.obs)
                     continue
                 with self.worker_timer("infer"):
-                    actions, output = self.model.predict_action_batch(message.obs, mode=mode, generator=generator)
-                if mode == "train":
+                    actions, output = self._act(message.obs, mode, generator)
+                if output is not None:
                     collector.add_decision(output, version=self.weights.version)
                 sent[stage] = actions.cpu()
                 self._send_actions(mode, stage, sent[stage])
         return collectors
+
+    def _act(
+        self, obs: Observation, mode: Mode, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, PolicyOutput | None]:
+        """Return actions, and in training what the model reports on them."""
+        if mode == "train":
+            return self.model.predict_action_batch(obs, mode="train", generator=generator)
+        if self.scripted is not None:
+            return self.scripted(obs), None
+        collection = None if self.cfg.env.eval is None else self.cfg.env.eval.data_collection
+        explores = collection is not None and collection.enabled and collection.policy == "sample"
+        actions, _ = self.model.predict_action_batch(obs, mode="train" if explores else "eval", generator=generator)
+        return actions, None
 
     def _receive(self, mode: Mode, stage: int) -> ChunkStep:
         env = self.cfg.env.group_name
@@ -177,3 +194,10 @@ class MultiStepRolloutWorker(Worker):
         cfg: EnvConfig | None = self.cfg.env.train if mode == "train" else self.cfg.env.eval
         assert cfg is not None
         return cfg.max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks
+
+
+def _scripted_policy(cfg: RLinfConfig) -> ScriptedPolicy | None:
+    collection = None if cfg.env.eval is None else cfg.env.eval.data_collection
+    if collection is None or not collection.enabled or collection.policy in MODEL_POLICIES:
+        return None
+    return scripted_policies.get(collection.policy)()

@@ -12,6 +12,7 @@ from repository_tree import ROOT
 
 RUN = "examples/embodiment/run_embodiment.sh"
 EVAL = "examples/embodiment/eval_embodiment.sh"
+COLLECT = "examples/embodiment/collect_data.sh"
 INSTALL = "requirements/install.sh"
 
 
@@ -36,7 +37,7 @@ def venv(tmp_path: Path) -> Path:
     return folder.parent
 
 
-@pytest.mark.parametrize("script", [RUN, EVAL, INSTALL, "tests/run_tests.sh"])
+@pytest.mark.parametrize("script", [RUN, EVAL, COLLECT, INSTALL, "tests/run_tests.sh"])
 def test_help_shows_the_usage(script: str) -> None:
     run = bash(script, "--help")
     assert run.returncode == 0

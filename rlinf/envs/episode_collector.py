@@ -1,0 +1,144 @@
+"""Collects whole episodes, frame by frame, into a data set in the LeRobot format."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlinf.config.schema.env import DataCollectionConfig
+from rlinf.data.lerobot.format import Columns, Episode
+from rlinf.data.lerobot.writer import LeRobotWriter, WriterOptions
+from rlinf.envs.raw_chunk import ChunkRequest, RawChunk, RawObservation, take_rows
+from rlinf.errors import ConfigError
+
+PART_PREFIX = "part_"
+_TASK_KEY = "task_descriptions"
+
+
+class EpisodeCollector:
+    """Writes the episodes of some environments as one part of a data set, ``<save_dir>/part_<first_env>``.
+
+    A frame is what was seen, the action that the simulator was given, and what came of it: ``observation.state``,
+    ``observation.images.<camera>``, ``action``, ``next.reward`` (the simulator's), ``next.done``, ``next.terminated``,
+    ``next.success``. An episode that has not ended when its rollout epoch does is left out.
+
+    Args:
+        cfg: ``data_collection``; nothing happens unless ``enabled``.
+        num_envs: Environments of this instance.
+        first_env: Global index of the first.
+
+    Raises:
+        ConfigError: ``save_dir`` is not set.
+        MissingPackageError: pyarrow is not installed.
+    """
+
+    def __init__(self, cfg: DataCollectionConfig, *, num_envs: int, first_env: int) -> None:
+        self.enabled = cfg.enabled
+        self._cfg = cfg
+        self._frames: list[list[dict[str, Any]]] = [[] for _ in range(num_envs)]
+        self._tasks = [""] * num_envs
+        self._seen: list[dict[str, Any]] = [{} for _ in range(num_envs)]
+        self._writer: LeRobotWriter | None = None
+        if not self.enabled:
+            return
+        if cfg.save_dir is None:
+            raise ConfigError("env.*.data_collection.save_dir is null; name the folder that the data set goes to.")
+        part = Path(cfg.save_dir) / f"{PART_PREFIX}{first_env:06d}"
+        # What a worker that died has left; the whole evaluation is made again.
+        shutil.rmtree(part, ignore_errors=True)
+        self._writer = LeRobotWriter(part, writer_options(cfg))
+
+    def start_epoch(self, obs: RawObservation) -> None:
+        """Begin an episode in every environment; those that had not ended are dropped."""
+        if self._writer is not None:
+            for row in range(len(self._frames)):
+                self._begin(row, _row(obs, row))
+
+    def add_chunk(self, request: ChunkRequest, chunk: RawChunk) -> None:
+        """Append what was executed, and write the episodes that ended.
+
+        Args:
+            request: With ``observes``.
+            chunk: What happened.
+        """
+        if self._writer is None:
+            return
+        for row, observations in chunk.observations.items():
+            for column, after in enumerate(observations):
+                self._frames[row].append(self._frame(row, column, request, chunk))
+                self._seen[row] = after
+            if row in chunk.final_ids:
+                self._finish(row)
+                self._begin(row, _row(chunk.obs, row))
+
+    def close(self) -> None:
+        """Publish the part; nothing is published where no episode was kept."""
+        writer, self._writer = self._writer, None
+        if writer is None:
+            return
+        if writer.num_episodes:
+            writer.close()
+        else:
+            writer.abort()
+
+    def abort(self) -> None:
+        """Throw away what has not been published."""
+        if self._writer is not None:
+            self._writer.abort()
+            self._writer = None
+
+    def _begin(self, row: int, obs: dict[str, Any]) -> None:
+        self._frames[row] = []
+        self._seen[row] = obs
+        self._tasks[row] = str(obs.get(_TASK_KEY, ""))
+
+    def _frame(self, row: int, column: int, request: ChunkRequest, chunk: RawChunk) -> dict[str, Any]:
+        terminated, truncated = chunk.terminations[row, column], chunk.truncations[row, column]
+        action = np.atleast_1d(np.asarray(request.actions[row, column]))
+        kind = np.int64 if np.issubdtype(action.dtype, np.integer) else np.float32
+        return _features(self._seen[row]) | {
+            "action": action.astype(kind).reshape(-1),
+            "next.reward": np.array([chunk.rewards[row, column]], np.float32),
+            "next.done": np.array([terminated or truncated]),
+            "next.terminated": np.array([terminated]),
+            "next.success": np.array([chunk.successes[row, column]]),
+        }
+
+    def _finish(self, row: int) -> None:
+        assert self._writer is not None
+        frames = self._frames[row]
+        if self._cfg.only_success and not any(frame["next.success"][0] for frame in frames):
+            return
+        columns: Columns = {name: np.stack([frame[name] for frame in frames]) for name in frames[0]}
+        self._writer.add(Episode(columns, self._tasks[row]))
+
+
+def writer_options(cfg: DataCollectionConfig) -> WriterOptions:
+    """Return how the data set of a recipe is written."""
+    return WriterOptions(fps=cfg.fps, robot_type=cfg.robot_type, use_videos=cfg.use_videos)
+
+
+def _row(obs: RawObservation, row: int) -> dict[str, Any]:
+    return {key: value[0] for key, value in take_rows(obs, np.array([row])).items()}
+
+
+def _features(obs: dict[str, Any]) -> dict[str, Any]:
+    """Return an observation under the names of the format: ``main_images`` is ``observation.images.main``."""
+    features: dict[str, Any] = {}
+    for key, value in obs.items():
+        if isinstance(value, str):
+            continue
+        values = value.cpu().numpy() if hasattr(value, "cpu") else np.asarray(value)
+        camera = f"observation.images.{key.removesuffix('_images')}"
+        if key == "states":
+            features["observation.state"] = values.reshape(-1)
+        elif values.dtype == np.uint8 and values.ndim == 3:
+            features[camera] = values
+        elif values.dtype == np.uint8 and values.ndim == 4:
+            features |= {f"{camera}_{number}": picture for number, picture in enumerate(values)}
+        else:
+            features[f"observation.{key}"] = values.reshape(-1)
+    return features

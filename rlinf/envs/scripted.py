@@ -1,0 +1,51 @@
+"""Policies that are programs: experts that simulators bring along, to collect demonstrations with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlinf.data.embodied import Observation
+from rlinf.envs.metaworld_tasks import TASK_DESCRIPTIONS
+from rlinf.registry import Registry
+from rlinf.utils.optional import require
+
+ScriptedPolicy = Callable[[Observation], torch.Tensor]
+"""Turns ``B`` observations into actions float32 [B, 1, A]."""
+
+scripted_policies: Registry[Callable[[], ScriptedPolicy]] = Registry("scripted policy")
+"""Factories, by the name that ``data_collection.policy`` gives."""
+
+
+class MetaWorldExpert:
+    """The hand-written policy of each of Meta-World's tasks, chosen by the task in words."""
+
+    def __init__(self) -> None:
+        policies = require(
+            "metaworld.policies",
+            install="bash requirements/install.sh embodied --env metaworld",
+            needed_by="data_collection.policy=metaworld",
+        )
+        self._classes = policies.ENV_POLICY_MAP
+        self._names = {description: name for name, description in TASK_DESCRIPTIONS.items()}
+        self._policies: dict[str, Any] = {}
+
+    def __call__(self, obs: Observation) -> torch.Tensor:
+        """Act for ``states`` [B, 39] and ``task_descriptions``."""
+        states = obs["states"].double().cpu().numpy()
+        actions = [
+            self._policy(task).get_action(row) for task, row in zip(obs["task_descriptions"], states, strict=True)
+        ]
+        return torch.from_numpy(np.clip(np.stack(actions), -1, 1).astype(np.float32)).unsqueeze(1)
+
+    def _policy(self, description: str) -> Any:
+        name = self._names[description]
+        if name not in self._policies:
+            self._policies[name] = self._classes[name]()
+        return self._policies[name]
+
+
+scripted_policies.register("metaworld", MetaWorldExpert)

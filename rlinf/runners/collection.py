@@ -1,0 +1,60 @@
+"""Makes one data set of the episodes that env workers have collected, each its own part."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rlinf.config.schema.env import DataCollectionConfig
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.data.lerobot import LeRobotDataset, merge_datasets
+from rlinf.envs.episode_collector import PART_PREFIX, writer_options
+from rlinf.errors import DatasetError
+from rlinf.utils.files import rename_durably
+from rlinf.utils.logging import get_logger
+
+
+@contextmanager
+def collected_episodes(cfg: RLinfConfig) -> Iterator[RLinfConfig]:
+    """Publish ``env.eval.data_collection.save_dir`` at the end of the block, where episodes are collected in it.
+
+    Args:
+        cfg: The recipe; ``save_dir`` is set.
+
+    Yields:
+        The recipe for the workers, whose parts go to a folder beside ``save_dir``.
+
+    Raises:
+        DatasetError: ``save_dir`` exists, or no episode was kept.
+    """
+    if cfg.env.eval is None or not cfg.env.eval.data_collection.enabled:
+        yield cfg
+        return
+    collection = cfg.env.eval.data_collection
+    root = Path(str(collection.save_dir)).absolute()
+    if root.exists():
+        raise DatasetError(f"'{root}' exists; move it away, or set env.eval.data_collection.save_dir.")
+    parts = root.with_name(f".{root.name}_parts")
+    shutil.rmtree(parts, ignore_errors=True)
+    evaluation = dataclasses.replace(cfg.env.eval, data_collection=dataclasses.replace(collection, save_dir=str(parts)))
+    try:
+        yield dataclasses.replace(cfg, env=dataclasses.replace(cfg.env, eval=evaluation))
+        _publish(sorted(parts.glob(f"{PART_PREFIX}*")), root, collection)
+    finally:
+        shutil.rmtree(parts, ignore_errors=True)
+    dataset = LeRobotDataset(root)
+    get_logger(__name__).info("%d episodes, %d frames: %s", dataset.num_episodes, dataset.num_frames, root)
+
+
+def _publish(parts: list[Path], root: Path, collection: DataCollectionConfig) -> None:
+    if not parts:
+        raise DatasetError(
+            "No episode was kept. Set env.eval.rollout_epoch higher, or env.eval.data_collection.only_success=false."
+        )
+    if len(parts) == 1:
+        rename_durably(parts[0], root)
+    else:
+        merge_datasets(parts, root, writer_options(collection))
