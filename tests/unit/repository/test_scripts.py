@@ -135,6 +135,14 @@ def test_evaluation_is_the_same_run_with_only_eval(tmp_path: Path) -> None:
     assert run.stdout.splitlines()[-1].split()[-1] == "runner.only_eval=true"
 
 
+def test_collection_evaluates_and_installs_what_data_sets_need(tmp_path: Path) -> None:
+    run = bash(COLLECT, "gym_cartpole_ppo_mlp", "--dry-run", RLINF_VENV=str(tmp_path))
+    assert run.returncode == 0
+    install, command = run.stdout.splitlines()
+    assert install.split()[-1] == "--data"
+    assert command.split()[-2:] == ["runner.only_eval=true", "env.eval.data_collection.enabled=true"]
+
+
 def test_an_unknown_recipe_lists_the_recipes() -> None:
     run = bash(RUN, "gym_cartpol", "--dry-run")
     assert run.returncode == 1
