@@ -52,7 +52,7 @@ def squared_q_errors(q: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tens
         targets: float [N].
     """
     errors = (q - targets.unsqueeze(-1)).square().mean(-1)
-    return errors.sum(), metric_sums(critic_loss=errors, q_value=q.mean(-1), q_target=targets)
+    return errors.sum(), metric_sums(critic_loss=errors, q_value=q.detach().mean(-1), q_target=targets)
 
 
 def metric_sums(**values: torch.Tensor) -> Metrics:

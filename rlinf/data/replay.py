@@ -93,6 +93,8 @@ class Transitions:
 
     def rows(self, start: int, stop: int, device: torch.device) -> Transitions:
         """Return transitions ``start`` to ``stop`` (exclusive) on a device."""
+        if (start, stop) == (0, len(self)):
+            return self.map(lambda x: x.to(device))
         return self.map(lambda x: x[start:stop].to(device))
 
     def tensors(self) -> list[torch.Tensor]:
@@ -361,7 +363,7 @@ class ReplayBuffer:
 
     def _gather(self, numbers: torch.Tensor) -> Rows:
         slots = numbers % self._memory_rows
-        rows = {name: tensor[slots] for name, tensor in self._memory.items()}
+        rows = {name: tensor.index_select(0, slots) for name, tensor in self._memory.items()}
         if self._disk is not None and self.num_spilled:
             places = (numbers < self.end - self._in_memory).nonzero().flatten()
             self._disk.gather(numbers[places], rows, places)

@@ -14,7 +14,7 @@ from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
 from rlinf.models.encoder import Encoder, StateEncoder
 
 ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
-_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def build_mlp_policy(cfg: MLPPolicyConfig, *, num_values: int = 1) -> BasePolicy:
@@ -146,7 +146,7 @@ def run_head(head: nn.Module, features: torch.Tensor) -> torch.Tensor:
 
 def gaussian_logprob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
     """Return the log-density of each component under a diagonal Gaussian."""
-    return -0.5 * ((action - mean) * torch.exp(-log_std)) ** 2 - log_std - _HALF_LOG_2PI
+    return -0.5 * ((action - mean) * torch.exp(-log_std)) ** 2 - log_std - HALF_LOG_2PI
 
 
 def gaussian_entropy(log_std: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import Mode, PolicyEvaluation
 from rlinf.models.encoder import Encoder
 from rlinf.models.ensemble_q_policy import EnsembleQPolicy
-from rlinf.models.mlp_policy import ACTIVATIONS, gaussian_logprob, run_head
+from rlinf.models.mlp_policy import ACTIVATIONS, HALF_LOG_2PI, gaussian_logprob, run_head
 
 _LOG_STD_BOUNDS = (-5.0, 2.0)
 """Log standard deviations are squashed into these, as in Haarnoja et al. (2018) and CleanRL: a gradient never dies."""
@@ -50,8 +50,10 @@ class SquashedMLPPolicy(EnsembleQPolicy):
     def sample(self, features: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See ``EnsembleQPolicy``."""
         mean, log_std = self._gaussian(features)
-        raw = mean + noise * log_std.exp()
-        return torch.tanh(raw), _squashed_logprob(raw, mean, log_std)
+        raw = torch.addcmul(mean, noise, log_std.exp())
+        # The standardised sample is the noise itself, through which no gradient passes.
+        logprobs = -0.5 * noise.square() - HALF_LOG_2PI - log_std
+        return torch.tanh(raw), logprobs - log_tanh_slope(raw)
 
     def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
         """See ``BasePolicy``; the entropy, which has no closed form, is estimated as minus the log-probability."""
@@ -79,7 +81,7 @@ class SquashedMLPPolicy(EnsembleQPolicy):
     def _gaussian(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         mean, raw = run_head(self.policy_head, features).view(-1, 2, *self.shape).unbind(1)
         low, high = _LOG_STD_BOUNDS
-        return mean, low + 0.5 * (high - low) * (torch.tanh(raw) + 1.0)
+        return mean, 0.5 * (high + low) + 0.5 * (high - low) * torch.tanh(raw)
 
 
 def log_tanh_slope(x: torch.Tensor) -> torch.Tensor:

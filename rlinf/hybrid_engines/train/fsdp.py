@@ -119,18 +119,20 @@ class FSDPEngine(TrainEngine):
                 f"is not finite. Lower {section}.lr or clip_grad, or look for NaN in observations and rewards."
             )
         chosen.step(skip=not finite)
-        self.model.zero_grad(set_to_none=True)
+        # Without sharding no others have a gradient; looking for them takes as long as a layer's forward pass.
+        for parameter in self.model.parameters() if self.sharded else parameters:
+            parameter.grad = None
         return {"grad_norm": norm, "lr": chosen.lr}
 
     @torch.no_grad()
     def blend(self, target: nn.Module, source: nn.Module, weight: float) -> None:
         """See ``TrainEngine``."""
-        for module in (*target.modules(), *source.modules()):
-            # Gathered copies would be changed in place of the shards, or outlive the change.
-            if isinstance(module, FSDPModule):
-                module.reshard()
-        for moved, towards in zip(target.parameters(), source.parameters(), strict=True):
-            moved.lerp_(towards, weight)
+        if self.sharded:
+            for module in (*target.modules(), *source.modules()):
+                # Gathered copies would be changed in place of the shards, or outlive the change.
+                if isinstance(module, FSDPModule):
+                    module.reshard()
+        torch._foreach_lerp_(list(target.parameters()), list(source.parameters()), weight)
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
         """See ``TrainEngine``."""

@@ -15,6 +15,9 @@ from rlinf.models.base_policy import BasePolicy
 class ScheduledOptimizer:
     """AdamW over named groups of parameters, its schedule, and the count of its steps.
 
+    Attributes:
+        parameters: Those of all groups.
+
     Args:
         groups: Parameters by group name.
         cfg: Keys of the optimizer.
@@ -43,11 +46,7 @@ class ScheduledOptimizer:
             weight_decay=cfg.weight_decay,
             fused=fused,
         )
-
-    @property
-    def parameters(self) -> list[nn.Parameter]:
-        """The parameters of all groups."""
-        return [parameter for group in self.adam.param_groups for parameter in group["params"]]
+        self.parameters: list[nn.Parameter] = [p for group in self.adam.param_groups for p in group["params"]]
 
     @property
     def lr(self) -> float:

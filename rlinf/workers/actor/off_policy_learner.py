@@ -66,7 +66,9 @@ class OffPolicyLearner(Learner):
         self.temperature_optim: ScheduledOptimizer | None = None
         temperature = algorithm.temperature
         if isinstance(loss, SACLossConfig) and temperature is not None and temperature.is_learned:
-            self.temperature_optim = ScheduledOptimizer({"temperature": [temperature.raw]}, loss.entropy_tuning.optim)
+            self.temperature_optim = ScheduledOptimizer(
+                {"temperature": [temperature.raw]}, loss.entropy_tuning.optim, fused=True
+            )
 
     @property
     def policy(self) -> QPolicy:
@@ -213,7 +215,8 @@ class OffPolicyLearner(Learner):
             total, count = self.engine.all_reduce(metrics["entropy"]).unbind()
             temperature.raw.grad = None
             temperature.loss(-total / count).backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_([temperature.raw], optimizer.cfg.clip_grad)
+            assert temperature.raw.grad is not None
+            temperature.raw.grad.clamp_(-optimizer.cfg.clip_grad, optimizer.cfg.clip_grad)
             optimizer.step()
         alpha = temperature.alpha
         return {"alpha": metric_pair(alpha, torch.ones_like(alpha))}
