@@ -8,6 +8,7 @@ The rule pushes in the direction of motion, with noise, which climbs within abou
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import gymnasium
@@ -59,7 +60,7 @@ def main() -> None:
     replay.add(demos)
     replay.save(args.folder)
     mean = float(demos.rewards.sum()) / args.reward_coef / args.episodes
-    print(f"{args.folder}: {len(demos)} transitions of {args.episodes} episodes, mean return {mean:.1f}")
+    sys.stdout.write(f"{args.folder}: {len(demos)} transitions of {args.episodes} episodes, mean return {mean:.1f}\n")
 
 
 if __name__ == "__main__":

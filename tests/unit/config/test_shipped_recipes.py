@@ -8,7 +8,10 @@ import pytest
 
 from rlinf.config import build_config, load_recipe, to_dict, validate_cfg
 
-RECIPES = sorted(Path(__file__).parents[3].glob("examples/*/config/*.yaml"))
+# A recipe of a plug-in needs it; examples/extend has a test of its own.
+RECIPES = sorted(
+    path for path in Path(__file__).parents[3].glob("examples/*/config/*.yaml") if "extend" not in path.parts
+)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
