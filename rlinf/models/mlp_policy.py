@@ -151,7 +151,7 @@ def gaussian_logprob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Te
 
 def gaussian_entropy(log_std: torch.Tensor) -> torch.Tensor:
     """Return the entropy of each component of a diagonal Gaussian."""
-    return log_std + 0.5 + _HALF_LOG_2PI
+    return log_std + 0.5 + HALF_LOG_2PI
 
 
 def orthogonal_mlp(

@@ -119,8 +119,8 @@ class FSDPEngine(TrainEngine):
                 f"is not finite. Lower {section}.lr or clip_grad, or look for NaN in observations and rewards."
             )
         chosen.step(skip=not finite)
-        # Without sharding no others have a gradient; looking for them takes as long as a layer's forward pass.
-        for parameter in self.model.parameters() if self.sharded else parameters:
+        # What ``Module.zero_grad`` does, which takes as long as a small layer to find the parameters.
+        for parameter in (p for each in self.optimizers.values() for p in each.parameters):
             parameter.grad = None
         return {"grad_norm": norm, "lr": chosen.lr}
 
