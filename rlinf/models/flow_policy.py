@@ -61,7 +61,10 @@ class FlowPolicy(VelocityPolicy):
         features, action = self.encoder(forward_inputs), forward_inputs["action"]
         point = torch.lerp(noise, action, time.view(-1, 1, 1))
         velocity = self.flow.velocity(features, point, time)
-        return VelocityEvaluation(velocity=velocity, target=action - noise, values=self._values(features))
+        saturated = self._bounded(action).abs() >= 1.0
+        return VelocityEvaluation(
+            velocity=velocity, target=action - noise, saturated=saturated, values=self._values(features)
+        )
 
     @torch.no_grad()
     def predict_action_batch(
@@ -73,9 +76,9 @@ class FlowPolicy(VelocityPolicy):
         noise = torch.zeros(len(features), *self.flow.noise_shape, device=self.device)
         if mode == "train":
             chain, logprobs = self.flow.sample(features, noise.normal_(generator=generator))
-            action = chain[:, -1]
+            action = self._bounded(chain[:, -1])
         else:
-            action = self.flow.integrate(features, noise[:, 0])
+            action = self._bounded(self.flow.integrate(features, noise[:, 0]))
             chain, logprobs = noise, torch.zeros_like(action)
         inputs = {**seen, "chain": chain, "action": action}
         output = PolicyOutput(logprobs=logprobs, values=self._values(features), forward_inputs=inputs)
@@ -101,6 +104,10 @@ class FlowPolicy(VelocityPolicy):
     ) -> None:
         """See ``BasePolicy``: the observation statistics."""
         self.encoder.update_statistics(forward_inputs, valid, all_reduce)
+
+    def _bounded(self, action: torch.Tensor) -> torch.Tensor:
+        # There the actions are learned from, and these should be what was executed.
+        return action.clamp(-1.0, 1.0) if self.cfg.noise_method == "flow_ode" else action
 
     def _values(self, features: torch.Tensor) -> torch.Tensor | None:
         return None if self.value_head is None else run_head(self.value_head, features)

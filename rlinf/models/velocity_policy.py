@@ -17,11 +17,13 @@ class VelocityEvaluation:
     Attributes:
         velocity: float32 [N, C, A]; the policy's velocity at the mixture, with gradients.
         target: float32 [N, C, A]; the velocity of the straight line from the noise to the actions.
+        saturated: bool [N, C, A]; actions that were cut off at a bound.
         values: float32 [N, V]; None without a value head.
     """
 
     velocity: torch.Tensor
     target: torch.Tensor
+    saturated: torch.Tensor
     values: torch.Tensor | None
 
 

@@ -16,6 +16,7 @@ def nft_loss(
     velocity: torch.Tensor,
     old_velocity: torch.Tensor,
     target: torch.Tensor,
+    saturated: torch.Tensor,
     advantages: torch.Tensor,
     loss_mask: torch.Tensor,
     denominators: LossDenominators,
@@ -35,12 +36,15 @@ def nft_loss(
     After Zheng et al., arXiv 2509.16117: with ``r`` in [0, 1] for how good an action was, ``r |v+ - target|^2 +
     (1 - r) |v- - target|^2``, where ``v+ = (1 - beta) v_old + beta v`` and ``v- = (1 + beta) v_old - beta v`` are the
     implicit policies of good and of bad actions. ``r = 1/2 + clip(advantage / adv_clip_max, -1, 1) / 2``. The old
-    policy is here the one that acted in this step, not a moving average.
+    policy is here the one that acted in this step, not a moving average. Actions that
+    were cut off at a bound draw but do not repel: what is repelled from a bound ends beyond it, where it is cut off to
+    the same action, so that velocities would grow without end.
 
     Args:
         velocity: [N, C, A] of the current policy, with gradient.
         old_velocity: Same shape; of the policy that acted, at the same points.
         target: Same shape; from the noise to the actions taken.
+        saturated: bool, same shape; actions that were cut off at a bound.
         advantages: Same shape.
         loss_mask: bool, same shape; entries outside may be anything.
         denominators: Counts over the update batch.
@@ -68,13 +72,15 @@ def nft_loss(
         velocity=velocity,
         old_velocity=old_velocity,
         target=target,
+        saturated=saturated,
         advantages=advantages,
         loss_mask=loss_mask,
     )
     velocity, old, target = at_least_float32(velocity), old_velocity.detach(), target.detach()
     change = nft_beta * (velocity - old)
     positive, negative = (old + change - target).square(), (old - change - target).square()
-    reward = 0.5 + 0.5 * (advantages.detach() / adv_clip_max).clamp(-1.0, 1.0)
+    optimality = (advantages.detach() / adv_clip_max).clamp(-1.0, 1.0)
+    reward = 0.5 + 0.5 * torch.where(saturated, optimality.clamp(min=0.0), optimality)
     per_entry = reward * positive + (1.0 - reward) * negative
     loss = aggregate_loss(per_entry, loss_mask, loss_agg_func=loss_agg_func, denominators=denominators.policy)
     metrics = masked_metrics(

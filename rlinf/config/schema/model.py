@@ -104,8 +104,9 @@ class FlowPolicyConfig(StatePolicyConfig):
     velocity: Literal["mlp", "gated"] = "mlp"
     """Network of the velocity: ``mlp``, or ``gated``, whose steps forget a share of where they began (SAC Flow)."""
     noise_method: Literal["flow_ode", "flow_sde", "flow_noise"] = "flow_sde"
-    """How training explores: ``flow_ode`` by the first noise alone, which leaves no log-probabilities; ``flow_sde`` by
-    noise in every step that keeps the distribution; ``flow_noise`` by noise in every step of learned size."""
+    """How training explores: ``flow_ode`` by the first noise alone, which leaves no log-probabilities, with samples
+    cut off at -1 and 1; ``flow_sde`` by noise in every step that keeps the distribution; ``flow_noise`` by noise in
+    every step of learned size."""
     noise_level: PositiveFloat = 0.5
     """``flow_sde``: factor on the noise; ``flow_noise``: standard deviation in each step at the start."""
 

@@ -72,6 +72,7 @@ class VelocityLearner(PolicyLearner):
             velocity=evaluation.velocity,
             old_velocity=old.velocity,
             target=evaluation.target,
+            saturated=evaluation.saturated,
             advantages=expand_to_level(
                 targets.advantages[rows], "token_level", num_actions=num_actions, action_dim=action_dim
             ),

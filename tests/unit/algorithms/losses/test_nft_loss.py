@@ -24,6 +24,7 @@ def compute(mask=(True, True, True), **over):
         "velocity": torch.tensor([3.0, 0.0, 1.0]).view(3, 1, 1),
         "old_velocity": torch.tensor([1.0, 0.0, 2.0]).view(3, 1, 1),
         "target": torch.tensor([2.0, 1.0, 0.0]).view(3, 1, 1),
+        "saturated": torch.zeros_like(mask),
         "advantages": torch.tensor([1.0, -5.0, 0.0]).view(3, 1, 1),
         "loss_mask": mask,
         "denominators": compute_loss_denominators(policy_mask=mask, value_mask=over.get("value_mask")),
@@ -59,6 +60,15 @@ def test_the_minimum_lies_in_the_direction_of_improvement():
     velocity = torch.tensor([1.0 + 0.5 * 1.0 / 0.5, 0.0 - 1.0 * 1.0 / 0.5, 2.0]).view(3, 1, 1).requires_grad_()
     compute(velocity=velocity)[0].backward()
     assert velocity.grad.abs().max() < 1e-6
+
+
+def test_actions_at_a_bound_draw_but_do_not_repel():
+    good = torch.tensor([True, False, False]).view(3, 1, 1)
+    assert compute(saturated=good)[0] == compute()[0]
+    loss, metrics = compute(saturated=~good)
+    # r is 1/2 instead of 0 for the second.
+    assert loss.item() == pytest.approx((0.25 * 4 + 0.5 * 1 + 0.5 * 1 + 0.5 * 2.25 + 0.5 * 6.25) / 3)
+    assert finalize_metrics(metrics)["nft_reward"] == pytest.approx(1.75 / 3)
 
 
 def test_only_the_present_velocity_gets_a_gradient():
