@@ -25,6 +25,7 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import TypeAlias
 
 import torch
@@ -33,7 +34,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from rlinf.errors import DatasetError
-from rlinf.utils.files import write_atomic
+from rlinf.utils.files import commit_folder, write_atomic
 
 Rows: TypeAlias = dict[str, torch.Tensor]
 """Tensors [N, ...] by name."""
@@ -216,6 +217,83 @@ class SegmentFolder:
                     path.unlink(missing_ok=True)
 
 
+class RowWriter:
+    """Writes rows as they come to a new folder, which appears when it is closed; a context manager.
+
+    Args:
+        folder: Must not exist.
+        segment_bytes: Size that segments aim at.
+
+    Raises:
+        DatasetError: ``folder`` exists.
+    """
+
+    def __init__(self, folder: Path, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+        if folder.exists():
+            raise DatasetError(f"'{folder}' exists; move it away, or name another folder.")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.num_rows = 0
+        self._segment_bytes = segment_bytes
+        self._tensors: dict[str, dict[str, object]] = {}
+        self._waiting: list[Rows] = []
+        self._num_waiting = 0
+        self._segments = SegmentFolder(folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.tmp"), 1)
+
+    def __enter__(self) -> RowWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def add(self, rows: Rows) -> None:
+        """Append rows.
+
+        Raises:
+            DatasetError: They are not of the kind of those before.
+        """
+        tensors, count = describe_rows(rows), len(next(iter(rows.values())))
+        if not self._tensors:
+            self._tensors = tensors
+        if tensors != self._tensors:
+            raise DatasetError(f"replays of different tensors cannot be joined: {tensors} and {self._tensors}.")
+        if self.num_rows == 0 and count:
+            self._segments.segment_rows = max(self._segment_bytes // row_bytes(rows), 1)
+        self._waiting.append(rows)
+        self._num_waiting += count
+        self.num_rows += count
+        if self._num_waiting >= self._segments.segment_rows:
+            self._write(self._num_waiting // self._segments.segment_rows * self._segments.segment_rows)
+
+    def close(self) -> None:
+        """Write the rest and publish the folder."""
+        self._write(self._num_waiting)
+        ordered = tuple(self._segments.segments[index] for index in sorted(self._segments.segments))
+        self._segments.path.mkdir(exist_ok=True)
+        Manifest(0, self.num_rows, self._segments.segment_rows, self._tensors, ordered).write(self._segments.path)
+        commit_folder(self._segments.path, self.folder)
+
+    def abort(self) -> None:
+        """Throw away what was written."""
+        shutil.rmtree(self._segments.path, ignore_errors=True)
+
+    def _write(self, count: int) -> None:
+        if not self._num_waiting:
+            return
+        joined = {name: torch.cat([rows[name] for rows in self._waiting]) for name in self._tensors}
+        first = self.num_rows - self._num_waiting
+        for start in range(0, count, self._segments.segment_rows):
+            stop = min(start + self._segments.segment_rows, count)
+            self._segments.write(first + start, {name: tensor[start:stop] for name, tensor in joined.items()})
+        self._waiting = [{name: tensor[count:].clone() for name, tensor in joined.items()}]
+        self._num_waiting -= count
+
+
 def describe_rows(rows: Rows) -> dict[str, dict[str, object]]:
     """Return type and shape of one row of each tensor."""
     return {
@@ -225,7 +303,7 @@ def describe_rows(rows: Rows) -> dict[str, dict[str, object]]:
 
 
 def row_bytes(rows: Rows) -> int:
-    """Return the size of one row."""
+    """Return the size of one row; there is one at least."""
     return sum(tensor.element_size() * tensor[0].numel() for tensor in rows.values())
 
 
