@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlinf.config.build import build_config
-from rlinf.config.checks import algorithm, batches, collection, flow, off_policy, offline, reward, runner
+from rlinf.config.checks import algorithm, asynchronous, batches, collection, flow, off_policy, offline, reward, runner
 from rlinf.config.checks.placement import check_placement
 from rlinf.config.checks.sizes import RunSizes, WorldSizes, run_sizes
 from rlinf.config.problems import Problems
@@ -16,6 +16,7 @@ from rlinf.placement import ClusterPlan, HybridComponentPlacement
 RULES = (
     *batches.RULES,
     *algorithm.RULES,
+    *asynchronous.RULES,
     *off_policy.RULES,
     *flow.RULES,
     *offline.RULES,

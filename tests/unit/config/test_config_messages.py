@@ -168,6 +168,16 @@ RELATIONS = [
     ({"algorithm.reward_type": "token_level"}, "algorithm.reward_type", "algorithm.reward_type=action_level"),
     ({"algorithm.reward_type": "action_level"}, "algorithm.logprob_type", "coarser than algorithm.reward_type"),
     ({"algorithm.group_size": 2}, "algorithm.group_size", "not used by adv_type=gae"),
+    (
+        {"algorithm.loss_type": "decoupled_actor_critic", "algorithm.behave_weight_threshold": 0.5},
+        "algorithm.behave_weight_threshold",
+        "Set it to 2.0",
+    ),
+    (
+        {"algorithm.staleness_threshold": 1, "rollout": {"enable_offload": True}},
+        "rollout.enable_offload",
+        "run at the same time. Remove it",
+    ),
     ({"actor.critic_optim": {"lr": 1e-3}}, "actor.critic_optim", "write actor.optim.value_lr"),
     ({"actor.model.add_q_head": True}, "actor.model.add_q_head", "Set actor.model.add_q_head=false"),
     ({"actor.model.num_q_heads": 3}, "actor.model.num_q_heads", "without actor.model.add_q_head"),

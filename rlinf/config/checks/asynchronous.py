@@ -1,0 +1,29 @@
+"""What means nothing while all workers run at the same time."""
+
+from __future__ import annotations
+
+from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.problems import Problems
+from rlinf.config.schema.root import RLinfConfig
+
+
+def check_offload(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Moving to host memory what the others do not need now takes turns."""
+    del world
+    threshold = cfg.algorithm.staleness_threshold
+    if threshold is None:
+        return
+    for path, enabled in (
+        ("actor.enable_offload", cfg.actor.enable_offload),
+        ("rollout.enable_offload", cfg.rollout.enable_offload),
+        ("env.train.enable_offload", cfg.env.train.enable_offload),
+    ):
+        if enabled:
+            problems.add(
+                path,
+                f"received True; with algorithm.staleness_threshold={threshold} environments, inference and training "
+                "run at the same time. Remove it, and place them on devices of their own.",
+            )
+
+
+RULES = (check_offload,)
