@@ -1,0 +1,113 @@
+"""What training while environments are stepped gains over taking turns, and what it could gain at most.
+
+One recipe runs in turns and asynchronously, several times each, alternately. Environments and inference share one core
+and the actor has another, in both modes. In turns a step takes e + l seconds: e until the rollout is there, l for all
+that follows. Run at the same time, a step cannot take less than the longer of the two: the bound is
+(e + l) / max(e, l).
+
+    python benchmarks/async_overlap.py > benchmarks/results/async_overlap.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REPO = Path(__file__).resolve().parents[1]
+RECIPE = "gym_cartpole_async_ppo_mlp"
+# Until the first steps are over, memory is still being allocated and caches are cold.
+WARMUP_STEPS = 5
+CORES = {"EnvGroup": 0, "RolloutGroup": 0, "ActorGroup": 1}
+
+
+def register() -> None:
+    """Bind a worker's process to its group's core: this file is the plug-in of the runs that it starts."""
+    from rlinf.scheduler.runtime import find_runtime
+
+    runtime = find_runtime()
+    if runtime is None or runtime.identity is None:
+        return
+    cores = sorted(os.sched_getaffinity(0))
+    core = cores[CORES[runtime.identity.address.group_name] % len(cores)]
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), {core})
+
+
+def run(steps: int, threshold: int | None, overrides: list[str]) -> dict[str, float]:
+    """Run the recipe once; return mean seconds of a step and of its parts, after the warm-up."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["bash", str(REPO / "examples/embodiment/run_embodiment.sh"), RECIPE, "--no-install"]
+        command += [f"runner.logger.log_path={folder}", f"runner.max_epochs={steps + WARMUP_STEPS}"]
+        command += ["runner.val_check_interval=-1", "runner.logger.logger_backends=[]"]
+        command += [f"algorithm.staleness_threshold={'null' if threshold is None else threshold}", *overrides]
+        environment = {
+            **os.environ,
+            "RLINF_VENV": sys.prefix,
+            "RLINF_PLAIN": "1",
+            "RLINF_EXT_MODULE": Path(__file__).stem,
+            "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{REPO}",
+            "OMP_NUM_THREADS": "1",
+        }
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+        lines = (Path(folder) / RECIPE / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    # The last step waits for its weights to be loaded and is followed by a checkpoint.
+    first, *timed = records[WARMUP_STEPS - 1 : -1]
+    result = {"step_seconds": (timed[-1]["time_seconds"] - first["time_seconds"]) / len(timed)}
+    for name in ("rollout/generate", "actor/training", "actor/receive_trajectories"):
+        result[f"{name.replace('/', '_')}_seconds"] = statistics.fmean(record[f"time/{name}"] for record in timed)
+    if threshold is not None:
+        result["staleness_mean"] = statistics.fmean(record["rollout/staleness_mean"] for record in timed)
+    return result
+
+
+def main() -> None:
+    """Run both modes in turns and print medians, the bound and the share of it that is reached, as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=3, help="how often each mode runs")
+    parser.add_argument("--steps", type=int, default=40, help="timed training steps of each run")
+    parser.add_argument("--threshold", type=int, default=1, help="algorithm.staleness_threshold")
+    parser.add_argument("overrides", nargs="*", help="recipe keys, for example algorithm.update_epoch=20")
+    args = parser.parse_args()
+    if len(os.sched_getaffinity(0)) < 2:
+        parser.error("two cores are needed: one for the environments and one for the actor.")
+    modes: dict[str, int | None] = {"in_turns": None, "asynchronous": args.threshold}
+    turns: dict[str, list[dict[str, float]]] = {name: [] for name in modes}
+    for _ in range(args.turns):
+        for name, threshold in modes.items():
+            turns[name].append(run(args.steps, threshold, args.overrides))
+            print(name, turns[name][-1], file=sys.stderr)
+    medians = {
+        name: {key: statistics.median(result[key] for result in results) for key in results[0]}
+        for name, results in turns.items()
+    }
+    step = medians["in_turns"]["step_seconds"]
+    rollout = medians["in_turns"]["rollout_generate_seconds"]
+    bound = step / max(rollout, step - rollout)
+    speedup = step / medians["asynchronous"]["step_seconds"]
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=REPO, check=True)
+    report = {
+        "recipe": RECIPE,
+        "commit": commit.stdout.strip(),
+        "cpu_cores": os.cpu_count(),
+        "overrides": args.overrides,
+        "staleness_threshold": args.threshold,
+        "environment_seconds": rollout,
+        "learner_seconds": step - rollout,
+        "bound": bound,
+        "speedup": speedup,
+        "share_of_bound": speedup / bound,
+        "medians": medians,
+        "turns": turns,
+    }
+    print(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()
