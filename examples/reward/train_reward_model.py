@@ -1,8 +1,8 @@
 """Trains the classifier of success that ``reward_type: model`` rewards with, on frames of a recipe's environments.
 
-Random actions drive the environments of ``env.train``. The observation in which an episode ends is labelled by its
-success, those before as failures (unless the recipe ignores terminations: success may then come and go). Half of every
-batch is successes. The frames that the classifier is judged by come from other episodes.
+Random actions drive the environments of ``env.train``, which end their episodes at success. The observation in which an
+episode ends is labelled by its success, those before as failures. Half of every batch is successes. The frames that the
+classifier is judged by come from other episodes.
 
     python examples/reward/train_reward_model.py pixel_reach_ppo_reward_model --image-keys main_images \
         --output results/pixel_reach_classifier.pt
@@ -55,7 +55,7 @@ def collect(cfg: EnvConfig, keys: Sequence[str], *, steps: int, seed: int) -> Fr
         steps: Steps of all environments together.
         seed: Seed of start states and actions.
     """
-    cfg = dataclasses.replace(cfg, auto_reset=True, seed=seed, num_env_processes=0)
+    cfg = dataclasses.replace(cfg, auto_reset=True, ignore_terminations=False, seed=seed, num_env_processes=0)
     generator = torch.Generator().manual_seed(derive_seed(seed, "reward model", "kept failures"))
     parts: list[Observation] = []
     labels: list[torch.Tensor] = []
@@ -69,8 +69,6 @@ def collect(cfg: EnvConfig, keys: Sequence[str], *, steps: int, seed: int) -> Fr
             if chunk.final_ids is not None and chunk.final_obs is not None:
                 parts.append({key: chunk.final_obs[key] for key in keys})
                 labels.append(torch.tensor([episode["success_at_end"] > 0 for episode in chunk.episodes]))
-            if cfg.ignore_terminations:
-                continue
             kept = torch.rand(cfg.total_num_envs, generator=generator) < KEPT_FAILURES
             if chunk.final_ids is not None:
                 kept[chunk.final_ids] = False
