@@ -19,7 +19,7 @@ Targets
   docs       everything that building the documentation needs
 
 Options
-  --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld or maniskill
+  --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld, frankasim or maniskill
   --model M        mlp_policy (default of embodied) or qwen2.5 (default of reason)
   --venv DIR       virtual environment to make or reuse (default: $RLINF_VENV, else .venv in the repository)
   --torch-index U  package index to take PyTorch from (default: chosen by whether the machine has an NVIDIA GPU)
@@ -130,6 +130,11 @@ resolve_env() {
   local recipe="gym_cartpole_ppo_mlp"
   case "$1" in
     gymnasium) EXTRAS=(video) ;;
+    frankasim)
+      EXTRAS=(mujoco)
+      recipe="frankasim_pickcube_ppo_mlp"
+      use_mujoco_libraries
+      ;;
     robotics)
       EXTRAS=(robotics)
       recipe="gym_fetchreach_ppo_mlp"
@@ -146,7 +151,7 @@ resolve_env() {
       SYSTEM_LIBRARIES=("libvulkan.so.1:libvulkan1")
       NEEDS_VULKAN=1
       ;;
-    *) usage_error "unknown --env '$1'; known: gymnasium, robotics, metaworld, maniskill." ;;
+    *) usage_error "unknown --env '$1'; known: gymnasium, robotics, metaworld, frankasim, maniskill." ;;
   esac
   NEXT_COMMAND="bash examples/embodiment/run_embodiment.sh $recipe"
 }

@@ -31,6 +31,7 @@ from rlinf.config.schema.env import (
     ActionRepeatConfig,
     EnvConfig,
     FrameStackConfig,
+    FrankaSimEnvConfig,
     GymnasiumEnvConfig,
     ManiSkillEnvConfig,
     MetaWorldEnvConfig,
@@ -58,6 +59,7 @@ loss_configs: Registry[type[LossConfig]] = Registry("policy loss")
 reward_configs: Registry[type[RewardTermConfig]] = Registry("reward")
 data_configs: Registry[type[DataConfig]] = Registry("dataset format")
 
+env_configs.register("frankasim", FrankaSimEnvConfig)
 env_configs.register("gymnasium", GymnasiumEnvConfig)
 env_configs.register("maniskill", ManiSkillEnvConfig)
 env_configs.register("metaworld", MetaWorldEnvConfig)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rlinf.envs.base import VectorEnv
 
 _env_classes: Registry[type[VectorEnv]] = Registry("environment")
+_env_classes.register_lazy("frankasim", "rlinf.envs.frankasim_env:FrankaSimEnv")
 _env_classes.register_lazy("gymnasium", "rlinf.envs.gymnasium_env:GymnasiumEnv")
 _env_classes.register_lazy("maniskill", "rlinf.envs.maniskill_env:ManiSkillEnv")
 _env_classes.register_lazy("metaworld", "rlinf.envs.metaworld_env:MetaWorldEnv")

@@ -153,6 +153,14 @@ class PixelReachEnvConfig(EnvConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FrankaSimEnvConfig(EnvConfig):
+    """``env_type: frankasim``: a Franka arm in MuJoCo picks up a cube."""
+
+    image_size: PositiveInt | None = None
+    """Height and width of the images of two cameras, which then replace the cube's position in ``states``."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ManiSkillEnvConfig(EnvConfig):
     """``env_type: maniskill``: any task of ManiSkill 3, state observations or cameras."""
 

@@ -51,7 +51,7 @@ def test_help_shows_the_usage(script: str) -> None:
         (("embodid",), "unknown target 'embodid'; known: embodied, reason, test, docs"),
         (
             ("embodied", "--env", "metaword"),
-            "unknown --env 'metaword'; known: gymnasium, robotics, metaworld, maniskill",
+            "unknown --env 'metaword'; known: gymnasium, robotics, metaworld, frankasim, maniskill",
         ),
         (("embodied", "--model", "gpt"), "unknown --model 'gpt' for embodied; known: mlp_policy"),
         (("embodied", "--env"), "--env needs a value"),
