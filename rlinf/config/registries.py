@@ -26,7 +26,7 @@ from rlinf.config.schema.algorithm import (
     TD3LossConfig,
 )
 from rlinf.config.schema.base import ConfigSection
-from rlinf.config.schema.data import D4RLDataConfig, DataConfig, MinariDataConfig
+from rlinf.config.schema.data import D4RLDataConfig, DataConfig, LeRobotDataConfig, MinariDataConfig
 from rlinf.config.schema.env import (
     ActionRepeatConfig,
     EnvConfig,
@@ -96,3 +96,4 @@ loss_configs.register("embodied_bc", BCLossConfig)
 loss_configs.register("offline_iql", IQLLossConfig)
 data_configs.register("minari", MinariDataConfig)
 data_configs.register("d4rl", D4RLDataConfig)
+data_configs.register("lerobot", LeRobotDataConfig)

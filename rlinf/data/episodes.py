@@ -42,6 +42,7 @@ EpisodeReader = Callable[..., Iterator[Episode]]
 data_formats: Registry[EpisodeReader] = Registry("dataset format")
 data_formats.register_lazy("minari", "rlinf.data.minari:read_minari")
 data_formats.register_lazy("d4rl", "rlinf.data.d4rl:read_d4rl")
+data_formats.register_lazy("lerobot", "rlinf.data.lerobot.episodes:read_lerobot")
 
 
 def register_data_format(name: str, reader: EpisodeReader, config: type[DataConfig] | None = None) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlinf.config.schema.env import DataCollectionConfig
-from rlinf.data.lerobot.format import Columns, Episode
+from rlinf.data.lerobot.format import Columns, LeRobotEpisode
 from rlinf.data.lerobot.writer import LeRobotWriter, WriterOptions
 from rlinf.envs.raw_chunk import ChunkRequest, RawChunk, RawObservation, take_rows
 from rlinf.errors import ConfigError
@@ -113,7 +113,7 @@ class EpisodeCollector:
         if self._cfg.only_success and not any(frame["next.success"][0] for frame in frames):
             return
         columns: Columns = {name: np.stack([frame[name] for frame in frames]) for name in frames[0]}
-        self._writer.add(Episode(columns, self._tasks[row]))
+        self._writer.add(LeRobotEpisode(columns, self._tasks[row]))
 
 
 def writer_options(cfg: DataCollectionConfig) -> WriterOptions:

@@ -32,3 +32,8 @@ class MinariDataConfig(DataConfig):
 @dataclass(frozen=True, kw_only=True)
 class D4RLDataConfig(DataConfig):
     """``format: d4rl``: one HDF5 file with the steps of all episodes behind each other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeRobotDataConfig(DataConfig):
+    """``format: lerobot``: a LeRobot data set (v3.0 or v2.1), for example one that was collected here."""

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlinf.data.lerobot.check import check_dataset
     from rlinf.data.lerobot.dataset import LeRobotDataset
-    from rlinf.data.lerobot.format import Episode
+    from rlinf.data.lerobot.format import LeRobotEpisode
     from rlinf.data.lerobot.sampling import FrameSampler, split_episodes
     from rlinf.data.lerobot.writer import LeRobotWriter, merge_datasets
 
 _MODULES = {
-    "Episode": "format",
+    "LeRobotEpisode": "format",
     "FrameSampler": "sampling",
     "LeRobotDataset": "dataset",
     "LeRobotWriter": "writer",
@@ -35,7 +35,7 @@ _MODULES = {
 }
 
 __all__ = [
-    "Episode",
+    "LeRobotEpisode",
     "FrameSampler",
     "LeRobotDataset",
     "LeRobotWriter",

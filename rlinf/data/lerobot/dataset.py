@@ -18,9 +18,9 @@ from rlinf.data.lerobot.format import (
     TASKS_PATH,
     VERSION,
     Columns,
-    Episode,
     Feature,
     Info,
+    LeRobotEpisode,
     pyarrow,
 )
 from rlinf.data.lerobot.pictures import Pictures, decode_image, read_video
@@ -93,7 +93,7 @@ class LeRobotDataset:
         """Frames of all episodes."""
         return self.info.total_frames
 
-    def episode(self, number: int, features: Sequence[str] | None = None) -> Episode:
+    def episode(self, number: int, features: Sequence[str] | None = None) -> LeRobotEpisode:
         """Read an episode.
 
         Args:
@@ -116,7 +116,7 @@ class LeRobotDataset:
                 self.root / path, start_seconds=start, count=record.length, fps=float(self.info.fps)
             )
         task = self.tasks[int(table["task_index"][0].as_py())]
-        return Episode({name: columns[name] for name in wanted}, task)
+        return LeRobotEpisode({name: columns[name] for name in wanted}, task)
 
     def column(self, name: str) -> npt.NDArray[Any]:
         """Return a column of all frames [num_frames, ...], read once and kept; for what is no picture."""

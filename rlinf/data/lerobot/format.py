@@ -29,7 +29,7 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Episode:
+class LeRobotEpisode:
     """One episode.
 
     Attributes:

@@ -22,9 +22,9 @@ from rlinf.data.lerobot.format import (
     TASKS_PATH,
     VIDEO_PATH,
     Columns,
-    Episode,
     Feature,
     Info,
+    LeRobotEpisode,
     place,
     pyarrow,
     write_json,
@@ -99,7 +99,7 @@ class LeRobotWriter:
         """Episodes so far."""
         return len(self._episodes)
 
-    def add(self, episode: Episode) -> None:
+    def add(self, episode: LeRobotEpisode) -> None:
         """Append an episode; the first decides about the features.
 
         Raises:
@@ -197,7 +197,7 @@ class LeRobotWriter:
             )
         return Feature(str(values.dtype), shape)
 
-    def _require_fitting(self, episode: Episode) -> None:
+    def _require_fitting(self, episode: LeRobotEpisode) -> None:
         found = {name: self._infer(name, values) for name, values in sorted(episode.columns.items())}
         if found != self._features:
             raise DatasetError(

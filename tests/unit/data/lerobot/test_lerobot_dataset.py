@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rlinf.data.lerobot import Episode, LeRobotDataset, LeRobotWriter, check_dataset, merge_datasets
+from rlinf.data.lerobot import LeRobotDataset, LeRobotEpisode, LeRobotWriter, check_dataset, merge_datasets
 from rlinf.data.lerobot.writer import WriterOptions
 from rlinf.errors import DatasetError
 
@@ -26,7 +26,7 @@ def make_episode(length, seed=0, task="reach", pictures=True):
         # Flat pictures, each of a colour of its own: a video keeps them but for rounding.
         colours = rng.integers(40, 216, size=(length, 1, 1, 3))
         columns[CAMERA] = np.broadcast_to(colours, (length, 16, 24, 3)).astype(np.uint8)
-    return Episode(columns, task)
+    return LeRobotEpisode(columns, task)
 
 
 EPISODES = [make_episode(5, 0), make_episode(1, 1, "push"), make_episode(7, 2)]
