@@ -13,6 +13,7 @@ from rlinf.config.schema.algorithm import (
     AdvantageConfig,
     BCLossConfig,
     CrossQLossConfig,
+    DAggerLossConfig,
     DecoupledActorCriticLossConfig,
     GAEConfig,
     GRPOConfig,
@@ -39,6 +40,7 @@ from rlinf.config.schema.env import (
     PixelReachEnvConfig,
     WrapperConfig,
 )
+from rlinf.config.schema.expert import ExpertConfig, PolicyExpertConfig, ScriptedExpertConfig
 from rlinf.config.schema.model import CNNPolicyConfig, FlowPolicyConfig, MLPPolicyConfig, ModelConfig
 from rlinf.config.schema.reward import (
     ActionPenaltyConfig,
@@ -57,6 +59,7 @@ model_configs: Registry[type[ModelConfig]] = Registry("model")
 advantage_configs: Registry[type[AdvantageConfig]] = Registry("advantage estimator")
 loss_configs: Registry[type[LossConfig]] = Registry("policy loss")
 reward_configs: Registry[type[RewardTermConfig]] = Registry("reward")
+expert_configs: Registry[type[ExpertConfig]] = Registry("expert")
 data_configs: Registry[type[DataConfig]] = Registry("dataset format")
 
 env_configs.register("frankasim", FrankaSimEnvConfig)
@@ -81,6 +84,7 @@ advantage_configs.register("embodied_crossq", NoAdvantageConfig)
 advantage_configs.register("embodied_td3", NoAdvantageConfig)
 advantage_configs.register("embodied_bc", NoAdvantageConfig)
 advantage_configs.register("offline_iql", NoAdvantageConfig)
+advantage_configs.register("embodied_dagger", NoAdvantageConfig)
 loss_configs.register("actor", ActorLossConfig)
 loss_configs.register("actor_critic", ActorCriticLossConfig)
 loss_configs.register("embodied_nft", NFTLossConfig)
@@ -94,6 +98,9 @@ reward_configs.register("env", EnvRewardConfig)
 reward_configs.register("model", ModelRewardConfig)
 loss_configs.register("embodied_bc", BCLossConfig)
 loss_configs.register("offline_iql", IQLLossConfig)
+loss_configs.register("embodied_dagger", DAggerLossConfig)
+expert_configs.register("policy", PolicyExpertConfig)
+expert_configs.register("scripted", ScriptedExpertConfig)
 data_configs.register("minari", MinariDataConfig)
 data_configs.register("d4rl", D4RLDataConfig)
 data_configs.register("lerobot", LeRobotDataConfig)

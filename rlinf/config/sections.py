@@ -12,6 +12,7 @@ from rlinf.config.registries import (
     advantage_configs,
     data_configs,
     env_configs,
+    expert_configs,
     loss_configs,
     model_configs,
     reward_configs,
@@ -21,6 +22,7 @@ from rlinf.config.schema.algorithm import AlgorithmConfig
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvConfig, WrapperConfig
+from rlinf.config.schema.expert import ExpertConfig
 from rlinf.config.schema.model import ModelConfig
 from rlinf.config.schema.reward import RewardTermConfig
 from rlinf.config.schema.root import RLinfConfig
@@ -35,6 +37,7 @@ ALGORITHM_PARTS: dict[str, tuple[str, Registry[Any]]] = {
 _KINDS: dict[type[ConfigSection], tuple[str, Registry[Any]]] = {
     DataConfig: ("format", data_configs),
     EnvConfig: ("env_type", env_configs),
+    ExpertConfig: ("expert_type", expert_configs),
     ModelConfig: ("model_type", model_configs),
     RewardTermConfig: ("reward_type", reward_configs),
     WrapperConfig: ("name", wrapper_configs),

@@ -124,20 +124,7 @@ def chunk_episodes(
                 lengths=executed.sum(-1),
             )
         )
-    return join_transitions(parts)
-
-
-def join_transitions(parts: list[Transitions]) -> Transitions:
-    """Join transitions in the given order."""
-    first = parts[0]
-    return Transitions(
-        inputs={name: torch.cat([part.inputs[name] for part in parts]) for name in first.inputs},
-        actions=torch.cat([part.actions for part in parts]),
-        rewards=torch.cat([part.rewards for part in parts]),
-        next_inputs={name: torch.cat([part.next_inputs[name] for part in parts]) for name in first.next_inputs},
-        terminated=torch.cat([part.terminated for part in parts]),
-        lengths=torch.cat([part.lengths for part in parts]),
-    )
+    return Transitions.concat(parts)
 
 
 def _rows(obs: Observation, rows: torch.Tensor) -> Observation:

@@ -117,11 +117,11 @@ class Transitions:
     @staticmethod
     def from_named(rows: Rows) -> Transitions:
         """Return the transitions that ``named`` returned."""
-        values: dict[str, Any] = {}
+        values: dict[str, Any] = {"inputs": {}, "next_inputs": {}}
         for name, tensor in rows.items():
             field, _, key = name.partition(".")
             if key:
-                values.setdefault(field, {})[key] = tensor
+                values[field][key] = tensor
             else:
                 values[field] = tensor
         return Transitions(**values)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.algorithm import ImitationLossConfig, IQLLossConfig
+from rlinf.config.schema.algorithm import DAggerLossConfig, ImitationLossConfig, IQLLossConfig
 from rlinf.config.schema.env import NoEnvConfig
+from rlinf.config.schema.expert import ScriptedExpertConfig
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.unused import note_unused
@@ -69,6 +70,23 @@ def check_imitation(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> 
         )
 
 
+def check_dagger(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """The expert says one action for each observation, and acts by chance or by distance."""
+    del world
+    loss: object = cfg.algorithm.loss
+    if not isinstance(loss, DAggerLossConfig):
+        return
+    model = cfg.actor.model
+    if isinstance(loss.expert, ScriptedExpertConfig) and model.num_action_chunks != 1:
+        problems.add(
+            "actor.model.num_action_chunks",
+            f"received {model.num_action_chunks}; expert_type=scripted looks at every observation. Set it to 1.",
+        )
+    if loss.takeover_distance is not None:
+        unused = ("beta", "beta_decay")
+        note_unused(problems, loss, unused, "algorithm", "with algorithm.takeover_distance")
+
+
 def check_iql(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
     """The value head predicts an expectile that exists."""
     del world
@@ -92,4 +110,4 @@ def check_iql(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
         )
 
 
-RULES = (check_source, check_unused, check_imitation, check_iql)
+RULES = (check_source, check_unused, check_imitation, check_dagger, check_iql)

@@ -19,6 +19,7 @@ from rlinf.config.schema.base import (
     PositiveFloat,
     PositiveInt,
 )
+from rlinf.config.schema.expert import ExpertConfig
 from rlinf.config.schema.optim import AdamWConfig
 
 LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
@@ -318,6 +319,23 @@ class BCLossConfig(ImitationLossConfig):
     """``loss_type: embodied_bc``: behaviour cloning from recorded episodes."""
 
     learns_offline: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class DAggerLossConfig(ImitationLossConfig):
+    """``loss_type: embodied_dagger``: imitation of an expert in the states that the policy itself runs into."""
+
+    expert: ExpertConfig
+    """Who is imitated."""
+    beta: Fraction = 1.0
+    """Probability that the expert acts, in the first step."""
+    beta_decay: Fraction = 0.5
+    """Factor on it from step to step."""
+    takeover_distance: PositiveFloat | None = None
+    """Instead of by chance, let the expert act where the policy's action is further from its own than this (root mean
+    square over the chunk, in units of ``action_scale``), and learn from these states only."""
+    capacity: PositiveInt = 1_000_000
+    """Labelled chunk steps that are kept; the oldest make room."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from rlinf.config.schema.model import StatePolicyConfig
 from rlinf.config.schema.train import ActorConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.episodes import Episode, chunk_episodes
-from rlinf.data.replay import Transitions
+from rlinf.data.replay import ReplayBuffer, Transitions
 from rlinf.errors import AlgorithmError, DatasetError
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.models.base_policy import BasePolicy
@@ -39,7 +39,7 @@ class DataLearner(Learner):
         super().__init__(engine)
         self.actor = actor
         self.num_updates = num_updates
-        self.stored: Transitions | None = None
+        self.stored = ReplayBuffer(1)
 
     @property
     def policy(self) -> BasePolicy:
@@ -71,25 +71,26 @@ class DataLearner(Learner):
             report=self.policy.recorded_inputs,
             with_next=self.needs_next,
         )
-        self.stored = stored
-        self.take_statistics(stored)
+        self.stored = ReplayBuffer(len(stored))
+        self.take_transitions(stored)
 
-    def take_statistics(self, new: Transitions) -> None:
-        """Take new transitions, the same on every rank, into the policy's running statistics."""
+    def take_transitions(self, new: Transitions) -> None:
+        """Take transitions, the same on every rank, into what is stored and into the policy's running statistics."""
+        self.stored.add(new)
         mine = new.map(lambda x: x[self.engine.rank :: self.engine.world_size].to(self.engine.device))
         valid = torch.ones(len(mine), dtype=torch.bool, device=self.engine.device)
         self.policy.update_statistics(mine.inputs, valid, self.engine.all_reduce)
 
     def update(self, step: int) -> dict[str, float]:
         """See ``Learner``."""
-        if self.stored is None:
-            raise DatasetError(f"{type(self).__name__} has no data to learn from. Add a data section.")
+        size = {"stored": float(len(self.stored))}
+        if not len(self.stored):
+            return size
         generator = torch.Generator().manual_seed(derive_seed(self.actor.seed, "actor", "data", step))
         sums: MetricSums = {}
         for _ in range(self.num_updates):
-            rows = torch.randint(len(self.stored), (self.actor.global_batch_size,), generator=generator)
-            accumulate(sums, self.update_once(select(self.stored, rows)))
-        return self.finalize(sums) | {"stored": float(len(self.stored))}
+            accumulate(sums, self.update_once(self.stored.sample(self.actor.global_batch_size, generator)))
+        return self.finalize(sums) | size
 
     @abc.abstractmethod
     def update_once(self, batch: Transitions) -> MetricSums:
@@ -118,11 +119,6 @@ class DataLearner(Learner):
         names = sorted(sums)
         total = self.engine.all_reduce(torch.stack([sums[name].double().cpu() for name in names]))
         return finalize_metrics(dict(zip(names, total, strict=True)))
-
-
-def select(transitions: Transitions, rows: torch.Tensor) -> Transitions:
-    """Return some of the transitions, in the order of ``rows``."""
-    return transitions.map(lambda x: x[rows])
 
 
 def executed_mask(transitions: Transitions) -> torch.Tensor:

@@ -1,18 +1,24 @@
-"""Imitation of recorded actions."""
+"""Imitation of actions that were recorded, or with which an expert labels rollouts (DAgger)."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from rlinf.algorithms.imitation import imitation_loss
-from rlinf.config.schema.algorithm import AlgorithmConfig, ImitationLossConfig
+from rlinf.algorithms.types import finalize_metrics, metric_pair
+from rlinf.config.schema.algorithm import AlgorithmConfig, DAggerLossConfig, ImitationLossConfig
 from rlinf.config.schema.train import ActorConfig
-from rlinf.data.replay import Transitions
+from rlinf.data.embodied import Trajectory
+from rlinf.data.replay import ReplayBuffer, Transitions
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.models.base_policy import BasePolicy, PolicyEvaluation
 from rlinf.workers.actor.data_learner import DataLearner, executed_mask
 from rlinf.workers.actor.learner import MakeEngine
+
+_LABELS = "labels"
 
 
 class ImitationLearner(DataLearner):
@@ -49,6 +55,75 @@ class ImitationLearner(DataLearner):
         return self.engine.forward_backward(self.micro_batches(batch), loss_fn) | self.step_optimizer("policy")
 
 
+class DAggerLearner(ImitationLearner):
+    """Collects labelled rollouts, all of them on every rank, and imitates the labels.
+
+    Args:
+        engine: Holds the policy.
+        loss: Keys of the loss.
+        actor: The ``actor`` section.
+        num_updates: Updates in one step.
+    """
+
+    def __init__(self, engine: TrainEngine, *, loss: DAggerLossConfig, actor: ActorConfig, num_updates: int) -> None:
+        super().__init__(engine, loss=loss, actor=actor, num_updates=num_updates)
+        self.stored = ReplayBuffer(loss.capacity)
+        self.pending: Transitions | None = None
+
+    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
+        """See ``Learner``: gathers the labels of all ranks; the update takes them in."""
+        order = torch.argsort(torch.cat(self.engine.all_gather(trajectory.env_ids)))
+        executed = self._gather(trajectory.executed, order)
+        inputs = {name: self._gather(t, order) for name, t in trajectory.forward_inputs.items()}
+        labels, labelled, acts = (inputs.pop(name) for name in ("label", "labelled", "expert_acts"))
+        actions, acted = inputs.pop("action"), executed.any(-1)
+        kept = labelled & acted
+        self.pending = Transitions(
+            inputs={name: tensor[kept] for name, tensor in inputs.items()},
+            actions=labels[kept],
+            rewards=torch.zeros(int(kept.sum())),
+            next_inputs={},
+            terminated=torch.zeros(int(kept.sum()), dtype=torch.bool),
+            lengths=executed.sum(-1)[kept],
+        )
+        # The same on every rank already: nothing is left to be summed.
+        count, gap = acted.sum(), (labels - actions).float().flatten(1).square().mean(-1)
+        return finalize_metrics(
+            {
+                "expert_acts": metric_pair((acts & acted).sum().double(), count),
+                "labelled": metric_pair(kept.sum().double(), count),
+                "expert_distance": metric_pair(gap[acted].double().sum(), count),
+            }
+        )
+
+    def update(self, step: int) -> dict[str, float]:
+        """See ``Learner``."""
+        assert self.pending is not None
+        new, self.pending = self.pending, None
+        self.take_transitions(new)
+        return super().update(step)
+
+    def save(self, path: Path) -> None:
+        """See ``Learner``: one rank writes the labels."""
+        super().save(path)
+        if self.engine.rank == 0 and len(self.stored):
+            self.stored.save(path / _LABELS)
+
+    def load(self, path: Path) -> None:
+        """See ``Learner``."""
+        super().load(path)
+        self.stored.clear()
+        if (path / _LABELS).is_dir():
+            self.stored.load(path / _LABELS)
+
+    def _gather(self, tensor: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+        """Return rows [T * B, ...] of the environments of all ranks, in an order that does not depend on the ranks."""
+        as_bytes = tensor.dtype == torch.bool
+        parts = self.engine.all_gather(tensor.byte() if as_bytes else tensor)
+        whole = torch.cat(parts, 1)[:, order].flatten(0, 1)
+        return whole.bool() if as_bytes else whole
+
+
 def build_imitation_learner(
     model: BasePolicy,
     make_engine: MakeEngine,
@@ -61,4 +136,7 @@ def build_imitation_learner(
     del device
     loss = algorithm.loss
     assert isinstance(loss, ImitationLossConfig)
-    return ImitationLearner(make_engine(model), loss=loss, actor=actor, num_updates=algorithm.update_epoch)
+    engine = make_engine(model)
+    if isinstance(loss, DAggerLossConfig):
+        return DAggerLearner(engine, loss=loss, actor=actor, num_updates=algorithm.update_epoch)
+    return ImitationLearner(engine, loss=loss, actor=actor, num_updates=algorithm.update_epoch)

@@ -18,6 +18,7 @@ from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.reward.exchange import RewardExchange
 from rlinf.workers.rollout.collector import TrajectoryCollector
+from rlinf.workers.rollout.experts import Teacher, build_teacher
 from rlinf.workers.rollout.weight_stream import WeightStream
 from rlinf.workers.streams import TRAJECTORIES, WEIGHTS, step_tag
 from rlinf.workers.values import num_values
@@ -49,6 +50,7 @@ class MultiStepRolloutWorker(Worker):
         self.model: BasePolicy
         self.scripted: ScriptedPolicy | None = None
         self.weights: WeightStream
+        self.teacher: Teacher | None = None
 
     def init_worker(self) -> None:
         """Build the inference copy of the policy; its weights come from the actor."""
@@ -60,6 +62,7 @@ class MultiStepRolloutWorker(Worker):
             device=self.device,
         )
         self.scripted = _scripted_policy(self.cfg)
+        self.teacher = build_teacher(self.cfg, self.model, torch.device(self.device))
         receive = functools.partial(
             self.recv,
             self.cfg.actor.group_name,
@@ -91,6 +94,8 @@ class MultiStepRolloutWorker(Worker):
             self.weights.wait_for(step - 1 - (self.cfg.algorithm.staleness_threshold or 0))
         if self.cfg.rollout.enable_offload:
             self.model.to(self.device)
+        if self.teacher is not None:
+            self.teacher.begin(step)
         for epoch in range(self.cfg.env.train.rollout_epoch):
             seed = derive_seed(self.cfg.actor.seed, "rollout", self._rank, "actions", step, epoch)
             generator = torch.Generator(self.device).manual_seed(seed)
@@ -149,7 +154,10 @@ class MultiStepRolloutWorker(Worker):
     ) -> tuple[torch.Tensor, PolicyOutput | None]:
         """Return actions, and in training what the model reports on them."""
         if mode == "train":
-            return self.model.predict_action_batch(obs, mode="train", generator=generator)
+            actions, output = self.model.predict_action_batch(obs, mode="train", generator=generator)
+            if self.teacher is None:
+                return actions, output
+            return self.teacher.take_part(obs, actions, output, generator)
         if self.scripted is not None:
             return self.scripted(obs), None
         collection = None if self.cfg.env.eval is None else self.cfg.env.eval.data_collection

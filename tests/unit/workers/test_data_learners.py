@@ -6,15 +6,24 @@ import pytest
 import torch
 import torch.multiprocessing as mp
 
-from rlinf.config.schema.algorithm import AlgorithmConfig, BCLossConfig, IQLLossConfig, NoAdvantageConfig
+from rlinf.config.schema.algorithm import (
+    AlgorithmConfig,
+    BCLossConfig,
+    DAggerLossConfig,
+    IQLLossConfig,
+    NoAdvantageConfig,
+)
 from rlinf.config.schema.data import DataConfig
+from rlinf.config.schema.expert import ExpertConfig
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
+from rlinf.data.embodied import Trajectory
 from rlinf.data.episodes import Episode
 from rlinf.errors import DatasetError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.network import find_free_port
+from rlinf.workers.actor.imitation_learner import DAggerLearner
 from rlinf.workers.actor.learner import learners
 
 CHUNK, DIM = 3, 2
@@ -23,6 +32,7 @@ LOSSES = {
     "embodied_bc": BCLossConfig(),
     "embodied_bc_mse": BCLossConfig(imitation_loss="mse"),
 }
+DAGGER = DAggerLossConfig(expert=ExpertConfig(expert_type="none"), imitation_loss="mse", capacity=60)
 DATA = DataConfig(format="memory", path="memory", reward_coef=0.5)
 SHARDINGS = ("no_shard", "full_shard", "shard_grad_op")
 
@@ -39,9 +49,43 @@ def make_episodes(states=5):
     ]
 
 
+def make_rollout(step=0, rank=0, world_size=1, envs=8, steps=4):
+    """Return a rank's share of a rollout: every other label counts, the last environment rests."""
+    generator = torch.Generator().manual_seed(step)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator)
+
+    executed = torch.ones(steps, envs, CHUNK, dtype=torch.bool)
+    executed[1, 0, 1:] = executed[:, -1] = False
+    none = torch.zeros(steps, envs, CHUNK, dtype=torch.bool)
+    labelled = torch.arange(steps * envs).view(steps, envs) % 2 == 0
+    whole = Trajectory(
+        forward_inputs={
+            "states": normal(steps, envs, 5),
+            "action": normal(steps, envs, CHUNK, DIM),
+            "label": normal(steps, envs, CHUNK, DIM).tanh(),
+            "labelled": labelled,
+            "expert_acts": labelled,
+        },
+        logprobs=normal(steps, envs, CHUNK, DIM),
+        values=None,
+        rewards=normal(steps, envs, CHUNK),
+        terminations=none,
+        truncations=none,
+        executed=executed,
+        final_values=None,
+        group_ids=torch.arange(envs),
+        env_ids=torch.arange(envs),
+        versions=torch.zeros(steps, envs, dtype=torch.int64),
+    )
+    share = envs // world_size
+    return whole.envs(rank * share, (rank + 1) * share)
+
+
 def make_learner(name, sharding="no_shard", rank=0, world_size=1, micro=16):
     torch.manual_seed(0)
-    loss = LOSSES[name]
+    loss = DAGGER if name == "embodied_dagger" else LOSSES[name]
     model = MLPPolicyConfig(
         model_type="mlp_policy",
         obs_dim=5,
@@ -70,7 +114,8 @@ def make_learner(name, sharding="no_shard", rank=0, world_size=1, micro=16):
     )
     build = learners.get(loss.learner)
     learner = build(get_model(model), make_engine, algorithm=algorithm, actor=actor, device=torch.device("cpu"))
-    learner.take_data(make_episodes(), DATA)
+    if name != "embodied_dagger":
+        learner.take_data(make_episodes(), DATA)
     return learner
 
 
@@ -80,7 +125,10 @@ def weights(learner):
 
 
 def train(learner, first, last):
+    engine = learner.engine
     for step in range(first, last + 1):
+        if isinstance(learner, DAggerLearner):
+            learner.prepare(make_rollout(step, engine.rank, engine.world_size))
         metrics = learner.update(step)
     return metrics
 
@@ -91,7 +139,7 @@ def assert_same(actual, expected, **tolerance):
         torch.testing.assert_close(actual[name], tensor, msg=name, **tolerance)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", [*LOSSES, "embodied_dagger"])
 def test_updates_do_not_depend_on_the_micro_batch_size(name):
     expected = make_learner(name, micro=32)
     before = weights(expected)
@@ -102,7 +150,7 @@ def test_updates_do_not_depend_on_the_micro_batch_size(name):
     assert_same(weights(learner), weights(expected), atol=2e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", [*LOSSES, "embodied_dagger"])
 def test_a_loaded_learner_continues_bit_for_bit(name, tmp_path):
     undisturbed = make_learner(name)
     train(undisturbed, 1, 3)
@@ -142,11 +190,41 @@ def test_data_of_another_task_is_refused():
         make_learner("embodied_bc").take_data(make_episodes(states=4), DATA)
 
 
+def test_labels_are_gathered_as_they_count_and_the_oldest_make_room():
+    learner = make_learner("embodied_dagger")
+    assert learner.prepare(make_rollout(1)) == pytest.approx(
+        {"labelled": 16 / 28, "expert_acts": 16 / 28, "expert_distance": learner_distance(1)}
+    )
+    assert len(learner.stored) == 0  # only the update takes them in
+    learner.update(1)
+    rollout, stored = make_rollout(1), learner.stored.contents()
+    kept = rollout.forward_inputs["labelled"] & rollout.executed.any(-1)
+    assert torch.equal(stored.actions, rollout.forward_inputs["label"][kept])
+    assert torch.equal(stored.inputs["states"], rollout.forward_inputs["states"][kept])
+    assert stored.lengths.tolist() == rollout.executed.sum(-1)[kept].tolist()
+    assert train(learner, 2, 5)["stored"] == 60
+
+
+def learner_distance(step):
+    rollout = make_rollout(step)
+    gaps = (rollout.forward_inputs["label"] - rollout.forward_inputs["action"]).square().mean((-2, -1))
+    return float(gaps[rollout.executed.any(-1)].mean())
+
+
+def test_without_any_label_nothing_is_learned():
+    learner, rollout = make_learner("embodied_dagger"), make_rollout(1)
+    rollout.forward_inputs["labelled"][:] = False
+    before = weights(learner)
+    learner.prepare(rollout)
+    assert learner.update(1) == {"stored": 0.0}
+    assert_same(weights(learner), before, atol=0, rtol=0)
+
+
 def run_rank(rank, port, folder):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = {}
-    for name in ("offline_iql", "embodied_bc"):
+    for name in ("offline_iql", "embodied_dagger"):
         for sharding in SHARDINGS:
             learner = make_learner(name, sharding=sharding, rank=rank, world_size=2, micro=8)
             metrics = train(learner, 1, 2)
@@ -159,7 +237,7 @@ def run_rank(rank, port, folder):
 def test_two_ranks_do_what_one_does_under_any_sharding(tmp_path):
     mp.spawn(run_rank, (find_free_port(), tmp_path), nprocs=2)
     results = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=False) for rank in (0, 1)]
-    for name in ("offline_iql", "embodied_bc"):
+    for name in ("offline_iql", "embodied_dagger"):
         alone = make_learner(name)
         metrics = train(alone, 1, 2)
         for sharding in SHARDINGS:

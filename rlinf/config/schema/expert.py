@@ -1,0 +1,34 @@
+"""Experts that a policy can imitate while it acts: one dataclass per type, all of them sharing ``ExpertConfig``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlinf.config.schema.base import ConfigSection
+from rlinf.config.schema.model import ModelConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExpertConfig(ConfigSection):
+    """Keys of every expert."""
+
+    expert_type: str
+    """Registered expert."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyExpertConfig(ExpertConfig):
+    """``expert_type: policy``: a trained policy, which acts greedily."""
+
+    ckpt_path: str
+    """Its weights: a checkpoint folder, ``.pt`` or ``.safetensors``."""
+    model: ModelConfig | None = None
+    """Its model; null takes ``actor.model``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptedExpertConfig(ExpertConfig):
+    """``expert_type: scripted``: a policy that is a program, as simulators bring along."""
+
+    policy: str
+    """Registered scripted policy, ``metaworld`` say, which knows all of its tasks."""

@@ -1,0 +1,125 @@
+"""Experts that label what a policy meets, and when they take over from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from rlinf.config.registries import expert_configs
+from rlinf.config.schema.algorithm import DAggerLossConfig
+from rlinf.config.schema.expert import ExpertConfig, PolicyExpertConfig, ScriptedExpertConfig
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.data.embodied import Observation, PolicyOutput
+from rlinf.envs.scripted import scripted_policies
+from rlinf.hybrid_engines.train.state import load_weights
+from rlinf.models import get_model
+from rlinf.models.base_policy import BasePolicy
+from rlinf.registry import Registry
+
+Expert = Callable[[Observation], torch.Tensor]
+"""Maps ``B`` observations to actions as the environment takes them: float32 [B, C, A], or int64 [B, C] if discrete."""
+ExpertBuilder = Callable[..., Expert]
+"""Called as ``builder(cfg, recipe=..., device=...)``."""
+
+experts: Registry[ExpertBuilder] = Registry("expert")
+
+
+def register_expert(name: str, builder: ExpertBuilder, config: type[ExpertConfig] | None = None) -> None:
+    """Make an expert known under ``algorithm.expert.expert_type``.
+
+    Args:
+        name: The name recipes use.
+        builder: Called as ``builder(cfg, recipe=..., device=...)``.
+        config: Dataclass of its keys; None when it has none.
+
+    Raises:
+        RegistryError: The name is taken.
+    """
+    experts.register(name, builder)
+    expert_configs.register(name, config or ExpertConfig)
+
+
+class Teacher:
+    """Labels every observation with the expert's action, and lets the expert act in some.
+
+    With ``takeover_distance`` the expert takes over where the policy would act too differently, and only its own
+    actions are labels (HG-DAgger, Kelly et al., 2019, with a threshold in place of the human's judgement). Otherwise it
+    acts with probability ``beta * beta_decay^(step - 1)``, and all its actions are labels (Ross et al., 2011).
+
+    Args:
+        loss: Keys of the loss.
+        policy: The policy that learns.
+        expert: The expert.
+    """
+
+    def __init__(self, loss: DAggerLossConfig, policy: BasePolicy, expert: Expert) -> None:
+        self.loss, self.policy, self.expert = loss, policy, expert
+        self.beta = loss.beta
+
+    def begin(self, step: int) -> None:
+        """Set the share of the expert in a step, counted from 1."""
+        self.beta = self.loss.beta * self.loss.beta_decay ** (step - 1)
+
+    @torch.no_grad()
+    def take_part(
+        self, obs: Observation, actions: torch.Tensor, output: PolicyOutput, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, PolicyOutput]:
+        """Return what is executed, and the policy's report with labels.
+
+        Args:
+            obs: ``B`` observations.
+            actions: The policy's actions for the environment.
+            output: The policy's report.
+            generator: Source of randomness.
+
+        Returns:
+            Actions for the environment, and the report; its ``forward_inputs`` also hold ``label`` (as ``action``),
+            ``labelled`` bool [B] and ``expert_acts`` bool [B].
+        """
+        chosen = self.expert(obs).to(actions.device, actions.dtype)
+        label = self.policy.recorded_inputs(obs, chosen)["action"]
+        if self.loss.takeover_distance is None:
+            draws = torch.rand(len(chosen), generator=generator, device=generator.device if generator else None)
+            acts = draws.to(actions.device) < self.beta
+            labelled = torch.ones_like(acts)
+        else:
+            gap = (label - output.forward_inputs["action"]).float().flatten(1)
+            acts = gap.square().mean(-1).sqrt() > self.loss.takeover_distance
+            labelled = acts
+        mixed = torch.where(acts.view(-1, *[1] * (actions.ndim - 1)), chosen, actions)
+        inputs = {**output.forward_inputs, "label": label, "labelled": labelled, "expert_acts": acts}
+        return mixed, replace(output, forward_inputs=inputs)
+
+
+def build_teacher(recipe: RLinfConfig, policy: BasePolicy, device: torch.device) -> Teacher | None:
+    """Build the teacher that the recipe's loss asks for, if it asks for one."""
+    loss = recipe.algorithm.loss
+    if not isinstance(loss, DAggerLossConfig):
+        return None
+    expert = experts.get(loss.expert.expert_type)(loss.expert, recipe=recipe, device=device)
+    return Teacher(loss, policy, expert)
+
+
+def build_policy_expert(cfg: PolicyExpertConfig, *, recipe: RLinfConfig, device: torch.device) -> Expert:
+    """Build what ``expert_type: policy`` names."""
+    model = get_model(cfg.model or recipe.actor.model)
+    load_weights(Path(cfg.ckpt_path), model)
+    model.to(device).eval().requires_grad_(False)
+
+    def act(obs: Observation) -> torch.Tensor:
+        return model.predict_action_batch(obs, mode="eval")[0]
+
+    return act
+
+
+def build_scripted_expert(cfg: ScriptedExpertConfig, *, recipe: RLinfConfig, device: torch.device) -> Expert:
+    """Build what ``expert_type: scripted`` names."""
+    del recipe, device
+    return scripted_policies.get(cfg.policy)()
+
+
+experts.register("policy", build_policy_expert)
+experts.register("scripted", build_scripted_expert)

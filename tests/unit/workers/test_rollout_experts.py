@@ -1,0 +1,80 @@
+"""What the expert labels, when it acts, and where experts come from."""
+
+import pytest
+import torch
+
+from rlinf.config.schema.algorithm import DAggerLossConfig
+from rlinf.config.schema.expert import ExpertConfig, PolicyExpertConfig, ScriptedExpertConfig
+from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.errors import RegistryError
+from rlinf.models import get_model
+from rlinf.workers.rollout import experts
+from rlinf.workers.rollout.experts import Teacher, register_expert
+
+OBS = {"states": torch.zeros(400, 3)}
+EXPERT = torch.arange(400.0).view(400, 1, 1).expand(400, 1, 2) / 100
+
+
+def make_policy():
+    torch.manual_seed(0)
+    cfg = MLPPolicyConfig(model_type="mlp_policy", obs_dim=3, action_dim=2, hidden_dims=[4], action_scale=2.0)
+    return get_model(cfg)
+
+
+def take_part(step=1, **keys):
+    policy = make_policy()
+    teacher = Teacher(DAggerLossConfig(expert=ExpertConfig(expert_type="x"), **keys), policy, lambda obs: EXPERT)
+    teacher.begin(step)
+    actions, output = policy.predict_action_batch(OBS, mode="eval")
+    mixed, report = teacher.take_part(OBS, actions, output, torch.Generator().manual_seed(0))
+    return actions, mixed, report.forward_inputs
+
+
+def test_every_state_is_labelled_in_the_units_of_the_policy():
+    _, _, inputs = take_part()
+    torch.testing.assert_close(inputs["label"], EXPERT / 2)
+    assert inputs["labelled"].all()
+
+
+@pytest.mark.parametrize(("step", "share"), [(1, 1.0), (2, 0.5), (3, 0.25)])
+def test_the_expert_acts_ever_more_rarely(step, share):
+    actions, mixed, inputs = take_part(step, beta=1.0, beta_decay=0.5)
+    acts = inputs["expert_acts"]
+    assert float(acts.float().mean()) == pytest.approx(share, abs=0.08)
+    torch.testing.assert_close(mixed[acts], EXPERT[acts])
+    torch.testing.assert_close(mixed[~acts], actions[~acts])
+
+
+def test_the_expert_takes_over_where_the_policy_is_too_far_off():
+    actions, mixed, inputs = take_part(takeover_distance=1.0)
+    far = ((EXPERT - actions) / 2).square().mean((-2, -1)).sqrt() > 1.0
+    assert 0 < int(far.sum()) < 400
+    assert torch.equal(inputs["expert_acts"], far)
+    assert torch.equal(inputs["labelled"], far)
+    torch.testing.assert_close(mixed, torch.where(far.view(-1, 1, 1), EXPERT, actions))
+
+
+def test_a_trained_policy_is_an_expert(tmp_path):
+    policy = make_policy()
+    torch.save(policy.state_dict(), tmp_path / "expert.pt")
+    cfg = PolicyExpertConfig(expert_type="policy", ckpt_path=str(tmp_path / "expert.pt"), model=policy.cfg)
+    act = experts.experts.get("policy")(cfg, recipe=None, device=torch.device("cpu"))
+    obs = {"states": torch.randn(5, 3)}
+    torch.testing.assert_close(act(obs), policy.predict_action_batch(obs, mode="eval")[0])
+
+
+def test_a_scripted_policy_is_an_expert(monkeypatch):
+    monkeypatch.setattr(experts.scripted_policies, "_entries", {"oracle": lambda: lambda obs: EXPERT})
+    cfg = ScriptedExpertConfig(expert_type="scripted", policy="oracle")
+    act = experts.experts.get("scripted")(cfg, recipe=None, device=torch.device("cpu"))
+    assert torch.equal(act(OBS), EXPERT)
+
+
+def test_an_expert_from_outside(monkeypatch):
+    for table in (experts.experts, experts.expert_configs):
+        monkeypatch.setattr(table, "_entries", dict(table._entries))
+    register_expert("oracle", lambda cfg, *, recipe, device: lambda obs: EXPERT)
+    act = experts.experts.get("oracle")(ExpertConfig(expert_type="oracle"), recipe=None, device=None)
+    assert torch.equal(act(OBS), EXPERT)
+    with pytest.raises(RegistryError, match="Did you mean 'oracle'"):
+        experts.experts.get("orcle")
