@@ -22,6 +22,24 @@ IQL = BC | {
     "actor.model.add_q_head": True,
 }
 
+DAGGER = {
+    "algorithm": {
+        "adv_type": "embodied_dagger",
+        "loss_type": "embodied_dagger",
+        "expert": {"expert_type": "scripted", "policy": "metaworld"},
+    },
+    "actor.model.add_value_head": False,
+}
+
+
+def test_dagger_rolls_out_and_may_have_an_expert_of_another_model(recipe):
+    assert validate_cfg(recipe(DAGGER)).data is None
+    model = {"model_type": "mlp_policy", "obs_dim": 4, "action_dim": 2, "discrete": True, "add_value_head": True}
+    expert = {"expert_type": "policy", "ckpt_path": "x", "model": model}
+    cfg = validate_cfg(recipe(DAGGER | {"algorithm.expert": expert}))
+    assert cfg.algorithm.loss.expert.model.add_value_head
+    assert build_config(to_dict(cfg)) == cfg
+
 
 @pytest.mark.parametrize("changes", [BC, IQL, BC | {"env.eval": "DELETE"}])
 def test_a_run_without_training_environments_is_valid_and_reversible(recipe, changes):
@@ -54,6 +72,19 @@ def test_a_run_without_training_environments_is_valid_and_reversible(recipe, cha
             BC | {"algorithm.imitation_loss": "mse", "actor.model.discrete": True},
             "algorithm.imitation_loss",
             "Set it to nll",
+        ),
+        (DAGGER | {"runner": {"task_type": "offline"}}, "runner.task_type", "learns from rollouts"),
+        (
+            DAGGER | {"algorithm.expert.expert_type": "script"},
+            "algorithm.expert.expert_type",
+            "Did you mean 'scripted'",
+        ),
+        (DAGGER | {"algorithm.expert.ckpt_path": "x"}, "algorithm.expert.ckpt_path", "expert_type=policy"),
+        (DAGGER | {"actor.model.num_action_chunks": 5}, "actor.model.num_action_chunks", "Set it to 1"),
+        (
+            DAGGER | {"algorithm.takeover_distance": 0.3, "algorithm.beta": 0.5},
+            "algorithm.beta",
+            "with algorithm.takeover_distance",
         ),
         (IQL | {"algorithm.expectile": 1.0}, "algorithm.expectile", "(0, 1)"),
         (IQL | {"algorithm.imitation_loss": "nll"}, "algorithm.imitation_loss", "loss_type=embodied_bc"),
