@@ -27,6 +27,10 @@ _EXPLANATIONS: tuple[tuple[str, str], ...] = (
     ("algorithm.replay_buffer.cache_size", "write algorithm.replay_buffer.memory_bytes, a size in bytes."),
     ("algorithm.replay_buffer.sample_window_size", "write algorithm.replay_buffer.capacity, a number of chunk steps."),
     ("algorithm.replay_buffer.enable_cache", "the newest transitions are always in host memory: remove it."),
+    *(
+        (f"algorithm.demo_buffer.{key}", "demonstrations are loaded whole and never change: remove it.")
+        for key in ("auto_save", "cache_size", "enable_cache", "min_buffer_size", "sample_window_size")
+    ),
     ("algorithm.target_update_type", "target critics follow all parameters of the critics: remove it."),
     ("algorithm.kl_penalty_type", "write algorithm.kl_penalty."),
     ("algorithm.ratio_clip_eps", "write algorithm.clip_ratio_low and algorithm.clip_ratio_high."),

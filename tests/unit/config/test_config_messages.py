@@ -193,6 +193,7 @@ RELATIONS = [
     (SAC | {"actor.model.exploration_noise": 0.2}, "actor.model.exploration_noise", "without actor.model.determ"),
     (SAC | {"actor.model.q_head_type": "crossq"}, "actor.model.q_head_type", "trains default or layer_norm"),
     (SAC | {"algorithm.num_min_q": 3}, "algorithm.num_min_q", "actor.model.num_q_heads 2"),
+    (SAC | {"algorithm.demo_buffer": {"load_path": "x", "cache_size": 3}}, "algorithm.demo_buffer.cache_size", "whole"),
     (SAC | {"algorithm.demo_buffer": {}}, "algorithm.demo_buffer.load_path", "missing"),
     (TD3 | {"actor.model.deterministic": False}, "actor.model.deterministic", "Set actor.model.deterministic=true"),
     (TD3 | {"actor.model.initial_log_std": 1.0}, "actor.model.initial_log_std", "not used with"),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import shutil
 
 import pytest
 import torch
@@ -127,13 +128,23 @@ def run_rank(rank, port, folder):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = {sharding: train_on_shared_batches(rank, 2, sharding) for sharding in ("no_shard", "full_shard")}
-    torch.save(results, folder / f"{rank}.pt")
+    torch.save(results, folder / f"crossq_{rank}.pt")
+    for name, make in {"td3": make_td3, "rlpd": lambda **keys: make_rlpd(folder / "demos", **keys)}.items():
+        learned = {}
+        for sharding in ("no_shard", "full_shard"):
+            learner = make(sharding=sharding, rank=rank, world_size=2, micro=8, updates=2)
+            train(learner, 1, 2, rank)
+            learned[sharding] = weights(learner)
+        torch.save(learned, folder / f"{name}_{rank}.pt")
 
 
 @pytest.mark.timeout(240)
-def test_crossq_learns_on_two_ranks_what_it_learns_on_one(tmp_path):
+def test_two_ranks_agree_under_any_sharding(tmp_path, demos):
+    shutil.copytree(demos, tmp_path / "demos")
     mp.spawn(run_rank, (find_free_port(), tmp_path), nprocs=2)
-    expected = train_on_shared_batches(0, 1, "no_shard")
-    for rank in (0, 1):
-        for result in torch.load(tmp_path / f"{rank}.pt").values():
-            assert_same(result, expected, atol=5e-4, rtol=1e-3)
+    expected = {name: torch.load(tmp_path / f"{name}_0.pt")["no_shard"] for name in ("td3", "rlpd")}
+    expected["crossq"] = train_on_shared_batches(0, 1, "no_shard")  # what one rank learns
+    for name, weights_of_one in expected.items():
+        for rank in (0, 1):
+            for result in torch.load(tmp_path / f"{name}_{rank}.pt").values():
+                assert_same(result, weights_of_one, atol=5e-4, rtol=1e-3)
