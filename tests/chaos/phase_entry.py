@@ -17,4 +17,5 @@ def phase(self, name):
 
 if __name__ == "__main__":
     RunSession.phase = phase
-    sys.exit(run_entry("embodied", "rlinf.runners.launch:launch_embodied"))
+    asynchronous = "RLINF_TEST_ASYNC" in os.environ
+    sys.exit(run_entry("embodied", "rlinf.runners.launch:launch_embodied", asynchronous=asynchronous))
