@@ -21,7 +21,7 @@ def test_sac_swings_up_the_pendulum_within_15000_environment_steps(start_run, tm
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("recipe", ["gym_pendulum_td3_mlp", "gym_pendulum_crossq_mlp"])
+@pytest.mark.parametrize("recipe", ["gym_pendulum_td3_mlp", "gym_pendulum_crossq_mlp", "gym_pendulum_sac_flow"])
 def test_the_pendulum_swings_up_within_10000_environment_steps(start_run, tmp_path, recipe, seed):
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=1000) == 0, run.output[-4000:]
