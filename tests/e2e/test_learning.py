@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.e2e.conftest import REPO, read_metrics
+from tests.e2e.conftest import ASYNC_ENTRY, REPO, read_metrics
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 
@@ -82,3 +82,14 @@ def test_dagger_reaches_as_its_expert_does(start_run, tmp_path, seed):
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=1000) == 0, run.output[-4000:]
     assert read_metrics(tmp_path / recipe)[-1]["eval/success_once"] >= 0.95
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("recipe", "least"), [("gym_cartpole_async_ppo_mlp", 475), ("gym_pendulum_async_sac_mlp", -200)]
+)
+def test_asynchronous_training_reaches_what_training_in_turns_does(start_run, tmp_path, recipe, least, seed):
+    keys = (f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
+    run = start_run(recipe, *keys, entry=ASYNC_ENTRY)
+    assert run.wait(timeout=1000) == 0, run.output[-4000:]
+    assert read_metrics(tmp_path / recipe)[-1]["eval/return"] >= least

@@ -1,0 +1,92 @@
+"""When rollouts begin: as early as the bound on staleness allows, and never past what all workers are needed for."""
+
+from pathlib import Path
+
+import pytest
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.runners.async_embodied_runner import AsyncEmbodiedRunner
+
+
+class Done:
+    """A call of a group that has returned."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def pending(self):
+        return []
+
+    def wait(self):
+        return [self.value]
+
+
+class Group:
+    """Notes calls of its methods; each has returned at once."""
+
+    def __init__(self, name, calls):
+        self.name, self.calls = name, calls
+
+    def __getattr__(self, method):
+        def call(*args, **keys):
+            self.calls.append((self.name, method, keys.get("step", keys.get("version")), keys.get("restart")))
+            if method == "save_checkpoint":
+                Path(args[0]).mkdir(parents=True)
+            return Done([] if method == "evaluate" else {})
+
+        return call
+
+
+def run(tmp_path, *overrides):
+    keys = (f"runner.logger.log_path={tmp_path}", "runner.logger.logger_backends=[]", *overrides)
+    cfg = validate_cfg(load_recipe("gym_cartpole_async_ppo_mlp", list(keys)))
+    calls = []
+    groups = {name: Group(name, calls) for name in ("actor", "rollout", "env")}
+    AsyncEmbodiedRunner(cfg, **groups).run()
+    return calls
+
+
+@pytest.mark.parametrize("threshold", [0, 1, 3])
+def test_a_rollout_begins_as_soon_as_the_weights_it_needs_are_published(tmp_path, threshold):
+    calls = run(
+        tmp_path, f"algorithm.staleness_threshold={threshold}", "runner.max_epochs=8", "runner.val_check_interval=-1"
+    )
+    published, trained, begun = -1, 0, {}
+    for _, method, number, _ in calls:
+        if method == "sync_model_to_rollout":
+            published = number
+        elif method == "generate":
+            begun[number] = (published, trained)
+        elif method == "run_training":
+            trained = number
+    assert begun == {step: (max(step - 1 - threshold, 0),) * 2 for step in range(1, 9)}
+
+
+def test_nothing_is_made_ahead_of_an_evaluation_or_a_checkpoint(tmp_path):
+    keys = ("algorithm.staleness_threshold=2", "runner.max_epochs=8", "runner.val_check_interval=3")
+    calls = run(tmp_path, *keys, "runner.save_interval=4")
+    begun = 0
+    pauses = []
+    for group, method, number, _ in calls:
+        if method == "generate":
+            begun = number
+        elif group == "actor" and method == "save_checkpoint" or group == "env" and method == "evaluate":
+            pauses.append((method, begun))
+        elif group == "rollout" and method == "sync_model_from_actor":
+            assert number == begun  # what is loaded then is what all before was trained into
+    assert pauses == [
+        ("evaluate", 0),
+        ("evaluate", 3),
+        ("save_checkpoint", 4),
+        ("evaluate", 6),
+        ("evaluate", 8),
+        ("save_checkpoint", 8),
+    ]
+    # After a checkpoint episodes begin anew, as they would after a resume.
+    assert [step for _, method, step, restart in calls if method == "interact" and restart] == [1, 5]
+
+
+def test_no_call_is_left_behind_the_rollouts_but_for_their_times(tmp_path):
+    calls = run(tmp_path, "algorithm.staleness_threshold=2", "runner.max_epochs=5", "runner.val_check_interval=-1")
+    of_env = [(method, step) for group, method, step, _ in calls if group == "env" and method != "init_worker"]
+    assert of_env == [call for step in range(1, 6) for call in (("interact", step), ("pop_execution_times", None))]
