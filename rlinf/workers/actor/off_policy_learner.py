@@ -21,7 +21,7 @@ from rlinf.config.schema.train import ActorConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.replay import ReplayBuffer, Transitions
 from rlinf.data.segments import remove_parts
-from rlinf.errors import CheckpointError, NumericalError
+from rlinf.errors import CheckpointError, DatasetError, NumericalError
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.hybrid_engines.train.optim import ScheduledOptimizer
 from rlinf.models.base_policy import BasePolicy, ForwardType
@@ -83,6 +83,8 @@ class OffPolicyLearner(Learner):
                 "Rewards are not finite: the environments returned a reward that is NaN or infinite. Look at "
                 "env/reward and at the observations."
             )
+        if self.demos is not None:
+            _check_alike(self.demos, new)
         self.pending = new
         rewards = new.rewards.double()
         return self._finalize({"chunk_reward": metric_pair(rewards.sum(), torch.tensor(len(new)))})
@@ -269,6 +271,22 @@ def build_off_policy_learner(
     )
     engine = make_engine(model)
     return OffPolicyLearner(engine, loss=loss, algorithm=losses, actor=actor, num_updates=algorithm.update_epoch)
+
+
+def _check_alike(demos: ReplayBuffer, new: Transitions) -> None:
+    """Raise a DatasetError unless demonstrations can stand in a batch beside new transitions."""
+    path = "algorithm.demo_buffer.load_path"
+    if len(demos) == 0:
+        raise DatasetError(f"{path} holds no transitions. Give a folder that was saved with some.")
+    ours = {name: (tensor.dtype, list(tensor.shape[1:])) for name, tensor in new.named().items()}
+    rows = demos.sample(1, torch.Generator().manual_seed(0))
+    theirs = {name: (tensor.dtype, list(tensor.shape[1:])) for name, tensor in rows.named().items()}
+    for name in sorted({*ours, *theirs}):
+        if ours.get(name) != theirs.get(name):
+            raise DatasetError(
+                f"{path} has for {name} {theirs.get(name, 'nothing')}; this recipe's policy and environments have "
+                f"{ours.get(name, 'nothing')}. Collect demonstrations by the same policy, environment and chunk length."
+            )
 
 
 def _make_replay(cfg: ReplayBufferConfig, rank: int, num_ranks: int) -> ReplayBuffer:

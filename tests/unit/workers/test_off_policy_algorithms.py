@@ -11,6 +11,7 @@ from off_policy_toys import LOSS, assert_same, changed, make_learner, make_traje
 
 from rlinf.config.schema.algorithm import CrossQLossConfig, DemoBufferConfig, TD3LossConfig
 from rlinf.data.replay import ReplayBuffer, Transitions
+from rlinf.errors import DatasetError
 from rlinf.scheduler.network import find_free_port
 
 CROSSQ_LOSS = CrossQLossConfig(**{f.name: getattr(LOSS, f.name) for f in dataclasses.fields(LOSS)})
@@ -96,6 +97,15 @@ def test_rlpd_draws_half_of_each_batch_from_demonstrations(demos):
     assert len(rewards) == share == 32
     assert int((rewards == 50.0).sum()) == 16
     assert len(learner.replay) == len(learner.demos)  # nothing was added to the demonstrations
+
+
+def test_demonstrations_of_another_environment_are_an_error(tmp_path):
+    replay = ReplayBuffer(10)
+    other = Transitions.from_trajectory(make_trajectory(), gamma=0.99)
+    replay.add(dataclasses.replace(other, inputs={"states": other.inputs["states"][:, :4]}))
+    replay.save(tmp_path / "demos")
+    with pytest.raises(DatasetError, match=r"demo_buffer\.load_path has for inputs\.states .*\[4\]"):
+        make_rlpd(tmp_path / "demos").prepare(make_trajectory())
 
 
 def test_rlpd_forms_targets_of_some_critics_that_all_ranks_agree_on(demos):
