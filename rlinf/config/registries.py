@@ -29,6 +29,7 @@ from rlinf.config.schema.algorithm import (
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.data import D4RLDataConfig, DataConfig, LeRobotDataConfig, MinariDataConfig
 from rlinf.config.schema.env import (
+    ActionDelayConfig,
     ActionRepeatConfig,
     EnvConfig,
     FrameStackConfig,
@@ -68,6 +69,7 @@ env_configs.register("maniskill", ManiSkillEnvConfig)
 env_configs.register("metaworld", MetaWorldEnvConfig)
 env_configs.register("pixel_reach", PixelReachEnvConfig)
 env_configs.register("none", NoEnvConfig)
+wrapper_configs.register("action_delay", ActionDelayConfig)
 wrapper_configs.register("action_repeat", ActionRepeatConfig)
 wrapper_configs.register("frame_stack", FrameStackConfig)
 model_configs.register("cnn_policy", CNNPolicyConfig)

@@ -35,6 +35,14 @@ class WrapperConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ActionDelayConfig(WrapperConfig):
+    """``name: action_delay``: every action is executed some steps after it was chosen."""
+
+    num_steps: PositiveInt
+    """How many environment steps later."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ActionRepeatConfig(WrapperConfig):
     """``name: action_repeat``: every action is executed several times in a row."""
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rlinf.envs.wrappers.base import EnvWrapper
 
 wrappers: Registry[type[EnvWrapper]] = Registry("environment wrapper")
+wrappers.register_lazy("action_delay", "rlinf.envs.wrappers.action_delay:ActionDelay")
 wrappers.register_lazy("action_repeat", "rlinf.envs.wrappers.action_repeat:ActionRepeat")
 wrappers.register_lazy("frame_stack", "rlinf.envs.wrappers.frame_stack:FrameStack")
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rlinf.config.schema.env import (
+    ActionDelayConfig,
     ActionRepeatConfig,
     FrameStackConfig,
     GymnasiumEnvConfig,
@@ -19,6 +20,7 @@ from rlinf.envs.wrappers.action_repeat import ActionRepeat
 from rlinf.errors import ConfigError
 
 STACK = FrameStackConfig(name="frame_stack", num_frames=3, keys=["main_images", "states"])
+DELAY = ActionDelayConfig(name="action_delay", num_steps=2)
 REPEAT = ActionRepeatConfig(name="action_repeat", num_repeats=2)
 
 
@@ -30,7 +32,7 @@ def pixel_reach(wrappers: list[WrapperConfig], **keys: Any) -> VectorEnv:
     return make_vector_env(cfg, num_envs=4)
 
 
-@pytest.mark.parametrize("wrappers", [[STACK], [REPEAT], [REPEAT, STACK]])
+@pytest.mark.parametrize("wrappers", [[STACK], [REPEAT], [DELAY], [REPEAT, STACK]])
 @pytest.mark.parametrize("auto_reset", [True, False])
 def test_wrapped_environments_conform(wrappers: list[WrapperConfig], auto_reset: bool) -> None:
     with pixel_reach(wrappers, auto_reset=auto_reset) as env:
@@ -69,6 +71,38 @@ def test_frames_are_stacked_the_oldest_first_and_never_over_episodes() -> None:
         last = torch.cat([seen[1]["states"], seen[2]["states"], end.final_obs["states"]], -1)
         assert torch.equal(step.final_obs["states"], last[step.final_ids])
         assert torch.equal(step.obs["states"], end.obs["states"].repeat(1, 3))
+
+
+@pytest.mark.parametrize("num_action_chunks", [1, 3])
+def test_delayed_actions_are_executed_later_and_never_in_the_next_episode(num_action_chunks: int) -> None:
+    actions = torch.rand(4, 6, 2, generator=torch.Generator().manual_seed(0)) * 0.2
+    # Two episodes of three steps: of each the first two steps rest, and the last two actions are dropped.
+    late = torch.zeros_like(actions)
+    late[:, 2], late[:, 5] = actions[:, 0], actions[:, 3]
+    with pixel_reach([DELAY], max_episode_steps=3, ignore_terminations=True) as env:
+        env.reset(0)
+        delayed = [env.chunk_step(part) for part in actions.split(num_action_chunks, 1)]
+    with pixel_reach([], max_episode_steps=3, ignore_terminations=True) as plain:
+        plain.reset(0)
+        shifted = [plain.chunk_step(part) for part in late.split(num_action_chunks, 1)]
+    for step, expected in zip(delayed, shifted, strict=True):
+        assert torch.equal(step.rewards, expected.rewards)
+        assert torch.equal(step.obs["states"], expected.obs["states"])
+
+
+def test_discrete_actions_cannot_be_delayed() -> None:
+    cfg = GymnasiumEnvConfig(
+        env_type="gymnasium",
+        init_params={"id": "CartPole-v1"},
+        total_num_envs=2,
+        max_episode_steps=30,
+        max_steps_per_rollout_epoch=60,
+        wrappers=[DELAY],
+    )
+    with make_vector_env(cfg, num_envs=2) as env:
+        env.reset(0)
+        with pytest.raises(ConfigError, match=r"action_delay: env_type=gymnasium has discrete actions"):
+            env.chunk_step(torch.zeros(2, 1, dtype=torch.long))
 
 
 def test_repeated_actions_are_reported_as_one() -> None:

@@ -1,0 +1,51 @@
+"""The wrapper ``action_delay``."""
+
+from __future__ import annotations
+
+import torch
+
+from rlinf.config.schema.env import ActionDelayConfig
+from rlinf.data.embodied import ChunkStep, Observation
+from rlinf.envs.wrappers.base import EnvWrapper
+from rlinf.errors import ConfigError
+
+
+class ActionDelay(EnvWrapper):
+    """Executes every action a fixed number of steps after it was chosen, as a robot does that acts while it infers.
+
+    An episode begins with zeros, which displacements and torques take for rest; what is still waiting at its end is
+    dropped. The policy is not shown what waits: ``frame_stack`` lets it infer that.
+    """
+
+    cfg: ActionDelayConfig
+    waiting: torch.Tensor | None = None
+    """[B, num_steps, A]; None before the first chunk."""
+
+    def actions(self, actions: torch.Tensor) -> torch.Tensor:
+        """See ``EnvWrapper``.
+
+        Raises:
+            ConfigError: Actions are discrete, and no number of them means rest.
+        """
+        if not actions.is_floating_point():
+            raise ConfigError(
+                f"env.*.wrappers: action_delay: env_type={self.env.env_type} has discrete actions, of which none is "
+                "known to mean rest. Remove the wrapper."
+            )
+        if self.waiting is None:
+            self.waiting = actions.new_zeros(self.num_envs, self.cfg.num_steps, actions.shape[-1])
+        stream = torch.cat([self.waiting, actions], 1)
+        self.waiting = stream[:, actions.shape[1] :].clone()
+        return stream[:, : actions.shape[1]]
+
+    def reset(self, obs: Observation, rows: torch.Tensor) -> Observation:
+        """See ``EnvWrapper``."""
+        if self.waiting is not None:
+            self.waiting[rows] = 0
+        return obs
+
+    def outcome(self, step: ChunkStep) -> ChunkStep:
+        """See ``EnvWrapper``."""
+        if step.final_ids is not None and self.waiting is not None:
+            self.waiting[step.final_ids] = 0
+        return step
