@@ -15,6 +15,10 @@ def check_rewards(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> No
     del world
     if cfg.reward is None:
         return
+    if cfg.runner.task_type != "embodied":
+        problems.add(
+            "reward", f"not used by task_type={cfg.runner.task_type}: nothing is rolled out. Remove the section."
+        )
     rewards = cfg.reward.rewards
     if not any(term.weight for term in rewards.values()):
         problems.add(

@@ -97,7 +97,7 @@ KEYS_AND_VALUES = [
     ({"actor.model.obs_dim": "???"}, "actor.model.obs_dim", "pass actor.model.obs_dim=<value>"),
     ({"env.train.init_params.id": "???"}, "env.train.init_params.id", "missing"),
     ({"env.train.env_type": "gymnasum"}, "env.train.env_type", "Did you mean 'gymnasium'?"),
-    ({"env.train.env_type": "DELETE"}, "env.train.env_type", "Registered: gymnasium"),
+    ({"env.train.env_type": "DELETE"}, "env.train.env_type", "gymnasium"),
     ({"actor.model.model_type": "transformer"}, "actor.model.model_type", "mlp_policy"),
     ({"actor.model.model_type": 3}, "actor.model.model_type", "allowed: a string"),
     ({"algorithm.adv_type": "GEA"}, "algorithm.adv_type", "Did you mean 'gae'?"),
@@ -284,6 +284,7 @@ RELATIONS = [
     ({"actor.model.obs_clip": 5.0}, "actor.model.obs_clip", "without actor.model.normalize_obs"),
     ({"reward": REWARD["reward"]}, "cluster.component_placement.reward", "Add 'reward: 0', say"),
     (REWARD | {"reward": None}, "cluster.component_placement.reward", "without a section reward"),
+    (REWARD | {"runner.task_type": "offline"}, "reward", "not used by task_type=offline"),
     (REWARD | {"reward.rewards": {}}, "reward.rewards", "nothing would be learned"),
     (REWARD | {"reward.group_name": "EnvGroup"}, "reward.group_name", "env.group_name"),
     (
