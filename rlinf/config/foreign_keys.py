@@ -14,6 +14,7 @@ _EXPLANATIONS: tuple[tuple[str, str], ...] = (
     ),
     ("critic*", "values come from the policy's own head: remove the section and set actor.model.add_value_head."),
     ("env.*.is_eval", "env.eval is always run without exploration: remove it."),
+    ("env.*.data_collection.export_format", "data sets are in the LeRobot format: remove it."),
     ("env.*.init_params.num_envs", "set total_num_envs next to init_params instead."),
     ("rollout.backend", "write rollout.rollout_backend."),
     ("rollout.generation_backend", "write rollout.rollout_backend."),

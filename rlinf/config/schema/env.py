@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from annotated_types import Ge
 
@@ -70,8 +70,6 @@ class DataCollectionConfig(ConfigSection):
 
     enabled: bool = False
     """Collect; ``examples/embodiment/collect_data.sh`` sets it."""
-    export_format: Literal["lerobot"] = "lerobot"
-    """Format of the data set."""
     save_dir: str | None = None
     """The data set's folder, which must not exist; null is ``<log_path>/<experiment_name>/dataset``."""
     policy: str = "greedy"

@@ -14,7 +14,7 @@ RECIPE = "metaworld_reach_ppo_mlp"
         (["env.train.data_collection.fps=5"], "env.train.data_collection: not used"),
         (["env.eval.data_collection.enabled=true"], "collect_data.sh"),
         (["env.eval.data_collection.only_success=true"], "only_success: received True; not used without enabled"),
-        (["env.eval.data_collection.export_format=pickle"], "lerobot"),
+        (["env.eval.data_collection.export_format=pickle"], "LeRobot format: remove it"),
         (
             [
                 "runner.only_eval=true",
