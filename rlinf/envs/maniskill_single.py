@@ -16,6 +16,7 @@ from rlinf.registry import did_you_mean
 from rlinf.utils.optional import require
 
 INSTALL = "bash requirements/install.sh embodied --env maniskill"
+_CPU_BACKENDS = frozenset({"cpu", "physx_cpu"})
 _STATE_MODES = frozenset({"state", "state_dict"})
 _SPACE_OF_TEXT = gymnasium.spaces.Text(max_length=256)
 
@@ -87,14 +88,20 @@ def make_maniskill_env(
         task_description: The task in words; None for those of the simulator, or of ``TASK_DESCRIPTIONS``.
 
     Raises:
-        ConfigError: No task of this id is registered, or ``init_params`` has none.
+        ConfigError: No task of this id is registered, or ``init_params`` has none or asks for a batch simulation.
         EnvironmentFailure: The machine has no Vulkan driver that SAPIEN can use.
         MissingPackageError: ManiSkill is not installed.
     """
+    params: dict[str, Any] = {"obs_mode": "state", "sim_backend": "physx_cpu", **init_params}
+    if params["sim_backend"] not in _CPU_BACKENDS or "num_envs" in params:
+        raise ConfigError(
+            f"env.*.init_params: received sim_backend={params['sim_backend']}, num_envs={params.get('num_envs', 1)}; "
+            "every environment is a simulation of its own on the CPU. Remove both keys; env.*.total_num_envs and "
+            "env.*.num_env_processes say how many there are and who steps them."
+        )
     require("mani_skill.envs", install=INSTALL, needed_by="env_type=maniskill")
     from mani_skill.utils.registration import REGISTERED_ENVS
 
-    params: dict[str, Any] = {"obs_mode": "state", "sim_backend": "physx_cpu", **init_params}
     env_id = params.pop("id", None)
     if env_id not in REGISTERED_ENVS:
         names = sorted(REGISTERED_ENVS)

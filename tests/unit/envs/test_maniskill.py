@@ -36,6 +36,12 @@ def test_a_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) ->
         make_vector_env(maniskill_config(), num_envs=1)
 
 
+@pytest.mark.parametrize("keys", [{"sim_backend": "gpu"}, {"num_envs": 4}])
+def test_a_batch_simulation_is_refused(keys: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"init_params: received .*Remove both keys"):
+        make_vector_env(maniskill_config(init_params=PUSH_CUBE | keys), num_envs=1)
+
+
 def test_nested_observations_are_flattened_in_the_order_of_their_keys() -> None:
     raw = {"agent": {"qpos": torch.tensor([[1.0, 2.0]]), "controller": {}}, "extra": {"grasped": torch.tensor([True])}}
     flat = flatten(raw)
