@@ -50,7 +50,7 @@ def to_episode(recorded: LeRobotEpisode) -> Episode:
         elif name.startswith("observation."):
             obs[name.removeprefix("observation.")] = torch.from_numpy(values[rows])
     actions = torch.from_numpy(columns["action"][:length].copy())
-    rewards = columns["next.reward"][:length, 0] if "next.reward" in columns else torch.zeros(length)
+    rewards = columns["next.reward"][:length, 0].copy() if "next.reward" in columns else torch.zeros(length)
     return Episode(
         obs=obs,
         # Discrete actions are integers, one to a frame.

@@ -11,12 +11,14 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from rlinf.errors import ClusterError
+from rlinf.scheduler.comm import endpoint as endpoint_module
 from rlinf.scheduler.comm import folders
 from rlinf.scheduler.comm import transport as transport_module
 from rlinf.scheduler.comm.endpoint import Endpoint
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
 
 KEYS = new_keys()
+NOTICE = endpoint_module._KIND.pack(endpoint_module._NOTICE, endpoint_module._NO_NUMBER)
 
 
 class Bomb:
@@ -106,7 +108,9 @@ def test_a_stranger_is_refused_and_its_pickle_is_never_opened(victim, friend, tm
     try:
         peer.connect(victim.info.tcp)
         bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
-        for message in (bomb, b"".join(transport_module._pack([bomb])[0])):
+        # As it is, and laid out as a process of the run would send it.
+        whole = b"".join([friend._transport._greeting, *transport_module._pack([NOTICE + bomb])[0]])
+        for message in (bomb, whole):
             peer.send(message, zmq.NOBLOCK)  # leaves as soon as the door opens
         assert not has_got_through(monitor)
     finally:
@@ -131,7 +135,7 @@ def test_bytes_that_are_not_even_zeromq_are_dropped(victim, friend, tmp_path):
 
 def test_whoever_holds_the_key_could_have_sent_it(victim, friend, tmp_path):
     """The bomb of the tests above does work: it is the door that keeps it out."""
-    friend._transport.send(victim.info, [pickle.dumps(Bomb(tmp_path / "exploded"))])
+    friend._transport.send(victim.info, [NOTICE + pickle.dumps(Bomb(tmp_path / "exploded"))])
     deadline = time.monotonic() + 20
     while not (tmp_path / "exploded").exists():
         assert time.monotonic() < deadline
