@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch.nn import functional
 
@@ -92,19 +94,33 @@ def actor_critic_loss(
     if values is None or prev_values is None:
         raise AlgorithmError("actor_critic_loss: needs 'values' and 'prev_values'; give the model a value head.")
     mask = loss_mask if value_mask is None else value_mask
-    per_entry, value_metrics = value_loss(
+    critic, value_metrics = mean_value_loss(
         values=values,
         prev_values=prev_values,
         returns=returns,
         value_mask=mask,
         value_clip=value_clip,
         huber_delta=huber_delta,
+        denominators=denominators,
     )
-    critic = aggregate_loss(per_entry, mask, loss_agg_func="token-mean", denominators=denominators.value)
     loss = loss + value_loss_coef * critic
     metrics.update(value_metrics)
     metrics["total_loss"] = loss_metric(loss, loss_mask, denominators)
     return loss, metrics
+
+
+def mean_value_loss(
+    *, value_mask: torch.Tensor, denominators: LossDenominators, **kwargs: Any
+) -> tuple[torch.Tensor, Metrics]:
+    """Return the micro-batch's part of the mean of ``value_loss``, and its metrics.
+
+    Args:
+        value_mask: bool [N, K].
+        denominators: Counts over the update batch.
+        **kwargs: The other arguments of ``value_loss``.
+    """
+    per_entry, metrics = value_loss(value_mask=value_mask, **kwargs)
+    return aggregate_loss(per_entry, value_mask, loss_agg_func="token-mean", denominators=denominators.value), metrics
 
 
 def value_loss(

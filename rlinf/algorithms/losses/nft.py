@@ -6,7 +6,7 @@ import torch
 
 from rlinf.algorithms.aggregation import LossDenominators, aggregate_loss
 from rlinf.algorithms.losses.actor import loss_metric
-from rlinf.algorithms.losses.actor_critic import value_loss
+from rlinf.algorithms.losses.actor_critic import mean_value_loss
 from rlinf.algorithms.types import Metrics, at_least_float32, masked_metrics, require_same_shape
 from rlinf.errors import AlgorithmError
 
@@ -94,15 +94,15 @@ def nft_loss(
     if values is not None:
         if prev_values is None or returns is None or value_mask is None:
             raise AlgorithmError("nft_loss: 'values' need 'prev_values', 'returns' and 'value_mask'. Pass them too.")
-        errors, value_metrics = value_loss(
+        critic, value_metrics = mean_value_loss(
             values=values,
             prev_values=prev_values,
             returns=returns,
             value_mask=value_mask,
             value_clip=value_clip,
             huber_delta=huber_delta,
+            denominators=denominators,
         )
-        critic = aggregate_loss(errors, value_mask, loss_agg_func="token-mean", denominators=denominators.value)
         loss = loss + value_loss_coef * critic
         metrics.update(value_metrics)
     metrics["total_loss"] = loss_metric(loss, loss_mask, denominators)
