@@ -58,6 +58,10 @@ class AlgorithmError(RLinfError, ValueError):
     """Tensors or keyword arguments that an algorithm cannot work with; the message names function and argument."""
 
 
+class EngineError(RLinfError):
+    """A generation engine that has failed, or a request that it cannot answer; the message names the field."""
+
+
 class WeightSyncError(RLinfError):
     """Received weights do not match their manifest: a missing bucket, a wrong checksum or an older version."""
 

@@ -42,6 +42,12 @@ from rlinf.config.schema.env import (
     WrapperConfig,
 )
 from rlinf.config.schema.expert import ExpertConfig, PolicyExpertConfig, ScriptedExpertConfig
+from rlinf.config.schema.generation import (
+    GenerationConfig,
+    HFGenerationConfig,
+    SGLangGenerationConfig,
+    VLLMGenerationConfig,
+)
 from rlinf.config.schema.model import CNNPolicyConfig, FlowPolicyConfig, MLPPolicyConfig, ModelConfig
 from rlinf.config.schema.reward import (
     ActionPenaltyConfig,
@@ -62,6 +68,7 @@ loss_configs: Registry[type[LossConfig]] = Registry("policy loss")
 reward_configs: Registry[type[RewardTermConfig]] = Registry("reward")
 expert_configs: Registry[type[ExpertConfig]] = Registry("expert")
 data_configs: Registry[type[DataConfig]] = Registry("dataset format")
+generation_configs: Registry[type[GenerationConfig]] = Registry("generation engine")
 
 env_configs.register("frankasim", FrankaSimEnvConfig)
 env_configs.register("gymnasium", GymnasiumEnvConfig)
@@ -106,3 +113,6 @@ expert_configs.register("scripted", ScriptedExpertConfig)
 data_configs.register("minari", MinariDataConfig)
 data_configs.register("d4rl", D4RLDataConfig)
 data_configs.register("lerobot", LeRobotDataConfig)
+generation_configs.register("hf", HFGenerationConfig)
+generation_configs.register("vllm", VLLMGenerationConfig)
+generation_configs.register("sglang", SGLangGenerationConfig)

@@ -1,12 +1,14 @@
-"""What a reward of embodied RL is."""
+"""What a reward is: of embodied RL, and of text."""
 
 from __future__ import annotations
 
 import abc
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from rlinf.data.answers import RewardQuery
 from rlinf.data.rewards import RewardRequest
 
 
@@ -25,6 +27,27 @@ class EmbodiedReward(abc.ABC):
     @abc.abstractmethod
     def __call__(self, request: RewardRequest) -> torch.Tensor:
         """Return the rewards of a chunk, float [B, C], on any device; what was not executed is masked by the caller."""
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """Free what the reward holds; called once."""
+
+
+class TextReward(abc.ABC):
+    """Judges answers of a language model.
+
+    Args:
+        cfg: The entry of ``reward.rewards``.
+    """
+
+    def __init__(self, cfg: Any) -> None:
+        self.cfg = cfg
+
+    @abc.abstractmethod
+    def __call__(self, queries: Sequence[RewardQuery]) -> list[float]:
+        """Return one number for each answer, in their order; called from a thread that may block.
+
+        Whatever the answer says, it is judged: an answer that cannot be parsed has earned nothing, and is no error.
+        """
 
     def close(self) -> None:  # noqa: B027 - optional
         """Free what the reward holds; called once."""

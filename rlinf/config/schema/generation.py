@@ -1,0 +1,116 @@
+"""The ``rollout`` section of language models: one dataclass per generation engine; and how they sample."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rlinf.config.schema.base import (
+    ConfigSection,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
+from rlinf.config.schema.model import RolloutModelConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig(ConfigSection):
+    """``algorithm.sampling_params``: how answers are drawn in training; ``rlinf.data.generation.SamplingParams``."""
+
+    temperature: NonNegativeFloat = 1.0
+    """Divides the logits."""
+    top_k: int = -1
+    """Draw among so many of the most likely tokens; -1 among all."""
+    top_p: Fraction = 1.0
+    """Draw among the most likely tokens that together reach this probability."""
+    min_p: Fraction = 0.0
+    """Leave out tokens less likely than this times the most likely one."""
+    repetition_penalty: PositiveFloat = 1.0
+    """Divides positive and multiplies negative logits of tokens that have occurred."""
+    max_new_tokens: PositiveInt = 1024
+    """Most tokens of an answer."""
+    min_new_tokens: NonNegativeInt = 0
+    """Tokens before an answer may end."""
+    stop: list[str] = field(default_factory=list)
+    """Strings that end an answer."""
+    stop_token_ids: list[NonNegativeInt] = field(default_factory=list)
+    """Tokens that end an answer beside the model's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationConfig(ConfigSection):
+    """Keys of every generation engine."""
+
+    group_name: str = "RolloutGroup"
+    """Name of the worker group."""
+    rollout_backend: str
+    """Registered generation engine."""
+    model: RolloutModelConfig = field(default_factory=RolloutModelConfig)
+    """Where the engine's model differs from the actor's."""
+    max_running_requests: PositiveInt = 64
+    """Answers that are generated at a time; further requests wait."""
+    enable_offload: bool = False
+    """Give back the memory of weights and caches while the actor trains on the same devices."""
+    validate_weight: bool = False
+    """After the first sync, compare the engine's weights with the actor's, and fail if they differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HFGenerationConfig(GenerationConfig):
+    """``rollout_backend: hf``: transformers with continuous batching; runs everywhere, the reference for the others."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingConfig(GenerationConfig):
+    """Keys that the serving engines share."""
+
+    tensor_parallel_size: PositiveInt = 1
+    """Devices that one engine is spread over."""
+    gpu_memory_utilization: Fraction = 0.5
+    """Share of the device's memory for weights and key-value cache."""
+    cpu_cache_bytes: PositiveInt = 256 << 20
+    """Key-value cache where the engine runs on the CPU."""
+    enforce_eager: bool = False
+    """Run without captured graphs and compilation: starts faster, generates slower, can be debugged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VLLMOptionsConfig(ConfigSection):
+    """``rollout.vllm``."""
+
+    attention_backend: str | None = None
+    """Attention kernels; null lets vLLM choose."""
+    enable_prefix_caching: bool = True
+    """Compute prompts that requests share once."""
+    enable_chunked_prefill: bool = True
+    """Cut long prompts, so that they do not hold up running answers."""
+    max_num_batched_tokens: PositiveInt | None = None
+    """Tokens of one forward pass; null lets vLLM choose."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VLLMGenerationConfig(ServingConfig):
+    """``rollout_backend: vllm``."""
+
+    vllm: VLLMOptionsConfig = field(default_factory=VLLMOptionsConfig)
+    """Keys of vLLM alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGLangOptionsConfig(ConfigSection):
+    """``rollout.sglang``."""
+
+    attention_backend: str | None = None
+    """Attention kernels; null lets SGLang choose (``torch_native`` on the CPU)."""
+    use_torch_compile: bool = False
+    """Compile the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SGLangGenerationConfig(ServingConfig):
+    """``rollout_backend: sglang``."""
+
+    sglang: SGLangOptionsConfig = field(default_factory=SGLangOptionsConfig)
+    """Keys of SGLang alone."""

@@ -1,0 +1,18 @@
+"""Generation engines: tokens in, tokens out, with the log-probabilities that were drawn from, and weights that change.
+
+``GenerationEngine`` is the contract; ``hf`` (transformers), ``vllm`` and ``sglang`` implement it, and
+``rollout.rollout_backend`` chooses. Knows nothing of RL. A new engine is a module here, its dataclass in
+``rlinf.config.schema.generation`` and a line in ``generation_engines``. May import what is below ``workers``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from rlinf.registry import Registry
+
+if TYPE_CHECKING:
+    from rlinf.hybrid_engines.generation.base import GenerationEngine
+
+generation_engines: Registry[Callable[..., GenerationEngine]] = Registry("generation engine")
