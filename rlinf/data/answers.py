@@ -1,4 +1,4 @@
-"""Messages of language-model RL: prompts, the answers to them, and what these earned. Nothing is padded before training."""
+"""Messages of language-model RL: prompts, the answers to them, and what these earned. Nothing here is padded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Prompt:
         index: Row in the dataset.
         token_ids: Tokens, chat template applied, [P].
         text: What the tokens say.
-        reference: What the reward compares an answer with (a solution, or what runs tests); None where it needs nothing.
+        reference: What the reward compares an answer with (a solution, tests to run); None where it needs nothing.
         metadata: Further columns that a reward may look at.
     """
 
@@ -54,7 +54,7 @@ class Answer:
     """An answer as a training sample.
 
     Attributes:
-        group_id: Number of the prompt within the run: all answers to one prompt of one step share it, and stay together.
+        group_id: Number of the prompt within the run: all answers to it in one step share it, and stay together.
         member: Number of the answer within its group.
         prompt: What was asked.
         token_ids: Tokens of the answer, [L]; at least one.

@@ -69,8 +69,8 @@ class Completion:
     """One answer to a request.
 
     The logarithms are natural. ``logprobs`` have one meaning on all engines: the probability under the distribution
-    that the token was drawn from, after temperature and penalties and renormalised over the tokens that top-k, top-p and
-    min-p leave. With temperature 0 they are those of the distribution at temperature 1.
+    that the token was drawn from, after temperature and penalties and renormalised over the tokens that top-k, top-p
+    and min-p leave. With temperature 0 they are those of the distribution at temperature 1.
 
     Attributes:
         token_ids: Tokens of the answer, [L]; an end token or stop string that ended it is part of it.

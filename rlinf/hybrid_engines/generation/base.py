@@ -22,9 +22,10 @@ class GenerationEngine(abc.ABC):
     All methods are coroutines of one event loop. The engine may generate in a thread or process of its own; a failure
     there ends every request and every later call with ``EngineError``, whose cause it is.
 
-    An engine is built as ``generation_engines.get(name)(cfg, model_path=..., device=..., precision=..., seed=...)``: the
-    ``rollout`` section, a folder with a model and its tokenizer in Hugging Face's layout, where and in which precision to
-    compute, and the seed of draws that have none of their own.
+    An engine is built as ``generation_engines.get(name)(cfg, model_path=..., device=..., precision=..., seed=...,
+    max_context_tokens=...)``: the ``rollout`` section, a folder with a model and its tokenizer in Hugging Face's
+    layout, where and in which precision to compute, the seed of draws that have none of their own, and the most tokens
+    that a prompt and its answer have together.
     """
 
     @property
@@ -47,8 +48,8 @@ class GenerationEngine(abc.ABC):
         Cancelling the call aborts the request.
 
         Raises:
-            EngineError: The request asks for what the engine cannot do (the message names the field), is longer than the
-                context, or the engine has failed.
+            EngineError: The request asks for what the engine cannot do (the message names the field), is longer than
+                the context, or the engine has failed.
         """
 
     @abc.abstractmethod
@@ -61,7 +62,7 @@ class GenerationEngine(abc.ABC):
 
     @abc.abstractmethod
     async def pause(self, mode: PauseMode = "abort") -> None:
-        """Stop generating; returns once nothing is being generated. Requests that come meanwhile wait for ``resume``."""
+        """Stop generating; returns once nothing is. Requests that come meanwhile wait for ``resume``."""
 
     @abc.abstractmethod
     async def resume(self) -> None:
