@@ -85,8 +85,16 @@ def assert_whole(folder):
     assert all(record["eval/return"] > 0 for record in records)
 
 
-def test_killed_workers_are_launched_again_and_the_run_goes_on(start, tmp_path, seed):
+def without_times(folder):
+    """Return the run's record but for what differs between any two runs: how long things took."""
+    records = read_metrics(folder)
+    return [{k: v for k, v in r.items() if not k.startswith("time")} for r in records]
+
+
+def test_killed_workers_are_launched_again_and_the_run_ends_as_if_nothing_had_been(start, tmp_path, seed):
     chance = random.Random(f"workers/{seed}")
+    undisturbed = start("runner.logger.experiment_name=undisturbed")
+    assert undisturbed.wait() == 0, undisturbed.output[-4000:]
     run = start("runner.max_restarts=6")
     folder = tmp_path / RECIPE
     wait_for_step(run, folder, 1)
@@ -105,6 +113,8 @@ def test_killed_workers_are_launched_again_and_the_run_goes_on(start, tmp_path, 
     for _, victim in victims:
         assert victim.replace("_", ":") in run.output
     assert_whole(folder)
+    # Each step begins with new episodes here (as after every checkpoint), so one that is made again is the same step.
+    assert without_times(folder) == without_times(tmp_path / "undisturbed")
     assert not run.survivors()
 
 
