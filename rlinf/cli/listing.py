@@ -13,6 +13,7 @@ from rlinf.config.recipes import list_recipes
 from rlinf.config.registries import (
     advantage_configs,
     env_configs,
+    intervener_configs,
     loss_configs,
     model_configs,
     reward_configs,
@@ -89,6 +90,7 @@ _LISTINGS: dict[str, Callable[[str | None], Iterable[Row]]] = {
     "algorithms": _algorithms,
     "engines": _engines,
     "envs": lambda _: _registry_rows(env_configs),
+    "interveners": lambda _: _registry_rows(intervener_configs),
     "models": lambda _: _registry_rows(model_configs),
     "recipes": _recipes,
     "rewards": lambda _: _registry_rows(reward_configs),

@@ -17,6 +17,7 @@ from rlinf.config.schema.algorithm import (
     DecoupledActorCriticLossConfig,
     GAEConfig,
     GRPOConfig,
+    HGDAggerLossConfig,
     IQLLossConfig,
     LossConfig,
     NFTLossConfig,
@@ -48,6 +49,13 @@ from rlinf.config.schema.generation import (
     SGLangGenerationConfig,
     VLLMGenerationConfig,
 )
+from rlinf.config.schema.intervention import (
+    IntervenerConfig,
+    InterventionConfig,
+    KeyboardIntervenerConfig,
+    ScriptedIntervenerConfig,
+    SpaceMouseIntervenerConfig,
+)
 from rlinf.config.schema.model import CNNPolicyConfig, FlowPolicyConfig, MLPPolicyConfig, ModelConfig
 from rlinf.config.schema.reward import (
     ActionPenaltyConfig,
@@ -62,6 +70,7 @@ S = TypeVar("S", bound=ConfigSection)
 
 env_configs: Registry[type[EnvConfig]] = Registry("environment")
 wrapper_configs: Registry[type[WrapperConfig]] = Registry("environment wrapper")
+intervener_configs: Registry[type[IntervenerConfig]] = Registry("intervener")
 model_configs: Registry[type[ModelConfig]] = Registry("model")
 advantage_configs: Registry[type[AdvantageConfig]] = Registry("advantage estimator")
 loss_configs: Registry[type[LossConfig]] = Registry("policy loss")
@@ -79,6 +88,10 @@ env_configs.register("none", NoEnvConfig)
 wrapper_configs.register("action_delay", ActionDelayConfig)
 wrapper_configs.register("action_repeat", ActionRepeatConfig)
 wrapper_configs.register("frame_stack", FrameStackConfig)
+wrapper_configs.register("intervention", InterventionConfig)
+intervener_configs.register("keyboard", KeyboardIntervenerConfig)
+intervener_configs.register("scripted", ScriptedIntervenerConfig)
+intervener_configs.register("spacemouse", SpaceMouseIntervenerConfig)
 model_configs.register("cnn_policy", CNNPolicyConfig)
 model_configs.register("mlp_policy", MLPPolicyConfig)
 model_configs.register("flow_policy", FlowPolicyConfig)
@@ -94,6 +107,7 @@ advantage_configs.register("embodied_td3", NoAdvantageConfig)
 advantage_configs.register("embodied_bc", NoAdvantageConfig)
 advantage_configs.register("offline_iql", NoAdvantageConfig)
 advantage_configs.register("embodied_dagger", NoAdvantageConfig)
+advantage_configs.register("embodied_hgdagger", NoAdvantageConfig)
 loss_configs.register("actor", ActorLossConfig)
 loss_configs.register("actor_critic", ActorCriticLossConfig)
 loss_configs.register("embodied_nft", NFTLossConfig)
@@ -108,6 +122,7 @@ reward_configs.register("model", ModelRewardConfig)
 loss_configs.register("embodied_bc", BCLossConfig)
 loss_configs.register("offline_iql", IQLLossConfig)
 loss_configs.register("embodied_dagger", DAggerLossConfig)
+loss_configs.register("embodied_hgdagger", HGDAggerLossConfig)
 expert_configs.register("policy", PolicyExpertConfig)
 expert_configs.register("scripted", ScriptedExpertConfig)
 data_configs.register("minari", MinariDataConfig)

@@ -13,6 +13,7 @@ from rlinf.config.registries import (
     data_configs,
     env_configs,
     expert_configs,
+    intervener_configs,
     loss_configs,
     model_configs,
     reward_configs,
@@ -23,6 +24,7 @@ from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvConfig, WrapperConfig
 from rlinf.config.schema.expert import ExpertConfig
+from rlinf.config.schema.intervention import IntervenerConfig
 from rlinf.config.schema.model import ModelConfig
 from rlinf.config.schema.reward import RewardTermConfig
 from rlinf.config.schema.root import RLinfConfig
@@ -38,6 +40,7 @@ _KINDS: dict[type[ConfigSection], tuple[str, Registry[Any]]] = {
     DataConfig: ("format", data_configs),
     EnvConfig: ("env_type", env_configs),
     ExpertConfig: ("expert_type", expert_configs),
+    IntervenerConfig: ("intervener_type", intervener_configs),
     ModelConfig: ("model_type", model_configs),
     RewardTermConfig: ("reward_type", reward_configs),
     WrapperConfig: ("name", wrapper_configs),

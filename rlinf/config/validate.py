@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlinf.config.build import build_config
-from rlinf.config.checks import algorithm, asynchronous, batches, collection, flow, off_policy, offline, reward, runner
+from rlinf.config.checks import (
+    algorithm,
+    asynchronous,
+    batches,
+    collection,
+    flow,
+    intervention,
+    off_policy,
+    offline,
+    reward,
+    runner,
+)
 from rlinf.config.checks.placement import check_placement
 from rlinf.config.checks.sizes import RunSizes, WorldSizes, run_sizes
 from rlinf.config.problems import Problems
@@ -23,6 +34,7 @@ RULES = (
     *reward.RULES,
     *runner.RULES,
     *collection.RULES,
+    *intervention.RULES,
 )
 
 

@@ -28,6 +28,9 @@ class ChunkStep:
         final_ids: int64 [F]; rows (0..B-1) whose episode ended in this chunk; None if none ended.
         episodes: Metrics of finished episodes, one mapping per entry of ``final_ids``: ``success_once``,
             ``success_at_end``, ``return``, ``reward``, ``episode_len``.
+        intervene_action: float32 [B, C, A]; what was executed, where somebody may act in place of the policy. None
+            where nobody may.
+        intervene_flag: bool [B, C]; true where somebody did. None where nobody may.
     """
 
     obs: Observation
@@ -38,6 +41,12 @@ class ChunkStep:
     final_obs: Observation | None = None
     final_ids: torch.Tensor | None = None
     episodes: tuple[dict[str, float], ...] = ()
+    intervene_action: torch.Tensor | None = None
+    intervene_flag: torch.Tensor | None = None
+
+    def taken(self, actions: torch.Tensor) -> torch.Tensor:
+        """Return what was executed, given what the policy wanted to do."""
+        return actions if self.intervene_action is None else self.intervene_action
 
     def rows(self, start: int, stop: int) -> ChunkStep:
         """Return environments ``start`` to ``stop`` (exclusive) as a message of their own."""
@@ -55,6 +64,8 @@ class ChunkStep:
             executed=self.executed[start:stop],
             final_obs=final_obs,
             final_ids=final_ids,
+            intervene_action=None if self.intervene_action is None else self.intervene_action[start:stop],
+            intervene_flag=None if self.intervene_flag is None else self.intervene_flag[start:stop],
         )
 
     @staticmethod
@@ -78,6 +89,8 @@ class ChunkStep:
             executed=torch.cat([p.executed for p in parts]),
             final_obs=_concat_rows([obs for obs, _ in ended]) if ended else None,
             final_ids=torch.cat([ids for _, ids in ended]) if ended else None,
+            intervene_action=_concat_optional([p.intervene_action for p in parts], dim=0),
+            intervene_flag=_concat_optional([p.intervene_flag for p in parts], dim=0),
         )
 
 
@@ -118,6 +131,8 @@ class Trajectory:
         versions: int64 [T, B]; weight version that chose each chunk.
         next_inputs: Tensors [T, B, ...]: what the policy saw after each chunk; where an episode ended, its last state.
             None where the loss does not need it.
+        intervened: bool [T, B, C]; actions of somebody who acted in place of the policy, which ``forward_inputs`` hold
+            instead of the policy's. None where nobody may.
     """
 
     forward_inputs: dict[str, torch.Tensor]
@@ -132,6 +147,7 @@ class Trajectory:
     env_ids: torch.Tensor
     versions: torch.Tensor
     next_inputs: dict[str, torch.Tensor] | None = None
+    intervened: torch.Tensor | None = None
 
     def envs(self, start: int, stop: int) -> Trajectory:
         """Return environments ``start`` to ``stop`` (exclusive) as a trajectory of their own."""
@@ -159,6 +175,7 @@ class Trajectory:
             env_ids=torch.cat([p.env_ids for p in parts]),
             versions=torch.cat([p.versions for p in parts], 1),
             next_inputs=_concat_next_inputs([p.next_inputs for p in parts]),
+            intervened=_concat_optional([p.intervened for p in parts]),
         )
 
     def _map_envs(
@@ -177,6 +194,7 @@ class Trajectory:
             env_ids=cut_ids(self.env_ids),
             versions=cut(self.versions),
             next_inputs=None if self.next_inputs is None else {k: cut(v) for k, v in self.next_inputs.items()},
+            intervened=None if self.intervened is None else cut(self.intervened),
         )
 
     @property
@@ -208,9 +226,9 @@ def _concat_rows(parts: list[Observation]) -> Observation:
     }
 
 
-def _concat_optional(parts: list[torch.Tensor | None]) -> torch.Tensor | None:
+def _concat_optional(parts: list[torch.Tensor | None], dim: int = 1) -> torch.Tensor | None:
     present = [part for part in parts if part is not None]
-    return torch.cat(present, 1) if present else None
+    return torch.cat(present, dim) if present else None
 
 
 def _concat_next_inputs(parts: list[dict[str, torch.Tensor] | None]) -> dict[str, torch.Tensor] | None:

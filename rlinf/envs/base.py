@@ -328,6 +328,8 @@ class VectorEnv(abc.ABC):
             self._closed = True
             self._recorder.close()
             self._collector.abort()
+            for wrapper in self._wrappers:
+                wrapper.close()
             self._close()
 
     def finish_collection(self) -> None:

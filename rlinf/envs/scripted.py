@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlinf.config.schema.env import EnvConfig
 from rlinf.data.embodied import Observation
 from rlinf.envs.metaworld_tasks import TASK_DESCRIPTIONS
 from rlinf.registry import Registry
@@ -16,14 +17,19 @@ from rlinf.utils.optional import require
 ScriptedPolicy = Callable[[Observation], torch.Tensor]
 """Turns ``B`` observations into actions float32 [B, 1, A]."""
 
-scripted_policies: Registry[Callable[[], ScriptedPolicy]] = Registry("scripted policy")
-"""Factories, by the name that ``data_collection.policy`` gives."""
+scripted_policies: Registry[Callable[[EnvConfig], ScriptedPolicy]] = Registry("scripted policy")
+"""Called with the environment's configuration, by the name that ``data_collection.policy`` gives."""
 
 
 class MetaWorldExpert:
-    """The hand-written policy of each of Meta-World's tasks, chosen by the task in words."""
+    """The hand-written policy of each of Meta-World's tasks, chosen by the task in words.
 
-    def __init__(self) -> None:
+    Args:
+        env: The environment's configuration; all tasks are known.
+    """
+
+    def __init__(self, env: EnvConfig) -> None:
+        del env
         policies = require(
             "metaworld.policies",
             install="bash requirements/install.sh embodied --env metaworld",

@@ -123,6 +123,11 @@ class EnsembleQPolicy(QPolicy):
         """See ``QPolicy``."""
         return self.encoder.observe(obs, self.device)
 
+    def recorded_inputs(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
+        """See ``BasePolicy``; actions are cut off at the bounds of the policy's own."""
+        action = (actions.to(self.device, torch.float32) / self.cfg.action_scale).clamp(-1.0, 1.0)
+        return {**self.observe(obs), "action": action}
+
     def augment(self, inputs: dict[str, torch.Tensor], generator: torch.Generator) -> dict[str, torch.Tensor]:
         """See ``QPolicy``: as the encoder does."""
         return self.encoder.augment(inputs, generator)

@@ -19,7 +19,7 @@ GROUP_ADVANTAGES = frozenset({"grpo", "reinpp_baseline", "rloo"})
 """Estimators that compare the trajectories of a group with each other."""
 
 _BUILT_IN_ADVANTAGES = GROUP_ADVANTAGES | {"gae", "reinpp", "raw", "embodied_sac", "embodied_crossq", "embodied_td3"}
-_BUILT_IN_ADVANTAGES |= {"embodied_bc", "embodied_dagger", "offline_iql"}
+_BUILT_IN_ADVANTAGES |= {"embodied_bc", "embodied_dagger", "embodied_hgdagger", "offline_iql"}
 _FINENESS = {"chunk_level": 0, "action_level": 1, "token_level": 2}
 
 

@@ -339,6 +339,16 @@ class DAggerLossConfig(ImitationLossConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class HGDAggerLossConfig(ImitationLossConfig):
+    """``loss_type: embodied_hgdagger``: imitation of whoever takes over, in the steps in which they do."""
+
+    learner: ClassVar[str] = "interventions"
+
+    capacity: PositiveInt = 1_000_000
+    """Chunk steps of interventions that are kept; the oldest make room."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(ConfigSection):
     """The ``algorithm`` section."""
 

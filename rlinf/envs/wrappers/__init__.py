@@ -19,6 +19,7 @@ wrappers: Registry[type[EnvWrapper]] = Registry("environment wrapper")
 wrappers.register_lazy("action_delay", "rlinf.envs.wrappers.action_delay:ActionDelay")
 wrappers.register_lazy("action_repeat", "rlinf.envs.wrappers.action_repeat:ActionRepeat")
 wrappers.register_lazy("frame_stack", "rlinf.envs.wrappers.frame_stack:FrameStack")
+wrappers.register_lazy("intervention", "rlinf.envs.wrappers.intervention:Intervention")
 
 
 def register_wrapper(name: str, cls: type[EnvWrapper], config: type[WrapperConfig]) -> None:

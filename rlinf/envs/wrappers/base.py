@@ -45,3 +45,6 @@ class EnvWrapper:
     def outcome(self, step: ChunkStep) -> ChunkStep:
         """Return what is reported of a chunk, given what the environment reports."""
         return step
+
+    def close(self) -> None:
+        """Free what the wrapper holds; called once."""

@@ -1,7 +1,8 @@
-"""Imitation of actions that were recorded, or with which an expert labels rollouts (DAgger)."""
+"""Imitation of actions that were recorded, with which an expert labels rollouts, or with which somebody took over."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 
 from rlinf.algorithms.imitation import imitation_loss
 from rlinf.algorithms.types import finalize_metrics, metric_pair
-from rlinf.config.schema.algorithm import AlgorithmConfig, DAggerLossConfig, ImitationLossConfig
+from rlinf.config.schema.algorithm import AlgorithmConfig, DAggerLossConfig, HGDAggerLossConfig, ImitationLossConfig
 from rlinf.config.schema.train import ActorConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.replay import ReplayBuffer, Transitions
@@ -55,8 +56,8 @@ class ImitationLearner(DataLearner):
         return self.engine.forward_backward(self.micro_batches(batch), loss_fn) | self.step_optimizer("policy")
 
 
-class DAggerLearner(ImitationLearner):
-    """Collects labelled rollouts, all of them on every rank, and imitates the labels.
+class CollectingLearner(ImitationLearner):
+    """Collects what to imitate from rollouts, all of it on every rank.
 
     Args:
         engine: Holds the policy.
@@ -65,19 +66,30 @@ class DAggerLearner(ImitationLearner):
         num_updates: Updates in one step.
     """
 
-    def __init__(self, engine: TrainEngine, *, loss: DAggerLossConfig, actor: ActorConfig, num_updates: int) -> None:
+    def __init__(
+        self,
+        engine: TrainEngine,
+        *,
+        loss: DAggerLossConfig | HGDAggerLossConfig,
+        actor: ActorConfig,
+        num_updates: int,
+    ) -> None:
         super().__init__(engine, loss=loss, actor=actor, num_updates=num_updates)
         self.stored = ReplayBuffer(loss.capacity)
         self.pending: Transitions | None = None
 
-    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
-        """See ``Learner``: gathers the labels of all ranks; the update takes them in."""
-        order = torch.argsort(torch.cat(self.engine.all_gather(trajectory.env_ids)))
-        executed = self._gather(trajectory.executed, order)
-        inputs = {name: self._gather(t, order) for name, t in trajectory.forward_inputs.items()}
-        labels, labelled, acts = (inputs.pop(name) for name in ("label", "labelled", "expert_acts"))
-        actions, acted = inputs.pop("action"), executed.any(-1)
-        kept = labelled & acted
+    def collect(
+        self, inputs: dict[str, torch.Tensor], labels: torch.Tensor, labelled: torch.Tensor, executed: torch.Tensor
+    ) -> torch.Tensor:
+        """Lay out what the next update takes in; return which rows those are, bool [N].
+
+        Args:
+            inputs: Tensors [N, ...]: what the policy saw.
+            labels: float [N, C, A] (int64 [N, C] if discrete); what to imitate.
+            labelled: bool [N].
+            executed: bool [N, C].
+        """
+        kept = labelled & executed.any(-1)
         self.pending = Transitions(
             inputs={name: tensor[kept] for name, tensor in inputs.items()},
             actions=labels[kept],
@@ -86,15 +98,19 @@ class DAggerLearner(ImitationLearner):
             terminated=torch.zeros(int(kept.sum()), dtype=torch.bool),
             lengths=executed.sum(-1)[kept],
         )
-        # The same on every rank already: nothing is left to be summed.
-        count, gap = acted.sum(), (labels - actions).float().flatten(1).square().mean(-1)
-        return finalize_metrics(
-            {
-                "expert_acts": metric_pair((acts & acted).sum().double(), count),
-                "labelled": metric_pair(kept.sum().double(), count),
-                "expert_distance": metric_pair(gap[acted].double().sum(), count),
-            }
-        )
+        return kept
+
+    def gather(self, trajectory: Trajectory) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Return what turns [T, b, ...] of this rank into [T * B, ...] of all, in an order that no rank decides."""
+        order = torch.argsort(torch.cat(self.engine.all_gather(trajectory.env_ids)))
+
+        def whole(tensor: torch.Tensor) -> torch.Tensor:
+            as_bytes = tensor.dtype == torch.bool
+            parts = self.engine.all_gather(tensor.byte() if as_bytes else tensor)
+            rows = torch.cat(parts, 1)[:, order].flatten(0, 1)
+            return rows.bool() if as_bytes else rows
+
+        return whole
 
     def update(self, step: int) -> dict[str, float]:
         """See ``Learner``."""
@@ -116,12 +132,56 @@ class DAggerLearner(ImitationLearner):
         if (path / _LABELS).is_dir():
             self.stored.load(path / _LABELS)
 
-    def _gather(self, tensor: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
-        """Return rows [T * B, ...] of the environments of all ranks, in an order that does not depend on the ranks."""
-        as_bytes = tensor.dtype == torch.bool
-        parts = self.engine.all_gather(tensor.byte() if as_bytes else tensor)
-        whole = torch.cat(parts, 1)[:, order].flatten(0, 1)
-        return whole.bool() if as_bytes else whole
+
+class DAggerLearner(CollectingLearner):
+    """Imitates an expert's labels of what the policy meets."""
+
+    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
+        """See ``Learner``: gathers the labels of all ranks; the update takes them in."""
+        whole = self.gather(trajectory)
+        executed = whole(trajectory.executed)
+        inputs = {name: whole(tensor) for name, tensor in trajectory.forward_inputs.items()}
+        labels, labelled, acts = (inputs.pop(name) for name in ("label", "labelled", "expert_acts"))
+        actions, acted = inputs.pop("action"), executed.any(-1)
+        kept = self.collect(inputs, labels, labelled, executed)
+        # The same on every rank already: nothing is left to be summed.
+        count, gap = acted.sum(), (labels - actions).float().flatten(1).square().mean(-1)
+        return finalize_metrics(
+            {
+                "expert_acts": metric_pair((acts & acted).sum().double(), count),
+                "labelled": metric_pair(kept.sum().double(), count),
+                "expert_distance": metric_pair(gap[acted].double().sum(), count),
+            }
+        )
+
+
+class InterventionLearner(CollectingLearner):
+    """Imitates whoever acted in place of the policy, where they did (HG-DAgger, Kelly et al., 2019)."""
+
+    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
+        """See ``Learner``: gathers the interventions of all ranks; the update takes them in."""
+        assert trajectory.intervened is not None
+        whole = self.gather(trajectory)
+        executed, intervened = whole(trajectory.executed), whole(trajectory.intervened)
+        inputs = {name: whole(tensor) for name, tensor in trajectory.forward_inputs.items()}
+        kept = self.collect(inputs, inputs.pop("action"), intervened.any(-1), executed)
+        # The same on every rank already: nothing is left to be summed.
+        return finalize_metrics({"intervened": metric_pair(kept.sum().double(), executed.any(-1).sum())})
+
+
+def build_intervention_learner(
+    model: BasePolicy,
+    make_engine: MakeEngine,
+    *,
+    algorithm: AlgorithmConfig,
+    actor: ActorConfig,
+    device: torch.device,
+) -> InterventionLearner:
+    """Build the learner of ``learner: interventions``; see ``learners``."""
+    del device
+    loss = algorithm.loss
+    assert isinstance(loss, HGDAggerLossConfig)
+    return InterventionLearner(make_engine(model), loss=loss, actor=actor, num_updates=algorithm.update_epoch)
 
 
 def build_imitation_learner(

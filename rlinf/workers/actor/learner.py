@@ -77,4 +77,5 @@ learners.register_lazy("on_policy", "rlinf.workers.actor.policy_learner:build_po
 learners.register_lazy("velocity", "rlinf.workers.actor.velocity_learner:build_velocity_learner")
 learners.register_lazy("off_policy", "rlinf.workers.actor.off_policy_learner:build_off_policy_learner")
 learners.register_lazy("imitation", "rlinf.workers.actor.imitation_learner:build_imitation_learner")
+learners.register_lazy("interventions", "rlinf.workers.actor.imitation_learner:build_intervention_learner")
 learners.register_lazy("iql", "rlinf.workers.actor.iql_learner:build_iql_learner")

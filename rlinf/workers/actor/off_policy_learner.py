@@ -86,8 +86,11 @@ class OffPolicyLearner(Learner):
         if self.demos is not None:
             _check_alike(self.demos, new)
         self.pending = new
-        rewards = new.rewards.double()
-        return self._finalize({"chunk_reward": metric_pair(rewards.sum(), torch.tensor(len(new)))})
+        rewards, count = new.rewards.double(), torch.tensor(len(new))
+        metrics = {"chunk_reward": metric_pair(rewards.sum(), count)}
+        if trajectory.intervened is not None:
+            metrics["intervened"] = metric_pair(trajectory.intervened.any(-1).sum().double(), count)
+        return self._finalize(metrics)
 
     def update(self, step: int) -> dict[str, float]:
         """See ``Learner``; while the replays hold too little, they only fill."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from rlinf.data.embodied import ChunkStep, Observation, PolicyOutput, Trajectory
@@ -23,20 +25,23 @@ class TrajectoryCollector:
         self.bootstrap_always = bootstrap_always
         self.decisions: list[PolicyOutput] = []
         self.versions: list[int] = []
+        self.acted_on: Observation = {}
         self.outcomes: list[ChunkStep] = []
         self.final_values: list[torch.Tensor] = []
         self.last_values: torch.Tensor | None = None
         self.records_next = records_next
         self.next_inputs: list[dict[str, torch.Tensor]] = []
 
-    def add_decision(self, output: PolicyOutput, *, version: int) -> None:
-        """Take the report on a chunk that is about to be executed, by the weights of ``version``."""
+    def add_decision(self, obs: Observation, output: PolicyOutput, *, version: int) -> None:
+        """Take the report on a chunk that is about to be executed in ``obs``, by the weights of ``version``."""
+        self.acted_on = obs
         self.decisions.append(output)
         self.versions.append(version)
 
     def add_outcome(self, step: ChunkStep) -> None:
         """Take what came of the last decision, and value the states in which episodes were cut off."""
         self.outcomes.append(step)
+        self._record_interventions(step)
         if self.records_next:
             self.next_inputs.append(self._observe_next(step))
         values = self.decisions[-1].values
@@ -52,6 +57,17 @@ class TrajectoryCollector:
                 predicted = self.model.predict_values(_select(step.final_obs, wanted))
                 final_values[step.final_ids[wanted].to(values.device)] = predicted
         self.final_values.append(final_values)
+
+    def _record_interventions(self, step: ChunkStep) -> None:
+        """Replace actions that somebody else took the place of: what is learned from is what was executed."""
+        if step.intervene_flag is None or step.intervene_action is None or not step.intervene_flag.any():
+            return
+        decision = self.decisions[-1]
+        executed = self.model.recorded_inputs(self.acted_on, step.intervene_action)["action"]
+        flag = step.intervene_flag.to(executed.device)
+        action = decision.forward_inputs["action"]
+        action = torch.where(flag.view(*flag.shape, *[1] * (action.ndim - flag.ndim)), executed, action)
+        self.decisions[-1] = replace(decision, forward_inputs={**decision.forward_inputs, "action": action})
 
     def _observe_next(self, step: ChunkStep) -> dict[str, torch.Tensor]:
         assert isinstance(self.model, QPolicy)
@@ -99,7 +115,13 @@ class TrajectoryCollector:
             next_inputs={k: torch.stack([n[k] for n in self.next_inputs]).cpu() for k in self.next_inputs[0]}
             if self.records_next
             else None,
+            intervened=_stack_optional([o.intervene_flag for o in self.outcomes]),
         )
+
+
+def _stack_optional(rows: list[torch.Tensor | None]) -> torch.Tensor | None:
+    present = [row for row in rows if row is not None]
+    return torch.stack(present) if present else None
 
 
 def _select(obs: Observation, wanted: torch.Tensor) -> Observation:

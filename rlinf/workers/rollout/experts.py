@@ -46,7 +46,7 @@ class Teacher:
     """Labels every observation with the expert's action, and lets the expert act in some.
 
     With ``takeover_distance`` the expert takes over where the policy would act too differently, and only its own
-    actions are labels (HG-DAgger, Kelly et al., 2019, with a threshold in place of the human's judgement). Otherwise it
+    actions are labels (SafeDAgger, Zhang and Cho, 2017, with the distance itself for its prediction). Otherwise it
     acts with probability ``beta * beta_decay^(step - 1)``, and all its actions are labels (Ross et al., 2011).
 
     Args:
@@ -117,8 +117,8 @@ def build_policy_expert(cfg: PolicyExpertConfig, *, recipe: RLinfConfig, device:
 
 def build_scripted_expert(cfg: ScriptedExpertConfig, *, recipe: RLinfConfig, device: torch.device) -> Expert:
     """Build what ``expert_type: scripted`` names."""
-    del recipe, device
-    return scripted_policies.get(cfg.policy)()
+    del device
+    return scripted_policies.get(cfg.policy)(recipe.env.train)
 
 
 experts.register("policy", build_policy_expert)

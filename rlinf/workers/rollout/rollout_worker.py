@@ -133,7 +133,7 @@ class MultiStepRolloutWorker(Worker):
                 if mode == "train" and row > 0:
                     collector.add_outcome(message)
                     if self.rewards is not None:
-                        self.rewards.submit(stage, message, sent[stage])
+                        self.rewards.submit(stage, message, message.taken(sent[stage]))
                 if stage == 0 and mode == "train":
                     # Between two chunks of all stages; only where the actor trains at the same time is there any.
                     self.weights.take_arrived()
@@ -144,7 +144,7 @@ class MultiStepRolloutWorker(Worker):
                 with self.worker_timer("infer"):
                     actions, output = self._act(message.obs, mode, generator)
                 if output is not None:
-                    collector.add_decision(output, version=self.weights.version)
+                    collector.add_decision(message.obs, output, version=self.weights.version)
                 sent[stage] = actions.cpu()
                 self._send_actions(mode, stage, sent[stage])
         return collectors
@@ -208,4 +208,5 @@ def _scripted_policy(cfg: RLinfConfig) -> ScriptedPolicy | None:
     collection = None if cfg.env.eval is None else cfg.env.eval.data_collection
     if collection is None or not collection.enabled or collection.policy in MODEL_POLICIES:
         return None
-    return scripted_policies.get(collection.policy)()
+    assert cfg.env.eval is not None
+    return scripted_policies.get(collection.policy)(cfg.env.eval)

@@ -16,7 +16,8 @@ from rlinf.cli.main import main
         ("engines", {"fsdp", "huggingface"}),
         ("recipes", {"gym_cartpole_ppo_mlp"}),
         ("rewards", {"action_penalty", "api", "env", "model"}),
-        ("wrappers", {"action_repeat", "frame_stack"}),
+        ("wrappers", {"action_repeat", "frame_stack", "intervention"}),
+        ("interveners", {"keyboard", "scripted", "spacemouse"}),
     ],
 )
 def test_list_names_each_kind(capsys, kind, names):

@@ -21,6 +21,8 @@ def chunk(num_envs=4, final=(1, 3)):
         executed=~flags,
         final_obs=final_obs if final else None,
         final_ids=torch.tensor(final) if final else None,
+        intervene_action=torch.arange(num_envs * 4).float().view(num_envs, 2, 2),
+        intervene_flag=torch.arange(num_envs * 2).view(num_envs, 2) % 3 == 0,
     )
 
 
@@ -40,6 +42,16 @@ def test_concat_undoes_rows():
     assert joined.final_ids.tolist() == [1, 3]
     assert torch.equal(joined.final_obs["states"], whole.final_obs["states"])
     assert joined.obs["task_descriptions"] == whole.obs["task_descriptions"]
+    assert torch.equal(joined.intervene_action, whole.intervene_action)
+    assert torch.equal(joined.intervene_flag, whole.intervene_flag)
+
+
+def test_what_was_done_is_what_somebody_else_did_or_else_what_the_policy_wanted():
+    wanted = torch.zeros(4, 2, 2)
+    assert torch.equal(chunk().taken(wanted), chunk().intervene_action)
+    alone = dataclasses.replace(chunk(), intervene_action=None, intervene_flag=None)
+    assert alone.taken(wanted) is wanted
+    assert ChunkStep.concat([alone.rows(0, 2), alone.rows(2, 4)]).intervene_flag is None
 
 
 def trajectory(env_ids):
@@ -59,6 +71,7 @@ def trajectory(env_ids):
         group_ids=ids // 2,
         env_ids=ids,
         versions=ids.expand(3, num_envs).clone(),
+        intervened=rows % 2 == 0,
     )
 
 
@@ -71,6 +84,7 @@ def test_trajectories_are_joined_and_sorted_by_environment():
         assert field[0, :, 0].tolist() == list(range(6))
     assert joined.versions.tolist() == [list(range(6))] * 3
     assert joined.values.shape == (4, 6, 1)
+    assert joined.intervened[0, :, 0].tolist() == [True, False] * 3
     assert joined.group_ids.tolist() == [0, 0, 1, 1, 2, 2]
 
 

@@ -18,7 +18,7 @@ def test_the_expert_of_metaworld_solves_its_tasks(task):
         max_steps_per_rollout_epoch=120,
         auto_reset=False,
     )
-    expert = scripted_policies.get("metaworld")()
+    expert = scripted_policies.get("metaworld")(cfg)
     with make_vector_env(cfg, num_envs=2) as env:
         obs = env.reset(0)
         episodes = ()

@@ -121,3 +121,12 @@ def test_a_deterministic_policy_is_valued_by_smoothed_target_actions():
     sent = {name.split(".")[0] for name in model.state_dict() if not model.is_training_only(name)}
     assert "policy_head" in sent
     assert not sent & {"critic", "target_critic", "target_policy_head"}
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_actions_of_others_are_brought_within_the_bounds_of_the_policy(deterministic):
+    actions = torch.tensor([1.0, -4.0, 3.0]).view(1, 3, 1).expand(2, 3, DIM)
+    obs = {"states": normal(1, 2, 5)}
+    inputs = policy(deterministic=deterministic, action_scale=2.0).recorded_inputs(obs, actions)
+    assert inputs["action"][0, :, 0].tolist() == [0.5, -1.0, 1.0]
+    assert torch.equal(inputs["states"], obs["states"])

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.model import FlowPolicyConfig, MLPPolicyConfig
 from rlinf.errors import AlgorithmError
 from rlinf.models import get_model
 from rlinf.models.base_policy import ForwardType
@@ -76,5 +76,6 @@ def test_inference_needs_the_policy_alone():
 
 
 def test_a_policy_that_cannot_learn_from_recordings_says_so():
+    flow = get_model(FlowPolicyConfig(model_type="flow_policy", obs_dim=5, action_dim=2, hidden_dims=[4]))
     with pytest.raises(AlgorithmError, match="does not implement recorded_inputs"):
-        make(add_value_head=False).recorded_inputs(OBS, ACTIONS)
+        flow.recorded_inputs(OBS, ACTIONS)

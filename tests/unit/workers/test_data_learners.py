@@ -10,6 +10,7 @@ from rlinf.config.schema.algorithm import (
     AlgorithmConfig,
     BCLossConfig,
     DAggerLossConfig,
+    HGDAggerLossConfig,
     IQLLossConfig,
     NoAdvantageConfig,
 )
@@ -23,7 +24,7 @@ from rlinf.errors import DatasetError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.network import find_free_port
-from rlinf.workers.actor.imitation_learner import DAggerLearner
+from rlinf.workers.actor.imitation_learner import CollectingLearner, DAggerLearner
 from rlinf.workers.actor.learner import learners
 
 CHUNK, DIM = 3, 2
@@ -32,7 +33,10 @@ LOSSES = {
     "embodied_bc": BCLossConfig(),
     "embodied_bc_mse": BCLossConfig(imitation_loss="mse"),
 }
-DAGGER = DAggerLossConfig(expert=ExpertConfig(expert_type="none"), imitation_loss="mse", capacity=60)
+COLLECTING = {
+    "embodied_dagger": DAggerLossConfig(expert=ExpertConfig(expert_type="none"), imitation_loss="mse", capacity=60),
+    "embodied_hgdagger": HGDAggerLossConfig(imitation_loss="mse", capacity=60),
+}
 DATA = DataConfig(format="memory", path="memory", reward_coef=0.5)
 SHARDINGS = ("no_shard", "full_shard", "shard_grad_op")
 
@@ -49,8 +53,8 @@ def make_episodes(states=5):
     ]
 
 
-def make_rollout(step=0, rank=0, world_size=1, envs=8, steps=4):
-    """Return a rank's share of a rollout: every other label counts, the last environment rests."""
+def make_rollout(step=0, rank=0, world_size=1, envs=8, steps=4, labels=True):
+    """Return a rank's share of a rollout: every other label or intervention counts, the last environment rests."""
     generator = torch.Generator().manual_seed(step)
 
     def normal(*shape):
@@ -60,14 +64,11 @@ def make_rollout(step=0, rank=0, world_size=1, envs=8, steps=4):
     executed[1, 0, 1:] = executed[:, -1] = False
     none = torch.zeros(steps, envs, CHUNK, dtype=torch.bool)
     labelled = torch.arange(steps * envs).view(steps, envs) % 2 == 0
+    seen = {"states": normal(steps, envs, 5), "action": normal(steps, envs, CHUNK, DIM)}
+    if labels:
+        seen |= {"label": normal(steps, envs, CHUNK, DIM).tanh(), "labelled": labelled, "expert_acts": labelled}
     whole = Trajectory(
-        forward_inputs={
-            "states": normal(steps, envs, 5),
-            "action": normal(steps, envs, CHUNK, DIM),
-            "label": normal(steps, envs, CHUNK, DIM).tanh(),
-            "labelled": labelled,
-            "expert_acts": labelled,
-        },
+        forward_inputs=seen,
         logprobs=normal(steps, envs, CHUNK, DIM),
         values=None,
         rewards=normal(steps, envs, CHUNK),
@@ -78,6 +79,7 @@ def make_rollout(step=0, rank=0, world_size=1, envs=8, steps=4):
         group_ids=torch.arange(envs),
         env_ids=torch.arange(envs),
         versions=torch.zeros(steps, envs, dtype=torch.int64),
+        intervened=None if labels else labelled.unsqueeze(-1) & executed,
     )
     share = envs // world_size
     return whole.envs(rank * share, (rank + 1) * share)
@@ -85,7 +87,7 @@ def make_rollout(step=0, rank=0, world_size=1, envs=8, steps=4):
 
 def make_learner(name, sharding="no_shard", rank=0, world_size=1, micro=16):
     torch.manual_seed(0)
-    loss = DAGGER if name == "embodied_dagger" else LOSSES[name]
+    loss = {**LOSSES, **COLLECTING}[name]
     model = MLPPolicyConfig(
         model_type="mlp_policy",
         obs_dim=5,
@@ -114,7 +116,7 @@ def make_learner(name, sharding="no_shard", rank=0, world_size=1, micro=16):
     )
     build = learners.get(loss.learner)
     learner = build(get_model(model), make_engine, algorithm=algorithm, actor=actor, device=torch.device("cpu"))
-    if name != "embodied_dagger":
+    if name not in COLLECTING:
         learner.take_data(make_episodes(), DATA)
     return learner
 
@@ -127,8 +129,9 @@ def weights(learner):
 def train(learner, first, last):
     engine = learner.engine
     for step in range(first, last + 1):
-        if isinstance(learner, DAggerLearner):
-            learner.prepare(make_rollout(step, engine.rank, engine.world_size))
+        if isinstance(learner, CollectingLearner):
+            labels = isinstance(learner, DAggerLearner)
+            learner.prepare(make_rollout(step, engine.rank, engine.world_size, labels=labels))
         metrics = learner.update(step)
     return metrics
 
@@ -139,7 +142,7 @@ def assert_same(actual, expected, **tolerance):
         torch.testing.assert_close(actual[name], tensor, msg=name, **tolerance)
 
 
-@pytest.mark.parametrize("name", [*LOSSES, "embodied_dagger"])
+@pytest.mark.parametrize("name", [*LOSSES, *COLLECTING])
 def test_updates_do_not_depend_on_the_micro_batch_size(name):
     expected = make_learner(name, micro=32)
     before = weights(expected)
@@ -150,7 +153,7 @@ def test_updates_do_not_depend_on_the_micro_batch_size(name):
     assert_same(weights(learner), weights(expected), atol=2e-4, rtol=1e-3)
 
 
-@pytest.mark.parametrize("name", [*LOSSES, "embodied_dagger"])
+@pytest.mark.parametrize("name", [*LOSSES, *COLLECTING])
 def test_a_loaded_learner_continues_bit_for_bit(name, tmp_path):
     undisturbed = make_learner(name)
     train(undisturbed, 1, 3)
@@ -211,6 +214,18 @@ def learner_distance(step):
     return float(gaps[rollout.executed.any(-1)].mean())
 
 
+def test_only_interventions_are_imitated():
+    learner, rollout = make_learner("embodied_hgdagger"), make_rollout(1, labels=False)
+    kept = rollout.intervened.any(-1) & rollout.executed.any(-1)
+    assert 0 < int(kept.sum()) < kept.numel()
+    share = int(kept.sum()) / int(rollout.executed.any(-1).sum())
+    assert learner.prepare(rollout) == {"intervened": pytest.approx(share)}
+    learner.update(1)
+    stored = learner.stored.contents()
+    assert torch.equal(stored.actions, rollout.forward_inputs["action"][kept])
+    assert torch.equal(stored.inputs["states"], rollout.forward_inputs["states"][kept])
+
+
 def test_without_any_label_nothing_is_learned():
     learner, rollout = make_learner("embodied_dagger"), make_rollout(1)
     rollout.forward_inputs["labelled"][:] = False
@@ -224,7 +239,7 @@ def run_rank(rank, port, folder):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = {}
-    for name in ("offline_iql", "embodied_dagger"):
+    for name in ("offline_iql", *COLLECTING):
         for sharding in SHARDINGS:
             learner = make_learner(name, sharding=sharding, rank=rank, world_size=2, micro=8)
             metrics = train(learner, 1, 2)
@@ -237,7 +252,7 @@ def run_rank(rank, port, folder):
 def test_two_ranks_do_what_one_does_under_any_sharding(tmp_path):
     mp.spawn(run_rank, (find_free_port(), tmp_path), nprocs=2)
     results = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=False) for rank in (0, 1)]
-    for name in ("offline_iql", "embodied_dagger"):
+    for name in ("offline_iql", *COLLECTING):
         alone = make_learner(name)
         metrics = train(alone, 1, 2)
         for sharding in SHARDINGS:

@@ -48,6 +48,17 @@ def test_the_replay_fills_before_anything_is_learned():
     assert metrics["policy_lr"] == pytest.approx(1e-2)
 
 
+def test_the_share_of_interventions_is_told():
+    trajectory = make_trajectory()
+    intervened = torch.zeros_like(trajectory.executed)
+    intervened[0, :3] = True
+    learner = make_learner()
+    assert "intervened" not in learner.prepare(trajectory)
+    count = int(trajectory.executed.any(-1).sum())
+    metrics = learner.prepare(dataclasses.replace(trajectory, intervened=intervened))
+    assert metrics["intervened"] == pytest.approx(3 / count)
+
+
 def test_the_policy_learns_once_for_so_many_updates_of_the_critics():
     learner = make_learner(dataclasses.replace(LOSS, critic_actor_ratio=3), updates=2)
     before = weights(learner)

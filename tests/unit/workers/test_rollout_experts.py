@@ -1,5 +1,7 @@
 """What the expert labels, when it acts, and where experts come from."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -64,9 +66,11 @@ def test_a_trained_policy_is_an_expert(tmp_path):
 
 
 def test_a_scripted_policy_is_an_expert(monkeypatch):
-    monkeypatch.setattr(experts.scripted_policies, "_entries", {"oracle": lambda: lambda obs: EXPERT})
+    policies = {"oracle": lambda env: lambda obs: EXPERT if env == "the environment" else None}
+    monkeypatch.setattr(experts.scripted_policies, "_entries", policies)
     cfg = ScriptedExpertConfig(expert_type="scripted", policy="oracle")
-    act = experts.experts.get("scripted")(cfg, recipe=None, device=torch.device("cpu"))
+    recipe = SimpleNamespace(env=SimpleNamespace(train="the environment"))
+    act = experts.experts.get("scripted")(cfg, recipe=recipe, device=torch.device("cpu"))
     assert torch.equal(act(OBS), EXPERT)
 
 

@@ -1,5 +1,8 @@
 """What the collector takes for the state after a chunk, where an episode ended and where it did not."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 
 from rlinf.config.schema.model import MLPPolicyConfig
@@ -31,7 +34,7 @@ def collect(*, add_q_head):
     collector = TrajectoryCollector(model, bootstrap_always=False, records_next=add_q_head)
     for obs, step in ((0.0, outcome(1.0, final=(0, 2))), (1.0, outcome(2.0))):
         states = {"states": torch.full((ENVS, 1), obs)}
-        collector.add_decision(model.predict_action_batch(states, mode="train")[1], version=int(obs))
+        collector.add_decision(states, model.predict_action_batch(states, mode="train")[1], version=int(obs))
         collector.add_outcome(step)
     collector.add_last_obs(step.obs)
     return collector.finish(env_ids=torch.arange(ENVS), group_ids=torch.arange(ENVS))
@@ -49,3 +52,30 @@ def test_every_chunk_carries_the_version_that_chose_it():
 
 def test_nothing_is_recorded_for_losses_that_do_not_need_it():
     assert collect(add_q_head=False).next_inputs is None
+
+
+@pytest.mark.parametrize("add_q_head", [True, False])
+def test_what_somebody_else_did_is_recorded_in_the_units_of_the_policy(add_q_head):
+    cfg = MLPPolicyConfig(
+        model_type="mlp_policy", obs_dim=1, action_dim=1, hidden_dims=[4], add_q_head=add_q_head, action_scale=2.0
+    )
+    model = get_model(cfg)
+    collector = TrajectoryCollector(model, bootstrap_always=False)
+    states = {"states": torch.zeros(ENVS, 1)}
+    wanted, output = model.predict_action_batch(states, mode="train")
+    flag, done = torch.tensor([[False], [True], [False]]), torch.tensor([0.5, 1.0, 0.5]).view(ENVS, 1, 1)
+    collector.add_decision(states, output, version=0)
+    collector.add_outcome(replace(outcome(1.0), intervene_action=done, intervene_flag=flag))
+    collector.add_decision(states, output, version=0)
+    collector.add_outcome(replace(outcome(2.0), intervene_action=wanted, intervene_flag=torch.zeros_like(flag)))
+    collector.add_last_obs(states)
+    trajectory = collector.finish(env_ids=torch.arange(ENVS), group_ids=torch.arange(ENVS))
+    own = output.forward_inputs["action"]
+    assert trajectory.forward_inputs["action"][0, 1].item() == 0.5
+    assert torch.equal(trajectory.forward_inputs["action"][0, [0, 2]], own[[0, 2]])
+    assert torch.equal(trajectory.forward_inputs["action"][1], own)
+    assert trajectory.intervened.tolist() == [flag.tolist(), [[False]] * ENVS]
+
+
+def test_without_interveners_nothing_is_said_of_interventions():
+    assert collect(add_q_head=True).intervened is None

@@ -1,0 +1,77 @@
+"""Who may act in place of the policy, where, and for which losses."""
+
+from __future__ import annotations
+
+from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.problems import Problems
+from rlinf.config.schema.algorithm import HGDAggerLossConfig
+from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.intervention import InterventionConfig, ScriptedIntervenerConfig
+from rlinf.config.schema.root import RLinfConfig
+
+
+def check_losses(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """A loss that weighs the policy's own samples cannot learn from somebody else's."""
+    del world
+    algorithm, intervenes = cfg.algorithm, _intervention(cfg.env.train) is not None
+    if isinstance(algorithm.loss, HGDAggerLossConfig) and not intervenes:
+        problems.add(
+            "env.train.wrappers",
+            f"nobody intervenes; loss_type={algorithm.loss_type} learns from interventions alone. Add the wrapper "
+            "'intervention', as its last entry.",
+        )
+    if intervenes and not algorithm.loss.draws_batches:
+        problems.add(
+            "env.train.wrappers",
+            f"holds 'intervention'; loss_type={algorithm.loss_type} learns from actions that the policy itself drew. "
+            "Set algorithm.loss_type=embodied_sac or embodied_hgdagger, or remove the wrapper.",
+        )
+
+
+def check_environments(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Interventions replace what the policy does, step by step, and do not improve an evaluation."""
+    del world
+    for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
+        entry = None if env is None else _intervention(env)
+        if env is None or entry is None:
+            continue
+        if env.wrappers[-1] is not entry:
+            problems.add(
+                f"{path}.wrappers",
+                f"'intervention' stands before '{env.wrappers[-1].name}'; it replaces the policy's actions, which the "
+                "last wrapper is the first to get. Move it to the end, and list it once.",
+            )
+        if cfg.actor.model.num_action_chunks != 1:
+            problems.add(
+                "actor.model.num_action_chunks",
+                f"received {cfg.actor.model.num_action_chunks}; with {path}.wrappers 'intervention' somebody looks at "
+                "every step. Set it to 1.",
+            )
+        if env is cfg.env.eval and not env.data_collection.enabled:
+            problems.add(
+                "env.eval.wrappers",
+                "holds 'intervention'; it would count help as the policy's success. Remove it; only data collection "
+                "may have it.",
+            )
+        _check_scripted(entry, path, problems)
+
+
+def _check_scripted(entry: InterventionConfig, path: str, problems: Problems) -> None:
+    intervener = entry.intervener
+    if not isinstance(intervener, ScriptedIntervenerConfig):
+        return
+    rules = (intervener.takeover_distance, intervener.stall_steps, intervener.takeover_probability or None)
+    if all(rule is None for rule in rules):
+        problems.add(
+            f"{path}.wrappers",
+            "the scripted intervener would never take over. Set takeover_distance, stall_steps or "
+            "takeover_probability of its entry.",
+        )
+
+
+def _intervention(env: EnvConfig) -> InterventionConfig | None:
+    entries = [entry for entry in env.wrappers if isinstance(entry, InterventionConfig)]
+    return entries[0] if entries else None
+
+
+RULES = (check_losses, check_environments)

@@ -1,0 +1,65 @@
+"""The wrapper ``intervention``, and who may intervene: one dataclass per type, all sharing ``IntervenerConfig``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Ge
+
+from rlinf.config.schema.base import ConfigSection, Fraction, PositiveFloat, PositiveInt
+from rlinf.config.schema.env import WrapperConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntervenerConfig(ConfigSection):
+    """Keys of every intervener."""
+
+    intervener_type: str
+    """Registered intervener."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptedIntervenerConfig(IntervenerConfig):
+    """``intervener_type: scripted``: a program that takes over as a person would; whichever rule is set may call it."""
+
+    policy: str
+    """Registered scripted policy that acts, ``metaworld`` say."""
+    takeover_probability: Fraction = 0.0
+    """Probability of taking over at each step."""
+    takeover_distance: PositiveFloat | None = None
+    """Take over where the policy's action is further from its own than this (root mean square over the action)."""
+    release_share: Fraction = 0.5
+    """Having taken over by distance, hand back only below this share of it."""
+    stall_steps: PositiveInt | None = None
+    """Take over when the best reward of the episode has not risen for so many steps."""
+    min_progress: Annotated[float, Ge(0)] = 0.0
+    """Rise of the best reward that does not yet count."""
+    hold_steps: PositiveInt = 5
+    """Steps that it acts, at least, once it has taken over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyboardIntervenerConfig(IntervenerConfig):
+    """``intervener_type: keyboard``: a person acts while keys are held: w a s d r f to move, i j k l u o to turn."""
+
+    speed: Fraction = 0.5
+    """Size of the action along an axis whose key is held; 1 is the largest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpaceMouseIntervenerConfig(IntervenerConfig):
+    """``intervener_type: spacemouse``: a person acts while a SpaceMouse is pushed or one of its buttons is down."""
+
+    dead_zone: Fraction = 0.1
+    """Deflection, of 1, below which the device counts as let go."""
+    sensitivity: PositiveFloat = 1.0
+    """Factor on the deflection; actions stay within [-1, 1]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InterventionConfig(WrapperConfig):
+    """``name: intervention``: somebody may act in place of the policy, step by step."""
+
+    intervener: IntervenerConfig
+    """Who."""

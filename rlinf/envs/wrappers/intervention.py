@@ -1,0 +1,107 @@
+"""The wrapper ``intervention``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.intervention import InterventionConfig
+from rlinf.data.embodied import ChunkStep, Observation
+from rlinf.envs.interveners import Intervener, Situation, interveners
+from rlinf.envs.wrappers.base import EnvWrapper
+from rlinf.errors import ConfigError, EnvironmentFailure
+
+
+class Intervention(EnvWrapper):
+    """Lets somebody act in place of the policy, and reports what was done: ``intervene_action``, ``intervene_flag``.
+
+    Each environment's intervener is asked before every action.
+
+    Args:
+        cfg: The entry of ``wrappers``.
+        env: The environment's configuration.
+        num_envs: ``B``.
+
+    Raises:
+        ConfigError: The intervener cannot drive these environments.
+        MissingPackageError: Its device needs a package that is not installed.
+    """
+
+    cfg: InterventionConfig
+
+    def __init__(self, cfg: InterventionConfig, *, env: EnvConfig, num_envs: int) -> None:
+        super().__init__(cfg, env=env, num_envs=num_envs)
+        build = interveners.get(cfg.intervener.intervener_type)
+        self.interveners: list[Intervener] = [build(cfg.intervener, env=env, row=row) for row in range(num_envs)]
+        self.shown: list[Observation | None] = [None] * num_envs
+        self.rewards = [0.0] * num_envs
+        self.steps = [0] * num_envs
+        self.executed: torch.Tensor | None = None
+        self.flags = torch.zeros(num_envs, 1, dtype=torch.bool)
+
+    def actions(self, actions: torch.Tensor) -> torch.Tensor:
+        """See ``EnvWrapper``.
+
+        Raises:
+            ConfigError: Actions are discrete, or come in chunks.
+            EnvironmentFailure: An intervener's action has another shape.
+        """
+        if not actions.is_floating_point() or actions.shape[1] != 1:
+            raise ConfigError(
+                f"env.*.wrappers: intervention: received actions {list(actions.shape)} of {actions.dtype}; allowed: "
+                "single continuous ones. Set actor.model.num_action_chunks=1, or remove the wrapper."
+            )
+        self.executed = actions.clone()
+        self.flags = torch.zeros(self.num_envs, 1, dtype=torch.bool)
+        for row, shown in enumerate(self.shown):
+            if shown is None:
+                continue  # it rests until the next rollout epoch
+            situation = Situation(shown, actions[row, 0], self.rewards[row], self.steps[row])
+            chosen = self.interveners[row].act(situation)
+            if chosen is None:
+                continue
+            if chosen.shape != actions[row, 0].shape:
+                raise EnvironmentFailure(
+                    f"env.*.wrappers: intervention: {type(self.interveners[row]).__name__} acted by "
+                    f"{list(chosen.shape)} numbers; env_type={self.env.env_type} takes {list(actions[row, 0].shape)}."
+                )
+            self.executed[row, 0] = chosen
+            self.flags[row, 0] = True
+        return self.executed
+
+    def reset(self, obs: Observation, rows: torch.Tensor) -> Observation:
+        """See ``EnvWrapper``."""
+        for index, row in enumerate(rows.tolist()):
+            self._begin(row, _row(obs, index))
+        return obs
+
+    def outcome(self, step: ChunkStep) -> ChunkStep:
+        """See ``EnvWrapper``."""
+        for row in step.executed[:, 0].nonzero().flatten().tolist():
+            self.shown[row] = _row(step.obs, row)
+            self.rewards[row] = float(step.rewards[row, 0])
+            self.steps[row] += 1
+        if step.final_ids is not None:
+            self._end(step.obs, step.final_ids)
+        return replace(step, intervene_action=self.executed, intervene_flag=self.flags & step.executed)
+
+    def close(self) -> None:
+        """See ``EnvWrapper``: free the devices."""
+        for intervener in self.interveners:
+            intervener.close()
+
+    def _end(self, obs: Observation, rows: torch.Tensor) -> None:
+        """Begin the next episodes, or rest."""
+        for row in rows.tolist():
+            self._begin(row, _row(obs, row) if self.env.auto_reset else None)
+
+    def _begin(self, row: int, shown: Observation | None) -> None:
+        self.shown[row] = shown
+        self.rewards[row], self.steps[row] = 0.0, 0
+        self.interveners[row].begin()
+
+
+def _row(obs: Observation, row: int) -> Observation:
+    return {key: value[row : row + 1] for key, value in obs.items()}
