@@ -64,6 +64,7 @@ from rlinf.config.schema.reward import (
     ModelRewardConfig,
     RewardTermConfig,
 )
+from rlinf.config.schema.text_reward import OverlongRewardConfig, SearchR1RewardConfig, VQARewardConfig
 from rlinf.registry import Registry
 
 S = TypeVar("S", bound=ConfigSection)
@@ -119,6 +120,9 @@ reward_configs.register("action_penalty", ActionPenaltyConfig)
 reward_configs.register("api", ApiRewardConfig)
 reward_configs.register("env", EnvRewardConfig)
 reward_configs.register("model", ModelRewardConfig)
+reward_configs.register("overlong", OverlongRewardConfig)
+reward_configs.register("searchr1", SearchR1RewardConfig)
+reward_configs.register("vqa", VQARewardConfig)
 loss_configs.register("embodied_bc", BCLossConfig)
 loss_configs.register("offline_iql", IQLLossConfig)
 loss_configs.register("embodied_dagger", DAggerLossConfig)

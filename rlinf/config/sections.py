@@ -26,8 +26,9 @@ from rlinf.config.schema.env import EnvConfig, WrapperConfig
 from rlinf.config.schema.expert import ExpertConfig
 from rlinf.config.schema.intervention import IntervenerConfig
 from rlinf.config.schema.model import ModelConfig
-from rlinf.config.schema.reward import RewardTermConfig
+from rlinf.config.schema.reward import EmbodiedRewardConfig
 from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.text_reward import TextRewardConfig
 from rlinf.registry import Registry, did_you_mean
 
 ALGORITHM_PARTS: dict[str, tuple[str, Registry[Any]]] = {
@@ -42,14 +43,15 @@ _KINDS: dict[type[ConfigSection], tuple[str, Registry[Any]]] = {
     ExpertConfig: ("expert_type", expert_configs),
     IntervenerConfig: ("intervener_type", intervener_configs),
     ModelConfig: ("model_type", model_configs),
-    RewardTermConfig: ("reward_type", reward_configs),
+    EmbodiedRewardConfig: ("reward_type", reward_configs),
+    TextRewardConfig: ("reward_type", reward_configs),
     WrapperConfig: ("name", wrapper_configs),
 }
 
 
 def section_parsers() -> dict[type, SectionParser]:
     """Return the parsers of all sections that are not simply their dataclass."""
-    parsers: dict[type, SectionParser] = {cls: _discriminated(*kind) for cls, kind in _KINDS.items()}
+    parsers: dict[type, SectionParser] = {cls: _discriminated(cls, *kind) for cls, kind in _KINDS.items()}
     parsers[AlgorithmConfig] = _parse_algorithm
     return parsers
 
@@ -57,7 +59,7 @@ def section_parsers() -> dict[type, SectionParser]:
 def explain_unknown(cls: type[ConfigSection], path: str, key: str) -> str:
     """Return the text for an unknown key: whose key it is, where it goes, or which one was meant."""
     for base, (discriminator, registry) in _KINDS.items():
-        owners = _owners(registry, key) if issubclass(cls, base) else []
+        owners = _owners(registry, key, base) if issubclass(cls, base) else []
         chosen = [name for name in registry.names() if registry.get(name) is cls]
         if owners:
             return _belongs_elsewhere(discriminator, chosen[0] if chosen else "?", owners)
@@ -73,31 +75,51 @@ def explain_unknown(cls: type[ConfigSection], path: str, key: str) -> str:
     return closest_key(cls, path, key).replace("mean '", f"mean '{path}." if path else "mean '")
 
 
-def _discriminated(discriminator: str, registry: Registry[Any]) -> SectionParser:
+def _discriminated(base: type[ConfigSection], discriminator: str, registry: Registry[Any]) -> SectionParser:
     def parse(parser: Parser, data: object, path: str) -> Any:
         keys = parser.mapping(data, path)
         if keys is None:
             return None
-        name = choose(parser, keys, path=path, discriminator=discriminator, registry=registry)
+        name = choose(parser, keys, path=path, discriminator=discriminator, registry=registry, base=base)
         return None if name is None else parser.section(registry.get(name), {**keys, discriminator: name}, path)
 
     return parse
 
 
 def choose(
-    parser: Parser, keys: Mapping[str, Any], *, path: str, discriminator: str, registry: Registry[Any]
+    parser: Parser,
+    keys: Mapping[str, Any],
+    *,
+    path: str,
+    discriminator: str,
+    registry: Registry[Any],
+    base: type[ConfigSection] = ConfigSection,
 ) -> str | None:
-    """Return the registered name that a section's discriminator gives, in lower case; None if it has a problem."""
+    """Return the registered name that a section's discriminator gives, in lower case; None if it has a problem.
+
+    Args:
+        parser: Takes the problem.
+        keys: Keys of the section.
+        path: Dotted path of the section.
+        discriminator: The key that chooses.
+        registry: What it chooses from.
+        base: What the chosen dataclass must derive from: some registries serve several kinds of recipe.
+    """
     at = join(path, discriminator)
-    options = f"Registered: {', '.join(registry.names())}."
+    names = _fitting(registry, base)
+    options = f"Registered: {', '.join(names)}."
     value = keys.get(discriminator, MISSING)
     if value == MISSING:
         parser.problems.add(at, f"missing; required: the name of a registered {registry.kind}. {options}")
     elif not isinstance(value, str):
         parser.problems.add(at, f"received {describe_value(value)}; allowed: a string. {options}")
     elif value not in registry:
-        hint = did_you_mean(value.lower(), registry.names())
+        hint = did_you_mean(value.lower(), names)
         parser.problems.add(at, f"unknown {registry.kind} '{value}'.{hint} {options}")
+    elif value.lower() not in names:
+        parser.problems.add(
+            at, f"received '{value}', a {registry.kind} of another kind of recipe; allowed here: {', '.join(names)}."
+        )
     else:
         return value.lower()
     return None
@@ -159,9 +181,14 @@ def _belongs_elsewhere(discriminator: str, chosen: str, owners: list[str]) -> st
     return f"not used by {discriminator}={chosen} (it belongs to {others}). Remove it, or choose that."
 
 
-def _owners(registry: Registry[Any], key: str) -> list[str]:
-    """Return the names whose dataclass has the field ``key``."""
-    return [name for name in registry.names() if key in field_types(registry.get(name))]
+def _owners(registry: Registry[Any], key: str, base: type[ConfigSection] = ConfigSection) -> list[str]:
+    """Return the names whose dataclass derives from ``base`` and has the field ``key``."""
+    return [name for name in _fitting(registry, base) if key in field_types(registry.get(name))]
+
+
+def _fitting(registry: Registry[Any], base: type[ConfigSection]) -> list[str]:
+    """Return the names whose dataclass derives from ``base``."""
+    return [name for name in registry.names() if issubclass(registry.get(name), base)]
 
 
 def _paths_of(key: str, near: str) -> list[str]:
@@ -194,7 +221,8 @@ def _variants(section: type[ConfigSection], name: str) -> list[type[ConfigSectio
         registry = _KINDS[section][1]
     if registry is None:
         return [section]
-    return list({id(cls): cls for cls in (registry.get(entry) for entry in registry.names())}.values())
+    base = section if section in _KINDS else ConfigSection
+    return list({id(cls): cls for cls in (registry.get(entry) for entry in _fitting(registry, base))}.values())
 
 
 def flatten_algorithm(config: AlgorithmConfig) -> dict[str, Any]:

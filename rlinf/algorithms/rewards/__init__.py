@@ -1,8 +1,8 @@
 """Rewards by the names that recipes use.
 
-Owns the registry, the contract (``rlinf.algorithms.rewards.base.EmbodiedReward``) and one file per rule. A reward here
-is pure: text or tensors in, numbers out; one that needs a model, the network or a sandbox is in
-``rlinf.workers.reward``. May import what ``rlinf.algorithms`` may. Extend it with
+Owns the registry, the contracts (``EmbodiedReward`` and ``TextReward`` of ``rlinf.algorithms.rewards.base``) and one
+file per rule. A reward here is pure: text or tensors in, numbers out; one that needs a model, the network, processes or
+a sandbox is in ``rlinf.workers.reward``. May import what ``rlinf.algorithms`` may. Extend it with
 ``register_reward("my_rule", MyReward, config=MyRewardConfig)``.
 """
 
@@ -12,7 +12,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rlinf.config.registries import reward_configs
-from rlinf.config.schema.reward import RewardTermConfig
+from rlinf.config.schema.reward import EmbodiedRewardConfig, RewardTermConfig
+from rlinf.config.schema.text_reward import TextRewardConfig
 from rlinf.registry import Registry
 
 R = TypeVar("R", bound=type[Any])
@@ -20,6 +21,9 @@ R = TypeVar("R", bound=type[Any])
 rewards: Registry[type[Any]] = Registry("reward")
 rewards.register_lazy("action_penalty", "rlinf.algorithms.rewards.action_penalty:ActionPenaltyReward")
 rewards.register_lazy("env", "rlinf.algorithms.rewards.env_reward:EnvReward")
+rewards.register_lazy("overlong", "rlinf.algorithms.rewards.overlong:OverlongReward")
+rewards.register_lazy("searchr1", "rlinf.algorithms.rewards.searchr1:SearchR1Reward")
+rewards.register_lazy("vqa", "rlinf.algorithms.rewards.vqa:VQAReward")
 
 
 def register_reward(
@@ -30,7 +34,8 @@ def register_reward(
     Args:
         name: What recipes write; stored in lower case.
         cls: The class; None to use the call as a decorator.
-        config: Dataclass of the reward's recipe keys; None for a reward without any of its own.
+        config: Dataclass of the reward's recipe keys, derived from ``EmbodiedRewardConfig`` or ``TextRewardConfig``,
+            which decides what kind of recipe may name it; None for a reward without keys of its own.
 
     Returns:
         A decorator that registers its argument and returns it unchanged.
@@ -41,7 +46,7 @@ def register_reward(
 
     def add(entry: R) -> R:
         rewards.register(name, entry)
-        reward_configs.register(name, config or RewardTermConfig)
+        reward_configs.register(name, config or _base_config(entry))
         return entry
 
     if cls is not None:
@@ -56,3 +61,9 @@ def get_reward_class(name: str) -> type[Any]:
         RegistryError: There is none; the message lists the names and the closest one.
     """
     return rewards.get(name)
+
+
+def _base_config(cls: type[Any]) -> type[RewardTermConfig]:
+    from rlinf.algorithms.rewards.base import TextReward
+
+    return TextRewardConfig if issubclass(cls, TextReward) else EmbodiedRewardConfig

@@ -42,9 +42,14 @@ class TextReward(abc.ABC):
     def __init__(self, cfg: Any) -> None:
         self.cfg = cfg
 
+    def place(self, device: torch.device) -> None:  # noqa: B027 - optional
+        """Move what computes to ``device``; called once, before the first answer."""
+
     @abc.abstractmethod
     def __call__(self, queries: Sequence[RewardQuery]) -> list[float]:
-        """Return one number for each answer, in their order; called from a thread that may block.
+        """Return one number for each answer, in their order.
+
+        Called from threads that may block, and from several of them at a time.
 
         Whatever the answer says, it is judged: an answer that cannot be parsed has earned nothing, and is no error.
         """

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.reward import ApiRewardConfig
+from rlinf.config.schema.reward import ApiRewardConfig, RewardTermConfig
 from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.text_reward import OverlongRewardConfig, TextRewardsConfig
 
 
 def check_rewards(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
@@ -19,20 +21,40 @@ def check_rewards(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> No
         problems.add(
             "reward", f"not used by task_type={cfg.runner.task_type}: nothing is rolled out. Remove the section."
         )
-    rewards = cfg.reward.rewards
+    _check_weights(cfg.reward.rewards, "{env: {reward_type: env}}", problems)
+    for name, term in cfg.reward.rewards.items():
+        if isinstance(term, ApiRewardConfig):
+            _check_address(f"reward.rewards.{name}.url", term.url, problems)
+
+
+def check_text_rewards(section: TextRewardsConfig, problems: Problems) -> None:
+    """The same of a recipe for language models."""
+    _check_weights(section.rewards, "{math: {reward_type: math}}", problems)
+    for name, term in section.rewards.items():
+        if isinstance(term, OverlongRewardConfig) and term.buffer_tokens > term.max_tokens:
+            problems.add(
+                f"reward.rewards.{name}.buffer_tokens",
+                f"received {term.buffer_tokens}; at most reward.rewards.{name}.max_tokens {term.max_tokens}, or even "
+                "empty answers would be punished. Lower it.",
+            )
+
+
+def _check_weights(rewards: Mapping[str, RewardTermConfig], example: str, problems: Problems) -> None:
     if not any(term.weight for term in rewards.values()):
         problems.add(
             "reward.rewards",
             f"received weights {[term.weight for term in rewards.values()]}; nothing would be learned. "
-            "Add a reward with a weight, for example {env: {reward_type: env}}, or remove the section.",
+            f"Add a reward with a weight, for example {example}, or remove the section.",
         )
-    for name, term in rewards.items():
-        if isinstance(term, ApiRewardConfig) and urlsplit(term.url).scheme not in {"http", "https"}:
-            problems.add(
-                f"reward.rewards.{name}.url",
-                f"received '{term.url}'; allowed: an address that begins with http:// or https://. Write "
-                "http://localhost:8000/score, say.",
-            )
+
+
+def _check_address(path: str, url: str, problems: Problems) -> None:
+    if urlsplit(url).scheme not in {"http", "https"}:
+        problems.add(
+            path,
+            f"received '{url}'; allowed: an address that begins with http:// or https://. Write "
+            "http://localhost:8000/score, say.",
+        )
 
 
 RULES = (check_rewards,)

@@ -1,4 +1,7 @@
-"""The ``reward`` section: rewards that a worker group of their own gives; one dataclass per kind."""
+"""The ``reward`` section of embodied recipes, and what all rewards share; one dataclass per kind.
+
+Rewards of text are in ``rlinf.config.schema.text_reward``.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,28 @@ class RewardTermConfig(ConfigSection):
     """Registered reward."""
     weight: float = 1.0
     """Factor in the sum that the policy learns from."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbodiedRewardConfig(RewardTermConfig):
+    """Keys of every reward of actions."""
+
     reward_mode: Literal["per_step", "terminal"] = "per_step"
     """Whether every chunk of actions is rewarded, or only the one that ends an episode."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EnvRewardConfig(RewardTermConfig):
+class EnvRewardConfig(EmbodiedRewardConfig):
     """``reward_type: env``: what the environment itself gives."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActionPenaltyConfig(RewardTermConfig):
+class ActionPenaltyConfig(EmbodiedRewardConfig):
     """``reward_type: action_penalty``: minus the mean square of an action's dimensions."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelRewardConfig(RewardTermConfig):
+class ModelRewardConfig(EmbodiedRewardConfig):
     """``reward_type: model``: a learned classifier's probability that the task is solved after the chunk."""
 
     model_path: str
@@ -41,7 +50,7 @@ class ModelRewardConfig(RewardTermConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ApiRewardConfig(RewardTermConfig):
+class ApiRewardConfig(EmbodiedRewardConfig):
     """``reward_type: api``: a number for each environment from an HTTP service."""
 
     url: str
@@ -60,5 +69,5 @@ class RewardConfig(ConfigSection):
 
     group_name: str = "RewardGroup"
     """Name of the worker group."""
-    rewards: dict[str, RewardTermConfig] = field(default_factory=dict)
+    rewards: dict[str, EmbodiedRewardConfig] = field(default_factory=dict)
     """Rewards by names of your choice: what is learned from is their weighted sum, ``env/reward/<name>`` shows each."""

@@ -1,7 +1,8 @@
 """Workers that reward what policies do, and the rewards that need a model or the network.
 
-Imports what ``rlinf.workers`` may. A reward is one file here, derived from ``EmbodiedReward``, with its dataclass in
-``rlinf.config.schema.reward`` and a line below; one that is a mere rule goes to ``rlinf.algorithms.rewards``.
+Imports what ``rlinf.workers`` may. A reward is one file here, derived from ``EmbodiedReward`` or ``TextReward``, with
+its dataclass in ``rlinf.config.schema.reward`` or ``text_reward`` and a line below; one that is a mere rule goes to
+``rlinf.algorithms.rewards``.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import torch
 
 from rlinf.algorithms.rewards import get_reward_class
 from rlinf.algorithms.rewards.base import EmbodiedReward
-from rlinf.config.schema.reward import RewardTermConfig
+from rlinf.config.schema.reward import EmbodiedRewardConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.rewards import RewardRequest
 from rlinf.data.routing import sources
@@ -65,7 +65,7 @@ class WeightedRewards:
         device: Where they compute.
     """
 
-    def __init__(self, terms: dict[str, RewardTermConfig], device: torch.device) -> None:
+    def __init__(self, terms: dict[str, EmbodiedRewardConfig], device: torch.device) -> None:
         self.terms = terms
         self.rewards: dict[str, EmbodiedReward] = {
             name: get_reward_class(term.reward_type)(term, device=device) for name, term in terms.items()

@@ -72,6 +72,7 @@ KEYS_AND_VALUES = [
     (REWARD | {"reward.use_reward_model": True}, "reward.use_reward_model", "reward.rewards"),
     (REWARD | {"reward.rewards.env.reward_type": "modle"}, "reward.rewards.env.reward_type", "Did you mean 'model'?"),
     (REWARD | {"reward.rewards.env.url": "http://x"}, "reward.rewards.env.url", "belongs to reward_type=api"),
+    (REWARD | {"reward.rewards.env.reward_type": "vqa"}, "reward.rewards.env.reward_type", "another kind of recipe"),
     ({"rollout": {"backend": "huggingface"}}, "rollout.backend", "write rollout.rollout_backend"),
     ({"actor.optim": {"lr": "5e-6"}}, "actor.optim.lr", "write 5.0e-6 without quotes"),
     ({"actor.optim": {"lr": -1.0}}, "actor.optim.lr", "number > 0"),

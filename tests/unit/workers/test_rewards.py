@@ -14,9 +14,9 @@ from rlinf.algorithms.rewards.base import EmbodiedReward, at_last_action
 from rlinf.config.schema.reward import (
     ActionPenaltyConfig,
     ApiRewardConfig,
+    EmbodiedRewardConfig,
     EnvRewardConfig,
     ModelRewardConfig,
-    RewardTermConfig,
 )
 from rlinf.data.embodied import ChunkStep
 from rlinf.data.rewards import RewardRequest
@@ -88,7 +88,7 @@ def test_a_reward_of_wrong_shape_or_that_is_no_number_is_named(monkeypatch, valu
             return values
 
     monkeypatch.setattr("rlinf.workers.reward.reward_worker.get_reward_class", lambda name: Broken)
-    rewards = WeightedRewards({"mine": RewardTermConfig(reward_type="broken")}, CPU)
+    rewards = WeightedRewards({"mine": EmbodiedRewardConfig(reward_type="broken")}, CPU)
     with pytest.raises(RewardError, match=words) as failure:
         rewards(request(), MetricAccumulator())
     assert "reward.rewards.mine" in str(failure.value)

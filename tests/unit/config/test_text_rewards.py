@@ -1,0 +1,73 @@
+"""The ``reward`` section of recipes for language models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rlinf.algorithms.rewards import register_reward, rewards
+from rlinf.algorithms.rewards.base import EmbodiedReward, TextReward
+from rlinf.config.checks.reward import check_text_rewards
+from rlinf.config.parse import Parser
+from rlinf.config.problems import Problems
+from rlinf.config.registries import reward_configs
+from rlinf.config.schema.reward import EmbodiedRewardConfig
+from rlinf.config.schema.text_reward import OverlongRewardConfig, TextRewardConfig, TextRewardsConfig
+from rlinf.config.sections import explain_unknown, section_parsers
+
+
+def parse(terms: dict[str, Any]) -> tuple[TextRewardsConfig | None, list[str]]:
+    problems = Problems()
+    parser = Parser(problems, section_parsers=section_parsers(), explain_unknown=explain_unknown)
+    section = parser.section(TextRewardsConfig, {"rewards": terms}, "reward")
+    if section is not None:
+        check_text_rewards(section, problems)
+    return section, problems.lines
+
+
+def test_terms_become_their_dataclasses() -> None:
+    section, problems = parse({"long": {"reward_type": "Overlong", "max_tokens": 8, "buffer_tokens": 2}})
+    assert problems == []
+    assert section is not None
+    assert section.rewards == {"long": OverlongRewardConfig(reward_type="overlong", max_tokens=8, buffer_tokens=2)}
+
+
+def test_a_reward_of_actions_is_told_what_is_allowed_here() -> None:
+    _, (problem,) = parse({"it": {"reward_type": "env"}})
+    assert problem.startswith("reward.rewards.it.reward_type: received 'env', a reward of another kind of recipe")
+    assert "vqa" in problem
+    assert "action_penalty" not in problem
+
+
+def test_keys_of_other_rewards_name_rewards_of_text_only() -> None:
+    _, (problem,) = parse({"it": {"reward_type": "vqa", "max_tokens": 3}})
+    assert "reward.rewards.it.max_tokens: not used by reward_type=vqa (it belongs to reward_type=overlong" in problem
+    _, (problem,) = parse({"it": {"reward_type": "vqa", "reward_mode": "terminal"}})
+    assert problem.startswith("reward.rewards.it.reward_mode: unknown key")
+
+
+def test_a_buffer_longer_than_the_answers_is_refused() -> None:
+    _, (problem,) = parse({"long": {"reward_type": "overlong", "max_tokens": 8, "buffer_tokens": 9}})
+    assert problem.startswith("reward.rewards.long.buffer_tokens: received 9; at most")
+
+
+def test_without_a_weight_there_is_nothing_to_learn() -> None:
+    _, (problem,) = parse({"it": {"reward_type": "vqa", "weight": 0.0}})
+    assert problem.startswith("reward.rewards: received weights [0.0]")
+
+
+def test_plug_ins_belong_to_the_kind_of_their_class(monkeypatch: Any) -> None:
+    for registry in (rewards, reward_configs):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+
+    @register_reward("shouting")
+    class Shouting(TextReward):
+        def __call__(self, queries: Any) -> list[float]:
+            return [float(query.response.isupper()) for query in queries]
+
+    @register_reward("standing")
+    class Standing(EmbodiedReward):
+        def __call__(self, request: Any) -> Any:
+            return request.rewards
+
+    assert reward_configs.get("shouting") is TextRewardConfig
+    assert reward_configs.get("standing") is EmbodiedRewardConfig

@@ -1,0 +1,123 @@
+"""Several rewards of text at once: their sum, their independence, and what is said about one that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+
+from rlinf.algorithms import rewards as registry
+from rlinf.algorithms.rewards.base import TextReward
+from rlinf.config.schema.text_reward import OverlongRewardConfig, TextRewardConfig, TextRewardsConfig, VQARewardConfig
+from rlinf.data.answers import RewardQuery
+from rlinf.errors import RewardError
+from rlinf.workers.reward.text_rewards import WeightedTextRewards
+
+
+def asked(*texts):
+    return [RewardQuery(prompt="?", response=text, reference="yes", num_tokens=len(text)) for text in texts]
+
+
+@pytest.fixture
+def custom(monkeypatch):
+    """Return a function that makes a recipe's term of a reward whose judging is the given function."""
+    monkeypatch.setattr(registry.rewards, "_entries", dict(registry.rewards._entries))
+
+    def make(judge, name="custom"):
+        reward = type("Custom", (TextReward,), {"__call__": lambda self, queries: judge(queries)})
+        registry.rewards.register(name, reward)
+        return TextRewardConfig(reward_type=name)
+
+    return make
+
+
+@pytest.fixture
+def weighted():
+    made = []
+
+    def make(terms, max_concurrency=2):
+        made.append(WeightedTextRewards(TextRewardsConfig(rewards=terms, max_concurrency=max_concurrency)))
+        return made[-1]
+
+    yield make
+    for rewards in made:
+        rewards.close()
+
+
+def test_each_term_is_kept_and_the_sum_is_weighted(weighted):
+    rewards = weighted(
+        {
+            "right": VQARewardConfig(reward_type="vqa", weight=3.0),
+            "short": OverlongRewardConfig(reward_type="overlong", weight=0.5, max_tokens=4, buffer_tokens=4),
+        }
+    )
+    scores = asyncio.run(rewards.score(asked("yes", "no")))
+    assert scores == [{"right": 1.0, "short": -0.75}, {"right": 0.0, "short": -0.5}]
+    assert [rewards.total(score) for score in scores] == [3.0 - 0.375, -0.25]
+    assert asyncio.run(rewards.score([])) == []
+
+
+def test_a_slow_reward_holds_up_neither_the_loop_nor_others(weighted, custom):
+    """The slow reward ends only after a fast batch of another reward set, and the loop itself, have run."""
+    go_on = threading.Event()
+    slow = weighted({"slow": custom(lambda queries: [float(go_on.wait(60))] * len(queries), "slow")})
+    fast = weighted({"fast": custom(lambda queries: [1.0] * len(queries), "fast")})
+
+    async def run():
+        waiting = asyncio.create_task(slow.score(asked("a")))
+        await asyncio.sleep(0)
+        quick = await fast.score(asked("b"))
+        assert not waiting.done()
+        go_on.set()
+        return quick, await waiting
+
+    assert asyncio.run(run()) == ([{"fast": 1.0}], [{"slow": 1.0}])
+
+
+def test_batches_run_side_by_side_up_to_the_bound(weighted, custom):
+    running, most, lock, met = set(), [], threading.Lock(), threading.Barrier(2)
+
+    def judge(queries):
+        with lock:
+            running.add(threading.get_ident())
+            most.append(len(running))
+        met.wait(60)  # breaks unless two batches are judged at a time
+        with lock:
+            running.discard(threading.get_ident())
+        return [0.0] * len(queries)
+
+    rewards = weighted({"it": custom(judge)}, max_concurrency=2)
+
+    async def run():
+        await asyncio.gather(*(rewards.score(asked("a")) for _ in range(6)))
+
+    asyncio.run(run())
+    assert max(most) == 2
+
+
+@pytest.mark.parametrize(
+    ("judge", "words"),
+    [
+        (lambda queries: [1.0], "1 rewards for 2 answers"),
+        (lambda queries: [1.0, float("nan")], "nan for answer 1 of 2"),
+        (lambda queries: [float("inf"), 1.0], "inf for answer 0 of 2"),
+        (lambda queries: [1.0, {}["gone"]], "raised KeyError: 'gone'"),
+    ],
+)
+def test_a_reward_that_fails_is_named_with_its_path(weighted, custom, judge, words):
+    rewards = weighted({"mine": custom(judge)})
+    with pytest.raises(RewardError, match=words) as failure:
+        asyncio.run(rewards.score(asked("a", "b")))
+    assert str(failure.value).startswith("reward.rewards.mine (reward_type=custom)")
+
+
+def test_rewards_made_before_one_that_cannot_be_are_closed(custom, monkeypatch):
+    closed = []
+    term = custom(lambda queries: [0.0])
+    monkeypatch.setattr(registry.get_reward_class("custom"), "close", lambda self: closed.append(True))
+    with pytest.raises(Exception, match="Unknown reward 'absent'"):
+        WeightedTextRewards(
+            TextRewardsConfig(rewards={"first": term, "second": TextRewardConfig(reward_type="absent")})
+        )
+    assert closed == [True]
