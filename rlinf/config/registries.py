@@ -57,6 +57,7 @@ from rlinf.config.schema.intervention import (
     SpaceMouseIntervenerConfig,
 )
 from rlinf.config.schema.model import CNNPolicyConfig, FlowPolicyConfig, MLPPolicyConfig, ModelConfig
+from rlinf.config.schema.realworld import FrankaHardwareConfig, RealWorldEnvConfig
 from rlinf.config.schema.reward import (
     ActionPenaltyConfig,
     ApiRewardConfig,
@@ -72,6 +73,8 @@ S = TypeVar("S", bound=ConfigSection)
 env_configs: Registry[type[EnvConfig]] = Registry("environment")
 wrapper_configs: Registry[type[WrapperConfig]] = Registry("environment wrapper")
 intervener_configs: Registry[type[IntervenerConfig]] = Registry("intervener")
+hardware_configs: Registry[type[ConfigSection]] = Registry("hardware type")
+"""By ``hardware.type``: keys of an entry of its ``configs``; other types have any."""
 model_configs: Registry[type[ModelConfig]] = Registry("model")
 advantage_configs: Registry[type[AdvantageConfig]] = Registry("advantage estimator")
 loss_configs: Registry[type[LossConfig]] = Registry("policy loss")
@@ -85,7 +88,9 @@ env_configs.register("gymnasium", GymnasiumEnvConfig)
 env_configs.register("maniskill", ManiSkillEnvConfig)
 env_configs.register("metaworld", MetaWorldEnvConfig)
 env_configs.register("pixel_reach", PixelReachEnvConfig)
+env_configs.register("realworld", RealWorldEnvConfig)
 env_configs.register("none", NoEnvConfig)
+hardware_configs.register("franka", FrankaHardwareConfig)
 wrapper_configs.register("action_delay", ActionDelayConfig)
 wrapper_configs.register("action_repeat", ActionRepeatConfig)
 wrapper_configs.register("frame_stack", FrameStackConfig)

@@ -12,6 +12,7 @@ from rlinf.config.checks import (
     batches,
     collection,
     flow,
+    hardware,
     intervention,
     off_policy,
     offline,
@@ -35,6 +36,7 @@ RULES = (
     *runner.RULES,
     *collection.RULES,
     *intervention.RULES,
+    *hardware.RULES,
 )
 
 

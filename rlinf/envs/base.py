@@ -85,6 +85,8 @@ class VectorEnv(abc.ABC):
     observation_space: gymnasium.spaces.Dict
     action_space: gymnasium.Space[Any]
     supports_offload: ClassVar[bool] = False
+    hardware_type: ClassVar[str | None] = None
+    """Kind of declared hardware that it drives; it is then also built with ``hardware``, a list of descriptions."""
 
     def __init__(self, cfg: EnvConfig, *, num_envs: int, first_env: int = 0) -> None:
         if num_envs < 1 or first_env < 0 or first_env + num_envs > cfg.total_num_envs:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rlinf.config.registries import env_configs
 from rlinf.config.schema.env import EnvConfig
@@ -19,6 +20,7 @@ _env_classes.register_lazy("gymnasium", "rlinf.envs.gymnasium_env:GymnasiumEnv")
 _env_classes.register_lazy("maniskill", "rlinf.envs.maniskill_env:ManiSkillEnv")
 _env_classes.register_lazy("metaworld", "rlinf.envs.metaworld_env:MetaWorldEnv")
 _env_classes.register_lazy("pixel_reach", "rlinf.envs.pixel_reach:PixelReachEnv")
+_env_classes.register_lazy("realworld", "rlinf.envs.realworld.vector:RealWorldEnv")
 
 
 def register_env(name: str, cls: type[VectorEnv], config: type[EnvConfig] | None = None) -> None:
@@ -46,13 +48,17 @@ def get_env_cls(env_type: str) -> type[VectorEnv]:
     return _env_classes.get(str(env_type))
 
 
-def make_vector_env(cfg: EnvConfig, *, num_envs: int, first_env: int = 0) -> VectorEnv:
+def make_vector_env(
+    cfg: EnvConfig, *, num_envs: int, first_env: int = 0, hardware: Sequence[Mapping[str, Any]] = ()
+) -> VectorEnv:
     """Build the environments ``first_env .. first_env + num_envs - 1`` of the ``cfg.total_num_envs`` of a recipe.
 
     Args:
         cfg: The ``env.train`` or ``env.eval`` section.
         num_envs: Environments of this instance (``B``).
         first_env: Index of its first environment among all of them.
+        hardware: What the worker was placed on (``Worker.hardware_infos``); an environment with a ``hardware_type`` is
+            given what is of its type.
 
     Raises:
         RegistryError: ``cfg.env_type`` is unknown.
@@ -60,7 +66,11 @@ def make_vector_env(cfg: EnvConfig, *, num_envs: int, first_env: int = 0) -> Vec
         MissingPackageError: The simulator is not installed.
         EnvironmentFailure: The simulator failed to start.
     """
-    env = get_env_cls(cfg.env_type)(cfg, num_envs=num_envs, first_env=first_env)
+    cls = get_env_cls(cfg.env_type)
+    own: dict[str, Any] = {}
+    if cls.hardware_type is not None:
+        own["hardware"] = [info for info in hardware if str(info["type"]).lower() == cls.hardware_type.lower()]
+    env = cls(cfg, num_envs=num_envs, first_env=first_env, **own)
     try:
         _ = env.shown_space  # a wrapper that does not suit what the environment shows says so here
     except ConfigError:

@@ -55,3 +55,4 @@ class MetaWorldExpert:
 
 
 scripted_policies.register("metaworld", MetaWorldExpert)
+scripted_policies.register_lazy("franka", "rlinf.envs.realworld.expert:FrankaExpert")

@@ -82,6 +82,8 @@ class EnvWorker(Worker):
             self._rollout_epoch("eval", obs, log.add)
         for env in stages:
             env.finish_collection()
+        if stages[0].hardware_type is not None:
+            self.last_obs = []  # the robot is not any more where training left it
         return log.episodes
 
     def on_shutdown(self) -> None:
@@ -129,7 +131,10 @@ class EnvWorker(Worker):
             num_stages = self.cfg.rollout.pipeline_stage_num if mode == "train" else 1
             num_envs = cfg.total_num_envs // (self._world_size * num_stages)
             first = [(self._rank * num_stages + stage) * num_envs for stage in range(num_stages)]
-            self.stages[mode] = [make_vector_env(cfg, num_envs=num_envs, first_env=f) for f in first]
+            hardware = self.hardware_infos
+            self.stages[mode] = [
+                make_vector_env(cfg, num_envs=num_envs, first_env=start, hardware=hardware) for start in first
+            ]
         elif mode == "train" and self.cfg.env.train.enable_offload:
             for env in self.stages[mode]:
                 env.onload()

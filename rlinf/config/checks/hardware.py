@@ -1,0 +1,119 @@
+"""What node groups say of their robots, and whether environments are placed where there are any."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.parse import Parser
+from rlinf.config.problems import Problems
+from rlinf.config.registries import hardware_configs
+from rlinf.config.schema.cluster import ComponentPlacementConfig, NodeGroupConfig
+from rlinf.config.schema.realworld import FrankaHardwareConfig, RealWorldEnvConfig
+from rlinf.config.schema.root import RLinfConfig
+
+_POSE, _POINT = "x, y, z in metres, roll, pitch, yaw in radians", "x, y, z in metres"
+
+
+def check_hardware(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """Entries of a known type of hardware have its keys, and no robot is listed twice."""
+    del world
+    addresses: Counter[str] = Counter()
+    for index, group in enumerate(cfg.cluster.node_groups):
+        if group.hardware is None or group.hardware.type not in hardware_configs:
+            continue
+        for number, entry in enumerate(group.hardware.configs):
+            path = f"cluster.node_groups[{index}].hardware.configs[{number}]"
+            robot = Parser(problems).section(hardware_configs.get(group.hardware.type), entry, path)
+            if not isinstance(robot, FrankaHardwareConfig):
+                continue
+            addresses[robot.robot_ip] += 1
+            if addresses[robot.robot_ip] == 2:
+                problems.add(f"{path}.robot_ip", f"'{robot.robot_ip}' is listed twice. List each robot once.")
+            for name in ("target_ee_pose", "reset_ee_pose"):
+                _check_length(getattr(robot, name), 6, f"{path}.{name}", _POSE, problems)
+
+
+def check_robots(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """A robot has a client, a node group that declares it, and an env worker of its own."""
+    group = _env_group(cfg)
+    has_robots = group is not None and group.hardware is not None and group.hardware.type.lower() == "franka"
+    for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
+        if not isinstance(env, RealWorldEnvConfig):
+            continue
+        _check_limits(env, path, problems)
+        if not env.is_dummy and env.client is None:
+            problems.add(
+                f"{path}.client",
+                "missing; is_dummy=false needs the class that speaks to the robot, as package.module:Name. Set it, or "
+                f"{path}.is_dummy=true.",
+            )
+        if not env.is_dummy and not has_robots:
+            problems.add(
+                "cluster.component_placement.env",
+                f"{path}.is_dummy is false, but env is placed where no robot is. Declare the robots in a node group's "
+                "hardware with type: Franka, and place env there: {node_group: <label>, placement: all}.",
+            )
+        if has_robots:
+            _check_numbers(cfg, env, path, world, problems)
+
+
+def _check_numbers(cfg: RLinfConfig, env: RealWorldEnvConfig, path: str, world: WorldSizes, problems: Problems) -> None:
+    if world.env is not None and env.total_num_envs != world.env:
+        problems.add(
+            f"{path}.total_num_envs",
+            f"received {env.total_num_envs}; there are {world.env} env workers, and each drives one robot. Set it to "
+            f"{world.env}.",
+        )
+    if cfg.rollout.pipeline_stage_num != 1:
+        problems.add(
+            "rollout.pipeline_stage_num",
+            f"received {cfg.rollout.pipeline_stage_num}; an env worker's one robot cannot be cut. Set it to 1.",
+        )
+    if env.num_env_processes:
+        problems.add(
+            f"{path}.num_env_processes",
+            f"received {env.num_env_processes}; a robot is driven by its env worker. Remove it.",
+        )
+
+
+def _check_limits(env: RealWorldEnvConfig, path: str, problems: Problems) -> None:
+    """Poses and limits have their numbers, and every pose lies within the limits."""
+    low, high = env.workspace_low, env.workspace_high
+    lengths = [
+        _check_length(low, 3, f"{path}.workspace_low", _POINT, problems),
+        _check_length(high, 3, f"{path}.workspace_high", _POINT, problems),
+    ]
+    poses = {name: getattr(env, name) for name in ("reset_ee_pose", "target_ee_pose")}
+    known = [name for name, pose in poses.items() if _check_length(pose, 6, f"{path}.{name}", _POSE, problems) and pose]
+    if not all(lengths):
+        return
+    if any(least >= largest for least, largest in zip(low, high, strict=True)):
+        problems.add(f"{path}.workspace_low", f"received {low}; must be below workspace_high {high}. Lower it.")
+        return
+    for name in known:
+        if any(not a <= x <= b for x, a, b in zip(poses[name][:3], low, high, strict=True)):
+            problems.add(
+                f"{path}.{name}",
+                f"received {poses[name][:3]}, which is outside workspace_low {low} to workspace_high {high}, where the "
+                "arm never goes. Move it, or widen the workspace.",
+            )
+
+
+def _check_length(numbers: list[float] | None, length: int, path: str, meaning: str, problems: Problems) -> bool:
+    if numbers is None or len(numbers) == length:
+        return True
+    problems.add(path, f"received {len(numbers)} numbers; allowed: {length}: {meaning}. Give all of them.")
+    return False
+
+
+def _env_group(cfg: RLinfConfig) -> NodeGroupConfig | None:
+    """Return the node group that ``env`` is placed on, if it is a declared one."""
+    for components, spec in cfg.cluster.component_placement.items():
+        if "env" in {name.strip() for name in components.split(",")} and isinstance(spec, ComponentPlacementConfig):
+            labels = {group.label: group for group in cfg.cluster.node_groups}
+            return labels.get(spec.node_group or "")
+    return None
+
+
+RULES = (check_hardware, check_robots)

@@ -1,0 +1,51 @@
+"""The scripted policy ``franka``: goes straight to the target, from above where it lies in a hole."""
+
+from __future__ import annotations
+
+import torch
+
+from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.realworld import RealWorldEnvConfig
+from rlinf.data.embodied import Observation
+from rlinf.errors import ConfigError
+
+_ABOVE_METERS = 0.01
+"""How far above the block it moves sideways."""
+
+
+class FrankaExpert:
+    """Solves ``env_type: realworld`` from ``states`` alone.
+
+    Args:
+        env: The environment's configuration.
+
+    Raises:
+        ConfigError: It is another environment, or its target is not known.
+    """
+
+    def __init__(self, env: EnvConfig) -> None:
+        if not isinstance(env, RealWorldEnvConfig) or env.target_ee_pose is None:
+            raise ConfigError(
+                f"The scripted policy 'franka' solves env_type=realworld with env.*.target_ee_pose; received env_type="
+                f"{env.env_type}. Choose another policy."
+            )
+        self.env = env
+
+    def __call__(self, obs: Observation) -> torch.Tensor:
+        """Act, float32 [B, 1, A], for ``states`` [B, 19], which are relative to the target."""
+        env, states = self.env, obs["states"].float().cpu()
+        goal = torch.zeros_like(states[:, :3])
+        if env.dummy.scene == "peg":
+            away = states[:, :2].norm(dim=-1) > env.dummy.hole_clearance_meters / 2
+            goal[:, 2] = torch.where(away, env.dummy.hole_depth_meters + _ABOVE_METERS, 0.0)
+        parts = [_limited((goal - states[:, :3]) / env.max_step_meters)]
+        if not env.fixed_rotation:
+            parts.append(_limited(-states[:, 3:6] / env.max_step_radians))
+        if not env.no_gripper:
+            parts.append(torch.ones(len(states), 1))
+        return torch.cat(parts, -1).unsqueeze(1)
+
+
+def _limited(vectors: torch.Tensor) -> torch.Tensor:
+    lengths: torch.Tensor = vectors.norm(dim=-1, keepdim=True)
+    return vectors / lengths.clamp(min=1.0)
