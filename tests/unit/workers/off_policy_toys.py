@@ -9,7 +9,7 @@ from rlinf.config.schema.algorithm import (
     ReplayBufferConfig,
     SACLossConfig,
 )
-from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.model import FlowPolicyConfig, MLPPolicyConfig
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.embodied import Trajectory
@@ -52,11 +52,19 @@ def make_trajectory(seed=0, envs=ENVS):
 
 
 def make_learner(
-    loss=LOSS, sharding="no_shard", rank=0, world_size=1, updates=4, micro=16, loss_type="embodied_sac", **model_keys
+    loss=LOSS,
+    sharding="no_shard",
+    rank=0,
+    world_size=1,
+    updates=4,
+    micro=16,
+    loss_type="embodied_sac",
+    model_config=MLPPolicyConfig,
+    **model_keys,
 ):
     torch.manual_seed(0)
-    model = MLPPolicyConfig(
-        model_type="mlp_policy",
+    model = model_config(
+        model_type="flow_policy" if model_config is FlowPolicyConfig else "mlp_policy",
         obs_dim=5,
         action_dim=DIM,
         num_action_chunks=CHUNK,
