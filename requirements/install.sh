@@ -114,7 +114,7 @@ resolve_target() {
     test)
       [[ -z $ENV_TYPE$MODEL ]] || usage_error "the target test takes neither --env nor --model."
       resolve_env metaworld
-      EXTRAS+=(offline robotics dev)
+      EXTRAS+=(offline robotics reasoning dev)
       NEXT_COMMAND="bash tests/run_tests.sh"
       ;;
     docs)

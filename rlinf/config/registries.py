@@ -56,7 +56,13 @@ from rlinf.config.schema.intervention import (
     ScriptedIntervenerConfig,
     SpaceMouseIntervenerConfig,
 )
-from rlinf.config.schema.model import CNNPolicyConfig, FlowPolicyConfig, MLPPolicyConfig, ModelConfig
+from rlinf.config.schema.model import (
+    CausalLMConfig,
+    CNNPolicyConfig,
+    FlowPolicyConfig,
+    MLPPolicyConfig,
+    ModelConfig,
+)
 from rlinf.config.schema.realworld import FrankaHardwareConfig, RealWorldEnvConfig
 from rlinf.config.schema.reward import (
     ActionPenaltyConfig,
@@ -101,6 +107,10 @@ intervener_configs.register("spacemouse", SpaceMouseIntervenerConfig)
 model_configs.register("cnn_policy", CNNPolicyConfig)
 model_configs.register("mlp_policy", MLPPolicyConfig)
 model_configs.register("flow_policy", FlowPolicyConfig)
+# The names of families are those that recipes of language models use; what is loaded depends on the checkpoint alone.
+model_configs.register("causal_lm", CausalLMConfig)
+model_configs.register("qwen2.5", CausalLMConfig)
+model_configs.register("qwen3", CausalLMConfig)
 advantage_configs.register("gae", GAEConfig)
 advantage_configs.register("grpo", GRPOConfig)
 advantage_configs.register("reinpp", ReinPPConfig)

@@ -9,7 +9,7 @@ import torch
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.model import ModelConfig
 from rlinf.hybrid_engines.precision import DTYPES
-from rlinf.models import get_model
+from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy
 from rlinf.registry import Registry
 
@@ -28,7 +28,7 @@ def build_torch_policy(cfg: ModelConfig, *, num_values: int, precision: Precisio
         precision: Of the parameters; buffers keep theirs.
         device: Where to run.
     """
-    model = get_model(cfg, num_values=num_values)
+    model = get_policy(cfg, num_values=num_values)
     for parameter in model.parameters():
         parameter.data = parameter.data.to(DTYPES[precision])
     return model.to(device).eval().requires_grad_(False)

@@ -1,4 +1,4 @@
-"""Policies as torch modules: what acts, and what is trained. Knows neither Ray, environments nor algorithms.
+"""Policies and language models as torch modules. Knows neither Ray, environments nor algorithms.
 
 A model is one file here with its dataclass in ``rlinf.config.schema.model``; from outside, register yours with
 ``register_model(name, builder, config=MyModelConfig)`` and name it in ``actor.model.model_type``.
@@ -10,19 +10,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rlinf.config.registries import model_configs
+from rlinf.errors import ConfigError
 from rlinf.registry import Registry
 
 if TYPE_CHECKING:
     from rlinf.config.schema.model import ModelConfig
     from rlinf.models.base_policy import BasePolicy
+    from rlinf.models.trainable import TrainableModel
 
-ModelBuilder = Callable[..., "BasePolicy"]
+ModelBuilder = Callable[..., "TrainableModel"]
 """Called as ``builder(cfg, num_values=V)``; a policy class with such a constructor is one."""
 
 models: Registry[ModelBuilder] = Registry("model")
 models.register_lazy("cnn_policy", "rlinf.models.cnn_policy:build_cnn_policy")
 models.register_lazy("mlp_policy", "rlinf.models.mlp_policy:build_mlp_policy")
 models.register_lazy("flow_policy", "rlinf.models.flow_policy:build_flow_policy")
+for _name in ("causal_lm", "qwen2.5", "qwen3"):
+    models.register_lazy(_name, "rlinf.models.causal_lm:build_causal_lm")
 
 
 def register_model(name: str, builder: ModelBuilder, config: type[ModelConfig] | None = None) -> None:
@@ -39,17 +43,38 @@ def register_model(name: str, builder: ModelBuilder, config: type[ModelConfig] |
     models.register(name, builder)
 
 
-def get_model(cfg: ModelConfig, *, num_values: int = 1) -> BasePolicy:
-    """Build the policy that ``cfg.model_type`` names.
+def get_model(cfg: ModelConfig, *, num_values: int = 1) -> TrainableModel:
+    """Build the model that ``cfg.model_type`` names.
 
     Args:
         cfg: The ``actor.model`` section.
         num_values: Values per observation (``V``): 1, or the chunk length where every action has its own reward.
 
     Returns:
-        The policy, freshly initialised from torch's global random state, on the CPU in fp32.
+        The model, on the CPU in fp32; what is not loaded is drawn from torch's global random state.
     """
     return models.get(cfg.model_type)(cfg, num_values=num_values)
+
+
+def get_policy(cfg: ModelConfig, *, num_values: int = 1) -> BasePolicy:
+    """Build the model that ``cfg.model_type`` names, which must be a policy that acts in environments.
+
+    Args:
+        cfg: See ``get_model``.
+        num_values: See ``get_model``.
+
+    Raises:
+        ConfigError: It is a language model.
+    """
+    from rlinf.models.base_policy import BasePolicy
+
+    model = get_model(cfg, num_values=num_values)
+    if not isinstance(model, BasePolicy):
+        raise ConfigError(
+            f"actor.model.model_type: received {cfg.model_type}, which writes text; environments need a policy that "
+            "acts. Choose mlp_policy, for example."
+        )
+    return model
 
 
 def __getattr__(name: str) -> Any:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
-from torch import nn
 
 from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.errors import AlgorithmError
+from rlinf.models.trainable import TrainableModel
 
 Mode = Literal["train", "eval"]
 """``train`` explores; ``eval`` acts greedily and draws no random number."""
@@ -45,7 +45,7 @@ class PolicyEvaluation:
     greedy: torch.Tensor | None = None
 
 
-class BasePolicy(nn.Module, abc.ABC):
+class BasePolicy(TrainableModel):
     """A policy over chunks of ``C`` actions of ``A`` dimensions, with an optional value head."""
 
     def forward(self, forward_type: ForwardType = ForwardType.DEFAULT, **kwargs: Any) -> Any:
@@ -105,22 +105,6 @@ class BasePolicy(nn.Module, abc.ABC):
             "Choose another actor.model.model_type."
         )
 
-    def is_value_parameter(self, name: str) -> bool:
-        """Tell whether the parameter ``name`` belongs to the value head alone."""
-        return name.startswith("value_head.")
-
-    def is_critic_parameter(self, name: str) -> bool:
-        """Tell whether the parameter ``name`` belongs to the Q heads, which have an optimizer of their own."""
-        return False
-
-    def is_training_only(self, name: str) -> bool:
-        """Tell whether the parameter or buffer ``name`` is of no use to inference, and therefore never sent there."""
-        return False
-
-    def shard_units(self) -> list[nn.Module]:
-        """Return the large submodules that are sharded and recomputed as units; called as modules by ``forward``."""
-        return []
-
     def update_statistics(
         self,
         forward_inputs: dict[str, torch.Tensor],
@@ -134,8 +118,3 @@ class BasePolicy(nn.Module, abc.ABC):
             valid: bool [N]; samples that count.
             all_reduce: Sums a tensor over all ranks.
         """
-
-    @property
-    def device(self) -> torch.device:
-        """Where the parameters are."""
-        return next(self.parameters()).device

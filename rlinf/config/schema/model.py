@@ -112,6 +112,26 @@ class FlowPolicyConfig(StatePolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CausalLMConfig(ModelConfig):
+    """``model_type: causal_lm`` (also ``qwen2.5`` and ``qwen3``): a language model of transformers."""
+
+    model_path: str
+    """Folder of a Hugging Face checkpoint; or its name on the Hub, unless ``HF_HUB_OFFLINE`` is set."""
+    attn_implementation: Literal["auto", "sdpa", "flash_attention_2"] = "auto"
+    """Attention over packed sequences; ``auto`` takes FlashAttention where it is installed, except in fp32."""
+    is_lora: bool = False
+    """Train low-rank adapters and leave the weights as they are."""
+    lora_rank: PositiveInt = 32
+    """Rank of the adapters."""
+    lora_alpha: PositiveFloat | None = None
+    """The adapters' output is multiplied by this over ``lora_rank``; null takes ``lora_rank``."""
+    lora_target_modules: list[str] = field(
+        default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    )
+    """Names of the linear layers that have adapters."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class RolloutModelConfig(ConfigSection):
     """``rollout.model``: where the rollout's copy of the model differs from the actor's."""
 

@@ -26,7 +26,7 @@ from rlinf.hybrid_engines.train.base import BatchT, LossFn, MetricSums, TrainEng
 from rlinf.hybrid_engines.train.loss_scale import LossScaler
 from rlinf.hybrid_engines.train.optim import build_optimizers
 from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
-from rlinf.models.base_policy import BasePolicy
+from rlinf.models.trainable import TrainableModel
 from rlinf.telemetry.trace import traced
 
 
@@ -46,7 +46,7 @@ class FSDPEngine(TrainEngine):
 
     def __init__(
         self,
-        model: BasePolicy,
+        model: TrainableModel,
         *,
         optim: OptimConfig,
         critic_optim: AdamWConfig | None = None,
@@ -60,14 +60,13 @@ class FSDPEngine(TrainEngine):
         self.rank, self.world_size, self.device = rank, world_size, device
         self.compute_dtype = DTYPES[fsdp.mixed_precision.param_dtype or precision]
         self.sharded = fsdp.sharding_strategy != "no_shard"
-        layers = model.shard_units()
         if fsdp.gradient_checkpointing:
-            for layer in layers:
+            for layer in model.recompute_units():
                 layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
         model.to(device)
         if self.sharded:
-            SHARDING[fsdp.strategy](model, layers, fsdp, self.compute_dtype)
-        self.model: BasePolicy = model
+            SHARDING[fsdp.strategy](model, model.shard_units(), fsdp, self.compute_dtype)
+        self.model: TrainableModel = model
         self.optimizers = build_optimizers(model, optim, critic_optim, fused=not self.sharded)
         self.scaler = LossScaler(enabled=self.compute_dtype == torch.float16)
 
@@ -174,11 +173,7 @@ class FSDPEngine(TrainEngine):
 
     def export_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """See ``TrainEngine``."""
-        for name, tensor in self.model.state_dict().items():
-            if self.model.is_training_only(name):
-                continue
-            whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-            yield name, whole.detach()
+        return self.model.export(_whole)
 
     def close(self) -> None:
         """See ``TrainEngine``."""
@@ -218,11 +213,15 @@ class FSDPEngine(TrainEngine):
         return [optimizer.adam for optimizer in self.optimizers.values()]
 
 
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
+
+
 def _counter(optimizer: str) -> str:
     return "num_steps" if optimizer == "policy" else f"{optimizer}_num_steps"
 
 
-def _shard(model: BasePolicy, layers: list[nn.Module], fsdp: FSDPConfig, compute_dtype: torch.dtype) -> None:
+def _shard(model: TrainableModel, layers: list[nn.Module], fsdp: FSDPConfig, compute_dtype: torch.dtype) -> None:
     """Shard each layer in compute precision, and the rest (norms, standard deviations) at the root in fp32."""
     reduce_dtype = DTYPES[fsdp.mixed_precision.reduce_dtype or "fp32"]
     reshard = fsdp.sharding_strategy == "full_shard"

@@ -9,7 +9,7 @@ from torch import nn
 
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.train import OptimConfig
-from rlinf.models.base_policy import BasePolicy
+from rlinf.models.trainable import TrainableModel
 
 
 class ScheduledOptimizer:
@@ -69,7 +69,7 @@ class ScheduledOptimizer:
 
 
 def build_optimizers(
-    model: BasePolicy, cfg: OptimConfig, critic_cfg: AdamWConfig | None, *, fused: bool
+    model: TrainableModel, cfg: OptimConfig, critic_cfg: AdamWConfig | None, *, fused: bool
 ) -> dict[str, ScheduledOptimizer]:
     """Build the optimizer ``policy`` (groups ``policy`` and ``value``) and, if the model has critics, ``critic``.
 

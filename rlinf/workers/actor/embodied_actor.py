@@ -15,7 +15,7 @@ from rlinf.hybrid_engines.train import train_engines
 from rlinf.hybrid_engines.train.base import TrainEngine
 from rlinf.hybrid_engines.train.state import load_weights
 from rlinf.hybrid_engines.weights.bucket import pack_weights
-from rlinf.models import get_model
+from rlinf.models import get_policy
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.data_learner import DataLearner
@@ -49,7 +49,7 @@ class EmbodiedFSDPActor(Worker):
         """Build the policy and its engine; equal on every rank, whatever the number of ranks."""
         actor, device = self.cfg.actor, torch.device(self.device)
         torch.manual_seed(derive_seed(actor.seed, "actor", "initial weights"))
-        model = get_model(actor.model, num_values=num_values(self.cfg))
+        model = get_policy(actor.model, num_values=num_values(self.cfg))
         if self.cfg.runner.ckpt_path is not None:
             load_weights(Path(self.cfg.runner.ckpt_path), model)
         make_engine = functools.partial(

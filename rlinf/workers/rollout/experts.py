@@ -15,7 +15,7 @@ from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.envs.scripted import scripted_policies
 from rlinf.hybrid_engines.train.state import load_weights
-from rlinf.models import get_model
+from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy
 from rlinf.registry import Registry
 
@@ -105,7 +105,7 @@ def build_teacher(recipe: RLinfConfig, policy: BasePolicy, device: torch.device)
 
 def build_policy_expert(cfg: PolicyExpertConfig, *, recipe: RLinfConfig, device: torch.device) -> Expert:
     """Build what ``expert_type: policy`` names."""
-    model = get_model(cfg.model or recipe.actor.model)
+    model = get_policy(cfg.model or recipe.actor.model)
     load_weights(Path(cfg.ckpt_path), model)
     model.to(device).eval().requires_grad_(False)
 

@@ -1,0 +1,246 @@
+"""``causal_lm``: any decoder-only language model of transformers, as training needs it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from rlinf.config.schema.model import CausalLMConfig
+from rlinf.data.packing import PackedSequences
+from rlinf.errors import ConfigError
+from rlinf.models.lora import adapters_off, add_adapters, merged
+from rlinf.models.packed_attention import NAME, flash_arguments, packed_attention, plan_attention
+from rlinf.models.token_logprobs import LogprobHead
+from rlinf.models.trainable import TrainableModel
+from rlinf.utils.optional import require
+
+_FLASH = "flash_attention_2"
+_SCALED_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+_ATTENTION_TYPES = {"full_attention", "sliding_attention"}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEvaluation:
+    """What the current model thinks of packed tokens; entry i is about token i, given those before it in its sequence.
+
+    Entries of tokens that were not asked about, and of the first token of each sequence, are 0.
+
+    Attributes:
+        logprobs: float32 [T]; log-probability of the token.
+        entropy: float32 [T]; entropy of the distribution that the token is from.
+        values: float32 [T]; value of the state before the token. None without a value head.
+    """
+
+    logprobs: torch.Tensor
+    entropy: torch.Tensor
+    values: torch.Tensor | None
+
+
+class CausalLM(TrainableModel):
+    """A decoder-only language model with an optional value head, on packed sequences.
+
+    Its module names are those of transformers, so ``state_dict`` has the names of a Hugging Face checkpoint (and
+    ``value_head.*``). Dropout is off. How to train it::
+
+        model = get_model(cfg.actor.model)
+        packed, is_answer = pack_answers(prompts, answers)
+        result = model(packed, temperature=1.0, scored=is_answer)
+        result.logprobs[is_answer]      # what the engine reported as logprobs, one answer behind the other
+
+    and within an engine ``engine.forward_backward(batches, loss_fn)`` with a ``loss_fn(model, batch)`` that calls the
+    model it is handed the same way. ``export`` yields what a generation engine loads; adapters are merged in.
+
+    Args:
+        cfg: The ``actor.model`` section.
+        pretrained: A transformers model, loaded with the attention that ``attention_name`` says; taken over.
+
+    Raises:
+        ConfigError: The model computes what training here would leave out.
+    """
+
+    def __init__(self, cfg: CausalLMConfig, pretrained: Any) -> None:
+        super().__init__()
+        require_supported(cfg, pretrained)
+        self.cfg = cfg
+        self.hf_config = pretrained.config
+        self.decoder_name: str = pretrained.base_model_prefix
+        self.layer_names = set(pretrained._no_split_modules or ())
+        head = pretrained.get_output_embeddings()
+        self.is_tied = head.weight is pretrained.get_input_embeddings().weight
+        if cfg.is_lora:
+            add_adapters(pretrained, cfg)
+        for name, child in pretrained.named_children():
+            if child is head:
+                self.head_name = name
+            self.add_module(name, LogprobHead(child) if child is head else child)
+        self.value_head: nn.Linear | None = None
+        if cfg.add_value_head:
+            self.value_head = nn.Linear(head.in_features, 1)
+            nn.init.zeros_(self.value_head.weight)
+            nn.init.zeros_(self.value_head.bias)
+
+    def forward(
+        self, packed: PackedSequences, *, temperature: float = 1.0, scored: torch.Tensor | None = None
+    ) -> TokenEvaluation:
+        """Compute log-probabilities, entropies and values, with gradients.
+
+        Args:
+            packed: On the model's device.
+            temperature: Divides the logits as the sampler does; 0 counts as 1.
+            scored: bool [T]; tokens that are asked about: of the others (prompts) no logits are computed. None asks
+                about all. The first token of a sequence is never scored.
+        """
+        hidden = self._hidden_states(packed)
+        asked = packed.position_ids > 0
+        rows = (asked if scored is None else asked & scored).nonzero().squeeze(1)
+        before = hidden[rows - 1]
+        head: nn.Module = getattr(self, self.head_name)
+        logprobs, entropy = head(before, packed.token_ids[rows], temperature)
+        values = None
+        if self.value_head is not None:
+            values = self.value_head(before.to(self.value_head.weight.dtype)).squeeze(-1)
+            values = _spread(values.to(logprobs.dtype), rows, packed.num_tokens)
+        return TokenEvaluation(
+            logprobs=_spread(logprobs, rows, packed.num_tokens),
+            entropy=_spread(entropy, rows, packed.num_tokens),
+            values=values,
+        )
+
+    def shard_units(self) -> list[nn.Module]:
+        """See ``TrainableModel``: the decoder layers, and the embeddings at both ends unless they are one."""
+        ends = [] if self.is_tied else [self._decoder.get_input_embeddings(), getattr(self, self.head_name)]
+        return [*self.recompute_units(), *ends]
+
+    def recompute_units(self) -> list[nn.Module]:
+        """See ``TrainableModel``: the decoder layers; the head computes its logits again by itself."""
+        return [module for module in self.modules() if type(module).__name__ in self.layer_names]
+
+    def is_training_only(self, name: str) -> bool:
+        """See ``TrainableModel``: the value head, and the second name of tied embeddings."""
+        return name.startswith("value_head.") or (self.is_tied and name.startswith(f"{self.head_name}."))
+
+    def export(self, whole: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+        """See ``TrainableModel``; names are those of Hugging Face checkpoints, adapters are merged into the weights."""
+        if not self.cfg.is_lora:
+            yield from super().export(whole)
+            return
+        state = {name: tensor for name, tensor in self.state_dict().items() if not self.is_training_only(name)}
+        yield from merged(state, self.cfg, whole)
+
+    def without_adapters(self) -> AbstractContextManager[None]:
+        """Return a context in which the model is the one before training (``is_lora``): the reference policy."""
+        return adapters_off(self)
+
+    @property
+    def _decoder(self) -> Any:
+        return getattr(self, self.decoder_name)
+
+    def _hidden_states(self, packed: PackedSequences) -> torch.Tensor:
+        """Return the last hidden states [T, H]."""
+        uses_flash = self.hf_config._attn_implementation == _FLASH
+        arguments = flash_arguments(packed) if uses_flash else {"plan": plan_attention(packed)}
+        output = self._decoder(
+            input_ids=packed.token_ids.unsqueeze(0),
+            position_ids=packed.position_ids.unsqueeze(0),
+            use_cache=False,
+            **arguments,
+        )
+        hidden: torch.Tensor = output.last_hidden_state
+        return hidden.squeeze(0)
+
+
+def build_causal_lm(cfg: CausalLMConfig, *, num_values: int = 1) -> CausalLM:
+    """Build what ``model_type: causal_lm`` names: float32 on the CPU, from ``model_path``.
+
+    Args:
+        cfg: The ``actor.model`` section.
+        num_values: Not used: every token has one value.
+
+    Raises:
+        ConfigError: There is no such model, or one that cannot be trained here.
+        MissingPackageError: transformers is not installed.
+    """
+    del num_values
+    transformers = require("transformers", install="pip install 'rlinf[reasoning]'", needed_by="model_type=causal_lm")
+    transformers.AttentionInterface.register(NAME, packed_attention)
+    _require_present(cfg.model_path)
+    try:
+        pretrained, report = transformers.AutoModelForCausalLM.from_pretrained(
+            cfg.model_path,
+            dtype=torch.float32,
+            attn_implementation=attention_name(cfg),
+            output_loading_info=True,
+        )
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"actor.model.model_path: transformers cannot load '{cfg.model_path}': {error} Give the folder of a "
+            "Hugging Face checkpoint of a causal language model."
+        ) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise ConfigError(
+            f"actor.model.model_path: '{cfg.model_path}' holds no weights for {', '.join(missing)}. It is incomplete "
+            "or of another model: download it again."
+        )
+    return CausalLM(cfg, pretrained)
+
+
+def attention_name(cfg: CausalLMConfig) -> str:
+    """Return the attention that ``attn_implementation`` comes to, as transformers calls it."""
+    utils = require("transformers.utils", install="pip install 'rlinf[reasoning]'", needed_by="model_type=causal_lm")
+    can_flash = cfg.precision != "fp32" and utils.is_flash_attn_2_available()
+    if cfg.attn_implementation == "sdpa" or (cfg.attn_implementation == "auto" and not can_flash):
+        return NAME
+    return _FLASH
+
+
+def require_supported(cfg: CausalLMConfig, pretrained: Any) -> None:
+    """Refuse models whose output the training pass would not reproduce.
+
+    Raises:
+        ConfigError: The logits are scaled or capped, the attention is not one that can be told who sees whom, or the
+            head is no plain linear layer.
+    """
+    config = pretrained.config.get_text_config()
+    settings = config.to_dict()
+    scaled = [name for name in _SCALED_LOGITS if settings.get(name) not in {None, 1.0}]
+    types = sorted(set(settings.get("layer_types") or ()) - _ATTENTION_TYPES)
+    problem = ""
+    if scaled:
+        problem = f"it scales or caps its logits ({', '.join(scaled)})"
+    elif types:
+        problem = f"its layers carry a state over packed sequences ({', '.join(types)})"
+    elif not pretrained.is_backend_compatible():
+        problem = "its attention is not the exchangeable one of transformers"
+    elif not isinstance(pretrained.get_output_embeddings(), nn.Linear):
+        problem = "its output layer is not a linear layer"
+    if problem:
+        raise ConfigError(
+            f"actor.model.model_path: '{cfg.model_path}' is a {type(pretrained).__name__}, which cannot be trained "
+            f"here: {problem}. Models of the families Llama, Mistral, Qwen2 and Qwen3 can."
+        )
+
+
+def _require_present(path: str) -> None:
+    if Path(path).expanduser().is_dir():
+        return
+    is_offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "on", "yes", "true"}
+    is_name = path.count("/") == 1 and not path.startswith((".", "/", "~"))
+    if is_offline or not is_name:
+        where = "and HF_HUB_OFFLINE forbids to look for it on the Hub" if is_name else "and it is no name on the Hub"
+        raise ConfigError(
+            f"actor.model.model_path: there is no folder '{path}' ({where}). Download the model first, for example "
+            "with 'hf download Qwen/Qwen2.5-1.5B-Instruct --local-dir models/qwen2.5-1.5b', and give that folder."
+        )
+
+
+def _spread(values: torch.Tensor, rows: torch.Tensor, num_tokens: int) -> torch.Tensor:
+    """Return [T] that holds ``values`` at ``rows`` and 0 elsewhere."""
+    return torch.zeros(num_tokens, dtype=values.dtype, device=values.device).index_copy(0, rows, values)

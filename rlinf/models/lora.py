@@ -1,0 +1,88 @@
+"""Low-rank adapters (Hu et al., arXiv 2106.09685) in the linear layers of a model, through ``peft``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from rlinf.config.schema.model import CausalLMConfig
+from rlinf.errors import ConfigError
+from rlinf.utils.optional import require
+
+ADAPTER = "default"
+_BASE, _A, _B = "base_layer", f"lora_A.{ADAPTER}.weight", f"lora_B.{ADAPTER}.weight"
+
+
+def add_adapters(model: nn.Module, cfg: CausalLMConfig) -> None:
+    """Put adapters into a model's linear layers, in place, and freeze everything else.
+
+    Args:
+        model: Keeps its module names; an adapted layer's weight moves to ``<layer>.base_layer``.
+        cfg: ``lora_rank``, ``lora_alpha`` and ``lora_target_modules``.
+
+    Raises:
+        MissingPackageError: ``peft`` is not installed.
+        ConfigError: No layer has one of the names.
+    """
+    peft = require("peft", install="pip install 'rlinf[reasoning]'", needed_by="actor.model.is_lora")
+    lora = peft.LoraConfig(
+        r=cfg.lora_rank, lora_alpha=_alpha(cfg), target_modules=list(cfg.lora_target_modules), lora_dropout=0.0
+    )
+    try:
+        peft.inject_adapter_in_model(lora, model, adapter_name=ADAPTER)
+    except ValueError as error:
+        linear = sorted({name.rsplit(".", 1)[-1] for name, m in model.named_modules() if isinstance(m, nn.Linear)})
+        raise ConfigError(
+            f"actor.model.lora_target_modules: received {cfg.lora_target_modules}; the model's linear layers are "
+            f"{', '.join(linear)}. Name some of these. ({error})"
+        ) from error
+
+
+@contextmanager
+def adapters_off(model: nn.Module) -> Iterator[None]:
+    """Run the model without its adapters: as it was before training.
+
+    Args:
+        model: Adapted by ``add_adapters``.
+
+    Yields:
+        Nothing.
+    """
+    layers: list[Any] = [module for module in model.modules() if hasattr(module, _BASE)]
+    kept = [layer.scaling[ADAPTER] for layer in layers]
+    for layer in layers:
+        layer.scaling[ADAPTER] = 0.0
+    try:
+        yield
+    finally:
+        for layer, scaling in zip(layers, kept, strict=True):
+            layer.scaling[ADAPTER] = scaling
+
+
+def merged(
+    weights: Mapping[str, torch.Tensor], cfg: CausalLMConfig, whole: Callable[[torch.Tensor], torch.Tensor]
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield weights under the names they had before the adapters, the adapters added in.
+
+    Args:
+        weights: Of a model adapted by ``add_adapters``.
+        cfg: The keys it was adapted with.
+        whole: Returns a tensor unsharded.
+    """
+    for name, tensor in weights.items():
+        layer, _, parameter = name.rpartition(f".{_BASE}.")
+        if name.endswith((f".{_A}", f".{_B}")):
+            continue
+        full = whole(tensor)
+        if layer and parameter == "weight":
+            a, b = whole(weights[f"{layer}.{_A}"]), whole(weights[f"{layer}.{_B}"])
+            full = torch.addmm(full, b, a, alpha=_alpha(cfg) / cfg.lora_rank)
+        yield f"{layer}.{parameter}" if layer else name, full
+
+
+def _alpha(cfg: CausalLMConfig) -> float:
+    return cfg.lora_rank if cfg.lora_alpha is None else cfg.lora_alpha

@@ -1,0 +1,140 @@
+"""Log-probabilities and entropies of tokens straight from hidden states, without the logits of all tokens at once.
+
+The logits of a long batch are its largest tensor by far: 32 thousand tokens of a vocabulary of 152 thousand are 20 GB
+in float32, and softmax and gradient would be two more of that size. Here they exist for a chunk of tokens at a time and
+are computed again in the backward pass.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+CHUNK_ELEMENTS = 1 << 26
+"""Logits that exist at a time: 256 MB in float32, and enough rows for an efficient product."""
+
+
+class LogprobHead(nn.Module):
+    """The output layer of a language model, as the log-probabilities that it gives to chosen tokens.
+
+    Its parameters have the names of the linear layer that it replaces.
+
+    Args:
+        linear: The layer; its parameters are shared, tied embeddings stay tied.
+    """
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.weight = linear.weight
+        self.register_parameter("bias", linear.bias)
+        self.chunk_elements = CHUNK_ELEMENTS
+
+    def forward(
+        self, hidden: torch.Tensor, targets: torch.Tensor, temperature: float = 1.0
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Compute log-probabilities and entropies.
+
+        Args:
+            hidden: [n, H]; last hidden states.
+            targets: int64 [n]; the token that follows each.
+            temperature: Divides the logits; 0, which samplers take for the most likely token, counts as 1.
+
+        Returns:
+            Log-probabilities of ``targets`` and entropies of the distributions they are from, both float32 (or
+            float64) [n].
+        """
+        device = hidden.device.type
+        dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+        rows = max(1, self.chunk_elements // self.weight.shape[0])
+        with torch.autocast(device, enabled=False):
+            logprobs, entropy = _ChunkedLogprobs.apply(  # type: ignore[no-untyped-call]
+                hidden.to(dtype), self.weight, self.bias, targets, temperature or 1.0, rows
+            )
+        return logprobs, entropy
+
+
+class _ChunkedLogprobs(torch.autograd.Function):
+    """Both passes chunk by chunk; the forward pass keeps the inputs and one normaliser per token."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        targets: torch.Tensor,
+        temperature: float,
+        rows: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        dtype = torch.promote_types(hidden.dtype, torch.float32)
+        normalisers, logprobs, entropy = (torch.empty(len(targets), dtype=dtype, device=hidden.device) for _ in "123")
+        compute_weight = weight.to(hidden.dtype)
+        for start in range(0, len(targets), rows):
+            part = slice(start, start + rows)
+            logits = _logits(hidden[part], compute_weight, bias, temperature)
+            normaliser = logits.logsumexp(-1)
+            logprobs[part] = logits.gather(-1, targets[part].unsqueeze(-1)).squeeze(-1) - normaliser
+            # entropy = normaliser - expected logit
+            probabilities = (logits - normaliser.unsqueeze(-1)).exp_()
+            entropy[part] = normaliser - torch.linalg.vecdot(probabilities, logits)
+            normalisers[part] = normaliser
+        ctx.save_for_backward(hidden, weight, bias, targets, normalisers, entropy)
+        ctx.temperature, ctx.rows = temperature, rows
+        return logprobs, entropy
+
+    @staticmethod
+    def backward(ctx: Any, grad_logprobs: torch.Tensor, grad_entropy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        hidden, weight, bias, targets, normalisers, entropy = ctx.saved_tensors
+        needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
+        compute_weight = weight.to(hidden.dtype)
+        # Summed over chunks in float32: in bf16 late chunks would fall below the sum's resolution.
+        grad_weight = torch.zeros_like(weight, dtype=normalisers.dtype) if needs_weight else None
+        grad_bias = torch.zeros_like(bias, dtype=normalisers.dtype) if needs_bias else None
+        grad_hidden = torch.empty_like(hidden) if needs_hidden else None
+        for start in range(0, len(targets), ctx.rows):
+            part = slice(start, start + ctx.rows)
+            logits = _logits(hidden[part], compute_weight, bias, ctx.temperature)
+            log_softmax = logits.sub_(normalisers[part].unsqueeze(-1))
+            grad = _grad_logits(log_softmax, targets[part], grad_logprobs[part], grad_entropy[part], entropy[part])
+            grad /= ctx.temperature
+            if grad_bias is not None:
+                grad_bias += grad.sum(0)
+            grad = grad.to(hidden.dtype)
+            if grad_hidden is not None:
+                grad_hidden[part] = grad @ compute_weight
+            if grad_weight is not None:
+                grad_weight += grad.T @ hidden[part]
+        return (
+            grad_hidden,
+            None if grad_weight is None else grad_weight.to(weight.dtype),
+            None if grad_bias is None else grad_bias.to(bias.dtype),
+            None,
+            None,
+            None,
+        )
+
+
+def _logits(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, temperature: float) -> torch.Tensor:
+    """Return the logits of a chunk in float32 (or float64), divided by the temperature."""
+    logits = hidden @ weight.T
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if bias is not None:
+        logits += bias
+    return logits if temperature == 1.0 else logits.div_(temperature)
+
+
+def _grad_logits(
+    log_softmax: torch.Tensor,
+    targets: torch.Tensor,
+    grad_logprobs: torch.Tensor,
+    grad_entropy: torch.Tensor,
+    entropy: torch.Tensor,
+) -> torch.Tensor:
+    """Return the gradient of scaled logits [n, V]: ``g (onehot - p) - g_H p (log p + H)``."""
+    probabilities = log_softmax.exp()
+    factor = log_softmax.add_(entropy.unsqueeze(-1)).mul_(grad_entropy.unsqueeze(-1)).add_(grad_logprobs.unsqueeze(-1))
+    gradient = factor.mul_(probabilities).neg_()
+    gradient[torch.arange(len(targets), device=targets.device), targets] += grad_logprobs
+    return gradient

@@ -1,0 +1,48 @@
+"""What every model that training engines take has in common, whatever it predicts."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import nn
+
+
+class TrainableModel(nn.Module, abc.ABC):
+    """A module that says how it is sharded, which optimizer its parameters belong to, and what inference needs."""
+
+    def is_value_parameter(self, name: str) -> bool:
+        """Tell whether the parameter ``name`` belongs to the value head alone."""
+        return name.startswith("value_head.")
+
+    def is_critic_parameter(self, name: str) -> bool:
+        """Tell whether the parameter ``name`` belongs to the Q heads, which have an optimizer of their own."""
+        return False
+
+    def is_training_only(self, name: str) -> bool:
+        """Tell whether the parameter or buffer ``name`` is of no use to inference, and therefore never sent there."""
+        return False
+
+    def shard_units(self) -> list[nn.Module]:
+        """Return the large submodules that are sharded as units; called as modules by ``forward``."""
+        return []
+
+    def recompute_units(self) -> list[nn.Module]:
+        """Return those of them whose activations gradient checkpointing recomputes in the backward pass."""
+        return self.shard_units()
+
+    def export(self, whole: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield what inference needs, by the names it has there, one tensor at a time.
+
+        Args:
+            whole: Returns a parameter or buffer unsharded; all ranks call it together, in the same order.
+        """
+        for name, tensor in self.state_dict().items():
+            if not self.is_training_only(name):
+                yield name, whole(tensor)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return next(self.parameters()).device

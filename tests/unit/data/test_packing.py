@@ -1,0 +1,36 @@
+import pytest
+import torch
+
+from rlinf.data.packing import pack_answers, pack_sequences, place
+from rlinf.errors import AlgorithmError
+
+
+def test_sequences_lie_end_to_end():
+    packed = pack_sequences([[5, 6, 7], [8], [9, 10]])
+    assert packed.token_ids.tolist() == [5, 6, 7, 8, 9, 10]
+    assert packed.position_ids.tolist() == [0, 1, 2, 0, 0, 1]
+    assert packed.sequence_ids.tolist() == [0, 0, 0, 1, 2, 2]
+    assert packed.boundaries == [0, 3, 4, 6]
+    assert (packed.num_tokens, packed.num_sequences) == (6, 3)
+    moved = packed.to(torch.device("cpu"))
+    assert torch.equal(moved.token_ids, packed.token_ids)
+    assert moved.lengths == packed.lengths
+
+
+def test_answers_are_told_from_prompts_and_carry_their_values():
+    packed, where = pack_answers([[1, 2], [3]], [[4], [5, 6]])
+    assert packed.token_ids.tolist() == [1, 2, 4, 3, 5, 6]
+    assert where.tolist() == [False, False, True, False, True, True]
+    placed = place([torch.tensor([0.5]), torch.tensor([1.5, 2.5])], where)
+    assert placed.tolist() == [0, 0, 0.5, 0, 1.5, 2.5]
+
+
+def test_what_does_not_fit_is_refused():
+    with pytest.raises(AlgorithmError, match=r"lengths \[2, 0\]"):
+        pack_sequences([[1, 2], []])
+    with pytest.raises(AlgorithmError, match="needs sequences"):
+        pack_sequences([])
+    with pytest.raises(AlgorithmError, match="every prompt needs"):
+        pack_answers([[]], [[1]])
+    with pytest.raises(AlgorithmError, match="2 values for 1 tokens"):
+        place([torch.zeros(2)], torch.tensor([False, True]))

@@ -1,0 +1,129 @@
+"""A language model trains the same on one rank and on two, whole or sharded, recomputed or not, and is saved whole."""
+
+import os
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from rlinf.config.schema.train import FSDPConfig, OptimConfig
+from rlinf.data.packing import pack_sequences
+from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.models import get_model
+from rlinf.scheduler.network import find_free_port
+from tests.unit.models.tiny_language_models import save_tiny, tiny_config
+
+SEQUENCES = [[5, 6, 7, 8, 9, 10], [1, 2], [3, 4, 5, 6, 7, 8, 9, 11, 12, 33], [2, 1, 30]]
+KINDS = {
+    "tied": ({"tie_word_embeddings": True}, {"add_value_head": True}),
+    "untied": ({"tie_word_embeddings": False}, {"add_value_head": True}),
+    "adapters": ({"tie_word_embeddings": True}, {"is_lora": True, "lora_rank": 2}),
+}
+
+
+def make_engine(folder, *, sharding="no_shard", recompute=False, precision="fp32", rank=0, world_size=1, keys=None):
+    torch.manual_seed(0)
+    model = get_model(tiny_config(folder, precision=precision, **(keys or {})))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name or name.startswith("value_head"):
+                parameter.normal_(std=0.1)
+    return FSDPEngine(
+        model,
+        optim=OptimConfig(lr=1e-2),
+        fsdp=FSDPConfig(sharding_strategy=sharding, gradient_checkpointing=recompute),
+        precision=precision,
+        device=torch.device("cpu"),
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+def loss_fn(model, packed):
+    result = model(packed, temperature=0.8)
+    loss = -result.logprobs.sum() - 0.1 * result.entropy.sum()
+    if result.values is not None:
+        loss = loss + result.values.square().sum()
+    return loss * int(os.environ.get("WORLD", "1")), {}
+
+
+def train(engine, rank=0, world_size=1):
+    """The weights after two optimizer steps, one micro-batch per sequence of the rank."""
+    for _ in range(2):
+        engine.forward_backward([pack_sequences([s]) for s in SEQUENCES[rank::world_size]], loss_fn)
+        engine.step()
+    return {name: tensor.clone() for name, tensor in engine.export_weights()}
+
+
+def run_rank(rank, port, folder):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD": "2"}
+    torch.set_num_threads(1)
+    results = {
+        (kind, sharding): train(
+            make_engine(f"{folder}/{kind}", sharding=sharding, rank=rank, world_size=2, keys=KINDS[kind][1]), rank, 2
+        )
+        for kind in KINDS
+        for sharding in ("no_shard", "full_shard")
+    }
+    if rank == 0:
+        torch.save(results, f"{folder}/two_ranks.pt")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    for kind, (sizes, _) in KINDS.items():
+        save_tiny(folder / kind, **sizes)
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("recompute", [False, True])
+def test_sharding_and_recomputing_change_nothing_on_one_rank(folder, kind, recompute):
+    keys = KINDS[kind][1]
+    expected = train(make_engine(folder / kind, keys=keys))
+    actual = train(make_engine(folder / kind, sharding="full_shard", recompute=recompute, keys=keys))
+    assert set(actual) == set(expected)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(actual[name], tensor, rtol=1e-4, atol=1e-6, msg=name)
+    before = dict(get_model(tiny_config(folder / kind)).export(lambda tensor: tensor))
+    assert not torch.equal(before["model.layers.0.mlp.up_proj.weight"], expected["model.layers.0.mlp.up_proj.weight"])
+
+
+def test_two_ranks_train_as_one(folder):
+    mp.spawn(run_rank, (find_free_port(), str(folder)), nprocs=2)
+    for (kind, sharding), actual in torch.load(folder / "two_ranks.pt").items():
+        expected = train(make_engine(folder / kind, keys=KINDS[kind][1]))
+        for name, tensor in expected.items():
+            # AdamW's first steps divide gradients by their own size: near zero, rounding errors grow to a step's size.
+            difference = (actual[name] - tensor).norm() / tensor.norm().clamp(min=1e-3)
+            assert difference < 1e-4, (kind, sharding, name)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_low_precision_keeps_master_weights_and_comes_close(folder, kind):
+    keys = KINDS[kind][1]
+    full, low = (make_engine(folder / kind, sharding="full_shard", precision=p, keys=keys) for p in ("fp32", "bf16"))
+    packed = pack_sequences(SEQUENCES)
+    expected, actual = (e.forward([packed], lambda model, p: model(p).logprobs)[0] for e in (full, low))
+    assert actual.dtype == torch.float32
+    assert not torch.equal(actual, expected)
+    torch.testing.assert_close(actual, expected, rtol=0, atol=0.3)
+    assert all(tensor.dtype == torch.float32 for tensor in train(low).values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_saved_engine_continues_bit_for_bit_and_reshards(folder, kind, tmp_path):
+    keys = KINDS[kind][1]
+    undisturbed = make_engine(folder / kind, keys=keys)
+    train(undisturbed)
+    undisturbed.save(tmp_path)
+    for sharding in ("no_shard", "full_shard"):
+        resumed = make_engine(folder / kind, sharding=sharding, keys=keys)
+        resumed.load(tmp_path)
+        saved = dict(undisturbed.export_weights())
+        assert all(torch.equal(saved[name], tensor) for name, tensor in resumed.export_weights()), sharding
+    continued = make_engine(folder / kind, keys=keys)
+    continued.load(tmp_path)
+    a, b = train(undisturbed), train(continued)
+    assert all(torch.equal(a[name], b[name]) for name in a)
