@@ -44,6 +44,11 @@ class ChunkStep:
     intervene_action: torch.Tensor | None = None
     intervene_flag: torch.Tensor | None = None
 
+    @property
+    def has_interventions(self) -> bool:
+        """Whether somebody acted in place of the policy."""
+        return self.intervene_flag is not None and bool(self.intervene_flag.any())
+
     def taken(self, actions: torch.Tensor) -> torch.Tensor:
         """Return what was executed, given what the policy wanted to do."""
         return actions if self.intervene_action is None else self.intervene_action
@@ -108,6 +113,14 @@ class PolicyOutput:
     logprobs: torch.Tensor
     values: torch.Tensor | None
     forward_inputs: dict[str, torch.Tensor]
+
+    def cpu(self) -> PolicyOutput:
+        """Return the same report on the host."""
+        return PolicyOutput(
+            logprobs=self.logprobs.cpu(),
+            values=None if self.values is None else self.values.cpu(),
+            forward_inputs={name: tensor.cpu() for name, tensor in self.forward_inputs.items()},
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.errors import WorkerDiedError, WorkerError
 from rlinf.runners.profiling import StepProfiler
 from rlinf.runners.session import RunSession
-from rlinf.scheduler import WorkerGroup, wait_all
+from rlinf.scheduler import Channel, WorkerGroup, wait_all
 from rlinf.telemetry.metrics import finalize, merge_metrics
 from rlinf.telemetry.rundir import PROFILE_FOLDER
+from rlinf.workers.dispatch import Dispatch
 
 if TYPE_CHECKING:
     from rlinf.scheduler import WorkerGroupFuncResult
@@ -56,15 +57,30 @@ class EmbodiedRunner:
         self.actor_lost = False
         self.started = time.monotonic()
         self.training: WorkerGroupFuncResult | None = None
+        self.dispatch: Dispatch | None = None
         self.restart_episodes = True
 
     def init_workers(self) -> None:
         """Build models, engines and environments, and load the checkpoint to continue from, if any."""
-        wait_all(*(group.init_worker() for group in self.groups.values()))
+        wait_all(*self._init_calls(self.groups.values()))
         if self.session.resume_from is not None:
             self.actor.load_checkpoint(str(self.session.resume_from / "actor")).wait()
             self.step = self.session.resume_step
             self.session.confirm_resumed()
+
+    def _init_calls(self, groups: Iterable[WorkerGroup[Any]]) -> list[WorkerGroupFuncResult]:
+        """Let groups build what they hold; env and rollout workers get a meeting point that no one has used."""
+        if not self.cfg.runner.enable_decoupled_mode:
+            return [group.init_worker() for group in groups]
+        if self.dispatch is not None:
+            self.dispatch.channel.close()
+        self.dispatch = Dispatch.open(
+            Channel.create(f"{self.rollout.name}/dispatch/{self.restarts}"),
+            num_env_workers=len(self.env.worker_info_list),
+            num_rollout_workers=len(self.rollout.worker_info_list),
+        )
+        players = (self.env, self.rollout)
+        return [group.init_worker(self.dispatch) if group in players else group.init_worker() for group in groups]
 
     def run(self) -> Metrics:
         """Run the recipe to its end.
@@ -241,7 +257,7 @@ class EmbodiedRunner:
         groups = [group for group in self.groups.values() if group is not self.actor or self.actor_lost]
         for group in groups:
             group.relaunch(wait=False)
-        wait_all(*(group.wait_ready().init_worker() for group in groups))
+        wait_all(*self._init_calls([group.wait_ready() for group in groups]))
         self.restart_episodes = True
         if not self.actor_lost:
             return False

@@ -45,19 +45,20 @@ def _launch(cfg: RLinfConfig, make_runner: type[EmbodiedRunner]) -> dict[str, fl
         placement = HybridComponentPlacement(cfg, cluster)
         num_env, num_rollout, num_actor = (placement.get_world_size(c) for c in ("env", "rollout", "actor"))
         num_reward = 0 if cfg.reward is None else placement.get_world_size("reward")
+        num_collecting = num_env if cfg.runner.enable_decoupled_mode else num_rollout
         # All groups start at once: most of the time is spent importing torch.
-        actor = EmbodiedFSDPActor.create_group(cfg, num_rollout).launch(
+        actor = EmbodiedFSDPActor.create_group(cfg, num_rollout, num_collecting).launch(
             cluster, name=cfg.actor.group_name, placement_strategy=placement.get_strategy("actor"), wait=False
         )
         rollout = MultiStepRolloutWorker.create_group(cfg, num_env, num_actor, num_reward).launch(
             cluster, name=cfg.rollout.group_name, placement_strategy=placement.get_strategy("rollout"), wait=False
         )
-        env = EnvWorker.create_group(cfg, num_rollout).launch(
+        env = EnvWorker.create_group(cfg, num_rollout, num_actor, num_reward).launch(
             cluster, name=cfg.env.group_name, placement_strategy=placement.get_strategy("env"), wait=False
         )
         reward = None
         if cfg.reward is not None:
-            reward = RewardWorker.create_group(cfg, num_rollout).launch(
+            reward = RewardWorker.create_group(cfg, num_collecting).launch(
                 cluster, name=cfg.reward.group_name, placement_strategy=placement.get_strategy("reward"), wait=False
             )
         runner = make_runner(

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from rlinf.config.schema.root import RLinfConfig
+
 WEIGHTS = "weights"
 TRAJECTORIES = "trajectories"
+
+
+def collecting_group(cfg: RLinfConfig) -> str:
+    """Return the name of the group that collects trajectories, has them rewarded and hands them to the actor."""
+    return cfg.env.group_name if cfg.runner.enable_decoupled_mode else cfg.rollout.group_name
 
 
 def step_tag(mode: str, stage: int) -> str:
@@ -12,5 +19,5 @@ def step_tag(mode: str, stage: int) -> str:
 
 
 def reward_tag(stage: int) -> str:
-    """Return the tag under which a rollout rank and a reward rank exchange outcomes and rewards of a pipeline stage."""
+    """Return the tag under which a collecting rank and a reward rank exchange outcomes and rewards of a stage."""
     return f"reward/stage{stage}"

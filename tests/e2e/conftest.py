@@ -30,6 +30,18 @@ TINY = (
 )
 
 
+def ranks(*, env, rollout, actor=1):
+    """Keys that place so many ranks of each group."""
+    groups = {"actor": actor, "rollout": rollout, "env": env}
+    placement = ", ".join(f"{name}: 0-{size - 1}" for name, size in groups.items())
+    slots = max(groups.values())
+    return (
+        f"cluster.cpu_slots_per_node={slots}",
+        "~cluster.component_placement",
+        f"+cluster.component_placement={{{placement}}}",
+    )
+
+
 class Run:
     """The entry script as a process of its own, recognisable by a mark in its environment."""
 

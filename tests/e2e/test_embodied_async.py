@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from tests.e2e.conftest import ASYNC_ENTRY, TINY, read_metrics
+from tests.e2e.conftest import ASYNC_ENTRY, TINY, ranks, read_metrics
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -68,3 +68,33 @@ def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(start_run, tmp_
     # The step that was interrupted may be saved without a record.
     assert [record["step"] for record in again[-3:]] == [saved + 1, saved + 2, saved + 3]
     assert again[-3]["rollout/staleness_max"] == 0
+
+
+@pytest.mark.parametrize("decoupled", [False, True])
+def test_several_ranks_of_each_kind_keep_to_the_bound_and_end(start_run, tmp_path, decoupled):
+    recipe = "gym_cartpole_async_ppo_mlp"
+    keys = (*TINY, *ranks(env=2, rollout=2, actor=2), f"runner.enable_decoupled_mode={str(decoupled).lower()}")
+    keys = (*keys, "runner.max_steps=7", "runner.val_check_interval=-1", "algorithm.staleness_threshold=2")
+    keys = (*keys, "algorithm.update_epoch=10", f"runner.logger.log_path={tmp_path}")
+    run = start_run(recipe, *keys, entry=ASYNC_ENTRY)
+    found = records(run, tmp_path / recipe)
+    assert [record["step"] for record in found] == list(range(1, 8))
+    # The oldest sample on any rank; rollouts 1 to 3 begin with the weights of step 0.
+    oldest = [record["rollout/staleness_max"] for record in found]
+    assert all(age <= min(step, 2) for step, age in enumerate(oldest))
+    assert max(oldest) > 0
+
+
+def test_several_ranks_learn_off_policy_from_replays_of_their_own(start_run, tmp_path):
+    recipe = "gym_pendulum_async_sac_mlp"
+    keys = (*ranks(env=2, rollout=2, actor=2), "runner.max_steps=8", "runner.val_check_interval=4")
+    keys = (*keys, "algorithm.replay_buffer.min_buffer_size=128", "algorithm.update_epoch=16")
+    keys = (*keys, "actor.micro_batch_size=128", "algorithm.staleness_threshold=2")
+    run = start_run(recipe, *keys, f"runner.logger.log_path={tmp_path}", entry=ASYNC_ENTRY)
+    found = [record for record in records(run, tmp_path / recipe) if record["step"] > 0]
+    assert [record["step"] for record in found] == list(range(1, 9))
+    oldest = [record["rollout/staleness_max"] for record in found]
+    assert all(age <= min(step % 4, 2) for step, age in enumerate(oldest))
+    # Both ranks' replays, and updates as soon as both are filled.
+    assert found[-1]["train/replay_size"] == 8 * 64
+    assert "train/critic_loss" in found[-1]

@@ -15,7 +15,9 @@ def check_env_distribution(cfg: RLinfConfig, world: WorldSizes, problems: Proble
     stages = cfg.rollout.pipeline_stage_num
     for path, env in _env_sections(cfg):
         group = f"{path}.group_size {env.group_size}"
-        shares = [(world.env, "env", env.group_size, group), (world.rollout, "rollout", 1, "")]
+        shares = [(world.env, "env", env.group_size, group)]
+        if not cfg.runner.enable_decoupled_mode:
+            shares.append((world.rollout, "rollout", 1, ""))
         if env is cfg.env.train:
             shares += [(world.actor, "actor", env.group_size, group), (world.reward, "reward", 1, "")]
         divisors = [((size or 1) * stages * whole, size, name, text) for size, name, whole, text in shares]

@@ -70,20 +70,23 @@ def check_placement(
             f"missing; task_type={cfg.runner.task_type} places {', '.join(components)}. Add '{component}: 0', say.",
         )
     sizes = WorldSizes(**{name: placement.find_world_size(name) for name in components if name in placement})
-    _check_ratios(sizes, problems)
+    _check_ratios(sizes, problems, decoupled=cfg.runner.enable_decoupled_mode)
     return placement, sizes
 
 
-def _check_ratios(sizes: WorldSizes, problems: Problems) -> None:
+def _check_ratios(sizes: WorldSizes, problems: Problems, *, decoupled: bool) -> None:
     """Groups that exchange batches cut them into equal parts by rank."""
+    collecting = ("env", sizes.env) if decoupled else ("rollout", sizes.rollout)
+    bound = () if decoupled else (("env", sizes.env, "rollout", sizes.rollout),)
     for name, size, other, other_size in (
-        ("env", sizes.env, "rollout", sizes.rollout),
-        ("actor", sizes.actor, "rollout", sizes.rollout),
-        ("reward", sizes.reward, "rollout", sizes.rollout),
+        *bound,
+        ("actor", sizes.actor, *collecting),
+        ("reward", sizes.reward, *collecting),
     ):
         if size and other_size and size % other_size and other_size % size:
+            unbound = ", or set runner.enable_decoupled_mode=true" if name == "env" else ""
             problems.add(
                 f"{_PATH}.{name}",
                 f"{size} {name} ranks and {other_size} {other} ranks; one number must be a multiple of the other, so "
-                f"that batches can be cut evenly. Give {name} or {other} another number of processes.",
+                f"that batches can be cut evenly. Give {name} or {other} another number of processes{unbound}.",
             )

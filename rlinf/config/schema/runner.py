@@ -50,6 +50,9 @@ class RunnerConfig(ConfigSection):
     """Start anew in an experiment folder that already holds a run, deleting that run."""
     max_restarts: NonNegativeInt = 0
     """Times that workers which died are launched again before the run gives up."""
+    enable_decoupled_mode: bool = False
+    """Let whichever rollout rank is free serve an env rank, rather than always the same ones: a slow environment keeps
+    none of them waiting, and the numbers of ranks need not fit each other. Env ranks then collect the trajectories."""
     stop_at: dict[str, float] = field(default_factory=dict)
     """End the run once an evaluation reaches these values, for example ``{eval/success_once: 0.95}``."""
     logger: LoggerConfig = field(default_factory=LoggerConfig)

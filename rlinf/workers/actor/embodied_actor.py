@@ -1,4 +1,4 @@
-"""The actor of embodied RL: an engine, the learner that the loss asks for, and trajectories from the rollout group."""
+"""The actor of embodied RL: an engine, the learner that the loss asks for, and collected trajectories."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.data_learner import DataLearner
 from rlinf.workers.actor.learner import Learner, learners
-from rlinf.workers.streams import TRAJECTORIES, WEIGHTS
+from rlinf.workers.streams import TRAJECTORIES, WEIGHTS, collecting_group
 from rlinf.workers.values import num_values
 
 
@@ -30,12 +30,13 @@ class EmbodiedFSDPActor(Worker):
     Args:
         cfg: The recipe.
         num_rollout_workers: World size of the rollout group.
+        num_collecting_workers: World size of the group that collects trajectories.
     """
 
-    def __init__(self, cfg: RLinfConfig, num_rollout_workers: int) -> None:
+    def __init__(self, cfg: RLinfConfig, num_rollout_workers: int, num_collecting_workers: int) -> None:
         super().__init__()
         self.cfg = cfg
-        self.route = sources(self._rank, num_rollout_workers, self._world_size)
+        self.route = sources(self._rank, num_collecting_workers, self._world_size)
         ranks = range(num_rollout_workers)
         self.weight_receivers = [
             rank for rank in ranks if sources(rank, self._world_size, num_rollout_workers).peers[0] == self._rank
@@ -90,7 +91,7 @@ class EmbodiedFSDPActor(Worker):
     def recv_rollout_trajectories(self) -> None:
         """Collect this rank's share of the rollout, in an order that does not depend on who is first."""
         messages = self.cfg.env.train.rollout_epoch * self.cfg.rollout.pipeline_stage_num
-        group = self.cfg.rollout.group_name
+        group = collecting_group(self.cfg)
         parts = [self.recv(group, peer, tag=TRAJECTORIES) for _ in range(messages) for peer in self.route.peers]
         self.trajectory = Trajectory.concat(parts)
 

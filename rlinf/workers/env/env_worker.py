@@ -12,14 +12,14 @@ import torch
 from rlinf.config.schema.env import EnvConfig, NoEnvConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import ChunkStep, Observation
-from rlinf.data.routing import destinations
 from rlinf.envs import make_vector_env
 from rlinf.envs.base import VectorEnv
 from rlinf.models.base_policy import Mode
 from rlinf.scheduler import Worker
 from rlinf.telemetry.evaluation import EvalEpisode
 from rlinf.telemetry.metrics import Metric, MetricAccumulator
-from rlinf.workers.streams import step_tag
+from rlinf.workers.dispatch import Dispatch
+from rlinf.workers.env.policy_link import BoundLink, DecoupledLink, PolicyLink
 
 
 class EnvWorker(Worker):
@@ -28,17 +28,37 @@ class EnvWorker(Worker):
     Args:
         cfg: The recipe.
         num_rollout_workers: World size of the rollout group.
+        num_actor_workers: World size of the actor group.
+        num_reward_workers: World size of the reward group; 0 where the environments' own rewards are learned from.
     """
 
-    def __init__(self, cfg: RLinfConfig, num_rollout_workers: int) -> None:
+    def __init__(
+        self, cfg: RLinfConfig, num_rollout_workers: int, num_actor_workers: int, num_reward_workers: int = 0
+    ) -> None:
         super().__init__()
         self.cfg = cfg
-        self.route = destinations(self._rank, self._world_size, num_rollout_workers)
+        self.num_rollout_workers = num_rollout_workers
+        self.num_actor_workers, self.num_reward_workers = num_actor_workers, num_reward_workers
+        self.link: PolicyLink
         self.stages: dict[Mode, list[VectorEnv]] = {}
         self.last_obs: list[Observation] = []
 
-    def init_worker(self) -> None:
-        """Build the training environments; those for evaluation are built when first needed."""
+    def init_worker(self, dispatch: Dispatch | None = None) -> None:
+        """Build the training environments; those for evaluation are built when first needed.
+
+        Args:
+            dispatch: Where free rollout ranks are found in the decoupled mode.
+        """
+        if dispatch is None:
+            self.link = BoundLink(self, self.cfg, num_rollout_workers=self.num_rollout_workers)
+        else:
+            self.link = DecoupledLink(
+                self,
+                self.cfg,
+                dispatch=dispatch,
+                num_actor_workers=self.num_actor_workers,
+                num_reward_workers=self.num_reward_workers,
+            )
         if not self.cfg.runner.only_eval and not isinstance(self.cfg.env.train, NoEnvConfig):
             self._envs("train")
 
@@ -61,7 +81,9 @@ class EnvWorker(Worker):
                 index = (step - 1) * cfg.rollout_epoch + epoch
                 self.last_obs = [env.reset(index) for env in stages]
                 restart = False
+            self.link.begin_epoch("train", step=step, epoch=epoch)
             self._rollout_epoch("train", self.last_obs, lambda chunk: _add_means(metrics, chunk))
+        self.link.end_rollout(step)
         if cfg.enable_offload:
             for env in stages:
                 env.offload()
@@ -79,7 +101,9 @@ class EnvWorker(Worker):
         for epoch in range(self._env_cfg("eval").rollout_epoch):
             log.epoch = epoch
             obs = [env.reset(epoch) for env in stages]
+            self.link.begin_epoch("eval", step=0, epoch=epoch)
             self._rollout_epoch("eval", obs, log.add)
+        self.link.end_rollout(0)
         for env in stages:
             env.finish_collection()
         if stages[0].hardware_type is not None:
@@ -94,12 +118,13 @@ class EnvWorker(Worker):
 
     def _rollout_epoch(self, mode: Mode, obs: list[Observation], report: Callable[[ChunkStep], None]) -> None:
         stages = self._envs(mode)
+        chunks = self._env_cfg(mode).max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks
         for stage, first in enumerate(obs):
-            self._send(mode, stage, _first_step(first, stages[stage].num_envs))
-        for _ in range(self._env_cfg(mode).max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks):
+            self.link.send(stage, _first_step(first, stages[stage].num_envs), is_last=False)
+        for number in range(chunks):
             for stage, env in enumerate(stages):
                 with self.worker_timer("wait_for_actions"):
-                    actions = self._receive_actions(mode, stage)
+                    actions = self.link.receive(stage)
                 # Environments in processes of their own step on while another stage's actions are waited for.
                 env.start_chunk_step(actions)
             for stage, env in enumerate(stages):
@@ -107,18 +132,9 @@ class EnvWorker(Worker):
                     chunk = env.finish_chunk_step()
                 report(chunk)
                 obs[stage] = chunk.obs
-                self._send(mode, stage, replace(chunk, episodes=()))
-
-    def _send(self, mode: Mode, stage: int, message: ChunkStep) -> None:
-        size = message.rewards.shape[0] // self.route.parts
-        for part, peer in enumerate(self.route.peers):
-            rows = message if self.route.parts == 1 else message.rows(part * size, (part + 1) * size)
-            self.send(rows, self.cfg.rollout.group_name, peer, tag=step_tag(mode, stage))
-
-    def _receive_actions(self, mode: Mode, stage: int) -> torch.Tensor:
-        rollout = self.cfg.rollout.group_name
-        parts = [self.recv(rollout, peer, tag=step_tag(mode, stage)) for peer in self.route.peers]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+                self.link.send(stage, replace(chunk, episodes=()), is_last=number == chunks - 1)
+        with self.worker_timer("wait_for_actions"):
+            self.link.end_epoch()
 
     def _env_cfg(self, mode: Mode) -> EnvConfig:
         cfg = self.cfg.env.train if mode == "train" else self.cfg.env.eval

@@ -1,4 +1,4 @@
-"""The rollout's end of the exchange with the reward group."""
+"""The collecting rank's end of the exchange with the reward group."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RewardExchange:
     """Sends outcomes as they come, without waiting, and collects what they earned when a rollout epoch is over.
 
     Args:
-        worker: The rollout rank.
+        worker: The collecting rank.
         cfg: The recipe.
         num_reward_workers: World size of the reward group.
     """

@@ -1,4 +1,4 @@
-"""The reward worker: judges what rollout ranks report, while environments and policy go on."""
+"""The reward worker: judges what collecting ranks report, while environments and policy go on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlinf.data.routing import sources
 from rlinf.errors import RewardError
 from rlinf.scheduler import Worker
 from rlinf.telemetry.metrics import Metric, MetricAccumulator
-from rlinf.workers.streams import reward_tag
+from rlinf.workers.streams import collecting_group, reward_tag
 
 
 class RewardWorker(Worker):
@@ -21,13 +21,13 @@ class RewardWorker(Worker):
 
     Args:
         cfg: The recipe.
-        num_rollout_workers: World size of the rollout group.
+        num_collecting_workers: World size of the group that collects trajectories.
     """
 
-    def __init__(self, cfg: RLinfConfig, num_rollout_workers: int) -> None:
+    def __init__(self, cfg: RLinfConfig, num_collecting_workers: int) -> None:
         super().__init__()
         self.cfg = cfg
-        self.route = sources(self._rank, num_rollout_workers, self._world_size)
+        self.route = sources(self._rank, num_collecting_workers, self._world_size)
         self.rewards: WeightedRewards
 
     def init_worker(self) -> None:
@@ -37,19 +37,19 @@ class RewardWorker(Worker):
 
     @Worker.timer("compute_rewards")
     def compute_rewards(self) -> dict[str, Metric]:
-        """Judge every chunk of one step's rollout, in the order in which rollout ranks send them.
+        """Judge every chunk of one step's rollout, in the order in which collecting ranks send them.
 
         Returns:
             Each reward's mean over executed actions, under ``env/reward/``.
         """
-        train, rollout = self.cfg.env.train, self.cfg.rollout
+        train, group = self.cfg.env.train, collecting_group(self.cfg)
         chunk_steps = train.max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks
         metrics = MetricAccumulator()
         for _ in range(train.rollout_epoch * chunk_steps):
-            for stage in range(rollout.pipeline_stage_num):
+            for stage in range(self.cfg.rollout.pipeline_stage_num):
                 for peer in self.route.peers:
-                    request: RewardRequest = self.recv(rollout.group_name, peer, tag=reward_tag(stage))
-                    self.send(self.rewards(request, metrics), rollout.group_name, peer, tag=reward_tag(stage))
+                    request: RewardRequest = self.recv(group, peer, tag=reward_tag(stage))
+                    self.send(self.rewards(request, metrics), group, peer, tag=reward_tag(stage))
         return metrics.triples()
 
     def on_shutdown(self) -> None:

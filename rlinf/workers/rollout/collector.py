@@ -6,16 +6,17 @@ from dataclasses import replace
 
 import torch
 
+from rlinf.data.decisions import Outlook
 from rlinf.data.embodied import ChunkStep, Observation, PolicyOutput, Trajectory
 from rlinf.models.base_policy import BasePolicy
 from rlinf.models.q_policy import QPolicy
 
 
-class TrajectoryCollector:
-    """Collects one rollout epoch of one pipeline stage.
+class OutcomeReader:
+    """Asks the policy about what came of its actions.
 
     Args:
-        model: Asked for values, where it has a value head, of the last observation and of final observations.
+        model: The policy.
         bootstrap_always: Ask for the value of final observations also where the episode terminated.
         records_next: Keep what the policy saw after each chunk; the model is then a ``QPolicy``.
     """
@@ -23,51 +24,36 @@ class TrajectoryCollector:
     def __init__(self, model: BasePolicy, *, bootstrap_always: bool, records_next: bool = False) -> None:
         self.model = model
         self.bootstrap_always = bootstrap_always
-        self.decisions: list[PolicyOutput] = []
-        self.versions: list[int] = []
-        self.acted_on: Observation = {}
-        self.outcomes: list[ChunkStep] = []
-        self.final_values: list[torch.Tensor] = []
-        self.last_values: torch.Tensor | None = None
         self.records_next = records_next
-        self.next_inputs: list[dict[str, torch.Tensor]] = []
 
-    def add_decision(self, obs: Observation, output: PolicyOutput, *, version: int) -> None:
-        """Take the report on a chunk that is about to be executed in ``obs``, by the weights of ``version``."""
-        self.acted_on = obs
-        self.decisions.append(output)
-        self.versions.append(version)
+    def read(self, step: ChunkStep, *, acted_on: Observation | None, values: bool) -> Outlook:
+        """Return what the policy says about an outcome.
 
-    def add_outcome(self, step: ChunkStep) -> None:
-        """Take what came of the last decision, and value the states in which episodes were cut off."""
-        self.outcomes.append(step)
-        self._record_interventions(step)
-        if self.records_next:
-            self.next_inputs.append(self._observe_next(step))
-        values = self.decisions[-1].values
-        if values is None:
-            return
-        final_values = torch.zeros_like(values)
-        if step.final_ids is not None and step.final_obs is not None:
-            wanted = torch.ones(len(step.final_ids), dtype=torch.bool)
-            if not self.bootstrap_always:
-                wanted = step.truncations[step.final_ids].any(-1)
-            if wanted.any():
-                # Only rows that need it: a pass over the whole batch would cost as much as another step.
-                predicted = self.model.predict_values(_select(step.final_obs, wanted))
-                final_values[step.final_ids[wanted].to(values.device)] = predicted
-        self.final_values.append(final_values)
+        Args:
+            step: The outcome.
+            acted_on: What was acted on before; needed only where somebody acted in place of the policy.
+            values: Whether to value the states in which episodes were cut off.
+        """
+        next_inputs = self._observe_next(step) if self.records_next else None
+        taken = None
+        if step.has_interventions:
+            assert acted_on is not None
+            assert step.intervene_action is not None
+            taken = self.model.recorded_inputs(acted_on, step.intervene_action)["action"]
+        rows, predicted = self._value_endings(step) if values else (None, None)
+        return Outlook(rows, predicted, next_inputs, taken)
 
-    def _record_interventions(self, step: ChunkStep) -> None:
-        """Replace actions that somebody else took the place of: what is learned from is what was executed."""
-        if step.intervene_flag is None or step.intervene_action is None or not step.intervene_flag.any():
-            return
-        decision = self.decisions[-1]
-        executed = self.model.recorded_inputs(self.acted_on, step.intervene_action)["action"]
-        flag = step.intervene_flag.to(executed.device)
-        action = decision.forward_inputs["action"]
-        action = torch.where(flag.view(*flag.shape, *[1] * (action.ndim - flag.ndim)), executed, action)
-        self.decisions[-1] = replace(decision, forward_inputs={**decision.forward_inputs, "action": action})
+    def _value_endings(self, step: ChunkStep) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Return the rows whose last state counts, and its values."""
+        if step.final_ids is None or step.final_obs is None:
+            return None, None
+        wanted = torch.ones(len(step.final_ids), dtype=torch.bool)
+        if not self.bootstrap_always:
+            wanted = step.truncations[step.final_ids].any(-1)
+        if not wanted.any():
+            return None, None
+        # Only rows that need it: a pass over the whole batch would cost as much as another step.
+        return step.final_ids[wanted], self.model.predict_values(_select(step.final_obs, wanted))
 
     def _observe_next(self, step: ChunkStep) -> dict[str, torch.Tensor]:
         assert isinstance(self.model, QPolicy)
@@ -79,10 +65,54 @@ class TrajectoryCollector:
         rows = step.final_ids.to(self.model.device)
         return {name: tensor.index_copy(0, rows, final[name]) for name, tensor in inputs.items()}
 
-    def add_last_obs(self, obs: Observation) -> None:
-        """Value the observation after the last chunk."""
-        if self.decisions[-1].values is not None:
-            self.last_values = self.model.predict_values(obs)
+
+class TrajectoryCollector:
+    """Collects one rollout epoch of one pipeline stage."""
+
+    def __init__(self) -> None:
+        self.decisions: list[PolicyOutput] = []
+        self.versions: list[int] = []
+        self.outcomes: list[ChunkStep] = []
+        self.final_values: list[torch.Tensor] = []
+        self.last_values: torch.Tensor | None = None
+        self.next_inputs: list[dict[str, torch.Tensor]] = []
+
+    @property
+    def has_values(self) -> bool:
+        """Whether the policy values what it sees; known from its first decision on."""
+        return bool(self.decisions) and self.decisions[-1].values is not None
+
+    def add_decision(self, output: PolicyOutput, *, version: int) -> None:
+        """Take the report on a chunk that is about to be executed, by the weights of ``version``."""
+        self.decisions.append(output)
+        self.versions.append(version)
+
+    def add_outcome(self, step: ChunkStep, outlook: Outlook) -> None:
+        """Take what came of the last decision, and what the policy says about it."""
+        self.outcomes.append(step)
+        if outlook.taken is not None:
+            self._record_interventions(step, outlook.taken)
+        if outlook.next_inputs is not None:
+            self.next_inputs.append(outlook.next_inputs)
+        values = self.decisions[-1].values
+        if values is None:
+            return
+        final_values = torch.zeros_like(values)
+        if outlook.final_rows is not None and outlook.final_values is not None:
+            final_values[outlook.final_rows.to(values.device)] = outlook.final_values
+        self.final_values.append(final_values)
+
+    def _record_interventions(self, step: ChunkStep, taken: torch.Tensor) -> None:
+        """Replace actions that somebody else took the place of: what is learned from is what was executed."""
+        assert step.intervene_flag is not None
+        decision, flag = self.decisions[-1], step.intervene_flag.to(taken.device)
+        action = decision.forward_inputs["action"]
+        action = torch.where(flag.view(*flag.shape, *[1] * (action.ndim - flag.ndim)), taken, action)
+        self.decisions[-1] = replace(decision, forward_inputs={**decision.forward_inputs, "action": action})
+
+    def add_last_values(self, values: torch.Tensor) -> None:
+        """Take the value of the observation after the last chunk, float32 [B, V]."""
+        self.last_values = values
 
     def finish(
         self, *, env_ids: torch.Tensor, group_ids: torch.Tensor, rewards: torch.Tensor | None = None
@@ -100,6 +130,7 @@ class TrajectoryCollector:
             values = torch.stack([*rows, self.last_values]).cpu()
             final_values = torch.stack(self.final_values).cpu()
         names = self.decisions[0].forward_inputs
+        next_names = self.next_inputs[0] if self.next_inputs else ()
         return Trajectory(
             forward_inputs={k: torch.stack([d.forward_inputs[k] for d in self.decisions]).cpu() for k in names},
             logprobs=torch.stack([d.logprobs for d in self.decisions]).cpu(),
@@ -112,8 +143,8 @@ class TrajectoryCollector:
             group_ids=group_ids,
             env_ids=env_ids,
             versions=torch.tensor(self.versions).unsqueeze(1).expand(-1, len(env_ids)),
-            next_inputs={k: torch.stack([n[k] for n in self.next_inputs]).cpu() for k in self.next_inputs[0]}
-            if self.records_next
+            next_inputs={k: torch.stack([n[k] for n in self.next_inputs]).cpu() for k in next_names}
+            if self.next_inputs
             else None,
             intervened=_stack_optional([o.intervene_flag for o in self.outcomes]),
         )

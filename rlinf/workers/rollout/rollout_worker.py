@@ -8,19 +8,22 @@ import torch
 
 from rlinf.config.schema.env import MODEL_POLICIES, EnvConfig
 from rlinf.config.schema.root import RLinfConfig
+from rlinf.data.decisions import ActionAnswer, ActionRequest
 from rlinf.data.embodied import ChunkStep, Observation, PolicyOutput
-from rlinf.data.routing import destinations, sources
+from rlinf.data.routing import sources
 from rlinf.envs.scripted import ScriptedPolicy, scripted_policies
 from rlinf.hybrid_engines.inference import inference_backends
 from rlinf.hybrid_engines.weights.bucket import WeightReceiver
 from rlinf.models.base_policy import BasePolicy, Mode
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
+from rlinf.workers.dispatch import Dispatch
 from rlinf.workers.reward.exchange import RewardExchange
-from rlinf.workers.rollout.collector import TrajectoryCollector
+from rlinf.workers.rollout.collector import OutcomeReader, TrajectoryCollector
+from rlinf.workers.rollout.delivery import TrajectoryDelivery
 from rlinf.workers.rollout.experts import Teacher, build_teacher
 from rlinf.workers.rollout.weight_stream import WeightStream
-from rlinf.workers.streams import TRAJECTORIES, WEIGHTS, step_tag
+from rlinf.workers.streams import WEIGHTS, step_tag
 from rlinf.workers.values import num_values
 
 # Weights are awaited in the background for as long as training takes; whoever needs them sets the limit.
@@ -29,6 +32,8 @@ _NO_TIMEOUT_SECONDS = 1e9
 
 class MultiStepRolloutWorker(Worker):
     """Runs the policy for its share of the env workers, and hands trajectories to the actor.
+
+    In the decoupled mode it has no share: it serves the requests that it is given whenever it is free.
 
     Args:
         cfg: The recipe.
@@ -44,22 +49,35 @@ class MultiStepRolloutWorker(Worker):
         self.cfg = cfg
         self.num_env_workers = num_env_workers
         self.env_route = sources(self._rank, num_env_workers, self._world_size)
-        self.actor_route = destinations(self._rank, self._world_size, num_actor_workers)
+        self.delivery = TrajectoryDelivery(self, cfg, num_actor_workers)
         self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
         self.rewards = RewardExchange(self, cfg, num_reward_workers) if num_reward_workers else None
+        self.dispatch: Dispatch | None = None
+        self.is_announced = False
         self.model: BasePolicy
+        self.reader: OutcomeReader
         self.scripted: ScriptedPolicy | None = None
         self.weights: WeightStream
         self.teacher: Teacher | None = None
 
-    def init_worker(self) -> None:
-        """Build the inference copy of the policy; its weights come from the actor."""
-        rollout, model = self.cfg.rollout, self.cfg.actor.model
+    def init_worker(self, dispatch: Dispatch | None = None) -> None:
+        """Build the inference copy of the policy; its weights come from the actor.
+
+        Args:
+            dispatch: Where requests are found in the decoupled mode.
+        """
+        self.dispatch = dispatch
+        rollout, model, algorithm = self.cfg.rollout, self.cfg.actor.model, self.cfg.algorithm
         self.model = inference_backends.get(rollout.rollout_backend)(
             model,
             num_values=num_values(self.cfg),
             precision=rollout.model.precision or model.precision,
             device=self.device,
+        )
+        self.reader = OutcomeReader(
+            self.model,
+            bootstrap_always=algorithm.bootstrap_type == "always",
+            records_next=algorithm.loss.needs_next_inputs,
         )
         self.scripted = _scripted_policy(self.cfg)
         self.teacher = build_teacher(self.cfg, self.model, torch.device(self.device))
@@ -90,62 +108,109 @@ class MultiStepRolloutWorker(Worker):
             step: Step of the run; names the random streams, and decides with ``algorithm.staleness_threshold`` which
                 weights are needed to begin.
         """
-        with self.worker_timer("wait_for_weights"):
-            self.weights.wait_for(step - 1 - (self.cfg.algorithm.staleness_threshold or 0))
+        self._await_weights(step)
         if self.cfg.rollout.enable_offload:
             self.model.to(self.device)
-        if self.teacher is not None:
-            self.teacher.begin(step)
-        for epoch in range(self.cfg.env.train.rollout_epoch):
-            seed = derive_seed(self.cfg.actor.seed, "rollout", self._rank, "actions", step, epoch)
-            generator = torch.Generator(self.device).manual_seed(seed)
-            collectors = self._rollout_epoch("train", generator)
-            for stage, collector in enumerate(collectors):
-                self._deliver(collector, stage, epoch)
+        if self.dispatch is not None:
+            self._serve(self.dispatch)
+        else:
+            self._generate_bound(step)
         if self.cfg.rollout.enable_offload:
             self.model.to("cpu")
 
     @Worker.timer("evaluate")
     def evaluate(self) -> None:
         """Act for the evaluation environments: greedily, or as ``data_collection.policy`` says."""
+        if self.dispatch is not None:
+            self._serve(self.dispatch)
+            return
         assert self.cfg.env.eval is not None
         for epoch in range(self.cfg.env.eval.rollout_epoch):
-            seed = derive_seed(self.cfg.actor.seed, "rollout", self._rank, "collection", epoch)
-            self._rollout_epoch("eval", torch.Generator(self.device).manual_seed(seed))
+            self._rollout_epoch("eval", self._generator("collection", self._rank, epoch))
 
-    def _rollout_epoch(self, mode: Mode, generator: torch.Generator | None) -> list[TrajectoryCollector]:
+    def _serve(self, dispatch: Dispatch) -> None:
+        """Answer requests until the end of a rollout; some may be of the next one already."""
+        while True:
+            if not self.is_announced:
+                dispatch.announce(self._rank)
+                self.is_announced = True
+            with self.worker_timer("wait_for_envs"):
+                request = dispatch.take(self._rank)
+            if request is None:
+                return
+            self.is_announced = False
+            tag = step_tag(request.mode, request.stage)
+            self.send(self._answer(request), self.cfg.env.group_name, request.env_rank, tag=tag)
+
+    def _answer(self, request: ActionRequest) -> ActionAnswer:
+        """Return what one env rank has asked for; what is drawn belongs to the request, whoever serves it."""
+        chunk, actions, output, outlook, last_values = request.chunk, None, None, None, None
+        place = (request.env_rank, request.stage, request.step, request.epoch, request.row)
+        if request.mode == "train":
+            self._await_weights(request.step)
+            if self.teacher is not None:
+                self.teacher.begin(request.step)
+        with self.worker_timer("infer"):
+            if request.mode == "train" and request.row > 0:
+                outlook = self.reader.read(chunk, acted_on=request.acted_on, values=request.wants_values)
+            if not request.is_last:
+                purpose = "actions" if request.mode == "train" else "collection"
+                actions, output = self._act(chunk.obs, request.mode, self._generator(purpose, *place))
+                actions, output = actions.cpu(), None if output is None else output.cpu()
+            elif request.wants_values:
+                last_values = self.model.predict_values(chunk.obs).cpu()
+        return ActionAnswer(
+            actions, output, self.weights.version, None if outlook is None else outlook.cpu(), last_values
+        )
+
+    def _await_weights(self, step: int) -> None:
+        """Take the newest weights that are there, or wait for the oldest that may act in a step's rollout."""
+        with self.worker_timer("wait_for_weights"):
+            self.weights.wait_for(step - 1 - (self.cfg.algorithm.staleness_threshold or 0))
+
+    def _generator(self, purpose: str, *place: int) -> torch.Generator:
+        """Return the random draws of a purpose in a place: ranks and numbers that name it."""
+        first, *others = place
+        seed = derive_seed(self.cfg.actor.seed, "rollout", first, purpose, *others)
+        return torch.Generator(self.device).manual_seed(seed)
+
+    def _generate_bound(self, step: int) -> None:
+        if self.teacher is not None:
+            self.teacher.begin(step)
+        chunks = self._num_chunk_steps("train")
+        for epoch in range(self.cfg.env.train.rollout_epoch):
+            collectors = self._rollout_epoch("train", self._generator("actions", self._rank, step, epoch))
+            for stage, collector in enumerate(collectors):
+                rewards = None if self.rewards is None else self.rewards.collect(stage, chunks)
+                self.delivery.send(collector, env_ids=self._env_ids(stage), epoch=epoch, rewards=rewards)
+
+    def _rollout_epoch(self, mode: Mode, generator: torch.Generator) -> list[TrajectoryCollector]:
         num_stages = self.cfg.rollout.pipeline_stage_num if mode == "train" else 1
-        algorithm = self.cfg.algorithm
-        collectors = [
-            TrajectoryCollector(
-                self.model,
-                bootstrap_always=algorithm.bootstrap_type == "always",
-                records_next=algorithm.loss.needs_next_inputs,
-            )
-            for _ in range(num_stages)
-        ]
+        collectors = [TrajectoryCollector() for _ in range(num_stages)]
         sent: dict[int, torch.Tensor] = {}
+        acted_on: dict[int, Observation] = {}
         for row in range(self._num_chunk_steps(mode) + 1):
             last = row == self._num_chunk_steps(mode)
             for stage, collector in enumerate(collectors):
                 with self.worker_timer("wait_for_envs"):
                     message = self._receive(mode, stage)
                 if mode == "train" and row > 0:
-                    collector.add_outcome(message)
+                    outlook = self.reader.read(message, acted_on=acted_on[stage], values=collector.has_values)
+                    collector.add_outcome(message, outlook)
                     if self.rewards is not None:
                         self.rewards.submit(stage, message, message.taken(sent[stage]))
                 if stage == 0 and mode == "train":
                     # Between two chunks of all stages; only where the actor trains at the same time is there any.
                     self.weights.take_arrived()
                 if last:
-                    if mode == "train":
-                        collector.add_last_obs(message.obs)
+                    if mode == "train" and collector.has_values:
+                        collector.add_last_values(self.model.predict_values(message.obs))
                     continue
                 with self.worker_timer("infer"):
                     actions, output = self._act(message.obs, mode, generator)
                 if output is not None:
-                    collector.add_decision(message.obs, output, version=self.weights.version)
-                sent[stage] = actions.cpu()
+                    collector.add_decision(output, version=self.weights.version)
+                sent[stage], acted_on[stage] = actions.cpu(), message.obs
                 self._send_actions(mode, stage, sent[stage])
         return collectors
 
@@ -173,20 +238,6 @@ class MultiStepRolloutWorker(Worker):
         parts = actions.chunk(len(self.env_route.peers))
         for peer, part in zip(self.env_route.peers, parts, strict=True):
             self.send(part, self.cfg.env.group_name, peer, tag=step_tag(mode, stage))
-
-    def _deliver(self, collector: TrajectoryCollector, stage: int, epoch: int) -> None:
-        env_ids = self._env_ids(stage)
-        cfg = self.cfg.env.train
-        num_groups = cfg.total_num_envs // cfg.group_size
-        trajectory = collector.finish(
-            env_ids=env_ids + epoch * cfg.total_num_envs,
-            group_ids=env_ids // cfg.group_size + epoch * num_groups,
-            rewards=None if self.rewards is None else self.rewards.collect(stage, self._num_chunk_steps("train")),
-        )
-        size = trajectory.num_envs // self.actor_route.parts
-        for part, peer in enumerate(self.actor_route.peers):
-            shard = trajectory.envs(part * size, (part + 1) * size)
-            self.send(shard, self.cfg.actor.group_name, peer, tag=TRAJECTORIES)
 
     def _env_ids(self, stage: int) -> torch.Tensor:
         """Return the global indices of the training environments whose rows this rank receives for a stage."""

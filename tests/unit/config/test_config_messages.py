@@ -158,6 +158,19 @@ RELATIONS = [
         "cluster.component_placement.env",
         "3 env ranks and 2 rollout ranks",
     ),
+    (
+        {"cluster.component_placement": {"actor,env": "0:0-2", "rollout": "0:0-1"}},
+        "cluster.component_placement.env",
+        "or set runner.enable_decoupled_mode=true",
+    ),
+    (
+        {
+            "runner.enable_decoupled_mode": True,
+            "cluster.component_placement": {"actor": "0:0-2", "env": "0:0-1", "rollout": "0:0-2"},
+        },
+        "cluster.component_placement.actor",
+        "3 actor ranks and 2 env ranks",
+    ),
     ({"actor.model.add_value_head": False}, "actor.model.add_value_head", "Set actor.model.add_value_head=true"),
     (
         {"algorithm.adv_type": "raw", "algorithm.loss_type": "actor"},
