@@ -24,7 +24,7 @@ import torch
 
 from rlinf.cli.entry import run_and_report
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.minari import write_minari
 from rlinf.envs import make_vector_env
 from rlinf.errors import ConfigError
@@ -67,7 +67,7 @@ def _parse(source: str) -> tuple[str, int]:
 
 
 def _play(
-    cfg: RLinfConfig, source: tuple[int, tuple[str, int]], seed: int
+    cfg: EmbodiedConfig, source: tuple[int, tuple[str, int]], seed: int
 ) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Yield the episodes of one source; all of them begin in states of their own."""
     index, (place, count) = source

@@ -11,7 +11,7 @@ from rlinf.config.problems import Problems
 from rlinf.config.schema.algorithm import AlgorithmConfig
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.root import RLinfConfig
-from rlinf.config.sections import explain_unknown, flatten_algorithm, section_parsers
+from rlinf.config.sections import explain_unknown, flatten_algorithm, parse_recipe, section_parsers
 from rlinf.errors import ConfigError
 from rlinf.utils.plugins import load_plugins
 
@@ -34,7 +34,7 @@ def build_config(cfg: object) -> RLinfConfig:
     load_plugins()
     problems = Problems()
     parser = Parser(problems, section_parsers=section_parsers(), explain_unknown=explain_unknown)
-    parsed = parser.section(RLinfConfig, _plain(cfg))
+    parsed = parse_recipe(parser, _plain(cfg))
     problems.raise_if_any()
     return cast("RLinfConfig", parsed)
 

@@ -71,11 +71,13 @@ from rlinf.config.schema.reward import (
     ModelRewardConfig,
     RewardTermConfig,
 )
+from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.config.schema.text_reward import OverlongRewardConfig, SearchR1RewardConfig, VQARewardConfig
 from rlinf.registry import Registry
 
 S = TypeVar("S", bound=ConfigSection)
 
+task_configs: Registry[type[RLinfConfig]] = Registry("task type")
 env_configs: Registry[type[EnvConfig]] = Registry("environment")
 wrapper_configs: Registry[type[WrapperConfig]] = Registry("environment wrapper")
 intervener_configs: Registry[type[IntervenerConfig]] = Registry("intervener")
@@ -89,6 +91,8 @@ expert_configs: Registry[type[ExpertConfig]] = Registry("expert")
 data_configs: Registry[type[DataConfig]] = Registry("dataset format")
 generation_configs: Registry[type[GenerationConfig]] = Registry("generation engine")
 
+task_configs.register("embodied", EmbodiedConfig)
+task_configs.register("offline", EmbodiedConfig)
 env_configs.register("frankasim", FrankaSimEnvConfig)
 env_configs.register("gymnasium", GymnasiumEnvConfig)
 env_configs.register("maniskill", ManiSkillEnvConfig)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, cast, get_args
 
 from rlinf.config.foreign_keys import explain_foreign
@@ -17,9 +18,10 @@ from rlinf.config.registries import (
     loss_configs,
     model_configs,
     reward_configs,
+    task_configs,
     wrapper_configs,
 )
-from rlinf.config.schema.algorithm import AlgorithmConfig
+from rlinf.config.schema.algorithm import AlgorithmConfig, EmbodiedAlgorithmConfig, TextAlgorithmConfig
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvConfig, WrapperConfig
@@ -28,6 +30,7 @@ from rlinf.config.schema.intervention import IntervenerConfig
 from rlinf.config.schema.model import ModelConfig
 from rlinf.config.schema.reward import EmbodiedRewardConfig
 from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.runner import RunnerConfig
 from rlinf.config.schema.text_reward import TextRewardConfig
 from rlinf.registry import Registry, did_you_mean
 
@@ -52,8 +55,23 @@ _KINDS: dict[type[ConfigSection], tuple[str, Registry[Any]]] = {
 def section_parsers() -> dict[type, SectionParser]:
     """Return the parsers of all sections that are not simply their dataclass."""
     parsers: dict[type, SectionParser] = {cls: _discriminated(cls, *kind) for cls, kind in _KINDS.items()}
-    parsers[AlgorithmConfig] = _parse_algorithm
+    for cls in (EmbodiedAlgorithmConfig, TextAlgorithmConfig):
+        parsers[cls] = partial(_parse_algorithm, cls)
     return parsers
+
+
+def parse_recipe(parser: Parser, data: object) -> RLinfConfig | None:
+    """Parse a whole recipe into the class of its ``runner.task_type``; None when it has problems."""
+    keys = parser.mapping(data, "")
+    if keys is None:
+        return None
+    given = keys.get("runner")
+    runner = {str(key): value for key, value in given.items()} if isinstance(given, Mapping) else {}
+    default = next(field.default for field in fields_of(RunnerConfig) if field.name == "task_type")
+    name = choose(
+        parser, {"task_type": default, **runner}, path="runner", discriminator="task_type", registry=task_configs
+    )
+    return None if name is None else parser.section(task_configs.get(name), keys)
 
 
 def explain_unknown(cls: type[ConfigSection], path: str, key: str) -> str:
@@ -125,7 +143,7 @@ def choose(
     return None
 
 
-def _parse_algorithm(parser: Parser, data: object, path: str) -> AlgorithmConfig | None:
+def _parse_algorithm(cls: type[AlgorithmConfig], parser: Parser, data: object, path: str) -> AlgorithmConfig | None:
     keys = parser.mapping(data, path)
     if keys is None:
         return None
@@ -134,20 +152,19 @@ def _parse_algorithm(parser: Parser, data: object, path: str) -> AlgorithmConfig
         for part, (discriminator, registry) in ALGORITHM_PARTS.items()
     }
     classes = {part: ALGORITHM_PARTS[part][1].get(name) for part, name in names.items() if name is not None}
-    _note_foreign_algorithm_keys(parser, keys, names, path)
-    common = parser.fields(AlgorithmConfig, keys, path, skip={*ALGORITHM_PARTS, "adv_type", "loss_type"})
-    fields = {part: parser.fields(cls, keys, path) for part, cls in classes.items()}
+    _note_foreign_algorithm_keys(parser, keys, names, known=set(field_types(cls)) - set(ALGORITHM_PARTS), path=path)
+    common = parser.fields(cls, keys, path, skip={*ALGORITHM_PARTS, "adv_type", "loss_type"})
+    fields = {part: parser.fields(owner, keys, path) for part, owner in classes.items()}
     if common is None or len(classes) < len(ALGORITHM_PARTS) or any(values is None for values in fields.values()):
         return None
     parts = {part: classes[part](**cast("dict[str, Any]", values)) for part, values in fields.items()}
-    return AlgorithmConfig(adv_type=str(names["advantage"]), loss_type=str(names["loss"]), **common, **parts)
+    return cls(adv_type=str(names["advantage"]), loss_type=str(names["loss"]), **common, **parts)
 
 
 def _note_foreign_algorithm_keys(
-    parser: Parser, keys: Mapping[str, Any], names: Mapping[str, str | None], path: str
+    parser: Parser, keys: Mapping[str, Any], names: Mapping[str, str | None], *, known: set[str], path: str
 ) -> None:
     """Note keys that no part takes; those of another advantage or loss are told apart from unknown ones."""
-    known = set(field_types(AlgorithmConfig)) - set(ALGORITHM_PARTS)
     for part, name in names.items():
         known |= set(field_types(ALGORITHM_PARTS[part][1].get(name))) if name is not None else set()
     for key in keys:
@@ -200,12 +217,12 @@ def _paths_of(key: str, near: str) -> list[str]:
 
 def known_paths() -> list[str]:
     """Return every key that some recipe may have, as full dotted paths."""
-    return sorted(set(_walk(RLinfConfig, "")))
+    return sorted({path for name in task_configs.names() for path in _walk(task_configs.get(name), "")})
 
 
 def _walk(cls: type[ConfigSection], path: str) -> Iterator[str]:
     for name, annotation in field_types(cls).items():
-        at = path if cls is AlgorithmConfig and name in ALGORITHM_PARTS else join(path, name)
+        at = path if issubclass(cls, AlgorithmConfig) and name in ALGORITHM_PARTS else join(path, name)
         members = get_args(annotation) if is_union(annotation) else (annotation,)
         sections = [m for m in members if isinstance(m, type) and issubclass(m, ConfigSection)]
         if at != path:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rlinf.config.build import build_config
 from rlinf.config.checks import (
@@ -20,26 +21,30 @@ from rlinf.config.checks import (
     reward,
     runner,
 )
-from rlinf.config.checks.placement import check_placement
-from rlinf.config.checks.sizes import RunSizes, WorldSizes, run_sizes
+from rlinf.config.checks.placement import check_placement, check_ratios
+from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.placement import ClusterPlan, HybridComponentPlacement
 
-RULES = (
-    *batches.RULES,
-    *algorithm.RULES,
-    *asynchronous.RULES,
-    *off_policy.RULES,
-    *flow.RULES,
-    *language.RULES,
-    *offline.RULES,
-    *reward.RULES,
-    *runner.RULES,
-    *collection.RULES,
-    *intervention.RULES,
-    *hardware.RULES,
-)
+RULES: dict[type[RLinfConfig], tuple[Callable[[Any, WorldSizes, Problems], None], ...]] = {
+    EmbodiedConfig: (
+        check_ratios,
+        *batches.RULES,
+        *algorithm.RULES,
+        *asynchronous.RULES,
+        *off_policy.RULES,
+        *flow.RULES,
+        *offline.RULES,
+        *reward.RULES,
+        *runner.RULES,
+        *collection.RULES,
+        *intervention.RULES,
+        *hardware.RULES,
+        *language.RULES,
+    ),
+}
+"""How the sections of a recipe must fit together, by its class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +55,11 @@ class RunPlan:
         cfg: The typed tree.
         placement: Where the components run.
         world: Sizes of the worker groups, as far as they are known offline.
-        sizes: What one step amounts to.
     """
 
     cfg: RLinfConfig
     placement: HybridComponentPlacement
     world: WorldSizes
-    sizes: RunSizes
 
 
 def validate_cfg(cfg: object) -> RLinfConfig:
@@ -90,11 +93,11 @@ def plan_run(cfg: object, *, accelerators_per_node: int | Sequence[int] | None =
     typed = build_config(cfg)
     problems = Problems()
     placement, world = check_placement(typed, problems, accelerators_per_node)
-    for rule in RULES:
+    for rule in RULES[type(typed)]:
         rule(typed, world, problems)
     problems.raise_if_any()
     assert placement is not None  # a missing placement is a problem
-    return RunPlan(typed, placement, world, run_sizes(typed, world))
+    return RunPlan(typed, placement, world)
 
 
 def planned_cluster(plan: RunPlan) -> ClusterPlan:

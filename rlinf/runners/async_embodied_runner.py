@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.errors import WorkerError
 from rlinf.runners.embodied_runner import EmbodiedRunner, Metrics
 from rlinf.scheduler import wait_all
@@ -32,7 +32,7 @@ class AsyncEmbodiedRunner(EmbodiedRunner):
         times: Seconds of the groups that made the last rollout.
     """
 
-    def __init__(self, cfg: RLinfConfig, **groups: Any) -> None:
+    def __init__(self, cfg: EmbodiedConfig, **groups: Any) -> None:
         super().__init__(cfg, **groups)
         self.ahead: dict[int, tuple[_Calls, _Calls]] = {}
         self.times: dict[str, list[dict[str, float]]] = {}

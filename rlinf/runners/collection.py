@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from rlinf.config.schema.env import DataCollectionConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.lerobot import LeRobotDataset, merge_datasets
 from rlinf.envs.episode_collector import PART_PREFIX, writer_options
 from rlinf.errors import DatasetError
@@ -18,7 +18,7 @@ from rlinf.utils.logging import get_logger
 
 
 @contextmanager
-def collected_episodes(cfg: RLinfConfig) -> Iterator[RLinfConfig]:
+def collected_episodes(cfg: EmbodiedConfig) -> Iterator[EmbodiedConfig]:
     """Publish ``env.eval.data_collection.save_dir`` at the end of the block, where episodes are collected in it.
 
     Args:

@@ -6,9 +6,10 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.errors import WorkerDiedError, WorkerError
 from rlinf.runners.profiling import StepProfiler
+from rlinf.runners.run_paths import video_folders
 from rlinf.runners.session import RunSession
 from rlinf.scheduler import Channel, WorkerGroup, wait_all
 from rlinf.telemetry.metrics import finalize, merge_metrics
@@ -38,7 +39,7 @@ class EmbodiedRunner:
 
     def __init__(
         self,
-        cfg: RLinfConfig,
+        cfg: EmbodiedConfig,
         actor: WorkerGroup[EmbodiedFSDPActor],
         rollout: WorkerGroup[MultiStepRolloutWorker],
         env: WorkerGroup[EnvWorker],
@@ -47,6 +48,7 @@ class EmbodiedRunner:
         self.cfg = cfg
         self.actor, self.rollout, self.env = actor, rollout, env
         self.session = RunSession(cfg)
+        self.session.places["video"] = video_folders(cfg)
         self.reward = reward
         self.groups: dict[str, WorkerGroup[Any]] = {"actor": actor, "rollout": rollout, "env": env}
         if reward is not None:

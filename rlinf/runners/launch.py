@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.runners.async_embodied_runner import AsyncEmbodiedRunner
 from rlinf.runners.collection import collected_episodes
 from rlinf.runners.embodied_runner import EmbodiedRunner
 from rlinf.runners.offline_runner import OfflineRunner
-from rlinf.runners.session import run_folder, with_run_paths
+from rlinf.runners.run_paths import with_run_paths
+from rlinf.runners.session import run_folder
 from rlinf.scheduler import Cluster
 from rlinf.utils.placement import HybridComponentPlacement
 from rlinf.workers.actor.embodied_actor import EmbodiedFSDPActor
@@ -16,17 +17,17 @@ from rlinf.workers.reward.reward_worker import RewardWorker
 from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
 
 
-def launch_embodied(cfg: RLinfConfig) -> dict[str, float]:
+def launch_embodied(cfg: EmbodiedConfig) -> dict[str, float]:
     """Run a recipe of ``task_type: embodied``; see ``launch``."""
     return launch(cfg, EmbodiedRunner if cfg.algorithm.staleness_threshold is None else AsyncEmbodiedRunner)
 
 
-def launch_offline(cfg: RLinfConfig) -> dict[str, float]:
+def launch_offline(cfg: EmbodiedConfig) -> dict[str, float]:
     """Run a recipe of ``task_type: offline``; see ``launch``."""
     return launch(cfg, OfflineRunner)
 
 
-def launch(cfg: RLinfConfig, make_runner: type[EmbodiedRunner]) -> dict[str, float]:
+def launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str, float]:
     """Run a recipe to its end; whatever happens, nothing that it started is left running.
 
     Args:
@@ -40,7 +41,7 @@ def launch(cfg: RLinfConfig, make_runner: type[EmbodiedRunner]) -> dict[str, flo
         return _launch(filled, make_runner)
 
 
-def _launch(cfg: RLinfConfig, make_runner: type[EmbodiedRunner]) -> dict[str, float]:
+def _launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str, float]:
     with Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster:
         placement = HybridComponentPlacement(cfg, cluster)
         num_env, num_rollout, num_actor = (placement.get_world_size(c) for c in ("env", "rollout", "actor"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -11,8 +10,6 @@ from types import TracebackType
 
 from rlinf.checkpoint import CheckpointManager, checkpoint_step
 from rlinf.config import to_dict
-from rlinf.config.schema.algorithm import AlgorithmConfig, OffPolicyLossConfig
-from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.errors import WorkerDiedError
 from rlinf.telemetry.console import Console
@@ -20,10 +17,8 @@ from rlinf.telemetry.evaluation import EvalEpisode, evaluation_table, mean_metri
 from rlinf.telemetry.logger import MetricLogger
 from rlinf.telemetry.rundir import (
     CHECKPOINTS_FOLDER,
-    DATASET_FOLDER,
     EVALUATIONS_FOLDER,
     PROFILE_FOLDER,
-    REPLAY_FOLDER,
     open_run_dir,
 )
 from rlinf.telemetry.trace import Phases
@@ -32,6 +27,9 @@ from rlinf.telemetry.trace_export import trace_path
 
 class RunSession:
     """One run's records; a context manager around its loop.
+
+    Attributes:
+        places: What the end of the run points to beside metrics and checkpoints, by name; None is not shown.
 
     Args:
         cfg: The recipe.
@@ -62,6 +60,8 @@ class RunSession:
         self.metrics: dict[str, float] = {}
         self.restarts = 0
         self.phases = Phases()
+        self.places: dict[str, str | Path | None] = {}
+        self.evaluated_steps = 0
         self._exit = ExitStack()
 
     def __enter__(self) -> RunSession:
@@ -126,6 +126,7 @@ class RunSession:
         Returns:
             Their means, under ``eval/``.
         """
+        self.evaluated_steps += 1
         episodes = sorted(episodes)
         write_episodes(self.folder / EVALUATIONS_FOLDER / f"step_{step:08d}.jsonl", episodes)
         if self.cfg.runner.only_eval and episodes:
@@ -182,15 +183,13 @@ class RunSession:
 
     def _places(self) -> dict[str, str | Path | None]:
         checkpoint = None if self.saved_step is None else self.checkpoints.root / f"global_step_{self.saved_step}"
-        sections = [self.cfg.env.train, self.cfg.env.eval]
-        videos = [env.video_cfg.video_base_dir for env in sections if env is not None and env.video_cfg.save_video]
         tracer = self.cfg.cluster.tracer
         tensorboard = "tensorboard" in self.cfg.runner.logger.logger_backends
         return {
             "restarts": str(self.restarts) if self.restarts else None,
             "checkpoint": checkpoint,
-            "evaluations": self.folder / EVALUATIONS_FOLDER if self.cfg.env.eval is not None else None,
-            "video": ", ".join(str(video) for video in videos) or None,
+            "evaluations": self.folder / EVALUATIONS_FOLDER if self.evaluated_steps else None,
+            **self.places,
             "TensorBoard": self.folder / "tensorboard" if tensorboard else None,
             "metrics": self.folder / "metrics.jsonl",
             "trace": trace_path(tracer, str(self.folder)) if tracer.enable else None,
@@ -201,32 +200,3 @@ class RunSession:
 def run_folder(cfg: RLinfConfig) -> Path:
     """Return ``<log_path>/<experiment_name>``, absolute."""
     return Path(cfg.runner.logger.log_path).expanduser().absolute() / cfg.runner.logger.experiment_name
-
-
-def with_run_paths(cfg: RLinfConfig) -> RLinfConfig:
-    """Return the recipe with the folders that it leaves to the run filled in, for the workers."""
-
-    def fill(env: EnvConfig, mode: str) -> EnvConfig:
-        if env.video_cfg.video_base_dir is not None:
-            return env
-        folder = str(run_folder(cfg) / "video" / mode)
-        return dataclasses.replace(env, video_cfg=dataclasses.replace(env.video_cfg, video_base_dir=folder))
-
-    evaluation = None if cfg.env.eval is None else _with_dataset_folder(fill(cfg.env.eval, "eval"), run_folder(cfg))
-    section = dataclasses.replace(cfg.env, train=fill(cfg.env.train, "train"), eval=evaluation)
-    return dataclasses.replace(cfg, env=section, algorithm=_with_replay_folder(cfg.algorithm, run_folder(cfg)))
-
-
-def _with_dataset_folder(env: EnvConfig, run: Path) -> EnvConfig:
-    if not env.data_collection.enabled or env.data_collection.save_dir is not None:
-        return env
-    collection = dataclasses.replace(env.data_collection, save_dir=str(run / DATASET_FOLDER))
-    return dataclasses.replace(env, data_collection=collection)
-
-
-def _with_replay_folder(algorithm: AlgorithmConfig, run: Path) -> AlgorithmConfig:
-    loss = algorithm.loss
-    if not isinstance(loss, OffPolicyLossConfig) or loss.replay_buffer.folder is not None:
-        return algorithm
-    replay = dataclasses.replace(loss.replay_buffer, folder=str(run / REPLAY_FOLDER))
-    return dataclasses.replace(algorithm, loss=dataclasses.replace(loss, replay_buffer=replay))

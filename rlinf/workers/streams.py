@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 
 WEIGHTS = "weights"
 TRAJECTORIES = "trajectories"
 
 
-def collecting_group(cfg: RLinfConfig) -> str:
+def collecting_group(cfg: EmbodiedConfig) -> str:
     """Return the name of the group that collects trajectories, has them rewarded and hands them to the actor."""
     return cfg.env.group_name if cfg.runner.enable_decoupled_mode else cfg.rollout.group_name
 

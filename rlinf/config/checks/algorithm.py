@@ -12,7 +12,7 @@ from rlinf.config.schema.algorithm import (
     GAEConfig,
     GroupFilterConfig,
 )
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.unused import note_unused
 
 GROUP_ADVANTAGES = frozenset({"grpo", "reinpp_baseline", "rloo"})
@@ -23,7 +23,7 @@ _BUILT_IN_ADVANTAGES |= {"embodied_bc", "embodied_dagger", "embodied_hgdagger", 
 _FINENESS = {"chunk_level": 0, "action_level": 1, "token_level": 2}
 
 
-def check_value_head(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_value_head(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """What uses values needs a value head, and a value head needs a loss that trains it."""
     del world
     algorithm, model = cfg.algorithm, cfg.actor.model
@@ -48,7 +48,7 @@ def check_value_head(cfg: RLinfConfig, world: WorldSizes, problems: Problems) ->
         )
 
 
-def check_levels(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_levels(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """A ratio is never coarser than the advantage that it is multiplied with."""
     del world
     algorithm = cfg.algorithm
@@ -67,7 +67,7 @@ def check_levels(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> Non
         )
 
 
-def check_groups(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_groups(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Estimators that compare trajectories need groups of whole trajectories that start alike."""
     del world
     algorithm, train = cfg.algorithm, cfg.env.train
@@ -97,7 +97,7 @@ def check_groups(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> Non
         )
 
 
-def check_advantage_keys(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_advantage_keys(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Keys of the advantage that have no effect, or contradict each other."""
     del world
     algorithm = cfg.algorithm
@@ -116,7 +116,7 @@ def check_advantage_keys(cfg: RLinfConfig, world: WorldSizes, problems: Problems
         note_unused(problems, algorithm, ("bootstrap_type",), "algorithm", f"by adv_type={algorithm.adv_type}")
 
 
-def check_loss_keys(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_loss_keys(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Keys of the loss that have no effect, or no meaning."""
     del world
     loss = cfg.algorithm.loss

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 
 
-def check_offload(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_offload(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Moving to host memory what the others do not need now takes turns."""
     del world
     threshold = cfg.algorithm.staleness_threshold

@@ -7,10 +7,10 @@ import math
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.env import EnvConfig, NoEnvConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 
 
-def check_env_distribution(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_env_distribution(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Every worker gets the same number of environments in each pipeline stage, and none gets part of a group."""
     stages = cfg.rollout.pipeline_stage_num
     for path, env in _env_sections(cfg):
@@ -41,7 +41,7 @@ def check_env_distribution(cfg: RLinfConfig, world: WorldSizes, problems: Proble
             )
 
 
-def check_chunks(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_chunks(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """A rollout epoch is a whole number of chunks."""
     del world
     chunk = cfg.actor.model.num_action_chunks
@@ -56,7 +56,7 @@ def check_chunks(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> Non
             )
 
 
-def check_batches(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_batches(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Samples fill global batches, and a global batch fills the micro-batches of all actor ranks."""
     train, actor = cfg.env.train, cfg.actor
     chunk = actor.model.num_action_chunks
@@ -89,7 +89,7 @@ def check_batches(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> No
         )
 
 
-def _env_sections(cfg: RLinfConfig) -> list[tuple[str, EnvConfig]]:
+def _env_sections(cfg: EmbodiedConfig) -> list[tuple[str, EnvConfig]]:
     sections = [("env.train", cfg.env.train), ("env.eval", cfg.env.eval)]
     return [(path, env) for path, env in sections if env is not None and not isinstance(env, NoEnvConfig)]
 

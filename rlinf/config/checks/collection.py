@@ -5,13 +5,13 @@ from __future__ import annotations
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.env import MODEL_POLICIES, DataCollectionConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.unused import note_unused
 
 _KEYS = tuple(name for name in DataCollectionConfig.__dataclass_fields__ if name != "enabled")
 
 
-def check_collection(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_collection(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Episodes are collected while a run does nothing but evaluate."""
     del world
     if cfg.env.train.data_collection != DataCollectionConfig():

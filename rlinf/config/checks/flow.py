@@ -8,11 +8,11 @@ from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.algorithm import ActorLossConfig, NFTLossConfig
 from rlinf.config.schema.model import FlowPolicyConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.unused import note_unused
 
 
-def check_noise_method(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_noise_method(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """A loss of log-probabilities needs noise in the steps, one that tunes the entropy noise that is learned."""
     del world
     model, loss_type = cfg.actor.model, cfg.algorithm.loss_type
@@ -32,7 +32,7 @@ def check_noise_method(cfg: RLinfConfig, world: WorldSizes, problems: Problems) 
         )
 
 
-def check_noise_level(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_noise_level(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """The size of the noise: whether it is used, possible, and moved by an entropy bonus."""
     del world
     model, loss = cfg.actor.model, cfg.algorithm.loss
@@ -53,7 +53,7 @@ def check_noise_level(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -
         )
 
 
-def check_velocity_loss(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_velocity_loss(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """A loss of velocities needs a flow that nothing but its velocity shapes, and uses no log-probabilities."""
     del world
     algorithm, model = cfg.algorithm, cfg.actor.model

@@ -10,12 +10,12 @@ from rlinf.config.problems import Problems
 from rlinf.config.registries import hardware_configs
 from rlinf.config.schema.cluster import ComponentPlacementConfig, NodeGroupConfig
 from rlinf.config.schema.realworld import FrankaHardwareConfig, RealWorldEnvConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 
 _POSE, _POINT = "x, y, z in metres, roll, pitch, yaw in radians", "x, y, z in metres"
 
 
-def check_hardware(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_hardware(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Entries of a known type of hardware have its keys, and no robot is listed twice."""
     del world
     addresses: Counter[str] = Counter()
@@ -34,7 +34,7 @@ def check_hardware(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> N
                 _check_length(getattr(robot, name), 6, f"{path}.{name}", _POSE, problems)
 
 
-def check_robots(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_robots(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """A robot has a client, a node group that declares it, and an env worker of its own."""
     group = _env_group(cfg)
     has_robots = group is not None and group.hardware is not None and group.hardware.type.lower() == "franka"
@@ -58,7 +58,9 @@ def check_robots(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> Non
             _check_numbers(cfg, env, path, world, problems)
 
 
-def _check_numbers(cfg: RLinfConfig, env: RealWorldEnvConfig, path: str, world: WorldSizes, problems: Problems) -> None:
+def _check_numbers(
+    cfg: EmbodiedConfig, env: RealWorldEnvConfig, path: str, world: WorldSizes, problems: Problems
+) -> None:
     if world.env is not None and env.total_num_envs != world.env:
         problems.add(
             f"{path}.total_num_envs",
@@ -107,7 +109,7 @@ def _check_length(numbers: list[float] | None, length: int, path: str, meaning: 
     return False
 
 
-def _env_group(cfg: RLinfConfig) -> NodeGroupConfig | None:
+def _env_group(cfg: EmbodiedConfig) -> NodeGroupConfig | None:
     """Return the node group that ``env`` is placed on, if it is a declared one."""
     for components, spec in cfg.cluster.component_placement.items():
         if "env" in {name.strip() for name in components.split(",")} and isinstance(spec, ComponentPlacementConfig):

@@ -7,10 +7,10 @@ from rlinf.config.problems import Problems
 from rlinf.config.schema.algorithm import HGDAggerLossConfig
 from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.intervention import InterventionConfig, ScriptedIntervenerConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 
 
-def check_losses(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_losses(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """A loss that weighs the policy's own samples cannot learn from somebody else's."""
     del world
     algorithm, intervenes = cfg.algorithm, _intervention(cfg.env.train) is not None
@@ -28,7 +28,7 @@ def check_losses(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> Non
         )
 
 
-def check_environments(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_environments(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Interventions replace what the policy does, step by step, and do not improve an evaluation."""
     del world
     for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):

@@ -12,11 +12,11 @@ from rlinf.config.schema.algorithm import (
     SACLossConfig,
 )
 from rlinf.config.schema.model import MLPPolicyConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.unused import note_unused
 
 
-def check_family(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_family(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Advantages and Q heads are there where the loss uses them, and only there."""
     del world
     algorithm, model = cfg.algorithm, cfg.actor.model
@@ -46,7 +46,7 @@ def check_family(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> Non
         note_unused(problems, model, unused, "actor.model", "without actor.model.add_q_head")
 
 
-def check_unused(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_unused(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Keys that all algorithms share but off-policy ones."""
     del world
     algorithm = cfg.algorithm
@@ -58,7 +58,7 @@ def check_unused(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> Non
     note_unused(problems, cfg.actor.model, ("add_value_head",), "actor.model", reason)
 
 
-def check_replay(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_replay(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Updates begin at some time."""
     del world
     loss: LossConfig = cfg.algorithm.loss
@@ -73,7 +73,7 @@ def check_replay(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> Non
         )
 
 
-def check_temperature(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_temperature(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """A learned temperature is positive; a fixed one has no target and no optimizer."""
     del world
     loss: LossConfig = cfg.algorithm.loss
@@ -90,7 +90,7 @@ def check_temperature(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -
         )
 
 
-def check_critics(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_critics(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """The loss can train this kind of policy and critics, and targets need no more critics than there are."""
     loss, model = cfg.algorithm.loss, cfg.actor.model
     if not isinstance(loss, OffPolicyLossConfig):
@@ -115,7 +115,7 @@ def check_critics(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> No
         _check_batch_moments(cfg, world, problems)
 
 
-def _check_batch_moments(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def _check_batch_moments(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Batch moments are those of the update's whole batch, taken once."""
     actor = cfg.actor
     if world.actor and actor.micro_batch_size < (share := actor.global_batch_size // world.actor):
@@ -133,7 +133,7 @@ def _check_batch_moments(cfg: RLinfConfig, world: WorldSizes, problems: Problems
         )
 
 
-def check_squashed_model(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_squashed_model(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """A squashed Gaussian needs continuous actions and bounds its standard deviation."""
     del world
     model = cfg.actor.model

@@ -8,11 +8,11 @@ from rlinf.config.schema.algorithm import DAggerLossConfig, ImitationLossConfig,
 from rlinf.config.schema.env import NoEnvConfig
 from rlinf.config.schema.expert import ScriptedExpertConfig
 from rlinf.config.schema.model import MLPPolicyConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.unused import note_unused
 
 
-def check_source(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_source(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """An offline run learns from data, any other from environments."""
     del world
     offline, loss_type = cfg.runner.task_type == "offline", cfg.algorithm.loss_type
@@ -40,7 +40,7 @@ def check_source(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> Non
         )
 
 
-def check_unused(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_unused(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Keys that are of no use to these losses."""
     del world
     algorithm, actor = cfg.algorithm, cfg.actor
@@ -57,7 +57,7 @@ def check_unused(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> Non
         note_unused(problems, cfg.rollout, ("pipeline_stage_num",), "rollout", "by task_type=offline")
 
 
-def check_imitation(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_imitation(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Distances are those between continuous actions."""
     del world
     loss, model = cfg.algorithm.loss, cfg.actor.model
@@ -70,7 +70,7 @@ def check_imitation(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> 
         )
 
 
-def check_dagger(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_dagger(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """The expert says one action for each observation, and acts by chance or by distance."""
     del world
     loss: object = cfg.algorithm.loss
@@ -87,7 +87,7 @@ def check_dagger(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> Non
         note_unused(problems, loss, unused, "algorithm", "with algorithm.takeover_distance")
 
 
-def check_iql(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_iql(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """The value head predicts an expectile that exists."""
     del world
     loss: object = cfg.algorithm.loss

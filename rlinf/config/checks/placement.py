@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.parse import field_types
 from rlinf.config.problems import Problems
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.errors import PlacementError
 from rlinf.placement import ClusterPlan, HybridComponentPlacement
 from rlinf.registry import did_you_mean
-
-COMPONENTS = ("actor", "rollout", "env")
-"""What every embodied run places."""
 
 _PATH = "cluster.component_placement"
 
@@ -54,14 +52,13 @@ def check_placement(
     except PlacementError as error:
         problems.add_placement(error)
         return None, WorldSizes()
-    components = (*COMPONENTS, "reward") if cfg.reward is not None else COMPONENTS
+    components = tuple(cfg.group_names)
     for component in placement.components:
         if component not in components:
             problems.add(
                 f"{_PATH}.{component}",
                 f"unknown component.{did_you_mean(component, list(components))} Allowed for task_type="
-                f"{cfg.runner.task_type}{'' if cfg.reward else ' without a section reward'}: {', '.join(components)}. "
-                "Remove it.",
+                f"{cfg.runner.task_type}{_without_section(cfg, component)}: {', '.join(components)}. Remove it.",
             )
     missing = [component for component in components if component not in placement]
     for component in missing:
@@ -70,12 +67,16 @@ def check_placement(
             f"missing; task_type={cfg.runner.task_type} places {', '.join(components)}. Add '{component}: 0', say.",
         )
     sizes = WorldSizes(**{name: placement.find_world_size(name) for name in components if name in placement})
-    _check_ratios(sizes, problems, decoupled=cfg.runner.enable_decoupled_mode)
     return placement, sizes
 
 
-def _check_ratios(sizes: WorldSizes, problems: Problems, *, decoupled: bool) -> None:
+def _without_section(cfg: RLinfConfig, component: str) -> str:
+    return f" without a section {component}" if component in field_types(type(cfg)) else ""
+
+
+def check_ratios(cfg: EmbodiedConfig, sizes: WorldSizes, problems: Problems) -> None:
     """Groups that exchange batches cut them into equal parts by rank."""
+    decoupled = cfg.runner.enable_decoupled_mode
     collecting = ("env", sizes.env) if decoupled else ("rollout", sizes.rollout)
     bound = () if decoupled else (("env", sizes.env, "rollout", sizes.rollout),)
     for name, size, other, other_size in (

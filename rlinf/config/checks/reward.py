@@ -8,11 +8,11 @@ from urllib.parse import urlsplit
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.reward import ApiRewardConfig, RewardTermConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.schema.text_reward import OverlongRewardConfig, TextRewardsConfig
 
 
-def check_rewards(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_rewards(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """There is something to learn from, and services have addresses."""
     del world
     if cfg.reward is None:

@@ -8,14 +8,14 @@ from rlinf.config.schema.algorithm import SACLossConfig
 from rlinf.config.schema.env import GymnasiumEnvConfig
 from rlinf.config.schema.model import CNNPolicyConfig, MLPPolicyConfig
 from rlinf.config.schema.optim import AdamWConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.unused import note_unused
 
 SMALLEST_IMAGE = 16
 """Pixels of height and width that every encoder can take."""
 
 
-def check_intervals(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_intervals(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """An interval is positive, or -1 for never."""
     del world
     for name in ("max_steps", "val_check_interval", "save_interval"):
@@ -24,7 +24,7 @@ def check_intervals(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> 
             problems.add(f"runner.{name}", f"received {value}; allowed: an integer > 0, or -1. Set it to -1 for none.")
 
 
-def check_evaluation(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_evaluation(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Evaluation has environments, finishes episodes, and happens where something depends on it."""
     del world
     runner, evaluation = cfg.runner, cfg.env.eval
@@ -57,7 +57,7 @@ def check_evaluation(cfg: RLinfConfig, world: WorldSizes, problems: Problems) ->
         )
 
 
-def check_schedule(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_schedule(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """A falling learning rate has an end, behind its warm-up."""
     del world
     sections: list[tuple[str, AdamWConfig]] = [("actor.optim", cfg.actor.optim)]
@@ -87,7 +87,7 @@ def _check_schedule(optim: AdamWConfig, path: str, problems: Problems) -> None:
         )
 
 
-def check_names(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_names(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Names that become folders or worker groups can be told apart."""
     del world
     name = cfg.runner.logger.experiment_name
@@ -96,9 +96,7 @@ def check_names(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None
             "runner.logger.experiment_name",
             f"received '{name}'; it names a folder: allowed: a name without slashes. Choose another.",
         )
-    groups = {"actor": cfg.actor.group_name, "rollout": cfg.rollout.group_name, "env": cfg.env.group_name}
-    if cfg.reward is not None:
-        groups["reward"] = cfg.reward.group_name
+    groups = cfg.group_names
     for section, group in groups.items():
         others = [other for other, label in groups.items() if label == group and other < section]
         if others:
@@ -109,7 +107,7 @@ def check_names(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None
             )
 
 
-def check_environments(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_environments(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Settings of single environments that the schema cannot express."""
     del world
     for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
@@ -125,7 +123,7 @@ def check_environments(cfg: RLinfConfig, world: WorldSizes, problems: Problems) 
                 problems.add(f"{path}.init_params.{key}", f"not allowed here; write {path}.{target}, which decides it.")
 
 
-def check_cameras(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_cameras(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """A model of images names its cameras and their size."""
     del world
     model = cfg.actor.model
@@ -148,7 +146,7 @@ def check_cameras(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> No
         note_unused(problems, model, ("random_shift",), "actor.model", "without actor.model.add_q_head")
 
 
-def check_model(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_model(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Keys of the model that have no effect."""
     del world
     model = cfg.actor.model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class RunSizes:
     eval_envs_per_worker: int | None
 
 
-def run_sizes(cfg: RLinfConfig, world: WorldSizes) -> RunSizes:
+def run_sizes(cfg: EmbodiedConfig, world: WorldSizes) -> RunSizes:
     """Return the sizes of a recipe; meaningful where ``validate_cfg`` accepts it.
 
     Args:

@@ -20,6 +20,7 @@ from rlinf.config.schema.base import (
     PositiveInt,
 )
 from rlinf.config.schema.expert import ExpertConfig
+from rlinf.config.schema.generation import SamplingConfig
 from rlinf.config.schema.optim import AdamWConfig
 
 LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
@@ -350,28 +351,45 @@ class HGDAggerLossConfig(ImitationLossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(ConfigSection):
-    """The ``algorithm`` section."""
+    """The ``algorithm`` section: the keys of every task."""
 
     adv_type: str
     """Registered advantage estimator."""
     loss_type: str
     """Registered policy loss."""
     group_size: PositiveInt = 1
-    """Environments (or samples) that start from one state and are compared with each other."""
+    """Environments (or answers) that start from one state (or prompt) and are compared with each other."""
+    update_epoch: PositiveInt = 1
+    """Passes over the rollout in one step; with a loss that draws batches, batches in one step."""
+    staleness_threshold: NonNegativeInt | None = None
+    """Roll out and train at the same time (``train_async.py``, or any reasoning run): a rollout may begin with weights
+    up to this many versions older than in turns; 0 is the synchronous algorithm. null takes turns."""
+    advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
+    """Keys that belong to ``adv_type`` (written flat under ``algorithm``)."""
+    loss: LossConfig = field(default_factory=LossConfig)
+    """Keys that belong to ``loss_type`` (written flat under ``algorithm``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbodiedAlgorithmConfig(AlgorithmConfig):
+    """The ``algorithm`` section of embodied RL."""
+
     reward_type: Level = "chunk_level"
     """Whether a chunk of actions earns one reward (and has one value) or each action its own."""
     logprob_type: Level = "chunk_level"
     """Level at which the policy ratio is formed: a token is one action dimension."""
     entropy_type: Level = "chunk_level"
     """Level at which entropy is averaged."""
-    update_epoch: PositiveInt = 1
-    """Passes over the rollout in one step; with a loss that draws batches, batches in one step."""
     bootstrap_type: Literal["standard", "always"] = "standard"
     """``standard`` adds the last state's value when an episode is truncated; ``always`` also when it terminates."""
-    staleness_threshold: NonNegativeInt | None = None
-    """Run environments, inference and training at the same time (``train_async.py``): a rollout may begin with weights
-    up to this many versions older than in turns; 0 is the synchronous algorithm. null takes turns."""
-    advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
-    """Keys that belong to ``adv_type`` (written flat under ``algorithm``)."""
-    loss: LossConfig = field(default_factory=LossConfig)
-    """Keys that belong to ``loss_type`` (written flat under ``algorithm``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextAlgorithmConfig(AlgorithmConfig):
+    """The ``algorithm`` section of language models."""
+
+    sampling_params: SamplingConfig = field(default_factory=SamplingConfig)
+    """How answers are drawn in training."""
+    recompute_logprobs: bool = True
+    """Take the log-probabilities of the policy that answered from the trainer, before its first update, rather than
+    from the engine, whose kernels round differently."""

@@ -1,10 +1,10 @@
-"""The whole recipe."""
+"""The whole recipe: what every task has, and what each kind of task adds."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rlinf.config.schema.algorithm import AlgorithmConfig
+from rlinf.config.schema.algorithm import AlgorithmConfig, EmbodiedAlgorithmConfig
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.config.schema.data import DataConfig
@@ -16,13 +16,30 @@ from rlinf.config.schema.train import ActorConfig, RolloutConfig, WeightSyncerCo
 
 @dataclass(frozen=True, kw_only=True)
 class RLinfConfig(ConfigSection):
-    """A parsed recipe; what workers and runners receive."""
+    """A parsed recipe; what workers and runners receive. ``runner.task_type`` decides which class it is."""
 
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
     """Nodes and placement."""
     runner: RunnerConfig = field(default_factory=RunnerConfig)
     """Length, evaluation, checkpoints, logging."""
     algorithm: AlgorithmConfig
+    """Advantage and loss."""
+    actor: ActorConfig
+    """Model and training."""
+    weight_syncer: WeightSyncerConfig = field(default_factory=WeightSyncerConfig)
+    """Weights from actor to rollout."""
+
+    @property
+    def group_names(self) -> dict[str, str]:
+        """Names of the worker groups by the components that are placed, in the order in which errors list them."""
+        return {"actor": self.actor.group_name}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbodiedConfig(RLinfConfig):
+    """``task_type: embodied`` and ``offline``: policies that act in environments."""
+
+    algorithm: EmbodiedAlgorithmConfig
     """Advantage and loss."""
     env: EnvSectionConfig
     """Environments."""
@@ -32,7 +49,9 @@ class RLinfConfig(ConfigSection):
     """Dataset of an offline run."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     """Inference."""
-    actor: ActorConfig
-    """Model and training."""
-    weight_syncer: WeightSyncerConfig = field(default_factory=WeightSyncerConfig)
-    """Weights from actor to rollout."""
+
+    @property
+    def group_names(self) -> dict[str, str]:
+        """See ``RLinfConfig``."""
+        names = {"actor": self.actor.group_name, "rollout": self.rollout.group_name, "env": self.env.group_name}
+        return names if self.reward is None else {**names, "reward": self.reward.group_name}

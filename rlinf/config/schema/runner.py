@@ -26,8 +26,8 @@ class LoggerConfig(ConfigSection):
 class RunnerConfig(ConfigSection):
     """The ``runner`` section."""
 
-    task_type: Literal["embodied", "offline"] = "embodied"
-    """Which runner drives the recipe."""
+    task_type: str = "embodied"
+    """Registered task: which sections the recipe has, and which runner drives it."""
     max_epochs: PositiveInt = 1000
     """Steps to run when ``max_steps`` is -1: one step is one rollout and its updates."""
     max_steps: int = -1

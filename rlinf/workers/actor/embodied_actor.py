@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.episodes import read_episodes
 from rlinf.data.routing import sources
@@ -33,7 +33,7 @@ class EmbodiedFSDPActor(Worker):
         num_collecting_workers: World size of the group that collects trajectories.
     """
 
-    def __init__(self, cfg: RLinfConfig, num_rollout_workers: int, num_collecting_workers: int) -> None:
+    def __init__(self, cfg: EmbodiedConfig, num_rollout_workers: int, num_collecting_workers: int) -> None:
         super().__init__()
         self.cfg = cfg
         self.route = sources(self._rank, num_collecting_workers, self._world_size)

@@ -10,7 +10,12 @@ from torch import nn
 
 from rlinf.algorithms.imitation import imitation_loss
 from rlinf.algorithms.types import finalize_metrics, metric_pair
-from rlinf.config.schema.algorithm import AlgorithmConfig, DAggerLossConfig, HGDAggerLossConfig, ImitationLossConfig
+from rlinf.config.schema.algorithm import (
+    DAggerLossConfig,
+    EmbodiedAlgorithmConfig,
+    HGDAggerLossConfig,
+    ImitationLossConfig,
+)
 from rlinf.config.schema.train import ActorConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.replay import ReplayBuffer, Transitions
@@ -173,7 +178,7 @@ def build_intervention_learner(
     model: BasePolicy,
     make_engine: MakeEngine,
     *,
-    algorithm: AlgorithmConfig,
+    algorithm: EmbodiedAlgorithmConfig,
     actor: ActorConfig,
     device: torch.device,
 ) -> InterventionLearner:
@@ -188,7 +193,7 @@ def build_imitation_learner(
     model: BasePolicy,
     make_engine: MakeEngine,
     *,
-    algorithm: AlgorithmConfig,
+    algorithm: EmbodiedAlgorithmConfig,
     actor: ActorConfig,
     device: torch.device,
 ) -> ImitationLearner:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rlinf.algorithms.iql import IQL
-from rlinf.config.schema.algorithm import AlgorithmConfig, IQLLossConfig
+from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, IQLLossConfig
 from rlinf.config.schema.train import ActorConfig
 from rlinf.data.replay import Transitions
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
@@ -76,7 +76,7 @@ def build_iql_learner(
     model: BasePolicy,
     make_engine: MakeEngine,
     *,
-    algorithm: AlgorithmConfig,
+    algorithm: EmbodiedAlgorithmConfig,
     actor: ActorConfig,
     device: torch.device,
 ) -> IQLLearner:

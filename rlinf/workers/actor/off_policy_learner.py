@@ -12,7 +12,7 @@ from torch import nn
 from rlinf.algorithms.registry import OffPolicyAlgorithm, make_off_policy_algorithm
 from rlinf.algorithms.types import finalize_metrics, metric_pair
 from rlinf.config.schema.algorithm import (
-    AlgorithmConfig,
+    EmbodiedAlgorithmConfig,
     OffPolicyLossConfig,
     ReplayBufferConfig,
     SACLossConfig,
@@ -261,7 +261,7 @@ def build_off_policy_learner(
     model: BasePolicy,
     make_engine: MakeEngine,
     *,
-    algorithm: AlgorithmConfig,
+    algorithm: EmbodiedAlgorithmConfig,
     actor: ActorConfig,
     device: torch.device,
 ) -> OffPolicyLearner:

@@ -15,7 +15,7 @@ from rlinf.algorithms.preprocess import rows_to_samples
 from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.targets import Targets, compute_targets
 from rlinf.algorithms.types import finalize_metrics
-from rlinf.config.schema.algorithm import ActorLossConfig, AlgorithmConfig
+from rlinf.config.schema.algorithm import ActorLossConfig, EmbodiedAlgorithmConfig
 from rlinf.config.schema.train import ActorConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.errors import NumericalError
@@ -66,7 +66,7 @@ class PolicyLearner(Learner):
         self,
         engine: TrainEngine,
         *,
-        algorithm: AlgorithmConfig,
+        algorithm: EmbodiedAlgorithmConfig,
         actor: ActorConfig,
         reference: BasePolicy | None = None,
     ) -> None:
@@ -247,7 +247,7 @@ def build_policy_learner(
     model: BasePolicy,
     make_engine: MakeEngine,
     *,
-    algorithm: AlgorithmConfig,
+    algorithm: EmbodiedAlgorithmConfig,
     actor: ActorConfig,
     device: torch.device,
 ) -> PolicyLearner:

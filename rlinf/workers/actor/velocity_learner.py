@@ -9,7 +9,7 @@ from rlinf.algorithms.aggregation import LossDenominators
 from rlinf.algorithms.levels import expand_to_level, mask_at_level
 from rlinf.algorithms.minibatch import MicroBatch
 from rlinf.algorithms.registry import policy_loss
-from rlinf.config.schema.algorithm import AlgorithmConfig
+from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig
 from rlinf.config.schema.train import ActorConfig
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.models.base_policy import BasePolicy, ForwardType
@@ -32,7 +32,9 @@ class VelocityLearner(PolicyLearner):
         old: Copy of the policy on the engine's device; takes the weights that acted at each update.
     """
 
-    def __init__(self, engine: TrainEngine, *, algorithm: AlgorithmConfig, actor: ActorConfig, old: BasePolicy) -> None:
+    def __init__(
+        self, engine: TrainEngine, *, algorithm: EmbodiedAlgorithmConfig, actor: ActorConfig, old: BasePolicy
+    ) -> None:
         super().__init__(engine, algorithm=algorithm, actor=actor)
         self.old = old
         self.noise = torch.empty(0)
@@ -95,7 +97,7 @@ def build_velocity_learner(
     model: BasePolicy,
     make_engine: MakeEngine,
     *,
-    algorithm: AlgorithmConfig,
+    algorithm: EmbodiedAlgorithmConfig,
     actor: ActorConfig,
     device: torch.device,
 ) -> VelocityLearner:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rlinf.config.schema.env import EnvConfig, NoEnvConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.embodied import ChunkStep, Observation
 from rlinf.envs import make_vector_env
 from rlinf.envs.base import VectorEnv
@@ -33,7 +33,7 @@ class EnvWorker(Worker):
     """
 
     def __init__(
-        self, cfg: RLinfConfig, num_rollout_workers: int, num_actor_workers: int, num_reward_workers: int = 0
+        self, cfg: EmbodiedConfig, num_rollout_workers: int, num_actor_workers: int, num_reward_workers: int = 0
     ) -> None:
         super().__init__()
         self.cfg = cfg

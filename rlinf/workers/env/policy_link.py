@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.decisions import ActionAnswer, ActionRequest
 from rlinf.data.embodied import ChunkStep
 from rlinf.data.routing import destinations
@@ -29,7 +29,7 @@ class PolicyLink(abc.ABC):
         cfg: The recipe.
     """
 
-    def __init__(self, worker: Worker, cfg: RLinfConfig) -> None:
+    def __init__(self, worker: Worker, cfg: EmbodiedConfig) -> None:
         self.worker = worker
         self.cfg = cfg
         self.mode: Mode = "train"
@@ -70,7 +70,7 @@ class BoundLink(PolicyLink):
         num_rollout_workers: World size of the rollout group.
     """
 
-    def __init__(self, worker: Worker, cfg: RLinfConfig, *, num_rollout_workers: int) -> None:
+    def __init__(self, worker: Worker, cfg: EmbodiedConfig, *, num_rollout_workers: int) -> None:
         super().__init__(worker, cfg)
         self.route = destinations(worker._rank, worker._world_size, num_rollout_workers)
 
@@ -106,7 +106,13 @@ class DecoupledLink(PolicyLink):
     """
 
     def __init__(
-        self, worker: Worker, cfg: RLinfConfig, *, dispatch: Dispatch, num_actor_workers: int, num_reward_workers: int
+        self,
+        worker: Worker,
+        cfg: EmbodiedConfig,
+        *,
+        dispatch: Dispatch,
+        num_actor_workers: int,
+        num_reward_workers: int,
     ) -> None:
         super().__init__(worker, cfg)
         self.dispatch = dispatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.embodied import ChunkStep
 from rlinf.data.rewards import RewardRequest
 from rlinf.data.routing import destinations
@@ -21,7 +21,7 @@ class RewardExchange:
         num_reward_workers: World size of the reward group.
     """
 
-    def __init__(self, worker: Worker, cfg: RLinfConfig, num_reward_workers: int) -> None:
+    def __init__(self, worker: Worker, cfg: EmbodiedConfig, num_reward_workers: int) -> None:
         assert cfg.reward is not None
         self.worker = worker
         self.group = cfg.reward.group_name

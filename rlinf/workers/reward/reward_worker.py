@@ -7,7 +7,7 @@ import torch
 from rlinf.algorithms.rewards import get_reward_class
 from rlinf.algorithms.rewards.base import EmbodiedReward
 from rlinf.config.schema.reward import EmbodiedRewardConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.rewards import RewardRequest
 from rlinf.data.routing import sources
 from rlinf.errors import RewardError
@@ -24,7 +24,7 @@ class RewardWorker(Worker):
         num_collecting_workers: World size of the group that collects trajectories.
     """
 
-    def __init__(self, cfg: RLinfConfig, num_collecting_workers: int) -> None:
+    def __init__(self, cfg: EmbodiedConfig, num_collecting_workers: int) -> None:
         super().__init__()
         self.cfg = cfg
         self.route = sources(self._rank, num_collecting_workers, self._world_size)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.routing import destinations
 from rlinf.scheduler import Worker
 from rlinf.workers.rollout.collector import TrajectoryCollector
@@ -20,7 +20,7 @@ class TrajectoryDelivery:
         num_actor_workers: World size of the actor group.
     """
 
-    def __init__(self, worker: Worker, cfg: RLinfConfig, num_actor_workers: int) -> None:
+    def __init__(self, worker: Worker, cfg: EmbodiedConfig, num_actor_workers: int) -> None:
         self.worker = worker
         self.cfg = cfg
         self.route = destinations(worker._rank, worker._world_size, num_actor_workers)

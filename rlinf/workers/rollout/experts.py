@@ -11,7 +11,7 @@ import torch
 from rlinf.config.registries import expert_configs
 from rlinf.config.schema.algorithm import DAggerLossConfig
 from rlinf.config.schema.expert import ExpertConfig, PolicyExpertConfig, ScriptedExpertConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.envs.scripted import scripted_policies
 from rlinf.hybrid_engines.train.state import load_weights
@@ -94,7 +94,7 @@ class Teacher:
         return mixed, replace(output, forward_inputs=inputs)
 
 
-def build_teacher(recipe: RLinfConfig, policy: BasePolicy, device: torch.device) -> Teacher | None:
+def build_teacher(recipe: EmbodiedConfig, policy: BasePolicy, device: torch.device) -> Teacher | None:
     """Build the teacher that the recipe's loss asks for, if it asks for one."""
     loss = recipe.algorithm.loss
     if not isinstance(loss, DAggerLossConfig):
@@ -103,7 +103,7 @@ def build_teacher(recipe: RLinfConfig, policy: BasePolicy, device: torch.device)
     return Teacher(loss, policy, expert)
 
 
-def build_policy_expert(cfg: PolicyExpertConfig, *, recipe: RLinfConfig, device: torch.device) -> Expert:
+def build_policy_expert(cfg: PolicyExpertConfig, *, recipe: EmbodiedConfig, device: torch.device) -> Expert:
     """Build what ``expert_type: policy`` names."""
     model = get_policy(cfg.model or recipe.actor.model)
     load_weights(Path(cfg.ckpt_path), model)
@@ -115,7 +115,7 @@ def build_policy_expert(cfg: PolicyExpertConfig, *, recipe: RLinfConfig, device:
     return act
 
 
-def build_scripted_expert(cfg: ScriptedExpertConfig, *, recipe: RLinfConfig, device: torch.device) -> Expert:
+def build_scripted_expert(cfg: ScriptedExpertConfig, *, recipe: EmbodiedConfig, device: torch.device) -> Expert:
     """Build what ``expert_type: scripted`` names."""
     del device
     return scripted_policies.get(cfg.policy)(recipe.env.train)

@@ -7,7 +7,7 @@ import functools
 import torch
 
 from rlinf.config.schema.env import MODEL_POLICIES, EnvConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.decisions import ActionAnswer, ActionRequest
 from rlinf.data.embodied import ChunkStep, Observation, PolicyOutput
 from rlinf.data.routing import sources
@@ -43,7 +43,7 @@ class MultiStepRolloutWorker(Worker):
     """
 
     def __init__(
-        self, cfg: RLinfConfig, num_env_workers: int, num_actor_workers: int, num_reward_workers: int = 0
+        self, cfg: EmbodiedConfig, num_env_workers: int, num_actor_workers: int, num_reward_workers: int = 0
     ) -> None:
         super().__init__()
         self.cfg = cfg
@@ -255,7 +255,7 @@ class MultiStepRolloutWorker(Worker):
         return cfg.max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks
 
 
-def _scripted_policy(cfg: RLinfConfig) -> ScriptedPolicy | None:
+def _scripted_policy(cfg: EmbodiedConfig) -> ScriptedPolicy | None:
     collection = None if cfg.env.eval is None else cfg.env.eval.data_collection
     if collection is None or not collection.enabled or collection.policy in MODEL_POLICIES:
         return None

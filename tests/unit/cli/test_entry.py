@@ -32,7 +32,7 @@ def launcher(tmp_path, monkeypatch):
 def test_launch_receives_the_typed_tree(launcher, capsys):
     start = launcher("print(type(cfg).__name__, cfg.actor.seed)")
     assert run_entry("embodied", start, ["--config-name", RECIPE, "actor.seed=9"]) == 0
-    assert capsys.readouterr().out == "RLinfConfig 9\n"
+    assert capsys.readouterr().out == "EmbodiedConfig 9\n"
 
 
 def test_exit_code_of_launch_is_kept(launcher):

@@ -3,7 +3,7 @@
 import torch
 
 from rlinf.config.schema.algorithm import (
-    AlgorithmConfig,
+    EmbodiedAlgorithmConfig,
     EntropyTuningConfig,
     NoAdvantageConfig,
     ReplayBufferConfig,
@@ -87,7 +87,7 @@ def make_learner(
             world_size=world_size,
         )
 
-    algorithm = AlgorithmConfig(
+    algorithm = EmbodiedAlgorithmConfig(
         adv_type=loss_type,
         loss_type=loss_type,
         update_epoch=updates,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from rlinf.config.schema.algorithm import AlgorithmConfig, NoAdvantageConfig, SACLossConfig
+from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, NoAdvantageConfig, SACLossConfig
 from rlinf.config.schema.model import CNNPolicyConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.embodied import Trajectory
@@ -60,7 +60,7 @@ def trained(sharding="no_shard", micro=8, random_shift=2):
         fsdp, cpu = FSDPConfig(sharding_strategy=sharding), torch.device("cpu")
         return FSDPEngine(policy, optim=actor.optim, fsdp=fsdp, precision="fp32", device=cpu)
 
-    algorithm = AlgorithmConfig(
+    algorithm = EmbodiedAlgorithmConfig(
         adv_type="embodied_sac",
         loss_type="embodied_sac",
         update_epoch=3,

@@ -7,9 +7,9 @@ import torch
 import torch.multiprocessing as mp
 
 from rlinf.config.schema.algorithm import (
-    AlgorithmConfig,
     BCLossConfig,
     DAggerLossConfig,
+    EmbodiedAlgorithmConfig,
     HGDAggerLossConfig,
     IQLLossConfig,
     NoAdvantageConfig,
@@ -111,7 +111,7 @@ def make_learner(name, sharding="no_shard", rank=0, world_size=1, micro=16):
             world_size=world_size,
         )
 
-    algorithm = AlgorithmConfig(
+    algorithm = EmbodiedAlgorithmConfig(
         adv_type="none", loss_type="none", update_epoch=4, advantage=NoAdvantageConfig(), loss=loss
     )
     build = learners.get(loss.learner)

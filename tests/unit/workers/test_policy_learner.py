@@ -9,7 +9,13 @@ import torch.multiprocessing as mp
 
 from rlinf.algorithms.minibatch import plan_micro_batches
 from rlinf.config.registries import loss_configs
-from rlinf.config.schema.algorithm import ActorCriticLossConfig, ActorLossConfig, AlgorithmConfig, GAEConfig, GRPOConfig
+from rlinf.config.schema.algorithm import (
+    ActorCriticLossConfig,
+    ActorLossConfig,
+    EmbodiedAlgorithmConfig,
+    GAEConfig,
+    GRPOConfig,
+)
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.embodied import Trajectory
@@ -21,13 +27,13 @@ from rlinf.workers.actor.policy_learner import PolicyLearner, freeze_copy
 
 STEPS, ENVS, CHUNK, DIM = 6, 8, 3, 2
 ALGORITHMS = {
-    "ppo": AlgorithmConfig(
+    "ppo": EmbodiedAlgorithmConfig(
         adv_type="gae",
         loss_type="actor_critic",
         advantage=GAEConfig(),
         loss=ActorCriticLossConfig(clip_ratio_c=3.0, entropy_bonus=0.01, value_clip=0.2, huber_delta=1.0, kl_beta=0.1),
     ),
-    "grpo": AlgorithmConfig(
+    "grpo": EmbodiedAlgorithmConfig(
         adv_type="grpo",
         loss_type="actor",
         group_size=4,

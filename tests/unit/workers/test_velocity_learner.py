@@ -7,7 +7,7 @@ import torch
 import torch.multiprocessing as mp
 
 from rlinf.algorithms.minibatch import plan_micro_batches
-from rlinf.config.schema.algorithm import AlgorithmConfig, GAEConfig, NFTLossConfig
+from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, GAEConfig, NFTLossConfig
 from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.embodied import Trajectory
@@ -70,7 +70,7 @@ def make_learner(micro=16, sharding="no_shard", rank=0, world_size=1, epochs=2):
             world_size=world_size,
         )
 
-    algorithm = AlgorithmConfig(
+    algorithm = EmbodiedAlgorithmConfig(
         adv_type="gae", loss_type="embodied_nft", update_epoch=epochs, advantage=GAEConfig(), loss=LOSS
     )
     build = learners.get(LOSS.learner)
