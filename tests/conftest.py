@@ -11,7 +11,13 @@ import pytest
 # No test may reach for a model hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-PACKAGES = {"metaworld": ("metaworld", "mujoco"), "maniskill": ("mani_skill",), "vllm": ("vllm",)}
+PACKAGES = {
+    "metaworld": ("metaworld", "mujoco"),
+    "maniskill": ("mani_skill",),
+    "vllm": ("vllm",),
+    "sglang": ("sglang",),
+}
+INSTALL = {name: f"bash requirements/install.sh reason --engine {name}" for name in ("vllm", "sglang")}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -40,5 +46,6 @@ def missing(marker: str, *, slow: bool) -> str | None:
         return None if able else "multinode: needs root and the 'ip' command to make network namespaces"
     absent = [package for package in PACKAGES.get(marker, ()) if importlib.util.find_spec(package) is None]
     if absent:
-        return f"{marker}: {', '.join(absent)} not installed; run: pip install 'rlinf[{marker}]'"
+        command = INSTALL.get(marker, f"pip install 'rlinf[{marker}]'")
+        return f"{marker}: {', '.join(absent)} not installed; run: {command}"
     return None

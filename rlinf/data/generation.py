@@ -44,8 +44,9 @@ class SamplingParams:
 
     @property
     def truncates(self) -> bool:
-        """Whether tokens are drawn from a part of the vocabulary only."""
-        return self.temperature > 0 and (self.top_k > 0 or self.top_p < 1 or self.min_p > 0)
+        """Whether tokens are drawn from a part of the vocabulary only; end tokens may be what is left out."""
+        narrowed = self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+        return self.min_new_tokens > 0 or (self.temperature > 0 and narrowed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,8 +70,8 @@ class Completion:
     """One answer to a request.
 
     The logarithms are natural. ``logprobs`` have one meaning on all engines: the probability under the distribution
-    that the token was drawn from, after temperature and penalties and renormalised over the tokens that top-k, top-p
-    and min-p leave. With temperature 0 they are those of the distribution at temperature 1.
+    that the token was drawn from, after temperature and penalties and renormalised over the tokens that top-k, top-p,
+    min-p and min_new_tokens leave. With temperature 0 they are those of the distribution at temperature 1.
 
     Attributes:
         token_ids: Tokens of the answer, [L]; an end token or stop string that ended it is part of it.
@@ -106,8 +107,8 @@ class EngineStats:
     """What an engine is doing.
 
     Attributes:
-        num_running: Requests that are being generated.
-        num_waiting: Requests that wait for room.
+        num_running: Answers that are being generated.
+        num_waiting: Answers that wait for room, or for the engine to resume.
         num_generated_tokens: Tokens generated since the engine started.
         version: Version of its weights.
     """

@@ -16,3 +16,5 @@ if TYPE_CHECKING:
     from rlinf.hybrid_engines.generation.base import GenerationEngine
 
 generation_engines: Registry[Callable[..., GenerationEngine]] = Registry("generation engine")
+
+generation_engines.register_lazy("hf", "rlinf.hybrid_engines.generation.hf:HFEngine")

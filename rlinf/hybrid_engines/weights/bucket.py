@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -73,7 +74,18 @@ def pack_weights(
             target.copy_(tensor.detach().reshape(-1))
             entries.append(TensorEntry(name, tensor.dtype, tuple(tensor.shape), index, offset))
         buckets.append(bucket)
-    return Manifest(version, tuple(entries), tuple(map(_checksum, buckets))), buckets
+    return Manifest(version, tuple(entries), tuple(map(checksum, buckets))), buckets
+
+
+def checksum(bucket: torch.Tensor) -> int:
+    """Return the xxh3-64 of a bucket, wherever it lies."""
+    return xxhash.xxh3_64_intdigest(bucket.cpu().numpy().data)
+
+
+def view_entry(entry: TensorEntry, bucket: torch.Tensor) -> torch.Tensor:
+    """Return one tensor of a bucket, sharing its memory."""
+    size = math.prod(entry.shape) * entry.dtype.itemsize
+    return bucket[entry.offset : entry.offset + size].view(entry.dtype).view(entry.shape)
 
 
 class WeightReceiver:
@@ -104,10 +116,7 @@ class WeightReceiver:
         self._check(manifest, buckets)
         with torch.no_grad():
             for entry in manifest.entries:
-                target = self._targets[entry.name]
-                size = target.numel() * entry.dtype.itemsize
-                raw = buckets[entry.bucket][entry.offset : entry.offset + size]
-                target.copy_(raw.view(entry.dtype).view(entry.shape))
+                self._targets[entry.name].copy_(view_entry(entry, buckets[entry.bucket]))
         self.version = manifest.version
 
     def _check(self, manifest: Manifest, buckets: list[torch.Tensor]) -> None:
@@ -116,7 +125,7 @@ class WeightReceiver:
         if len(buckets) != len(manifest.checksums):
             raise WeightSyncError(f"Received {len(buckets)} of {len(manifest.checksums)} weight buckets.")
         for index, (bucket, expected) in enumerate(zip(buckets, manifest.checksums, strict=True)):
-            if _checksum(bucket) != expected:
+            if checksum(bucket) != expected:
                 raise WeightSyncError(f"Weight bucket {index} of version {manifest.version} has a wrong checksum.")
         names = {entry.name for entry in manifest.entries}
         if names != self._targets.keys():
@@ -149,7 +158,3 @@ def _layout(tensors: list[torch.Tensor]) -> tuple[list[int], int]:
         offsets.append(position)
         position += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
     return offsets, position
-
-
-def _checksum(bucket: torch.Tensor) -> int:
-    return xxhash.xxh3_64_intdigest(bucket.numpy().data)

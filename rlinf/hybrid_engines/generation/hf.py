@@ -1,0 +1,257 @@
+"""The ``hf`` engine: a transformers model with continuous batching; runs everywhere, the reference for the others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlinf.config.schema.base import Precision
+from rlinf.config.schema.generation import HFGenerationConfig
+from rlinf.errors import EngineError, WeightSyncError
+from rlinf.hybrid_engines.generation.answers import Answer
+from rlinf.hybrid_engines.generation.backend import BackendLimits, DrawnToken, StepBackend
+from rlinf.hybrid_engines.generation.drawing import Drawer
+from rlinf.hybrid_engines.generation.requests import INSTALL_TRANSFORMERS, read_model_config
+from rlinf.hybrid_engines.generation.slot_cache import ATTENTION, SlotCache, slot_attention
+from rlinf.hybrid_engines.generation.stepping import SteppingEngine
+from rlinf.hybrid_engines.precision import DTYPES
+from rlinf.hybrid_engines.weights.bucket import Manifest
+from rlinf.utils.optional import require
+
+_PREFILL_TOKENS = 8192
+"""Prompt tokens, padding included, of one forward pass: bounds its memory."""
+
+_ADMISSIONS = 8
+"""Prompts are taken up once this part (1/8) of the slots is free: a pass over few costs running answers nearly as much
+as one over many."""
+
+
+class HFBackend(StepBackend):
+    """A causal language model of transformers, one token for each running answer at a step.
+
+    Args:
+        cfg: The ``rollout`` section.
+        model_path: Folder with the model.
+        device: Where to compute.
+        precision: Of weights and cache; logits are float32.
+        max_context_tokens: Most tokens of a prompt and its answer together.
+    """
+
+    def __init__(
+        self,
+        cfg: HFGenerationConfig,
+        *,
+        model_path: Path,
+        device: torch.device,
+        precision: Precision,
+        max_context_tokens: int,
+    ) -> None:
+        self._model_path = model_path
+        self._device = device
+        self._dtype = DTYPES[precision]
+        self._max_running = cfg.max_running_requests
+        self._cache = SlotCache(num_slots=self._max_running, max_tokens=max_context_tokens)
+        self._drawer = Drawer()
+        self._model: Any = None
+        self._incoming: list[Answer] = []
+        self._rows: list[Answer] = []
+
+    def load(self) -> BackendLimits:
+        """Load the model; see ``StepBackend``.
+
+        Raises:
+            EngineError: The model has layers that the cache is not made for.
+        """
+        transformers = require("transformers", install=INSTALL_TRANSFORMERS, needed_by="rollout_backend=hf")
+        layer_types = set(read_model_config(self._model_path).get("layer_types") or ["full_attention"])
+        if layer_types != {"full_attention"}:
+            raise EngineError(
+                f"rollout_backend=hf knows layers of full attention; '{self._model_path}' has "
+                f"{', '.join(sorted(layer_types))}. Choose rollout_backend: vllm."
+            )
+        transformers.AttentionInterface.register(ATTENTION, slot_attention)
+        model = transformers.AutoModelForCausalLM.from_pretrained(
+            self._model_path, dtype=self._dtype, attn_implementation=ATTENTION
+        )
+        self._model = model.to(self._device).eval().requires_grad_(False)
+        return BackendLimits(
+            vocab_size=int(model.get_input_embeddings().num_embeddings),
+            max_running=self._max_running,
+            admission_size=max(1, self._max_running // _ADMISSIONS),
+        )
+
+    def add(self, answers: Sequence[Answer]) -> None:
+        """Take up answers; see ``StepBackend``."""
+        self._incoming.extend(answers)
+
+    @torch.inference_mode()
+    def remove(self, keys: Sequence[int]) -> None:
+        """Forget answers; see ``StepBackend``."""
+        gone = set(keys)
+        self._drawer.forget(keys)
+        self._incoming = [answer for answer in self._incoming if answer.key not in gone]
+        row = 0
+        while row < len(self._rows):
+            if self._rows[row].key not in gone:
+                row += 1
+                continue
+            last = self._rows.pop()
+            if row < len(self._rows):
+                self._rows[row] = last
+                if last.key not in gone:
+                    self._cache.move(len(self._rows), row, len(last.prompt_ids) + len(last.token_ids))
+
+    @torch.inference_mode()
+    def step(self) -> Iterable[DrawnToken]:
+        """Compute prompts if there are any, else a token of each running answer; see ``StepBackend``."""
+        return self._prefill() if self._incoming else self._decode()
+
+    def _prefill(self) -> list[DrawnToken]:
+        """Compute as many prompts as fit into one pass, each different one once, and draw their first tokens."""
+        prompts: dict[tuple[int, ...], int] = {}
+        width = 0
+
+        def fits(answer: Answer) -> bool:
+            nonlocal width
+            context = tuple(answer.context)
+            longest = max(width, len(context))
+            count = len(prompts) + (context not in prompts)
+            if prompts and count * longest > _PREFILL_TOKENS:
+                return False
+            prompts.setdefault(context, len(prompts))
+            width = longest
+            return True
+
+        answers = list(takewhile(fits, self._incoming))
+        sources = torch.tensor([prompts[tuple(answer.context)] for answer in answers], device=self._device)
+        logits, layers = self._compute_prompts(list(prompts), width)
+        self._cache.fill(len(self._rows), layers, sources)
+        self._incoming = self._incoming[len(answers) :]
+        self._rows.extend(answers)
+        return self._draw(logits[sources], answers)
+
+    def _compute_prompts(
+        self, prompts: list[tuple[int, ...]], width: int
+    ) -> tuple[torch.Tensor, list[tuple[torch.Tensor, torch.Tensor]]]:
+        """Return the logits after each prompt, [prompts, V], and the keys and values of each layer.
+
+        Prompts are padded on the right: with causal attention no token sees what comes after it.
+        """
+        padded = [[*prompt, *[0] * (width - len(prompt))] for prompt in prompts]
+        ends = [len(prompt) - 1 for prompt in prompts]
+        kept = sorted(set(ends))
+        cache = require("transformers", install=INSTALL_TRANSFORMERS, needed_by="rollout_backend=hf").DynamicCache()
+        output = self._model(
+            input_ids=torch.tensor(padded, device=self._device),
+            past_key_values=cache,
+            use_cache=True,
+            logits_to_keep=torch.tensor(kept, device=self._device),
+        )
+        columns = torch.tensor([kept.index(end) for end in ends], device=self._device)
+        logits = output.logits[torch.arange(len(prompts), device=self._device), columns]
+        return logits, [(layer.keys, layer.values) for layer in cache.layers]
+
+    def _decode(self) -> list[DrawnToken]:
+        lengths = [len(answer.prompt_ids) + len(answer.token_ids) for answer in self._rows]
+        positions = torch.tensor(lengths, device=self._device) - 1
+        width = max(lengths)
+        self._cache.aim(positions, width)
+        mask = torch.arange(width, device=self._device) <= positions[:, None]
+        output = self._model(
+            input_ids=torch.tensor([[answer.token_ids[-1]] for answer in self._rows], device=self._device),
+            attention_mask=mask[:, None, None],
+            position_ids=positions[:, None],
+            past_key_values=self._cache,
+            use_cache=True,
+        )
+        return self._draw(output.logits[:, -1], self._rows)
+
+    def _draw(self, logits: torch.Tensor, answers: Sequence[Answer]) -> list[DrawnToken]:
+        drawn = self._drawer.draw(logits.float(), answers)
+        return list(map(DrawnToken, [answer.key for answer in answers], *drawn))
+
+    def begin_update(self, manifest: Manifest) -> None:
+        """Compare the manifest with the model; see ``StepBackend``.
+
+        Raises:
+            WeightSyncError: Names or shapes differ.
+        """
+        state = self._model.state_dict()
+        # Of tied weights one name is enough.
+        needed = {name for name, _ in self._model.named_parameters()}
+        names = {entry.name for entry in manifest.entries}
+        missing, extra = sorted(needed - names), sorted(names - state.keys())
+        if missing or extra:
+            raise WeightSyncError(f"Weights do not match the model: missing {missing}, unexpected {extra}.")
+        for entry in manifest.entries:
+            shape = tuple(state[entry.name].shape)
+            if shape != entry.shape:
+                raise WeightSyncError(f"Weight '{entry.name}' has shape {entry.shape}, the model expects {shape}.")
+
+    @torch.no_grad()
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Copy tensors into the model; see ``StepBackend``."""
+        state = self._model.state_dict()
+        for name, tensor in weights:
+            state[name].copy_(tensor)
+
+    def commit(self) -> None:
+        """Nothing outlives an update: answers that were running have been removed; see ``StepBackend``."""
+
+    def sleep(self) -> bool:
+        """Drop the cache, and move weights to the host; see ``StepBackend``."""
+        self._cache.clear()
+        self._model.to("cpu")
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+        return True
+
+    def wake(self) -> None:
+        """Move weights back; see ``StepBackend``."""
+        self._model.to(self._device)
+
+    def read_weights(self, names: Sequence[str]) -> dict[str, torch.Tensor] | None:
+        """Return copies of weights; see ``StepBackend``."""
+        state = self._model.state_dict()
+        return {name: state[name].to("cpu", copy=True) for name in names}
+
+    def close(self) -> None:
+        """Drop model and cache; see ``StepBackend``."""
+        self._cache.clear()
+        self._model = None
+
+
+class HFEngine(SteppingEngine):
+    """Generates with transformers in this process.
+
+    Args:
+        cfg: The ``rollout`` section.
+        model_path: Folder with the model and its tokenizer.
+        device: Where to compute.
+        precision: Of weights and cache.
+        seed: Of draws that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its answer together.
+    """
+
+    def __init__(
+        self,
+        cfg: HFGenerationConfig,
+        *,
+        model_path: str | Path,
+        device: torch.device,
+        precision: Precision,
+        seed: int,
+        max_context_tokens: int,
+    ) -> None:
+        backend = HFBackend(
+            cfg,
+            model_path=Path(model_path),
+            device=device,
+            precision=precision,
+            max_context_tokens=max_context_tokens,
+        )
+        super().__init__(backend, name="hf", model_path=model_path, seed=seed, max_context_tokens=max_context_tokens)

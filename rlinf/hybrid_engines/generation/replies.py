@@ -1,0 +1,156 @@
+"""A thread that owns something, and how coroutines of an event loop ask it for things."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar
+
+from rlinf.errors import EngineError, RLinfError
+
+T = TypeVar("T")
+
+
+class Reply(Generic[T]):
+    """What a coroutine waits for and another thread gives; made on the event loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[T] = self._loop.create_future()
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._future.__await__()
+
+    def resolve(self, value: T) -> None:
+        """Give the value; from any thread, and without effect if nobody waits any more."""
+        self._settle(lambda: self._future.set_result(value))
+
+    def reject(self, error: BaseException) -> None:
+        """Raise an error where the value is waited for; from any thread."""
+        self._settle(lambda: self._future.set_exception(error))
+
+    def _settle(self, settle: Callable[[], None]) -> None:
+        def unless_done() -> None:
+            if not self._future.done():
+                settle()
+
+        try:
+            self._loop.call_soon_threadsafe(unless_done)
+        except RuntimeError:
+            # The loop has been closed: nobody waits.
+            return
+
+
+class OwnerThread:
+    """Runs what is asked of it in order, and works in between.
+
+    An error of our own tree is raised where the call was made. Any other ends the thread, this call and all later ones.
+
+    Args:
+        name: Of the thread, and of what it owns in messages.
+        work: Called whenever nothing is asked; returns whether there is more to do. Otherwise the thread sleeps until
+            something is asked.
+        ended: Called once, last of all, with the error that ended the thread or None.
+    """
+
+    def __init__(self, name: str, *, work: Callable[[], bool], ended: Callable[[BaseException | None], None]) -> None:
+        self._name = name
+        self._work = work
+        self._ended_callback = ended
+        self._commands: deque[tuple[Callable[[], Any], Reply[Any] | None]] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._ended = False
+        self.failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    async def call(self, function: Callable[[], T]) -> T:
+        """Run a function on the thread and return what it returns.
+
+        Args:
+            function: Runs before any further work.
+
+        Raises:
+            EngineError: The thread has ended.
+        """
+        reply: Reply[T] = Reply()
+        self.post(function, reply)
+        return await reply
+
+    def post(self, function: Callable[[], T], reply: Reply[T] | None = None) -> None:
+        """Run a function on the thread, without waiting for it.
+
+        Args:
+            function: Runs before any further work.
+            reply: Gets its value or error.
+
+        Raises:
+            EngineError: The thread has ended.
+        """
+        with self._changed:
+            if self._ended:
+                raise self.error()
+            self._commands.append((function, reply))
+            self._changed.notify()
+
+    def close(self) -> None:
+        """End the thread after the work it is doing, and wait for that."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def error(self) -> EngineError:
+        """Return the error to raise now that the thread has ended; its cause is what ended it."""
+        if self.failure is None:
+            return EngineError(f"The {self._name} engine is closed.")
+        error = EngineError(f"The {self._name} engine has failed: {type(self.failure).__name__}: {self.failure}")
+        error.__cause__ = self.failure
+        return error
+
+    def _run(self) -> None:
+        try:
+            busy = False
+            while self._serve(wait=not busy):
+                busy = self._work()
+        except BaseException as error:  # noqa: BLE001 - the boundary: every waiting and later call raises it
+            self.failure = error
+        with self._changed:
+            self._ended = True
+            commands, self._commands = list(self._commands), deque()
+        for _, reply in commands:
+            if reply is not None:
+                reply.reject(self.error())
+        self._ended_callback(self.failure)
+
+    def _serve(self, *, wait: bool) -> bool:
+        """Run what has been asked; return False once the thread should end."""
+        with self._changed:
+            while wait and not self._commands and not self._closing:
+                self._changed.wait()
+        while self._commands and not self._closing:
+            self._answer(*self._commands.popleft())
+        return not self._closing
+
+    def _answer(self, function: Callable[[], Any], reply: Reply[Any] | None) -> None:
+        try:
+            value = function()
+        except RLinfError as error:
+            if reply is None:
+                raise
+            reply.reject(error)
+        except BaseException as error:
+            self.failure = error
+            if reply is not None:
+                reply.reject(self.error())
+            raise
+        else:
+            if reply is not None:
+                reply.resolve(value)

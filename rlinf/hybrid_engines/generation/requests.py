@@ -1,0 +1,103 @@
+"""What every engine needs to know before it takes a request: that it can answer it, and how its model ends."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from rlinf.data.generation import GenerationRequest
+from rlinf.errors import EngineError
+from rlinf.hybrid_engines.generation.answers import Decode
+from rlinf.utils.optional import require
+
+INSTALL_TRANSFORMERS = "bash requirements/install.sh reason (or: pip install 'rlinf[reasoning]')"
+
+
+def check_request(request: GenerationRequest, *, max_context_tokens: int, vocab_size: int) -> None:
+    """Refuse a request that no engine could answer.
+
+    Args:
+        request: What is asked for.
+        max_context_tokens: Most tokens of prompt and answer together.
+        vocab_size: Number of tokens that the model knows.
+
+    Raises:
+        EngineError: A field is out of range; the message names it, what was received and what is allowed.
+    """
+    p = request.params
+    known = f"token ids in [0, {vocab_size})"
+    finite = math.isfinite(p.temperature) and math.isfinite(p.repetition_penalty)
+    checks = {
+        "temperature": (p.temperature, finite and p.temperature >= 0, "a number >= 0"),
+        "top_k": (p.top_k, p.top_k == -1 or p.top_k >= 1, "-1 for all tokens, or >= 1"),
+        "top_p": (p.top_p, 0 < p.top_p <= 1, "a number in (0, 1]"),
+        "min_p": (p.min_p, 0 <= p.min_p <= 1, "a number in [0, 1]"),
+        "repetition_penalty": (p.repetition_penalty, finite and p.repetition_penalty > 0, "a number > 0"),
+        "max_new_tokens": (p.max_new_tokens, p.max_new_tokens >= 1, ">= 1"),
+        "min_new_tokens": (
+            p.min_new_tokens,
+            0 <= p.min_new_tokens <= p.max_new_tokens,
+            f"from 0 to max_new_tokens = {p.max_new_tokens}",
+        ),
+        "stop": (p.stop, all(p.stop), "strings that are not empty"),
+        "stop_token_ids": (p.stop_token_ids, _all_known(p.stop_token_ids, vocab_size), known),
+        "n": (p.n, p.n >= 1, ">= 1"),
+    }
+    for name, (received, fits, allowed) in checks.items():
+        if not fits:
+            raise EngineError(
+                f"Request '{request.request_id}': sampling field '{name}' is {received!r}; allowed: {allowed}."
+            )
+    length = len(request.prompt_ids)
+    if not 0 < length < max_context_tokens:
+        raise EngineError(
+            f"Request '{request.request_id}': prompt_ids has {length} tokens; allowed: at least one, and fewer than "
+            f"the context of {max_context_tokens} tokens. Drop long prompts, or give the engine a longer context."
+        )
+    if not _all_known(request.prompt_ids, vocab_size):
+        raise EngineError(f"Request '{request.request_id}': prompt_ids has unknown tokens; allowed: {known}.")
+
+
+def _all_known(token_ids: tuple[int, ...], vocab_size: int) -> bool:
+    return not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size)
+
+
+def read_model_config(model_path: Path) -> dict[str, Any]:
+    """Return a model folder's ``config.json``.
+
+    Raises:
+        EngineError: There is none.
+    """
+    file = model_path / "config.json"
+    if not file.is_file():
+        raise EngineError(f"'{model_path}' is no folder with a model in Hugging Face's layout: it has no config.json.")
+    return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+def read_end_ids(model_path: Path) -> frozenset[int]:
+    """Return the model's own end tokens: those of its generation settings, else of its configuration."""
+    file = model_path / "generation_config.json"
+    settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    ends = settings.get("eos_token_id")
+    if ends is None:
+        ends = read_model_config(model_path).get("eos_token_id")
+    if ends is None:
+        return frozenset()
+    return frozenset(ends) if isinstance(ends, list) else frozenset([ends])
+
+
+def load_decoder(model_path: Path) -> Decode:
+    """Return what turns tokens into text, with the tokenizer in a model's folder.
+
+    Raises:
+        MissingPackageError: transformers is not installed.
+    """
+    transformers = require("transformers", install=INSTALL_TRANSFORMERS, needed_by="A stop string")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(model_path)
+
+    def decode(token_ids: list[int]) -> str:
+        return str(tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    return decode

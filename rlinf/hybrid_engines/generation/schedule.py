@@ -1,0 +1,332 @@
+"""Which answers a backend works on, which wait, and why: the part of ``SteppingEngine`` that its thread runs."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from rlinf.data.generation import EngineStats, GenerationRequest, GenerationResult
+from rlinf.errors import EngineError, WeightSyncError
+from rlinf.hybrid_engines.generation.answers import Answer, Decode, derive_seed
+from rlinf.hybrid_engines.generation.backend import BackendLimits, StepBackend
+from rlinf.hybrid_engines.generation.base import PauseMode
+from rlinf.hybrid_engines.generation.replies import Reply
+from rlinf.hybrid_engines.generation.requests import load_decoder, read_end_ids
+from rlinf.hybrid_engines.weights.bucket import Manifest
+from rlinf.hybrid_engines.weights.update import WeightUpdate
+
+
+@dataclass(slots=True, kw_only=True)
+class _Entry:
+    """A request with its answers, and who waits for them."""
+
+    request: GenerationRequest
+    answers: list[Answer]
+    reply: Reply[GenerationResult]
+
+
+class Schedule:
+    """Queues answers, hands them to a backend, and lets them end.
+
+    Answers are in one of three places: running in the backend, in the queue (accepted, also while held by a pause), or
+    set aside (they came while the engine was paused).
+
+    Args:
+        backend: Generates.
+        model_path: Folder with the model and its tokenizer.
+        seed: Of draws that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its answer together.
+    """
+
+    def __init__(self, backend: StepBackend, *, model_path: Path, seed: int, max_context_tokens: int) -> None:
+        self.backend = backend
+        self.version = -1
+        self._model_path = model_path
+        self._seed = seed
+        self._max_context_tokens = max_context_tokens
+        self._limits = BackendLimits(vocab_size=0, max_running=0)
+        self._end_ids: frozenset[int] = frozenset()
+        self._decode: Decode | None = None
+        self._keys = itertools.count()
+        self._seeds = itertools.count()
+        self._entries: dict[str, _Entry] = {}
+        self._running: dict[int, Answer] = {}
+        self._queue: deque[Answer] = deque()
+        self._set_aside: list[Answer] = []
+        self._paused = False
+        self._draining: list[Reply[None]] = []
+        self._asleep = False
+        self._update: WeightUpdate | None = None
+        self._weights_complete = True
+        self._num_generated_tokens = 0
+
+    def load(self) -> BackendLimits:
+        """Load the model."""
+        self._end_ids = read_end_ids(self._model_path)
+        self._limits = self.backend.load()
+        return self._limits
+
+    # ------------------------------------------------------------------------------------------------ requests
+
+    def enter(self, request: GenerationRequest, reply: Reply[GenerationResult]) -> None:
+        """Take a request, or refuse it through its reply."""
+        if request.request_id in self._entries:
+            reply.reject(EngineError(f"Request '{request.request_id}' is already being answered; choose another id."))
+            return
+        if not self._weights_complete and self._update is None and not self._asleep:
+            reply.reject(self._incomplete())
+            return
+        if request.params.stop and self._decode is None:
+            self._decode = load_decoder(self._model_path)
+        answers = [self._answer(request, index) for index in range(request.params.n)]
+        self._entries[request.request_id] = _Entry(request=request, answers=answers, reply=reply)
+        (self._set_aside if self._paused or self._draining else self._queue).extend(answers)
+
+    def _answer(self, request: GenerationRequest, index: int) -> Answer:
+        params = request.params
+        origin = (self._seed, -1, next(self._seeds)) if params.seed is None else (params.seed, index)
+        return Answer(
+            key=next(self._keys),
+            request_id=request.request_id,
+            prompt_ids=request.prompt_ids,
+            params=params,
+            limit=min(params.max_new_tokens, self._max_context_tokens - len(request.prompt_ids)),
+            end_ids=frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._end_ids),
+            seed=derive_seed(*origin),
+            decode=self._decode,
+        )
+
+    def abandon(self, reply: Reply[GenerationResult]) -> None:
+        """Abort the request that this reply belongs to, as nobody waits for it any more."""
+        self.abort([name for name, entry in self._entries.items() if entry.reply is reply])
+
+    def abort(self, request_ids: Iterable[str] | None = None) -> None:
+        """End requests with what they have.
+
+        Args:
+            request_ids: Which; unknown ones are passed over. None ends all.
+        """
+        names = list(self._entries) if request_ids is None else [n for n in request_ids if n in self._entries]
+        answers = [answer for name in names for answer in self._entries[name].answers]
+        self._abort([answer for answer in answers if answer.finish_reason is None])
+
+    def _abort(self, answers: Sequence[Answer]) -> None:
+        for answer in answers:
+            answer.finish_reason = "abort"
+        self._release([answer for answer in answers if answer.key in self._running])
+        self._queue = deque(answer for answer in self._queue if answer.finish_reason is None)
+        self._set_aside = [answer for answer in self._set_aside if answer.finish_reason is None]
+        self._deliver(answers)
+        self._notice_drained()
+
+    def _deliver(self, finished: Iterable[Answer]) -> None:
+        """Answer those requests of which the last answer has ended."""
+        for name in dict.fromkeys(answer.request_id for answer in finished):
+            entry = self._entries[name]
+            if all(answer.finish_reason is not None for answer in entry.answers):
+                del self._entries[name]
+                completions = tuple(answer.completion() for answer in entry.answers)
+                entry.reply.resolve(GenerationResult(request_id=name, completions=completions))
+
+    # ------------------------------------------------------------------------------------------------ generating
+
+    def work(self) -> bool:
+        """Advance the running answers by one step; return whether there is more to do."""
+        if self._held:
+            return False
+        self._admit()
+        if not self._running:
+            return False
+        finished = []
+        for key, token_id, logprob, full_logprob in self.backend.step():
+            answer = self._running[key]
+            answer.append(token_id, logprob, full_logprob, self.version)
+            self._num_generated_tokens += 1
+            if answer.finish_reason is not None:
+                finished.append(answer)
+        if finished:
+            self._release(finished)
+            self._deliver(finished)
+            self._notice_drained()
+        return bool(self._running or self._queue)
+
+    @property
+    def _held(self) -> bool:
+        return self._paused or self._asleep or self._update is not None or not self._weights_complete
+
+    def _admit(self) -> None:
+        room = self._limits.max_running - len(self._running)
+        worthwhile = min(len(self._queue), self._limits.admission_size)
+        if not self._queue or room < worthwhile:
+            return
+        answers = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
+        for answer in answers:
+            answer.key = next(self._keys)
+            self._running[answer.key] = answer
+        self.backend.add(answers)
+
+    def _release(self, answers: Sequence[Answer]) -> None:
+        """Take answers out of the backend."""
+        if answers:
+            keys = [answer.key for answer in answers]
+            for key in keys:
+                del self._running[key]
+            self.backend.remove(keys)
+
+    def _evict(self) -> None:
+        """Put running answers back at the head of the queue, so that they start again with an empty cache."""
+        running = list(self._running.values())
+        self._release(running)
+        self._queue.extendleft(reversed(running))
+
+    # ------------------------------------------------------------------------------------------------ pausing
+
+    def pause(self, mode: PauseMode, paused: Reply[None]) -> None:
+        """Stop generating.
+
+        Args:
+            mode: What becomes of answers in flight.
+            paused: Resolved once nothing is being generated.
+        """
+        if mode == "wait" and not self._held:
+            self._draining.append(paused)
+            self._notice_drained()
+            return
+        if mode == "abort":
+            self._abort([*self._running.values(), *self._queue])
+        self._paused = True
+        paused.resolve(None)
+        self._resolve_draining()
+
+    def resume(self) -> None:
+        """Go on generating.
+
+        Raises:
+            EngineError: The weights are incomplete.
+        """
+        self.check_weights()
+        self._paused = False
+        self._resolve_draining()
+        self._queue.extend(self._set_aside)
+        self._set_aside = []
+
+    def _notice_drained(self) -> None:
+        if self._draining and not self._running and not self._queue:
+            self._paused = True
+            self._resolve_draining()
+
+    def _resolve_draining(self) -> None:
+        for waiting in self._draining:
+            waiting.resolve(None)
+        self._draining = []
+
+    # ------------------------------------------------------------------------------------------------ weights
+
+    def begin_update(self, manifest: Manifest) -> None:
+        """Get ready for new weights.
+
+        Raises:
+            WeightSyncError: The version is an older one, the tensors are not the model's, or answers are generated.
+        """
+        if self._draining or not self._held:
+            self._check_idle(WeightSyncError)
+        update = WeightUpdate(manifest, current_version=self.version)
+        self.backend.begin_update(manifest)
+        self._evict()
+        self._update = update
+        self._weights_complete = False
+
+    def load_bucket(self, index: int, bucket: torch.Tensor) -> None:
+        """Load one bucket.
+
+        Raises:
+            WeightSyncError: The checksum is wrong, or no update has begun.
+        """
+        self.backend.load_weights(self._begun().take(index, bucket))
+
+    def commit(self) -> None:
+        """End the update.
+
+        Raises:
+            WeightSyncError: A bucket or a weight of the model is missing, or no update has begun.
+        """
+        update, self._update = self._begun(), None
+        update.finish()
+        self.backend.commit()
+        self.version = update.manifest.version
+        self._weights_complete = True
+
+    def sleep(self) -> None:
+        """Give memory back.
+
+        Raises:
+            EngineError: Answers are being generated.
+        """
+        if self._draining or not self._held:
+            self._check_idle(EngineError)
+        self._evict()
+        self._weights_complete = self.backend.sleep() and self._weights_complete
+        self._asleep = True
+
+    def wake(self) -> None:
+        """Take the memory again."""
+        if self._asleep:
+            self.backend.wake()
+            self._asleep = False
+
+    def check_weights(self) -> None:
+        """Return if the weights are complete, or being replaced by an update that has begun.
+
+        Raises:
+            EngineError: They are not.
+        """
+        if not self._weights_complete and self._update is None and not self._asleep:
+            raise self._incomplete()
+
+    def _begun(self) -> WeightUpdate:
+        if self._update is None:
+            raise WeightSyncError("No weight update has begun; call begin_update() with its manifest first.")
+        return self._update
+
+    def _check_idle(self, error: type[EngineError | WeightSyncError]) -> None:
+        if self._running or self._queue:
+            count = len(self._running) + len(self._queue)
+            raise error(f"{count} answers are being generated; wait for them, or call pause() first.")
+
+    def _incomplete(self) -> EngineError:
+        return EngineError(
+            "The engine's weights are incomplete, since an update failed or the memory of the weights was given back; "
+            "send a complete update."
+        )
+
+    # ------------------------------------------------------------------------------------------------ the rest
+
+    def stats(self) -> EngineStats:
+        """Return what is being done."""
+        return EngineStats(
+            num_running=len(self._running),
+            num_waiting=len(self._queue) + len(self._set_aside),
+            num_generated_tokens=self._num_generated_tokens,
+            version=self.version,
+        )
+
+    def end(self, error: Callable[[], EngineError] | None) -> None:
+        """End all that is waited for, and the backend.
+
+        Args:
+            error: Makes the error to raise; None aborts the answers instead.
+        """
+        if error is None:
+            self.abort()
+            self._resolve_draining()
+        else:
+            for entry in self._entries.values():
+                entry.reply.reject(error())
+            for waiting in self._draining:
+                waiting.reject(error())
+        self.backend.close()
