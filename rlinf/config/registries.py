@@ -72,7 +72,12 @@ from rlinf.config.schema.reward import (
     RewardTermConfig,
 )
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
-from rlinf.config.schema.text_reward import OverlongRewardConfig, SearchR1RewardConfig, VQARewardConfig
+from rlinf.config.schema.text_reward import (
+    CodeRewardConfig,
+    OverlongRewardConfig,
+    SearchR1RewardConfig,
+    VQARewardConfig,
+)
 from rlinf.registry import Registry
 
 S = TypeVar("S", bound=ConfigSection)
@@ -137,6 +142,7 @@ loss_configs.register("embodied_crossq", CrossQLossConfig)
 loss_configs.register("embodied_td3", TD3LossConfig)
 reward_configs.register("action_penalty", ActionPenaltyConfig)
 reward_configs.register("api", ApiRewardConfig)
+reward_configs.register("code", CodeRewardConfig)
 reward_configs.register("env", EnvRewardConfig)
 reward_configs.register("model", ModelRewardConfig)
 reward_configs.register("overlong", OverlongRewardConfig)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rlinf.config.schema.base import ConfigSection, NonNegativeFloat, PositiveInt
+from rlinf.config.schema.base import ConfigSection, NonNegativeFloat, PositiveFloat, PositiveInt
 from rlinf.config.schema.reward import RewardTermConfig
 
 
@@ -22,6 +22,30 @@ class VerdictRewardConfig(TextRewardConfig):
     """Reward of a right answer."""
     incorrect_reward: float = 0.0
     """Reward of any other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeRewardConfig(VerdictRewardConfig):
+    """``reward_type: code``: whether a program passes its tests, in a sandbox."""
+
+    score: Literal["all", "fraction"] = "all"
+    """Whether a program must pass all tests, or earns its share of them."""
+    max_tests: PositiveInt = 16
+    """Tests of each reference that are run; further ones are left out."""
+    max_programs: PositiveInt = 4
+    """Programs that run at a time."""
+    timeout_seconds: PositiveFloat = 5.0
+    """Time of a program that reads its input; of all calls and asserts of a program together."""
+    memory_bytes: PositiveInt = 512 << 20
+    """Address space of each process."""
+    max_processes: PositiveInt = 16
+    """Processes and threads of a program at a time."""
+    max_output_bytes: PositiveInt = 1 << 20
+    """Output of a program; one that writes more has failed."""
+    max_program_chars: PositiveInt = 1 << 16
+    """Length of a program; longer ones are not run."""
+    allow_unsandboxed: bool = False
+    """Run programs even where they cannot be isolated; they can then do what this process can."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,4 +10,5 @@ from __future__ import annotations
 from rlinf.algorithms.rewards import rewards
 
 rewards.register_lazy("api", "rlinf.workers.reward.api_reward:ApiReward")
+rewards.register_lazy("code", "rlinf.workers.reward.code_reward:CodeReward")
 rewards.register_lazy("model", "rlinf.workers.reward.model_reward:ModelReward")
