@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.algorithm import HGDAggerLossConfig
+from rlinf.config.schema.algorithm import HGDAggerLossConfig, OffPolicyLossConfig
 from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.intervention import InterventionConfig, ScriptedIntervenerConfig
 from rlinf.config.schema.root import EmbodiedConfig
@@ -19,6 +19,13 @@ def check_losses(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> 
             "env.train.wrappers",
             f"nobody intervenes; loss_type={algorithm.loss_type} learns from interventions alone. Add the wrapper "
             "'intervention', as its last entry.",
+        )
+    demos = algorithm.loss.demo_buffer if isinstance(algorithm.loss, OffPolicyLossConfig) else None
+    if demos is not None and demos.interventions and not intervenes:
+        problems.add(
+            "algorithm.demo_buffer.interventions",
+            "received True; nobody intervenes. Add the wrapper 'intervention' as the last entry of env.train.wrappers, "
+            "or set it to false.",
         )
     if intervenes and not algorithm.loss.draws_batches:
         problems.add(

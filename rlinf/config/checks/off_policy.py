@@ -103,6 +103,15 @@ def check_critics(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) ->
                 f"received {value}; loss_type={cfg.algorithm.loss_type} trains {' or '.join(map(str, allowed))}. Set "
                 f"actor.model.{key}={str(allowed[0]).lower()}.",
             )
+    demos = loss.demo_buffer
+    if demos is not None and demos.load_path is None and not demos.interventions:
+        problems.add(
+            "algorithm.demo_buffer.load_path",
+            "missing; demonstrations come from a saved replay or from interventions. Set it, or "
+            "algorithm.demo_buffer.interventions=true.",
+        )
+    if demos is not None and not demos.interventions:
+        note_unused(problems, demos, ("capacity",), "algorithm.demo_buffer", "without interventions")
     if loss.num_min_q is not None and loss.num_min_q > model.num_q_heads:
         problems.add(
             "algorithm.num_min_q",

@@ -189,10 +189,18 @@ class ReplayBufferConfig(ConfigSection):
 
 @dataclass(frozen=True, kw_only=True)
 class DemoBufferConfig(ConfigSection):
-    """``algorithm.demo_buffer``: a saved replay that never changes (RLPD, Ball et al., 2023)."""
+    """``algorithm.demo_buffer``: what is drawn beside the replay.
 
-    load_path: str
-    """Where it was saved."""
+    It is a saved replay that never changes (RLPD, Ball et al., 2023), what somebody did who intervened (HIL-SERL, Luo
+    et al., 2024), or both.
+    """
+
+    load_path: str | None = None
+    """Where the former was saved."""
+    interventions: bool = False
+    """Whether to keep the latter, beside the replay, which has them too; while there are none, nothing is drawn."""
+    capacity: PositiveInt = 100_000
+    """Chunk steps of interventions kept over all ranks; the oldest make room."""
     batch_share: Fraction = 0.5
     """Share of each batch that is drawn from it."""
 

@@ -21,16 +21,18 @@ from rlinf.config.schema.train import ActorConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.replay import ReplayBuffer, Transitions
 from rlinf.data.segments import remove_parts
-from rlinf.errors import CheckpointError, DatasetError, NumericalError
+from rlinf.errors import CheckpointError, NumericalError
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.hybrid_engines.train.optim import ScheduledOptimizer
 from rlinf.models.base_policy import BasePolicy, ForwardType
 from rlinf.models.q_policy import ActorEvaluation, CriticEvaluation, QPolicy
 from rlinf.utils.seeding import derive_seed
+from rlinf.workers.actor.demonstrations import Demonstrations
 from rlinf.workers.actor.learner import Learner, MakeEngine, accumulate
 
 _STATE_FILE = "learner.pt"
 _REPLAY_FOLDER = "replay"
+_DEMOS_FOLDER = "interventions"
 
 _Batch = tuple[Transitions, torch.Tensor]
 """A micro-batch of transitions and the noise [n, ...] of the actions that are sampled for it."""
@@ -62,7 +64,9 @@ class OffPolicyLearner(Learner):
         self.updates_made = 0
         self.pending: Transitions | None = None
         self.replay = _make_replay(loss.replay_buffer, engine.rank, engine.world_size)
-        self.demos = None if loss.demo_buffer is None else ReplayBuffer.open(Path(loss.demo_buffer.load_path))
+        demos = loss.demo_buffer
+        self.demos = None if demos is None else Demonstrations(demos, num_ranks=engine.world_size)
+        self.intervened: torch.Tensor | None = None
         self.temperature_optim: ScheduledOptimizer | None = None
         temperature = algorithm.temperature
         if isinstance(loss, SACLossConfig) and temperature is not None and temperature.is_learned:
@@ -84,12 +88,13 @@ class OffPolicyLearner(Learner):
                 "env/reward and at the observations."
             )
         if self.demos is not None:
-            _check_alike(self.demos, new)
-        self.pending = new
+            self.demos.check_alike(new)
+        self.pending, self.intervened = new, None
         rewards, count = new.rewards.double(), torch.tensor(len(new))
         metrics = {"chunk_reward": metric_pair(rewards.sum(), count)}
         if trajectory.intervened is not None:
-            metrics["intervened"] = metric_pair(trajectory.intervened.any(-1).sum().double(), count)
+            self.intervened = _interventions(trajectory)
+            metrics["intervened"] = metric_pair(self.intervened.sum().double(), count)
         return self._finalize(metrics)
 
     def update(self, step: int) -> dict[str, float]:
@@ -119,6 +124,8 @@ class OffPolicyLearner(Learner):
         self.replay.save(path / _REPLAY_FOLDER / f"rank_{self.engine.rank}")
         if self.replay.keep_all:
             self.replay.flush()
+        if self.demos is not None:
+            self.demos.save(path / _DEMOS_FOLDER, rank=self.engine.rank)
         if self.engine.rank == 0:
             state: dict[str, Any] = {"updates_made": self.updates_made}
             if self.algorithm.temperature is not None:
@@ -139,7 +146,10 @@ class OffPolicyLearner(Learner):
         if self.temperature_optim is not None and "temperature_optim" in state:
             self.temperature_optim.adam.load_state_dict(state["temperature_optim"])
             self.temperature_optim.num_steps = state["temperature_steps"]
-        self.replay.load(path / _REPLAY_FOLDER, rank=self.engine.rank, num_ranks=self.engine.world_size)
+        ranks = {"rank": self.engine.rank, "num_ranks": self.engine.world_size}
+        self.replay.load(path / _REPLAY_FOLDER, **ranks)
+        if self.demos is not None:
+            self.demos.load(path / _DEMOS_FOLDER, **ranks)
 
     def close(self) -> None:
         """See ``Learner``: leaves no spilled transitions behind."""
@@ -151,6 +161,8 @@ class OffPolicyLearner(Learner):
         assert self.pending is not None
         new, self.pending = self.pending, None
         self.replay.add(new)
+        if self.demos is not None and self.intervened is not None:
+            self.demos.add(new, self.intervened)
         device = self.engine.device
         inputs = {name: tensor.to(device) for name, tensor in new.inputs.items()}
         valid = torch.ones(len(new), dtype=torch.bool, device=device)
@@ -245,11 +257,11 @@ class OffPolicyLearner(Learner):
         return batches, share
 
     def _sample(self, count: int, generator: torch.Generator) -> Transitions:
-        if self.demos is None or self.loss.demo_buffer is None:
+        if self.demos is None or not len(self.demos):
             return self.replay.sample(count, generator)
-        from_demos = round(count * self.loss.demo_buffer.batch_share)
-        parts = [self.replay.sample(count - from_demos, generator), self.demos.sample(from_demos, generator)]
-        return Transitions.concat(parts)
+        from_demos = round(count * self.demos.batch_share)
+        own = self.replay.sample(count - from_demos, generator)
+        return Transitions.concat([own, *self.demos.sample(from_demos, generator)])
 
     def _finalize(self, metrics: MetricSums) -> dict[str, float]:
         names = sorted(metrics)
@@ -276,20 +288,11 @@ def build_off_policy_learner(
     return OffPolicyLearner(engine, loss=loss, algorithm=losses, actor=actor, num_updates=algorithm.update_epoch)
 
 
-def _check_alike(demos: ReplayBuffer, new: Transitions) -> None:
-    """Raise a DatasetError unless demonstrations can stand in a batch beside new transitions."""
-    path = "algorithm.demo_buffer.load_path"
-    if len(demos) == 0:
-        raise DatasetError(f"{path} holds no transitions. Give a folder that was saved with some.")
-    ours = {name: (tensor.dtype, list(tensor.shape[1:])) for name, tensor in new.named().items()}
-    rows = demos.sample(1, torch.Generator().manual_seed(0))
-    theirs = {name: (tensor.dtype, list(tensor.shape[1:])) for name, tensor in rows.named().items()}
-    for name in sorted({*ours, *theirs}):
-        if ours.get(name) != theirs.get(name):
-            raise DatasetError(
-                f"{path} has for {name} {theirs.get(name, 'nothing')}; this recipe's policy and environments have "
-                f"{ours.get(name, 'nothing')}. Collect demonstrations by the same policy, environment and chunk length."
-            )
+def _interventions(trajectory: Trajectory) -> torch.Tensor:
+    """Return for each transition of a trajectory whether somebody intervened in it, bool [N]."""
+    ordered = trajectory.sorted()
+    assert ordered.intervened is not None
+    return ordered.intervened.any(-1).flatten(0, 1)[ordered.executed.any(-1).flatten(0, 1)]
 
 
 def _make_replay(cfg: ReplayBufferConfig, rank: int, num_ranks: int) -> ReplayBuffer:

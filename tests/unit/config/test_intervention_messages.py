@@ -20,6 +20,16 @@ ENTRY = "{name: intervention, intervener: {intervener_type: scripted, policy: me
             [f"env.train.wrappers=[{ENTRY},{{name: action_repeat, num_repeats: 2}}]"],
             "'intervention' stands before 'action_repeat'",
         ),
+        (
+            "gym_mountain_car_rlpd_mlp",
+            ["algorithm.demo_buffer.interventions=true"],
+            "algorithm.demo_buffer.interventions: received True; nobody intervenes",
+        ),
+        (
+            "gym_mountain_car_rlpd_mlp",
+            ["algorithm.demo_buffer.capacity=5"],
+            "algorithm.demo_buffer.capacity: received 5; not used without interventions",
+        ),
         (RECIPE, ["actor.model.num_action_chunks=2"], "somebody looks at every step. Set it to 1"),
         (
             RECIPE,

@@ -99,6 +99,46 @@ def test_rlpd_draws_half_of_each_batch_from_demonstrations(demos):
     assert len(learner.replay) == len(learner.demos)  # nothing was added to the demonstrations
 
 
+def intervene(trajectory):
+    intervened = torch.zeros_like(trajectory.executed)
+    intervened[1, 2:5, 0] = True
+    trajectory.rewards[1, 2:5] = 50.0
+    return dataclasses.replace(trajectory, intervened=intervened)
+
+
+@pytest.mark.parametrize("also_saved", [False, True])
+def test_interventions_are_demonstrations_too(demos, tmp_path, also_saved):
+    demo_buffer = DemoBufferConfig(load_path=str(demos) if also_saved else None, interventions=True)
+    loss = dataclasses.replace(LOSS, gamma=0.0, demo_buffer=demo_buffer)
+    learner = make_learner(loss)
+    learner.prepare(make_trajectory())
+    learner.update(1)
+    num_saved = len(learner.demos)
+    assert num_saved == (len(learner.replay) if also_saved else 0)
+
+    def rewards_drawn():
+        batches, _ = learner._draw(torch.Generator().manual_seed(0))
+        return torch.cat([rows.rewards for rows, _ in batches])
+
+    assert int((rewards_drawn() == 50.0).sum()) == (16 if also_saved else 0)
+    learner.prepare(intervene(make_trajectory(1)))
+    assert len(learner.demos) == num_saved  # only the update takes them in
+    learner.update(2)
+    assert len(learner.demos) == num_saved + 3
+    assert learner.demos.interventions.contents().rewards.tolist() == [50.0] * 3
+    assert int((rewards_drawn() == 50.0).sum()) >= 16
+    learner.save(tmp_path / "actor")
+    resumed = make_learner(loss)
+    resumed.load(tmp_path / "actor")
+    for step in (3, 4):
+        results = []
+        for one in (learner, resumed):
+            one.prepare(intervene(make_trajectory(step)))
+            results.append(one.update(step))
+        assert results[0] == results[1]
+    assert_same(weights(resumed), weights(learner), atol=0, rtol=0)
+
+
 def test_demonstrations_of_another_environment_are_an_error(tmp_path):
     replay = ReplayBuffer(10)
     other = Transitions.from_trajectory(make_trajectory(), gamma=0.99)
