@@ -232,7 +232,7 @@ class VectorEnv(abc.ABC):
         result = self._reset_all(self._reset_states.ids(epoch, self._tracker.episodes))
         self._active = np.ones(self.num_envs, np.bool_)
         self._obs = result.obs
-        self._recorder.start_epoch(epoch, result.frames, result.render_error)
+        self._recorder.start_epoch(epoch, result)
         self._collector.start_epoch(result.obs)
         return self._begin(result.obs, np.arange(self.num_envs))
 

@@ -1,14 +1,15 @@
-"""Videos of the first environments: one file per episode, with what happened drawn onto the frames."""
+"""Videos of the first environments, one by one or side by side, with what happened drawn onto the frames."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlinf.config.schema.env import VideoConfig
-from rlinf.envs.raw_chunk import FloatArray, Frame, RawChunk
+from rlinf.envs.raw_chunk import FloatArray, Frame, RawChunk, RawObservation, RawReset
 from rlinf.errors import ConfigError
 from rlinf.utils.logging import get_logger
 from rlinf.utils.optional import require
@@ -18,6 +19,9 @@ _LINE_PIXELS = 12
 
 class VideoRecorder:
     """Writes ``epoch_<e>_env_<i>_episode_<k>.mp4`` for each episode of the recorded environments.
+
+    With ``tile`` it writes ``epoch_<e>_envs_<i>-<j>.mp4`` for each rollout epoch: a tile for each environment, which
+    keeps its last frame while it waits for the others or rests.
 
     If rendering or encoding fails it says so once and records no more: a missing graphics driver must not end a run.
 
@@ -38,6 +42,9 @@ class VideoRecorder:
         self.enabled = bool(self.rows)
         self._epoch = 0
         self._episodes: dict[int, _Episode] = {}
+        self._tiles: _Video | None = None
+        self._shown: dict[int, list[Frame]] = {}
+        self._latest: dict[int, Frame] = {}
         if not self.enabled:
             return
         if cfg.video_base_dir is None:
@@ -47,15 +54,21 @@ class VideoRecorder:
         require("imageio_ffmpeg", install=install, needed_by="env.*.video_cfg.save_video=true")
         self._imageio: Any = require("imageio.v2", install=install, needed_by="env.*.video_cfg.save_video=true")
 
-    def start_epoch(self, epoch: int, frames: dict[int, Frame], render_error: str | None) -> None:
-        """Close the episodes of the previous epoch and begin the first ones of this."""
+    def start_epoch(self, epoch: int, result: RawReset) -> None:
+        """Close the videos of the previous epoch and begin those of this.
+
+        Args:
+            epoch: Its number.
+            result: First observations and frames.
+        """
         if not self.enabled:
             return
         self._finish_all()
         self._epoch = epoch
-        self._report(render_error)
+        self._report(result.render_error)
         for row in self.rows if self.enabled else ():
-            self._begin(row, number=0, frame=frames.get(row))
+            self._begin(row, number=0, frame=result.frames.get(row), obs=result.obs)
+        self._write_tiles()
 
     def add_chunk(self, chunk: RawChunk, rewards: FloatArray) -> None:
         """Append what was executed; an episode that ended closes its file, and the next one begins.
@@ -75,36 +88,59 @@ class VideoRecorder:
                 episode.account(float(rewards[row, column]), bool(chunk.successes[row, column]))
                 self._append(episode, frame)
             if row in chunk.final_ids:
-                episode.close()
-                self._begin(row, number=episode.number + 1, frame=chunk.reset_frames.get(row))
+                episode.video.close()
+                self._begin(row, number=episode.number + 1, frame=chunk.reset_frames.get(row), obs=chunk.obs)
+        self._write_tiles()
 
     def close(self) -> None:
         """Close the files."""
         self._finish_all()
 
-    def _begin(self, row: int, *, number: int, frame: Frame | None) -> None:
+    def _begin(self, row: int, *, number: int, frame: Frame | None, obs: RawObservation) -> None:
         name = f"epoch_{self._epoch:06d}_env_{self._first_env + row:04d}_episode_{number:03d}.mp4"
-        self._episodes[row] = _Episode(self._folder / name, number)
+        tasks = obs.get("task_descriptions")
+        task = "" if tasks is None else str(tasks[row])
+        self._episodes[row] = _Episode(row, number, task, _Video(self._folder / name, self._imageio, self._cfg.fps))
         if frame is not None:
             self._append(self._episodes[row], frame)
 
     def _append(self, episode: _Episode, frame: Frame) -> None:
         if not self.enabled:
             return
+        shown = draw_text(frame, episode.lines()) if self._cfg.info_on_video else frame
+        if self._cfg.tile:
+            self._shown.setdefault(episode.row, []).append(shown)
+        else:
+            self._write(episode.video, shown)
+
+    def _write_tiles(self) -> None:
+        """Write what was shown since the last call, as many frames as the environment that moved on furthest has."""
+        if self._tiles is None:
+            last = self._first_env + len(self.rows) - 1
+            name = f"epoch_{self._epoch:06d}_envs_{self._first_env:04d}-{last:04d}.mp4"
+            self._tiles = _Video(self._folder / name, self._imageio, self._cfg.fps)
+        for index in range(max((len(frames) for frames in self._shown.values()), default=0)):
+            for row, frames in self._shown.items():
+                self._latest[row] = frames[min(index, len(frames) - 1)]
+            # The same number of tiles throughout: a video cannot change its size.
+            blank = np.zeros_like(next(iter(self._latest.values())))
+            self._write(self._tiles, tile([self._latest.get(row, blank) for row in self.rows]))
+        self._shown = {}
+
+    def _write(self, video: _Video, frame: Frame) -> None:
+        if not self.enabled:
+            return
         try:
-            if episode.writer is None:
-                episode.path.parent.mkdir(parents=True, exist_ok=True)
-                # macro_block_size 1: keep the frame's size where it is not a multiple of 16.
-                episode.writer = self._imageio.get_writer(episode.path, fps=self._cfg.fps, macro_block_size=1)
-            shown = draw_text(frame, episode.lines()) if self._cfg.info_on_video else frame
-            episode.writer.append_data(_even(shown))
+            video.append(frame)
         except (OSError, RuntimeError, ValueError) as error:
-            self._report(f"cannot write {episode.path}: {error}")
+            self._report(f"cannot write {video.path}: {error}")
 
     def _finish_all(self) -> None:
         for episode in self._episodes.values():
-            episode.close()
-        self._episodes = {}
+            episode.video.close()
+        if self._tiles is not None:
+            self._tiles.close()
+        self._episodes, self._tiles, self._shown, self._latest = {}, None, {}, {}
 
     def _report(self, error: str | None) -> None:
         if error is None or not self.enabled:
@@ -118,13 +154,36 @@ class VideoRecorder:
         self._finish_all()
 
 
-class _Episode:
-    """The video of one episode and the numbers drawn onto it."""
+class _Video:
+    """A file that is opened by its first frame."""
 
-    def __init__(self, path: Path, number: int) -> None:
+    def __init__(self, path: Path, imageio: Any, fps: int) -> None:
         self.path = path
+        self._imageio = imageio
+        self._fps = fps
+        self._writer: Any = None
+
+    def append(self, frame: Frame) -> None:
+        if self._writer is None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            # macro_block_size 1: keep the frame's size where it is not a multiple of 16.
+            self._writer = self._imageio.get_writer(self.path, fps=self._fps, macro_block_size=1)
+        self._writer.append_data(_even(frame))
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+class _Episode:
+    """The episode that an environment is in, and the numbers drawn onto its frames."""
+
+    def __init__(self, row: int, number: int, task: str, video: _Video) -> None:
+        self.row = row
         self.number = number
-        self.writer: Any = None
+        self.task = task
+        self.video = video
         self._steps = 0
         self._reward = 0.0
         self._return = 0.0
@@ -138,16 +197,12 @@ class _Episode:
 
     def lines(self) -> list[str]:
         return [
+            *([self.task] if self.task else []),
             f"step {self._steps}",
             f"reward {self._reward:.3f}",
             f"return {self._return:.2f}",
             f"success {'yes' if self._success else 'no'}",
         ]
-
-    def close(self) -> None:
-        if self.writer is not None:
-            self.writer.close()
-            self.writer = None
 
 
 def draw_text(frame: Frame, lines: list[str]) -> Frame:
@@ -166,6 +221,21 @@ def draw_text(frame: Frame, lines: list[str]) -> Frame:
     for number, line in enumerate(lines):
         draw.text((4, 2 + number * _LINE_PIXELS), line, fill="white", stroke_width=1, stroke_fill="black")
     return np.asarray(image)
+
+
+def tile(frames: list[Frame]) -> Frame:
+    """Return pictures of one size as the tiles of one, row by row in about a square; tiles that are left are black.
+
+    Args:
+        frames: uint8 [H, W, 3], one at least.
+    """
+    columns = math.ceil(math.sqrt(len(frames)))
+    height, width, _ = frames[0].shape
+    picture = np.zeros((-(-len(frames) // columns) * height, columns * width, 3), np.uint8)
+    for number, frame in enumerate(frames):
+        top, left = number // columns * height, number % columns * width
+        picture[top : top + height, left : left + width] = frame
+    return picture
 
 
 def _even(frame: Frame) -> Frame:

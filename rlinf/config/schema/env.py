@@ -17,13 +17,16 @@ class VideoConfig(ConfigSection):
     save_video: bool = False
     """Record the episodes of the first environments."""
     info_on_video: bool = True
-    """Draw reward, return and success onto the frames."""
+    """Draw task, step, reward, return and success onto the frames."""
     video_base_dir: str | None = None
     """Folder; null is ``<log_path>/<experiment_name>/video/<train|eval>``."""
     fps: PositiveInt = 20
     """Frames per second of the file."""
     num_videos: PositiveInt = 1
     """Environments that are recorded, counted from the first."""
+    tile: bool = False
+    """One video of each rollout epoch that shows the recorded environments of a stage side by side, instead of one of
+    each episode."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,8 @@ import torch
 from batch_env import BatchEnv, make_config, make_single
 
 from rlinf.config.schema.env import VideoConfig
-from rlinf.envs.video import draw_text
+from rlinf.envs.raw_chunk import RawChunk, RawReset
+from rlinf.envs.video import VideoRecorder, draw_text, tile
 from rlinf.errors import ConfigError
 
 imageio = pytest.importorskip("imageio.v2")
@@ -46,6 +47,71 @@ def test_each_episode_of_the_first_environment_becomes_a_file(
     for name, expected in zip(names, ([0, 1, 2, 3], [0, 1, 2], [0, 1]), strict=True):
         assert np.allclose(brightness(tmp_path / name), expected, atol=2)
         assert len(brightness(tmp_path / name)) == len(expected)
+
+
+@pytest.mark.parametrize("make_env", [BatchEnv, make_single], ids=["batch", "single"])
+def test_environments_side_by_side_become_one_file_for_each_epoch(make_env: Any, tmp_path: Path) -> None:
+    video = VideoConfig(save_video=True, video_base_dir=str(tmp_path), num_videos=3, info_on_video=False, tile=True)
+    cfg = make_config(video_cfg=video, use_ordered_reset_state_ids=True, total_num_envs=4, group_size=1)
+    with make_env(cfg, num_envs=4) as env:
+        env.reset(0)
+        env.chunk_step(torch.zeros(4, 2, 1))
+        env.reset(1)
+        env.chunk_step(torch.zeros(4, 1, 1))
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "epoch_000000_envs_0000-0002.mp4", "epoch_000001_envs_0000-0002.mp4"
+    ]  # fmt: skip
+    frames = [frame for frame in imageio.get_reader(tmp_path / "epoch_000000_envs_0000-0002.mp4")]
+    height, width = frames[0].shape[0] // 2, frames[0].shape[1] // 2
+    assert len(frames) == 3
+    for number, frame in enumerate(frames):
+        # Pictures show the time since the reset; the encoder may be off by little. The fourth tile is left black.
+        for top, left, expected in ((0, 0, number), (0, width, number), (height, 0, number), (height, width, 0)):
+            shown = frame[top : top + height, left : left + width]
+            assert float(shown.mean()) == pytest.approx(expected, abs=2)
+
+
+def test_tiles_lie_row_by_row_in_a_square() -> None:
+    frames = [np.full((2, 4, 3), number, np.uint8) for number in range(1, 6)]
+    picture = tile(frames)
+    assert picture.shape == (4, 12, 3)
+    assert picture[::2, ::4, 0].tolist() == [[1, 2, 3], [4, 5, 0]]
+    assert np.array_equal(tile(frames[:1]), frames[0])
+
+
+def test_a_tile_waits_for_the_others_with_its_last_frame(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    video = VideoConfig(save_video=True, video_base_dir=str(tmp_path), num_videos=2, info_on_video=False, tile=True)
+    recorder = VideoRecorder(video, num_envs=2, first_env=0)
+    shades = [np.full((16, 16, 3), value, np.uint8) for value in (0, 50, 100, 150, 200)]
+    recorder.start_epoch(0, RawReset({}, frames={0: shades[0], 1: shades[0]}))
+    chunk = RawChunk.empty((2, 3))
+    chunk.frames = {0: [shades[1]], 1: [shades[2], shades[3], shades[4]]}
+    recorder.add_chunk(chunk, np.zeros((2, 3), np.float32))
+    recorder.close()
+    frames = [frame for frame in imageio.get_reader(next(tmp_path.iterdir()))]
+    left, right = ([round(float(frame[:, part].mean())) for frame in frames] for part in (slice(16), slice(16, 32)))
+    assert left == pytest.approx([0, 50, 50, 50], abs=4)
+    assert right == pytest.approx([0, 100, 150, 200], abs=4)
+
+
+def test_the_task_is_drawn_with_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[str]] = []
+    monkeypatch.setattr("rlinf.envs.video.draw_text", lambda frame, lines: (drawn.append(lines), frame)[1])
+    video = VideoConfig(save_video=True, video_base_dir=str(tmp_path))
+    recorder = VideoRecorder(video, num_envs=1, first_env=0)
+    frame = np.zeros((16, 16, 3), np.uint8)
+    recorder.start_epoch(0, RawReset({"task_descriptions": ["open the drawer"]}, frames={0: frame}))
+    chunk = RawChunk.empty((1, 1))
+    chunk.obs, chunk.frames, chunk.reset_frames = {"task_descriptions": ["close it"]}, {0: [frame]}, {0: frame}
+    chunk.successes[0, 0], chunk.final_ids = True, np.array([0])
+    recorder.add_chunk(chunk, np.full((1, 1), 0.5, np.float32))
+    recorder.close()
+    assert drawn == [
+        ["open the drawer", "step 0", "reward 0.000", "return 0.00", "success no"],
+        ["open the drawer", "step 1", "reward 0.500", "return 0.50", "success yes"],
+        ["close it", "step 0", "reward 0.000", "return 0.00", "success no"],
+    ]
 
 
 def test_environments_beyond_num_videos_are_not_rendered(tmp_path: Path) -> None:
