@@ -5,7 +5,8 @@ A micro-batch contributes ``sum(loss under the mask) / global count * data_paral
 sum over the update batch divided by its global count: the gradient depends neither on the size of micro-batches, nor on
 the number of ranks, nor on how samples are spread over them.
 
-The first axis counts sequences (text) or samples (chunk steps); all further ones are its tokens.
+The first axis counts sequences (text) or samples (chunk steps); all further ones are its tokens. Packed text has one
+axis, and ``sequence_ids`` beside it say which sequence each entry belongs to.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
+from rlinf.algorithms.sequences import count_sequences, sum_over_sequences
 from rlinf.algorithms.types import AllReduce, masked_sum, require_same_shape
 from rlinf.errors import AlgorithmError
 
@@ -57,10 +59,9 @@ class LossDenominators:
     value: Denominators
 
 
-def count_valid(mask: torch.Tensor) -> torch.Tensor:
-    """Return int64 [2]: the valid entries of ``mask`` [N, ...] and the rows that have one."""
-    rows = mask.reshape(mask.shape[0], math.prod(mask.shape[1:]))
-    return torch.stack((rows.sum(), rows.any(dim=1).sum()))
+def count_valid(mask: torch.Tensor, sequence_ids: torch.Tensor | None = None) -> torch.Tensor:
+    """Return int64 [2]: the valid entries of ``mask`` [N, ...] and the rows (or packed sequences) that have one."""
+    return torch.stack((mask.sum(), count_sequences(mask, sequence_ids)))
 
 
 def compute_denominators(
@@ -69,6 +70,7 @@ def compute_denominators(
     data_parallel_size: int = 1,
     all_reduce: AllReduce | None = None,
     max_tokens: int | None = None,
+    sequence_ids: torch.Tensor | None = None,
 ) -> dict[str, Denominators]:
     """Count the valid entries of an update batch, at several levels with one all-reduce.
 
@@ -78,12 +80,22 @@ def compute_denominators(
         all_reduce: Sum over these ranks; None on one rank. Called once.
         max_tokens: Entries that a row can have at most; None takes the number of entries of a row of the mask, which
             must then be the same on all ranks and in all update batches.
+        sequence_ids: int64 [T] where the masks are packed, [T]: equal for the entries of one sequence, and different
+            for any two of this rank's. Packed entries need ``max_tokens``.
 
     Returns:
         Denominators under the same keys.
+
+    Raises:
+        AlgorithmError: Packed masks without ``max_tokens``.
     """
+    if sequence_ids is not None and max_tokens is None:
+        raise AlgorithmError(
+            "compute_denominators: packed masks do not tell how long a sequence can be; pass max_tokens, "
+            "algorithm.sampling_params.max_new_tokens for example."
+        )
     names = sorted(masks)
-    counts = torch.stack([count_valid(masks[name]) for name in names])
+    counts = torch.stack([count_valid(masks[name], sequence_ids) for name in names])
     if all_reduce is not None:
         counts = all_reduce(counts)
     return {
@@ -105,6 +117,7 @@ def compute_loss_denominators(
     data_parallel_size: int = 1,
     all_reduce: AllReduce | None = None,
     max_tokens: int | None = None,
+    sequence_ids: torch.Tensor | None = None,
 ) -> LossDenominators:
     """Count the valid entries of an update batch for all parts of a policy loss.
 
@@ -115,9 +128,13 @@ def compute_loss_denominators(
         data_parallel_size: Ranks over which gradients are averaged.
         all_reduce: Sum over these ranks; None on one rank. Called once.
         max_tokens: See ``compute_denominators``.
+        sequence_ids: See ``compute_denominators``.
 
     Returns:
         Denominators of the loss's parts.
+
+    Raises:
+        AlgorithmError: See ``compute_denominators``.
     """
     masks = {
         "policy": policy_mask,
@@ -125,13 +142,22 @@ def compute_loss_denominators(
         "value": policy_mask if value_mask is None else value_mask,
     }
     counted = compute_denominators(
-        masks, data_parallel_size=data_parallel_size, all_reduce=all_reduce, max_tokens=max_tokens
+        masks,
+        data_parallel_size=data_parallel_size,
+        all_reduce=all_reduce,
+        max_tokens=max_tokens,
+        sequence_ids=sequence_ids,
     )
     return LossDenominators(policy=counted["policy"], entropy=counted["entropy"], value=counted["value"])
 
 
 def aggregate_loss(
-    loss: torch.Tensor, mask: torch.Tensor, *, loss_agg_func: str, denominators: Denominators
+    loss: torch.Tensor,
+    mask: torch.Tensor,
+    *,
+    loss_agg_func: str,
+    denominators: Denominators,
+    sequence_ids: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return a micro-batch's part of the update batch's loss.
 
@@ -141,10 +167,12 @@ def aggregate_loss(
     Sequences without a valid entry count in none.
 
     Args:
-        loss: Float [N, ...]; entries outside the mask may be anything.
+        loss: Float [N, ...] or, packed, [T]; entries outside the mask may be anything.
         mask: bool, of the same shape.
         loss_agg_func: One of the four names.
         denominators: Global counts.
+        sequence_ids: int64 [T] for packed entries, from 0; a sequence is never split between micro-batches. None for
+            rows.
 
     Returns:
         Scalar that carries a gradient even if the mask is all false.
@@ -162,10 +190,8 @@ def aggregate_loss(
     if loss_agg_func == "seq-mean-token-sum-norm":
         return masked_sum(loss, mask) / (sequences * denominators.max_tokens) * scale
     if loss_agg_func == "seq-mean-token-mean":
-        rows = math.prod(mask.shape[1:])
-        lengths = mask.reshape(mask.shape[0], rows).sum(dim=1).clamp(min=1)
-        weighted = loss / lengths.view(-1, *[1] * (loss.ndim - 1))
-        return masked_sum(weighted, mask) / sequences * scale
+        lengths = sum_over_sequences(mask.float(), mask, sequence_ids).clamp(min=1)
+        return masked_sum(loss / lengths, mask) / sequences * scale
     raise AlgorithmError(
         f"aggregate_loss: unknown loss_agg_func '{loss_agg_func}'; choose {', '.join(LOSS_AGG_FUNCS)}."
     )

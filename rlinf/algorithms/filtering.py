@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from rlinf.algorithms.statistics import GroupStatistics, trajectory_scores
@@ -33,3 +36,42 @@ def filter_groups(
     scores = trajectory_scores(rewards, loss_mask)
     mean = GroupStatistics(group_ids, loss_mask.any(dim=0)).mean(scores)
     return loss_mask & (mean >= rewards_lower_bound) & (mean <= rewards_upper_bound)
+
+
+def filter_by_config(
+    *, rewards: torch.Tensor, loss_mask: torch.Tensor, group_ids: torch.Tensor, adv_config: Mapping[str, Any]
+) -> torch.Tensor:
+    """Return ``loss_mask`` without the groups that the keys of an advantage estimator filter out.
+
+    Args:
+        rewards: [S, B].
+        loss_mask: bool [S, B].
+        group_ids: int64 [B].
+        adv_config: Fields of the estimator's config dataclass; without ``filter_rewards`` nothing is filtered.
+    """
+    if "filter_rewards" not in adv_config or not adv_config["filter_rewards"]:
+        return loss_mask
+    return filter_groups(
+        rewards=rewards,
+        loss_mask=loss_mask,
+        group_ids=group_ids,
+        rewards_lower_bound=adv_config["rewards_lower_bound"],
+        rewards_upper_bound=adv_config["rewards_upper_bound"],
+    )
+
+
+def differing_groups(scores: torch.Tensor, group_ids: torch.Tensor) -> torch.Tensor:
+    """Tell which samples belong to a group whose scores are not all equal: the others have advantage 0 throughout.
+
+    The filter of dynamic sampling in DAPO (Yu et al., arXiv 2503.14476, Eq. 11), for any kind of score: groups for
+    which this is false are replaced by further prompts until the batch is full.
+
+    Args:
+        scores: float [N].
+        group_ids: int64 [N]; whole groups.
+
+    Returns:
+        bool [N].
+    """
+    groups = GroupStatistics(group_ids, torch.ones_like(group_ids, dtype=torch.bool))
+    return groups.deviation(groups.centered(scores)) > 0

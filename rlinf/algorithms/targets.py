@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from rlinf.algorithms.filtering import filter_groups
+from rlinf.algorithms.filtering import filter_by_config
 from rlinf.algorithms.preprocess import Steps, rows_to_samples, steps_to_samples, trajectory_to_steps
 from rlinf.algorithms.registry import calculate_adv_and_returns
 from rlinf.algorithms.types import AllReduce, Metrics, masked_metric, metric_pair
@@ -64,7 +64,9 @@ def compute_targets(
         AlgorithmError: Tensors or keys that do not fit.
     """
     steps = trajectory_to_steps(trajectory, reward_type=reward_type, bootstrap_type=bootstrap_type)
-    loss_mask = _filtered_mask(steps, adv_config)
+    loss_mask = filter_by_config(
+        rewards=steps.rewards, loss_mask=steps.loss_mask, group_ids=steps.group_ids, adv_config=adv_config
+    )
     advantages, returns = calculate_adv_and_returns(
         adv_type,
         **{
@@ -88,18 +90,6 @@ def compute_targets(
         action_mask=rows_to_samples(trajectory.executed & kept.unsqueeze(-1)),
     )
     return targets, _metrics(steps, loss_mask, advantages, returns)
-
-
-def _filtered_mask(steps: Steps, adv_config: Mapping[str, Any]) -> torch.Tensor:
-    if "filter_rewards" not in adv_config or not adv_config["filter_rewards"]:
-        return steps.loss_mask
-    return filter_groups(
-        rewards=steps.rewards,
-        loss_mask=steps.loss_mask,
-        group_ids=steps.group_ids,
-        rewards_lower_bound=adv_config["rewards_lower_bound"],
-        rewards_upper_bound=adv_config["rewards_upper_bound"],
-    )
 
 
 def _metrics(steps: Steps, loss_mask: torch.Tensor, advantages: torch.Tensor, returns: torch.Tensor) -> Metrics:

@@ -72,7 +72,7 @@ def masked_sum(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def finalize_metrics(metrics: Metrics) -> dict[str, float]:
-    """Turn summed pairs into numbers, and add the explained variance where its parts are present.
+    """Turn summed pairs into numbers, and add the explained variance and the effective sample size, given their parts.
 
     Args:
         metrics: Pairs already added over micro-batches, optimizer steps and ranks.
@@ -90,4 +90,6 @@ def finalize_metrics(metrics: Metrics) -> dict[str, float]:
         # A constant return cannot be explained: the ratio would be noise over rounding error.
         if variance > 1e-12 * max(square, 1e-12):
             result["critic_explained_variance"] = 1.0 - (error_square - error**2) / variance
+    if "mismatch_weight" in result and "mismatch_weight_square" in result:
+        result["mismatch_ess"] = result.pop("mismatch_weight") ** 2 / result.pop("mismatch_weight_square")
     return result

@@ -12,11 +12,13 @@ from rlinf.config.schema.algorithm import (
     ActorLossConfig,
     AdvantageConfig,
     BCLossConfig,
+    CISPOLossConfig,
     CrossQLossConfig,
     DAggerLossConfig,
     DecoupledActorCriticLossConfig,
     GAEConfig,
     GRPOConfig,
+    GSPOLossConfig,
     HGDAggerLossConfig,
     IQLLossConfig,
     LossConfig,
@@ -135,6 +137,8 @@ advantage_configs.register("embodied_dagger", NoAdvantageConfig)
 advantage_configs.register("embodied_hgdagger", NoAdvantageConfig)
 loss_configs.register("actor", ActorLossConfig)
 loss_configs.register("actor_critic", ActorCriticLossConfig)
+loss_configs.register("gspo", GSPOLossConfig)
+loss_configs.register("cispo", CISPOLossConfig)
 loss_configs.register("embodied_nft", NFTLossConfig)
 loss_configs.register("decoupled_actor_critic", DecoupledActorCriticLossConfig)
 loss_configs.register("embodied_sac", SACLossConfig)

@@ -19,7 +19,8 @@ def compute_reinpp_advantages(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Take the discounted return from each step on, normalised over the whole batch (Hu, arXiv 2501.03262, Eq. 5-6).
 
-    The divergence from the reference is part of the loss here (``kl_beta``), not of the reward.
+    The divergence from the reference, part of the reward in the paper, comes into text's rewards before this
+    (``compute_text_targets``); elsewhere it is part of the loss (``kl_beta``).
 
     Args:
         rewards: [S, B].

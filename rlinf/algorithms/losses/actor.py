@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from rlinf.algorithms.aggregation import LossDenominators, aggregate_loss
-from rlinf.algorithms.kl import MAX_LOG_RATIO, estimate_kl
-from rlinf.algorithms.types import (
-    Metrics,
-    at_least_float32,
-    masked_metric,
-    masked_metrics,
-    metric_pair,
-    require_same_shape,
-)
-from rlinf.errors import AlgorithmError
+from rlinf.algorithms.aggregation import LossDenominators
+from rlinf.algorithms.losses.terms import clipped_objective, masked_log_ratio, regularized_loss
+from rlinf.algorithms.types import Metrics, require_same_shape
 
 
 def actor_loss(
@@ -34,6 +26,7 @@ def actor_loss(
     entropy: torch.Tensor | None = None,
     entropy_mask: torch.Tensor | None = None,
     ref_logprobs: torch.Tensor | None = None,
+    sequence_ids: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, Metrics]:
     """Compute a micro-batch's part of policy loss - entropy_bonus * entropy + kl_beta * KL(current || reference).
 
@@ -41,7 +34,8 @@ def actor_loss(
     entropy is a mean over valid entries whatever ``loss_agg_func``; the divergence is aggregated like the policy loss.
 
     Args:
-        logprobs: [N, ...] of the current policy, with gradient; one level of ``levels.py``, or [N, L] of text.
+        logprobs: [N, ...] of the current policy, with gradient; one level of ``levels.py``, [N, L] of text, or [T] of
+            packed text.
         old_logprobs: Same shape; of the policy that acted.
         advantages: Same shape.
         loss_mask: bool, same shape; entries outside may be anything.
@@ -56,6 +50,7 @@ def actor_loss(
         entropy: [N, ...], with gradient; may be at another level than ``logprobs``. Required with an entropy bonus.
         entropy_mask: bool, shape of ``entropy``; None takes ``loss_mask``.
         ref_logprobs: Shape of ``logprobs``; of the reference policy. Required with ``kl_beta``.
+        sequence_ids: int64 [T] for packed text, see ``aggregate_loss``; None for rows.
 
     Returns:
         Scalar loss, and metrics as (sum, count) pairs: ``actor_loss`` (the policy part alone), ``total_loss``,
@@ -73,93 +68,23 @@ def actor_loss(
         loss_mask=loss_mask,
         ref_logprobs=ref_logprobs,
     )
-    per_entry, metrics = _clipped_objective(
-        logprobs, old_logprobs, advantages, loss_mask, (clip_ratio_low, clip_ratio_high, clip_ratio_c)
+    log_ratio = masked_log_ratio(logprobs, old_logprobs, loss_mask)
+    clip = (clip_ratio_low, clip_ratio_high, clip_ratio_c)
+    per_entry, metrics = clipped_objective(log_ratio, advantages, loss_mask, clip)
+    loss, shared = regularized_loss(
+        per_entry,
+        name="actor_loss",
+        logprobs=logprobs,
+        old_logprobs=old_logprobs,
+        loss_mask=loss_mask,
+        denominators=denominators,
+        loss_agg_func=loss_agg_func,
+        entropy_bonus=entropy_bonus,
+        kl_beta=kl_beta,
+        kl_penalty=kl_penalty,
+        entropy=entropy,
+        entropy_mask=entropy_mask,
+        ref_logprobs=ref_logprobs,
+        sequence_ids=sequence_ids,
     )
-    loss = aggregate_loss(per_entry, loss_mask, loss_agg_func=loss_agg_func, denominators=denominators.policy)
-    metrics["actor_loss"] = loss_metric(loss, loss_mask, denominators)
-
-    mean_entropy, metrics["actor_entropy"] = _entropy(entropy, entropy_mask, loss_mask, denominators)
-    if entropy_bonus > 0:
-        if mean_entropy is None:
-            raise AlgorithmError("actor_loss: entropy_bonus > 0 needs 'entropy'; let the model return it.")
-        loss = loss - entropy_bonus * mean_entropy
-
-    divergence, metrics["actor_kl_ref"] = _divergence(logprobs, ref_logprobs, loss_mask, kl_penalty)
-    if kl_beta > 0:
-        if divergence is None:
-            raise AlgorithmError("actor_loss: kl_beta > 0 needs 'ref_logprobs' of the reference policy.")
-        loss = loss + kl_beta * aggregate_loss(
-            divergence, loss_mask, loss_agg_func=loss_agg_func, denominators=denominators.policy
-        )
-    metrics["total_loss"] = loss_metric(loss, loss_mask, denominators)
-    return loss, metrics
-
-
-def loss_metric(loss: torch.Tensor, loss_mask: torch.Tensor, denominators: LossDenominators) -> torch.Tensor:
-    """Return the pair of a micro-batch's part of a loss: added up over an update batch it is (its loss, 1).
-
-    Args:
-        loss: Scalar, scaled by the data-parallel size as ``aggregate_loss`` returns it.
-        loss_mask: The policy's mask of the micro-batch.
-        denominators: Counts over the update batch.
-    """
-    return metric_pair(loss / denominators.policy.data_parallel_size, denominators.policy.share(loss_mask))
-
-
-def _clipped_objective(
-    logprobs: torch.Tensor,
-    old_logprobs: torch.Tensor,
-    advantages: torch.Tensor,
-    mask: torch.Tensor,
-    clip: tuple[float, float, float | None],
-) -> tuple[torch.Tensor, Metrics]:
-    """Return the loss of each entry and what was clipped; entries outside the mask have ratio 1."""
-    low, high, dual = clip
-    difference = at_least_float32(logprobs) - old_logprobs.detach()
-    log_ratio = torch.where(mask, difference, torch.zeros_like(difference))
-    ratio = torch.exp(log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO))
-    advantages = torch.where(mask, advantages, torch.zeros_like(advantages)).detach()
-    unclipped = -advantages * ratio
-    clipped = -advantages * ratio.clamp(1 - low, 1 + high)
-    loss = torch.maximum(unclipped, clipped)
-    is_clipped = clipped > unclipped
-    is_dual_clipped = torch.zeros_like(mask)
-    if dual is not None:
-        bound = -advantages * dual
-        is_dual_clipped = (advantages < 0) & (loss > bound)
-        loss = torch.where(is_dual_clipped, bound, loss)
-    exact = log_ratio.detach()
-    return loss, masked_metrics(
-        mask,
-        actor_ratio=ratio,
-        actor_approx_kl=torch.exp(exact.clamp(max=MAX_LOG_RATIO)) - 1 - exact,
-        actor_clip_fraction=is_clipped.to(ratio),
-        actor_dual_clip_fraction=is_dual_clipped.to(ratio),
-    )
-
-
-def _entropy(
-    entropy: torch.Tensor | None,
-    entropy_mask: torch.Tensor | None,
-    loss_mask: torch.Tensor,
-    denominators: LossDenominators,
-) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """Return the micro-batch's part of the mean entropy, and its metric; (None, an empty metric) without one."""
-    if entropy is None:
-        return None, torch.zeros(2, device=loss_mask.device)
-    mask = loss_mask if entropy_mask is None else entropy_mask
-    mean = aggregate_loss(entropy, mask, loss_agg_func="token-mean", denominators=denominators.entropy)
-    return mean, masked_metric(entropy, mask)
-
-
-def _divergence(
-    logprobs: torch.Tensor, ref_logprobs: torch.Tensor | None, mask: torch.Tensor, kind: str
-) -> tuple[torch.Tensor | None, torch.Tensor]:
-    """Return KL(current || reference) of each entry, 0 outside the mask, and its metric."""
-    if ref_logprobs is None:
-        return None, torch.zeros(2, device=mask.device)
-    # Masked before the exponential: an infinite value outside the mask would poison the gradient.
-    kept = torch.where(mask, logprobs, torch.zeros_like(logprobs))
-    divergence = estimate_kl(kept, torch.where(mask, ref_logprobs, torch.zeros_like(ref_logprobs)), kind)
-    return divergence, masked_metric(divergence, mask)
+    return loss, metrics | shared

@@ -8,7 +8,8 @@ import torch
 from torch.nn import functional
 
 from rlinf.algorithms.aggregation import LossDenominators, aggregate_loss
-from rlinf.algorithms.losses.actor import actor_loss, loss_metric
+from rlinf.algorithms.losses.actor import actor_loss
+from rlinf.algorithms.losses.terms import loss_metric
 from rlinf.algorithms.types import Metrics, at_least_float32, masked_metrics, require_same_shape
 from rlinf.errors import AlgorithmError
 
@@ -37,6 +38,7 @@ def actor_critic_loss(
     entropy: torch.Tensor | None = None,
     entropy_mask: torch.Tensor | None = None,
     ref_logprobs: torch.Tensor | None = None,
+    sequence_ids: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, Metrics]:
     """Compute a micro-batch's part of the actor's loss + value_loss_coef * value loss.
 
@@ -66,6 +68,7 @@ def actor_critic_loss(
         entropy: See ``actor_loss``.
         entropy_mask: See ``actor_loss``.
         ref_logprobs: See ``actor_loss``.
+        sequence_ids: See ``actor_loss``.
 
     Returns:
         Scalar loss, and the metrics of ``actor_loss`` with ``critic_value_loss``, ``critic_value``,
@@ -90,6 +93,7 @@ def actor_critic_loss(
         entropy=entropy,
         entropy_mask=entropy_mask,
         ref_logprobs=ref_logprobs,
+        sequence_ids=sequence_ids,
     )
     if values is None or prev_values is None:
         raise AlgorithmError("actor_critic_loss: needs 'values' and 'prev_values'; give the model a value head.")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 
 from rlinf.algorithms.aggregation import LossDenominators, aggregate_loss
-from rlinf.algorithms.losses.actor import loss_metric
 from rlinf.algorithms.losses.actor_critic import mean_value_loss
+from rlinf.algorithms.losses.terms import loss_metric
 from rlinf.algorithms.types import Metrics, at_least_float32, masked_metrics, require_same_shape
 from rlinf.errors import AlgorithmError
 

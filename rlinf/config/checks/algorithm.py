@@ -11,6 +11,8 @@ from rlinf.config.schema.algorithm import (
     DecoupledActorCriticLossConfig,
     GAEConfig,
     GroupFilterConfig,
+    GSPOLossConfig,
+    RegularizedLossConfig,
 )
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.unused import note_unused
@@ -40,7 +42,7 @@ def check_value_head(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems)
                     f"received False; {key} needs values. Set actor.model.add_value_head=true.",
                 )
         note_unused(problems, cfg.actor.optim, ("value_lr",), "actor.optim", "without actor.model.add_value_head")
-    elif type(algorithm.loss) is ActorLossConfig:
+    elif isinstance(algorithm.loss, RegularizedLossConfig) and not learns_values:
         problems.add(
             "actor.model.add_value_head",
             f"received True; loss_type={algorithm.loss_type} does not train a value head. Set "
@@ -120,14 +122,14 @@ def check_loss_keys(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) 
     """Keys of the loss that have no effect, or no meaning."""
     del world
     loss = cfg.algorithm.loss
-    if not isinstance(loss, ActorLossConfig):
+    if not isinstance(loss, RegularizedLossConfig):
         return
-    if loss.clip_ratio_c is not None and loss.clip_ratio_c <= 1:
+    if isinstance(loss, ActorLossConfig) and loss.clip_ratio_c is not None and loss.clip_ratio_c <= 1:
         problems.add(
             "algorithm.clip_ratio_c",
             f"received {loss.clip_ratio_c}; allowed: a number > 1, or null for no dual clip. Set it to 3.0.",
         )
-    if loss.clip_ratio_low >= 1:
+    if isinstance(loss, (ActorLossConfig, GSPOLossConfig)) and loss.clip_ratio_low >= 1:
         problems.add(
             "algorithm.clip_ratio_low",
             f"received {loss.clip_ratio_low}; the ratio is clipped from below at 1 - {loss.clip_ratio_low}: allowed: a "

@@ -6,7 +6,7 @@ import math
 
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.algorithm import ActorLossConfig, NFTLossConfig
+from rlinf.config.schema.algorithm import NFTLossConfig, RegularizedLossConfig
 from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.unused import note_unused
@@ -45,7 +45,7 @@ def check_noise_level(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems
             "actor.model.noise_level",
             f"received {model.noise_level}; noise_method=flow_noise keeps it in (0.007, 7.3). Set it to 0.2.",
         )
-    if model.noise_method == "flow_sde" and isinstance(loss, ActorLossConfig) and loss.entropy_bonus > 0:
+    if model.noise_method == "flow_sde" and isinstance(loss, RegularizedLossConfig) and loss.entropy_bonus > 0:
         problems.add(
             "algorithm.entropy_bonus",
             f"received {loss.entropy_bonus}; the entropy of noise_method=flow_sde is constant. Set it to 0, or "

@@ -24,7 +24,7 @@ from rlinf.config.schema.generation import SamplingConfig
 from rlinf.config.schema.optim import AdamWConfig
 
 LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
-KLPenalty = Literal["k1", "abs", "k2", "k3", "kl", "low_var_kl"]
+KLPenalty = Literal["k1", "abs", "k2", "k3", "k3_unbiased", "kl", "low_var_kl"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,15 +109,9 @@ class LossConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActorLossConfig(LossConfig):
-    """``loss_type: actor``: the clipped PPO objective."""
+class RegularizedLossConfig(LossConfig):
+    """Keys of every policy loss with an entropy bonus and a divergence from the initial policy."""
 
-    clip_ratio_low: PositiveFloat = 0.2
-    """The ratio is clipped from below at 1 - this."""
-    clip_ratio_high: PositiveFloat = 0.2
-    """The ratio is clipped from above at 1 + this."""
-    clip_ratio_c: float | None = None
-    """Dual clip: with a negative advantage the objective is at least this times the advantage; must exceed 1."""
     loss_agg_func: LossAggregation = "token-mean"
     """How the losses of single steps become one number; denominators are global."""
     entropy_bonus: NonNegativeFloat = 0.0
@@ -126,6 +120,40 @@ class ActorLossConfig(LossConfig):
     """Weight of the divergence from the initial policy, added to the loss; above 0 a reference copy is kept."""
     kl_penalty: KLPenalty = "k3"
     """Estimator of that divergence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorLossConfig(RegularizedLossConfig):
+    """``loss_type: actor``: the clipped PPO objective."""
+
+    clip_ratio_low: PositiveFloat = 0.2
+    """The ratio is clipped from below at 1 - this."""
+    clip_ratio_high: PositiveFloat = 0.2
+    """The ratio is clipped from above at 1 + this."""
+    clip_ratio_c: float | None = None
+    """Dual clip: with a negative advantage the objective is at least this times the advantage; must exceed 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GSPOLossConfig(RegularizedLossConfig):
+    """``loss_type: gspo``: the clipped objective with one ratio per sequence, the geometric mean of its tokens'."""
+
+    clip_ratio_low: PositiveFloat = 3e-4
+    """The sequence's ratio is clipped from below at 1 - this."""
+    clip_ratio_high: PositiveFloat = 4e-4
+    """The sequence's ratio is clipped from above at 1 + this."""
+    loss_agg_func: LossAggregation = "seq-mean-token-mean"
+    """How the losses of single tokens become one number; denominators are global."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CISPOLossConfig(RegularizedLossConfig):
+    """``loss_type: cispo``: log-probabilities weighed with advantages and clipped ratios, which are constants."""
+
+    clip_ratio_low: PositiveFloat = 1.0
+    """Weights are at least 1 - this; 1 has no lower bound."""
+    clip_ratio_high: PositiveFloat = 4.0
+    """Weights are at most 1 + this."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,6 +20,7 @@ from rlinf.errors import AlgorithmError
         ("k2", [math.log(2) ** 2 / 2] * 2),
         ("k3", [0.5 - 1 + math.log(2), 2 - 1 - math.log(2)]),
         ("low_var_kl", [0.5 - 1 + math.log(2), 2 - 1 - math.log(2)]),
+        ("k3_unbiased", [0.5 - 1 + math.log(2), 2 - 1 - math.log(2)]),
     ],
 )
 def test_golden_numbers(kind: str, expected: list[float]) -> None:
@@ -51,6 +52,18 @@ def test_gradient_flows_into_the_current_policy_only() -> None:
     assert current.grad is not None
     assert current.grad.tolist() == [-1.0, -1.0]
     assert reference.grad is None
+
+
+@pytest.mark.parametrize(("kind", "is_exact"), [("k3_unbiased", True), ("k2", False), ("k3", False)])
+def test_the_expected_gradient_of_samples_of_an_older_policy(kind: str, is_exact: bool) -> None:
+    weights = torch.tensor([0.3, -0.2, 0.9], dtype=torch.float64, requires_grad=True)
+    reference = torch.tensor([0.1, 0.3, 0.6], dtype=torch.float64).log()
+    acted = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
+    logprobs = weights.log_softmax(-1)
+    (exact,) = torch.autograd.grad((logprobs.exp() * (logprobs - reference)).sum(), weights, retain_graph=True)
+    estimate = (acted * estimate_kl(logprobs, reference, kind, acted.log())).sum()
+    (gradient,) = torch.autograd.grad(estimate, weights)
+    assert torch.allclose(gradient, exact, rtol=1e-9) == is_exact
 
 
 def test_unknown_kind_and_unequal_shapes_are_refused() -> None:
