@@ -18,3 +18,4 @@ if TYPE_CHECKING:
 generation_engines: Registry[Callable[..., GenerationEngine]] = Registry("generation engine")
 
 generation_engines.register_lazy("hf", "rlinf.hybrid_engines.generation.hf:HFEngine")
+generation_engines.register_lazy("vllm", "rlinf.hybrid_engines.generation.vllm:VLLMEngine")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import torch
 
+from rlinf.data.generation import GenerationRequest
 from rlinf.hybrid_engines.generation.answers import Answer
 from rlinf.hybrid_engines.weights.bucket import Manifest
 
@@ -54,6 +55,14 @@ class StepBackend(abc.ABC):
     @abc.abstractmethod
     def load(self) -> BackendLimits:
         """Load the model; called once, first."""
+
+    def check(self, request: GenerationRequest) -> None:
+        """Refuse a request that this model cannot answer as asked, before anything of it is added.
+
+        Raises:
+            EngineError: A field asks for what it cannot do; the message names the field.
+        """
+        return
 
     @abc.abstractmethod
     def add(self, answers: Sequence[Answer]) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from rlinf.data.generation import SamplingParams
 from rlinf.hybrid_engines.generation.answers import Answer
 
 
@@ -86,27 +88,63 @@ class Drawer:
 
 
 def _narrowed(full: torch.Tensor, answers: Sequence[Answer], rows: list[int]) -> torch.Tensor:
-    """Return log-probabilities with those rows renormalised over the tokens that their parameters leave.
-
-    The order is vLLM's: end tokens that come too early, min-p, top-k, then top-p of what top-k left.
-    """
-    part = full[rows]
-    params = [answers[row].params for row in rows]
-    for index, row in enumerate(rows):
-        if not answers[row].may_end and answers[row].end_ids:
-            part[index, list(answers[row].end_ids)] = -torch.inf
-    sampled = [p.temperature > 0 for p in params]
-    if any(s and p.min_p > 0 for s, p in zip(sampled, params, strict=True)):
-        min_p = part.new_tensor([[p.min_p if s else 0.0] for s, p in zip(sampled, params, strict=True)])
-        part = part.masked_fill(part < part.amax(-1, keepdim=True) + min_p.log(), -torch.inf)
-    if any(s and (p.top_k > 0 or p.top_p < 1) for s, p in zip(sampled, params, strict=True)):
-        size = part.shape[-1]
-        top_k = [p.top_k if s and p.top_k > 0 else size for s, p in zip(sampled, params, strict=True)]
-        top_p = [p.top_p if s else 1.0 for s, p in zip(sampled, params, strict=True)]
-        part = _most_likely(part, top_k=top_k, top_p=top_p)
+    """Return log-probabilities with those rows renormalised over the tokens that their parameters leave."""
+    narrowings = [
+        Narrowing.of(answers[row].params, banned=() if answers[row].may_end else tuple(answers[row].end_ids))
+        for row in rows
+    ]
     narrowed = full.clone()
-    narrowed[rows] = part.log_softmax(-1)
+    narrowed[rows] = narrow(full[rows], narrowings).log_softmax(-1)
     return narrowed
+
+
+@dataclass(frozen=True, slots=True)
+class Narrowing:
+    """What is left out of one row.
+
+    Attributes:
+        banned: Tokens that may not be drawn.
+        top_k: See ``SamplingParams``.
+        top_p: See ``SamplingParams``.
+        min_p: See ``SamplingParams``.
+    """
+
+    banned: tuple[int, ...] = ()
+    top_k: int = -1
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    @classmethod
+    def of(cls, params: SamplingParams, *, banned: tuple[int, ...]) -> Narrowing:
+        """Return what an answer's parameters leave out; greedy ones only what is banned."""
+        if params.temperature == 0:
+            return cls(banned)
+        return cls(banned, params.top_k, params.top_p, params.min_p)
+
+
+def narrow(logprobs: torch.Tensor, narrowings: Sequence[Narrowing]) -> torch.Tensor:
+    """Set what is left out to minus infinity.
+
+    The order is that of vLLM: banned tokens, min-p, top-k, then top-p of what top-k left.
+
+    Args:
+        logprobs: Normalised, [N, V].
+        narrowings: N.
+
+    Returns:
+        [N, V], not normalised again.
+    """
+    logprobs = logprobs.clone()
+    for row, narrowing in enumerate(narrowings):
+        if narrowing.banned:
+            logprobs[row, list(narrowing.banned)] = -torch.inf
+    if any(each.min_p > 0 for each in narrowings):
+        min_p = logprobs.new_tensor([[each.min_p] for each in narrowings])
+        logprobs = logprobs.masked_fill(logprobs < logprobs.amax(-1, keepdim=True) + min_p.log(), -torch.inf)
+    if any(each.top_k > 0 or each.top_p < 1 for each in narrowings):
+        top_k = [each.top_k if each.top_k > 0 else logprobs.shape[-1] for each in narrowings]
+        logprobs = _most_likely(logprobs, top_k=top_k, top_p=[each.top_p for each in narrowings])
+    return logprobs
 
 
 def _most_likely(logprobs: torch.Tensor, *, top_k: list[int], top_p: list[float]) -> torch.Tensor:

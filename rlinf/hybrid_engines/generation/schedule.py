@@ -75,11 +75,13 @@ class Schedule:
 
     def enter(self, request: GenerationRequest, reply: Reply[GenerationResult]) -> None:
         """Take a request, or refuse it through its reply."""
-        if request.request_id in self._entries:
-            reply.reject(EngineError(f"Request '{request.request_id}' is already being answered; choose another id."))
-            return
-        if not self._weights_complete and self._update is None and not self._asleep:
-            reply.reject(self._incomplete())
+        try:
+            if request.request_id in self._entries:
+                raise EngineError(f"Request '{request.request_id}' is already being answered; choose another id.")
+            self.check_weights()
+            self.backend.check(request)
+        except EngineError as error:
+            reply.reject(error)
             return
         if request.params.stop and self._decode is None:
             self._decode = load_decoder(self._model_path)

@@ -1,0 +1,338 @@
+"""The ``vllm`` engine: vLLM in this process, stepped by our thread, so that updates never wait for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlinf.config.schema.base import Precision
+from rlinf.config.schema.generation import VLLMGenerationConfig
+from rlinf.data.generation import GenerationRequest
+from rlinf.errors import EngineError, WeightSyncError
+from rlinf.hybrid_engines.generation.answers import Answer, derive_seed
+from rlinf.hybrid_engines.generation.backend import BackendLimits, DrawnToken, StepBackend
+from rlinf.hybrid_engines.generation.drawing import Narrowing
+from rlinf.hybrid_engines.generation.stepping import SteppingEngine
+from rlinf.hybrid_engines.precision import DTYPES
+from rlinf.hybrid_engines.weights.bucket import Manifest
+from rlinf.utils.optional import require
+
+INSTALL_VLLM = "bash requirements/install.sh reason --engine vllm"
+
+_WORKER_MODULE = "rlinf.hybrid_engines.generation.vllm_worker"
+
+_ENVIRONMENT = {
+    # The engine is stepped here, not in a process of its own.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # The newer runner calls logits processors of another kind.
+    "VLLM_USE_V2_MODEL_RUNNER": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+    "VLLM_LOGGING_LEVEL": "WARNING",
+}
+_CPU_ENVIRONMENT = {
+    # Threads are bound and counted by whoever started this process; vLLM would claim all cores.
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+    # Small helpers of the sampler are compiled even with enforce_eager, which takes a minute and a C++ compiler.
+    "TORCHDYNAMO_DISABLE": "1",
+}
+"""Set before vLLM is imported, where the user has not set them."""
+
+_CPU_BLOCK_TOKENS = 32
+"""Tokens of a block of the cache; the CPU's attention wants a multiple of 32."""
+
+_MIN_TEMPERATURE = 0.01
+"""Lower ones vLLM would raise to this without saying so."""
+
+
+class VLLMBackend(StepBackend):
+    """vLLM's engine, whose scheduler batches prompts and answers.
+
+    Args:
+        cfg: The ``rollout`` section.
+        model_path: Folder with the model.
+        device: Where to compute; of accelerators the first one that this process sees.
+        precision: Of weights and cache.
+        seed: Of draws that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its answer together.
+    """
+
+    def __init__(
+        self,
+        cfg: VLLMGenerationConfig,
+        *,
+        model_path: Path,
+        device: torch.device,
+        precision: Precision,
+        seed: int,
+        max_context_tokens: int,
+    ) -> None:
+        self._cfg = cfg
+        self._device = device
+        self._arguments = engine_arguments(
+            cfg,
+            model_path=model_path,
+            device=device,
+            precision=precision,
+            seed=seed,
+            max_context_tokens=max_context_tokens,
+        )
+        self._vllm: Any = None
+        self._engine: Any = None
+        self._answers: dict[int, Answer] = {}
+        # Tokens that an answer already had when it was taken up: vLLM counts from there.
+        self._num_before: dict[int, int] = {}
+        self._offsets: dict[tuple[int, int], tuple[float, float]] = {}
+
+    def load(self) -> BackendLimits:
+        """Load the model; see ``StepBackend``."""
+        prepare_environment(self._device)
+        self._vllm = require("vllm", install=INSTALL_VLLM, needed_by="rollout_backend=vllm")
+        self._engine = self._vllm.LLMEngine.from_engine_args(self._vllm.EngineArgs(**self._arguments))
+        return BackendLimits(
+            vocab_size=int(self._engine.model_config.get_vocab_size()),
+            max_running=self._cfg.max_running_requests,
+        )
+
+    def check(self, request: GenerationRequest) -> None:
+        """Have vLLM judge the parameters; see ``StepBackend``.
+
+        Raises:
+            EngineError: It refuses them, or would change them.
+        """
+        temperature = request.params.temperature
+        if 0 < temperature < _MIN_TEMPERATURE:
+            raise EngineError(
+                f"Request '{request.request_id}': sampling field 'temperature' is {temperature}; allowed with "
+                f"rollout_backend=vllm: 0, or a number from {_MIN_TEMPERATURE}."
+            )
+        try:
+            self._vllm.SamplingParams(
+                temperature=temperature, repetition_penalty=request.params.repetition_penalty
+            ).verify(self._engine.model_config, None, None, None)
+        except ValueError as error:
+            raise EngineError(f"Request '{request.request_id}': vLLM refuses its sampling fields: {error}") from error
+
+    def add(self, answers: Sequence[Answer]) -> None:
+        """Take up answers; see ``StepBackend``."""
+        for answer in answers:
+            self._answers[answer.key] = answer
+            self._num_before[answer.key] = len(answer.token_ids)
+            prompt = {"prompt_token_ids": answer.context}
+            self._engine.add_request(str(answer.key), prompt, self._sampling_params(answer))
+
+    def _sampling_params(self, answer: Answer) -> Any:
+        params, num_before = answer.params, len(answer.token_ids)
+        # Greedy requests that leave tokens out go the way of random ones, as only there can tokens be left out.
+        greedy = params.temperature == 0
+        return self._vllm.SamplingParams(
+            temperature=1.0 if greedy and params.truncates else params.temperature,
+            repetition_penalty=params.repetition_penalty,
+            max_tokens=answer.limit - num_before,
+            stop_token_ids=sorted(answer.end_ids),
+            # The model's own end tokens are among the answer's.
+            ignore_eos=True,
+            # vLLM starts a stream of its own for each request, also for one that goes on.
+            seed=None if params.seed is None else derive_seed(answer.seed, num_before),
+            logprobs=0,
+            flat_logprobs=True,
+            detokenize=False,
+            output_kind=self._vllm.sampling_params.RequestOutputKind.DELTA,
+            extra_args={"rlinf": self._narrowing(answer)} if params.truncates else None,
+        )
+
+    def _narrowing(self, answer: Answer) -> dict[str, object]:
+        params = answer.params
+        narrowing = Narrowing.of(params, banned=tuple(answer.end_ids))
+        return {
+            "key": answer.key,
+            "top_k": narrowing.top_k,
+            "top_p": narrowing.top_p,
+            "min_p": narrowing.min_p,
+            "banned": narrowing.banned,
+            "num_banned": params.min_new_tokens - len(answer.token_ids),
+            "greedy": params.temperature == 0,
+        }
+
+    def step(self) -> Iterable[DrawnToken]:
+        """Let vLLM take a step; see ``StepBackend``."""
+        outputs = self._engine.step()
+        if any(answer.params.truncates for answer in self._answers.values()):
+            self._offsets.update(self._call("rlinf_take_offsets"))
+        drawn = []
+        for output in outputs:
+            (completion,) = output.outputs
+            key = int(output.request_id)
+            answer = self._answers.get(key)
+            if answer is None:
+                continue
+            index = len(answer.token_ids) - self._num_before[key]
+            if completion.finish_reason is not None:
+                del self._answers[key], self._num_before[key]
+            for offset, token_id in enumerate(completion.token_ids):
+                logprob = completion.logprobs.logprobs[completion.logprobs.start_indices[offset]]
+                own, full = self._offsets.pop((key, index + offset), (0.0, 0.0))
+                drawn.append(DrawnToken(key, token_id, logprob + own, logprob + full))
+        return drawn
+
+    def remove(self, keys: Sequence[int]) -> None:
+        """Forget answers; see ``StepBackend``."""
+        running = [key for key in keys if key in self._answers]
+        for key in running:
+            del self._answers[key], self._num_before[key]
+        if running:
+            self._engine.abort_request([str(key) for key in running])
+        gone = set(keys)
+        self._offsets = {name: value for name, value in self._offsets.items() if name[0] not in gone}
+
+    def begin_update(self, manifest: Manifest) -> None:
+        """Get ready; see ``StepBackend``."""
+        self._call("rlinf_begin_update")
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Have vLLM's loader put tensors where it keeps them; see ``StepBackend``.
+
+        Raises:
+            WeightSyncError: The loader refuses one.
+        """
+        named = list(weights)
+        try:
+            self._call("rlinf_load_weights", named)
+        except (KeyError, ValueError, AssertionError) as error:
+            names = ", ".join(name for name, _ in named)
+            raise WeightSyncError(f"vLLM's loader refuses one of the weights {names}: {error!r}") from error
+
+    def commit(self) -> None:
+        """Drop cached prompts; see ``StepBackend``.
+
+        Raises:
+            WeightSyncError: A parameter has not been loaded.
+            EngineError: The cache could not be dropped.
+        """
+        missing = self._call("rlinf_missing_weights")
+        if missing:
+            raise WeightSyncError(f"Weights do not match the model: nothing was sent for {', '.join(missing)}.")
+        if not self._engine.reset_prefix_cache():
+            raise EngineError("vLLM kept its cache, which belongs to the old weights, as requests still use it.")
+
+    def sleep(self) -> bool:
+        """Discard weights and cache where vLLM can; see ``StepBackend``."""
+        if not self._arguments["enable_sleep_mode"]:
+            return True
+        # Level 2 keeps no copy of the weights on the host: they are sent anew before anything is generated.
+        self._engine.sleep(level=2)
+        return False
+
+    def wake(self) -> None:
+        """Take the memory again; see ``StepBackend``."""
+        if self._arguments["enable_sleep_mode"]:
+            self._engine.wake_up()
+
+    def read_weights(self, names: Sequence[str]) -> dict[str, torch.Tensor] | None:
+        """Return copies of weights; None where they are spread over several devices."""
+        if self._cfg.tensor_parallel_size > 1:
+            return None
+        weights: dict[str, torch.Tensor] = self._call("rlinf_read_weights", list(names))
+        return weights
+
+    def close(self) -> None:
+        """End vLLM's engine; see ``StepBackend``."""
+        if self._engine is not None:
+            self._engine.engine_core.shutdown()
+            self._engine = None
+
+    def _call(self, method: str, *args: object) -> Any:
+        """Call a method of ``WeightExtension`` on all workers, and return what the first returns."""
+        return self._engine.collective_rpc(method, args=args)[0]
+
+
+def prepare_environment(device: torch.device) -> None:
+    """Set what vLLM reads from the environment, before it is imported."""
+    settings = {**_ENVIRONMENT, **(_CPU_ENVIRONMENT if device.type == "cpu" else {})}
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+
+
+def engine_arguments(
+    cfg: VLLMGenerationConfig,
+    *,
+    model_path: Path,
+    device: torch.device,
+    precision: Precision,
+    seed: int,
+    max_context_tokens: int,
+) -> dict[str, Any]:
+    """Return the arguments of vLLM's engine.
+
+    Args:
+        cfg: The ``rollout`` section.
+        model_path: Folder with the model.
+        device: Where to compute.
+        precision: Of weights and cache.
+        seed: Of draws that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its answer together.
+    """
+    on_cpu = device.type == "cpu"
+    arguments: dict[str, Any] = {
+        "model": str(model_path),
+        "skip_tokenizer_init": True,
+        "dtype": str(DTYPES[precision]).removeprefix("torch."),
+        "seed": seed,
+        "max_model_len": max_context_tokens,
+        "max_num_seqs": cfg.max_running_requests,
+        "tensor_parallel_size": cfg.tensor_parallel_size,
+        "distributed_executor_backend": "uni" if cfg.tensor_parallel_size == 1 else "mp",
+        "enforce_eager": cfg.enforce_eager or on_cpu,
+        "enable_prefix_caching": cfg.vllm.enable_prefix_caching,
+        "enable_chunked_prefill": cfg.vllm.enable_chunked_prefill,
+        "attention_backend": cfg.vllm.attention_backend,
+        "logprobs_mode": "processed_logprobs",
+        "worker_extension_cls": f"{_WORKER_MODULE}.WeightExtension",
+        "logits_processors": [f"{_WORKER_MODULE}:Narrower"],
+        "enable_sleep_mode": cfg.enable_offload and not on_cpu,
+        "disable_log_stats": True,
+    }
+    if cfg.vllm.max_num_batched_tokens is not None:
+        arguments["max_num_batched_tokens"] = cfg.vllm.max_num_batched_tokens
+    if on_cpu:
+        arguments["block_size"] = _CPU_BLOCK_TOKENS
+        arguments["kv_cache_memory_bytes"] = cfg.cpu_cache_bytes
+    else:
+        arguments["gpu_memory_utilization"] = cfg.gpu_memory_utilization
+    return arguments
+
+
+class VLLMEngine(SteppingEngine):
+    """Generates with vLLM in this process.
+
+    Args:
+        cfg: The ``rollout`` section.
+        model_path: Folder with the model and its tokenizer.
+        device: Where to compute.
+        precision: Of weights and cache.
+        seed: Of draws that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its answer together.
+    """
+
+    def __init__(
+        self,
+        cfg: VLLMGenerationConfig,
+        *,
+        model_path: str | Path,
+        device: torch.device,
+        precision: Precision,
+        seed: int,
+        max_context_tokens: int,
+    ) -> None:
+        backend = VLLMBackend(
+            cfg,
+            model_path=Path(model_path),
+            device=device,
+            precision=precision,
+            seed=seed,
+            max_context_tokens=max_context_tokens,
+        )
+        super().__init__(backend, name="vllm", model_path=model_path, seed=seed, max_context_tokens=max_context_tokens)
