@@ -71,8 +71,56 @@ def test_implicit_q_learning_improves_on_the_recordings_that_cloning_imitates(
         run = start_run(recipe, *keys, entry=REPO / "examples/embodiment/train_offline.py")
         assert run.wait(timeout=1000) == 0, run.output[-4000:]
         returns[recipe] = read_metrics(tmp_path / recipe)[-1]["eval/return"]
-    assert returns["gym_pendulum_iql_mlp"] >= -400
+    assert returns["gym_pendulum_iql_mlp"] >= -250
     assert returns["gym_pendulum_iql_mlp"] >= returns["gym_pendulum_bc_mlp"] + 300
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_velocities_alone_improve_a_flow_policy(start_run, tmp_path, seed):
+    recipe = "gym_pendulum_nft_flow"
+    run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
+    assert run.wait(timeout=2000) == 0, run.output[-4000:]
+    records = read_metrics(tmp_path / recipe)
+    assert records[0]["eval/return"] <= -1000
+    assert records[-1]["eval/return"] >= -400
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("recipe", ["pixel_reach_ppo_cnn", "gym_fetchreach_ppo_mlp"])
+def test_the_goal_is_reached_from_nearly_every_start(start_run, tmp_path, recipe, seed):
+    if recipe.startswith("gym_fetch"):
+        pytest.importorskip("gymnasium_robotics", reason="needs the package gymnasium-robotics")
+    run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
+    assert run.wait(timeout=2000) == 0, run.output[-4000:]
+    assert read_metrics(tmp_path / recipe)[-1]["eval/success_at_end"] >= 0.9
+
+
+@pytest.fixture(scope="module")
+def pixel_classifier(tmp_path_factory):
+    """Train the classifier of success, as ``train_reward_model.py`` says."""
+    path = tmp_path_factory.mktemp("classifier") / "classifier.pt"
+    command = [sys.executable, str(REPO / "examples/reward/train_reward_model.py"), "pixel_reach_ppo_reward_model"]
+    subprocess.run([*command, "--image-keys", "main_images", "--output", str(path)], check=True)
+    return path
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_success_rises_where_only_a_classifier_rewards(start_run, pixel_classifier, tmp_path, seed):
+    recipe = "pixel_reach_ppo_reward_model"
+    keys = (f"actor.seed={seed}", f"env.train.seed={seed}", f"reward.rewards.success.model_path={pixel_classifier}")
+    run = start_run(recipe, *keys, f"runner.logger.log_path={tmp_path}")
+    assert run.wait(timeout=2000) == 0, run.output[-4000:]
+    records = read_metrics(tmp_path / recipe)
+    assert records[-1]["eval/success_once"] >= max(0.9, records[0]["eval/success_once"] + 0.3)
+
+
+@pytest.mark.maniskill
+def test_success_of_pushing_a_cube_rises(start_run, tmp_path):
+    recipe = "maniskill_pushcube_ppo_mlp"
+    run = start_run(recipe, f"runner.logger.log_path={tmp_path}")
+    assert run.wait(timeout=2300) == 0, run.output[-4000:]
+    curve = [r["eval/success_once"] for r in read_metrics(tmp_path / recipe) if "eval/success_once" in r]
+    assert max(curve) >= curve[0] + 0.3
 
 
 @pytest.mark.metaworld
