@@ -16,7 +16,7 @@ from rlinf.registry import did_you_mean
 
 
 class GymnasiumSingleEnv:
-    """One ``gymnasium.Env`` whose observation, of any space, is flattened into ``states``.
+    """One ``gymnasium.Env``; pictures become ``main_images``, any other observation is flattened into ``states``.
 
     Args:
         env: The environment.
@@ -27,12 +27,15 @@ class GymnasiumSingleEnv:
         self._env = env
         self._success_key = success_key
         self._space = env.observation_space
+        self._is_picture = _is_picture(self._space)
         self._is_vector = isinstance(self._space, gymnasium.spaces.Box)
         self.action_space = env.action_space
-        size = int(gymnasium.spaces.flatdim(self._space))
-        self.observation_space = gymnasium.spaces.Dict(
-            {"states": gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)}
-        )
+        if self._is_picture:
+            seen = {"main_images": gymnasium.spaces.Box(0, 255, self._space.shape, np.uint8)}
+        else:
+            size = int(gymnasium.spaces.flatdim(self._space))
+            seen = {"states": gymnasium.spaces.Box(-np.inf, np.inf, (size,), np.float32)}
+        self.observation_space = gymnasium.spaces.Dict(seen)
 
     def reset(self, seed: int) -> Any:
         """Start an episode seeded by ``seed``; return the observation."""
@@ -44,7 +47,9 @@ class GymnasiumSingleEnv:
         return obs, float(reward), bool(terminated), bool(truncated), bool(info.get(self._success_key, False))
 
     def observe(self, raw: Any) -> dict[str, Any]:
-        """Return ``states``, float32 [S]."""
+        """Return ``main_images``, uint8 [H, W, 3], or ``states``, float32 [S]."""
+        if self._is_picture:
+            return {"main_images": np.asarray(raw)}
         flat: npt.NDArray[Any] = np.asarray(raw) if self._is_vector else gymnasium.spaces.flatten(self._space, raw)
         return {"states": flat.astype(np.float32).reshape(-1)}
 
@@ -56,6 +61,12 @@ class GymnasiumSingleEnv:
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
+
+
+def _is_picture(space: gymnasium.Space[Any]) -> bool:
+    """Whether observations are uint8 [H, W, 3]."""
+    is_bytes = isinstance(space, gymnasium.spaces.Box) and space.dtype == np.uint8
+    return is_bytes and space.shape is not None and len(space.shape) == 3 and space.shape[-1] == 3
 
 
 def make_gymnasium_env(

@@ -70,6 +70,21 @@ def test_gymnasium_environments_conform(env_id: str) -> None:
         check_vector_env(env)
 
 
+@pytest.mark.parametrize("num_env_processes", [0, 2])
+def test_pictures_are_main_images(num_env_processes: int) -> None:
+    keys = {"import_module": "toy_pictures", "num_env_processes": num_env_processes}
+    with make_vector_env(gymnasium_config("ToyPictures-v0", **keys), num_envs=4) as env:
+        check_vector_env(env)
+        first = env.reset(0)
+        assert set(first) == {"main_images"}
+        assert first["main_images"].dtype == torch.uint8
+        assert first["main_images"].shape == (4, 16, 18, 3)
+        # Group mates start from the same seed.
+        assert first["main_images"][:, 0, 0, 0].unique().numel() == 2
+        later = env.chunk_step(torch.zeros(4, 3, dtype=torch.int64)).obs["main_images"]
+    assert (later[:, 1:] == 3).all()
+
+
 def test_gymnasium_numbers_are_those_of_the_environment_itself() -> None:
     gymnasium = pytest.importorskip("gymnasium")
     with make_vector_env(gymnasium_config("Pendulum-v1"), num_envs=1) as env:
