@@ -1,0 +1,285 @@
+"""Every algorithm: a run whose driver is killed at a random step and that is resumed goes on as if nothing had been."""
+
+import random
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import ray
+import torch
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+
+from rlinf.checkpoint import CheckpointManager, checkpoint_step
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.data.minari import write_minari
+from rlinf.data.replay import ReplayBuffer, Transitions
+from rlinf.models.success_classifier import ClassifierConfig, SuccessClassifier
+from rlinf.runners.launch import launch_embodied, launch_offline
+from tests.e2e.conftest import ASYNC_ENTRY, ENTRY, REPO, read_metrics
+
+pytestmark = pytest.mark.timeout(900)
+OFFLINE_ENTRY = REPO / "examples/embodiment/train_offline.py"
+
+EVALUATION = ("env.eval.total_num_envs=2", "env.eval.max_steps_per_rollout_epoch=20", "env.eval.max_episode_steps=20")
+SMALL = (
+    *EVALUATION,
+    "env.train.total_num_envs=8",
+    "env.train.max_steps_per_rollout_epoch=40",
+    "algorithm.update_epoch=2",
+    "actor.global_batch_size=64",
+    "actor.micro_batch_size=32",
+)
+# The replay is full after three steps: what is resumed has lost its oldest transitions.
+OFF_POLICY = (
+    *EVALUATION,
+    "algorithm.update_epoch=7",
+    "algorithm.replay_buffer.min_buffer_size=100",
+    "algorithm.replay_buffer.capacity=200",
+    "actor.global_batch_size=32",
+    "actor.micro_batch_size=16",
+)
+METAWORLD = ("env.train.num_env_processes=0", "env.eval.num_env_processes=0", "env.eval.video_cfg.save_video=false")
+OFFLINE = (*EVALUATION, "algorithm.update_epoch=20", "actor.global_batch_size=64", "actor.micro_batch_size=32")
+PIXELS = (*SMALL, "actor.global_batch_size=80", "actor.micro_batch_size=40")
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recipe made small, and the files that it needs, by the key that names them."""
+
+    recipe: str
+    overrides: tuple[str, ...]
+    entry: Path = ENTRY
+    files: str | None = None
+
+
+CASES = {
+    "ppo": Case("gym_cartpole_ppo_mlp", (*SMALL, "actor.model.normalize_obs=true")),
+    "ppo_fp16": Case("gym_pendulum_ppo_mlp", (*SMALL, "actor.model.precision=fp16")),
+    "grpo": Case("metaworld_reach_grpo_mlp", (*SMALL, *METAWORLD, "actor.global_batch_size=32")),
+    "sac": Case("gym_pendulum_sac_mlp", (*OFF_POLICY, "actor.model.normalize_obs=true")),
+    "td3": Case("gym_pendulum_td3_mlp", OFF_POLICY),
+    "crossq": Case("gym_pendulum_crossq_mlp", (*OFF_POLICY, "actor.micro_batch_size=32")),
+    "sac_flow": Case("gym_pendulum_sac_flow", OFF_POLICY),
+    "rlpd": Case("gym_mountain_car_rlpd_mlp", OFF_POLICY, files="algorithm.demo_buffer.load_path"),
+    "nft": Case("gym_pendulum_nft_flow", SMALL),
+    "dagger": Case("metaworld_reach_dagger_mlp", (*SMALL, *METAWORLD)),
+    "iql": Case("gym_pendulum_iql_mlp", OFFLINE, OFFLINE_ENTRY, "data.path"),
+    "bc": Case("gym_pendulum_bc_mlp", OFFLINE, OFFLINE_ENTRY, "data.path"),
+    "cnn": Case("pixel_reach_ppo_cnn", PIXELS),
+    "learned_reward": Case(
+        "pixel_reach_ppo_reward_model",
+        (*PIXELS, "reward.rewards.success.reward_threshold=0.0"),
+        files="reward.rewards.success.model_path",
+    ),
+}
+"""One of each algorithm, and of what else has a state of its own."""
+ASYNC_CASES = {
+    "async_ppo": Case("gym_cartpole_async_ppo_mlp", SMALL, ASYNC_ENTRY),
+    "async_sac": Case(
+        "gym_pendulum_async_sac_mlp", (*OFF_POLICY, "algorithm.replay_buffer.capacity=100000"), ASYNC_ENTRY
+    ),
+}
+CHEAP = {"sac", "iql"}
+"""Those that also run without ``--slow``."""
+
+
+def parameters(cases):
+    marks = {name: [] if name in CHEAP else [pytest.mark.slow] for name in cases}
+    for name, case in cases.items():
+        if case.recipe.startswith("metaworld"):
+            marks[name].append(pytest.mark.metaworld)
+    return [pytest.param(case, id=name, marks=marks[name]) for name, case in cases.items()]
+
+
+@pytest.fixture(scope="module")
+def shared_ray():
+    """One Ray for all runs of this module, those of killed drivers too; returns its address."""
+    ray.init(num_cpus=2, include_dashboard=False)
+    yield ray.get_runtime_context().gcs_address
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def make_file(tmp_path_factory):
+    """Make what a recipe reads, by the key that names it."""
+    folder = tmp_path_factory.mktemp("files")
+
+    def make(key):
+        path = folder / key
+        if not path.exists():
+            MAKERS[key](path)
+        return path
+
+    return make
+
+
+def write_recordings(path):
+    pytest.importorskip("h5py", reason="needs the package h5py")
+    rng, ends = np.random.default_rng(0), np.arange(50) == 49
+    arrays = [
+        {
+            "observations": rng.normal(size=(51, 3)),
+            "actions": rng.uniform(-2, 2, size=(50, 1)),
+            "rewards": -rng.random(50),
+            "terminations": ends & False,
+            "truncations": ends,
+        }
+        for _ in range(4)
+    ]
+    write_minari(path, [(episode, {}) for episode in arrays], {})
+
+
+def write_demonstrations(path):
+    generator = torch.Generator().manual_seed(0)
+    replay = ReplayBuffer(100)
+    replay.add(
+        Transitions(
+            inputs={"states": torch.randn(100, 2, generator=generator)},
+            actions=torch.randn(100, 1, 1, generator=generator).tanh(),
+            rewards=torch.randn(100, generator=generator),
+            next_inputs={"states": torch.randn(100, 2, generator=generator)},
+            terminated=torch.arange(100) % 10 == 9,
+            lengths=torch.ones(100, dtype=torch.int64),
+        )
+    )
+    replay.save(path)
+
+
+def write_classifier(path):
+    torch.manual_seed(0)
+    SuccessClassifier(ClassifierConfig()).save(path)
+
+
+MAKERS = {
+    "algorithm.demo_buffer.load_path": write_demonstrations,
+    "data.path": write_recordings,
+    "reward.rewards.success.model_path": write_classifier,
+}
+
+
+class Runs:
+    """Starts, kills and resumes runs of one recipe, in a folder for each.
+
+    Attributes:
+        keys: Overrides of all of them.
+    """
+
+    def __init__(self, case, keys, start_run, address, tmp_path):
+        self.case, self.keys = case, keys
+        self.start_run, self.address, self.tmp_path = start_run, address, tmp_path
+
+    def to_the_end(self, name, last_step, *overrides):
+        """Run in this process; returns the run's folder."""
+        keys = (*self.keys, f"runner.max_epochs={last_step}", f"runner.logger.log_path={self.tmp_path / name}")
+        cfg = validate_cfg(load_recipe(self.case.recipe, [*keys, *overrides]))
+        (launch_offline if self.case.entry == OFFLINE_ENTRY else launch_embodied)(cfg)
+        return self.tmp_path / name / self.case.recipe
+
+    def kill(self, name, chance, first, last):
+        """Start a run without end and SIGKILL its driver; returns the last step that it had recorded."""
+        keys = (*self.keys, "runner.max_epochs=100000", f"runner.logger.log_path={self.tmp_path / name}")
+        environment = {"RAY_ADDRESS": self.address}
+        run = self.start_run(self.case.recipe, *keys, entry=self.case.entry, env=environment)
+        records = self.tmp_path / name / self.case.recipe / "metrics.jsonl"
+        step, deadline = chance.randint(first, last), time.monotonic() + 240
+        while not (records.exists() and f'"step": {step},' in records.read_text()):
+            if run.process.poll() is not None or time.monotonic() > deadline:
+                run.process.kill()
+                run.wait()
+                pytest.fail(f"the run did not come to step {step}:\n{run.output[-4000:]}")
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.3))
+        run.process.kill()
+        run.wait()
+        # The last line may be half of one.
+        whole = records.read_text().rpartition("\n")[0]
+        return whole.count("\n")
+
+
+def saved_state(folder, step, tmp_path):
+    """Return everything in a checkpoint of one rank, flat."""
+    actor = folder / "checkpoints" / f"global_step_{step}" / "actor"
+    whole = tmp_path / f"{folder.parent.name}.pt"
+    dcp_to_torch_save(actor, whole)
+    state = {"engine": torch.load(whole, weights_only=False)}
+    if (actor / "learner.pt").exists():
+        state["learner"] = torch.load(actor / "learner.pt")
+    replays = [path.parent for path in actor.rglob("manifest.json")]
+    for index, path in enumerate(sorted(replays)):
+        contents = ReplayBuffer.open(path).contents()
+        state[f"replay_{index}"] = contents.named()
+    return flatten(state)
+
+
+def flatten(value, prefix=""):
+    if not isinstance(value, dict):
+        return {prefix: value}
+    return {k: v for name, part in value.items() for k, v in flatten(part, f"{prefix}.{name}").items()}
+
+
+def assert_equal_states(actual, expected):
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        same = torch.equal(actual[name], value) if isinstance(value, torch.Tensor) else actual[name] == value
+        assert same, name
+
+
+@pytest.fixture
+def begin(shared_ray, make_file, start_run, tmp_path):
+    """Return the ``Runs`` of a case."""
+
+    def begin(case, *keys):
+        if case.files is not None:
+            keys = (*keys, f"{case.files}={make_file(case.files)}")
+        return Runs(case, (*case.overrides, *keys), start_run, shared_ray, tmp_path)
+
+    return begin
+
+
+@pytest.mark.parametrize("case", parameters(CASES))
+def test_a_killed_and_resumed_run_equals_an_undisturbed_one(begin, tmp_path, case):
+    # Evaluations, checkpoints and kills fall on different steps.
+    runs = begin(case, "runner.save_interval=2", "runner.val_check_interval=3")
+    last = runs.kill("killed", random.Random(case.recipe), 3, 6)
+    folder = tmp_path / "killed" / case.recipe
+    saved = newest_checkpoint(folder)
+    before = (folder / "metrics.jsonl").read_text().splitlines()[: saved + 1]
+    assert saved >= 2
+    assert runs.to_the_end("killed", last + 3, "runner.resume_dir=auto") == folder
+    # The run did not begin anew: what was recorded before is still there, with the times of then.
+    assert (folder / "metrics.jsonl").read_text().splitlines()[: saved + 1] == before
+    undisturbed = runs.to_the_end("undisturbed", last + 3)
+    assert read_metrics(folder) == read_metrics(undisturbed)
+    states = (saved_state(path, last + 3, tmp_path) for path in (folder, undisturbed))
+    assert_equal_states(*states)
+
+
+@pytest.mark.parametrize("case", parameters(ASYNC_CASES))
+def test_a_killed_asynchronous_run_goes_on_without_gap_or_repetition(begin, tmp_path, case):
+    runs = begin(case, "runner.save_interval=4", "runner.val_check_interval=-1", "algorithm.staleness_threshold=2")
+    last = runs.kill("killed", random.Random(case.recipe), 5, 9)
+    folder = tmp_path / "killed" / case.recipe
+    saved = newest_checkpoint(folder)
+    assert saved >= 4
+    end = last + 5
+    runs.to_the_end("killed", end, "runner.resume_dir=auto")
+    records = {record["step"]: record for record in read_metrics(folder)}
+    assert [record["step"] for record in read_metrics(folder)] == list(range(1, end + 1))
+    staleness = [record["rollout/staleness_max"] for record in records.values()]
+    assert 0 < max(staleness) <= 2
+    # Versions go on from that of the checkpoint.
+    assert records[saved + 1]["rollout/staleness_max"] == 0
+    state = saved_state(folder, end, tmp_path)
+    counted = {name: value for name, value in state.items() if name.endswith(("num_steps", "updates_made"))}
+    assert counted
+    if "train/replay_size" in records[end]:
+        assert [record["train/replay_size"] for record in records.values()] == [64 * step for step in records]
+        assert len(torch.unique(state[".replay_0.inputs.states"], dim=0)) > 63 * end
+
+
+def newest_checkpoint(folder):
+    checkpoint = CheckpointManager(folder / "checkpoints").resolve("auto")
+    return 0 if checkpoint is None else checkpoint_step(checkpoint)
