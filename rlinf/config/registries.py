@@ -76,8 +76,12 @@ from rlinf.config.schema.reward import (
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.config.schema.text_reward import (
     CodeRewardConfig,
+    FunctionRewardConfig,
+    MathRewardConfig,
     OverlongRewardConfig,
     SearchR1RewardConfig,
+    TextApiRewardConfig,
+    TextModelRewardConfig,
     VQARewardConfig,
 )
 from rlinf.registry import Registry
@@ -148,9 +152,13 @@ reward_configs.register("action_penalty", ActionPenaltyConfig)
 reward_configs.register("api", ApiRewardConfig)
 reward_configs.register("code", CodeRewardConfig)
 reward_configs.register("env", EnvRewardConfig)
+reward_configs.register("function", FunctionRewardConfig)
+reward_configs.register("math", MathRewardConfig)
 reward_configs.register("model", ModelRewardConfig)
 reward_configs.register("overlong", OverlongRewardConfig)
 reward_configs.register("searchr1", SearchR1RewardConfig)
+reward_configs.register("text_api", TextApiRewardConfig)
+reward_configs.register("text_model", TextModelRewardConfig)
 reward_configs.register("vqa", VQARewardConfig)
 loss_configs.register("embodied_bc", BCLossConfig)
 loss_configs.register("offline_iql", IQLLossConfig)

@@ -9,7 +9,7 @@ from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.reward import ApiRewardConfig, RewardTermConfig
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.config.schema.text_reward import OverlongRewardConfig, TextRewardsConfig
+from rlinf.config.schema.text_reward import OverlongRewardConfig, TextApiRewardConfig, TextRewardsConfig
 
 
 def check_rewards(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
@@ -37,6 +37,8 @@ def check_text_rewards(section: TextRewardsConfig, problems: Problems) -> None:
                 f"received {term.buffer_tokens}; at most reward.rewards.{name}.max_tokens {term.max_tokens}, or even "
                 "empty answers would be punished. Lower it.",
             )
+        if isinstance(term, TextApiRewardConfig):
+            _check_address(f"reward.rewards.{name}.url", term.url, problems)
 
 
 def _check_weights(rewards: Mapping[str, RewardTermConfig], example: str, problems: Problems) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from rlinf.config.schema.base import ConfigSection, NonNegativeFloat, PositiveFloat, PositiveInt
+from rlinf.config.schema.base import ConfigSection, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from rlinf.config.schema.reward import RewardTermConfig
 
 
@@ -22,6 +22,22 @@ class VerdictRewardConfig(TextRewardConfig):
     """Reward of a right answer."""
     incorrect_reward: float = 0.0
     """Reward of any other."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MathRewardConfig(VerdictRewardConfig):
+    """``reward_type: math``: whether an answer equals the reference, as mathematics."""
+
+    reference_format: Literal["latex", "gsm8k"] = "latex"
+    """``latex``: numbers and LaTeX; ``gsm8k``: texts whose solution follows the last ``####``."""
+    require_boxed: bool = False
+    """Whether an answer counts only within ``\\boxed``; else its end does where there is no box."""
+    max_answer_chars: PositiveInt = 1024
+    """Length of what is compared; anything longer is wrong."""
+    timeout_seconds: PositiveFloat = 5.0
+    """Time that comparing an answer with a solution may take."""
+    num_processes: PositiveInt = 2
+    """Processes that compare."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +90,52 @@ class OverlongRewardConfig(TextRewardConfig):
     """Length from which on the punishment is -1; ``algorithm.sampling_params.max_new_tokens``, as a rule."""
     buffer_tokens: PositiveInt
     """Tokens before that, over which the punishment falls from 0 to -1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionRewardConfig(TextRewardConfig):
+    """``reward_type: function``: a function of yours."""
+
+    function: str
+    """Where it is: ``package.module:function``; plain or ``async``."""
+    call: Literal["answer", "batch"] = "answer"
+    """Whether it is called with one ``RewardQuery`` and returns a number, or with a list and returns a list."""
+    fallback_reward: float = 0.0
+    """Reward where the function raised, or was late."""
+    timeout_seconds: PositiveFloat = 60.0
+    """Time that a call may take."""
+    max_calls: PositiveInt = 64
+    """Calls of an ``async`` function that run at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextApiRewardConfig(TextRewardConfig):
+    """``reward_type: text_api``: a number for each answer from an HTTP service."""
+
+    url: str
+    """Address that the requests are posted to."""
+    batch_size: PositiveInt = 64
+    """Most answers in one request."""
+    timeout_seconds: PositiveFloat = 30.0
+    """Time that a request may take."""
+    max_retries: NonNegativeInt = 3
+    """Further attempts after one that failed, each twice as long after the last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextModelRewardConfig(TextRewardConfig):
+    """``reward_type: text_model``: the score of a Hugging Face model for sequence classification."""
+
+    model_path: str
+    """Folder of the model and its tokenizer."""
+    label: NonNegativeInt = 0
+    """Label whose probability is the reward; of a model with one output, that is."""
+    template: Literal["text", "chat"] = "text"
+    """Whether the model reads prompt and answer one after the other, or as turns of the tokenizer's chat template."""
+    batch_size: PositiveInt = 16
+    """Answers of one forward pass."""
+    max_tokens: PositiveInt = 4096
+    """Tokens that the model reads; further ones are cut off at the side that the tokenizer is set to."""
 
 
 @dataclass(frozen=True, kw_only=True)

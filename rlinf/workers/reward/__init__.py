@@ -11,4 +11,8 @@ from rlinf.algorithms.rewards import rewards
 
 rewards.register_lazy("api", "rlinf.workers.reward.api_reward:ApiReward")
 rewards.register_lazy("code", "rlinf.workers.reward.code_reward:CodeReward")
+rewards.register_lazy("function", "rlinf.workers.reward.function_reward:FunctionReward")
+rewards.register_lazy("math", "rlinf.workers.reward.math_reward:MathReward")
 rewards.register_lazy("model", "rlinf.workers.reward.model_reward:ModelReward")
+rewards.register_lazy("text_api", "rlinf.workers.reward.text_api_reward:TextApiReward")
+rewards.register_lazy("text_model", "rlinf.workers.reward.text_model_reward:TextModelReward")

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import base64
-import http.client
-import json
-import time
-import urllib.error
-import urllib.request
 from typing import Any
 
 import torch
@@ -16,9 +11,7 @@ from rlinf.algorithms.rewards.base import EmbodiedReward, at_last_action
 from rlinf.config.schema.reward import ApiRewardConfig
 from rlinf.data.rewards import RewardRequest
 from rlinf.errors import RewardError
-
-_FIRST_PAUSE_SECONDS = 0.5
-"""Before the second attempt; doubled before each further one."""
+from rlinf.workers.reward.json_service import post_json, unexpected_answer
 
 
 class ApiReward(EmbodiedReward):
@@ -36,14 +29,19 @@ class ApiReward(EmbodiedReward):
         Raises:
             RewardError: The service did not answer in time at any attempt, or answered something else.
         """
-        answer = self._post(json.dumps(self._body(request)).encode())
+        answer = post_json(
+            self.cfg.url,
+            self._body(request),
+            timeout_seconds=self.cfg.timeout_seconds,
+            max_retries=self.cfg.max_retries,
+        )
         count = len(request.executed)
         try:
             scores = torch.tensor(answer["rewards"], dtype=torch.float32)
         except (KeyError, TypeError, ValueError) as error:
-            raise self._unexpected(answer, count) from error
+            raise unexpected_answer(self.cfg.url, answer, count) from error
         if scores.shape != (count,):
-            raise self._unexpected(answer, count)
+            raise unexpected_answer(self.cfg.url, answer, count)
         return at_last_action(scores, request.executed)
 
     def _body(self, request: RewardRequest) -> dict[str, Any]:
@@ -58,36 +56,6 @@ class ApiReward(EmbodiedReward):
             "rewards": request.rewards.sum(-1).tolist(),
             "done": (request.terminations | request.truncations).any(-1).tolist(),
         }
-
-    def _post(self, body: bytes) -> Any:
-        attempts = self.cfg.max_retries + 1
-        for attempt in range(attempts):
-            if attempt:
-                time.sleep(_FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
-            try:
-                return self._attempt(body)
-            except (OSError, http.client.HTTPException) as error:  # refused, reset, timed out, or a status of failure
-                failure: Exception = error
-                if isinstance(error, urllib.error.HTTPError) and error.code < 500:  # it would be refused again
-                    break
-            except ValueError as error:
-                failure = error
-        raise RewardError(
-            f"{self.cfg.url} did not answer in attempt {attempt + 1} of {attempts}, within "
-            f"{self.cfg.timeout_seconds:g} s: {type(failure).__name__}: {failure}. See whether the service runs, or "
-            "raise the reward's timeout_seconds or max_retries."
-        ) from failure
-
-    def _attempt(self, body: bytes) -> Any:
-        request = urllib.request.Request(self.cfg.url, body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, timeout=self.cfg.timeout_seconds) as answer:
-            return json.loads(answer.read())
-
-    def _unexpected(self, answer: Any, count: int) -> RewardError:
-        return RewardError(
-            f'{self.cfg.url} answered {str(answer)[:200]}; expected {{"rewards": [{count} numbers]}}. Correct the '
-            "service."
-        )
 
 
 def _encode(value: Any) -> Any:

@@ -23,7 +23,7 @@ from rlinf.data.rewards import RewardRequest
 from rlinf.errors import ConfigError, RewardError
 from rlinf.models.success_classifier import ClassifierConfig, SuccessClassifier
 from rlinf.telemetry.metrics import MetricAccumulator
-from rlinf.workers.reward import api_reward
+from rlinf.workers.reward import json_service
 from rlinf.workers.reward.reward_worker import WeightedRewards
 
 CPU = torch.device("cpu")
@@ -143,7 +143,7 @@ def test_a_learned_reward_wants_the_file_and_the_cameras_it_was_trained_on(tmp_p
 @pytest.fixture
 def service(monkeypatch):
     """Return a function that serves the given answers, one after the other, and the bodies it was sent."""
-    monkeypatch.setattr(api_reward, "_FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(json_service, "FIRST_PAUSE_SECONDS", 0.001)
     bodies, answers = [], []
 
     class Handler(BaseHTTPRequestHandler):

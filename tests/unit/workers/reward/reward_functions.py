@@ -1,0 +1,42 @@
+"""Functions such as users write."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+not_a_function = 3
+running: list[int] = []
+most_running: list[int] = []
+
+
+def length(query):
+    return len(query.response)
+
+
+def lengths(queries):
+    return [len(query.response) for query in queries]
+
+
+def one_for_all(queries):
+    return [1.0]
+
+
+async def slow_length(query):
+    running.append(1)
+    most_running.append(len(running))
+    await asyncio.sleep(0.01)
+    running.pop()
+    return len(query.response)
+
+
+async def leaves(query):
+    raise SystemExit(1)
+
+
+def mean(query):
+    return {"": lambda: 1 / 0, "text": lambda: "no number", "exit": lambda: exit(1)}[query.response]()
+
+
+def never(query):
+    threading.Event().wait()
