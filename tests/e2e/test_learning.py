@@ -123,10 +123,20 @@ def test_success_of_pushing_a_cube_rises(start_run, tmp_path):
     assert max(curve) >= curve[0] + 0.3
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_interventions_teach_two_arms_a_sparse_goal_and_become_rare(start_run, tmp_path, seed):
+    recipe = "realworld_franka_dummy_rlpd_mlp"
+    run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
+    assert run.wait(timeout=1000) == 0, run.output[-4000:]
+    records = read_metrics(tmp_path / recipe)
+    assert records[-1]["eval/success_once"] >= 0.85
+    assert records[-1]["rollout/intervened"] <= 0.1 < records[1]["rollout/intervened"]
+
+
 @pytest.mark.metaworld
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_dagger_reaches_as_its_expert_does(start_run, tmp_path, seed):
-    recipe = "metaworld_reach_dagger_mlp"
+@pytest.mark.parametrize("recipe", ["metaworld_reach_dagger_mlp", "metaworld_reach_hgdagger_mlp"])
+def test_dagger_reaches_as_its_expert_does(start_run, tmp_path, recipe, seed):
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=1000) == 0, run.output[-4000:]
     assert read_metrics(tmp_path / recipe)[-1]["eval/success_once"] >= 0.95
