@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
+from rlinf.config.schema.algorithm import TextAlgorithmConfig
 from rlinf.config.schema.model import CausalLMConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.unused import note_unused
@@ -26,4 +27,34 @@ def check_language_model(cfg: RLinfConfig, world: WorldSizes, problems: Problems
         note_unused(problems, model, names, "actor.model", "without actor.model.is_lora")
 
 
-RULES = (check_language_model,)
+def check_importance_correction(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+    """A correction compares two probabilities of a token, and leaves alone what is equal."""
+    del world
+    algorithm = cfg.algorithm
+    if not isinstance(algorithm, TextAlgorithmConfig):
+        return
+    correction, path = algorithm.importance_correction, "algorithm.importance_correction"
+    for needs_it, key in (
+        (correction is not None, path),
+        (algorithm.loss.needs_proximal_logprobs, f"algorithm.loss_type={algorithm.loss_type}"),
+    ):
+        if needs_it and not algorithm.recompute_logprobs:
+            problems.add(
+                "algorithm.recompute_logprobs",
+                f"received False; {key} needs the trainer's log-probabilities. Set algorithm.recompute_logprobs=true.",
+            )
+    if correction is None:
+        return
+    if algorithm.loss.needs_proximal_logprobs:
+        problems.add(
+            path, f"loss_type={algorithm.loss_type} weighs samples by itself (behave_weight_threshold). Remove it."
+        )
+    if not correction.lower_bound <= 1 <= correction.upper_bound:
+        problems.add(
+            path,
+            f"received bounds {correction.lower_bound} and {correction.upper_bound}; equal probabilities have weight "
+            "1, which must lie between them. Set lower_bound=0.5 and upper_bound=2.0, say.",
+        )
+
+
+RULES = (check_language_model, check_importance_correction)

@@ -421,6 +421,31 @@ class EmbodiedAlgorithmConfig(AlgorithmConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImportanceCorrectionConfig(ConfigSection):
+    """``algorithm.importance_correction``: weights for engine and trainer computing probabilities differently."""
+
+    level: Literal["token", "sequence", "geometric"] = "token"
+    """What is weighed with trainer / engine: each token by itself, or an answer's tokens alike with the product of
+    their ratios (``sequence``) or its geometric mean."""
+    mode: Literal["clamp", "mask"] = "clamp"
+    """What happens to weights out of bounds: brought into them, or made 0."""
+    lower_bound: NonNegativeFloat = 0.0
+    """Smallest weight; at most 1."""
+    upper_bound: PositiveFloat = 2.0
+    """Largest weight; at least 1."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KLInRewardConfig(ConfigSection):
+    """``algorithm.kl_in_reward``: the divergence from the initial policy as a price of each token."""
+
+    beta: PositiveFloat = 0.001
+    """Price of the divergence."""
+    penalty: KLPenalty = "k1"
+    """Its estimator."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TextAlgorithmConfig(AlgorithmConfig):
     """The ``algorithm`` section of language models."""
 
@@ -429,3 +454,7 @@ class TextAlgorithmConfig(AlgorithmConfig):
     recompute_logprobs: bool = True
     """Take the log-probabilities of the policy that answered from the trainer, before its first update, rather than
     from the engine, whose kernels round differently."""
+    importance_correction: ImportanceCorrectionConfig | None = None
+    """Weigh advantages with trainer / engine probabilities; null only measures how far they differ."""
+    kl_in_reward: KLInRewardConfig | None = None
+    """Subtract the divergence from the initial policy from rewards, rather than adding it to the loss (``kl_beta``)."""

@@ -1,0 +1,268 @@
+"""From answers to training samples, to packed micro-batches, and to a language model's loss on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import nn
+
+from rlinf.algorithms.aggregation import LossDenominators, compute_loss_denominators
+from rlinf.algorithms.importance import correct_importance, mismatch_metrics
+from rlinf.algorithms.minibatch import MicroBatch
+from rlinf.algorithms.registry import policy_loss
+from rlinf.algorithms.text_targets import Ragged, compute_text_targets
+from rlinf.algorithms.types import AllReduce, Metrics
+from rlinf.config.schema.algorithm import TextAlgorithmConfig
+from rlinf.data.answers import Answer
+from rlinf.data.packing import PackedSequences, pack_answers, place
+from rlinf.errors import AlgorithmError
+from rlinf.models.causal_lm import TokenEvaluation
+
+
+@dataclass(frozen=True, slots=True)
+class TextSamples:
+    """Answers as training samples, on the host.
+
+    Attributes:
+        prompts: Token ids of the prompts, one per answer.
+        answers: Token ids of the answers.
+        tokens: What is known per token, [L] for each answer: ``loss_mask``, ``old_logprobs``, ``advantages`` and
+            ``returns``; ``prev_values``, ``ref_logprobs`` and ``proximal_logprobs`` where there are any.
+    """
+
+    prompts: tuple[tuple[int, ...], ...]
+    answers: tuple[tuple[int, ...], ...]
+    tokens: Mapping[str, tuple[torch.Tensor, ...]]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each prompt and answer together: what budgets of micro-batches count."""
+        return [len(prompt) + len(answer) for prompt, answer in zip(self.prompts, self.answers, strict=True)]
+
+    def select(self, indices: Sequence[int]) -> TextSamples:
+        """Return some of the samples, in the given order."""
+        return TextSamples(
+            prompts=tuple(self.prompts[i] for i in indices),
+            answers=tuple(self.answers[i] for i in indices),
+            tokens={name: tuple(values[i] for i in indices) for name, values in self.tokens.items()},
+        )
+
+    def pack(self, batch: MicroBatch, device: torch.device) -> TextBatch:
+        """Lay the samples of a micro-batch end to end, on a device."""
+        chosen = self.select(batch.indices.tolist())
+        packed, where = pack_answers(chosen.prompts, chosen.answers)
+        tokens = {name: place(values, where).to(device) for name, values in chosen.tokens.items()}
+        if batch.is_padding:
+            tokens["loss_mask"] = torch.zeros_like(tokens["loss_mask"])
+        return TextBatch(
+            packed=packed.to(device),
+            is_answer=where.to(device),
+            answer_lengths=tuple(len(answer) for answer in chosen.answers),
+            sample_ids=batch.indices[packed.sequence_ids].to(device),
+            tokens=tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TextBatch:
+    """A packed micro-batch; tensors [T] lie beside the packed tokens.
+
+    Attributes:
+        packed: Prompts, each with its answer behind it.
+        is_answer: bool [T].
+        answer_lengths: Tokens of each answer, on the host.
+        sample_ids: int64 [T]; which of the rank's samples a token belongs to.
+        tokens: As in ``TextSamples``, each [T] and 0 at prompts.
+    """
+
+    packed: PackedSequences
+    is_answer: torch.Tensor
+    answer_lengths: tuple[int, ...]
+    sample_ids: torch.Tensor
+    tokens: Mapping[str, torch.Tensor]
+
+    def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the values [T] of each answer's tokens, [L] each."""
+        return torch.split(values[self.is_answer], list(self.answer_lengths))
+
+
+def make_text_samples(
+    answers: Sequence[Answer],
+    *,
+    algorithm: TextAlgorithmConfig,
+    trainer_logprobs: Ragged | None = None,
+    ref_logprobs: Ragged | None = None,
+    values: Ragged | None = None,
+    all_reduce: AllReduce | None = None,
+    all_reduce_max: AllReduce | None = None,
+) -> tuple[TextSamples, Metrics]:
+    """Compute advantages and returns of answers, and weigh them for the difference between engine and trainer.
+
+    Ratios are those to the trainer's probabilities at the start of the update where these are given, else to the
+    engine's. A decoupled loss gets both, and weighs by itself.
+
+    Args:
+        answers: Rewarded; whole groups.
+        algorithm: The ``algorithm`` section.
+        trainer_logprobs: float [L] each, of the policy at the start of the update, by the trainer; None where they were
+            not computed.
+        ref_logprobs: float [L] each, of the reference policy; None without one.
+        values: float [L] each, of the state before each token; None without a value head.
+        all_reduce: Sum over data-parallel ranks, if every rank holds other answers; None where all are here.
+        all_reduce_max: The same for the largest.
+
+    Returns:
+        The samples, in the answers' order, and metrics as (sum, count) pairs: those of ``compute_text_targets``,
+        ``mismatch_metrics`` and ``correct_importance``, the latter two as far as they apply.
+
+    Raises:
+        AlgorithmError: Tensors that do not fit, or a correction or decoupled loss without ``trainer_logprobs``.
+    """
+    engine = tuple(torch.tensor(answer.logprobs) for answer in answers)
+    old = engine if trainer_logprobs is None else tuple(trainer_logprobs)
+    penalty = algorithm.kl_in_reward
+    targets, metrics = compute_text_targets(
+        scores=torch.tensor([answer.reward for answer in answers]),
+        loss_masks=[torch.tensor(answer.loss_mask, dtype=torch.bool) for answer in answers],
+        group_ids=torch.tensor([answer.group_id for answer in answers]),
+        adv_type=algorithm.adv_type,
+        adv_config=asdict(algorithm.advantage),
+        values=values,
+        old_logprobs=old,
+        ref_logprobs=ref_logprobs,
+        kl_beta=0.0 if penalty is None else penalty.beta,
+        kl_penalty="k1" if penalty is None else penalty.penalty,
+        all_reduce=all_reduce,
+    )
+    advantages, corrected = _corrected(
+        targets.advantages, targets.loss_masks, engine, trainer_logprobs, algorithm, all_reduce_max=all_reduce_max
+    )
+    is_decoupled = algorithm.loss.needs_proximal_logprobs
+    tokens = {
+        "loss_mask": targets.loss_masks,
+        "old_logprobs": engine if is_decoupled else old,
+        "advantages": advantages,
+        "returns": targets.returns,
+    }
+    others = {"prev_values": values, "ref_logprobs": ref_logprobs, "proximal_logprobs": old if is_decoupled else None}
+    tokens |= {name: tuple(known) for name, known in others.items() if known is not None}
+    samples = TextSamples(
+        prompts=tuple(answer.prompt.token_ids for answer in answers),
+        answers=tuple(answer.token_ids for answer in answers),
+        tokens=tokens,
+    )
+    return samples, metrics | corrected
+
+
+def text_denominators(
+    batches: Sequence[TextBatch],
+    *,
+    algorithm: TextAlgorithmConfig,
+    data_parallel_size: int = 1,
+    all_reduce: AllReduce | None = None,
+) -> LossDenominators:
+    """Count the tokens and answers of an update batch, over all of a rank's micro-batches and all ranks.
+
+    Args:
+        batches: This rank's micro-batches of the update batch.
+        algorithm: ``sampling_params.max_new_tokens`` is the most tokens that an answer can have.
+        data_parallel_size: Ranks over which gradients are averaged.
+        all_reduce: Sum over these ranks; None on one rank. Called once.
+    """
+    return compute_loss_denominators(
+        policy_mask=torch.cat([batch.tokens["loss_mask"] for batch in batches]),
+        data_parallel_size=data_parallel_size,
+        all_reduce=all_reduce,
+        max_tokens=algorithm.sampling_params.max_new_tokens,
+        sequence_ids=torch.cat([batch.sample_ids for batch in batches]),
+    )
+
+
+def text_loss(
+    model: nn.Module, batch: TextBatch, denominators: LossDenominators, *, algorithm: TextAlgorithmConfig
+) -> tuple[torch.Tensor, Metrics]:
+    """Compute a micro-batch's part of the loss; the ``loss_fn`` of ``TrainEngine.forward_backward``.
+
+    Args:
+        model: A ``CausalLM``, as the engine hands it.
+        batch: The micro-batch.
+        denominators: Of the update batch.
+        algorithm: The ``algorithm`` section.
+
+    Returns:
+        Scalar loss, and metrics as (sum, count) pairs.
+    """
+    tokens = batch.tokens
+    result = evaluate_tokens(model, batch, algorithm=algorithm)
+    return policy_loss(
+        algorithm.loss_type,
+        logprobs=result.logprobs,
+        entropy=result.entropy,
+        values=result.values,
+        # A loss that needs what is not there says so by name.
+        **{name: tokens.get(name) for name in ("prev_values", "ref_logprobs", "proximal_logprobs")},
+        old_logprobs=tokens["old_logprobs"],
+        advantages=tokens["advantages"],
+        returns=tokens["returns"],
+        loss_mask=tokens["loss_mask"],
+        sequence_ids=batch.packed.sequence_ids,
+        denominators=denominators,
+        **asdict(algorithm.loss),
+    )
+
+
+def evaluate_tokens(
+    model: nn.Module, batch: TextBatch, *, algorithm: TextAlgorithmConfig, whole_answers: bool = False
+) -> TokenEvaluation:
+    """Run the model on a micro-batch at the temperature that answers are drawn with.
+
+    Args:
+        model: A ``CausalLM``.
+        batch: The micro-batch.
+        algorithm: The ``algorithm`` section.
+        whole_answers: Also evaluate answers' tokens that the loss leaves out.
+    """
+    scored = batch.is_answer if whole_answers else batch.tokens["loss_mask"]
+    result: TokenEvaluation = model(batch.packed, temperature=algorithm.sampling_params.temperature, scored=scored)
+    return result
+
+
+def _corrected(
+    advantages: tuple[torch.Tensor, ...],
+    masks: Ragged,
+    engine: Ragged,
+    trainer: Ragged | None,
+    algorithm: TextAlgorithmConfig,
+    *,
+    all_reduce_max: AllReduce | None,
+) -> tuple[tuple[torch.Tensor, ...], Metrics]:
+    """Return weighed advantages, and what is known of the difference between engine and trainer."""
+    correction = algorithm.importance_correction
+    if trainer is None:
+        if correction is not None or algorithm.loss.needs_proximal_logprobs:
+            raise AlgorithmError(
+                f"loss_type={algorithm.loss_type} with importance_correction={correction} needs the trainer's "
+                "log-probabilities. Set algorithm.recompute_logprobs=true."
+            )
+        return advantages, {}
+    lengths = [len(mask) for mask in masks]
+    packed = {
+        "trainer_logprobs": torch.cat(list(trainer)),
+        "engine_logprobs": torch.cat(list(engine)),
+        "loss_mask": torch.cat(list(masks)),
+        "sequence_ids": torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)),
+    }
+    metrics = mismatch_metrics(**packed, all_reduce_max=all_reduce_max)
+    if correction is None:
+        return advantages, metrics
+    weights, corrected = correct_importance(
+        **packed,
+        level=correction.level,
+        mode=correction.mode,
+        lower_bound=correction.lower_bound,
+        upper_bound=correction.upper_bound,
+    )
+    weighed = torch.cat(advantages) * weights
+    return torch.split(weighed, lengths), metrics | corrected

@@ -1,0 +1,272 @@
+"""A step's gradient is the same packed or padded, in one micro-batch or many, on one rank or two.
+
+The yardstick is transformers itself, on a padded batch, with the losses on rows; what is measured goes through
+``CausalLM``, packed samples, planned micro-batches and the training engine.
+"""
+
+import itertools
+import os
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from rlinf.algorithms.aggregation import LOSS_AGG_FUNCS, compute_loss_denominators
+from rlinf.algorithms.registry import policy_loss
+from rlinf.algorithms.token_batches import SequenceCost, assign_to_ranks, plan_token_batches
+from rlinf.config.registries import advantage_configs, loss_configs
+from rlinf.config.schema.algorithm import ImportanceCorrectionConfig, KLInRewardConfig, TextAlgorithmConfig
+from rlinf.config.schema.generation import SamplingConfig
+from rlinf.config.schema.train import FSDPConfig, OptimConfig
+from rlinf.data.answers import Answer, Prompt
+from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.models import get_model
+from rlinf.scheduler.network import find_free_port
+from rlinf.workers.actor.text_samples import make_text_samples, text_denominators, text_loss
+from tests.unit.models.tiny_language_models import save_tiny, tiny_config
+
+TEMPERATURE, MAX_NEW_TOKENS = 0.8, 12
+SIZES = [(3, 5), (3, 2), (1, 7), (1, 1), (2, 4), (2, 9), (4, 3), (4, 6)]  # Prompt and answer; groups of two.
+REGULARIZED = {"entropy_bonus": 0.02, "kl_beta": 0.1, "kl_penalty": "k3_unbiased"}
+CASES = {
+    "actor": {"clip_ratio_high": 0.28, "clip_ratio_c": 3.0},
+    "gspo": {"clip_ratio_low": 0.05, "clip_ratio_high": 0.05},
+    "cispo": {},
+    "actor_critic": {"value_clip": 0.2},
+    "decoupled_actor_critic": {"value_clip": 0.2, "behave_weight_threshold": 1.1},
+}
+
+
+def algorithm(loss_type="actor", *, adv_type="grpo", **keys):
+    section = {name: keys.pop(name) for name in ("importance_correction", "kl_in_reward") if name in keys}
+    return TextAlgorithmConfig(
+        adv_type=adv_type,
+        loss_type=loss_type,
+        advantage=advantage_configs.get(adv_type)(),
+        loss=loss_configs.get(loss_type)(**{**REGULARIZED, **CASES[loss_type], **keys}),
+        sampling_params=SamplingConfig(temperature=TEMPERATURE, max_new_tokens=MAX_NEW_TOKENS),
+        **section,
+    )
+
+
+def make_answers():
+    generator = torch.Generator().manual_seed(3)
+
+    def draw(*size):
+        return torch.rand(*size, generator=generator)
+
+    answers = []
+    for number, (asked, said) in enumerate(SIZES):
+        prompt = tuple((draw(asked) * 40).long().tolist())
+        mask = [True] * said
+        if said > 4:
+            mask[2] = False  # A tool's token.
+        answers.append(
+            Answer(
+                group_id=number // 2,
+                member=number % 2,
+                prompt=Prompt(index=0, token_ids=prompt, text=""),
+                token_ids=tuple((draw(said) * 40).long().tolist()),
+                logprobs=tuple((-1.0 - 3 * draw(said)).tolist()),
+                versions=(0,) * said,
+                loss_mask=tuple(mask),
+                finish_reason="stop",
+                reward=float(draw(1)),
+            )
+        )
+    return answers
+
+
+def make_samples(config, dtype):
+    """Samples whose numbers are near those of the model's, so that ratios lie within and without the bounds."""
+    answers = make_answers()
+    generator = torch.Generator().manual_seed(4)
+    near = [
+        torch.tensor(answer.logprobs) + 0.3 * torch.randn(len(answer.logprobs), generator=generator)
+        for answer in answers
+    ]
+    samples, _ = make_text_samples(
+        answers,
+        algorithm=config,
+        trainer_logprobs=near,
+        ref_logprobs=[logprobs - 0.1 for logprobs in near],
+        values=[logprobs.cos() for logprobs in near] if "critic" in config.loss_type else None,
+    )
+    tokens = {
+        name: tuple(t.to(dtype) if t.is_floating_point() else t for t in values)
+        for name, values in samples.tokens.items()
+    }
+    return replace(samples, tokens=tokens)
+
+
+def gradient_by_transformers(folder, config, side, dtype):
+    """One padded batch through transformers, the losses on rows [N, L]."""
+    from transformers import AutoModelForCausalLM
+
+    reference = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    samples = make_samples(config, dtype)
+    width = max(samples.lengths)
+
+    def pad(values, fill):
+        gap = [fill] * (width - len(values))
+        return gap + values if side == "left" else values + gap
+
+    whole = [[*p, *a] for p, a in zip(samples.prompts, samples.answers, strict=True)]
+    ids = torch.tensor([pad(tokens, 0) for tokens in whole])
+    seen = torch.tensor([pad([1] * len(tokens), 0) for tokens in whole])
+    hidden = reference.model(
+        input_ids=ids, attention_mask=seen, position_ids=(seen.cumsum(1) - 1).clamp(min=0)
+    ).last_hidden_state
+    log_softmax = (reference.lm_head(hidden) / TEMPERATURE).log_softmax(-1)
+    logprobs = log_softmax[:, :-1].gather(-1, ids[:, 1:].unsqueeze(-1)).squeeze(-1)
+    entropy = -(log_softmax.exp() * log_softmax).sum(-1)[:, :-1]
+    tokens = {
+        name: torch.tensor(
+            [pad([0] * len(p) + v.tolist(), 0) for p, v in zip(samples.prompts, values, strict=True)],
+            dtype=values[0].dtype,
+        )[:, 1:]
+        for name, values in samples.tokens.items()
+    }
+    head = value_head(dtype)
+    loss, _ = policy_loss(
+        config.loss_type,
+        logprobs=logprobs,
+        entropy=entropy,
+        values=head(hidden)[:, :-1, 0],
+        denominators=compute_loss_denominators(policy_mask=tokens["loss_mask"], max_tokens=MAX_NEW_TOKENS),
+        **{name: tokens.get(name) for name in ("prev_values", "ref_logprobs", "proximal_logprobs")},
+        **{name: tokens[name] for name in ("old_logprobs", "advantages", "returns", "loss_mask")},
+        **asdict(config.loss),
+    )
+    loss.backward()
+    gradients = {name: p.grad for name, p in reference.named_parameters()}
+    return gradients | {f"value_head.{name}": p.grad for name, p in head.named_parameters() if p.grad is not None}
+
+
+def value_head(dtype):
+    head = torch.nn.Linear(16, 1).to(dtype)
+    with torch.no_grad():
+        head.weight.copy_(torch.linspace(-0.2, 0.3, 16).unsqueeze(0))
+        head.bias.fill_(0.1)
+    return head
+
+
+def gradient(folder, config, dtype=torch.float64, *, sharding="no_shard", rank=0, world_size=1, keys=None, **budget):
+    """The accumulated gradient of one update batch of all samples, through the engine."""
+    torch.manual_seed(0)
+    model = get_model(tiny_config(folder, add_value_head="critic" in config.loss_type, **(keys or {}))).to(dtype)
+    if model.value_head is not None:
+        model.value_head.load_state_dict(value_head(dtype).state_dict())
+    engine = FSDPEngine(
+        model,
+        optim=OptimConfig(),
+        fsdp=FSDPConfig(sharding_strategy=sharding),
+        precision="fp32",
+        device=torch.device("cpu"),
+        rank=rank,
+        world_size=world_size,
+    )
+    samples = make_samples(config, dtype)
+    ranks = assign_to_ranks(samples.lengths, world_size, cost=SequenceCost(quadratic=0.1))
+    lengths = [[samples.lengths[i] for i in positions] for positions in ranks]
+    plan = plan_token_batches(lengths, **(budget or {"max_tokens": 1000}))[rank]
+    batches = [samples.select(ranks[rank]).pack(batch, engine.device) for batch in plan]
+    denominators = text_denominators(
+        batches, algorithm=config, data_parallel_size=world_size, all_reduce=engine.all_reduce
+    )
+    engine.forward_backward(batches, lambda m, batch: text_loss(m, batch, denominators, algorithm=config))
+    gradients = {name: p.grad for name, p in engine.model.named_parameters() if p.grad is not None}
+    return {name: g.full_tensor() if hasattr(g, "full_tensor") else g.clone() for name, g in gradients.items()}
+
+
+def difference(actual, expected):
+    assert set(actual) == set(expected)
+    names = sorted(expected)
+    one, other = (torch.cat([gradients[name].flatten() for name in names]).double() for gradients in (actual, expected))
+    assert other.norm() > 1e-3
+    return ((one - other).norm() / other.norm()).item()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    save_tiny(folder)
+    return folder
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("loss_type", CASES)
+def test_packed_equals_padded_on_either_side(folder, loss_type, side):
+    config = algorithm(loss_type)
+    expected = gradient_by_transformers(folder, config, side, torch.float64)
+    assert difference(gradient(folder, config), expected) < 1e-6
+    assert difference(gradient(folder, config, max_samples=1), expected) < 1e-6
+
+
+@pytest.mark.parametrize("loss_agg_func", LOSS_AGG_FUNCS)
+def test_every_aggregation_is_the_same_packed(folder, loss_agg_func):
+    for loss_type in ("actor", "gspo"):
+        config = algorithm(loss_type, loss_agg_func=loss_agg_func)
+        expected = gradient_by_transformers(folder, config, "right", torch.float64)
+        assert difference(gradient(folder, config, max_tokens=14), expected) < 1e-6
+
+
+BUDGETS = [{"max_samples": n} for n in (1, 3, 7)] + [{"max_tokens": n} for n in (11, 20, 40)]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
+def test_any_micro_batches(folder, dtype, tolerance):
+    config = algorithm("actor_critic", loss_agg_func="seq-mean-token-mean")
+    expected = gradient(folder, config, torch.float64)
+    for budget in BUDGETS:
+        assert difference(gradient(folder, config, dtype, **budget), expected) < tolerance, budget
+
+
+def test_the_keys_of_rewards_and_weights_reach_the_gradient(folder):
+    gradients = [
+        gradient(folder, algorithm("actor", adv_type="reinpp", **keys))
+        for keys in (
+            {},
+            {"kl_in_reward": KLInRewardConfig(beta=0.5)},
+            {"importance_correction": ImportanceCorrectionConfig(level="token", upper_bound=1.2)},
+            {"importance_correction": ImportanceCorrectionConfig(level="geometric", mode="mask", upper_bound=1.1)},
+        )
+    ]
+    for one, other in itertools.combinations(gradients, 2):
+        assert difference(one, other) > 1e-2
+
+
+LORA = {"is_lora": True, "lora_rank": 2}
+RANKED = [
+    # Model, its keys, loss, precision, sharding, tolerance.
+    ("untied", {}, "actor", torch.float64, "no_shard", 1e-6),
+    ("untied", {}, "decoupled_actor_critic", torch.float64, "no_shard", 1e-6),
+    ("untied", {}, "cispo", torch.float32, "no_shard", 1e-5),
+    ("untied", {}, "actor_critic", torch.float32, "full_shard", 1e-5),
+    ("tied", {}, "gspo", torch.float64, "no_shard", 1e-6),
+    ("tied", {}, "gspo", torch.float32, "full_shard", 1e-5),
+    ("tied", LORA, "actor", torch.float32, "full_shard", 1e-5),
+]
+
+
+def run_rank(rank, port, folder):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    where = {"rank": rank, "world_size": 2, "max_tokens": 14}
+    results = [
+        gradient(f"{folder}/{model}", algorithm(loss), dtype, sharding=sharding, keys=keys, **where)
+        for model, keys, loss, dtype, sharding, _ in RANKED
+    ]
+    if rank == 0:
+        torch.save(results, f"{folder}/gradients.pt")
+
+
+def test_two_ranks_have_the_gradient_of_one(tmp_path):
+    for model in ("tied", "untied"):
+        save_tiny(tmp_path / model, tie_word_embeddings=model == "tied")
+    mp.spawn(run_rank, (find_free_port(), str(tmp_path)), nprocs=2)
+    results = torch.load(tmp_path / "gradients.pt")
+    for (model, keys, loss, dtype, sharding, tolerance), actual in zip(RANKED, results, strict=True):
+        expected = gradient(tmp_path / model, algorithm(loss), keys=keys)
+        assert difference(actual, expected) < tolerance, (model, loss, dtype, sharding)

@@ -1,0 +1,134 @@
+"""What lies beside which token, and which probabilities a loss is handed as whose."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from rlinf.algorithms.minibatch import MicroBatch
+from rlinf.algorithms.types import finalize_metrics
+from rlinf.config.checks.language import check_importance_correction
+from rlinf.config.problems import Problems
+from rlinf.config.schema.algorithm import (
+    ActorLossConfig,
+    AdvantageConfig,
+    DecoupledActorCriticLossConfig,
+    ImportanceCorrectionConfig,
+    TextAlgorithmConfig,
+)
+from rlinf.config.schema.model import CausalLMConfig
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.train import ActorConfig
+from rlinf.data.answers import Answer, Prompt
+from rlinf.errors import AlgorithmError
+from rlinf.workers.actor.text_samples import make_text_samples, text_denominators
+
+CPU = torch.device("cpu")
+RAW = TextAlgorithmConfig(adv_type="raw", loss_type="actor", advantage=AdvantageConfig(), loss=ActorLossConfig())
+DECOUPLED = replace(RAW, loss_type="decoupled_actor_critic", loss=DecoupledActorCriticLossConfig())
+
+
+def answer(prompt, tokens, logprobs, *, mask=None, reward=1.0, group_id=0):
+    return Answer(
+        group_id=group_id,
+        member=0,
+        prompt=Prompt(index=0, token_ids=prompt, text=""),
+        token_ids=tokens,
+        logprobs=logprobs,
+        versions=(0,) * len(tokens),
+        loss_mask=mask or (True,) * len(tokens),
+        finish_reason="stop",
+        reward=reward,
+    )
+
+
+ANSWERS = [
+    answer((1, 2), (3, 4, 5), (-1.0, -2.0, -3.0), mask=(True, False, True), reward=2.0),
+    answer((6,), (7,), (-4.0,), reward=3.0),
+    answer((8, 9, 10), (11, 12), (-5.0, -6.0), reward=-1.0, group_id=1),
+]
+TRAINER = [torch.tensor(values) for values in ([-1.5, -2.5, -2.0], [-4.0], [-5.0, -6.5])]
+
+
+def test_a_packed_batch_has_its_numbers_beside_its_tokens():
+    samples, metrics = make_text_samples(ANSWERS, algorithm=RAW)
+    assert samples.lengths == [5, 2, 5]
+    batch = samples.pack(MicroBatch(torch.tensor([2, 0])), CPU)
+    assert batch.packed.token_ids.tolist() == [8, 9, 10, 11, 12, 1, 2, 3, 4, 5]
+    assert batch.tokens["old_logprobs"].tolist() == [0, 0, 0, -5, -6, 0, 0, -1, -2, -3]
+    assert batch.tokens["loss_mask"].int().tolist() == [0, 0, 0, 1, 1, 0, 0, 1, 0, 1]
+    assert batch.tokens["advantages"].tolist() == [0, 0, 0, -1, -1, 0, 0, 2, 0, 2]
+    assert batch.sample_ids.tolist() == [2] * 5 + [0] * 5
+    assert [part.tolist() for part in batch.split(batch.packed.token_ids)] == [[11, 12], [3, 4, 5]]
+    assert finalize_metrics(metrics)["score"] == pytest.approx(4 / 3)
+
+
+def test_padding_has_no_token_under_its_mask():
+    samples, _ = make_text_samples(ANSWERS, algorithm=RAW)
+    batch = samples.pack(MicroBatch(torch.tensor([1]), is_padding=True), CPU)
+    assert batch.packed.token_ids.tolist() == [6, 7]
+    assert not batch.tokens["loss_mask"].any()
+
+
+def test_denominators_count_the_update_batch_and_not_its_micro_batches():
+    samples, _ = make_text_samples(ANSWERS, algorithm=RAW)
+    for parts in ([[0, 1, 2]], [[2], [0], [1]], [[1, 0], [2]]):
+        batches = [samples.pack(MicroBatch(torch.tensor(part)), CPU) for part in parts]
+        counted = text_denominators(batches, algorithm=RAW).policy
+        assert (counted.num_valid_tokens, counted.num_sequences, counted.max_tokens) == (5, 3, 1024)
+
+
+def test_ratios_are_formed_with_the_trainers_probabilities_where_there_are_any():
+    samples, metrics = make_text_samples(ANSWERS, algorithm=RAW, trainer_logprobs=TRAINER)
+    assert [old.tolist() for old in samples.tokens["old_logprobs"]] == [t.tolist() for t in TRAINER]
+    # Under the mask: -0.5, 1, 0, 0, -0.5.
+    assert finalize_metrics(metrics)["mismatch_k1"] == pytest.approx(0.0)
+    assert finalize_metrics(metrics)["mismatch_max_probability_difference"] > 0
+    without, metrics = make_text_samples(ANSWERS, algorithm=RAW)
+    assert [old.tolist() for old in without.tokens["old_logprobs"]] == [list(a.logprobs) for a in ANSWERS]
+    assert not any(name.startswith("mismatch") for name in metrics)
+
+
+def test_weights_go_into_the_advantages():
+    config = replace(RAW, importance_correction=ImportanceCorrectionConfig(upper_bound=2.0))
+    samples, metrics = make_text_samples(ANSWERS, algorithm=config, trainer_logprobs=TRAINER)
+    expected = [2 * torch.tensor([-0.5, 0.0, 0.0]).exp(), torch.tensor([3.0]), -torch.tensor([0.0, -0.5]).exp()]
+    expected[0][1], expected[0][2] = 0.0, 4.0  # A tool's token, and e^1 at the bound.
+    for actual, wanted in zip(samples.tokens["advantages"], expected, strict=True):
+        torch.testing.assert_close(actual, wanted)
+    assert finalize_metrics(metrics)["correction_fraction"] == pytest.approx(0.2)
+
+
+def test_a_decoupled_loss_gets_both_probabilities():
+    samples, _ = make_text_samples(ANSWERS, algorithm=DECOUPLED, trainer_logprobs=TRAINER)
+    assert samples.tokens["old_logprobs"][1].tolist() == [-4.0]
+    assert samples.tokens["old_logprobs"][0].tolist() == [-1.0, -2.0, -3.0]
+    assert samples.tokens["proximal_logprobs"][0].tolist() == TRAINER[0].tolist()
+    with pytest.raises(AlgorithmError, match=r"algorithm\.recompute_logprobs=true"):
+        make_text_samples(ANSWERS, algorithm=DECOUPLED)
+
+
+def problems_of(algorithm):
+    model = CausalLMConfig(model_type="qwen3", model_path="x")
+    problems = Problems()
+    cfg = RLinfConfig(algorithm=algorithm, actor=ActorConfig(model=model, global_batch_size=1, micro_batch_size=1))
+    check_importance_correction(cfg, None, problems)
+    return problems
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "message"),
+    [
+        (replace(DECOUPLED, recompute_logprobs=False), "loss_type=decoupled_actor_critic needs the trainer's"),
+        (
+            replace(RAW, recompute_logprobs=False, importance_correction=ImportanceCorrectionConfig()),
+            "importance_correction needs the trainer's",
+        ),
+        (replace(DECOUPLED, importance_correction=ImportanceCorrectionConfig()), "weighs samples by itself"),
+        (replace(RAW, importance_correction=ImportanceCorrectionConfig(lower_bound=1.5)), "bounds 1.5 and 2.0"),
+    ],
+)
+def test_corrections_that_cannot_be_made_are_problems(algorithm, message):
+    with pytest.raises(Exception, match=message):
+        problems_of(algorithm).raise_if_any()
+    problems_of(replace(RAW, importance_correction=ImportanceCorrectionConfig())).raise_if_any()
