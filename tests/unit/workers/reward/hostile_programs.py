@@ -1,7 +1,7 @@
 """Programs that try to get out of the sandbox, or to use it up; each is bounded in what it attempts, should it succeed.
 
 A program prints ESCAPED where it got what it should not. ``{mark}`` is a path outside, ``{port}`` one that somebody
-listens at, ``{pid}`` the process that runs the tests.
+listens at, ``{pid}`` the process that runs the tests; ``filled`` puts them in.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _ACTIONS = {
     "sets the name of the machine": "__import__('socket').sethostname('mine')",
     "sets the clock": "__import__('time').clock_settime(0, 0)",
     "loads a module": "assert __import__('ctypes').CDLL(None).syscall(175, 0, 0, 0) == 0",
-    "has an environment": "assert set(__import__('os').environ) - {{'LC_CTYPE'}}",
+    "has an environment": "assert set(__import__('os').environ) - {'LC_CTYPE'}",
     "runs a privileged program": "assert __import__('subprocess').run(['su', '-c', 'true']).returncode == 0",
     "has other files open": "assert set(__import__('os').listdir('/proc/self/fd')) - set('0123')",
 }
@@ -92,3 +92,9 @@ LINGERING = {
     "closes its output and goes on": "import os, time\nos.close(1)\nif os.fork() == 0:\n    time.sleep(600)\n",
 }
 """Each ends well at once, but leaves something behind that must be ended with it."""
+
+
+def filled(text: str, *, mark: str, port: int, pid: int) -> str:
+    """Put what only a test knows in its place; other braces stay as they are."""
+    text = text.replace("{mark!r}", repr(mark)).replace("{mark}", mark)
+    return text.replace("{port}", str(port)).replace("{pid}", str(pid))

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hostile_programs import ATTEMPTS, GREEDY, LINGERING
+from hostile_programs import ATTEMPTS, GREEDY, LINGERING, filled
 
 from rlinf.errors import RewardError
 from rlinf.workers.reward.sandbox import Sandbox, SandboxLimits
@@ -70,7 +70,7 @@ def test_no_attempt_to_get_out_succeeds(sandbox, threads, tmp_path):
         server.setblocking(False)
         inserted = {"mark": str(mark), "port": server.getsockname()[1], "pid": os.getpid()}
         outcomes = threads.map(
-            lambda program: sandbox.run({"main.py": program.format(**inserted)}), list(ATTEMPTS.values())
+            lambda program: sandbox.run({"main.py": filled(program, **inserted)}), list(ATTEMPTS.values())
         )
         told = {name: outcome.output for name, outcome in zip(ATTEMPTS, outcomes, strict=True)}
         assert {name: output for name, output in told.items() if output} == {}
@@ -85,7 +85,7 @@ def test_what_would_be_an_escape_is_noticed():
     """The same attempts without isolation: enough of them succeed to show that they are real."""
     sandbox = Sandbox(SandboxLimits(timeout_seconds=60.0), isolate=False)
     for name in ("reads users", "kills the tests"):
-        program = ATTEMPTS[name].format(mark="/x", port=1, pid=os.getpid())
+        program = filled(ATTEMPTS[name], mark="/x", port=1, pid=os.getpid())
         assert sandbox.run({"main.py": program}).output == b"ESCAPED\n", name
     sandbox.close()
 

@@ -1,0 +1,188 @@
+"""More than 200 answers that parsers, judges and sandboxes may stumble over; filled in as ``hostile_programs``."""
+
+from __future__ import annotations
+
+from hostile_programs import ATTEMPTS, GREEDY, LINGERING
+
+_MILLION = 10**6
+
+
+def _boxed(text: str) -> str:
+    return f"\\boxed{{{text}}}"
+
+
+_BROKEN_LATEX = [
+    "\\boxed{",
+    "\\boxed{\\boxed{" * 1000,
+    "\\boxed{\\",
+    "\\boxed{}",
+    "\\boxed{ }",
+    "\\boxed{{}}}",
+    "}" * 1000 + "\\boxed{5}",
+    "$",
+    "$$",
+    "$" * 999,
+    "$\\frac{1}{",
+    "$\\frac{}{}$",
+    "\\[ x = ",
+    "\\( 5",
+    "\\begin{align} x &= 5",
+    "\\begin{matrix}" * 100,
+    "\\end{align}",
+    "\\left( 5",
+    "\\right) 5 \\left(",
+    _boxed("\\frac"),
+    _boxed("\\frac{1}"),
+    _boxed("\\frac{1}{0}"),
+    _boxed("\\sqrt[0]{5}"),
+    _boxed("\\sqrt["),
+    _boxed("^"),
+    _boxed("_"),
+    _boxed("&&&"),
+    _boxed("\\\\\\\\"),
+    _boxed("\\text{"),
+    _boxed("\\text{\\text{5}}"),
+    _boxed("\\left\\{ 5"),
+    _boxed("\\begin{pmatrix} 1 & 2 \\\\ 3"),
+    _boxed("\\begin{cases} 1 \\\\ 2 \\end{cases}"),
+    _boxed("\\int"),
+    _boxed("\\int_0^"),
+    _boxed("\\sum_{n}"),
+    _boxed("\\lim_{x \\to}"),
+    _boxed("\\log_0 0"),
+    _boxed("\\infty - \\infty"),
+    _boxed("0/0"),
+    _boxed("0^0"),
+    _boxed("1 = 2 = 3 = x"),
+    _boxed("x < y < z > w"),
+    _boxed("\\pm \\pm 5"),
+    _boxed("\\%\\%"),
+    _boxed("\\$5"),
+    _boxed("5^\\circ"),
+    _boxed("\\unknowncommand{5}"),
+    _boxed("\\def\\x{\\x\\x}\\x"),
+    _boxed("\\input{/etc/passwd}"),
+    _boxed("\\write18{touch {mark}}"),
+]
+_ENDLESS = [
+    _boxed("10^{10^{10}}"),
+    _boxed("9^{9^{9^{9}}}"),
+    _boxed("9!!!!!!!"),
+    _boxed("(10^9)!"),
+    _boxed("(x+1)^{100000}"),
+    _boxed("\\sum_{n=1}^{10^{12}} \\frac{1}{n^2}"),
+    _boxed("\\int e^{x^x} dx"),
+    _boxed("\\prod_{n=1}^{10^{9}} \\sin n"),
+]
+_NESTED = [
+    _boxed("(" * 400 + "1" + ")" * 400),
+    _boxed("(" * 900),
+    _boxed("{" * 400 + "5" + "}" * 400),
+    _boxed("-" * 1000 + "5"),
+    _boxed("\\frac{1}{" * 90 + "2" + "}" * 90),
+    _boxed("\\sqrt{" * 100 + "2" + "}" * 100),
+    _boxed("x^{" * 200 + "2" + "}" * 200),
+    _boxed("1+" * 500 + "1"),
+    _boxed("[" * 500 + "]" * 500),
+    "(" * _MILLION,
+    "\\boxed{" + "{" * _MILLION,
+    "<answer>" * 100_000,
+    "</answer>" * 100_000,
+    "<answer>" + "<answer>" * 50_000 + "</answer>" * 50_000,
+    "```" * 300_000,
+    "```python\n" * 100_000,
+    "[" * 100_000,
+    '{"a":' * 100_000,
+]
+_NUMBERS = [
+    "9" * _MILLION,
+    _boxed("9" * _MILLION),
+    _boxed("9" * 1000),
+    "0." + "3" * _MILLION,
+    _boxed("0." + "0" * 1000 + "1"),
+    _boxed("1e999999999"),
+    "1e999999999",
+    "-1e-999999999",
+    _boxed("1" + ",000" * 250),
+    "1," * _MILLION,
+    "nan",
+    "inf",
+    "-Infinity",
+    "0x10",
+    "1__0",
+    "--5",
+    "+-+-5",
+    "5" + "%" * 1000,
+    "5.5.5.5",
+    ".",
+    ",",
+    "1/" * 5000,
+    "٥",
+    "五",
+    "½",
+    "1²",
+    _boxed("٥"),
+    "#### ",
+    "#### ####" * 1000,
+    "#### 1/0",
+]
+_CHARACTERS = [
+    "",
+    " ",
+    "\n" * _MILLION,
+    "\0",
+    "\0" * 1000,
+    "5\0",
+    _boxed("\0"),
+    "<answer>\0</answer>",
+    "\ud800",
+    "\udfff\ud800",
+    _boxed("\ud800"),
+    "<answer>\ud800</answer>",
+    "```python\nprint('\ud800')\n```",
+    "```python\n\0\n```",
+    "```python\n# coding: utf-7\n+AG8-\n```",
+    "```python\n\ufeffprint(1)\n```",
+    "\ufeff5",
+    "\ufffe",
+    "\u202e5\u202c",
+    "a" + "\u0301" * 10_000,
+    "👩‍👩‍👧‍👦" * 1000,
+    "İ" * 1000,
+    "ẞß",
+    "\x1b[2J\x1b[31m5",
+    "\x07\x08\x7f",
+    "\r\r\r\n",
+    "\u2028\u2029",
+    "%s%s%n%x",
+    "{0.__class__}",
+    "${jndi:ldap://127.0.0.1:{port}/x}",
+    "'; DROP TABLE answers; --",
+    "<script>fetch('http://127.0.0.1:{port}')</script>",
+    "<!ENTITY x SYSTEM 'file:///etc/passwd'>&x;",
+    "../" * 1000 + "etc/passwd",
+    "a" * 30 + "!" + "a" * 50_000,
+    "the " * 200_000,
+    "A" * _MILLION,
+]
+_CODE_IN_MATHEMATICS = [
+    _boxed("__import__('os').system('touch {mark}')"),
+    "__import__('os').system('touch {mark}')",
+    "$__import__('os').system('touch {mark}')$",
+    _boxed("open('{mark}', 'w')"),
+    "The answer is open('{mark}','w')",
+    _boxed("().__class__.__bases__[0].__subclasses__()"),
+    _boxed("exec(\\text{import os})"),
+    _boxed("lambda: 5"),
+]
+
+
+def _fenced(program: str) -> str:
+    return f"```python\n{program}\n```"
+
+
+_PROGRAMS = [_fenced(text) for group in (ATTEMPTS, GREEDY, LINGERING) for text in group.values()]
+
+_TEXTS = [*_BROKEN_LATEX, *_ENDLESS, *_NESTED, *_NUMBERS, *_CHARACTERS, *_CODE_IN_MATHEMATICS]
+
+STRINGS = [*_TEXTS, *_PROGRAMS]
