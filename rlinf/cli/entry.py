@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 __all__ = ["run_and_report", "run_entry"]
 
 
-def run_entry(task_type: str, launch: str, argv: Sequence[str] | None = None, *, asynchronous: bool = False) -> int:
+def run_entry(
+    task_type: str, launch: str, argv: Sequence[str] | None = None, *, asynchronous: bool | None = False
+) -> int:
     """Run the recipe that the command line names, and return the process's exit code.
 
     The recipe is validated before ``launch`` is imported, so that a mistake is reported without waiting for torch and
@@ -28,7 +30,8 @@ def run_entry(task_type: str, launch: str, argv: Sequence[str] | None = None, *,
         launch: ``"package.module:function"``; called with the ``RLinfConfig``; an integer it returns is the
             exit code.
         argv: Arguments without the program's name; None takes the process's.
-        asynchronous: Whether the script runs the recipes with ``algorithm.staleness_threshold``, or those without.
+        asynchronous: Whether the script runs the recipes with ``algorithm.staleness_threshold``, or those without;
+            None runs both.
     """
     args = parse_mixed(_parser(task_type), argv)
 
@@ -45,7 +48,8 @@ def run_entry(task_type: str, launch: str, argv: Sequence[str] | None = None, *,
                 f"runner.task_type: received '{cfg.runner.task_type}'; this script runs task_type={task_type}. "
                 "Use the script under examples/ that belongs to the recipe."
             )
-        _check_asynchronous(cfg, asynchronous)
+        if asynchronous is not None:
+            _check_asynchronous(cfg, asynchronous)
         module, _, function = launch.partition(":")
         start = cast("Callable[[Any], Any]", getattr(importlib.import_module(module), function))
         result = start(cfg)

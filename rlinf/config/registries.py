@@ -73,7 +73,7 @@ from rlinf.config.schema.reward import (
     ModelRewardConfig,
     RewardTermConfig,
 )
-from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig
 from rlinf.config.schema.text_reward import (
     CodeRewardConfig,
     FunctionRewardConfig,
@@ -104,6 +104,7 @@ generation_configs: Registry[type[GenerationConfig]] = Registry("generation engi
 
 task_configs.register("embodied", EmbodiedConfig)
 task_configs.register("offline", EmbodiedConfig)
+task_configs.register("reasoning", ReasoningConfig)
 env_configs.register("frankasim", FrankaSimEnvConfig)
 env_configs.register("gymnasium", GymnasiumEnvConfig)
 env_configs.register("maniskill", ManiSkillEnvConfig)

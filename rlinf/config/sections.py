@@ -14,6 +14,7 @@ from rlinf.config.registries import (
     data_configs,
     env_configs,
     expert_configs,
+    generation_configs,
     intervener_configs,
     loss_configs,
     model_configs,
@@ -26,8 +27,9 @@ from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvConfig, WrapperConfig
 from rlinf.config.schema.expert import ExpertConfig
+from rlinf.config.schema.generation import GenerationConfig
 from rlinf.config.schema.intervention import IntervenerConfig
-from rlinf.config.schema.model import ModelConfig
+from rlinf.config.schema.model import CausalLMConfig, ModelConfig
 from rlinf.config.schema.reward import EmbodiedRewardConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.runner import RunnerConfig
@@ -43,9 +45,11 @@ ALGORITHM_PARTS: dict[str, tuple[str, Registry[Any]]] = {
 _KINDS: dict[type[ConfigSection], tuple[str, Registry[Any]]] = {
     DataConfig: ("format", data_configs),
     EnvConfig: ("env_type", env_configs),
+    GenerationConfig: ("rollout_backend", generation_configs),
     ExpertConfig: ("expert_type", expert_configs),
     IntervenerConfig: ("intervener_type", intervener_configs),
     ModelConfig: ("model_type", model_configs),
+    CausalLMConfig: ("model_type", model_configs),
     EmbodiedRewardConfig: ("reward_type", reward_configs),
     TextRewardConfig: ("reward_type", reward_configs),
     WrapperConfig: ("name", wrapper_configs),

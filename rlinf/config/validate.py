@@ -20,11 +20,12 @@ from rlinf.config.checks import (
     offline,
     reward,
     runner,
+    text,
 )
 from rlinf.config.checks.placement import check_placement, check_ratios
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig
 from rlinf.placement import ClusterPlan, HybridComponentPlacement
 
 RULES: dict[type[RLinfConfig], tuple[Callable[[Any, WorldSizes, Problems], None], ...]] = {
@@ -41,6 +42,13 @@ RULES: dict[type[RLinfConfig], tuple[Callable[[Any, WorldSizes, Problems], None]
         *collection.RULES,
         *intervention.RULES,
         *hardware.RULES,
+        *language.RULES,
+    ),
+    ReasoningConfig: (
+        runner.check_intervals,
+        runner.check_schedule,
+        runner.check_names,
+        *text.RULES,
         *language.RULES,
     ),
 }

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.errors import WorkerError
-from rlinf.runners.embodied_runner import EmbodiedRunner, Metrics
+from rlinf.runners.embodied_runner import EmbodiedRunner
+from rlinf.runners.step_runner import Metrics
 from rlinf.scheduler import wait_all
 
 if TYPE_CHECKING:

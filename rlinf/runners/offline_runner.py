@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from rlinf.runners.embodied_runner import EmbodiedRunner, Metrics
+from rlinf.runners.embodied_runner import EmbodiedRunner
+from rlinf.runners.step_runner import Metrics
 
 
 class OfflineRunner(EmbodiedRunner):

@@ -29,6 +29,7 @@ class RunSession:
     """One run's records; a context manager around its loop.
 
     Attributes:
+        notes: Lines that the run begins with.
         places: What the end of the run points to beside metrics and checkpoints, by name; None is not shown.
 
     Args:
@@ -61,6 +62,7 @@ class RunSession:
         self.restarts = 0
         self.phases = Phases()
         self.places: dict[str, str | Path | None] = {}
+        self.notes: list[str] = []
         self.evaluated_steps = 0
         self._exit = ExitStack()
 
@@ -70,6 +72,8 @@ class RunSession:
         self.logger = self._open_logger()
         self.console = Console(cfg.total_steps, cfg.logger.experiment_name, start_step=self.resume_step)
         self._exit.enter_context(self.console)
+        for note in self.notes:
+            self.message(note)
         if self.resume_from is not None:
             self.message(f"Continuing from {self.resume_from} (step {self.resume_step}).")
         return self

@@ -190,6 +190,21 @@ def wait_all(*results: WorkerGroupFuncResult, timeout: float | None = None) -> t
             result.watch()
 
 
+def wait_first(*results: WorkerGroupFuncResult) -> None:
+    """Wait until one of several calls makes progress: a rank of it has returned or failed.
+
+    Args:
+        *results: Futures of group calls; without one that is pending this returns at once.
+    """
+    late = [result for result in results if result.pending()]
+    if not late or len(late) < len(results):
+        return
+    with Waiting("; ".join(result.describe() for result in late[:_MAX_ASKED]), time.time()):
+        wait_any((future for result in late for future in result.pending()), min(r.patience(None) for r in late))
+    for result in late:
+        result.watch()
+
+
 def _with_method(error: BaseException, address: WorkerAddress, method: str) -> BaseException:
     if isinstance(error, WorkerDiedError) and not error.method:
         named = WorkerDiedError(

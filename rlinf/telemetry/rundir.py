@@ -30,6 +30,7 @@ PROFILE_FOLDER = "profile"
 EVALUATIONS_FOLDER = "evaluations"
 REPLAY_FOLDER = "replay"
 DATASET_FOLDER = "dataset"
+SAMPLES_FOLDER = "samples"
 _TRASH_PREFIX = ".trash_run_"
 
 # What a run writes, and so what runner.overwrite deletes; anything else in the folder is the user's. The checkpoints
@@ -49,6 +50,7 @@ _ARTIFACTS = (
     EVALUATIONS_FOLDER,
     REPLAY_FOLDER,
     DATASET_FOLDER,
+    SAMPLES_FOLDER,
     "config.*.yaml",
     CONFIG_FILE,
     RUN_FILE,

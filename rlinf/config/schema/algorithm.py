@@ -458,3 +458,8 @@ class TextAlgorithmConfig(AlgorithmConfig):
     """Weigh advantages with trainer / engine probabilities; null only measures how far they differ."""
     kl_in_reward: KLInRewardConfig | None = None
     """Subtract the divergence from the initial policy from rewards, rather than adding it to the loss (``kl_beta``)."""
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a frozen copy of the initial model is kept."""
+        return self.kl_in_reward is not None or getattr(self.loss, "kl_beta", 0.0) > 0

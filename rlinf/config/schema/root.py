@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from rlinf.config.schema.algorithm import AlgorithmConfig, EmbodiedAlgorithmConfig
+from rlinf.config.schema.algorithm import AlgorithmConfig, EmbodiedAlgorithmConfig, TextAlgorithmConfig
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvSectionConfig
+from rlinf.config.schema.generation import GenerationConfig
 from rlinf.config.schema.reward import RewardConfig
-from rlinf.config.schema.runner import RunnerConfig
-from rlinf.config.schema.train import ActorConfig, RolloutConfig, WeightSyncerConfig
+from rlinf.config.schema.runner import ReasoningRunnerConfig, RunnerConfig
+from rlinf.config.schema.text_data import TextDataConfig
+from rlinf.config.schema.text_reward import TextRewardsConfig
+from rlinf.config.schema.train import ActorConfig, RolloutConfig, TextActorConfig, WeightSyncerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,3 +58,40 @@ class EmbodiedConfig(RLinfConfig):
         """See ``RLinfConfig``."""
         names = {"actor": self.actor.group_name, "rollout": self.rollout.group_name, "env": self.env.group_name}
         return names if self.reward is None else {**names, "reward": self.reward.group_name}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReasoningConfig(RLinfConfig):
+    """``task_type: reasoning``: language models that answer prompts."""
+
+    runner: ReasoningRunnerConfig = field(default_factory=ReasoningRunnerConfig)
+    """Length, evaluation, checkpoints, logging."""
+    algorithm: TextAlgorithmConfig
+    """Advantage and loss."""
+    actor: TextActorConfig
+    """Model and training."""
+    data: TextDataConfig
+    """Prompts."""
+    reward: TextRewardsConfig
+    """What answers earn."""
+    rollout: GenerationConfig
+    """Generation engines."""
+
+    @property
+    def group_names(self) -> dict[str, str]:
+        """See ``RLinfConfig``."""
+        return {
+            "actor": self.actor.group_name,
+            "rollout": self.rollout.group_name,
+            "reward": self.reward.group_name,
+        }
+
+    @property
+    def max_context_tokens(self) -> int:
+        """Most tokens that a prompt and its answer have together."""
+        return self.data.max_prompt_length + self.algorithm.sampling_params.max_new_tokens
+
+    @property
+    def answers_per_step(self) -> int:
+        """Answers that one step trains on."""
+        return self.data.rollout_batch_size * self.algorithm.group_size

@@ -62,3 +62,15 @@ class RunnerConfig(ConfigSection):
     def total_steps(self) -> int:
         """Steps that the run makes."""
         return self.max_steps if self.max_steps >= 0 else self.max_epochs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReasoningRunnerConfig(RunnerConfig):
+    """The ``runner`` section of ``task_type: reasoning``."""
+
+    enable_dynamic_batch_size: bool = True
+    """Fill micro-batches up to ``max_tokens_per_mbs`` tokens; false takes ``actor.micro_batch_size`` sequences."""
+    max_tokens_per_mbs: PositiveInt = 8192
+    """Tokens of one forward and backward pass on one rank; changes memory and speed, never the gradient."""
+    val_samples: PositiveInt = 1
+    """Answers to each prompt of an evaluation; with more than one they are drawn as in training, else greedily."""

@@ -12,7 +12,7 @@ from rlinf.config.schema.base import (
     PositiveInt,
     Precision,
 )
-from rlinf.config.schema.model import ModelConfig, RolloutModelConfig
+from rlinf.config.schema.model import CausalLMConfig, ModelConfig, RolloutModelConfig
 from rlinf.config.schema.optim import AdamWConfig
 
 
@@ -76,6 +76,14 @@ class ActorConfig(ConfigSection):
     """Seed of initial weights, of exploration and of shuffling."""
     enable_offload: bool = False
     """Move weights and optimizer state to host memory while the rollout runs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextActorConfig(ActorConfig):
+    """The ``actor`` section of language models; a sample of a batch is an answer."""
+
+    model: CausalLMConfig
+    """The language model."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,99 @@
+"""Whether the sections of a reasoning recipe fit together."""
+
+from __future__ import annotations
+
+from rlinf.config.checks.algorithm import GROUP_ADVANTAGES
+from rlinf.config.checks.reward import check_text_rewards
+from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.problems import Problems
+from rlinf.config.schema.algorithm import ActorCriticLossConfig, ActorLossConfig, GAEConfig
+from rlinf.config.schema.root import ReasoningConfig
+from rlinf.config.unused import note_unused
+
+
+def check_data(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
+    """There is something to ask, and to evaluate on where a run evaluates."""
+    del world
+    runner, data = cfg.runner, cfg.data
+    if not data.train_data_paths and not runner.only_eval:
+        problems.add("data.train_data_paths", "missing; there is nothing to ask. Name a .jsonl or .parquet file, say.")
+    if (runner.val_check_interval > 0 or runner.only_eval) and not data.val_data_paths:
+        problems.add(
+            "data.val_data_paths", "missing; the run evaluates. Name one, or set runner.val_check_interval=-1."
+        )
+
+
+def check_batches(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
+    """Answers fill global batches, and every rank gets some of each."""
+    actor, answers = cfg.actor, cfg.answers_per_step
+    if answers % actor.global_batch_size:
+        problems.add(
+            "actor.global_batch_size",
+            f"received {actor.global_batch_size}; must divide the answers of a step: data.rollout_batch_size "
+            f"{cfg.data.rollout_batch_size} x algorithm.group_size {cfg.algorithm.group_size} = {answers}. "
+            f"Set it to {answers}.",
+        )
+    if world.actor is not None and actor.global_batch_size < world.actor:
+        problems.add(
+            "actor.global_batch_size",
+            f"received {actor.global_batch_size}; {world.actor} actor ranks need an answer each. Raise it.",
+        )
+    if cfg.runner.enable_dynamic_batch_size and cfg.runner.max_tokens_per_mbs < cfg.max_context_tokens:
+        problems.add(
+            "runner.max_tokens_per_mbs",
+            f"received {cfg.runner.max_tokens_per_mbs}; an answer may have data.max_prompt_length "
+            f"{cfg.data.max_prompt_length} + algorithm.sampling_params.max_new_tokens "
+            f"{cfg.algorithm.sampling_params.max_new_tokens} = {cfg.max_context_tokens} tokens with its prompt. "
+            f"Raise it to {cfg.max_context_tokens} at least.",
+        )
+
+
+def check_algorithm(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
+    """Advantage, loss and model work together, on text."""
+    del world
+    algorithm, model = cfg.algorithm, cfg.actor.model
+    if algorithm.loss.learner != "on_policy":
+        problems.add(
+            "algorithm.loss_type",
+            f"received {algorithm.loss_type}, which does not learn from text. Set algorithm.loss_type=actor, say.",
+        )
+    if algorithm.adv_type in GROUP_ADVANTAGES and algorithm.group_size < 2:
+        problems.add(
+            "algorithm.group_size",
+            f"received {algorithm.group_size}; adv_type={algorithm.adv_type} compares the answers to one prompt: "
+            "allowed: an integer > 1. Set it to 8, say.",
+        )
+    needs_values = isinstance(algorithm.loss, ActorCriticLossConfig) or isinstance(algorithm.advantage, GAEConfig)
+    if needs_values and not model.add_value_head:
+        problems.add(
+            "actor.model.add_value_head",
+            f"received False; adv_type={algorithm.adv_type} with loss_type={algorithm.loss_type} needs values. Set it "
+            "to true.",
+        )
+    if model.add_value_head and type(algorithm.loss) is ActorLossConfig:
+        problems.add(
+            "actor.model.add_value_head",
+            "received True; loss_type=actor does not train a value head. Set algorithm.loss_type=actor_critic.",
+        )
+
+
+def check_unused(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
+    """Keys that have no effect on language models, or not on this one."""
+    del world
+    runner, actor, model = cfg.runner, cfg.actor, cfg.actor.model
+    reason = "by task_type=reasoning"
+    note_unused(problems, actor, ("critic_optim",), "actor", reason)
+    names = ("add_q_head", "num_q_heads", "q_head_type", "num_action_chunks")
+    note_unused(problems, model, names, "actor.model", reason)
+    note_unused(problems, runner, ("enable_decoupled_mode",), "runner", reason)
+    if not runner.enable_dynamic_batch_size:
+        note_unused(problems, runner, ("max_tokens_per_mbs",), "runner", "without runner.enable_dynamic_batch_size")
+
+
+def check_rewards(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
+    """There is something to learn from."""
+    del world
+    check_text_rewards(cfg.reward, problems)
+
+
+RULES = (check_data, check_batches, check_algorithm, check_unused, check_rewards)

@@ -1,0 +1,46 @@
+"""The ``data`` section of language models: where prompts come from, and how many are asked in a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveInt
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextDataConfig(ConfigSection):
+    """Rows with a prompt and what its answers are judged by."""
+
+    train_data_paths: list[str] = field(default_factory=list)
+    """Files (``.jsonl``, ``.json``, ``.parquet``), folders that ``datasets`` has saved, or names on the Hub
+    (``name`` or ``name:configuration``)."""
+    val_data_paths: list[str] = field(default_factory=list)
+    """The same for evaluation; empty for none."""
+    train_split: str = "train"
+    """Split of what is not a file."""
+    val_split: str = "test"
+    """The same for evaluation."""
+    prompt_key: str = "prompt"
+    """Column of the prompt: text, or a list of messages with ``role`` and ``content``; dots reach into objects."""
+    answer_key: str | None = "answer"
+    """Column of what rewards compare answers with; null where none is needed."""
+    metadata_keys: list[str] = field(default_factory=list)
+    """Further columns that rewards get to see."""
+    prompt_template: str = "{prompt}"
+    """Text around a prompt, which takes the place of ``{prompt}``."""
+    system_prompt: str | None = None
+    """System message of the chat template."""
+    apply_chat_template: bool = False
+    """Wrap prompts into the tokenizer's chat template; lists of messages always are."""
+    max_prompt_length: PositiveInt = 1024
+    """Most tokens of a prompt."""
+    filter_prompt_by_length: bool = True
+    """Leave out longer ones, and say how many; false makes one an error."""
+    rollout_batch_size: PositiveInt
+    """Prompts of one step; each is answered ``algorithm.group_size`` times."""
+    max_val_prompts: PositiveInt | None = None
+    """Evaluate on so many from the start; null on all."""
+    shuffle: bool = True
+    """Ask in an order that differs from epoch to epoch."""
+    seed: NonNegativeInt = 1234
+    """Seed of that order."""

@@ -1,0 +1,169 @@
+"""Prompts that are being answered and rewarded, while the runner does something else or waits for them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rlinf.data.answers import Answer, Prompt
+from rlinf.data.generation import SamplingParams
+from rlinf.scheduler import WorkerGroup, WorkerGroupFuncResult, wait_first
+
+if TYPE_CHECKING:
+    from rlinf.workers.reward.text_reward_worker import TextRewardWorker
+    from rlinf.workers.rollout.generation_worker import GenerationWorker
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A prompt to be answered.
+
+    Attributes:
+        group_id: Number of the prompt within the run.
+        prompt: The prompt.
+        params: How to draw, and how many answers.
+        purpose: ``train`` or ``eval``.
+    """
+
+    group_id: int
+    prompt: Prompt
+    params: SamplingParams
+    purpose: str = "train"
+
+
+@dataclass(slots=True)
+class _Running:
+    job: Job
+    rank: int
+    call: WorkerGroupFuncResult
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The jobs of one purpose, oldest first, and what has become of them."""
+
+    order: deque[int] = field(default_factory=deque)
+    answers: dict[int, list[Answer]] = field(default_factory=dict)
+
+
+class AnswerPool:
+    """Shares prompts out over generation engines, and their answers over reward workers.
+
+    A prompt goes to the rank with the fewest in flight. Whoever waits by ``wait`` or ``take`` keeps the pool going; in
+    between, engines work on what they have been given. No thread is involved.
+
+    Args:
+        rollout: The engines.
+        reward: The rewards.
+        max_per_rank: Prompts that one engine is given at a time.
+    """
+
+    def __init__(
+        self,
+        rollout: WorkerGroup[GenerationWorker],
+        reward: WorkerGroup[TextRewardWorker],
+        *,
+        max_per_rank: int,
+    ) -> None:
+        self._rollout, self._reward, self._max_per_rank = rollout, reward, max_per_rank
+        self._queue: deque[Job] = deque()
+        self._generating: list[_Running] = []
+        self._scoring: list[_Running] = []
+        self._pools: dict[str, _Pool] = {}
+
+    def submit(self, job: Job) -> None:
+        """Have a prompt answered; it keeps its place in ``take``."""
+        self._queue.append(job)
+        self._pools.setdefault(job.purpose, _Pool()).order.append(job.group_id)
+
+    def num_held(self, purpose: str = "train") -> int:
+        """Return how many prompts have been submitted and not been taken."""
+        return len(self._pools[purpose].order) if purpose in self._pools else 0
+
+    def take(self, count: int, purpose: str = "train") -> list[list[Answer]]:
+        """Wait for the answers to the oldest prompts, and return them: all or, if something fails, none.
+
+        Args:
+            count: Prompts; so many must have been submitted.
+            purpose: Of the jobs.
+
+        Returns:
+            The answers to each, in the order in which they were asked.
+
+        Raises:
+            WorkerError: An engine or a reward failed.
+        """
+        pool = self._pools[purpose]
+        oldest = [pool.order[position] for position in range(count)]
+        self._work(lambda: all(group in pool.answers for group in oldest))
+        for _ in oldest:
+            pool.order.popleft()
+        return [pool.answers.pop(group) for group in oldest]
+
+    def wait(self, *results: WorkerGroupFuncResult) -> None:
+        """Wait for calls of other groups, answering meanwhile.
+
+        Raises:
+            WorkerError: One of them, an engine or a reward failed.
+        """
+        self._work(lambda: all(result.done() for result in results), *results)
+
+    def clear(self, *purposes: str) -> None:
+        """Forget jobs and their answers, whatever becomes of them.
+
+        Args:
+            *purposes: Of the jobs; none means all.
+        """
+        forgotten = purposes or tuple(self._pools)
+        self._queue = deque(job for job in self._queue if job.purpose not in forgotten)
+        self._generating = [running for running in self._generating if running.job.purpose not in forgotten]
+        self._scoring = [running for running in self._scoring if running.job.purpose not in forgotten]
+        for purpose in forgotten:
+            self._pools.pop(purpose, None)
+
+    def requeue(self) -> None:
+        """Have everything answered anew that is not yet; called when workers have been launched again."""
+        lost = [running.job for running in (*self._generating, *self._scoring)]
+        self._generating.clear()
+        self._scoring.clear()
+        waiting = sorted([*lost, *self._queue], key=lambda job: job.group_id)
+        self._queue = deque(waiting)
+
+    def _work(self, is_over: Callable[[], bool], *others: WorkerGroupFuncResult) -> None:
+        """Move jobs on until ``is_over``."""
+        while True:
+            self._dispatch()
+            self._collect()
+            for result in others:
+                result.raise_failure()
+            if is_over():
+                return
+            calls = [running.call for running in (*self._generating, *self._scoring)]
+            wait_first(*calls, *(result for result in others if not result.done()))
+
+    def _dispatch(self) -> None:
+        load = [0] * self._rollout.world_size
+        for running in self._generating:
+            load[running.rank] += 1
+        while self._queue and min(load) < self._max_per_rank:
+            rank = load.index(min(load))
+            job = self._queue.popleft()
+            call = self._rollout.execute_on(rank).answer(
+                job.prompt, group_id=job.group_id, params=job.params, purpose=job.purpose
+            )
+            self._generating.append(_Running(job, rank, call))
+            load[rank] += 1
+
+    def _collect(self) -> None:
+        # A job leaves its list when it has got to the next one: none is lost if a call fails in between.
+        for running in [entry for entry in self._generating if entry.call.done()]:
+            answers: list[Answer] = running.call.wait()[0]
+            rank = running.job.group_id % self._reward.world_size
+            call = self._reward.execute_on(rank).score(answers)
+            self._scoring.append(_Running(running.job, rank, call))
+            self._generating.remove(running)
+        for running in [entry for entry in self._scoring if entry.call.done()]:
+            self._pools[running.job.purpose].answers[running.job.group_id] = running.call.wait()[0]
+            self._scoring.remove(running)

@@ -1,0 +1,161 @@
+"""The loop of language models: ask prompts, reward the answers, train, hand the new weights to the engines."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlinf.config.schema.root import ReasoningConfig
+from rlinf.data.answers import Answer
+from rlinf.data.prompts import PromptSampler, PromptSet
+from rlinf.errors import WorkerError
+from rlinf.runners.answer_pool import AnswerPool, Job
+from rlinf.runners.step_runner import Metrics, StepRunner
+from rlinf.scheduler import WorkerGroup
+from rlinf.telemetry.answers import answer_metrics, evaluation_metrics, write_answers
+from rlinf.telemetry.rundir import EVALUATIONS_FOLDER, SAMPLES_FOLDER
+from rlinf.utils.files import write_atomic
+from rlinf.workers.rollout.generation_worker import sampling_params
+
+if TYPE_CHECKING:
+    from rlinf.scheduler import WorkerGroupFuncResult
+    from rlinf.workers.actor.text_actor import TextActor
+    from rlinf.workers.reward.text_reward_worker import TextRewardWorker
+    from rlinf.workers.rollout.generation_worker import GenerationWorker
+
+_POSITION_FILE = "prompts.json"
+
+
+class ReasoningRunner(StepRunner):
+    """Drives actor, rollout and reward groups through a recipe.
+
+    With ``algorithm.staleness_threshold`` above 0, prompts are asked ahead of the step that trains on them: so many
+    that no answer is trained on that was begun more versions ago. Steps consume prompts in the order in which they were
+    asked, so nothing is dropped, and slow training slows the engines down.
+
+    Args:
+        cfg: The recipe.
+        actor: Trains the model.
+        rollout: Generates.
+        reward: Rewards.
+        train_prompts: What is asked.
+        val_prompts: What is asked in evaluations; None for none.
+    """
+
+    def __init__(
+        self,
+        cfg: ReasoningConfig,
+        *,
+        actor: WorkerGroup[TextActor],
+        rollout: WorkerGroup[GenerationWorker],
+        reward: WorkerGroup[TextRewardWorker],
+        train_prompts: PromptSet,
+        val_prompts: PromptSet | None,
+    ) -> None:
+        super().__init__(cfg, {"actor": actor, "rollout": rollout, "reward": reward})
+        self.cfg = cfg
+        self.actor, self.rollout, self.reward = actor, rollout, reward
+        self.val_prompts = val_prompts
+        self.sampler = PromptSampler(train_prompts.prompts, shuffle=cfg.data.shuffle, seed=cfg.data.seed)
+        self.params = sampling_params(cfg.algorithm.sampling_params, n=cfg.algorithm.group_size)
+        # Engines queue what they cannot generate yet; twice their capacity keeps them busy between two answers.
+        max_per_rank = max(2 * cfg.rollout.max_running_requests // cfg.algorithm.group_size, 1)
+        self.pool = AnswerPool(rollout, reward, max_per_rank=max_per_rank)
+        self.session.places["samples"] = self.session.folder / SAMPLES_FOLDER
+        self.num_tokens = 0
+
+    def make_step(self) -> Metrics:
+        """Make one step, all but handing its weights on."""
+        self.started = time.monotonic()
+        with self.profiler.step(self.step + 1):
+            answers, metrics = self.collect_answers()
+            metrics |= self.prepare(answers)
+            metrics |= self.run_training()
+        return metrics
+
+    def collect_answers(self) -> tuple[list[Answer], Metrics]:
+        """Ask prompts, and wait for the answers of this step."""
+        self.session.phase("rollout")
+        self._ask()
+        answers = [answer for group in self.pool.take(self.cfg.data.rollout_batch_size) for answer in group]
+        self.num_tokens = sum(len(answer.token_ids) for answer in answers)
+        write_answers(self.session.folder / SAMPLES_FOLDER / f"step_{self.step + 1:08d}.jsonl", answers)
+        return answers, answer_metrics(answers)
+
+    def prepare(self, answers: Sequence[Answer]) -> Metrics:
+        """Hand the answers to the actor, and let it compare them."""
+        self.session.phase("advantages")
+        if self.cfg.rollout.enable_offload:
+            self.rollout.sleep().wait()
+        result = self.actor.prepare(answers, version=self.step)
+        self.wait_for_training(result)
+        return dict(result.wait()[0])
+
+    def wait_for_training(self, training: WorkerGroupFuncResult) -> None:
+        """See ``StepRunner``: engines answer meanwhile what they have been asked ahead."""
+        # What happens to an engine now is the next step's concern, which meets it again; this one has its answers.
+        with contextlib.suppress(WorkerError):
+            self.pool.wait(training)
+        training.wait()
+
+    def update_rollout_weights(self) -> None:
+        """Bring the engines to the actor's current weights; answers that are being generated go on with them."""
+        self.session.phase("sync weights")
+        if self.cfg.rollout.enable_offload:
+            self.rollout.wake().wait()
+        rollout = self.rollout.sync_model_from_actor(version=self.step)
+        self.pool.wait(self.actor.sync_model_to_rollout(version=self.step), rollout)
+
+    def evaluate(self) -> Metrics:
+        """Ask the evaluation's prompts, always the same, and return the shares that were answered right."""
+        assert self.val_prompts is not None
+        self.session.phase("evaluation")
+        num_samples = self.cfg.runner.val_samples
+        params = sampling_params(self.cfg.algorithm.sampling_params, n=num_samples, greedy=num_samples == 1)
+        self.pool.clear("eval")
+        for number, prompt in enumerate(self.val_prompts.prompts):
+            self.pool.submit(Job(number, prompt, params, purpose="eval"))
+        groups = self.pool.take(len(self.val_prompts.prompts), "eval")
+        answers = [answer for group in groups for answer in group]
+        write_answers(self.session.folder / EVALUATIONS_FOLDER / f"step_{self.step:08d}.jsonl", answers)
+        self.session.evaluated_steps += 1
+        return evaluation_metrics(groups)
+
+    def throughput(self, step_seconds: float) -> Metrics:
+        """See ``StepRunner``: tokens that were generated and trained on."""
+        return {"time/tokens_per_second": self.num_tokens / step_seconds}
+
+    def write_checkpoint(self, folder: str) -> None:
+        """See ``StepRunner``; asks anew after a resume what has been asked ahead."""
+        super().write_checkpoint(folder)
+        path = Path(folder) / "data" / _POSITION_FILE
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps({"position": self.sampler.position - self.pool.num_held()}))
+
+    def load_checkpoint(self, folder: str) -> None:
+        """See ``StepRunner``."""
+        super().load_checkpoint(folder)
+        self.sampler.position = json.loads((Path(folder) / "data" / _POSITION_FILE).read_text())["position"]
+        self.pool.clear()
+
+    def start_over(self) -> None:
+        """See ``StepRunner``."""
+        self.sampler.position = 0
+        self.pool.clear()
+
+    def recover(self, error: WorkerError) -> bool:
+        """See ``StepRunner``; what was being answered is asked again."""
+        self.pool.requeue()
+        return super().recover(error)
+
+    def _ask(self) -> None:
+        """Ask as many prompts as may be answered with the weights published last."""
+        ahead = (self.cfg.algorithm.staleness_threshold or 0) + 1
+        left = self.limits.total_steps - self.step
+        while self.pool.num_held() < min(ahead, left) * self.cfg.data.rollout_batch_size:
+            number, prompt = self.sampler.draw()
+            self.pool.submit(Job(number, prompt, self.params))

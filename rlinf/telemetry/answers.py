@@ -1,0 +1,79 @@
+"""What became of prompts: tables of samples, and the metrics of a batch or an evaluation."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from rlinf.data.answers import Answer
+from rlinf.utils.files import write_atomic
+
+
+def write_answers(path: Path, answers: Iterable[Answer]) -> None:
+    """Write one JSON line per answer: prompt, answer, rewards, length and the versions that drew it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, "".join(json.dumps(_row(answer), ensure_ascii=False) + "\n" for answer in answers))
+
+
+def answer_metrics(answers: Sequence[Answer]) -> dict[str, float]:
+    """Return the means of a step's answers, under ``rollout/``."""
+    count = len(answers)
+    names = dict.fromkeys(name for answer in answers for name in answer.reward_terms)
+    terms = {
+        f"rollout/reward/{name}": math.fsum(answer.reward_terms[name] for answer in answers) / count for name in names
+    }
+    return {
+        "rollout/reward": math.fsum(answer.reward for answer in answers) / count,
+        **terms,
+        "rollout/response_length": sum(len(answer.token_ids) for answer in answers) / count,
+        "rollout/prompt_length": sum(len(answer.prompt.token_ids) for answer in answers) / count,
+        "rollout/truncated": sum(answer.finish_reason == "length" for answer in answers) / count,
+    }
+
+
+def evaluation_metrics(groups: Sequence[Sequence[Answer]]) -> dict[str, float]:
+    """Return what an evaluation found, under ``eval/``.
+
+    An answer counts as right if its reward is above 0. ``pass@k`` is the unbiased estimate of Chen et al., arXiv
+    2107.03374, Eq. 1.
+
+    Args:
+        groups: The answers to each prompt, equally many each.
+    """
+    size = len(groups[0])
+    right = [sum(answer.reward > 0 for answer in group) for group in groups]
+    answers = [answer for group in groups for answer in group]
+    metrics = {
+        "eval/accuracy": sum(right) / len(answers),
+        "eval/reward": math.fsum(answer.reward for answer in answers) / len(answers),
+        "eval/response_length": sum(len(answer.token_ids) for answer in answers) / len(answers),
+    }
+    if size > 1:
+        metrics[f"eval/avg@{size}"] = metrics["eval/accuracy"]
+        for k in sorted({1, size}):
+            metrics[f"eval/pass@{k}"] = math.fsum(pass_at_k(size, count, k) for count in right) / len(groups)
+    return metrics
+
+
+def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
+    """Return the probability that one of ``k`` answers drawn without replacement is right."""
+    if num_samples - num_right < k:
+        return 1.0
+    return 1.0 - math.comb(num_samples - num_right, k) / math.comb(num_samples, k)
+
+
+def _row(answer: Answer) -> dict[str, object]:
+    return {
+        "group": answer.group_id,
+        "member": answer.member,
+        "prompt": answer.prompt.text,
+        "answer": answer.text,
+        "reference": str(answer.prompt.reference),
+        "reward": answer.reward,
+        "reward_terms": dict(answer.reward_terms),
+        "num_tokens": len(answer.token_ids),
+        "finish_reason": answer.finish_reason,
+        "versions": [min(answer.versions), max(answer.versions)],
+    }

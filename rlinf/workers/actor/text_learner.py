@@ -1,0 +1,190 @@
+"""Learning from answers: the same optimizer steps whatever the number of ranks, the packing and the micro-batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import nn
+
+from rlinf.algorithms.minibatch import MicroBatch, plan_minibatches
+from rlinf.algorithms.text_targets import Ragged
+from rlinf.algorithms.token_batches import SequenceCost, assign_to_ranks, plan_token_batches
+from rlinf.algorithms.types import Metrics, finalize_metrics, metric_pair
+from rlinf.config.schema.root import ReasoningConfig
+from rlinf.data.answers import Answer
+from rlinf.errors import NumericalError
+from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.models.causal_lm import CausalLM
+from rlinf.workers.actor.learner import accumulate
+from rlinf.workers.actor.text_samples import (
+    TextBatch,
+    TextSamples,
+    evaluate_tokens,
+    make_text_samples,
+    text_denominators,
+    text_loss,
+)
+
+
+class TextLearner:
+    """Improves a language model on answers that it gave itself.
+
+    Every rank holds all answers of a step (they are small beside the model), so plans and advantages need no
+    communication; forward and backward passes are shared out by their work.
+
+    Args:
+        engine: Holds the model.
+        cfg: The recipe.
+        reference: Frozen copy of the initial model; None without a divergence, or where adapters can be switched off.
+    """
+
+    def __init__(self, engine: TrainEngine, *, cfg: ReasoningConfig, reference: CausalLM | None = None) -> None:
+        self.engine, self.cfg, self.reference = engine, cfg, reference
+        self.cost = _cost(engine.model)
+        self.samples: TextSamples | None = None
+
+    def prepare(self, answers: Sequence[Answer], *, version: int) -> dict[str, float]:
+        """Compute log-probabilities, advantages and returns.
+
+        Args:
+            answers: All answers of the step.
+            version: Version of the weights that are about to be trained.
+
+        Returns:
+            Metrics over all answers.
+
+        Raises:
+            NumericalError: A reward or value was not finite.
+        """
+        answers = sorted(answers, key=lambda answer: (answer.group_id, answer.member))
+        algorithm, model = self.cfg.algorithm, self.engine.model
+        trainer: Ragged | None = None
+        values: Ragged | None = None
+        if algorithm.recompute_logprobs or self.cfg.actor.model.add_value_head:
+            trainer, values = self._evaluate(model, answers)
+        self.samples, metrics = make_text_samples(
+            answers,
+            algorithm=algorithm,
+            trainer_logprobs=trainer if algorithm.recompute_logprobs else None,
+            ref_logprobs=self._reference_logprobs(answers),
+            values=values,
+        )
+        if not torch.isfinite(torch.cat(self.samples.tokens["advantages"])).all():
+            raise NumericalError("Advantages are not finite: a reward or a value is NaN or infinite. Look at rollout/.")
+        return finalize_metrics(metrics | _staleness(answers, version))
+
+    def update(self, step: int) -> dict[str, float]:
+        """Make the step's optimizer updates on the prepared answers.
+
+        Args:
+            step: Step of the run; names the shuffles.
+
+        Returns:
+            Metrics over all ranks, micro-batches and optimizer steps.
+
+        Raises:
+            NumericalError: A gradient is not finite.
+        """
+        assert self.samples is not None
+        samples, self.samples = self.samples, None
+        sums: MetricSums = {}
+        steps: list[dict[str, float]] = []
+        actor, count = self.cfg.actor, len(samples.answers)
+        for epoch in range(self.cfg.algorithm.update_epoch):
+            for minibatch in plan_minibatches(count, actor.global_batch_size, seed=actor.seed, step=step, epoch=epoch):
+                accumulate(sums, self.forward_backward(samples.select(minibatch.tolist())))
+                steps.append(self.engine.step())
+        names = sorted(sums)
+        totals = self.engine.all_reduce(torch.stack([sums[name].double().to(self.engine.device) for name in names]))
+        metrics = finalize_metrics(dict(zip(names, totals, strict=True)))
+        return metrics | {name: sum(s[name] for s in steps) / len(steps) for name in steps[0]}
+
+    def forward_backward(self, minibatch: TextSamples) -> MetricSums:
+        """Accumulate the gradient of one minibatch.
+
+        Args:
+            minibatch: The samples of an optimizer step, over all ranks.
+
+        Returns:
+            This rank's metric sums.
+        """
+        algorithm, engine = self.cfg.algorithm, self.engine
+        own, plan = self._share(minibatch)
+        batches = [own.pack(batch, engine.device) for batch in plan]
+        denominators = text_denominators(
+            batches, algorithm=algorithm, data_parallel_size=engine.world_size, all_reduce=engine.all_reduce
+        )
+
+        def loss_fn(model: nn.Module, batch: TextBatch) -> tuple[torch.Tensor, MetricSums]:
+            return text_loss(model, batch, denominators, algorithm=algorithm)
+
+        return engine.forward_backward(batches, loss_fn)
+
+    def _share(self, samples: TextSamples) -> tuple[TextSamples, list[MicroBatch]]:
+        """Return this rank's part of some samples, by work, and how it goes through the model."""
+        runner, lengths = self.cfg.runner, samples.lengths
+        is_dynamic = runner.enable_dynamic_batch_size
+        shares = assign_to_ranks(lengths, self.engine.world_size, cost=self.cost)
+        plans = plan_token_batches(
+            [[lengths[position] for position in share] for share in shares],
+            max_tokens=runner.max_tokens_per_mbs if is_dynamic else None,
+            max_samples=None if is_dynamic else self.cfg.actor.micro_batch_size,
+            cost=self.cost,
+        )
+        return samples.select(shares[self.engine.rank]), plans[self.engine.rank]
+
+    def _evaluate(self, model: nn.Module, answers: Sequence[Answer]) -> tuple[Ragged, Ragged | None]:
+        """Return log-probabilities and values of all answers' tokens, whichever rank computes them."""
+        lengths = [len(answer.token_ids) for answer in answers]
+        places = torch.split(torch.arange(sum(lengths)), lengths)
+        samples = TextSamples(
+            prompts=tuple(answer.prompt.token_ids for answer in answers),
+            answers=tuple(answer.token_ids for answer in answers),
+            tokens={"loss_mask": tuple(torch.ones(n, dtype=torch.bool) for n in lengths), "places": places},
+        )
+        own, plan = self._share(samples)
+        batches = [own.pack(batch, self.engine.device) for batch in plan]
+
+        def evaluate(engine_model: nn.Module, batch: TextBatch) -> torch.Tensor:
+            which = engine_model if model is self.engine.model else model
+            found = evaluate_tokens(which, batch, algorithm=self.cfg.algorithm, whole_answers=True)
+            values = torch.zeros_like(found.logprobs) if found.values is None else found.values
+            return torch.stack((found.logprobs, values))[:, batch.is_answer]
+
+        # Every token is computed by one rank: the sum puts them together.
+        flat = torch.zeros(2, sum(lengths), device=self.engine.device)
+        for batch, micro, found in zip(batches, plan, self.engine.forward(batches, evaluate), strict=True):
+            if not micro.is_padding:
+                flat[:, batch.tokens["places"][batch.is_answer]] = found.float()
+        flat = self.engine.all_reduce(flat).cpu()
+        has_values = isinstance(model, CausalLM) and model.value_head is not None
+        return torch.split(flat[0], lengths), torch.split(flat[1], lengths) if has_values else None
+
+    def _reference_logprobs(self, answers: Sequence[Answer]) -> Ragged | None:
+        if not self.cfg.algorithm.needs_reference:
+            return None
+        model = self.engine.model
+        assert isinstance(model, CausalLM)
+        context: AbstractContextManager[None] = model.without_adapters() if self.reference is None else nullcontext()
+        with context:
+            return self._evaluate(self.reference or model, answers)[0]
+
+
+def _cost(model: nn.Module) -> SequenceCost:
+    assert isinstance(model, CausalLM)
+    config = model.hf_config
+    num_parameters = sum(parameter.numel() for unit in model.recompute_units() for parameter in unit.parameters())
+    return SequenceCost.of_decoder(
+        num_parameters=num_parameters, num_layers=config.num_hidden_layers, hidden_size=config.hidden_size
+    )
+
+
+def _staleness(answers: Sequence[Answer], version: int) -> Metrics:
+    """Return by how many versions the weights that answered are older than those about to be trained."""
+    ages = torch.cat([version - torch.tensor(answer.versions) for answer in answers]).double()
+    return {
+        "staleness_mean": metric_pair(ages.sum(), torch.tensor(len(ages))),
+        "staleness_max": metric_pair(ages.max(), torch.tensor(1)),
+    }

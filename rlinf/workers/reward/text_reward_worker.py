@@ -1,0 +1,59 @@
+"""The reward worker of language models: judges answers while others are generated."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from rlinf.config.schema.root import ReasoningConfig
+from rlinf.data.answers import Answer, RewardQuery
+from rlinf.scheduler import Worker
+from rlinf.workers.reward.text_rewards import WeightedTextRewards
+
+
+class TextRewardWorker(Worker):
+    """One rank of the reward group.
+
+    Args:
+        cfg: The recipe.
+    """
+
+    def __init__(self, cfg: ReasoningConfig) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.rewards: WeightedTextRewards
+
+    async def init_worker(self) -> None:
+        """Build the rewards."""
+        self.rewards = WeightedTextRewards(self.cfg.reward, torch.device(self.device))
+
+    async def score(self, answers: list[Answer]) -> list[Answer]:
+        """Judge answers.
+
+        Args:
+            answers: Any number.
+
+        Returns:
+            The same, with what they have earned.
+        """
+        earned = await self.rewards.score([_query(answer) for answer in answers])
+        return [
+            dataclasses.replace(answer, reward=self.rewards.total(terms), reward_terms=dict(terms))
+            for answer, terms in zip(answers, earned, strict=True)
+        ]
+
+    def on_shutdown(self) -> None:
+        """Free what the rewards hold."""
+        self.rewards.close()
+
+
+def _query(answer: Answer) -> RewardQuery:
+    return RewardQuery(
+        prompt=answer.prompt.text,
+        response=answer.text,
+        reference=answer.prompt.reference,
+        metadata=answer.prompt.metadata,
+        num_tokens=len(answer.token_ids),
+        finish_reason=answer.finish_reason,
+    )

@@ -1,0 +1,191 @@
+"""The rollout worker of language models: a generation engine that answers prompts while its weights are replaced."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from rlinf.config.schema.generation import SamplingConfig
+from rlinf.config.schema.root import ReasoningConfig
+from rlinf.data.answers import Answer, Prompt
+from rlinf.data.generation import Completion, EngineStats, GenerationRequest, SamplingParams
+from rlinf.data.prompts import load_tokenizer
+from rlinf.data.routing import sources
+from rlinf.errors import WeightSyncError
+from rlinf.hybrid_engines.generation import generation_engines
+from rlinf.hybrid_engines.generation.base import GenerationEngine
+from rlinf.hybrid_engines.weights.bucket import Manifest, view_entry
+from rlinf.scheduler import Worker
+from rlinf.utils.seeding import derive_seed
+from rlinf.workers.streams import WEIGHTS
+
+_TOLERANCE = 1e-2
+"""Relative difference of a weight's norm that bfloat16 rounding explains."""
+
+
+class GenerationWorker(Worker):
+    """One generation engine.
+
+    Args:
+        cfg: The recipe.
+        num_actor_workers: World size of the actor group.
+    """
+
+    def __init__(self, cfg: ReasoningConfig, num_actor_workers: int) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
+        self.engine: GenerationEngine
+        self.tokenizer: Any = None
+        self.has_validated = False
+
+    async def init_worker(self) -> None:
+        """Start the engine; its weights come from the actor."""
+        rollout, model = self.cfg.rollout, self.cfg.actor.model
+        self.tokenizer = load_tokenizer(model.model_path)
+        self.engine = generation_engines.get(rollout.rollout_backend)(
+            rollout,
+            model_path=model.model_path,
+            device=torch.device(self.device),
+            precision=rollout.model.precision or model.precision,
+            seed=derive_seed(self.cfg.actor.seed, "rollout", self._rank),
+            max_context_tokens=self.cfg.max_context_tokens,
+        )
+        await self.engine.start()
+
+    async def answer(self, prompt: Prompt, *, group_id: int, params: SamplingParams, purpose: str) -> list[Answer]:
+        """Answer one prompt ``params.n`` times.
+
+        Args:
+            prompt: What is asked.
+            group_id: Number of the prompt within the run.
+            params: How to draw; the seed is derived from the prompt's number, so that an engine which is asked again
+                draws the same.
+            purpose: ``train`` or ``eval``; names the random streams.
+
+        Returns:
+            The answers, not rewarded yet.
+        """
+        seed = derive_seed(self.cfg.actor.seed, "answers", purpose, group_id)
+        request = GenerationRequest(
+            request_id=f"{purpose}-{group_id}",
+            prompt_ids=prompt.token_ids,
+            params=dataclasses.replace(params, seed=seed),
+        )
+        result = await self.engine.generate(request)
+        return [
+            self._to_answer(prompt, group_id, member, completion)
+            for member, completion in enumerate(result.completions)
+        ]
+
+    async def sync_model_from_actor(self, *, version: int) -> None:
+        """Receive weights from the actor and load them, all or nothing; requests in flight go on with them.
+
+        Args:
+            version: The version to receive.
+
+        Raises:
+            WeightSyncError: Another version came, a bucket is damaged or missing, or (``rollout.validate_weight``) the
+                engine's weights differ from the actor's afterwards.
+        """
+        manifest: Manifest = await self._receive()
+        if manifest.version != version:
+            raise WeightSyncError(f"Expected weights of version {version}, received version {manifest.version}.")
+        await self.engine.pause("keep")
+        try:
+            await self.engine.begin_update(manifest)
+            sample: dict[str, float] = {}
+            for index in range(len(manifest.checksums)):
+                bucket: torch.Tensor = await self._receive()
+                if self.cfg.rollout.validate_weight and not self.has_validated:
+                    sample |= _norms(manifest, index, bucket)
+                await self.engine.load_bucket(index, bucket)
+            await self.engine.commit()
+        finally:
+            await self.engine.resume()
+        if sample:
+            await self._validate(sample)
+
+    async def sleep(self) -> None:
+        """Give back the engine's memory for the time that the actor trains."""
+        await self.engine.sleep()
+
+    async def wake(self) -> None:
+        """Take the memory again; weights must follow."""
+        await self.engine.wake()
+
+    async def stats(self) -> EngineStats:
+        """Return what the engine is doing."""
+        return await self.engine.stats()
+
+    async def shut_down_engine(self) -> None:
+        """End the engine and what it has started."""
+        await self.engine.close()
+
+    def _to_answer(self, prompt: Prompt, group_id: int, member: int, completion: Completion) -> Answer:
+        text = self.tokenizer.decode(list(completion.token_ids), skip_special_tokens=True)
+        # What training reproduces is the distribution over the full vocabulary.
+        logprobs = completion.logprobs if completion.full_logprobs is None else completion.full_logprobs
+        return Answer(
+            group_id=group_id,
+            member=member,
+            prompt=prompt,
+            token_ids=completion.token_ids,
+            logprobs=logprobs,
+            versions=completion.versions,
+            loss_mask=(True,) * len(completion.token_ids),
+            finish_reason=completion.finish_reason,
+            text=text,
+        )
+
+    async def _receive(self) -> Any:
+        return await self.recv(self.cfg.actor.group_name, self.actor_rank, async_op=True, tag=WEIGHTS).async_wait()
+
+    async def _validate(self, expected: dict[str, float]) -> None:
+        self.has_validated = True
+        found = await self.engine.read_weights(list(expected))
+        if found is None:
+            self.log_warning("rollout.validate_weight: this engine cannot read its weights back; not compared.")
+            return
+        wrong = [
+            name
+            for name, norm in expected.items()
+            if name in found and abs(float(found[name].float().norm()) - norm) > _TOLERANCE * max(norm, 1e-6)
+        ]
+        if wrong:
+            raise WeightSyncError(f"After the first sync the engine's weights differ from the actor's: {wrong[:8]}.")
+
+
+def sampling_params(cfg: SamplingConfig, *, n: int, greedy: bool = False) -> SamplingParams:
+    """Return what a recipe says about sampling.
+
+    Args:
+        cfg: ``algorithm.sampling_params``.
+        n: Answers to each prompt.
+        greedy: Take the most likely tokens.
+    """
+    return SamplingParams(
+        temperature=0.0 if greedy else cfg.temperature,
+        top_k=-1 if greedy else cfg.top_k,
+        top_p=1.0 if greedy else cfg.top_p,
+        min_p=0.0 if greedy else cfg.min_p,
+        repetition_penalty=cfg.repetition_penalty,
+        max_new_tokens=cfg.max_new_tokens,
+        min_new_tokens=cfg.min_new_tokens,
+        stop=tuple(cfg.stop),
+        stop_token_ids=tuple(cfg.stop_token_ids),
+        n=n,
+    )
+
+
+def _norms(manifest: Manifest, index: int, bucket: torch.Tensor) -> dict[str, float]:
+    entries = [entry for entry in manifest.entries if entry.bucket == index]
+    return {entry.name: float(view_entry(entry, bucket).float().norm()) for entry in entries}
+
+
+def answer_lengths(answers: Sequence[Answer]) -> list[int]:
+    """Return the tokens of each answer with its prompt."""
+    return [len(answer.prompt.token_ids) + len(answer.token_ids) for answer in answers]
