@@ -42,7 +42,7 @@ def test_wheel_holds_every_module_and_recipe(wheel: Path) -> None:
 def test_wheel_holds_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"rlinf", "rlinf-0.1.0.dist-info"}
-    assert [name for name in names if "__pycache__" in name or "test" in Path(name).name] == []
+    assert [name for name in names if "__pycache__" in name or Path(name).name.startswith("test_")] == []
 
 
 def test_wheel_declares_the_command(wheel: Path) -> None:
