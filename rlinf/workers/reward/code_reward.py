@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.algorithms.rewards.base import TextReward
-from rlinf.algorithms.rewards.code_tests import (
+from rlinf.algorithms.rewards.code_checks import (
     AssertTest,
     CallTest,
     CodeTest,

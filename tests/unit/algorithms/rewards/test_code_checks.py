@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from rlinf.algorithms.rewards.code_tests import (
+from rlinf.algorithms.rewards.code_checks import (
     AssertTest,
     CallTest,
     StdinTest,
