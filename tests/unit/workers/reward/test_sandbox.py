@@ -24,6 +24,7 @@ def sandbox():
     try:
         sandbox.run({"main.py": ""})
     except RewardError as error:
+        sandbox.close()
         pytest.skip(f"programs cannot be isolated on this machine: {error}")
     yield sandbox
     sandbox.close()
