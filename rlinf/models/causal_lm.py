@@ -23,6 +23,7 @@ from rlinf.utils.optional import require
 
 _FLASH = "flash_attention_2"
 _SCALED_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
+_HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _ATTENTION_TYPES = {"full_attention", "sliding_attention"}
 
 
@@ -102,7 +103,9 @@ class CausalLM(TrainableModel):
         rows = (asked if scored is None else asked & scored).nonzero().squeeze(1)
         before = hidden[rows - 1]
         head: nn.Module = getattr(self, self.head_name)
-        logprobs, entropy = head(before, packed.token_ids[rows], temperature)
+        # Under sharding the last norm returns float32, in which the largest product of all would be many times slower.
+        in_precision = before.to(_HALF[self.cfg.precision]) if self.cfg.precision in _HALF else before
+        logprobs, entropy = head(in_precision, packed.token_ids[rows], temperature)
         values = None
         if self.value_head is not None:
             values = self.value_head(before.to(self.value_head.weight.dtype)).squeeze(-1)

@@ -77,9 +77,11 @@ def test_sharding_and_recomputing_change_nothing_on_one_rank(folder, kind, recom
 def test_low_precision_keeps_master_weights_and_comes_close(folder, kind):
     keys = KINDS[kind][1]
     full, low = (make_engine(folder / kind, sharding="full_shard", precision=p, keys=keys) for p in ("fp32", "bf16"))
-    packed = pack_sequences(SEQUENCES)
+    packed, seen = pack_sequences(SEQUENCES), []
+    low.model.lm_head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].dtype))
     expected, actual = (e.forward([packed], lambda model, p: model(p).logprobs)[0] for e in (full, low))
     assert actual.dtype == torch.float32
+    assert seen == [torch.bfloat16]
     assert not torch.equal(actual, expected)
     torch.testing.assert_close(actual, expected, rtol=0, atol=0.3)
     assert all(tensor.dtype == torch.float32 for tensor in train(low).values())
