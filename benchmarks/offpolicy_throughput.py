@@ -2,12 +2,13 @@
 
 Both train policies and twin critics of the same widths on batches of the same size, with as many updates for each
 environment step, from as many environments stepped between updates. They run in turns, each turn in a process of its
-own with one thread for each process, and the medians over turns are compared. Two rates are told apart: updates per
-second of the time spent in updates, and environment steps per second of everything: stepping, acting, updates, and for
-RLinf also its messages and weight synchronisation.
+own with one thread for each process. Ratios are those of neighbouring turns, and the median of them counts. Three
+rates are told apart: updates per second of the time spent in updates; the same by the processor time that they took,
+which hardly changes where the machine has other work to do; and environment steps per second of everything: stepping,
+acting, updates, and for RLinf also its messages and weight synchronisation.
 
     pip install stable-baselines3
-    python benchmarks/offpolicy_throughput.py --turns 5 > benchmarks/results/offpolicy_throughput.json
+    python benchmarks/offpolicy_throughput.py > benchmarks/results/offpolicy_throughput.json
 """
 
 from __future__ import annotations
@@ -33,11 +34,25 @@ UNTIMED_STEPS = WARMUP_TRANSITIONS // ENV_STEPS_PER_STEP + 2
 WIDTHS = (64, 256)
 
 
-def rates(seconds: list[float], update_seconds: list[float]) -> dict[str, float]:
+def register() -> None:
+    """Have learners report the processor time of their updates: this file is the plug-in of the runs it starts."""
+    from rlinf.workers.actor.off_policy_learner import OffPolicyLearner
+
+    update = OffPolicyLearner.update
+
+    def timed(self: OffPolicyLearner, step: int) -> dict[str, float]:
+        started = time.process_time()
+        return update(self, step) | {"cpu_seconds": time.process_time() - started}
+
+    OffPolicyLearner.update = timed  # type: ignore[method-assign]
+
+
+def rates(seconds: list[float], update_seconds: list[float], cpu_seconds: list[float]) -> dict[str, float]:
     """Return what the timed steps amount to."""
     return {
         "env_steps_per_second": len(seconds) * ENV_STEPS_PER_STEP / sum(seconds),
         "updates_per_second": len(seconds) * UPDATES / sum(update_seconds),
+        "updates_per_cpu_second": len(seconds) * UPDATES / sum(cpu_seconds),
         "share_updates": sum(update_seconds) / sum(seconds),
     }
 
@@ -59,12 +74,20 @@ def run_rlinf(width: int, steps: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, str(REPO / "examples/embodiment/train_embodied_agent.py"), "--config-name", RECIPE]
         command += [*overrides, f"runner.logger.log_path={folder}"]
-        environment = {**os.environ, "RLINF_PLAIN": "1"}
+        # Ray gives its workers a low priority, which counts where the machine has other work to do.
+        environment = {
+            **os.environ,
+            "RLINF_PLAIN": "1",
+            "RAY_worker_niceness": "0",
+            "RLINF_EXT_MODULE": Path(__file__).stem,
+            "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{REPO}",
+        }
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=REPO, env=environment)
         lines = (Path(folder) / RECIPE / "metrics.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     timed = [record for record in records if record["step"] > UNTIMED_STEPS]
-    return rates([record["time/step"] for record in timed], [record["time/actor/training"] for record in timed])
+    columns = ("time/step", "time/actor/training", "train/cpu_seconds")
+    return rates(*([record[name] for record in timed] for name in columns))
 
 
 def run_sb3(width: int, steps: int) -> dict[str, float]:
@@ -76,13 +99,15 @@ def run_sb3(width: int, steps: int) -> dict[str, float]:
     torch.set_num_threads(1)
     ends: list[float] = []
     update_seconds: list[float] = []
+    cpu_seconds: list[float] = []
 
     class TimedSAC(SAC):
         def train(self, gradient_steps: int, batch_size: int = BATCH) -> None:
-            started = time.perf_counter()
+            started, cpu_started = time.perf_counter(), time.process_time()
             super().train(gradient_steps, batch_size)
             ends.append(time.perf_counter())
             update_seconds.append(ends[-1] - started)
+            cpu_seconds.append(time.process_time() - cpu_started)
 
     agent = TimedSAC(
         "MlpPolicy",
@@ -102,7 +127,7 @@ def run_sb3(width: int, steps: int) -> dict[str, float]:
     agent.learn((UNTIMED_STEPS + steps) * ENV_STEPS_PER_STEP)
     first = len(ends) - steps
     seconds = [end - before for before, end in zip(ends[first - 1 :], ends[first:], strict=False)]
-    return rates(seconds, update_seconds[first:])
+    return rates(seconds, update_seconds[first:], cpu_seconds[first:])
 
 
 CONTENDERS = {"rlinf": run_rlinf, "sb3": run_sb3}
@@ -130,15 +155,17 @@ def compare(width: int, turns: int, steps: int) -> dict[str, object]:
         name: {key: statistics.median(result[key] for result in measured) for key in measured[0]}
         for name, measured in results.items()
     }
-    ratio = {key: medians["rlinf"][key] / medians["sb3"][key] for key in ("updates_per_second", "env_steps_per_second")}
+    pairs = list(zip(results["rlinf"], results["sb3"], strict=True))
+    keys = ("updates_per_second", "updates_per_cpu_second", "env_steps_per_second")
+    ratio = {key: statistics.median(ours[key] / theirs[key] for ours, theirs in pairs) for key in keys}
     return {"hidden_dims": [width, width], "ratio_to_sb3": ratio, "medians": medians, "turns": results}
 
 
 def main() -> None:
     """Compare at all widths and print the report as JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=int, default=5, help="how often each contender runs")
-    parser.add_argument("--steps", type=int, default=60, help="timed training steps of each turn")
+    parser.add_argument("--turns", type=int, default=2, help="how often each contender runs")
+    parser.add_argument("--steps", type=int, default=30, help="timed training steps of each turn")
     parser.add_argument("--only", choices=CONTENDERS, help="run one contender once (used for the turns)")
     parser.add_argument("--width", type=int, default=WIDTHS[0], help="width of the networks, with --only")
     args = parser.parse_args()
@@ -150,6 +177,7 @@ def main() -> None:
         "task": "Pendulum-v1, SAC",
         "commit": commit.stdout.strip(),
         "cpu_cores": os.cpu_count(),
+        "load_average": os.getloadavg()[1],
         "num_envs": NUM_ENVS,
         "batch_size": BATCH,
         "updates_per_env_step": UPDATES / ENV_STEPS_PER_STEP,
