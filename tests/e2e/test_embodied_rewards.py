@@ -54,6 +54,18 @@ def test_the_environments_own_reward_is_the_same_through_the_group(run_recipe, p
         assert learned(records) == learned(plain)
 
 
+def test_env_ranks_that_collect_the_trajectories_have_them_rewarded(run_recipe):
+    decoupled = (
+        "runner.enable_decoupled_mode=true",
+        "cluster.cpu_slots_per_node=2",
+        "cluster.component_placement={actor: 0, rollout: 0, env: 0-1}",
+        "rollout.pipeline_stage_num=2",
+    )
+    rewarded = run_recipe(*decoupled, ENV_REWARD, "+cluster.component_placement.reward=0")
+    assert rewarded[-1]["env/reward/own"] == pytest.approx(0.05)
+    assert learned(rewarded) == learned(run_recipe(*decoupled))
+
+
 def test_a_service_that_is_not_there_ends_the_run(start_run, tmp_path):
     judge = "{reward_type: api, url: 'http://127.0.0.1:9/score', obs_keys: [states], max_retries: 0}"
     run = start_run(

@@ -60,8 +60,9 @@ class Channel:
         runtime = current_runtime()
         host: EndpointInfo = runtime.ask("channel_host", runtime.node_id)
         channel_id = uuid.uuid4().hex[:16]
-        backend = HostedBackend(host, channel_id)
         runtime.endpoint.ask(host, "channel_create", channel_id, name, maxsize)
+        # A handle announces itself to the host, which has to know the channel by then.
+        backend = HostedBackend(host, channel_id)
         host, registered_id, _ = runtime.ask("channel_add", name, host, channel_id, maxsize)
         if registered_id != channel_id:
             backend.close()
