@@ -18,4 +18,5 @@ if TYPE_CHECKING:
 generation_engines: Registry[Callable[..., GenerationEngine]] = Registry("generation engine")
 
 generation_engines.register_lazy("hf", "rlinf.hybrid_engines.generation.hf:HFEngine")
+generation_engines.register_lazy("sglang", "rlinf.hybrid_engines.generation.sglang:SGLangEngine")
 generation_engines.register_lazy("vllm", "rlinf.hybrid_engines.generation.vllm:VLLMEngine")

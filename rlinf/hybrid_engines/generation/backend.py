@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 
@@ -50,7 +50,12 @@ class StepBackend(abc.ABC):
 
     It draws tokens, and nothing else: ``SteppingEngine`` says when an answer ends, holds those that wait, and never
     lets one go on with a cache that older weights have filled.
+
+    Attributes:
+        runs_ahead: Whether it generates between steps too. A pause then takes its answers out.
     """
+
+    runs_ahead: ClassVar[bool] = False
 
     @abc.abstractmethod
     def load(self) -> BackendLimits:

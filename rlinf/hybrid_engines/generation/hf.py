@@ -15,7 +15,7 @@ from rlinf.errors import EngineError, WeightSyncError
 from rlinf.hybrid_engines.generation.answers import Answer
 from rlinf.hybrid_engines.generation.backend import BackendLimits, DrawnToken, StepBackend
 from rlinf.hybrid_engines.generation.drawing import Drawer
-from rlinf.hybrid_engines.generation.requests import INSTALL_TRANSFORMERS, read_model_config
+from rlinf.hybrid_engines.generation.model_folder import INSTALL_TRANSFORMERS, read_model_config
 from rlinf.hybrid_engines.generation.slot_cache import ATTENTION, SlotCache, slot_attention
 from rlinf.hybrid_engines.generation.stepping import SteppingEngine
 from rlinf.hybrid_engines.precision import DTYPES

@@ -1,18 +1,11 @@
-"""What every engine needs to know before it takes a request: that it can answer it, and how its model ends."""
+"""What every engine refuses before it takes a request."""
 
 from __future__ import annotations
 
-import json
 import math
-from pathlib import Path
-from typing import Any
 
 from rlinf.data.generation import GenerationRequest
 from rlinf.errors import EngineError
-from rlinf.hybrid_engines.generation.answers import Decode
-from rlinf.utils.optional import require
-
-INSTALL_TRANSFORMERS = "bash requirements/install.sh reason (or: pip install 'rlinf[reasoning]')"
 
 
 def check_request(request: GenerationRequest, *, max_context_tokens: int, vocab_size: int) -> None:
@@ -62,42 +55,3 @@ def check_request(request: GenerationRequest, *, max_context_tokens: int, vocab_
 
 def _all_known(token_ids: tuple[int, ...], vocab_size: int) -> bool:
     return not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size)
-
-
-def read_model_config(model_path: Path) -> dict[str, Any]:
-    """Return a model folder's ``config.json``.
-
-    Raises:
-        EngineError: There is none.
-    """
-    file = model_path / "config.json"
-    if not file.is_file():
-        raise EngineError(f"'{model_path}' is no folder with a model in Hugging Face's layout: it has no config.json.")
-    return dict(json.loads(file.read_text(encoding="utf-8")))
-
-
-def read_end_ids(model_path: Path) -> frozenset[int]:
-    """Return the model's own end tokens: those of its generation settings, else of its configuration."""
-    file = model_path / "generation_config.json"
-    settings = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    ends = settings.get("eos_token_id")
-    if ends is None:
-        ends = read_model_config(model_path).get("eos_token_id")
-    if ends is None:
-        return frozenset()
-    return frozenset(ends) if isinstance(ends, list) else frozenset([ends])
-
-
-def load_decoder(model_path: Path) -> Decode:
-    """Return what turns tokens into text, with the tokenizer in a model's folder.
-
-    Raises:
-        MissingPackageError: transformers is not installed.
-    """
-    transformers = require("transformers", install=INSTALL_TRANSFORMERS, needed_by="A stop string")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model_path)
-
-    def decode(token_ids: list[int]) -> str:
-        return str(tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-
-    return decode

@@ -15,8 +15,8 @@ from rlinf.errors import EngineError, WeightSyncError
 from rlinf.hybrid_engines.generation.answers import Answer, Decode, derive_seed
 from rlinf.hybrid_engines.generation.backend import BackendLimits, StepBackend
 from rlinf.hybrid_engines.generation.base import PauseMode
+from rlinf.hybrid_engines.generation.model_folder import load_decoder, read_end_ids
 from rlinf.hybrid_engines.generation.replies import Reply
-from rlinf.hybrid_engines.generation.requests import load_decoder, read_end_ids
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.hybrid_engines.weights.update import WeightUpdate
 
@@ -202,6 +202,8 @@ class Schedule:
         if mode == "abort":
             self._abort([*self._running.values(), *self._queue])
         self._paused = True
+        if self.backend.runs_ahead:
+            self._evict()
         paused.resolve(None)
         self._resolve_draining()
 

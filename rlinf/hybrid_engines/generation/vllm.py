@@ -72,6 +72,7 @@ class VLLMBackend(StepBackend):
     ) -> None:
         self._cfg = cfg
         self._device = device
+        self._dtype = DTYPES[precision]
         self._arguments = engine_arguments(
             cfg,
             model_path=model_path,
@@ -88,8 +89,17 @@ class VLLMBackend(StepBackend):
         self._offsets: dict[tuple[int, int], tuple[float, float]] = {}
 
     def load(self) -> BackendLimits:
-        """Load the model; see ``StepBackend``."""
+        """Load the model; see ``StepBackend``.
+
+        Raises:
+            EngineError: vLLM would keep weights where updates do not reach them.
+        """
         prepare_environment(self._device)
+        if self._device.type == "cpu" and self._dtype != torch.float32 and torch.cpu._is_amx_tile_supported():
+            raise EngineError(
+                "rollout_backend=vllm on a CPU with AMX packs weights of 16 bits into copies that no update reaches; "
+                "write precision: fp32."
+            )
         self._vllm = require("vllm", install=INSTALL_VLLM, needed_by="rollout_backend=vllm")
         self._engine = self._vllm.LLMEngine.from_engine_args(self._vllm.EngineArgs(**self._arguments))
         return BackendLimits(
@@ -122,7 +132,12 @@ class VLLMBackend(StepBackend):
             self._answers[answer.key] = answer
             self._num_before[answer.key] = len(answer.token_ids)
             prompt = {"prompt_token_ids": answer.context}
-            self._engine.add_request(str(answer.key), prompt, self._sampling_params(answer))
+            # The engine's core is asked directly: what lies around it builds texts and objects for every token, which
+            # costs more than a tenth of a small model's step.
+            request = self._engine.input_processor.process_inputs(
+                str(answer.key), prompt, self._sampling_params(answer), self._engine.get_supported_tasks()
+            )
+            self._engine.engine_core.add_request(request)
 
     def _sampling_params(self, answer: Answer) -> Any:
         params, num_before = answer.params, len(answer.token_ids)
@@ -138,9 +153,7 @@ class VLLMBackend(StepBackend):
             # vLLM starts a stream of its own for each request, also for one that goes on.
             seed=None if params.seed is None else derive_seed(answer.seed, num_before),
             logprobs=0,
-            flat_logprobs=True,
             detokenize=False,
-            output_kind=self._vllm.sampling_params.RequestOutputKind.DELTA,
             extra_args={"rlinf": self._narrowing(answer)} if params.truncates else None,
         )
 
@@ -159,22 +172,24 @@ class VLLMBackend(StepBackend):
 
     def step(self) -> Iterable[DrawnToken]:
         """Let vLLM take a step; see ``StepBackend``."""
-        outputs = self._engine.step()
+        outputs = self._engine.engine_core.get_output().outputs
         if any(answer.params.truncates for answer in self._answers.values()):
             self._offsets.update(self._call("rlinf_take_offsets"))
         drawn = []
         for output in outputs:
-            (completion,) = output.outputs
             key = int(output.request_id)
             answer = self._answers.get(key)
             if answer is None:
                 continue
             index = len(answer.token_ids) - self._num_before[key]
-            if completion.finish_reason is not None:
+            if output.finish_reason is not None:
                 del self._answers[key], self._num_before[key]
-            for offset, token_id in enumerate(completion.token_ids):
-                logprob = completion.logprobs.logprobs[completion.logprobs.start_indices[offset]]
-                own, full = self._offsets.pop((key, index + offset), (0.0, 0.0))
+            if not output.new_token_ids:
+                continue
+            # One column, the drawn token's, as no other was asked for.
+            logprobs = output.new_logprobs.logprobs[:, 0].tolist()
+            for offset, (token_id, logprob) in enumerate(zip(output.new_token_ids, logprobs, strict=True)):
+                own, full = self._offsets.pop((key, index + offset), (0.0, 0.0)) if self._offsets else (0.0, 0.0)
                 drawn.append(DrawnToken(key, token_id, logprob + own, logprob + full))
         return drawn
 
@@ -184,7 +199,7 @@ class VLLMBackend(StepBackend):
         for key in running:
             del self._answers[key], self._num_before[key]
         if running:
-            self._engine.abort_request([str(key) for key in running])
+            self._engine.engine_core.abort_requests([str(key) for key in running])
         gone = set(keys)
         self._offsets = {name: value for name, value in self._offsets.items() if name[0] not in gone}
 

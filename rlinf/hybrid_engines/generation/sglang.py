@@ -1,0 +1,357 @@
+"""The ``sglang`` engine: SGLang's engine, whose scheduler runs in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+
+from rlinf.config.schema.base import Precision
+from rlinf.config.schema.generation import SGLangGenerationConfig
+from rlinf.data.generation import GenerationRequest
+from rlinf.errors import EngineError, WeightSyncError
+from rlinf.hybrid_engines.generation.answers import Answer
+from rlinf.hybrid_engines.generation.backend import BackendLimits, DrawnToken, StepBackend
+from rlinf.hybrid_engines.generation.model_folder import read_model_config, read_weight_names
+from rlinf.hybrid_engines.generation.stepping import SteppingEngine
+from rlinf.hybrid_engines.precision import DTYPES
+from rlinf.hybrid_engines.weights.bucket import Manifest
+from rlinf.utils.optional import require
+
+INSTALL_SGLANG = "bash requirements/install.sh reason --engine sglang"
+
+_MIN_TEMPERATURE = 1e-6
+"""Lower ones SGLang takes for 0."""
+
+_DRAWN = "rlinf_drawn"
+
+
+class SGLangBackend(StepBackend):
+    """SGLang's engine, on an event loop that runs while this backend is asked for something.
+
+    Its scheduler generates on its own; what it sends meanwhile is what the next step returns.
+
+    Args:
+        cfg: The ``rollout`` section.
+        model_path: Folder with the model.
+        device: Where to compute; of accelerators the first one that this process sees.
+        precision: Of weights and cache.
+        seed: Of draws that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its answer together.
+    """
+
+    runs_ahead: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        cfg: SGLangGenerationConfig,
+        *,
+        model_path: Path,
+        device: torch.device,
+        precision: Precision,
+        seed: int,
+        max_context_tokens: int,
+    ) -> None:
+        self._cfg = cfg
+        self._device = device
+        self._arguments = engine_arguments(
+            cfg,
+            model_path=model_path,
+            device=device,
+            precision=precision,
+            seed=seed,
+            max_context_tokens=max_context_tokens,
+        )
+        self._engine: Any = None
+        self._loop = asyncio.new_event_loop()
+        self._arrived: list[DrawnToken] = []
+        self._something = asyncio.Event()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._processor = ""
+        self._updating = False
+        self._weight_names = read_weight_names(model_path)
+
+    def load(self) -> BackendLimits:
+        """Start SGLang and its processes; see ``StepBackend``."""
+        asyncio.set_event_loop(self._loop)
+        if self._device.type == "cpu":
+            # Read when SGLang is imported, here and in its processes.
+            os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
+        sglang = require("sglang", install=INSTALL_SGLANG, needed_by="rollout_backend=sglang")
+        self._engine = sglang.Engine(**self._arguments)
+        worker = require(
+            "rlinf.hybrid_engines.generation.sglang_worker", install=INSTALL_SGLANG, needed_by="rollout_backend=sglang"
+        )
+        self._processor = worker.OwnDrawer.to_str()
+        model_config = self._engine.tokenizer_manager.model_config
+        return BackendLimits(vocab_size=int(model_config.vocab_size), max_running=self._cfg.max_running_requests)
+
+    def check(self, request: GenerationRequest) -> None:
+        """Refuse what SGLang would change; see ``StepBackend``.
+
+        Raises:
+            EngineError: The temperature is lower than it takes.
+        """
+        temperature = request.params.temperature
+        if 0 < temperature < _MIN_TEMPERATURE:
+            raise EngineError(
+                f"Request '{request.request_id}': sampling field 'temperature' is {temperature}; allowed with "
+                f"rollout_backend=sglang: 0, or a number from {_MIN_TEMPERATURE}."
+            )
+
+    def add(self, answers: Sequence[Answer]) -> None:
+        """Send answers to SGLang; see ``StepBackend``."""
+        for answer in answers:
+            self._tasks[answer.key] = self._loop.create_task(self._follow(answer))
+
+    async def _follow(self, answer: Answer) -> None:
+        """Receive an answer's tokens until SGLang ends it."""
+        params = answer.params
+        own = params.truncates or params.seed is not None or params.repetition_penalty != 1
+        stream = await self._engine.async_generate(
+            input_ids=answer.context,
+            sampling_params=_sampling_params(answer, own=own),
+            rid=str(answer.key),
+            return_logprob=True,
+            stream=True,
+            custom_logit_processor=self._processor if own else None,
+        )
+        num_taken = 0
+        drawn: list[list[Any]] = []
+        async for output in stream:
+            meta = output["meta_info"]
+            drawn.extend(meta.get(_DRAWN) or [])
+            for value, token_id, _ in meta.get("output_token_logprobs") or []:
+                logprob, full = drawn[num_taken][1:] if own else (value, value)
+                num_taken += 1
+                self._arrived.append(DrawnToken(answer.key, int(token_id), float(logprob), float(full)))
+            self._something.set()
+
+    def step(self) -> Iterable[DrawnToken]:
+        """Wait until something arrives; see ``StepBackend``."""
+        self._run(self._wait())
+        for key in [key for key, task in self._tasks.items() if task.done()]:
+            self._tasks.pop(key).result()
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+    async def _wait(self) -> None:
+        if not self._arrived:
+            self._something.clear()
+            waiting = asyncio.ensure_future(self._something.wait())
+            await asyncio.wait([waiting, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
+            waiting.cancel()
+
+    def remove(self, keys: Sequence[int]) -> None:
+        """Have SGLang forget answers, and wait until it has; see ``StepBackend``."""
+        tasks = [self._tasks.pop(key) for key in keys if key in self._tasks]
+        for key in keys:
+            self._engine.tokenizer_manager.abort_request(rid=str(key))
+        if tasks:
+            self._run(asyncio.wait(tasks))
+        gone = set(keys)
+        self._arrived = [token for token in self._arrived if token.key not in gone]
+
+    def begin_update(self, manifest: Manifest) -> None:
+        """Open SGLang's update; see ``StepBackend``.
+
+        Raises:
+            WeightSyncError: The manifest lacks weights that the model's folder has.
+        """
+        missing = self._weight_names - {entry.name for entry in manifest.entries}
+        if missing:
+            raise WeightSyncError(f"Weights do not match the model: missing {sorted(missing)}.")
+        if not self._updating:
+            self._call(self._engine.tokenizer_manager.begin_weight_update, _io("BeginWeightUpdateReqInput")())
+            self._updating = True
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Have SGLang's loader put tensors where it keeps them; see ``StepBackend``.
+
+        Raises:
+            WeightSyncError: SGLang refuses them.
+        """
+        serialized = self._engine._serialize_tensors_per_rank([(name, t.clone()) for name, t in weights], None)
+        request = _io("UpdateWeightsFromTensorReqInput")(serialized_named_tensors=serialized, flush_cache=False)
+        self._call(self._engine.tokenizer_manager.update_weights_from_tensor, request)
+
+    def commit(self) -> None:
+        """Close SGLang's update and drop its cache; see ``StepBackend``.
+
+        Raises:
+            WeightSyncError: SGLang refuses.
+            EngineError: The cache could not be dropped.
+        """
+        self._call(self._engine.tokenizer_manager.end_weight_update, _io("EndWeightUpdateReqInput")())
+        self._updating = False
+        if not self._run(self._engine.tokenizer_manager.flush_cache()).success:
+            raise EngineError("SGLang kept its cache, which belongs to the old weights, as requests still use it.")
+
+    def _call(self, method: Any, request: object) -> None:
+        success, message = self._run(method(request, None))[:2]
+        if not success:
+            raise WeightSyncError(f"SGLang refuses the weights: {message}")
+
+    def sleep(self) -> bool:
+        """Give memory back where SGLang can; see ``StepBackend``."""
+        if not self._arguments["enable_memory_saver"]:
+            return True
+        self._engine.release_memory_occupation()
+        return False
+
+    def wake(self) -> None:
+        """Take the memory again; see ``StepBackend``."""
+        if self._arguments["enable_memory_saver"]:
+            self._engine.resume_memory_occupation()
+
+    def read_weights(self, names: Sequence[str]) -> dict[str, torch.Tensor] | None:
+        """Return None: SGLang does not give back fused weights."""
+        return None
+
+    def close(self) -> None:
+        """End SGLang's processes; see ``StepBackend``."""
+        if self._engine is not None:
+            self._engine.shutdown()
+            self._engine = None
+
+    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return self._loop.run_until_complete(coroutine)
+
+
+def _io(name: str) -> Any:
+    return getattr(
+        require("sglang.srt.managers.io_struct", install=INSTALL_SGLANG, needed_by="rollout_backend=sglang"), name
+    )
+
+
+def _sampling_params(answer: Answer, *, own: bool) -> dict[str, Any]:
+    """Return SGLang's parameters.
+
+    Args:
+        answer: To be taken up.
+        own: Whether ``OwnDrawer`` draws.
+    """
+    params = answer.params
+    common = {
+        "max_new_tokens": answer.limit - len(answer.token_ids),
+        "stop_token_ids": sorted(answer.end_ids),
+        # The model's own end tokens are among the answer's.
+        "ignore_eos": True,
+        "no_stop_trim": True,
+    }
+    if not own:
+        return {**common, "temperature": params.temperature}
+    drawing = {
+        "temperature": params.temperature,
+        "top_k": params.top_k,
+        "top_p": params.top_p,
+        "min_p": params.min_p,
+        "repetition_penalty": params.repetition_penalty,
+        "min_new_tokens": params.min_new_tokens,
+        "end_ids": sorted(answer.end_ids),
+        "seed": answer.seed,
+        "num_before": len(answer.token_ids),
+    }
+    return {**common, "temperature": 1.0, "custom_params": drawing}
+
+
+def engine_arguments(
+    cfg: SGLangGenerationConfig,
+    *,
+    model_path: Path,
+    device: torch.device,
+    precision: Precision,
+    seed: int,
+    max_context_tokens: int,
+) -> dict[str, Any]:
+    """Return the arguments of SGLang's engine.
+
+    Args:
+        cfg: The ``rollout`` section.
+        model_path: Folder with the model.
+        device: Where to compute.
+        precision: Of weights and cache.
+        seed: Of draws that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its answer together.
+    """
+    on_cpu = device.type == "cpu"
+    arguments: dict[str, Any] = {
+        "model_path": str(model_path),
+        "skip_tokenizer_init": True,
+        "dtype": str(DTYPES[precision]).removeprefix("torch."),
+        "random_seed": seed,
+        "context_length": max_context_tokens,
+        "max_running_requests": cfg.max_running_requests,
+        "tp_size": cfg.tensor_parallel_size,
+        "device": device.type,
+        # On the CPU too: what SGLang derives itself may be negative there.
+        "mem_fraction_static": cfg.gpu_memory_utilization,
+        "sampling_backend": "pytorch",
+        "enable_custom_logit_processor": True,
+        "incremental_streaming_output": True,
+        # A prompt computed in pieces would draw, and count, a token after each.
+        "chunked_prefill_size": -1,
+        "enable_memory_saver": cfg.enable_offload and not on_cpu,
+        "enable_torch_compile": cfg.sglang.use_torch_compile,
+        "skip_server_warmup": True,
+        "disable_cuda_graph": cfg.enforce_eager or on_cpu,
+    }
+    if cfg.sglang.attention_backend is not None or on_cpu:
+        arguments["attention_backend"] = cfg.sglang.attention_backend or "torch_native"
+    if on_cpu:
+        arguments["max_total_tokens"] = cpu_cache_tokens(cfg, model_path=model_path, precision=precision)
+    return arguments
+
+
+def cpu_cache_tokens(cfg: SGLangGenerationConfig, *, model_path: Path, precision: Precision) -> int:
+    """Return how many tokens fit into ``cpu_cache_bytes``.
+
+    Args:
+        cfg: The ``rollout`` section.
+        model_path: Folder with the model.
+        precision: Of the cache.
+    """
+    model = read_model_config(model_path)
+    head_dim = model.get("head_dim") or model["hidden_size"] // model["num_attention_heads"]
+    num_heads = model.get("num_key_value_heads") or model["num_attention_heads"]
+    token_bytes = 2 * model["num_hidden_layers"] * num_heads * head_dim * DTYPES[precision].itemsize
+    return max(1, cfg.cpu_cache_bytes // int(token_bytes))
+
+
+class SGLangEngine(SteppingEngine):
+    """Generates with SGLang, whose scheduler runs in a process of its own.
+
+    Args:
+        cfg: The ``rollout`` section.
+        model_path: Folder with the model and its tokenizer.
+        device: Where to compute.
+        precision: Of weights and cache.
+        seed: Of draws that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its answer together.
+    """
+
+    def __init__(
+        self,
+        cfg: SGLangGenerationConfig,
+        *,
+        model_path: str | Path,
+        device: torch.device,
+        precision: Precision,
+        seed: int,
+        max_context_tokens: int,
+    ) -> None:
+        backend = SGLangBackend(
+            cfg,
+            model_path=Path(model_path),
+            device=device,
+            precision=precision,
+            seed=seed,
+            max_context_tokens=max_context_tokens,
+        )
+        super().__init__(
+            backend, name="sglang", model_path=model_path, seed=seed, max_context_tokens=max_context_tokens
+        )

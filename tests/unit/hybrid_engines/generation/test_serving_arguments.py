@@ -1,0 +1,121 @@
+"""How the ``rollout`` section reaches the serving engines; needs neither of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlinf.config.schema.generation import (
+    SGLangGenerationConfig,
+    SGLangOptionsConfig,
+    VLLMGenerationConfig,
+    VLLMOptionsConfig,
+)
+from rlinf.hybrid_engines.generation import sglang, vllm
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
+
+
+def common(model: Path, device: torch.device) -> dict[str, object]:
+    return {"model_path": model, "device": device, "precision": "bf16", "seed": 7, "max_context_tokens": 300}
+
+
+def test_vllm_on_a_gpu_gets_every_key(tiny_model: Path) -> None:
+    cfg = VLLMGenerationConfig(
+        rollout_backend="vllm",
+        max_running_requests=12,
+        tensor_parallel_size=2,
+        gpu_memory_utilization=0.3,
+        enforce_eager=True,
+        enable_offload=True,
+        vllm=VLLMOptionsConfig(
+            attention_backend="FLASH_ATTN",
+            enable_prefix_caching=False,
+            enable_chunked_prefill=False,
+            max_num_batched_tokens=900,
+        ),
+    )
+    arguments = vllm.engine_arguments(cfg, **common(tiny_model, CUDA))  # type: ignore[arg-type]
+    expected = {
+        "model": str(tiny_model),
+        "dtype": "bfloat16",
+        "seed": 7,
+        "max_model_len": 300,
+        "max_num_seqs": 12,
+        "tensor_parallel_size": 2,
+        "distributed_executor_backend": "mp",
+        "gpu_memory_utilization": 0.3,
+        "enforce_eager": True,
+        "enable_sleep_mode": True,
+        "attention_backend": "FLASH_ATTN",
+        "enable_prefix_caching": False,
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": 900,
+    }
+    assert expected.items() <= arguments.items()
+    assert "kv_cache_memory_bytes" not in arguments
+
+
+def test_vllm_on_a_cpu_is_eager_and_has_a_cache_of_its_size(tiny_model: Path) -> None:
+    cfg = VLLMGenerationConfig(rollout_backend="vllm", cpu_cache_bytes=1 << 20, enable_offload=True)
+    arguments = vllm.engine_arguments(cfg, **common(tiny_model, CPU))  # type: ignore[arg-type]
+    expected = {
+        "kv_cache_memory_bytes": 1 << 20,
+        "block_size": 32,
+        "enforce_eager": True,
+        "enable_sleep_mode": False,
+        "distributed_executor_backend": "uni",
+    }
+    assert expected.items() <= arguments.items()
+    assert "gpu_memory_utilization" not in arguments
+
+
+def test_what_the_user_has_set_for_vllm_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {"VLLM_LOGGING_LEVEL": "DEBUG"})
+    vllm.prepare_environment(CUDA)
+    assert os.environ["VLLM_LOGGING_LEVEL"] == "DEBUG"
+    assert os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+    assert "TORCHDYNAMO_DISABLE" not in os.environ
+    vllm.prepare_environment(CPU)
+    assert os.environ["TORCHDYNAMO_DISABLE"] == "1"
+
+
+def test_sglang_on_a_gpu_gets_every_key(tiny_model: Path) -> None:
+    cfg = SGLangGenerationConfig(
+        rollout_backend="sglang",
+        max_running_requests=12,
+        tensor_parallel_size=2,
+        gpu_memory_utilization=0.3,
+        enforce_eager=True,
+        enable_offload=True,
+        sglang=SGLangOptionsConfig(attention_backend="triton", use_torch_compile=True),
+    )
+    arguments = sglang.engine_arguments(cfg, **common(tiny_model, CUDA))  # type: ignore[arg-type]
+    expected = {
+        "model_path": str(tiny_model),
+        "dtype": "bfloat16",
+        "random_seed": 7,
+        "context_length": 300,
+        "max_running_requests": 12,
+        "tp_size": 2,
+        "device": "cuda",
+        "mem_fraction_static": 0.3,
+        "disable_cuda_graph": True,
+        "enable_memory_saver": True,
+        "attention_backend": "triton",
+        "enable_torch_compile": True,
+    }
+    assert expected.items() <= arguments.items()
+    assert "max_total_tokens" not in arguments
+
+
+def test_sglang_on_a_cpu_holds_as_many_tokens_as_fit(tiny_model: Path) -> None:
+    # 4 layers, 2 heads of 32, keys and values in bfloat16: 1,024 bytes a token.
+    cfg = SGLangGenerationConfig(rollout_backend="sglang", cpu_cache_bytes=1 << 20)
+    arguments = sglang.engine_arguments(cfg, **common(tiny_model, CPU))  # type: ignore[arg-type]
+    assert arguments["max_total_tokens"] == 1024
+    assert arguments["attention_backend"] == "torch_native"
+    assert arguments["enable_memory_saver"] is False
