@@ -1,4 +1,4 @@
-"""The plug-in under examples/extend trains through Ray: its environment, its model and its algorithm."""
+"""The plug-in under examples/extend trains through Ray: its environment, its model, its algorithm and its reward."""
 
 import pytest
 
@@ -19,4 +19,6 @@ def test_the_plugin_trains(start_run, tmp_path):
     records = [record for record in read_metrics(tmp_path / "results" / "point") if record["step"] > 0]
     assert [record["step"] for record in records] == list(range(1, 31))
     assert records[-1]["env/return"] > records[0]["env/return"] + 1
+    assert records[-1]["env/reward/effort"] <= 0
+    assert records[-1]["env/reward/distance"] > records[0]["env/reward/distance"]
     assert not run.survivors()

@@ -1,4 +1,4 @@
-"""The plug-in under examples/extend: its environment, its model and its algorithm, by the names of its recipe."""
+"""The plug-in under examples/extend: its environment, model, algorithm and reward, by the names of its recipe."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from rlinf.utils.plugins import load_plugins
 load_plugins()
 from rlinf.algorithms.aggregation import Denominators, LossDenominators
 from rlinf.algorithms.registry import calculate_adv_and_returns, policy_loss
+from rlinf.algorithms.rewards import get_reward_class
+from rlinf.data.rewards import RewardRequest
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.envs import check_vector_env, get_env_cls
 from rlinf.models import get_model
@@ -30,6 +32,12 @@ again = policy(forward_inputs=output.forward_inputs)
 torch.testing.assert_close(again.logprobs, output.logprobs)
 assert again.values.shape == policy.predict_values(obs).shape == (4, 1)
 assert env.chunk_step(actions).rewards.shape == (4, 1)
+
+outcome = env.chunk_step(torch.tensor([[[3.0, 4.0]]] * 4))
+request = RewardRequest.from_outcome(outcome, torch.tensor([[[3.0, 4.0]], [[0.6, 0.8]], [[0.0, 0.0]], [[0.0, 2.0]]]))
+effort = get_reward_class("effort")(cfg.reward.rewards["effort"], device=torch.device("cpu"))
+# Actions of size 5, 1, 0 and 2; what exceeds 1 costs.
+torch.testing.assert_close(effort(request), torch.tensor([[-4.0], [0.0], [0.0], [-1.0]]))
 
 everywhere = torch.ones(2, 2, dtype=torch.bool)
 advantages, returns = calculate_adv_and_returns(
