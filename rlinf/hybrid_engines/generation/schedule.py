@@ -144,9 +144,12 @@ class Schedule:
         self._admit()
         if not self._running:
             return False
-        finished = []
+        finished: list[Answer] = []
         for key, token_id, logprob, full_logprob in self.backend.step():
             answer = self._running[key]
+            # A backend that runs ahead may have sent more than the answer needed.
+            if answer.finish_reason is not None:
+                continue
             answer.append(token_id, logprob, full_logprob, self.version)
             self._num_generated_tokens += 1
             if answer.finish_reason is not None:

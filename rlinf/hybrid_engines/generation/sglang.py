@@ -149,6 +149,9 @@ class SGLangBackend(StepBackend):
     def remove(self, keys: Sequence[int]) -> None:
         """Have SGLang forget answers, and wait until it has; see ``StepBackend``."""
         tasks = [self._tasks.pop(key) for key in keys if key in self._tasks]
+        if tasks:
+            # One that has not begun yet is unknown to SGLang, and could not be aborted.
+            self._run(asyncio.sleep(0))
         for key in keys:
             self._engine.tokenizer_manager.abort_request(rid=str(key))
         if tasks:

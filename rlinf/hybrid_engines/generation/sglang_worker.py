@@ -35,7 +35,10 @@ class OwnDrawer(CustomLogitProcessor):  # type: ignore[misc]
         """
         assert custom_param_list is not None
         records = [_record(params) for params in custom_param_list]
-        answers = [_answer(params, record) for params, record in zip(custom_param_list, records, strict=True)]
+        answers = [
+            _answer(row, params, record)
+            for row, (params, record) in enumerate(zip(custom_param_list, records, strict=True))
+        ]
         drawn = Drawer().draw(logits.float(), answers)
         for record, *values in zip(records, *drawn, strict=True):
             record.append(values)
@@ -52,12 +55,12 @@ def _record(params: dict[str, Any]) -> list[list[Any]]:
     return record
 
 
-def _answer(params: dict[str, Any], record: list[list[Any]]) -> Answer:
+def _answer(row: int, params: dict[str, Any], record: list[list[Any]]) -> Answer:
     # The answer so far is what SGLang was given of it and what has been drawn since.
     given = list(params["__req__"].origin_input_ids)
     split = len(given) - params["num_before"]
     return Answer(
-        key=0,
+        key=row,
         request_id="",
         prompt_ids=tuple(given[:split]),
         params=SamplingParams(
