@@ -29,6 +29,9 @@ _MIN_TEMPERATURE = 1e-6
 
 _DRAWN = "rlinf_drawn"
 
+_RESERVED_TOKENS = 2
+"""Of a context SGLang lets no prompt and answer fill so many."""
+
 
 class SGLangBackend(StepBackend):
     """SGLang's engine, on an event loop that runs while this backend is asked for something.
@@ -78,6 +81,8 @@ class SGLangBackend(StepBackend):
     def load(self) -> BackendLimits:
         """Start SGLang and its processes; see ``StepBackend``."""
         asyncio.set_event_loop(self._loop)
+        # A context may then be longer than the model's, by the reserved tokens that nothing ever fills.
+        os.environ.setdefault("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "1")
         if self._device.type == "cpu":
             # Read when SGLang is imported, here and in its processes.
             os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
@@ -120,7 +125,8 @@ class SGLangBackend(StepBackend):
             stream=True,
             custom_logit_processor=self._processor if own else None,
         )
-        num_taken = 0
+        num_before, num_taken = len(answer.token_ids), 0
+        reason: dict[str, Any] | None = None
         drawn: list[list[Any]] = []
         async for output in stream:
             meta = output["meta_info"]
@@ -130,6 +136,9 @@ class SGLangBackend(StepBackend):
                 num_taken += 1
                 self._arrived.append(DrawnToken(answer.key, int(token_id), float(logprob), float(full)))
             self._something.set()
+            reason = meta.get("finish_reason")
+        if reason is None or (reason["type"] == "length" and num_taken < answer.limit - num_before):
+            raise EngineError(f"SGLang ended an answer after {num_taken} tokens, for the reason {reason}.")
 
     def step(self) -> Iterable[DrawnToken]:
         """Wait until something arrives; see ``StepBackend``."""
@@ -141,6 +150,8 @@ class SGLangBackend(StepBackend):
 
     async def _wait(self) -> None:
         if not self._arrived:
+            if not self._tasks:
+                raise EngineError("SGLang has ended every answer, and the engine still waits for more.")
             self._something.clear()
             waiting = asyncio.ensure_future(self._something.wait())
             await asyncio.wait([waiting, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
@@ -287,7 +298,7 @@ def engine_arguments(
         "skip_tokenizer_init": True,
         "dtype": str(DTYPES[precision]).removeprefix("torch."),
         "random_seed": seed,
-        "context_length": max_context_tokens,
+        "context_length": max_context_tokens + _RESERVED_TOKENS,
         "max_running_requests": cfg.max_running_requests,
         "tp_size": cfg.tensor_parallel_size,
         "device": device.type,

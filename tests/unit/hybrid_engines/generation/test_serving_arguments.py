@@ -98,7 +98,7 @@ def test_sglang_on_a_gpu_gets_every_key(tiny_model: Path) -> None:
         "model_path": str(tiny_model),
         "dtype": "bfloat16",
         "random_seed": 7,
-        "context_length": 300,
+        "context_length": 302,
         "max_running_requests": 12,
         "tp_size": 2,
         "device": "cuda",
