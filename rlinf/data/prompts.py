@@ -141,8 +141,9 @@ def load_tokenizer(path: str) -> Any:
     try:
         return transformers.AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
         raise DatasetError(
-            f"actor.model.model_path: no tokenizer can be loaded from '{path}': {error} Give a folder that holds one."
+            f"actor.model.model_path: no tokenizer can be loaded from '{path}': {reason} Give a folder that holds one."
         ) from error
 
 

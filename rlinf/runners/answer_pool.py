@@ -102,13 +102,17 @@ class AnswerPool:
             pool.order.popleft()
         return [pool.answers.pop(group) for group in oldest]
 
-    def wait(self, *results: WorkerGroupFuncResult) -> None:
+    def wait(self, *results: WorkerGroupFuncResult, asks: bool = True) -> None:
         """Wait for calls of other groups, answering meanwhile.
+
+        Args:
+            *results: What is waited for; nothing returns after moving on what can move.
+            asks: Whether engines are given further prompts meanwhile; those that get their first weights must not be.
 
         Raises:
             WorkerError: One of them, an engine or a reward failed.
         """
-        self._work(lambda: all(result.done() for result in results), *results)
+        self._work(lambda: all(result.done() for result in results), *results, asks=asks)
 
     def clear(self, *purposes: str) -> None:
         """Forget jobs and their answers, whatever becomes of them.
@@ -131,10 +135,11 @@ class AnswerPool:
         waiting = sorted([*lost, *self._queue], key=lambda job: job.group_id)
         self._queue = deque(waiting)
 
-    def _work(self, is_over: Callable[[], bool], *others: WorkerGroupFuncResult) -> None:
+    def _work(self, is_over: Callable[[], bool], *others: WorkerGroupFuncResult, asks: bool = True) -> None:
         """Move jobs on until ``is_over``."""
         while True:
-            self._dispatch()
+            if asks:
+                self._dispatch()
             self._collect()
             for result in others:
                 result.raise_failure()

@@ -66,7 +66,8 @@ class ReasoningRunner(StepRunner):
         max_per_rank = max(2 * cfg.rollout.max_running_requests // cfg.algorithm.group_size, 1)
         self.pool = AnswerPool(rollout, reward, max_per_rank=max_per_rank)
         self.session.places["samples"] = self.session.folder / SAMPLES_FOLDER
-        self.num_tokens = 0
+        self.batch: list[Answer] = []
+        self.batch_step: int | None = None
 
     def make_step(self) -> Metrics:
         """Make one step, all but handing its weights on."""
@@ -78,13 +79,14 @@ class ReasoningRunner(StepRunner):
         return metrics
 
     def collect_answers(self) -> tuple[list[Answer], Metrics]:
-        """Ask prompts, and wait for the answers of this step."""
+        """Ask prompts, and wait for the answers of this step; one that is made again has its answers already."""
         self.session.phase("rollout")
-        self._ask()
-        answers = [answer for group in self.pool.take(self.cfg.data.rollout_batch_size) for answer in group]
-        self.num_tokens = sum(len(answer.token_ids) for answer in answers)
-        write_answers(self.session.folder / SAMPLES_FOLDER / f"step_{self.step + 1:08d}.jsonl", answers)
-        return answers, answer_metrics(answers)
+        if self.batch_step != self.step:
+            self._ask()
+            self.batch = [answer for group in self.pool.take(self.cfg.data.rollout_batch_size) for answer in group]
+            self.batch_step = self.step
+            write_answers(self.session.folder / SAMPLES_FOLDER / f"step_{self.step + 1:08d}.jsonl", self.batch)
+        return self.batch, answer_metrics(self.batch)
 
     def prepare(self, answers: Sequence[Answer]) -> Metrics:
         """Hand the answers to the actor, and let it compare them."""
@@ -108,7 +110,8 @@ class ReasoningRunner(StepRunner):
         if self.cfg.rollout.enable_offload:
             self.rollout.wake().wait()
         rollout = self.rollout.sync_model_from_actor(version=self.step)
-        self.pool.wait(self.actor.sync_model_to_rollout(version=self.step), rollout)
+        # An engine that has been launched again has no weights yet: what is asked anew waits for them.
+        self.pool.wait(self.actor.sync_model_to_rollout(version=self.step), rollout, asks=False)
 
     def evaluate(self) -> Metrics:
         """Ask the evaluation's prompts, always the same, and return the shares that were answered right."""
@@ -127,30 +130,36 @@ class ReasoningRunner(StepRunner):
 
     def throughput(self, step_seconds: float) -> Metrics:
         """See ``StepRunner``: tokens that were generated and trained on."""
-        return {"time/tokens_per_second": self.num_tokens / step_seconds}
+        return {"time/tokens_per_second": sum(len(answer.token_ids) for answer in self.batch) / step_seconds}
 
     def write_checkpoint(self, folder: str) -> None:
         """See ``StepRunner``; asks anew after a resume what has been asked ahead."""
         super().write_checkpoint(folder)
         path = Path(folder) / "data" / _POSITION_FILE
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps({"position": self.sampler.position - self.pool.num_held()}))
+        # The answers of a step that an interrupt has ended before it was made have not been trained on.
+        untrained = self.cfg.data.rollout_batch_size if self.batch_step == self.step else 0
+        write_atomic(path, json.dumps({"position": self.sampler.position - self.pool.num_held() - untrained}))
 
     def load_checkpoint(self, folder: str) -> None:
         """See ``StepRunner``."""
         super().load_checkpoint(folder)
-        self.sampler.position = json.loads((Path(folder) / "data" / _POSITION_FILE).read_text())["position"]
-        self.pool.clear()
+        self._go_to(json.loads((Path(folder) / "data" / _POSITION_FILE).read_text())["position"])
 
     def start_over(self) -> None:
         """See ``StepRunner``."""
-        self.sampler.position = 0
-        self.pool.clear()
+        self._go_to(0)
 
     def recover(self, error: WorkerError) -> bool:
         """See ``StepRunner``; what was being answered is asked again."""
         self.pool.requeue()
         return super().recover(error)
+
+    def _go_to(self, position: int) -> None:
+        """Ask from a position of the sampler on, and forget what has been asked."""
+        self.sampler.position = position
+        self.batch_step = None
+        self.pool.clear()
 
     def _ask(self) -> None:
         """Ask as many prompts as may be answered with the weights published last."""

@@ -90,10 +90,22 @@ def check_unused(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) ->
         note_unused(problems, runner, ("max_tokens_per_mbs",), "runner", "without runner.enable_dynamic_batch_size")
 
 
+def check_offload(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
+    """Engines that answer ahead are needed while the actor trains."""
+    del world
+    threshold = cfg.algorithm.staleness_threshold
+    if threshold and cfg.rollout.enable_offload:
+        problems.add(
+            "rollout.enable_offload",
+            f"received True; with algorithm.staleness_threshold={threshold} engines answer while the actor trains. "
+            "Remove it, and place them on devices of their own.",
+        )
+
+
 def check_rewards(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
     """There is something to learn from."""
     del world
     check_text_rewards(cfg.reward, problems)
 
 
-RULES = (check_data, check_batches, check_algorithm, check_unused, check_rewards)
+RULES = (check_data, check_batches, check_algorithm, check_unused, check_offload, check_rewards)

@@ -1,0 +1,238 @@
+"""Prompts on their way through engines and rewards: none is lost, none comes twice, and they come back in order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rlinf.data.answers import Answer, Prompt
+from rlinf.data.generation import SamplingParams
+from rlinf.errors import WorkerDiedError, WorkerError
+from rlinf.runners.answer_pool import AnswerPool, Job
+from tests.unit.runners.reply_groups import Group, death
+
+PARAMS = SamplingParams(n=2)
+
+
+def job(group_id, purpose="train"):
+    return Job(group_id, Prompt(index=group_id, token_ids=(group_id,), text=str(group_id)), PARAMS, purpose=purpose)
+
+
+class Pool(AnswerPool):
+    """A pool over groups whose calls the test answers; ``wait()`` without calls moves on what can move."""
+
+    def __init__(self, *, engines=1, rewards=1, max_per_rank=100):
+        self.rollout, self.reward = Group("rollout", engines), Group("reward", rewards)
+        super().__init__(self.rollout, self.reward, max_per_rank=max_per_rank)
+
+    def submit_all(self, *group_ids, purpose="train"):
+        for group_id in group_ids:
+            self.submit(job(group_id, purpose))
+        self.wait()
+
+    def generating(self):
+        """Return the calls to engines that have not returned, by purpose and group."""
+        pending = [call for call in self.rollout.calls if not call.future.done()]
+        return {(call.keys["purpose"], call.keys["group_id"]): call for call in pending}
+
+    def scoring(self):
+        pending = [call for call in self.reward.calls if not call.future.done()]
+        return {call.args[0][0].group_id: call for call in pending}
+
+    def generate(self, *group_ids, purpose="train"):
+        for group_id in group_ids:
+            call = self.generating()[purpose, group_id]
+            call.give(answers(call.args[0], **call.keys))
+        self.wait()
+
+    def score(self, *group_ids):
+        for group_id in group_ids:
+            call = self.scoring()[group_id]
+            call.give([replace(answer, reward=float(answer.group_id)) for answer in call.args[0]])
+        self.wait()
+
+
+def answers(prompt, *, group_id, params, purpose):
+    return [
+        Answer(
+            group_id=group_id,
+            member=member,
+            prompt=prompt,
+            token_ids=(1,),
+            logprobs=(-1.0,),
+            versions=(0,),
+            loss_mask=(True,),
+            finish_reason="stop",
+            text=purpose,
+        )
+        for member in range(params.n)
+    ]
+
+
+def groups_of(taken):
+    assert all(len({answer.group_id for answer in group}) == 1 for group in taken)
+    assert all([answer.member for answer in group] == [0, 1] for group in taken)
+    assert all(answer.reward == answer.group_id for group in taken for answer in group)
+    return [group[0].group_id for group in taken]
+
+
+def test_answers_come_back_in_the_order_in_which_they_were_asked():
+    pool = Pool()
+    pool.submit_all(3, 1, 4, 2)
+    pool.generate(2)
+    pool.generate(4)
+    pool.generate(3, 1)
+    pool.score(1)
+    pool.score(2, 3, 4)
+    assert pool.num_held() == 4
+    assert groups_of(pool.take(3)) == [3, 1, 4]
+    assert pool.num_held() == 1
+    assert groups_of(pool.take(1)) == [2]
+    assert pool.num_held() == 0
+
+
+def test_a_prompt_goes_to_the_engine_with_the_fewest_in_flight():
+    pool = Pool(engines=3)
+    pool.submit_all(0, 1, 2, 3, 4)
+    assert [call.rank for call in pool.rollout.calls] == [0, 1, 2, 0, 1]
+    pool.generate(1, 4)
+    pool.submit_all(5, 6, 7)
+    assert [call.rank for call in pool.rollout.calls[5:]] == [1, 1, 2]
+
+
+def test_no_engine_is_given_more_than_the_bound():
+    pool = Pool(engines=2, max_per_rank=2)
+    pool.submit_all(*range(7))
+    assert [call.rank for call in pool.generating().values()] == [0, 1, 0, 1]
+    pool.generate(2)
+    pool.wait()
+    # What is being rewarded takes no room of an engine.
+    assert [call.rank for call in pool.generating().values()] == [0, 1, 1, 0]
+    assert set(pool.scoring()) == {2}
+
+
+def test_rewards_share_the_groups_whatever_the_order():
+    pool = Pool(rewards=2)
+    pool.submit_all(0, 1, 2, 3)
+    pool.generate(3, 0)
+    pool.generate(2, 1)
+    assert {group: call.rank for group, call in pool.scoring().items()} == {0: 0, 1: 1, 2: 0, 3: 1}
+
+
+def test_what_was_under_way_is_asked_again_once_and_the_rest_is_kept():
+    pool = Pool(max_per_rank=4)
+    pool.submit_all(*range(6))
+    pool.generate(0, 1, 2)
+    pool.score(1)
+    stale = [*pool.generating().values(), *pool.scoring().values()]
+    # 1 is answered, 0 and 2 are being rewarded, 3, 4 and 5 generated.
+    asked = len(pool.rollout.calls)
+    pool.requeue()
+    pool.wait()
+    again = pool.rollout.calls[asked:]
+    assert [call.keys["group_id"] for call in again] == [0, 2, 3, 4]
+    for call in stale:  # What the dead had still answered changes nothing.
+        call.give(answers(call.args[0], **call.keys) if call.method == "answer" else call.args[0])
+    pool.wait()
+    assert not pool.scoring()
+    pool.generate(2, 0)
+    pool.wait()
+    pool.generate(3, 4, 5)
+    pool.score(0, 2, 3, 4, 5)
+    assert groups_of(pool.take(6)) == list(range(6))
+
+
+def test_a_death_surfaces_and_loses_nothing():
+    pool = Pool(engines=2)
+    pool.submit_all(0, 1, 2)
+    pool.generate(0)
+    pool.generating()["train", 1].fail(death("rollout", 1))
+    with pytest.raises(WorkerDiedError, match="rollout:1 is gone"):
+        pool.take(3)
+    with pytest.raises(WorkerDiedError):  # It stays so until somebody acts.
+        pool.wait()
+    pool.requeue()
+    pool.rollout.calls.clear()
+    pool.reward.calls.clear()
+    pool.wait()
+    assert set(pool.generating()) == {("train", 0), ("train", 1), ("train", 2)}
+    pool.generate(0, 1, 2)
+    pool.score(2, 1, 0)
+    assert groups_of(pool.take(3)) == [0, 1, 2]
+
+
+def test_a_reward_that_fails_surfaces_and_its_prompt_can_be_asked_again():
+    pool = Pool()
+    pool.submit_all(0, 1)
+    pool.generate(0, 1)
+    pool.scoring()[0].fail(death("reward"))
+    pool.scoring()[1].give(pool.scoring()[1].args[0])
+    with pytest.raises(WorkerDiedError, match="reward:0"):
+        pool.take(1)
+    pool.requeue()
+    pool.wait()
+    assert ("train", 0) in pool.generating()
+    pool.generate(*[group for _, group in pool.generating()])
+    pool.score(*pool.scoring())
+    assert groups_of(pool.take(2)) == [0, 1]
+
+
+def test_take_is_all_or_nothing():
+    pool = Pool()
+    pool.submit_all(0, 1)
+    pool.generate(0)
+    pool.score(0)
+    pool.generating()["train", 1].fail(WorkerError("it broke", group="rollout", rank=0))
+    with pytest.raises(WorkerError, match="it broke"):
+        pool.take(2)
+    assert pool.num_held() == 2
+
+
+def test_training_and_evaluation_do_not_mix():
+    pool = Pool()
+    pool.submit_all(0, 1)
+    pool.submit_all(0, 1, 2, purpose="eval")
+    assert (pool.num_held(), pool.num_held("eval"), pool.num_held("other")) == (2, 3, 0)
+    pool.generate(1, 2, 0, purpose="eval")
+    pool.score(0, 1, 2)
+    found = pool.take(3, "eval")
+    assert groups_of(found) == [0, 1, 2]
+    assert {answer.text for group in found for answer in group} == {"eval"}
+    pool.generate(0, 1)
+    pool.score(0, 1)
+    assert {answer.text for group in pool.take(2) for answer in group} == {"train"}
+
+
+def test_one_purpose_can_be_forgotten_wherever_its_jobs_are():
+    pool = Pool(max_per_rank=5)
+    pool.submit_all(0, 1, 2, 3, purpose="eval")
+    pool.submit_all(7, 8)
+    pool.generate(0, 1, purpose="eval")
+    pool.score(0)
+    forgotten = [*pool.generating().values(), *pool.scoring().values()]
+    pool.clear("eval")
+    assert (pool.num_held(), pool.num_held("eval")) == (2, 0)
+    for call in forgotten:
+        if call.keys.get("purpose") == "train":
+            continue
+        call.give(answers(call.args[0], **call.keys) if call.method == "answer" else call.args[0])
+    pool.wait()
+    assert not pool.scoring()
+    pool.generate(7, 8)
+    pool.score(7, 8)
+    assert groups_of(pool.take(2)) == [7, 8]
+    pool.submit_all(9)
+    pool.clear()
+    assert pool.num_held() == 0
+
+
+def test_other_calls_are_waited_for_while_answers_come_in():
+    pool = Pool()
+    trainer = Group("actor", 1, lambda call: call.give({}))
+    pool.submit(job(0))
+    pool.wait(trainer.run_training(step=1))
+    assert set(pool.generating()) == {("train", 0)}
+    broken = Group("actor", 1, lambda call: call.fail(WorkerError("no gradient", group="actor", rank=0)))
+    with pytest.raises(WorkerError, match="no gradient"):
+        pool.wait(broken.run_training(step=2))
