@@ -85,3 +85,20 @@ def test_an_off_policy_plan_counts_updates_from_the_replay(capsys):
     text = capsys.readouterr().out
     assert "64 of the critics = update_epoch 64, each on a batch from the replay" in text
     assert "14976 optimizer steps, 14976 environment steps" in text
+
+
+def test_a_plan_of_a_language_model_counts_answers(capsys):
+    keys = ("algorithm.update_epoch=2", "runner.max_epochs=5", "algorithm.sampling_params.max_new_tokens=8")
+    assert main(["plan", "tiny_math_grpo", *keys, "--accelerators-per-node", "0"]) == 0
+    text = capsys.readouterr().out
+    assert "64 on 1 engine(s), 8 answers to each" in text
+    assert "512, of up to 8 tokens each" in text
+    assert "4 = 512 / global_batch_size 256 x update_epoch 2" in text
+    assert "up to 4096 tokens on each actor rank" in text
+    assert "5 steps, 20 optimizer steps" in text
+    assert "every 10 steps, greedily, on results/tiny_math/val.jsonl" in text
+    keys = ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs", "runner.val_samples=4")
+    assert main(["plan", "tiny_math_grpo", *keys]) == 0
+    text = capsys.readouterr().out
+    assert "64 answers on each actor rank" in text
+    assert "every 10 steps, 4 answers to each prompt" in text

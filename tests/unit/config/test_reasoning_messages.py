@@ -1,0 +1,93 @@
+"""What a recipe of a language model must say, and what is said of one that does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.errors import ConfigError
+
+RECIPE = "tiny_math_grpo"
+SAC = [f"~algorithm.{key}" for key in ("loss_agg_func", "clip_ratio_low", "clip_ratio_high")]
+VALUES = ("algorithm.adv_type=gae", "algorithm.loss_type=actor_critic", "actor.model.add_value_head=true")
+
+
+def problems(*overrides):
+    try:
+        validate_cfg(load_recipe(RECIPE, overrides))
+    except ConfigError as error:
+        return [line.strip().removeprefix("- ") for line in str(error).splitlines()]
+    return []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path", "remedy"),
+    [
+        # Keys that are not known here, and those of something else.
+        (["data.promt_key=q"], "data.promt_key", "Did you mean 'data.prompt_key'?"),
+        (["algorithm.sampling_params.temprature=1"], "algorithm.sampling_params.temprature", "sampling_params.temper"),
+        (["rollout.vllm.enable_prefix_caching=true"], "rollout.vllm", "rollout_backend=vllm"),
+        (["rollout.rollout_backend=vlm"], "rollout.rollout_backend", "Did you mean 'vllm'?"),
+        (["rollout.pipeline_stage_num=2"], "rollout.pipeline_stage_num", "unknown key"),
+        (["algorithm.gae_lambda=0.9"], "algorithm.gae_lambda", "not used by adv_type=grpo"),
+        (["algorithm.reward_type=chunk_level"], "algorithm.reward_type", "unknown key"),
+        (["env.train.env_type=gymnasium"], "env", "it belongs to runner.task_type=embodied or"),
+        (["actor.model.model_type=mlp_policy"], "actor.model.model_type", "causal_lm"),
+        (["reward.rewards.math.reward_type=env"], "reward.rewards.math.reward_type", "another kind of recipe"),
+        (["runner.max_tokens_per_mbs=0"], "runner.max_tokens_per_mbs", "integer > 0"),
+        (["runner.task_type=reasonning"], "runner.task_type", "Did you mean 'reasoning'?"),
+        (["~data.rollout_batch_size"], "data.rollout_batch_size", "missing; required"),
+        # Sections that do not fit together.
+        (["data.train_data_paths=[]"], "data.train_data_paths", "Name a .jsonl"),
+        (["data.val_data_paths=[]"], "data.val_data_paths", "runner.val_check_interval=-1"),
+        (["actor.global_batch_size=100"], "actor.global_batch_size", "64 x algorithm.group_size 8 = 512. Set"),
+        (["runner.max_tokens_per_mbs=23"], "runner.max_tokens_per_mbs", "Raise it to 24 at least"),
+        (["algorithm.group_size=1"], "algorithm.group_size", "allowed: an integer > 1"),
+        (["algorithm.adv_type=gae"], "actor.model.add_value_head", "Set it to true"),
+        (["actor.model.add_value_head=true"], "actor.model.add_value_head", "algorithm.loss_type=actor_critic"),
+        ([*SAC, "algorithm.loss_type=embodied_sac"], "algorithm.loss_type", "algorithm.loss_type=actor"),
+        (["algorithm.recompute_logprobs=false", "algorithm.importance_correction={level: token}"],
+         "algorithm.recompute_logprobs", "algorithm.recompute_logprobs=true"),
+        (["algorithm.importance_correction={lower_bound: 1.5}"], "algorithm.importance_correction", "lower_bound=0.5"),
+        (["algorithm.staleness_threshold=1", "rollout.enable_offload=true"], "rollout.enable_offload", "Remove it"),
+        (["reward.rewards.math.weight=0.0"], "reward.rewards", "received weights [0.0]"),
+        (["cluster.cpu_slots_per_node=2", "cluster.component_placement.actor=0-1", "actor.global_batch_size=1"],
+         "actor.global_batch_size", "2 actor ranks need an answer each"),
+        # Keys without effect.
+        (["actor.critic_optim.lr=1e-3"], "actor.critic_optim", "task_type=reasoning"),
+        (["actor.model.num_q_heads=3"], "actor.model.num_q_heads", "task_type=reasoning"),
+        (["actor.model.num_action_chunks=3"], "actor.model.num_action_chunks", "task_type=reasoning"),
+        (["runner.enable_decoupled_mode=true"], "runner.enable_decoupled_mode", "task_type=reasoning"),
+        (["runner.enable_dynamic_batch_size=false"], "runner.max_tokens_per_mbs", "enable_dynamic_batch_size"),
+        (["actor.model.lora_rank=4"], "actor.model.lora_rank", "actor.model.is_lora"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)  # fmt: skip
+def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy):
+    found = problems(*overrides)
+    assert any(line.startswith(f"{path}: ") and remedy in line for line in found), found
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        VALUES,
+        ("algorithm.loss_type=gspo",),
+        ("algorithm.adv_type=reinpp", "algorithm.group_size=1", "actor.global_batch_size=64"),
+        ("algorithm.staleness_threshold=2",),
+        ("rollout.rollout_backend=vllm", "rollout.vllm.enable_prefix_caching=false"),
+        ("rollout.rollout_backend=sglang",),
+        ("algorithm.staleness_threshold=0", "rollout.enable_offload=true"),
+        ("runner.only_eval=true", "data.train_data_paths=[]"),
+        ("data.val_data_paths=[]", "runner.val_check_interval=-1", "runner.stop_at={}"),
+        ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs"),
+    ],
+)
+def test_what_fits_together_is_valid(overrides):
+    assert problems(*overrides) == []
+
+
+def test_all_problems_of_a_recipe_are_told_together():
+    found = problems("data.train_data_paths=[]", "algorithm.group_size=1", "actor.global_batch_size=100")
+    for path in ("data.train_data_paths", "algorithm.group_size", "actor.global_batch_size"):
+        assert any(line.startswith(f"{path}: ") for line in found)

@@ -1,0 +1,83 @@
+"""What is recorded of answers, and shares of right ones against counting."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+import pytest
+
+from rlinf.data.answers import Answer, Prompt
+from rlinf.telemetry.answers import answer_metrics, evaluation_metrics, pass_at_k, write_answers
+
+
+def answer(reward, *, group_id=0, member=0, length=2, finish_reason="stop", terms=None, text="2", versions=None):
+    return Answer(
+        group_id=group_id,
+        member=member,
+        prompt=Prompt(index=0, token_ids=(1, 2, 3), text="1+1=", reference=2),
+        token_ids=(7,) * length,
+        logprobs=(-1.0,) * length,
+        versions=versions or (0,) * length,
+        loss_mask=(True,) * length,
+        finish_reason=finish_reason,
+        reward=reward,
+        reward_terms=terms or {},
+        text=text,
+    )
+
+
+@pytest.mark.parametrize("num_samples", [1, 2, 5, 6])
+def test_pass_at_k_is_the_share_of_draws_with_a_right_answer(num_samples):
+    for num_right, k in itertools.product(range(num_samples + 1), range(1, num_samples + 1)):
+        draws = list(itertools.combinations([True] * num_right + [False] * (num_samples - num_right), k))
+        expected = sum(any(draw) for draw in draws) / len(draws)
+        assert pass_at_k(num_samples, num_right, k) == pytest.approx(expected, abs=1e-12)
+
+
+def test_an_evaluation_with_several_answers_to_each_prompt():
+    rewards = [[1.0, 0.0, 0.5, 0.0], [0.0, 0.0, 0.0, -1.0], [1.0, 1.0, 1.0, 1.0]]
+    found = evaluation_metrics([[answer(reward) for reward in group] for group in rewards])
+    assert found["eval/accuracy"] == found["eval/avg@4"] == pytest.approx(6 / 12)
+    assert found["eval/pass@1"] == pytest.approx(6 / 12)
+    assert found["eval/pass@4"] == pytest.approx(2 / 3)
+    assert found["eval/reward"] == pytest.approx(4.5 / 12)
+    assert found["eval/response_length"] == 2
+
+
+def test_a_greedy_evaluation_has_one_share():
+    found = evaluation_metrics([[answer(1.0)], [answer(0.0)]])
+    assert found == {"eval/accuracy": 0.5, "eval/reward": 0.5, "eval/response_length": 2.0}
+
+
+def test_the_means_of_a_step():
+    answers = [
+        answer(1.5, length=1, terms={"math": 1.0, "long": 0.5}),
+        answer(-0.5, length=4, finish_reason="length", terms={"math": 0.0, "long": -0.5}),
+    ]
+    assert answer_metrics(answers) == {
+        "rollout/reward": 0.5,
+        "rollout/reward/math": 0.5,
+        "rollout/reward/long": 0.0,
+        "rollout/response_length": 2.5,
+        "rollout/prompt_length": 3.0,
+        "rollout/truncated": 0.5,
+    }
+
+
+def test_a_row_says_what_became_of_an_answer(tmp_path):
+    path = tmp_path / "samples" / "step_1.jsonl"
+    write_answers(path, [answer(1.0, group_id=4, member=1, text="zwei\n\x00é", versions=(2, 3), terms={"math": 1.0})])
+    (line,) = path.read_text(encoding="utf-8").splitlines()
+    assert json.loads(line) == {
+        "group": 4,
+        "member": 1,
+        "prompt": "1+1=",
+        "answer": "zwei\n\x00é",
+        "reference": "2",
+        "reward": 1.0,
+        "reward_terms": {"math": 1.0},
+        "num_tokens": 2,
+        "finish_reason": "stop",
+        "versions": [2, 3],
+    }
