@@ -80,7 +80,8 @@ def parse_recipe(parser: Parser, data: object) -> RLinfConfig | None:
 
 def explain_unknown(cls: type[ConfigSection], path: str, key: str) -> str:
     """Return the text for an unknown key: whose key it is, where it goes, or which one was meant."""
-    for base, (discriminator, registry) in (*_KINDS.items(), (RLinfConfig, ("runner.task_type", task_configs))):
+    kinds = {**_KINDS, RLinfConfig: ("runner.task_type", task_configs)}
+    for base, (discriminator, registry) in kinds.items():
         owners = _owners(registry, key, base) if issubclass(cls, base) else []
         chosen = [name for name in registry.names() if registry.get(name) is cls]
         if owners:
