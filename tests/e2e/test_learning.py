@@ -86,10 +86,16 @@ def test_velocities_alone_improve_a_flow_policy(start_run, tmp_path, seed):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-@pytest.mark.parametrize("recipe", ["pixel_reach_ppo_cnn", "gym_fetchreach_ppo_mlp"])
-def test_the_goal_is_reached_from_nearly_every_start(start_run, tmp_path, recipe, seed):
-    if recipe.startswith("gym_fetch"):
-        pytest.importorskip("gymnasium_robotics", reason="needs the package gymnasium-robotics")
+@pytest.mark.parametrize(
+    ("recipe", "package"),
+    [
+        ("pixel_reach_ppo_cnn", "torch"),
+        ("gym_fetchreach_ppo_mlp", "gymnasium_robotics"),
+        ("frankasim_pickcube_ppo_mlp", "mujoco"),
+    ],
+)
+def test_the_goal_is_reached_from_nearly_every_start(start_run, tmp_path, recipe, package, seed):
+    pytest.importorskip(package, reason=f"needs the package {package}")
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=2000) == 0, run.output[-4000:]
     assert read_metrics(tmp_path / recipe)[-1]["eval/success_at_end"] >= 0.9
