@@ -123,7 +123,8 @@ class CausalLM(TrainableModel):
 
     def recompute_units(self) -> list[nn.Module]:
         """See ``TrainableModel``: the decoder layers; the head computes its logits again by itself."""
-        return [module for module in self.modules() if type(module).__name__ in self.layer_names]
+        # Sharding makes a subclass of a module's class.
+        return [m for m in self.modules() if any(cls.__name__ in self.layer_names for cls in type(m).__mro__)]
 
     def is_training_only(self, name: str) -> bool:
         """See ``TrainableModel``: the value head, and the second name of tied embeddings."""

@@ -1,0 +1,232 @@
+"""An update from answers is the same however the work is cut up, and what is compared with what is right."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.data.answers import Answer, Prompt
+from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.models import get_model
+from rlinf.scheduler.network import find_free_port
+from rlinf.workers.actor.text_learner import TextLearner
+from tests.unit.models.tiny_language_models import save_tiny
+
+pytest.importorskip("transformers")
+
+SIZES = [(3, 5), (3, 2), (3, 4), (3, 1), (1, 7), (1, 1), (1, 3), (1, 9), (2, 4), (2, 9), (2, 2), (2, 6)]
+"""Tokens of prompt and answer; groups of four."""
+BASE = (
+    "algorithm.group_size=4",
+    "algorithm.sampling_params.temperature=0.8",
+    "algorithm.sampling_params.max_new_tokens=12",
+    "algorithm.update_epoch=2",
+    "data.rollout_batch_size=3",
+    "data.max_prompt_length=4",
+    "actor.global_batch_size=4",
+    "actor.micro_batch_size=2",
+    "actor.optim.lr=0.01",
+)
+VALUES = ("algorithm.adv_type=gae", "algorithm.loss_type=actor_critic", "actor.model.add_value_head=true")
+
+
+def config(folder, *overrides):
+    keys = [*BASE, f"actor.model.model_path={folder}", *overrides]
+    return validate_cfg(load_recipe("tiny_math_grpo", keys))
+
+
+def make_learner(cfg, *, rank=0, world_size=1):
+    torch.manual_seed(0)
+    model = get_model(cfg.actor.model)
+    if model.value_head is not None:
+        with torch.no_grad():
+            model.value_head.weight.copy_(torch.linspace(-0.2, 0.3, 16).unsqueeze(0))
+    reference = get_model(cfg.actor.model).eval() if cfg.algorithm.needs_reference else None
+    engine = FSDPEngine(
+        model,
+        optim=cfg.actor.optim,
+        fsdp=cfg.actor.fsdp_config,
+        precision="fp32",
+        device=torch.device("cpu"),
+        rank=rank,
+        world_size=world_size,
+    )
+    return TextLearner(engine, cfg=cfg, reference=reference)
+
+
+def true_logprobs(folder, prompt, answer, temperature=0.8):
+    """Return what transformers says of the answer's tokens, at the temperature of the recipe."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    ids = torch.tensor([[*prompt, *answer]])
+    with torch.no_grad():
+        logprobs = (model(ids).logits[0, len(prompt) - 1 : -1] / temperature).log_softmax(-1)
+    return logprobs.gather(-1, ids[0, len(prompt) :].unsqueeze(-1)).squeeze(-1)
+
+
+def make_answers(folder, *, noise=0.0, version=3):
+    generator = torch.Generator().manual_seed(3)
+    answers = []
+    for number, (asked, said) in enumerate(SIZES):
+        prompt = tuple(torch.randint(0, 40, (asked,), generator=generator).tolist())
+        tokens = tuple(torch.randint(0, 40, (said,), generator=generator).tolist())
+        logprobs = true_logprobs(folder, prompt, tokens)
+        logprobs = logprobs + noise * torch.randn(said, generator=generator)
+        answers.append(
+            Answer(
+                group_id=number // 4,
+                member=number % 4,
+                prompt=Prompt(index=0, token_ids=prompt, text=""),
+                token_ids=tokens,
+                logprobs=tuple(logprobs.tolist()),
+                versions=(version,) * said,
+                loss_mask=(True,) * said,
+                finish_reason="stop",
+                reward=float(torch.rand(1, generator=generator)),
+            )
+        )
+    return answers
+
+
+def train(cfg, folder, *, noise=0.0, reverse=False, steps=2, **where):
+    """Make steps; return the weights and all metrics."""
+    learner = make_learner(cfg, **where)
+    answers = make_answers(folder, noise=noise)
+    metrics = []
+    for step in range(1, steps + 1):
+        metrics.append(learner.prepare(answers[::-1] if reverse else answers, version=3))
+        metrics.append(learner.update(step))
+    weights = torch.cat([tensor.flatten() for _, tensor in learner.engine.export_weights()])
+    heads = [p.detach() for name, p in learner.engine.model.named_parameters() if "value_head" in name]
+    heads = [head.full_tensor() if hasattr(head, "full_tensor") else head for head in heads]
+    return torch.cat([weights, *(head.flatten() for head in heads)]), metrics
+
+
+def assert_same(found, expected, tolerance=2e-5):
+    assert (found[0] - expected[0]).abs().max() < tolerance
+    for one, other in zip(found[1], expected[1], strict=True):
+        assert set(one) == set(other)
+        for name, value in other.items():
+            assert one[name] == pytest.approx(value, rel=1e-3, abs=1e-4), name
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    save_tiny(folder)
+    return folder
+
+
+SAMPLES = ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs")
+
+
+@pytest.mark.parametrize("loss", [(), VALUES], ids=["grpo", "actor_critic"])
+def test_an_update_is_the_same_however_it_is_cut_up(folder, loss):
+    expected = train(config(folder, *loss), folder, noise=0.1)
+    initial = torch.cat([tensor.flatten() for _, tensor in make_learner(config(folder)).engine.export_weights()])
+    assert (expected[0][: len(initial)] - initial).abs().max() > 1e-2
+    for keys in (["runner.max_tokens_per_mbs=16"], SAMPLES, [*SAMPLES, "actor.micro_batch_size=1"]):
+        assert_same(train(config(folder, *loss, *keys), folder, noise=0.1), expected)
+
+
+def test_the_order_in_which_answers_come_in_does_not_matter(folder):
+    cfg = config(folder)
+    assert_same(train(cfg, folder, reverse=True), train(cfg, folder), tolerance=1e-9)
+
+
+RANKED = [
+    ("no_shard", ()),
+    ("no_shard", ("runner.max_tokens_per_mbs=16", "algorithm.kl_beta=0.1")),
+    ("full_shard", ()),
+    ("full_shard", VALUES),
+]
+
+
+def run_rank(rank, port, folder, results):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    found = []
+    for sharding, keys in RANKED:
+        cfg = config(folder, f"actor.fsdp_config.sharding_strategy={sharding}", *keys)
+        found.append(train(cfg, folder, noise=0.1, rank=rank, world_size=2))
+    if rank == 0:
+        torch.save(found, results)
+
+
+def test_two_ranks_make_the_update_of_one(folder, tmp_path):
+    mp.spawn(run_rank, (find_free_port(), str(folder), str(tmp_path / "found.pt")), nprocs=2)
+    for (_, keys), (weights, metrics) in zip(RANKED, torch.load(tmp_path / "found.pt"), strict=True):
+        assert_same((weights, metrics), train(config(folder, *keys), folder, noise=0.1))
+
+
+def test_on_policy_the_ratio_is_one_recomputed_or_not(folder):
+    once = ("algorithm.update_epoch=1", "actor.global_batch_size=12")
+    recomputed = train(config(folder, *once), folder, steps=1)
+    assert recomputed[1][0]["mismatch_max_probability_difference"] < 1e-5
+    assert recomputed[1][0]["mismatch_ess"] == pytest.approx(1.0, abs=1e-5)
+    engines = train(config(folder, *once, "algorithm.recompute_logprobs=false"), folder, steps=1)
+    assert "mismatch_k1" not in engines[1][0]
+    for _, metrics in (recomputed, engines):
+        assert metrics[1]["actor_ratio"] == pytest.approx(1.0, abs=1e-5)
+        assert metrics[1]["actor_approx_kl"] == pytest.approx(0.0, abs=1e-6)
+    assert engines[1][1]["grad_norm"] == pytest.approx(recomputed[1][1]["grad_norm"], rel=1e-4)
+
+
+def test_off_policy_recomputing_takes_the_trainers_word_for_the_ratio(folder):
+    once = ("algorithm.update_epoch=1", "actor.global_batch_size=12")
+    _, recomputed = train(config(folder, *once), folder, noise=0.3, steps=1)
+    _, engines = train(config(folder, *once, "algorithm.recompute_logprobs=false"), folder, noise=0.3, steps=1)
+    assert recomputed[1]["actor_ratio"] == pytest.approx(1.0, abs=1e-5)
+    assert recomputed[0]["mismatch_k3"] > 0.01
+    assert abs(engines[1]["actor_ratio"] - 1.0) > 1e-2
+
+
+def test_the_reference_is_the_initial_model(folder):
+    keys = ("algorithm.kl_beta=0.5", "algorithm.update_epoch=1", "actor.global_batch_size=12")
+    _, metrics = train(config(folder, *keys), folder)
+    assert metrics[1]["actor_kl_ref"] == pytest.approx(0.0, abs=1e-6)  # Before the first update they are one.
+    assert metrics[3]["actor_kl_ref"] > 1e-4
+
+
+def test_a_price_of_the_divergence_changes_the_rewards_only_once_there_is_one(folder):
+    keys = ("algorithm.adv_type=reinpp", "algorithm.update_epoch=1", "actor.global_batch_size=12")
+    plain = train(config(folder, *keys), folder)
+    priced = train(config(folder, *keys, "algorithm.kl_in_reward={beta: 5.0}"), folder)
+    assert priced[1][1]["grad_norm"] == pytest.approx(plain[1][1]["grad_norm"], rel=1e-3)
+    assert abs(priced[1][3]["grad_norm"] / plain[1][3]["grad_norm"] - 1) > 1e-2
+
+
+def test_a_correction_weighs_what_the_engine_computed_differently(folder):
+    keys = ("algorithm.update_epoch=1", "actor.global_batch_size=12")
+    correction = "algorithm.importance_correction={level: token, upper_bound: 1.2}"
+
+    def gradient_norm(*extra, noise):
+        _, metrics = train(config(folder, *keys, *extra), folder, noise=noise, steps=1)
+        return metrics[1]["grad_norm"]
+
+    assert gradient_norm(correction, noise=0.0) == pytest.approx(gradient_norm(noise=0.0), rel=1e-3)
+    assert gradient_norm(correction, noise=0.3) != pytest.approx(gradient_norm(noise=0.3), rel=1e-2)
+
+
+def test_values_are_learned(folder):
+    keys = (*VALUES, "algorithm.update_epoch=20", "actor.global_batch_size=12")
+    learner = make_learner(config(folder, *keys))
+    learner.prepare(make_answers(folder), version=3)
+    head = learner.engine.model.value_head.weight.detach().clone()
+    learner.update(1)
+    assert (learner.engine.model.value_head.weight - head).abs().max() > 1e-2
+
+
+def test_staleness_counts_versions_of_every_token(folder):
+    learner = make_learner(config(folder))
+    answers = [replace(a, versions=(5,) * len(a.versions)) for a in make_answers(folder)]
+    answers[0] = replace(answers[0], versions=(3, 3, 4, 5, 5))
+    metrics = learner.prepare(answers, version=5)
+    assert metrics["staleness_max"] == 2
+    assert metrics["staleness_mean"] == pytest.approx(5 / sum(said for _, said in SIZES))
