@@ -79,7 +79,7 @@ def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy):
         ("rollout.rollout_backend=sglang",),
         ("algorithm.staleness_threshold=0", "rollout.enable_offload=true"),
         ("runner.only_eval=true", "data.train_data_paths=[]"),
-        ("data.val_data_paths=[]", "runner.val_check_interval=-1", "runner.stop_at={}"),
+        ("data.val_data_paths=[]", "runner.val_check_interval=-1", "~runner.stop_at"),
         ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs"),
     ],
 )

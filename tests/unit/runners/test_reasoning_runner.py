@@ -119,7 +119,7 @@ def run(folder, world, *overrides, start=True):
         f"data.rollout_batch_size={BATCH}",
         f"algorithm.group_size={SIZE}",
         f"actor.global_batch_size={BATCH * SIZE}",
-        "runner.stop_at={}",
+        "~runner.stop_at",
     )
     cfg = validate_cfg(load_recipe("tiny_math_grpo", [*keys, *overrides]))
     prompts = PromptSet(PROMPTS, len(PROMPTS), 0)

@@ -1,0 +1,28 @@
+"""Rewards of the tests of runs, named by their import path."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+KILL_AT = 42
+"""The answer at which the engine is killed: within the second step, while others are being generated."""
+
+
+def short(query):
+    """Earn most with the shortest answer: a model that knows nothing has something to learn."""
+    return 1.0 - len(query.response) / 10
+
+
+def kill_engine(query):
+    """Kill the run's first engine once; rows say in ``folder`` where the run is."""
+    folder = Path(query.metadata["folder"])
+    counter = folder / "judged"
+    with counter.open("a") as file:
+        file.write(".")
+    if counter.stat().st_size == KILL_AT:
+        log = (folder / "worker_logs" / "RolloutGroup_0.log").read_text()
+        os.kill(int(re.findall(r"Ready: process (\d+)", log)[-1]), signal.SIGKILL)
+    return short(query)
