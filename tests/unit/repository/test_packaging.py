@@ -29,11 +29,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(target.glob("*.whl"))
 
 
-def test_wheel_holds_every_module_and_recipe(wheel: Path) -> None:
+@pytest.mark.parametrize("kind", ["embodiment", "reasoning"])
+def test_wheel_holds_every_module_and_recipe(wheel: Path, kind: str) -> None:
     held = set(zipfile.ZipFile(wheel).namelist())
     modules = {relative(path) for path in PACKAGE.rglob("*.py")}
-    config = ROOT / "examples" / "embodiment" / "config"
-    recipes = {f"rlinf/recipes/embodiment/{path.relative_to(config).as_posix()}" for path in config.rglob("*.yaml")}
+    config = ROOT / "examples" / kind / "config"
+    recipes = {f"rlinf/recipes/{kind}/{path.relative_to(config).as_posix()}" for path in config.rglob("*.yaml")}
     assert modules - held == set()
     assert recipes
     assert recipes - held == set()

@@ -13,6 +13,7 @@ from repository_tree import ROOT
 RUN = "examples/embodiment/run_embodiment.sh"
 EVAL = "examples/embodiment/eval_embodiment.sh"
 COLLECT = "examples/embodiment/collect_data.sh"
+REASON = "examples/reasoning/run_main_grpo_math.sh"
 INSTALL = "requirements/install.sh"
 
 
@@ -37,7 +38,7 @@ def venv(tmp_path: Path) -> Path:
     return folder.parent
 
 
-@pytest.mark.parametrize("script", [RUN, EVAL, COLLECT, INSTALL, "tests/run_tests.sh"])
+@pytest.mark.parametrize("script", [RUN, EVAL, COLLECT, REASON, INSTALL, "tests/run_tests.sh"])
 def test_help_shows_the_usage(script: str) -> None:
     run = bash(script, "--help")
     assert run.returncode == 0
@@ -143,12 +144,78 @@ def test_collection_evaluates_and_installs_what_data_sets_need(tmp_path: Path) -
     assert command.split()[-2:] == ["runner.only_eval=true", "env.eval.data_collection.enabled=true"]
 
 
-def test_an_unknown_recipe_lists_the_recipes() -> None:
-    run = bash(RUN, "gym_cartpol", "--dry-run")
+@pytest.mark.parametrize(
+    ("script", "recipe", "known"),
+    [(RUN, "gym_cartpol", "gym_cartpole_ppo_mlp"), (REASON, "tiny_maths", "tiny_math_grpo")],
+)
+def test_an_unknown_recipe_lists_the_recipes(script: str, recipe: str, known: str) -> None:
+    run = bash(script, recipe, "--dry-run")
     assert run.returncode == 1
-    assert 'unknown recipe "gym_cartpol"' in run.stderr
-    assert "gym_cartpole_ppo_mlp" in run.stderr
+    assert f'unknown recipe "{recipe}"' in run.stderr
+    assert known in run.stderr
     assert run.stdout == ""
+
+
+def in_folder(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the launcher of language models in ``folder``, where its recipes look for what they start from."""
+    environment = {**os.environ, "RLINF_VENV": str(folder / "venv"), **environment}
+    command = ["bash", str(ROOT / REASON), *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_tiny_language_model_is_made_before_it_is_trained(tmp_path: Path) -> None:
+    run = in_folder(tmp_path, "tiny_math_grpo", "--dry-run", "runner.max_epochs=3")
+    assert run.returncode == 0, run.stderr
+    assert [line.strip() for line in run.stdout.splitlines()] == [
+        f"bash {ROOT}/{INSTALL} reason --venv {tmp_path}/venv",
+        "rm -rf results/tiny_math.part",
+        f"{tmp_path}/venv/bin/python {ROOT}/examples/reasoning/make_tiny_math.py --folder results/tiny_math.part",
+        "mv results/tiny_math.part results/tiny_math",
+        f"{tmp_path}/venv/bin/python {ROOT}/examples/reasoning/main_grpo.py --config-name tiny_math_grpo "
+        "runner.max_epochs=3",
+    ]
+    (tmp_path / "results" / "tiny_math").mkdir(parents=True)
+    again = in_folder(tmp_path, "--no-install", "--dry-run")
+    assert "make_tiny_math" not in again.stdout
+    assert again.stdout.split() == [
+        "python",
+        f"{ROOT}/examples/reasoning/main_grpo.py",
+        "--config-name",
+        "tiny_math_grpo",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "options"),
+    [
+        ("mine", (), ["--engine", "vllm"]),
+        ("heir", (), ["--engine", "vllm"]),
+        ("mine", ("rollout.rollout_backend=hf",), []),
+        ("tiny_math_grpo", ("++rollout.rollout_backend=sglang",), ["--engine", "sglang"]),
+    ],
+)
+def test_the_engine_of_a_recipe_is_installed(
+    recipe: str, overrides: tuple[str, ...], options: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text("rollout: {rollout_backend: vllm}\n", encoding="utf-8")
+    (tmp_path / "heir.yaml").write_text("defaults: [mine, _self_]\n", encoding="utf-8")
+    run = in_folder(tmp_path, recipe, "--dry-run", "--config-dir", str(tmp_path), *overrides)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[0].split()[3:] == ["--venv", f"{tmp_path}/venv", *options]
+    assert f"--config-dir {tmp_path} --config-name {recipe}" in run.stdout.splitlines()[-1]
+
+
+def test_sglang_has_an_environment_of_its_own(tmp_path: Path) -> None:
+    run = in_folder(tmp_path, "--dry-run", "rollout.rollout_backend=sglang", RLINF_VENV="")
+    assert run.stdout.splitlines()[0].split()[3:] == ["--venv", f"{ROOT}/.venv-sglang", "--engine", "sglang"]
+    assert run.stdout.splitlines()[-1].startswith(f"{ROOT}/.venv-sglang/bin/python ")
+
+
+def test_a_tiny_model_that_could_not_be_made_is_no_model(venv: Path) -> None:
+    run = in_folder(venv.parent, "--no-install", RLINF_VENV=str(venv), FAIL="*make_tiny_math*")
+    assert run.returncode == 3
+    assert not (venv.parent / "results" / "tiny_math").exists()
+    assert "main_grpo" not in (venv.parent / "calls").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("code", ["0", "3"])
@@ -156,6 +223,8 @@ def test_launcher_ends_with_the_trainers_exit_code(code: str, venv: Path) -> Non
     fail = "python*" if code == "3" else "none"
     run = bash(RUN, "gym_cartpole_ppo_mlp", "--no-install", RLINF_VENV=str(venv), FAIL=fail)
     assert run.returncode == int(code)
+    (venv.parent / "results" / "tiny_math").mkdir(parents=True)
+    assert in_folder(venv.parent, "--no-install", RLINF_VENV=str(venv), FAIL=fail).returncode == int(code)
 
 
 def test_a_failing_gate_fails_the_run_and_the_later_gates_still_report(venv: Path) -> None:
