@@ -1,5 +1,6 @@
 """How runs begin and end: exit codes, what is left behind, Ctrl-C, several nodes."""
 
+import contextlib
 import os
 import re
 import signal
@@ -234,9 +235,12 @@ def test_members(cluster):
 
 def _child(title):
     """The newest process of this test's Ray with a title."""
-    children = psutil.Process().children(recursive=True)
-    found = [child for child in children if any(title in part for part in child.cmdline())]
-    return max(found, key=lambda child: child.create_time())
+    found = []
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):  # one that has just ended
+            if any(title in part for part in child.cmdline()):
+                found.append((child.create_time(), child.pid, child))
+    return max(found)[2]
 
 
 def test_the_death_of_a_channel_host_ends_all_waits_on_it(cluster):
