@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rlinf.workers.rollout.generation_worker import GenerationWorker
 
 _POSITION_FILE = "prompts.json"
+HF_FOLDER = "hf"
+"""Folder within a checkpoint that holds the model as transformers loads it."""
 
 
 class ReasoningRunner(StepRunner):
@@ -135,6 +137,8 @@ class ReasoningRunner(StepRunner):
     def write_checkpoint(self, folder: str) -> None:
         """See ``StepRunner``; asks anew after a resume what has been asked ahead."""
         super().write_checkpoint(folder)
+        if self.cfg.runner.save_hf:
+            self.actor.save_hf(str(Path(folder) / HF_FOLDER)).wait()
         path = Path(folder) / "data" / _POSITION_FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         # The answers of a step that an interrupt has ended before it was made have not been trained on.

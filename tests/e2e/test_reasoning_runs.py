@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import shutil
 
 import pytest
@@ -124,6 +125,8 @@ def test_a_run_leaves_samples_evaluations_and_a_checkpoint(finished):
     position = json.loads((finished / "checkpoints/global_step_3/data/prompts.json").read_text())
     assert position == {"position": 3 * BATCH}
     assert {"eval/accuracy", "eval/response_length"} <= set(read_metrics(finished)[0])
+    hf = finished / "checkpoints/global_step_3/hf"
+    assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(os.listdir(hf))
 
 
 def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path):
@@ -151,8 +154,12 @@ def test_answers_ahead_of_training_are_no_staler_than_allowed(run_recipe):
 
 
 @pytest.mark.slow
-def test_a_run_that_only_evaluates_trains_nothing(finished, run_recipe):
-    folder = run_recipe("runner.only_eval=true", f"runner.ckpt_path={finished}/checkpoints/global_step_3")
+@pytest.mark.parametrize(
+    "weights",
+    ["runner.ckpt_path={}/checkpoints/global_step_3", "actor.model.model_path={}/checkpoints/global_step_3/hf"],
+)
+def test_a_run_that_only_evaluates_trains_nothing(finished, run_recipe, weights):
+    folder = run_recipe("runner.only_eval=true", weights.format(finished))
     (record,) = read_metrics(folder)
     expected = {name: value for name, value in read_metrics(finished)[-1].items() if name.startswith("eval/")}
     assert record == {"step": 0, **expected}

@@ -74,3 +74,6 @@ class ReasoningRunnerConfig(RunnerConfig):
     """Tokens of one forward and backward pass on one rank; changes memory and speed, never the gradient."""
     val_samples: PositiveInt = 1
     """Answers to each prompt of an evaluation; with more than one they are drawn as in training, else greedily."""
+    save_hf: bool = True
+    """Write the model into the folder ``hf`` of every checkpoint as well, in ``actor.model.precision`` and as
+    transformers, vLLM and SGLang load it: a later run can take that folder as ``actor.model.model_path``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,11 +10,13 @@ import torch
 
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.answers import Answer
+from rlinf.hybrid_engines.precision import DTYPES
 from rlinf.hybrid_engines.train import train_engines
 from rlinf.hybrid_engines.train.base import TrainEngine
 from rlinf.hybrid_engines.train.state import load_weights
 from rlinf.models import get_model
 from rlinf.models.causal_lm import CausalLM
+from rlinf.models.hf_folder import write_hf_folder
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.publishing import WeightPublisher
@@ -102,6 +105,23 @@ class TextActor(Worker):
         """Write weights, optimizers and counters under ``path``."""
         self.engine.onload()
         self.engine.save(Path(path))
+        if self.cfg.actor.enable_offload:
+            self.engine.offload()
+
+    @Worker.timer("save_hf")
+    def save_hf(self, path: str) -> None:
+        """Write the model under ``path`` as transformers loads it: ``actor.model.model_path`` of another run."""
+        self.engine.onload()
+        weights = self.engine.export_weights()
+        if self._rank == 0:
+            assert isinstance(self.engine.model, CausalLM)
+            dtype = DTYPES[self.cfg.actor.model.precision]
+            write_hf_folder(Path(path), self.engine.model, weights, dtype=dtype)
+        else:
+            # Every rank has its part in making tensors whole.
+            collections.deque(weights, maxlen=0)
+        if self.cfg.actor.enable_offload:
+            self.engine.offload()
 
     def load_checkpoint(self, path: str) -> None:
         """Continue from what ``save_checkpoint`` wrote, under any number of ranks."""
