@@ -21,7 +21,7 @@ _requests = itertools.count()
 # Held while it is decided who ends a future: a time-out or what was waited for.
 _ending = threading.Lock()
 # A consumer that dies sooner after it got an item leaves it to another one.
-_ACKNOWLEDGE_SECONDS = 0.01
+_ACKNOWLEDGE_SECONDS = 0.001
 
 
 class Backend(Protocol):
