@@ -14,13 +14,13 @@ from rlinf.data.routing import sources
 from rlinf.hybrid_engines.train import train_engines
 from rlinf.hybrid_engines.train.base import TrainEngine
 from rlinf.hybrid_engines.train.state import load_weights
-from rlinf.hybrid_engines.weights.bucket import pack_weights
 from rlinf.models import get_policy
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.data_learner import DataLearner
 from rlinf.workers.actor.learner import Learner, learners
-from rlinf.workers.streams import TRAJECTORIES, WEIGHTS, collecting_group
+from rlinf.workers.actor.publishing import WeightPublisher
+from rlinf.workers.streams import TRAJECTORIES, collecting_group
 from rlinf.workers.values import num_values
 
 
@@ -37,10 +37,12 @@ class EmbodiedFSDPActor(Worker):
         super().__init__()
         self.cfg = cfg
         self.route = sources(self._rank, num_collecting_workers, self._world_size)
-        ranks = range(num_rollout_workers)
-        self.weight_receivers = [
-            rank for rank in ranks if sources(rank, self._world_size, num_rollout_workers).peers[0] == self._rank
-        ]
+        self.publisher = WeightPublisher(
+            self,
+            group=cfg.rollout.group_name,
+            num_receivers=num_rollout_workers,
+            bucket_bytes=cfg.weight_syncer.bucket.bucket_size,
+        )
         self.engine: TrainEngine
         self.learner: Learner
         self.trajectory: Trajectory | None = None
@@ -79,11 +81,7 @@ class EmbodiedFSDPActor(Worker):
         """
         self.version = version
         self.engine.onload()
-        bucket_bytes = self.cfg.weight_syncer.bucket.bucket_size
-        manifest, buckets = pack_weights(self.engine.export_weights(), version=version, bucket_bytes=bucket_bytes)
-        for rank in self.weight_receivers:
-            for message in (manifest, *buckets):
-                self.send(message, self.cfg.rollout.group_name, rank, tag=WEIGHTS)
+        self.publisher.publish(self.engine, version=version)
         if self.cfg.actor.enable_offload:
             self.engine.offload()
 

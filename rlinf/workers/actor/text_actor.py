@@ -49,7 +49,7 @@ class TextActor(Worker):
         torch.manual_seed(derive_seed(actor.seed, "actor", "initial weights"))
         model = _load_model(self.cfg)
         reference = None
-        if self.cfg.algorithm.needs_reference and not _has_adapters(model):
+        if self.cfg.algorithm.needs_reference and not model.cfg.is_lora:
             reference = _load_model(self.cfg).to(device).eval().requires_grad_(False)
         self.engine = train_engines.get(actor.training_backend)(
             model,
@@ -139,7 +139,3 @@ def _load_model(cfg: ReasoningConfig) -> CausalLM:
     if cfg.runner.ckpt_path is not None:
         load_weights(Path(cfg.runner.ckpt_path), model)
     return model
-
-
-def _has_adapters(model: CausalLM) -> bool:
-    return model.cfg.is_lora

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -184,8 +183,3 @@ def sampling_params(cfg: SamplingConfig, *, n: int, greedy: bool = False) -> Sam
 def _norms(manifest: Manifest, index: int, bucket: torch.Tensor) -> dict[str, float]:
     entries = [entry for entry in manifest.entries if entry.bucket == index]
     return {entry.name: float(view_entry(entry, bucket).float().norm()) for entry in entries}
-
-
-def answer_lengths(answers: Sequence[Answer]) -> list[int]:
-    """Return the tokens of each answer with its prompt."""
-    return [len(answer.prompt.token_ids) + len(answer.token_ids) for answer in answers]
