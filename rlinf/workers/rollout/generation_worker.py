@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from typing import Any
 
@@ -120,9 +121,10 @@ class GenerationWorker(Worker):
         """Return what the engine is doing."""
         return await self.engine.stats()
 
-    async def shut_down_engine(self) -> None:
+    def on_shutdown(self) -> None:
         """End the engine and what it has started."""
-        await self.engine.close()
+        if hasattr(self, "engine"):
+            asyncio.run(self.engine.close())
 
     def _to_answer(self, prompt: Prompt, group_id: int, member: int, completion: Completion) -> Answer:
         text = self.tokenizer.decode(list(completion.token_ids), skip_special_tokens=True)
