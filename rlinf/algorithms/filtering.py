@@ -60,6 +60,28 @@ def filter_by_config(
     )
 
 
+def teaching_groups(scores: torch.Tensor, group_ids: torch.Tensor, adv_config: Mapping[str, Any]) -> torch.Tensor:
+    """Tell which samples belong to a group that teaches something: its scores differ, and nothing else filters it out.
+
+    What dynamic sampling replaces is the rest.
+
+    Args:
+        scores: float [N].
+        group_ids: int64 [N]; whole groups.
+        adv_config: See ``filter_by_config``.
+
+    Returns:
+        bool [N].
+    """
+    kept = filter_by_config(
+        rewards=scores[None],
+        loss_mask=torch.ones_like(scores, dtype=torch.bool)[None],
+        group_ids=group_ids,
+        adv_config=adv_config,
+    )
+    return kept[0] & differing_groups(scores, group_ids)
+
+
 def differing_groups(scores: torch.Tensor, group_ids: torch.Tensor) -> torch.Tensor:
     """Tell which samples belong to a group whose scores are not all equal: the others have advantage 0 throughout.
 

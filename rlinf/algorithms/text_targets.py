@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from rlinf.algorithms.filtering import filter_by_config
+from rlinf.algorithms.filtering import filter_by_config, teaching_groups
 from rlinf.algorithms.kl import estimate_kl
 from rlinf.algorithms.registry import calculate_adv_and_returns
 from rlinf.algorithms.types import AllReduce, Metrics, at_least_float32, masked_metric, metric_pair
@@ -50,6 +50,7 @@ def compute_text_targets(
     ref_logprobs: Ragged | None = None,
     kl_beta: float = 0.0,
     kl_penalty: str = "k1",
+    only_teaching: bool = False,
     all_reduce: AllReduce | None = None,
 ) -> tuple[TextTargets, Metrics]:
     """Compute advantages and returns of answers.
@@ -68,6 +69,7 @@ def compute_text_targets(
         kl_beta: Weight of the divergence from the reference, subtracted from the reward of each token (Ziegler et al.,
             arXiv 1909.08593, Eq. 2). It counts in advantages, and not in which groups are filtered out.
         kl_penalty: Its estimator, see ``kl.py``; ``k1`` makes the expected penalty the divergence itself.
+        only_teaching: Also filter out groups whose scores are all equal: what dynamic sampling could not replace.
         all_reduce: Sum over data-parallel ranks; None on one rank.
 
     Returns:
@@ -86,6 +88,8 @@ def compute_text_targets(
         is_last, at_least_float32(scores).expand_as(given), torch.zeros_like(scores[:1]).expand_as(given)
     )
     kept = filter_by_config(rewards=rewards, loss_mask=given, group_ids=group_ids, adv_config=adv_config)
+    if only_teaching:
+        kept = kept & teaching_groups(at_least_float32(scores), group_ids, adv_config)
     rewards, penalty = _penalised(rewards, kept, old_logprobs, ref_logprobs, kl_beta=kl_beta, kl_penalty=kl_penalty)
     advantages, returns = calculate_adv_and_returns(
         adv_type,

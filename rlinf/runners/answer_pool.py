@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rlinf.data.answers import Answer, Prompt
 from rlinf.data.generation import SamplingParams
-from rlinf.scheduler import WorkerGroup, WorkerGroupFuncResult, wait_first
+from rlinf.scheduler import WorkerGroup, WorkerGroupFuncResult, wait_all, wait_first
 
 if TYPE_CHECKING:
     from rlinf.workers.reward.text_reward_worker import TextRewardWorker
@@ -85,6 +85,15 @@ class AnswerPool:
     def take(self, count: int, purpose: str = "train") -> list[list[Answer]]:
         """Wait for the answers to the oldest prompts, and return them: all or, if something fails, none.
 
+        See ``peek``.
+        """
+        answers = self.peek(count, purpose)
+        self.drop(count, purpose)
+        return answers
+
+    def peek(self, count: int, purpose: str = "train") -> list[list[Answer]]:
+        """Wait for the answers to the oldest prompts, and return them; they stay.
+
         Args:
             count: Prompts; so many must have been submitted.
             purpose: Of the jobs.
@@ -98,9 +107,43 @@ class AnswerPool:
         pool = self._pools[purpose]
         oldest = [pool.order[position] for position in range(count)]
         self._work(lambda: all(group in pool.answers for group in oldest))
-        for _ in oldest:
-            pool.order.popleft()
-        return [pool.answers.pop(group) for group in oldest]
+        return [pool.answers[group] for group in oldest]
+
+    def drop(self, count: int, purpose: str = "train") -> None:
+        """Remove the oldest prompts, which have been answered."""
+        pool = self._pools[purpose]
+        for _ in range(count):
+            del pool.answers[pool.order.popleft()]
+
+    def withdraw(self, count: int, purpose: str = "train") -> None:
+        """Take back the prompts submitted last, wherever they are; returns once engines have ended what they had begun.
+
+        Whatever fails, the prompts are taken back.
+
+        Args:
+            count: Prompts.
+            purpose: Of the jobs.
+
+        Raises:
+            WorkerError: An engine failed.
+        """
+        pool = self._pools[purpose]
+        withdrawn = {pool.order.pop() for _ in range(count)}
+        for group in withdrawn:
+            pool.answers.pop(group, None)
+
+        def is_left(job: Job) -> bool:
+            return job.purpose != purpose or job.group_id not in withdrawn
+
+        ended = [running for running in self._generating if not is_left(running.job)]
+        self._queue = deque(job for job in self._queue if is_left(job))
+        self._generating = [running for running in self._generating if is_left(running.job)]
+        self._scoring = [running for running in self._scoring if is_left(running.job)]
+        begun: dict[int, list[int]] = {}
+        for running in ended:
+            begun.setdefault(running.rank, []).append(running.job.group_id)
+        aborts = [self._rollout.execute_on(rank).abort(ids, purpose=purpose) for rank, ids in begun.items()]
+        wait_all(*aborts, *(running.call for running in ended))
 
     def wait(self, *results: WorkerGroupFuncResult, asks: bool = True) -> None:
         """Wait for calls of other groups, answering meanwhile.

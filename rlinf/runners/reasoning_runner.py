@@ -14,9 +14,10 @@ from rlinf.data.answers import Answer
 from rlinf.data.prompts import PromptSampler, PromptSet
 from rlinf.errors import WorkerError
 from rlinf.runners.answer_pool import AnswerPool, Job
+from rlinf.runners.step_batches import BatchFiller, StepBatch
 from rlinf.runners.step_runner import Metrics, StepRunner
 from rlinf.scheduler import WorkerGroup
-from rlinf.telemetry.answers import answer_metrics, evaluation_metrics, write_answers
+from rlinf.telemetry.answers import evaluation_metrics, write_answers
 from rlinf.telemetry.rundir import EVALUATIONS_FOLDER, SAMPLES_FOLDER
 from rlinf.utils.files import write_atomic
 from rlinf.workers.rollout.generation_worker import sampling_params
@@ -63,12 +64,12 @@ class ReasoningRunner(StepRunner):
         self.actor, self.rollout, self.reward = actor, rollout, reward
         self.val_prompts = val_prompts
         self.sampler = PromptSampler(train_prompts.prompts, shuffle=cfg.data.shuffle, seed=cfg.data.seed)
-        self.params = sampling_params(cfg.algorithm.sampling_params, n=cfg.algorithm.group_size)
         # Engines queue what they cannot generate yet; twice their capacity keeps them busy between two answers.
         max_per_rank = max(2 * cfg.rollout.max_running_requests // cfg.algorithm.group_size, 1)
         self.pool = AnswerPool(rollout, reward, max_per_rank=max_per_rank)
+        self.filler = BatchFiller(cfg, self.pool, self.sampler)
         self.session.places["samples"] = self.session.folder / SAMPLES_FOLDER
-        self.batch: list[Answer] = []
+        self.batch = StepBatch([], 0, 0, {})
         self.batch_step: int | None = None
 
     def make_step(self) -> Metrics:
@@ -84,11 +85,10 @@ class ReasoningRunner(StepRunner):
         """Ask prompts, and wait for the answers of this step; one that is made again has its answers already."""
         self.session.phase("rollout")
         if self.batch_step != self.step:
-            self._ask()
-            self.batch = [answer for group in self.pool.take(self.cfg.data.rollout_batch_size) for answer in group]
+            self.batch = self.filler.fill(self.limits.total_steps - self.step)
             self.batch_step = self.step
-            write_answers(self.session.folder / SAMPLES_FOLDER / f"step_{self.step + 1:08d}.jsonl", self.batch)
-        return self.batch, answer_metrics(self.batch)
+            self._report_batch()
+        return self.batch.answers, self.batch.metrics
 
     def prepare(self, answers: Sequence[Answer]) -> Metrics:
         """Hand the answers to the actor, and let it compare them."""
@@ -132,7 +132,7 @@ class ReasoningRunner(StepRunner):
 
     def throughput(self, step_seconds: float) -> Metrics:
         """See ``StepRunner``: tokens that were generated and trained on."""
-        return {"time/tokens_per_second": sum(len(answer.token_ids) for answer in self.batch) / step_seconds}
+        return {"time/tokens_per_second": sum(len(answer.token_ids) for answer in self.batch.answers) / step_seconds}
 
     def write_checkpoint(self, folder: str) -> None:
         """See ``StepRunner``; asks anew after a resume what has been asked ahead."""
@@ -142,7 +142,7 @@ class ReasoningRunner(StepRunner):
         path = Path(folder) / "data" / _POSITION_FILE
         path.parent.mkdir(parents=True, exist_ok=True)
         # The answers of a step that an interrupt has ended before it was made have not been trained on.
-        untrained = self.cfg.data.rollout_batch_size if self.batch_step == self.step else 0
+        untrained = self.batch.num_prompts if self.batch_step == self.step else 0
         write_atomic(path, json.dumps({"position": self.sampler.position - self.pool.num_held() - untrained}))
 
     def load_checkpoint(self, folder: str) -> None:
@@ -165,10 +165,14 @@ class ReasoningRunner(StepRunner):
         self.batch_step = None
         self.pool.clear()
 
-    def _ask(self) -> None:
-        """Ask as many prompts as may be answered with the weights published last."""
-        ahead = (self.cfg.algorithm.staleness_threshold or 0) + 1
-        left = self.limits.total_steps - self.step
-        while self.pool.num_held() < min(ahead, left) * self.cfg.data.rollout_batch_size:
-            number, prompt = self.sampler.draw()
-            self.pool.submit(Job(number, prompt, self.params))
+    def _report_batch(self) -> None:
+        """Write the step's samples, and say so if they are not worth a full batch."""
+        path = self.session.folder / SAMPLES_FOLDER / f"step_{self.step + 1:08d}.jsonl"
+        write_answers(path, self.batch.answers)
+        size, missing = self.cfg.data.rollout_batch_size, self.batch.num_missing
+        if missing:
+            self.session.message(
+                f"Step {self.step + 1}: of the answers to {self.batch.num_prompts} prompts, those to {size - missing} "
+                f"teach something, {missing} fewer than data.rollout_batch_size; algorithm.max_num_gen_batches allows "
+                f"no further ones. {'It trains on these.' if missing < size else 'It trains nothing.'}"
+            )

@@ -77,6 +77,27 @@ def check_algorithm(cfg: ReasoningConfig, world: WorldSizes, problems: Problems)
         )
 
 
+def check_dynamic_sampling(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
+    """Groups are replaced where equal scores teach nothing, and a generation batch may be enough."""
+    del world
+    algorithm, data = cfg.algorithm, cfg.data
+    if not algorithm.replaces_groups:
+        note_unused(problems, data, ("gen_batch_size",), "data", "while algorithm.max_num_gen_batches is 1")
+        return
+    if algorithm.adv_type not in GROUP_ADVANTAGES:
+        problems.add(
+            "algorithm.max_num_gen_batches",
+            f"received {algorithm.max_num_gen_batches}; adv_type={algorithm.adv_type} also learns from answers that "
+            f"score all the same. Remove it, or choose adv_type={', '.join(sorted(GROUP_ADVANTAGES))}.",
+        )
+    if data.gen_batch_size is not None and data.gen_batch_size < data.rollout_batch_size:
+        problems.add(
+            "data.gen_batch_size",
+            f"received {data.gen_batch_size}; must be at least data.rollout_batch_size {data.rollout_batch_size}. "
+            f"Set it to {2 * data.rollout_batch_size}, say.",
+        )
+
+
 def check_unused(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
     """Keys that have no effect on language models, or not on this one."""
     del world
@@ -108,4 +129,4 @@ def check_rewards(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -
     check_text_rewards(cfg.reward, problems)
 
 
-RULES = (check_data, check_batches, check_algorithm, check_unused, check_offload, check_rewards)
+RULES = (check_data, check_batches, check_algorithm, check_dynamic_sampling, check_unused, check_offload, check_rewards)

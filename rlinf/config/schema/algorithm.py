@@ -451,6 +451,10 @@ class TextAlgorithmConfig(AlgorithmConfig):
 
     sampling_params: SamplingConfig = field(default_factory=SamplingConfig)
     """How answers are drawn in training."""
+    max_num_gen_batches: PositiveInt = 1
+    """Dynamic sampling (DAPO, arXiv 2503.14476): replace groups that teach nothing, because their answers score all the
+    same or ``filter_rewards`` masks them, by the answers to further prompts, until a step has used up so many
+    generation batches (``data.gen_batch_size``). 1 replaces none."""
     recompute_logprobs: bool = True
     """Take the log-probabilities of the policy that answered from the trainer, before its first update, rather than
     from the engine, whose kernels round differently."""
@@ -458,6 +462,11 @@ class TextAlgorithmConfig(AlgorithmConfig):
     """Weigh advantages with trainer / engine probabilities; null only measures how far they differ."""
     kl_in_reward: KLInRewardConfig | None = None
     """Subtract the divergence from the initial policy from rewards, rather than adding it to the loss (``kl_beta``)."""
+
+    @property
+    def replaces_groups(self) -> bool:
+        """Whether groups that teach nothing are replaced."""
+        return self.max_num_gen_batches > 1
 
     @property
     def needs_reference(self) -> bool:

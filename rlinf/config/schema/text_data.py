@@ -38,6 +38,10 @@ class TextDataConfig(ConfigSection):
     """Leave out longer ones, and say how many; false makes one an error."""
     rollout_batch_size: PositiveInt
     """Prompts of one step; each is answered ``algorithm.group_size`` times."""
+    gen_batch_size: PositiveInt | None = None
+    """Prompts that are asked at a time where groups are replaced (``algorithm.max_num_gen_batches``): with more than
+    ``rollout_batch_size`` replacements are under way before it is known how many are needed. null asks that many, and
+    then as many as are missing."""
     max_val_prompts: PositiveInt | None = None
     """Evaluate on so many from the start; null on all."""
     shuffle: bool = True

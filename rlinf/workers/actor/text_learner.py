@@ -76,7 +76,7 @@ class TextLearner:
         return finalize_metrics(metrics | _staleness(answers, version))
 
     def update(self, step: int) -> dict[str, float]:
-        """Make the step's optimizer updates on the prepared answers.
+        """Make the step's optimizer updates on the prepared answers; those in which no token counts are left out.
 
         Args:
             step: Step of the run; names the shuffles.
@@ -91,11 +91,23 @@ class TextLearner:
         samples, self.samples = self.samples, None
         sums: MetricSums = {}
         steps: list[dict[str, float]] = []
+        num_skipped = 0
         actor, count = self.cfg.actor, len(samples.answers)
         for epoch in range(self.cfg.algorithm.update_epoch):
-            for minibatch in plan_minibatches(count, actor.global_batch_size, seed=actor.seed, step=step, epoch=epoch):
-                accumulate(sums, self.forward_backward(samples.select(minibatch.tolist())))
+            for numbers in plan_minibatches(count, actor.global_batch_size, seed=actor.seed, step=step, epoch=epoch):
+                minibatch = samples.select(numbers.tolist())
+                # Momentum and weight decay alone would still move the model. Every rank has all samples, and skips too.
+                if not minibatch.teaches:
+                    num_skipped += 1
+                    continue
+                accumulate(sums, self.forward_backward(minibatch))
                 steps.append(self.engine.step())
+        return self._metrics(sums, steps) | {"skipped_updates": float(num_skipped)}
+
+    def _metrics(self, sums: MetricSums, steps: list[dict[str, float]]) -> dict[str, float]:
+        """Return metrics over all ranks and the means over optimizer steps; none without any."""
+        if not steps:
+            return {}
         names = sorted(sums)
         totals = self.engine.all_reduce(torch.stack([sums[name].double().to(self.engine.device) for name in names]))
         metrics = finalize_metrics(dict(zip(names, totals, strict=True)))

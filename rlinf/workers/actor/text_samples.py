@@ -41,6 +41,11 @@ class TextSamples:
         """Tokens of each prompt and answer together: what budgets of micro-batches count."""
         return [len(prompt) + len(answer) for prompt, answer in zip(self.prompts, self.answers, strict=True)]
 
+    @property
+    def teaches(self) -> bool:
+        """Whether the loss counts any token."""
+        return any(bool(mask.any()) for mask in self.tokens["loss_mask"])
+
     def select(self, indices: Sequence[int]) -> TextSamples:
         """Return some of the samples, in the given order."""
         return TextSamples(
@@ -134,6 +139,7 @@ def make_text_samples(
         ref_logprobs=ref_logprobs,
         kl_beta=0.0 if penalty is None else penalty.beta,
         kl_penalty="k1" if penalty is None else penalty.penalty,
+        only_teaching=algorithm.replaces_groups,
         all_reduce=all_reduce,
     )
     advantages, corrected = _corrected(

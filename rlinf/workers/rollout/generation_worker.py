@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -71,7 +72,7 @@ class GenerationWorker(Worker):
         """
         seed = derive_seed(self.cfg.actor.seed, "answers", purpose, group_id)
         request = GenerationRequest(
-            request_id=f"{purpose}-{group_id}",
+            request_id=_request_id(purpose, group_id),
             prompt_ids=prompt.token_ids,
             params=dataclasses.replace(params, seed=seed),
         )
@@ -80,6 +81,15 @@ class GenerationWorker(Worker):
             self._to_answer(prompt, group_id, member, completion)
             for member, completion in enumerate(result.completions)
         ]
+
+    async def abort(self, group_ids: Sequence[int], *, purpose: str) -> None:
+        """End answers that are not needed: their ``answer`` returns with what there is.
+
+        Args:
+            group_ids: Of their prompts; those that have been answered meanwhile are passed over.
+            purpose: As it was given to ``answer``.
+        """
+        await self.engine.abort([_request_id(purpose, group_id) for group_id in group_ids])
 
     async def sync_model_from_actor(self, *, version: int) -> None:
         """Receive weights from the actor and load them, all or nothing; requests in flight go on with them.
@@ -180,6 +190,10 @@ def sampling_params(cfg: SamplingConfig, *, n: int, greedy: bool = False) -> Sam
         stop_token_ids=tuple(cfg.stop_token_ids),
         n=n,
     )
+
+
+def _request_id(purpose: str, group_id: int) -> str:
+    return f"{purpose}-{group_id}"
 
 
 def _norms(manifest: Manifest, index: int, bucket: torch.Tensor) -> dict[str, float]:

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 import torch
 
-from rlinf.algorithms.filtering import differing_groups
+from rlinf.algorithms.filtering import differing_groups, teaching_groups
 from rlinf.algorithms.text_targets import compute_text_targets
 from rlinf.algorithms.types import finalize_metrics
 from rlinf.config.registries import advantage_configs
@@ -193,6 +193,14 @@ def test_every_estimate_of_the_divergence_can_be_in_the_reward():
 def test_groups_with_equal_scores_are_recognised():
     scores = torch.tensor([0.1, 0.3, 0.1, 0.2, 1.0])
     assert differing_groups(scores, torch.tensor([5, 9, 5, 9, 2])).tolist() == [False, True, False, True, False]
+
+
+def test_a_group_teaches_if_its_scores_differ_and_its_mean_is_within_the_bounds():
+    scores, groups = torch.tensor([0.0, 0.5, 0.5, 1.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 1, 2, 2])
+    bounds = {"rewards_lower_bound": 0.5, "rewards_upper_bound": 1.0}
+    assert teaching_groups(scores, groups, {}).tolist() == [True, True, True, True, False, False]
+    kept = teaching_groups(scores, groups, {"filter_rewards": True, **bounds})
+    assert kept.tolist() == [False, False, True, True, False, False]
 
 
 def test_what_does_not_fit_is_refused():

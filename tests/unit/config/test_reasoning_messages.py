@@ -53,7 +53,10 @@ def problems(*overrides):
         (["reward.rewards.math.weight=0.0"], "reward.rewards", "received weights [0.0]"),
         (["cluster.cpu_slots_per_node=2", "cluster.component_placement.actor=0-1", "actor.global_batch_size=1"],
          "actor.global_batch_size", "2 actor ranks need an answer each"),
+        (["algorithm.max_num_gen_batches=2", "algorithm.adv_type=reinpp"], "algorithm.max_num_gen_batches", "grpo"),
+        (["algorithm.max_num_gen_batches=2", "data.gen_batch_size=63"], "data.gen_batch_size", "Set it to 128"),
         # Keys without effect.
+        (["data.gen_batch_size=128"], "data.gen_batch_size", "while algorithm.max_num_gen_batches is 1"),
         (["actor.critic_optim.lr=1e-3"], "actor.critic_optim", "task_type=reasoning"),
         (["actor.model.num_q_heads=3"], "actor.model.num_q_heads", "task_type=reasoning"),
         (["actor.model.num_action_chunks=3"], "actor.model.num_action_chunks", "task_type=reasoning"),
@@ -78,6 +81,7 @@ def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy):
         ("rollout.rollout_backend=vllm", "rollout.vllm.enable_prefix_caching=false"),
         ("rollout.rollout_backend=sglang",),
         ("algorithm.staleness_threshold=0", "rollout.enable_offload=true"),
+        ("algorithm.max_num_gen_batches=2", "data.gen_batch_size=128"),
         ("runner.only_eval=true", "data.train_data_paths=[]"),
         ("data.val_data_paths=[]", "runner.val_check_interval=-1", "~runner.stop_at"),
         ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs"),

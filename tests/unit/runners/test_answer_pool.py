@@ -236,3 +236,61 @@ def test_other_calls_are_waited_for_while_answers_come_in():
     broken = Group("actor", 1, lambda call: call.fail(WorkerError("no gradient", group="actor", rank=0)))
     with pytest.raises(WorkerError, match="no gradient"):
         pool.wait(broken.run_training(step=2))
+
+
+def test_what_is_looked_at_stays():
+    pool = Pool()
+    pool.submit_all(0, 1, 2)
+    pool.generate(0, 1)
+    pool.score(0, 1)
+    assert groups_of(pool.peek(2)) == groups_of(pool.peek(2)) == [0, 1]
+    assert pool.num_held() == 3
+    pool.drop(2)
+    pool.generate(2)
+    pool.score(2)
+    assert groups_of(pool.take(1)) == [2]
+
+
+def test_prompts_that_are_taken_back_end_wherever_they_are_and_can_be_asked_again():
+    pool = Pool(engines=2, max_per_rank=3)
+    pool.submit_all(*range(8))  # 6 and 7 wait
+    pool.generate(0, 3, 5)
+    pool.score(0, 5)
+    asked = {call.keys["group_id"]: call for call in pool.generating().values()}
+    assert set(asked) == {1, 2, 4, 6, 7}
+    scoring = pool.scoring()[3]
+    aborted = []
+
+    def serve(call):
+        if call.method == "abort":
+            aborted.append((call.rank, sorted(call.args[0]), call.keys["purpose"]))
+            call.give(None)
+            for group in call.args[0]:
+                asked[group].give(answers(asked[group].args[0], **asked[group].keys))
+
+    pool.rollout.on_call = serve
+    pool.withdraw(5)
+    assert sorted(aborted) == [(0, [4, 7], "train"), (1, [6], "train")]
+    scoring.give(scoring.args[0])
+    assert pool.num_held() == 3
+    pool.rollout.calls.clear()
+    pool.submit_all(3, 4)
+    assert [call.keys["group_id"] for call in pool.rollout.calls] == [3, 4]
+    for group in (1, 2):
+        asked[group].give(answers(asked[group].args[0], **asked[group].keys))
+    pool.wait()
+    pool.generate(3, 4)
+    pool.score(1, 2, 3, 4)
+    assert groups_of(pool.take(5)) == [0, 1, 2, 3, 4]
+
+
+def test_prompts_are_taken_back_even_if_their_engine_is_gone():
+    pool = Pool()
+    pool.submit_all(0, 1, 2)
+    pool.rollout.on_call = lambda call: call.fail(death("rollout")) if call.method == "abort" else None
+    with pytest.raises(WorkerDiedError):
+        pool.withdraw(2)
+    pool.rollout.calls.clear()
+    pool.requeue()
+    pool.wait()
+    assert [call.keys["group_id"] for call in pool.rollout.calls] == [0]

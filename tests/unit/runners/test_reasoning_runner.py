@@ -3,148 +3,19 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import Future
-from pathlib import Path
 
 import pytest
 
-from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.answers import Answer, Prompt
-from rlinf.data.prompts import PromptSampler, PromptSet
-from rlinf.runners.reasoning_runner import ReasoningRunner
-from tests.unit.runners.reply_groups import Group, death
-
-PROMPTS = tuple(Prompt(index=index, token_ids=(index,), text=str(index)) for index in range(7))
-BATCH, SIZE = 4, 2
-
-
-class Late(Future):
-    """A reply that comes after somebody has looked for it."""
-
-    def __init__(self, come):
-        super().__init__()
-        self.come = come
-
-    def done(self):
-        was_done, come, self.come = super().done(), self.come, None
-        if come is not None:
-            come()
-        return was_done
-
-
-class World:
-    """Groups that answer at once, with the weights that they have; some calls end in a death instead.
-
-    Attributes:
-        trained: For each training, the step and the answers that it had.
-        begun: For each prompt that was asked, its number and the version of the engine's weights.
-    """
-
-    def __init__(self, *deaths):
-        self.deaths = list(deaths)
-        self.engine_version = None
-        self.prepared = []
-        self.trained, self.begun, self.evaluated, self.positions = [], [], [], {}
-        self.interrupt_in = None
-        self.rollout = Group("rollout", 2, self.serve)
-        self.groups = {
-            "actor": Group("actor", 1, self.serve),
-            "rollout": self.rollout,
-            "reward": Group("reward", 1, self.serve),
-        }
-
-    def serve(self, call):
-        if self.deaths and (call.method, self.count(call.method)) == self.deaths[0][:2]:
-            _, _, group = self.deaths.pop(0)
-            call.fail(death(group))
-            return
-        if self.interrupt_in == (call.method, call.keys.get("step", call.keys.get("version"))):
-            raise KeyboardInterrupt
-        if call.method == "sync_model_from_actor":
-            call.future = Late(lambda: self.receive(call))
-            return
-        call.give(getattr(self, call.method, lambda call: {})(call))
-
-    def count(self, method):
-        return sum(call.method == method for group in self.groups.values() for call in group.calls)
-
-    def answer(self, call):
-        asked = call.keys
-        assert self.engine_version is not None, "asked before it had any weights"
-        note = self.begun if asked["purpose"] == "train" else self.evaluated
-        note.append((asked["group_id"], self.engine_version))
-        return [
-            Answer(
-                group_id=asked["group_id"],
-                member=member,
-                prompt=call.args[0],
-                token_ids=(1, 2),
-                logprobs=(-1.0, -1.0),
-                versions=(self.engine_version,) * 2,
-                loss_mask=(True, True),
-                finish_reason="stop",
-            )
-            for member in range(asked["params"].n)
-        ]
-
-    def score(self, call):
-        return call.args[0]
-
-    def receive(self, call):
-        self.engine_version = call.keys["version"]
-        call.give(None)
-
-    def relaunch(self, call):
-        if call is self.rollout.calls[-1]:
-            self.engine_version = None
-
-    def prepare(self, call):
-        self.prepared = call.args[0]
-        return {"rollout/version": float(call.keys["version"])}
-
-    def run_training(self, call):
-        self.trained.append((call.keys["step"], self.prepared))
-        return {}
-
-    def save_checkpoint(self, call):
-        Path(call.args[0]).mkdir(parents=True)
-
-
-def run(folder, world, *overrides, start=True):
-    keys = (
-        f"runner.logger.log_path={folder}",
-        "runner.logger.logger_backends=[]",
-        "runner.max_epochs=6",
-        "runner.val_check_interval=-1",
-        f"data.rollout_batch_size={BATCH}",
-        f"algorithm.group_size={SIZE}",
-        f"actor.global_batch_size={BATCH * SIZE}",
-        "~runner.stop_at",
-    )
-    cfg = validate_cfg(load_recipe("tiny_math_grpo", [*keys, *overrides]))
-    prompts = PromptSet(PROMPTS, len(PROMPTS), 0)
-    runner = ReasoningRunner(cfg, **world.groups, train_prompts=prompts, val_prompts=PromptSet(PROMPTS[:3], 3, 0))
-    runner.init_workers()
-    if start:
-        runner.run()
-    return runner
-
-
-def asked_in_order(count, first=0):
-    sampler = PromptSampler(PROMPTS, shuffle=True, seed=1234)
-    drawn = [sampler.draw() for _ in range(first + count)]
-    return [(number, prompt.index) for number, prompt in drawn[first:]]
-
-
-def trained_in_order(world):
-    """Return number and prompt of each group that was trained on, step after step."""
-    for _, answers in world.trained:
-        assert [answer.member for answer in answers] == list(range(SIZE)) * BATCH
-    return [(a.group_id, a.prompt.index) for _, answers in world.trained for a in answers if a.member == 0]
-
-
-def staleness(world):
-    return [max(step - 1 - answer.versions[0] for answer in answers) for step, answers in world.trained]
+from tests.unit.runners.text_world import (
+    BATCH,
+    RESTART,
+    World,
+    asked_in_order,
+    position,
+    run,
+    staleness,
+    trained_in_order,
+)
 
 
 @pytest.mark.parametrize(("threshold", "expected"), [("null", 0), (0, 0), (1, 1), (2, 2)])
@@ -174,11 +45,6 @@ def test_only_an_evaluation_asks_nothing_to_train_on(tmp_path):
     assert [number for number, _ in world.evaluated] == [0, 1, 2]
 
 
-def position(runner, step):
-    path = runner.session.checkpoints.root / f"global_step_{step}" / "data" / "prompts.json"
-    return json.loads(path.read_text())["position"]
-
-
 @pytest.mark.parametrize("threshold", ["null", 2])
 def test_a_resumed_run_goes_on_behind_what_was_trained_on(tmp_path, threshold):
     keys = (f"algorithm.staleness_threshold={threshold}", "runner.save_interval=2")
@@ -188,9 +54,6 @@ def test_a_resumed_run_goes_on_behind_what_was_trained_on(tmp_path, threshold):
     run(tmp_path, world, *keys, "runner.resume_dir=auto")
     assert [step for step, _ in world.trained] == [5, 6]
     assert trained_in_order(world) == asked_in_order(2 * BATCH, first=4 * BATCH)
-
-
-RESTART = "runner.max_restarts=1"
 
 
 @pytest.mark.parametrize("threshold", ["null", 2])

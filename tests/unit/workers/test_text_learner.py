@@ -230,3 +230,40 @@ def test_staleness_counts_versions_of_every_token(folder):
     metrics = learner.prepare(answers, version=5)
     assert metrics["staleness_max"] == 2
     assert metrics["staleness_mean"] == pytest.approx(5 / sum(said for _, said in SIZES))
+
+
+DYNAMIC = ("algorithm.max_num_gen_batches=2", "actor.optim.weight_decay=0.1")
+
+
+def weights_of(learner):
+    return torch.cat([tensor.flatten() for _, tensor in learner.engine.export_weights()])
+
+
+def test_groups_that_only_fill_up_a_batch_change_nothing(folder):
+    answers = make_answers(folder)
+    equal = [a if a.group_id == 1 else replace(a, reward=0.5) for a in answers]
+    alone = [a for a in answers if a.group_id == 1]
+    found = []
+    for given in (equal, alone):
+        learner = make_learner(config(folder, *DYNAMIC, "algorithm.update_epoch=1", "actor.global_batch_size=12"))
+        metrics = learner.prepare(given, version=3)
+        found.append((weights_of(learner), learner.update(1), weights_of(learner), metrics["filtered_fraction"]))
+    assert (found[0][2] - found[0][0]).abs().max() > 1e-3
+    assert (found[0][2] - found[1][2]).abs().max() < 1e-6
+    assert [filtered for *_, filtered in found] == [pytest.approx(2 / 3), 0.0]
+    for name, value in found[1][1].items():
+        assert found[0][1][name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
+
+
+def test_updates_with_nothing_to_learn_from_are_left_out(folder):
+    learner = make_learner(config(folder, *DYNAMIC))
+    learner.prepare(make_answers(folder), version=3)
+    assert learner.update(1)["skipped_updates"] == 0
+    before = weights_of(learner)
+    learner.prepare([replace(answer, reward=1.0) for answer in make_answers(folder)], version=3)
+    # Momentum is there by now, and would move the model.
+    assert learner.update(2) == {"skipped_updates": 6.0}
+    assert torch.equal(weights_of(learner), before)
+    learner.prepare(make_answers(folder), version=3)
+    assert learner.update(3)["skipped_updates"] == 0
+    assert not torch.equal(weights_of(learner), before)
