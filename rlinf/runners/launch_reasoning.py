@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.prompts import PromptSet, load_tokenizer, read_prompts
 from rlinf.runners.reasoning_runner import ReasoningRunner
@@ -44,18 +46,18 @@ def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
             train_prompts=train,
             val_prompts=val,
         )
-        for name, prompts in (("training", train), ("evaluation", val)):
-            if prompts is not None:
-                runner.session.notes.append(f"{name}: {prompts.describe()}")
+        runner.session.notes.append(f"training: {train.describe()}")
+        runner.session.notes += [f"evaluation on {name}: {prompts.describe()}" for name, prompts in val.items()]
         runner.init_workers()
         return runner.run()
 
 
-def _prompts(cfg: ReasoningConfig) -> tuple[PromptSet, PromptSet | None]:
+def _prompts(cfg: ReasoningConfig) -> tuple[PromptSet, Mapping[str, PromptSet]]:
     data = cfg.data
     tokenizer = load_tokenizer(cfg.actor.model.model_path)
     train = read_prompts(data.train_data_paths, data, tokenizer, split=data.train_split)
-    if not data.val_data_paths:
-        return train, None
-    val = read_prompts(data.val_data_paths, data, tokenizer, split=data.val_split, limit=data.max_val_prompts)
+    val = {
+        name: read_prompts([path], data, tokenizer, split=data.val_split, limit=data.max_val_prompts)
+        for name, path in zip(data.val_names, data.val_data_paths, strict=True)
+    }
     return train, val

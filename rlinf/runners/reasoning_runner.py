@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,7 @@ class ReasoningRunner(StepRunner):
         rollout: Generates.
         reward: Rewards.
         train_prompts: What is asked.
-        val_prompts: What is asked in evaluations; None for none.
+        val_prompts: What is asked in evaluations, by name.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class ReasoningRunner(StepRunner):
         rollout: WorkerGroup[GenerationWorker],
         reward: WorkerGroup[TextRewardWorker],
         train_prompts: PromptSet,
-        val_prompts: PromptSet | None,
+        val_prompts: Mapping[str, PromptSet],
     ) -> None:
         super().__init__(cfg, {"actor": actor, "rollout": rollout, "reward": reward})
         self.cfg = cfg
@@ -117,18 +117,32 @@ class ReasoningRunner(StepRunner):
 
     def evaluate(self) -> Metrics:
         """Ask the evaluation's prompts, always the same, and return the shares that were answered right."""
-        assert self.val_prompts is not None
         self.session.phase("evaluation")
         num_samples = self.cfg.runner.val_samples
         params = sampling_params(self.cfg.algorithm.sampling_params, n=num_samples, greedy=num_samples == 1)
         self.pool.clear("eval")
-        for number, prompt in enumerate(self.val_prompts.prompts):
+        prompts = [prompt for named in self.val_prompts.values() for prompt in named.prompts]
+        for number, prompt in enumerate(prompts):
             self.pool.submit(Job(number, prompt, params, purpose="eval"))
-        groups = self.pool.take(len(self.val_prompts.prompts), "eval")
+        groups = self.pool.take(len(prompts), "eval")
         answers = [answer for group in groups for answer in group]
         write_answers(self.session.folder / EVALUATIONS_FOLDER / f"step_{self.step:08d}.jsonl", answers)
         self.session.evaluated_steps += 1
-        return evaluation_metrics(groups)
+        return self._evaluation_metrics(groups)
+
+    def _evaluation_metrics(self, groups: Sequence[Sequence[Answer]]) -> Metrics:
+        """Return shares over all prompts and, if there are several sets of them, over each."""
+        runner = self.cfg.runner
+        parts, begin = {"eval": groups}, 0
+        for name, named in self.val_prompts.items() if len(self.val_prompts) > 1 else ():
+            parts[f"eval/{name}"] = groups[begin : begin + len(named.prompts)]
+            begin += len(named.prompts)
+        metrics: Metrics = {}
+        for prefix, part in parts.items():
+            metrics |= evaluation_metrics(
+                part, correct_reward=runner.val_correct_reward, pass_at=runner.val_pass_at, prefix=prefix
+            )
+        return metrics
 
     def throughput(self, step_seconds: float) -> Metrics:
         """See ``StepRunner``: tokens that were generated and trained on."""

@@ -33,27 +33,36 @@ def answer_metrics(answers: Sequence[Answer]) -> dict[str, float]:
     }
 
 
-def evaluation_metrics(groups: Sequence[Sequence[Answer]]) -> dict[str, float]:
-    """Return what an evaluation found, under ``eval/``.
+def evaluation_metrics(
+    groups: Sequence[Sequence[Answer]],
+    *,
+    correct_reward: float = 1.0,
+    pass_at: Sequence[int] = (),
+    prefix: str = "eval",
+) -> dict[str, float]:
+    """Return what an evaluation found.
 
-    An answer counts as right if its reward is above 0. ``pass@k`` is the unbiased estimate of Chen et al., arXiv
-    2107.03374, Eq. 1.
+    ``accuracy`` is the share of right answers and ``avg@n`` the same under the name that says how many were drawn for
+    each prompt; ``pass@k`` is the unbiased estimate of Chen et al., arXiv 2107.03374, Eq. 1.
 
     Args:
         groups: The answers to each prompt, equally many each.
+        correct_reward: An answer counts as right from this reward on.
+        pass_at: The k of ``pass@k``; empty takes 1 and the number of answers to a prompt.
+        prefix: Of the metrics' names.
     """
     size = len(groups[0])
-    right = [sum(answer.reward > 0 for answer in group) for group in groups]
+    right = [sum(answer.reward >= correct_reward for answer in group) for group in groups]
     answers = [answer for group in groups for answer in group]
     metrics = {
-        "eval/accuracy": sum(right) / len(answers),
-        "eval/reward": math.fsum(answer.reward for answer in answers) / len(answers),
-        "eval/response_length": sum(len(answer.token_ids) for answer in answers) / len(answers),
+        f"{prefix}/accuracy": sum(right) / len(answers),
+        f"{prefix}/reward": math.fsum(answer.reward for answer in answers) / len(answers),
+        f"{prefix}/response_length": sum(len(answer.token_ids) for answer in answers) / len(answers),
     }
     if size > 1:
-        metrics[f"eval/avg@{size}"] = metrics["eval/accuracy"]
-        for k in sorted({1, size}):
-            metrics[f"eval/pass@{k}"] = math.fsum(pass_at_k(size, count, k) for count in right) / len(groups)
+        metrics[f"{prefix}/avg@{size}"] = metrics[f"{prefix}/accuracy"]
+        for k in sorted(set(pass_at) or {1, size}):
+            metrics[f"{prefix}/pass@{k}"] = math.fsum(pass_at_k(size, count, k) for count in right) / len(groups)
     return metrics
 
 

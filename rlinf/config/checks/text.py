@@ -23,6 +23,25 @@ def check_data(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> N
         )
 
 
+def check_evaluation(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
+    """What is asked of an evaluation can be told from its answers, and apart."""
+    del world
+    runner, names = cfg.runner, cfg.data.val_names
+    if runner.val_samples == 1:
+        note_unused(problems, runner, ("val_pass_at",), "runner", "while runner.val_samples is 1")
+    elif any(k > runner.val_samples for k in runner.val_pass_at):
+        problems.add(
+            "runner.val_pass_at",
+            f"received {runner.val_pass_at}; at most runner.val_samples {runner.val_samples} answers can be drawn "
+            f"from those to a prompt. Set runner.val_samples={max(runner.val_pass_at)}, or lower it.",
+        )
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        problems.add(
+            "data.val_data_paths",
+            f"received several of the name '{name}', which metrics could not tell apart. Rename a file.",
+        )
+
+
 def check_batches(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
     """Answers fill global batches, and every rank gets some of each."""
     actor, answers = cfg.actor, cfg.answers_per_step
@@ -129,4 +148,13 @@ def check_rewards(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -
     check_text_rewards(cfg.reward, problems)
 
 
-RULES = (check_data, check_batches, check_algorithm, check_dynamic_sampling, check_unused, check_offload, check_rewards)
+RULES = (
+    check_data,
+    check_evaluation,
+    check_batches,
+    check_algorithm,
+    check_dynamic_sampling,
+    check_unused,
+    check_offload,
+    check_rewards,
+)

@@ -74,6 +74,10 @@ class ReasoningRunnerConfig(RunnerConfig):
     """Tokens of one forward and backward pass on one rank; changes memory and speed, never the gradient."""
     val_samples: PositiveInt = 1
     """Answers to each prompt of an evaluation; with more than one they are drawn as in training, else greedily."""
+    val_pass_at: list[PositiveInt] = field(default_factory=list)
+    """The k of ``eval/pass@k``, each at most ``val_samples``; empty takes 1 and ``val_samples``."""
+    val_correct_reward: float = 1.0
+    """Reward, weighed and summed, from which on an answer of an evaluation counts as right."""
     save_hf: bool = True
     """Write the model into the folder ``hf`` of every checkpoint as well, in ``actor.model.precision`` and as
     transformers, vLLM and SGLang load it: a later run can take that folder as ``actor.model.model_path``."""

@@ -15,7 +15,8 @@ class TextDataConfig(ConfigSection):
     """Files (``.jsonl``, ``.json``, ``.parquet``), folders that ``datasets`` has saved, or names on the Hub
     (``name`` or ``name:configuration``)."""
     val_data_paths: list[str] = field(default_factory=list)
-    """The same for evaluation; empty for none."""
+    """The same for evaluation; empty for none. Several are also evaluated by themselves: ``eval/<name>/...`` with the
+    name of the file, or that on the Hub, without folders and endings."""
     train_split: str = "train"
     """Split of what is not a file."""
     val_split: str = "test"
@@ -43,8 +44,13 @@ class TextDataConfig(ConfigSection):
     ``rollout_batch_size`` replacements are under way before it is known how many are needed. null asks that many, and
     then as many as are missing."""
     max_val_prompts: PositiveInt | None = None
-    """Evaluate on so many from the start; null on all."""
+    """Evaluate on so many of each from the start; null on all."""
     shuffle: bool = True
     """Ask in an order that differs from epoch to epoch."""
     seed: NonNegativeInt = 1234
     """Seed of that order."""
+
+    @property
+    def val_names(self) -> list[str]:
+        """Names of what is evaluated on, in the order of ``val_data_paths``."""
+        return [path.partition(":")[0].rstrip("/").rsplit("/", 1)[-1].partition(".")[0] for path in self.val_data_paths]

@@ -55,7 +55,10 @@ def problems(*overrides):
          "actor.global_batch_size", "2 actor ranks need an answer each"),
         (["algorithm.max_num_gen_batches=2", "algorithm.adv_type=reinpp"], "algorithm.max_num_gen_batches", "grpo"),
         (["algorithm.max_num_gen_batches=2", "data.gen_batch_size=63"], "data.gen_batch_size", "Set it to 128"),
+        (["runner.val_samples=4", "runner.val_pass_at=[1,8]"], "runner.val_pass_at", "Set runner.val_samples=8"),
+        (["data.val_data_paths=[a/test.jsonl,b/test.parquet]"], "data.val_data_paths", "the name 'test'"),
         # Keys without effect.
+        (["runner.val_pass_at=[1]"], "runner.val_pass_at", "while runner.val_samples is 1"),
         (["data.gen_batch_size=128"], "data.gen_batch_size", "while algorithm.max_num_gen_batches is 1"),
         (["actor.critic_optim.lr=1e-3"], "actor.critic_optim", "task_type=reasoning"),
         (["actor.model.num_q_heads=3"], "actor.model.num_q_heads", "task_type=reasoning"),
@@ -82,6 +85,7 @@ def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy):
         ("rollout.rollout_backend=sglang",),
         ("algorithm.staleness_threshold=0", "rollout.enable_offload=true"),
         ("algorithm.max_num_gen_batches=2", "data.gen_batch_size=128"),
+        ("runner.val_samples=8", "runner.val_pass_at=[1,4,8]", "data.val_data_paths=[a/x.jsonl,org/y:main]"),
         ("runner.only_eval=true", "data.train_data_paths=[]"),
         ("data.val_data_paths=[]", "runner.val_check_interval=-1", "~runner.stop_at"),
         ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs"),
@@ -89,6 +93,13 @@ def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy):
 )
 def test_what_fits_together_is_valid(overrides):
     assert problems(*overrides) == []
+
+
+def test_what_is_evaluated_on_is_named_after_its_file_or_its_name_on_the_hub():
+    paths = "[data/aime24.test.jsonl,openai/gsm8k:main,saved/math_500/]"
+    assert validate_cfg(load_recipe(RECIPE, [f"data.val_data_paths={paths}"])).data.val_names == [
+        "aime24", "gsm8k", "math_500",
+    ]  # fmt: skip
 
 
 def test_all_problems_of_a_recipe_are_told_together():

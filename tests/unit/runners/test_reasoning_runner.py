@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+from rlinf.data.prompts import PromptSet
 from tests.unit.runners.text_world import (
     BATCH,
+    PROMPTS,
     RESTART,
     World,
     asked_in_order,
@@ -36,6 +38,21 @@ def test_evaluations_ask_the_same_prompts_with_the_weights_of_their_step(tmp_pat
     assert staleness(world) == [0, 1, 1, 1, 1, 1]
     rows = (runner.session.folder / "evaluations" / "step_00000003.jsonl").read_text().splitlines()
     assert [json.loads(row)["group"] for row in rows] == [0, 1, 2]
+
+
+def test_several_sets_are_evaluated_together_and_by_themselves(tmp_path):
+    world = World()
+    world.teaches = lambda number: number >= 3
+    val = {"easy": PromptSet(PROMPTS[:3], 3, 0), "hard": PromptSet(PROMPTS[3:5], 2, 0)}
+    keys = ("runner.only_eval=true", "runner.val_samples=2", "runner.val_pass_at=[2]")
+    runner = run(tmp_path, world, *keys, val=val)
+    assert [number for number, _ in world.evaluated] == list(range(5))
+    metrics = runner.session.metrics
+    # Member 1 of each answer to the hard ones is right.
+    assert metrics["eval/accuracy"] == pytest.approx(2 / 10)
+    assert (metrics["eval/easy/accuracy"], metrics["eval/hard/accuracy"]) == (0.0, 0.5)
+    assert (metrics["eval/easy/pass@2"], metrics["eval/hard/pass@2"]) == (0.0, 1.0)
+    assert metrics["eval/pass@2"] == pytest.approx(2 / 5)
 
 
 def test_only_an_evaluation_asks_nothing_to_train_on(tmp_path):

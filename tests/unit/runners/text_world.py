@@ -112,7 +112,10 @@ class World:
         Path(call.args[0]).mkdir(parents=True)
 
 
-def run(folder, world, *overrides, start=True):
+VAL = {"val": PromptSet(PROMPTS[:3], 3, 0)}
+
+
+def run(folder, world, *overrides, start=True, val=VAL):
     keys = (
         f"runner.logger.log_path={folder}",
         "runner.logger.logger_backends=[]",
@@ -125,7 +128,7 @@ def run(folder, world, *overrides, start=True):
     )
     cfg = validate_cfg(load_recipe("tiny_math_grpo", [*keys, *overrides]))
     prompts = PromptSet(PROMPTS, len(PROMPTS), 0)
-    runner = ReasoningRunner(cfg, **world.groups, train_prompts=prompts, val_prompts=PromptSet(PROMPTS[:3], 3, 0))
+    runner = ReasoningRunner(cfg, **world.groups, train_prompts=prompts, val_prompts=val)
     runner.init_workers()
     if start:
         runner.run()

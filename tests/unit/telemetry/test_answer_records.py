@@ -37,7 +37,13 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_answer(num_samples):
 
 def test_an_evaluation_with_several_answers_to_each_prompt():
     rewards = [[1.0, 0.0, 0.5, 0.0], [0.0, 0.0, 0.0, -1.0], [1.0, 1.0, 1.0, 1.0]]
-    found = evaluation_metrics([[answer(reward) for reward in group] for group in rewards])
+    groups = [[answer(reward) for reward in group] for group in rewards]
+    strict = evaluation_metrics(groups, pass_at=[2])
+    assert strict["eval/accuracy"] == pytest.approx(5 / 12)
+    # Two of four draws: half of the pairs of the first group have its right answer.
+    assert {name for name in strict if "pass@" in name} == {"eval/pass@2"}
+    assert strict["eval/pass@2"] == pytest.approx((0.5 + 0 + 1) / 3)
+    found = evaluation_metrics(groups, correct_reward=0.5)
     assert found["eval/accuracy"] == found["eval/avg@4"] == pytest.approx(6 / 12)
     assert found["eval/pass@1"] == pytest.approx(6 / 12)
     assert found["eval/pass@4"] == pytest.approx(2 / 3)
@@ -48,6 +54,8 @@ def test_an_evaluation_with_several_answers_to_each_prompt():
 def test_a_greedy_evaluation_has_one_share():
     found = evaluation_metrics([[answer(1.0)], [answer(0.0)]])
     assert found == {"eval/accuracy": 0.5, "eval/reward": 0.5, "eval/response_length": 2.0}
+    found = evaluation_metrics([[answer(1.0)], [answer(0.0)]], prefix="eval/aime")
+    assert set(found) == {"eval/aime/accuracy", "eval/aime/reward", "eval/aime/response_length"}
 
 
 def test_the_means_of_a_step():
