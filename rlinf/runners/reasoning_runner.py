@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlinf.config.schema.generation import ServingConfig
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.answers import Answer
 from rlinf.data.prompts import PromptSampler, PromptSet
@@ -16,7 +17,7 @@ from rlinf.errors import WorkerError
 from rlinf.runners.answer_pool import AnswerPool, Job
 from rlinf.runners.step_batches import BatchFiller, StepBatch
 from rlinf.runners.step_runner import Metrics, StepRunner
-from rlinf.scheduler import WorkerGroup
+from rlinf.scheduler import WorkerGroup, wait_all
 from rlinf.telemetry.answers import evaluation_metrics, write_answers
 from rlinf.telemetry.rundir import EVALUATIONS_FOLDER, SAMPLES_FOLDER
 from rlinf.utils.files import write_atomic
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from rlinf.workers.rollout.generation_worker import GenerationWorker
 
 _POSITION_FILE = "prompts.json"
+GIB = 1 << 30
 HF_FOLDER = "hf"
 """Folder within a checkpoint that holds the model as transformers loads it."""
 
@@ -69,7 +71,7 @@ class ReasoningRunner(StepRunner):
         self.pool = AnswerPool(rollout, reward, max_per_rank=max_per_rank)
         self.filler = BatchFiller(cfg, self.pool, self.sampler)
         self.session.places["samples"] = self.session.folder / SAMPLES_FOLDER
-        self.batch = StepBatch([], 0, 0, {})
+        self.batch = StepBatch([])
         self.batch_step: int | None = None
 
     def make_step(self) -> Metrics:
@@ -145,8 +147,25 @@ class ReasoningRunner(StepRunner):
         return metrics
 
     def throughput(self, step_seconds: float) -> Metrics:
-        """See ``StepRunner``: tokens that were generated and trained on."""
-        return {"time/tokens_per_second": sum(len(answer.token_ids) for answer in self.batch.answers) / step_seconds}
+        """See ``StepRunner``: tokens that were generated for the step, over its whole time."""
+        per_second = self.batch.num_tokens / step_seconds
+        return {
+            "time/tokens_per_second": per_second,
+            "time/rollout/tokens_per_second_per_device": per_second / self._num_rollout_devices(),
+        }
+
+    def collect_times(self) -> Metrics:
+        """See ``StepRunner``; also the memory of the rank that took most."""
+        metrics = super().collect_times()
+        actor, rollout = wait_all(self.actor.pop_peak_memory(), self.rollout.pop_peak_memory())
+        metrics["time/actor/peak_memory_gib"] = max(actor) / GIB
+        metrics["time/rollout/peak_memory_gib"] = max(rollout) / GIB
+        return metrics
+
+    def _num_rollout_devices(self) -> int:
+        rollout = self.cfg.rollout
+        per_engine = rollout.tensor_parallel_size if isinstance(rollout, ServingConfig) else 1
+        return self.rollout.world_size * per_engine
 
     def write_checkpoint(self, folder: str) -> None:
         """See ``StepRunner``; asks anew after a resume what has been asked ahead."""

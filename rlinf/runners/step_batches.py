@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 import torch
 
@@ -24,13 +24,15 @@ class StepBatch:
             teach something, the others fill up; the actor masks them.
         num_prompts: Prompts that were used up for it.
         num_missing: Groups among ``answers`` that only fill up.
+        num_tokens: Of all answers, those that were replaced among them.
         metrics: Of all answers, those that were replaced among them.
     """
 
     answers: list[Answer]
-    num_prompts: int
-    num_missing: int
-    metrics: dict[str, float]
+    num_prompts: int = 0
+    num_missing: int = 0
+    num_tokens: int = 0
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 class BatchFiller:
@@ -84,7 +86,8 @@ class BatchFiller:
         self._pool.drop(examined)
         fillers = [number for number, useful in enumerate(teaches) if not useful][:missing]
         chosen = sorted([number for number, useful in enumerate(teaches) if useful] + fillers)
-        metrics = answer_metrics([answer for group in groups for answer in group])
+        everything = [answer for group in groups for answer in group]
+        metrics = answer_metrics(everything)
         if self._replaces:
             metrics |= {
                 "rollout/prompts_asked": float(examined),
@@ -92,7 +95,13 @@ class BatchFiller:
                 "rollout/filtered_groups": 1 - sum(teaches) / examined,
                 "rollout/missing_groups": float(missing),
             }
-        return StepBatch([answer for number in chosen for answer in groups[number]], examined, missing, metrics)
+        return StepBatch(
+            [answer for number in chosen for answer in groups[number]],
+            num_prompts=examined,
+            num_missing=missing,
+            num_tokens=sum(len(answer.token_ids) for answer in everything),
+            metrics=metrics,
+        )
 
     def _ask(self, examined: int, ahead: int) -> None:
         """Ask what is looked at now, in whole generation batches, and what is asked ahead."""

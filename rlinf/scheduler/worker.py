@@ -375,6 +375,12 @@ class Worker:
         """Return the measured seconds by tag and start again from zero."""
         return self._timers.pop()
 
+    def pop_peak_memory(self) -> int:
+        """Return the most bytes that this process has held; see ``rlinf.telemetry.devices.pop_peak_memory_bytes``."""
+        from rlinf.telemetry.devices import pop_peak_memory_bytes
+
+        return pop_peak_memory_bytes(self.device)
+
 
 def _timed(tag: str, method: Callable[P, R]) -> Callable[P, R]:
     if inspect.iscoroutinefunction(method):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from rlinf.models import get_model
 from rlinf.models.causal_lm import CausalLM
 from rlinf.models.hf_folder import write_hf_folder
 from rlinf.scheduler import Worker
+from rlinf.telemetry.devices import device_peak_flops
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.publishing import WeightPublisher
 from rlinf.workers.actor.text_learner import TextLearner
@@ -97,9 +99,20 @@ class TextActor(Worker):
             step: Step of the run, from 1.
 
         Returns:
-            Metrics over all ranks, under ``train/``.
+            Metrics over all ranks, under ``train/``, and how fast it went, under ``time/actor/``.
         """
-        return {f"train/{name}": value for name, value in self.learner.update(step).items()}
+        started = time.perf_counter()
+        metrics = {f"train/{name}": value for name, value in self.learner.update(step).items()}
+        return metrics | self._speed(time.perf_counter() - started)
+
+    def _speed(self, seconds: float) -> dict[str, float]:
+        """Return what each device has got through, and which share that is of what it is made for, where known."""
+        actor, work = self.cfg.actor, self.learner.work
+        device_seconds = seconds * self._world_size
+        metrics = {"time/actor/tokens_per_second_per_device": work.tokens / device_seconds}
+        precision = actor.fsdp_config.mixed_precision.param_dtype or actor.model.precision
+        peak = device_peak_flops(torch.device(self.device), precision)
+        return metrics if peak is None else metrics | {"time/actor/mfu": work.flops / device_seconds / peak}
 
     def save_checkpoint(self, path: str) -> None:
         """Write weights, optimizers and counters under ``path``."""

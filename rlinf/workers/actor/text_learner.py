@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from rlinf.algorithms.flops import DecoderFlops
 from rlinf.algorithms.minibatch import MicroBatch, plan_minibatches
 from rlinf.algorithms.text_targets import Ragged
 from rlinf.algorithms.token_batches import SequenceCost, assign_to_ranks, plan_token_batches
@@ -28,6 +30,23 @@ from rlinf.workers.actor.text_samples import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an update has got through, over all ranks.
+
+    Attributes:
+        tokens: Of prompts and answers, once for each time that they were trained on.
+        flops: Operations of the model.
+    """
+
+    tokens: int = 0
+    flops: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        """Return both together."""
+        return Work(self.tokens + other.tokens, self.flops + other.flops)
+
+
 class TextLearner:
     """Improves a language model on answers that it gave itself.
 
@@ -38,11 +57,15 @@ class TextLearner:
         engine: Holds the model.
         cfg: The recipe.
         reference: Frozen copy of the initial model; None without a divergence, or where adapters can be switched off.
+
+    Attributes:
+        work: What the last update has got through.
     """
 
     def __init__(self, engine: TrainEngine, *, cfg: ReasoningConfig, reference: CausalLM | None = None) -> None:
         self.engine, self.cfg, self.reference = engine, cfg, reference
-        self.cost = _cost(engine.model)
+        self.flops = decoder_flops(engine.model)
+        self.work = Work()
         self.samples: TextSamples | None = None
 
     def prepare(self, answers: Sequence[Answer], *, version: int) -> dict[str, float]:
@@ -89,6 +112,7 @@ class TextLearner:
         """
         assert self.samples is not None
         samples, self.samples = self.samples, None
+        self.work = Work()
         sums: MetricSums = {}
         steps: list[dict[str, float]] = []
         num_skipped = 0
@@ -101,6 +125,7 @@ class TextLearner:
                     num_skipped += 1
                     continue
                 accumulate(sums, self.forward_backward(minibatch))
+                self.work += self._work(minibatch)
                 steps.append(self.engine.step())
         return self._metrics(sums, steps) | {"skipped_updates": float(num_skipped)}
 
@@ -134,16 +159,22 @@ class TextLearner:
 
         return engine.forward_backward(batches, loss_fn)
 
+    def _work(self, samples: TextSamples) -> Work:
+        """Return what training on samples takes, over all ranks."""
+        lengths = samples.lengths
+        return Work(sum(lengths), self.flops.of_training(lengths, [len(answer) for answer in samples.answers]))
+
     def _share(self, samples: TextSamples) -> tuple[TextSamples, list[MicroBatch]]:
         """Return this rank's part of some samples, by work, and how it goes through the model."""
         runner, lengths = self.cfg.runner, samples.lengths
         is_dynamic = runner.enable_dynamic_batch_size
-        shares = assign_to_ranks(lengths, self.engine.world_size, cost=self.cost)
+        cost = self.flops.cost
+        shares = assign_to_ranks(lengths, self.engine.world_size, cost=cost)
         plans = plan_token_batches(
             [[lengths[position] for position in share] for share in shares],
             max_tokens=runner.max_tokens_per_mbs if is_dynamic else None,
             max_samples=None if is_dynamic else self.cfg.actor.micro_batch_size,
-            cost=self.cost,
+            cost=cost,
         )
         return samples.select(shares[self.engine.rank]), plans[self.engine.rank]
 
@@ -184,13 +215,16 @@ class TextLearner:
             return self._evaluate(self.reference or model, answers)[0]
 
 
-def _cost(model: nn.Module) -> SequenceCost:
+def decoder_flops(model: nn.Module) -> DecoderFlops:
+    """Return the operations of a language model."""
     assert isinstance(model, CausalLM)
     config = model.hf_config
     num_parameters = sum(parameter.numel() for unit in model.recompute_units() for parameter in unit.parameters())
-    return SequenceCost.of_decoder(
+    cost = SequenceCost.of_decoder(
         num_parameters=num_parameters, num_layers=config.num_hidden_layers, hidden_size=config.hidden_size
     )
+    head_parameters = config.vocab_size * config.hidden_size
+    return DecoderFlops(cost=cost, layer_parameters=num_parameters, head_parameters=head_parameters)
 
 
 def _staleness(answers: Sequence[Answer], version: int) -> Metrics:

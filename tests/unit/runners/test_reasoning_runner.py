@@ -11,6 +11,7 @@ from tests.unit.runners.text_world import (
     BATCH,
     PROMPTS,
     RESTART,
+    SIZE,
     World,
     asked_in_order,
     position,
@@ -53,6 +54,15 @@ def test_several_sets_are_evaluated_together_and_by_themselves(tmp_path):
     assert (metrics["eval/easy/accuracy"], metrics["eval/hard/accuracy"]) == (0.0, 0.5)
     assert (metrics["eval/easy/pass@2"], metrics["eval/hard/pass@2"]) == (0.0, 1.0)
     assert metrics["eval/pass@2"] == pytest.approx(2 / 5)
+
+
+def test_speed_and_memory_are_told_for_each_device(tmp_path):
+    keys = ("rollout.rollout_backend=vllm", "rollout.tensor_parallel_size=2", "runner.max_epochs=2")
+    metrics = run(tmp_path, World(), *keys).session.metrics
+    assert metrics["time/tokens_per_second"] == pytest.approx(BATCH * SIZE * 2 / metrics["time/step"], rel=1e-6)
+    per_device = metrics["time/rollout/tokens_per_second_per_device"]  # two engines of two devices
+    assert per_device == pytest.approx(metrics["time/tokens_per_second"] / 4)
+    assert (metrics["time/actor/peak_memory_gib"], metrics["time/rollout/peak_memory_gib"]) == (2.0, 3.0)
 
 
 def test_only_an_evaluation_asks_nothing_to_train_on(tmp_path):

@@ -108,6 +108,9 @@ class World:
         self.trained.append((call.keys["step"], self.prepared))
         return {}
 
+    def pop_peak_memory(self, call):
+        return (3 if call.rank else 2) << 30
+
     def save_checkpoint(self, call):
         Path(call.args[0]).mkdir(parents=True)
 

@@ -1,0 +1,36 @@
+"""How many operations training on sequences takes: what the use of an accelerator is measured by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlinf.algorithms.token_batches import SequenceCost
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderFlops:
+    """The operations of a decoder: two for each weight and token, and attention's for each pair of tokens.
+
+    Attributes:
+        cost: Work of a sequence, in units of a token's in the layers.
+        layer_parameters: Weights of the decoder layers that a token meets.
+        head_parameters: Weights that logits are computed with, of the tokens of answers alone.
+    """
+
+    cost: SequenceCost
+    layer_parameters: int
+    head_parameters: int
+
+    def of_training(self, lengths: Sequence[int], answer_lengths: Sequence[int]) -> float:
+        """Return the operations of a forward and a backward pass, the latter counted as two forward passes.
+
+        What is computed again (gradient checkpointing) or for adapters alone is not told apart: these are operations of
+        the model (Chowdhery et al., arXiv 2204.02311, App. B), not of the hardware.
+
+        Args:
+            lengths: Tokens of each sequence, prompt and answer.
+            answer_lengths: Those of the answers.
+        """
+        layers = self.layer_parameters * sum(map(self.cost.of, lengths))
+        return 3 * 2 * (layers + self.head_parameters * sum(answer_lengths))

@@ -1,0 +1,46 @@
+"""Operations of a training step against those that torch counts."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from rlinf.algorithms.flops import DecoderFlops
+from rlinf.algorithms.token_batches import SequenceCost
+from rlinf.data.packing import pack_answers
+from rlinf.models import get_model
+from rlinf.workers.actor.text_learner import decoder_flops
+from tests.unit.models.tiny_language_models import save_tiny, tiny_config
+
+pytest.importorskip("transformers")
+
+
+def test_products_with_weights_are_those_that_torch_counts(tmp_path):
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "vocab_size": 512}
+    save_tiny(tmp_path, tie_word_embeddings=False, **sizes)
+    model = get_model(tiny_config(tmp_path))
+    prompts, answers = [tuple(range(5)), tuple(range(9))], [tuple(range(20)), tuple(range(13))]
+    packed, is_answer = pack_answers(prompts, answers)
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad():
+        model(packed, scored=is_answer)
+    counted = sum(
+        count
+        for operator, count in counter.get_flop_counts()["Global"].items()
+        if operator in {torch.ops.aten.mm, torch.ops.aten.addmm}
+    )
+    flops = decoder_flops(model)
+    without_attention = DecoderFlops(SequenceCost(), flops.layer_parameters, flops.head_parameters)
+    found = without_attention.of_training([25, 22], [20, 13])
+    # Biases and norms are among the parameters, and are no products.
+    assert found / 3 == pytest.approx(counted, rel=0.02)
+
+
+def test_attention_costs_two_products_for_each_causal_pair():
+    flops = DecoderFlops(SequenceCost.of_decoder(num_parameters=1000, num_layers=2, hidden_size=16), 1000, 160)
+    length = 50
+    pairs = length * length / 2
+    attention = 2 * pairs * 2 * 2 * 16  # layers x pairs x (scores and sums) x (multiply and add) x channels
+    expected = 3 * (2 * 1000 * length + attention + 2 * 160 * 30)
+    assert flops.of_training([length], [30]) == pytest.approx(expected)
