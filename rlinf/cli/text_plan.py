@@ -37,6 +37,9 @@ def text_rows(cfg: ReasoningConfig, world: WorldSizes) -> list[tuple[str, str]]:
         ("micro-batches", f"{passes} on each actor rank"),
         ("whole run", f"{runner.total_steps} steps, {runner.total_steps * steps} optimizer steps"),
     ]
+    if algorithm.replaces_groups:
+        replaced = f"groups that teach nothing, until {cfg.max_prompts_per_step} prompts have been asked in a step"
+        rows.insert(2, ("replaced", replaced))
     if runner.val_check_interval > 0 or runner.only_eval:
         when = "once" if runner.only_eval else f"every {runner.val_check_interval} steps"
         how = "greedily" if runner.val_samples == 1 else f"{runner.val_samples} answers to each prompt"

@@ -57,7 +57,7 @@ def _prompts(cfg: ReasoningConfig) -> tuple[PromptSet, Mapping[str, PromptSet]]:
     tokenizer = load_tokenizer(cfg.actor.model.model_path)
     train = read_prompts(data.train_data_paths, data, tokenizer, split=data.train_split)
     val = {
-        name: read_prompts([path], data, tokenizer, split=data.val_split, limit=data.max_val_prompts)
+        name: read_prompts([path], data.for_evaluation(), tokenizer, split=data.val_split, limit=data.max_val_prompts)
         for name, path in zip(data.val_names, data.val_data_paths, strict=True)
     }
     return train, val

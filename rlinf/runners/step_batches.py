@@ -57,7 +57,7 @@ class BatchFiller:
         self._size = data.rollout_batch_size
         self._asked_at_a_time = data.gen_batch_size or 1
         self._replaces = algorithm.replaces_groups
-        self._limit = algorithm.max_num_gen_batches * (data.gen_batch_size or self._size)
+        self._limit = cfg.max_prompts_per_step
         self._ahead = algorithm.staleness_threshold or 0
         self._params = sampling_params(algorithm.sampling_params, n=algorithm.group_size)
         self._adv_config = asdict(algorithm.advantage)

@@ -92,6 +92,11 @@ class ReasoningConfig(RLinfConfig):
         return self.data.max_prompt_length + self.algorithm.sampling_params.max_new_tokens
 
     @property
+    def max_prompts_per_step(self) -> int:
+        """Prompts that a step uses up at most, those among them whose groups are replaced."""
+        return self.algorithm.max_num_gen_batches * (self.data.gen_batch_size or self.data.rollout_batch_size)
+
+    @property
     def answers_per_step(self) -> int:
         """Answers that one step trains on."""
         return self.data.rollout_batch_size * self.algorithm.group_size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveInt
 
@@ -25,6 +25,10 @@ class TextDataConfig(ConfigSection):
     """Column of the prompt: text, or a list of messages with ``role`` and ``content``; dots reach into objects."""
     answer_key: str | None = "answer"
     """Column of what rewards compare answers with; null where none is needed."""
+    val_prompt_key: str | None = None
+    """``prompt_key`` of evaluations; null takes that."""
+    val_answer_key: str | None = None
+    """``answer_key`` of evaluations; null takes that."""
     metadata_keys: list[str] = field(default_factory=list)
     """Further columns that rewards get to see."""
     prompt_template: str = "{prompt}"
@@ -49,6 +53,12 @@ class TextDataConfig(ConfigSection):
     """Ask in an order that differs from epoch to epoch."""
     seed: NonNegativeInt = 1234
     """Seed of that order."""
+
+    def for_evaluation(self) -> TextDataConfig:
+        """Return the section as it reads what is evaluated on."""
+        return replace(
+            self, prompt_key=self.val_prompt_key or self.prompt_key, answer_key=self.val_answer_key or self.answer_key
+        )
 
     @property
     def val_names(self) -> list[str]:

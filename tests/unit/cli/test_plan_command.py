@@ -102,3 +102,6 @@ def test_a_plan_of_a_language_model_counts_answers(capsys):
     text = capsys.readouterr().out
     assert "64 answers on each actor rank" in text
     assert "every 10 steps, 4 answers to each prompt" in text
+    assert "replaced" not in text
+    assert main(["plan", "qwen2_5_7b_dapo_math"]) == 0
+    assert "groups that teach nothing, until 1536 prompts have been asked in a step" in capsys.readouterr().out

@@ -37,6 +37,11 @@ def problems(*overrides):
         (["runner.max_tokens_per_mbs=0"], "runner.max_tokens_per_mbs", "integer > 0"),
         (["runner.task_type=reasonning"], "runner.task_type", "Did you mean 'reasoning'?"),
         (["~data.rollout_batch_size"], "data.rollout_batch_size", "missing; required"),
+        (["actor.enable_dp_load_balance=true"], "actor.enable_dp_load_balance", "always shared out"),
+        (["algorithm.n_minibatches=4"], "algorithm.n_minibatches", "write actor.global_batch_size"),
+        (["algorithm.sampling_params.do_sample=true"], "algorithm.sampling_params.do_sample", "temperature: 0"),
+        (["actor.tokenizer.padding_side=left"], "actor.tokenizer", "actor.model.model_path"),
+        (["runner.seq_length=2048"], "runner.seq_length", "write data.max_prompt_length"),
         # Sections that do not fit together.
         (["data.train_data_paths=[]"], "data.train_data_paths", "Name a .jsonl"),
         (["data.val_data_paths=[]"], "data.val_data_paths", "runner.val_check_interval=-1"),
@@ -93,6 +98,15 @@ def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy):
 )
 def test_what_fits_together_is_valid(overrides):
     assert problems(*overrides) == []
+
+
+def test_evaluations_may_read_other_columns():
+    keys = ["data.val_prompt_key=problem", "data.val_answer_key=solution"]
+    data = validate_cfg(load_recipe(RECIPE, keys)).data
+    assert (data.for_evaluation().prompt_key, data.for_evaluation().answer_key) == ("problem", "solution")
+    assert (data.prompt_key, data.answer_key) == ("question", "answer")
+    alike = validate_cfg(load_recipe(RECIPE)).data
+    assert alike.for_evaluation() == alike
 
 
 def test_what_is_evaluated_on_is_named_after_its_file_or_its_name_on_the_hub():
