@@ -16,6 +16,11 @@ def short(query):
     return 1.0 - len(query.response) / 10
 
 
+def short_if_even(query):
+    """Tell answers apart only where the solution is even; the others all earn the same."""
+    return 0.0 if int(query.reference) % 2 else short(query)
+
+
 def kill_engine(query):
     """Kill the run's first engine once; rows say in ``folder`` where the run is."""
     folder = Path(query.metadata["folder"])

@@ -9,8 +9,10 @@ import shutil
 
 import pytest
 import ray
+import torch
 
 from rlinf.config import load_recipe, validate_cfg
+from rlinf.errors import PlacementError
 from tests.e2e.conftest import REPO, read_metrics
 
 pytest.importorskip("transformers")
@@ -144,6 +146,41 @@ def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path)
             assert found[name] == (pytest.approx(value, abs=1e-5) if is_of_engine else value), name
 
 
+@pytest.mark.parametrize("threshold", ["null", 1])
+def test_groups_that_teach_nothing_are_replaced(run_recipe, threshold):
+    folder = run_recipe(
+        "reward.rewards.short.function=tests.e2e.reasoning_rewards:short_if_even",
+        "algorithm.max_num_gen_batches=4",
+        "data.gen_batch_size=12",
+        f"algorithm.staleness_threshold={threshold}",
+        "runner.val_samples=4",
+        "runner.val_pass_at=[1,2]",
+    )
+    seen = []
+    for step in (1, 2, 3):
+        rows = samples(folder, step)
+        groups = [rows[begin : begin + SIZE] for begin in range(0, len(rows), SIZE)]
+        assert len(groups) == BATCH
+        for group in groups:
+            assert len({row["group"] for row in group}) == 1
+            assert len({row["reward"] for row in group}) > 1
+            assert "abort" not in {row["finish_reason"] for row in group}
+        seen += [group[0]["group"] for group in groups]
+    assert seen == sorted(set(seen))
+    records = read_metrics(folder)
+    used = [int(record["rollout/prompts_asked"]) for record in steps_of(records)]
+    assert sum(used) > 3 * BATCH
+    position = json.loads((folder / "checkpoints/global_step_3/data/prompts.json").read_text())["position"]
+    # The last prompt that was used up is one whose answers were trained on.
+    assert position == sum(used) == seen[-1] + 1
+    for record in steps_of(records):
+        assert record["rollout/missing_groups"] == 0
+        assert record["rollout/staleness_max"] <= (0 if threshold == "null" else 1)
+        if threshold == "null":
+            assert record["rollout/mismatch_max_probability_difference"] < 1e-4
+    assert {"eval/pass@1", "eval/pass@2", "eval/avg@4"} <= set(records[0])
+
+
 @pytest.mark.slow
 def test_answers_ahead_of_training_are_no_staler_than_allowed(run_recipe):
     folder = run_recipe("algorithm.staleness_threshold=2", "runner.max_epochs=5", "runner.val_check_interval=-1")
@@ -165,6 +202,16 @@ def test_a_run_that_only_evaluates_trains_nothing(finished, run_recipe, weights)
     assert record == {"step": 0, **expected}
     assert not (folder / "samples").exists()
     assert not (folder / "checkpoints").exists() or not list((folder / "checkpoints").iterdir())
+
+
+def test_a_recipe_for_gpus_says_what_is_missing_here(run_recipe):
+    if torch.cuda.is_available():
+        pytest.skip("there are GPUs")
+    gpu = "cluster.node_groups=[{label: gpu, node_ranks: 0, accelerators_per_node: 8}]"
+    with pytest.raises(PlacementError, match="accelerators_per_node is 8, but"):
+        run_recipe(
+            gpu, "cluster.component_placement={actor: 0-3, rollout: '4-7', reward: {node_group: node, placement: 0}}"
+        )
 
 
 def test_two_actors_and_two_engines_make_the_steps_of_one(finished, run_recipe):
