@@ -19,6 +19,7 @@ from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.base import GenerationEngine
 from rlinf.hybrid_engines.weights.bucket import Manifest, view_entry
+from rlinf.models.hf_folder import find_model_folder
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.streams import WEIGHTS
@@ -49,7 +50,7 @@ class GenerationWorker(Worker):
         self.tokenizer = load_tokenizer(model.model_path)
         self.engine = generation_engines.get(rollout.rollout_backend)(
             rollout,
-            model_path=model.model_path,
+            model_path=await asyncio.to_thread(find_model_folder, model.model_path),
             device=torch.device(self.device),
             precision=rollout.model.precision or model.precision,
             seed=derive_seed(self.cfg.actor.seed, "rollout", self._rank),

@@ -1,13 +1,17 @@
-"""What is written is what transformers, and the next run, load."""
+"""What is written is what transformers, and the next run, load; a name on the Hub becomes a folder."""
 
 from __future__ import annotations
+
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
 
 from rlinf.data.packing import pack_sequences
 from rlinf.models import get_model
-from rlinf.models.hf_folder import write_hf_folder
+from rlinf.models.hf_folder import find_model_folder, write_hf_folder
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
 transformers = pytest.importorskip("transformers")
@@ -75,3 +79,39 @@ def test_weights_are_written_in_the_precision_of_inference(tmp_path):
     write_hf_folder(tmp_path / "hf", model, model.export(whole), dtype=torch.bfloat16)
     difference = logits(tmp_path / "hf", torch.bfloat16) - logits(tmp_path / "start")
     assert difference.abs().max() < 0.1 * logits(tmp_path / "start").abs().max()
+
+
+FIND = """
+import sys
+from rlinf.errors import ConfigError
+from rlinf.models.hf_folder import find_model_folder
+for name in sys.argv[1:]:
+    try:
+        print(find_model_folder(name))
+    except ConfigError as error:
+        print(error)
+"""
+
+
+def test_a_folder_is_itself(tmp_path, monkeypatch):
+    assert find_model_folder(str(tmp_path)) == tmp_path
+    monkeypatch.setenv("HOME", str(tmp_path.parent))
+    assert find_model_folder(f"~/{tmp_path.name}") == tmp_path
+
+
+def test_offline_a_name_is_looked_for_in_the_cache(tmp_path):
+    repository = tmp_path / "models--org--name"
+    snapshot = repository / "snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("a" * 40)
+    # The Hub's library reads its settings when it is imported.
+    env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", FIND, "org/name", "org/other", "/no/such/folder"]
+    output = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120, check=True).stdout
+    found, other, folder = output.splitlines()
+    assert found == str(snapshot)
+    for message, name in ((other, "org/other"), (folder, "/no/such/folder")):
+        assert message.startswith(f"actor.model.model_path: there is no folder '{name}'")
+        assert "Download the model first" in message
