@@ -5,7 +5,10 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import shutil
+import time
+from pathlib import Path
 
 import pytest
 import ray
@@ -212,6 +215,31 @@ def test_a_recipe_for_gpus_says_what_is_missing_here(run_recipe):
         run_recipe(
             gpu, "cluster.component_placement={actor: 0-3, rollout: '4-7', reward: {node_group: node, placement: 0}}"
         )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "engine", [pytest.param("vllm", marks=pytest.mark.vllm), pytest.param("sglang", marks=pytest.mark.sglang)]
+)
+def test_a_serving_engine_generates_with_the_actors_weights_and_ends_with_the_run(run_recipe, engine):
+    folder = run_recipe(
+        f"rollout.rollout_backend={engine}", "rollout.validate_weight=true", f"rollout.cpu_cache_bytes={64 << 20}"
+    )
+    check_groups(folder)
+    records = read_metrics(folder)
+    assert [record["step"] for record in records] == [0, 1, 2, 3]
+    for record in steps_of(records):
+        assert record["rollout/mismatch_max_probability_difference"] < 1e-4
+        assert record["rollout/staleness_max"] == 0
+        assert record["train/grad_norm"] > 0
+    assert [samples(folder, step)[0]["versions"] for step in (1, 2, 3)] == [[0, 0], [1, 1], [2, 2]]
+    log = (folder / "worker_logs" / "RolloutGroup_0.log").read_text()
+    (process,) = re.findall(r"Ready: process (\d+)", log)
+    # The call to end it returns before the system has taken the process down.
+    deadline = time.monotonic() + 60
+    while Path(f"/proc/{process}").exists():
+        assert time.monotonic() < deadline, "the engine's process outlives the run"
+        time.sleep(0.1)
 
 
 def test_two_actors_and_two_engines_make_the_steps_of_one(finished, run_recipe):
