@@ -65,6 +65,7 @@ policy_losses.register_lazy("actor", "rlinf.algorithms.losses.actor:actor_loss")
 policy_losses.register_lazy("actor_critic", "rlinf.algorithms.losses.actor_critic:actor_critic_loss")
 policy_losses.register_lazy("gspo", "rlinf.algorithms.losses.gspo:gspo_loss")
 policy_losses.register_lazy("cispo", "rlinf.algorithms.losses.cispo:cispo_loss")
+policy_losses.register_lazy("sft", "rlinf.algorithms.losses.sft:sft_loss")
 policy_losses.register_lazy("embodied_nft", "rlinf.algorithms.losses.nft:nft_loss")
 policy_losses.register_lazy(
     "decoupled_actor_critic", "rlinf.algorithms.losses.decoupled_actor_critic:decoupled_actor_critic_loss"

@@ -9,10 +9,10 @@ from typing import Any
 
 from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir
 from rlinf.cli.embodied_plan import embodied_rows
-from rlinf.cli.text_plan import text_rows
+from rlinf.cli.text_plan import sft_rows, text_rows
 from rlinf.config import load_recipe, to_dict
 from rlinf.config.checks.sizes import WorldSizes
-from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig, SftConfig
 from rlinf.config.validate import RunPlan, plan_run, planned_cluster
 from rlinf.errors import ConfigError
 from rlinf.placement import draw_plan
@@ -20,6 +20,7 @@ from rlinf.placement import draw_plan
 _ROWS: dict[type[RLinfConfig], Callable[[Any, WorldSizes], list[tuple[str, str]]]] = {
     EmbodiedConfig: embodied_rows,
     ReasoningConfig: text_rows,
+    SftConfig: sft_rows,
 }
 """What is counted, by the kind of recipe."""
 

@@ -1,13 +1,15 @@
-"""What a step of a reasoning recipe amounts to, in words."""
+"""What a step of a recipe of a language model amounts to, in words."""
 
 from __future__ import annotations
 
 from rlinf.config.checks.sizes import WorldSizes
-from rlinf.config.schema.root import ReasoningConfig
+from rlinf.config.schema.root import LanguageConfig, ReasoningConfig, SftConfig
+
+Row = tuple[str, str]
 
 
-def text_rows(cfg: ReasoningConfig, world: WorldSizes) -> list[tuple[str, str]]:
-    """Return what is counted and how much of it there is.
+def text_rows(cfg: ReasoningConfig, world: WorldSizes) -> list[Row]:
+    """Return what is counted in a reasoning recipe and how much of it there is.
 
     Args:
         cfg: The recipe.
@@ -16,15 +18,11 @@ def text_rows(cfg: ReasoningConfig, world: WorldSizes) -> list[tuple[str, str]]:
     runner, data, actor, algorithm = cfg.runner, cfg.data, cfg.actor, cfg.algorithm
     per_epoch = cfg.answers_per_step // actor.global_batch_size
     steps = algorithm.update_epoch * per_epoch
-    engines = f" on {world.rollout} engine(s)" if world.rollout is not None else ""
-    passes = (
-        f"up to {runner.max_tokens_per_mbs} tokens"
-        if runner.enable_dynamic_batch_size
-        else f"{actor.micro_batch_size} answers"
-    )
-    rows = [
+    replaced = f"groups that teach nothing, until {cfg.max_prompts_per_step} prompts have been asked in a step"
+    return [
         ("data", ", ".join(data.train_data_paths)),
-        ("prompts per step", f"{data.rollout_batch_size}{engines}, {algorithm.group_size} answers to each"),
+        ("prompts per step", f"{data.rollout_batch_size}{_engines(world)}, {algorithm.group_size} answers to each"),
+        *([("replaced", replaced)] if algorithm.replaces_groups else []),
         (
             "answers per step",
             f"{cfg.answers_per_step}, of up to {algorithm.sampling_params.max_new_tokens} tokens each",
@@ -34,14 +32,58 @@ def text_rows(cfg: ReasoningConfig, world: WorldSizes) -> list[tuple[str, str]]:
             f"{steps} = {cfg.answers_per_step} / global_batch_size {actor.global_batch_size} x update_epoch "
             f"{algorithm.update_epoch}",
         ),
-        ("micro-batches", f"{passes} on each actor rank"),
+        _micro_batches(cfg),
         ("whole run", f"{runner.total_steps} steps, {runner.total_steps * steps} optimizer steps"),
+        *_evaluation(cfg, _how_answered(cfg)),
     ]
-    if algorithm.replaces_groups:
-        replaced = f"groups that teach nothing, until {cfg.max_prompts_per_step} prompts have been asked in a step"
-        rows.insert(2, ("replaced", replaced))
-    if runner.val_check_interval > 0 or runner.only_eval:
-        when = "once" if runner.only_eval else f"every {runner.val_check_interval} steps"
-        how = "greedily" if runner.val_samples == 1 else f"{runner.val_samples} answers to each prompt"
-        rows.append(("evaluation", f"{when}, {how}, on {', '.join(data.val_data_paths)}"))
-    return rows
+
+
+def sft_rows(cfg: SftConfig, world: WorldSizes) -> list[Row]:
+    """Return what is counted in a recipe of fine-tuning and how much of it there is.
+
+    Args:
+        cfg: The recipe.
+        world: Sizes of the worker groups.
+    """
+    runner, data, actor, steps = cfg.runner, cfg.data, cfg.actor, cfg.algorithm.update_epoch
+    length = f"{runner.max_epochs} pass(es) over the data, counted when it has been read"
+    if runner.max_steps >= 0:
+        length = f"{runner.max_steps} steps, {runner.max_steps * steps} optimizer steps"
+    how = "loss and token accuracy"
+    if cfg.rollout is not None:
+        how += f", and answers{_engines(world)}: {_how_answered(cfg)}"
+    return [
+        ("data", ", ".join(data.train_data_paths)),
+        (
+            "samples per step",
+            f"{cfg.samples_per_step} = global_batch_size {actor.global_batch_size} x update_epoch {steps}, of up to "
+            f"{data.max_length} tokens each",
+        ),
+        ("optimizer steps per step", str(steps)),
+        _micro_batches(cfg),
+        ("whole run", length),
+        *_evaluation(cfg, how),
+    ]
+
+
+def _engines(world: WorldSizes) -> str:
+    return f" on {world.rollout} engine(s)" if world.rollout is not None else ""
+
+
+def _micro_batches(cfg: LanguageConfig) -> Row:
+    passes = f"{cfg.actor.micro_batch_size} answers"
+    if cfg.runner.enable_dynamic_batch_size:
+        passes = f"up to {cfg.runner.max_tokens_per_mbs} tokens"
+    return "micro-batches", f"{passes} on each actor rank"
+
+
+def _how_answered(cfg: LanguageConfig) -> str:
+    return "greedily" if cfg.runner.val_samples == 1 else f"{cfg.runner.val_samples} answers to each prompt"
+
+
+def _evaluation(cfg: LanguageConfig, how: str) -> list[Row]:
+    runner = cfg.runner
+    if runner.val_check_interval <= 0 and not runner.only_eval:
+        return []
+    when = "once" if runner.only_eval else f"every {runner.val_check_interval} steps"
+    return [("evaluation", f"{when}, {how}, on {', '.join(cfg.data.val_data_paths)}")]

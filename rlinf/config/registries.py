@@ -27,6 +27,7 @@ from rlinf.config.schema.algorithm import (
     ReinPPConfig,
     RLOOConfig,
     SACLossConfig,
+    SftLossConfig,
     TD3LossConfig,
 )
 from rlinf.config.schema.base import ConfigSection
@@ -73,7 +74,7 @@ from rlinf.config.schema.reward import (
     ModelRewardConfig,
     RewardTermConfig,
 )
-from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig, SftConfig
 from rlinf.config.schema.text_reward import (
     CodeRewardConfig,
     FunctionRewardConfig,
@@ -105,6 +106,7 @@ generation_configs: Registry[type[GenerationConfig]] = Registry("generation engi
 task_configs.register("embodied", EmbodiedConfig)
 task_configs.register("offline", EmbodiedConfig)
 task_configs.register("reasoning", ReasoningConfig)
+task_configs.register("sft", SftConfig)
 env_configs.register("frankasim", FrankaSimEnvConfig)
 env_configs.register("gymnasium", GymnasiumEnvConfig)
 env_configs.register("maniskill", ManiSkillEnvConfig)
@@ -133,6 +135,7 @@ advantage_configs.register("reinpp", ReinPPConfig)
 advantage_configs.register("reinpp_baseline", ReinPPConfig)
 advantage_configs.register("rloo", RLOOConfig)
 advantage_configs.register("raw", AdvantageConfig)
+advantage_configs.register("sft", NoAdvantageConfig)
 advantage_configs.register("embodied_sac", NoAdvantageConfig)
 advantage_configs.register("embodied_crossq", NoAdvantageConfig)
 advantage_configs.register("embodied_td3", NoAdvantageConfig)
@@ -144,6 +147,7 @@ loss_configs.register("actor", ActorLossConfig)
 loss_configs.register("actor_critic", ActorCriticLossConfig)
 loss_configs.register("gspo", GSPOLossConfig)
 loss_configs.register("cispo", CISPOLossConfig)
+loss_configs.register("sft", SftLossConfig)
 loss_configs.register("embodied_nft", NFTLossConfig)
 loss_configs.register("decoupled_actor_critic", DecoupledActorCriticLossConfig)
 loss_configs.register("embodied_sac", SACLossConfig)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, cast, get_args
 
 from rlinf.config.foreign_keys import explain_foreign
-from rlinf.config.parse import MISSING, Parser, SectionParser, closest_key, field_types, fields_of
+from rlinf.config.parse import MISSING, Parser, SectionParser, closest_key, field_types, fields_of, is_required
 from rlinf.config.problems import describe_value, is_union, join
 from rlinf.config.registries import (
     advantage_configs,
@@ -22,7 +22,12 @@ from rlinf.config.registries import (
     task_configs,
     wrapper_configs,
 )
-from rlinf.config.schema.algorithm import AlgorithmConfig, EmbodiedAlgorithmConfig, TextAlgorithmConfig
+from rlinf.config.schema.algorithm import (
+    AlgorithmConfig,
+    EmbodiedAlgorithmConfig,
+    SftAlgorithmConfig,
+    TextAlgorithmConfig,
+)
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvConfig, WrapperConfig
@@ -59,7 +64,7 @@ _KINDS: dict[type[ConfigSection], tuple[str, Registry[Any]]] = {
 def section_parsers() -> dict[type, SectionParser]:
     """Return the parsers of all sections that are not simply their dataclass."""
     parsers: dict[type, SectionParser] = {cls: _discriminated(cls, *kind) for cls, kind in _KINDS.items()}
-    for cls in (EmbodiedAlgorithmConfig, TextAlgorithmConfig):
+    for cls in (EmbodiedAlgorithmConfig, SftAlgorithmConfig, TextAlgorithmConfig):
         parsers[cls] = partial(_parse_algorithm, cls)
     return parsers
 
@@ -152,6 +157,7 @@ def _parse_algorithm(cls: type[AlgorithmConfig], parser: Parser, data: object, p
     keys = parser.mapping(data, path)
     if keys is None:
         return None
+    keys = {**_default_choices(cls), **keys}
     names = {
         part: choose(parser, keys, path=path, discriminator=discriminator, registry=registry)
         for part, (discriminator, registry) in ALGORITHM_PARTS.items()
@@ -164,6 +170,14 @@ def _parse_algorithm(cls: type[AlgorithmConfig], parser: Parser, data: object, p
         return None
     parts = {part: classes[part](**cast("dict[str, Any]", values)) for part, values in fields.items()}
     return cls(adv_type=str(names["advantage"]), loss_type=str(names["loss"]), **common, **parts)
+
+
+def _default_choices(cls: type[AlgorithmConfig]) -> dict[str, object]:
+    """Return the discriminators that a recipe of this kind may leave out."""
+    discriminators = {discriminator for discriminator, _ in ALGORITHM_PARTS.values()}
+    return {
+        field.name: field.default for field in fields_of(cls) if field.name in discriminators and not is_required(field)
+    }
 
 
 def _note_foreign_algorithm_keys(

@@ -20,12 +20,13 @@ from rlinf.config.checks import (
     offline,
     reward,
     runner,
+    sft,
     text,
 )
 from rlinf.config.checks.placement import check_placement, check_ratios
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig, SftConfig
 from rlinf.placement import ClusterPlan, HybridComponentPlacement
 
 RULES: dict[type[RLinfConfig], tuple[Callable[[Any, WorldSizes, Problems], None], ...]] = {
@@ -48,7 +49,15 @@ RULES: dict[type[RLinfConfig], tuple[Callable[[Any, WorldSizes, Problems], None]
         runner.check_intervals,
         runner.check_schedule,
         runner.check_names,
+        *text.SHARED_RULES,
         *text.RULES,
+        *language.RULES,
+    ),
+    SftConfig: (
+        runner.check_intervals,
+        runner.check_names,
+        *text.SHARED_RULES,
+        *sft.RULES,
         *language.RULES,
     ),
 }

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from rlinf.config.schema.text_data import TextDataConfig
+from rlinf.config.schema.text_data import TextDataConfig, TextRowsConfig
 from rlinf.data.answers import Prompt
+from rlinf.data.text_rows import INSTALL, Tokenizer, as_messages, column, read_rows, render
 from rlinf.errors import DatasetError
 from rlinf.utils.optional import require
 from rlinf.utils.seeding import derive_seed
 
-_FILE_FORMATS = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
-_INSTALL = "pip install 'rlinf[reasoning]'"
-
-
-class Tokenizer(Protocol):
-    """What is used of a tokenizer of transformers."""
-
-    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
-        """Return the tokens of ``text``."""
-        ...
-
-    def apply_chat_template(self, messages: Any, *, tokenize: bool, add_generation_prompt: bool) -> str:
-        """Return the text of a conversation that an answer is to follow."""
-        ...
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,21 +59,18 @@ def read_prompts(
     """
     prompts: list[Prompt] = []
     num_rows = num_too_long = 0
-    for path in paths:
-        for number, row in enumerate(_rows(path, split)):
-            if limit is not None and num_rows >= limit:
-                break
-            prompt = _to_prompt(row, cfg, tokenizer, where=f"row {number} of {path}", index=num_rows)
-            num_rows += 1
-            if len(prompt.token_ids) <= cfg.max_prompt_length:
-                prompts.append(prompt)
-            elif cfg.filter_prompt_by_length:
-                num_too_long += 1
-            else:
-                raise DatasetError(
-                    f"data.max_prompt_length: received {cfg.max_prompt_length}; the prompt in row {number} of {path} "
-                    f"has {len(prompt.token_ids)} tokens. Raise it, or set data.filter_prompt_by_length=true."
-                )
+    for where, row in read_rows(paths, split=split, limit=limit):
+        prompt = _to_prompt(row, cfg, tokenizer, where=where, index=num_rows)
+        num_rows += 1
+        if len(prompt.token_ids) <= cfg.max_prompt_length:
+            prompts.append(prompt)
+        elif cfg.filter_prompt_by_length:
+            num_too_long += 1
+        else:
+            raise DatasetError(
+                f"data.max_prompt_length: received {cfg.max_prompt_length}; the prompt in {where} "
+                f"has {len(prompt.token_ids)} tokens. Raise it, or set data.filter_prompt_by_length=true."
+            )
     if not prompts:
         raise DatasetError(
             f"{', '.join(paths)}: no prompt is left of {num_rows} rows; {num_too_long} have more than "
@@ -95,8 +79,8 @@ def read_prompts(
     return PromptSet(tuple(prompts), num_rows, num_too_long)
 
 
-class PromptSampler:
-    """Draws prompts without end: every epoch holds each of them once, in an order of its own.
+class PromptSampler(Generic[T]):
+    """Draws prompts, or what else there is, without end: every epoch holds each of them once, in an order of its own.
 
     The order follows from seed and epoch alone, so a position is all that a checkpoint has to hold.
 
@@ -106,7 +90,7 @@ class PromptSampler:
         seed: Names the orders.
     """
 
-    def __init__(self, prompts: Sequence[Prompt], *, shuffle: bool, seed: int) -> None:
+    def __init__(self, prompts: Sequence[T], *, shuffle: bool, seed: int) -> None:
         self._prompts = prompts
         self._shuffle = shuffle
         self._seed = seed
@@ -114,7 +98,7 @@ class PromptSampler:
         self._order: np.ndarray[Any, np.dtype[np.int64]] = np.empty(0, dtype=np.int64)
         self.position = 0
 
-    def draw(self) -> tuple[int, Prompt]:
+    def draw(self) -> tuple[int, T]:
         """Return the next prompt and its number within the run, from 0."""
         number = self.position
         epoch, offset = divmod(number, len(self._prompts))
@@ -137,7 +121,7 @@ def load_tokenizer(path: str) -> Any:
         DatasetError: There is none.
         MissingPackageError: transformers is not installed.
     """
-    transformers = require("transformers", install=_INSTALL, needed_by="a tokenizer")
+    transformers = require("transformers", install=INSTALL, needed_by="a tokenizer")
     try:
         return transformers.AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:
@@ -147,75 +131,49 @@ def load_tokenizer(path: str) -> Any:
         ) from error
 
 
-def _rows(path: str, split: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a file, a saved dataset or one on the Hub."""
-    datasets = require("datasets", install=_INSTALL, needed_by="the section data")
-    location = Path(path).expanduser()
-    try:
-        if location.suffix in _FILE_FORMATS:
-            if not location.is_file():
-                raise DatasetError(f"{path}: there is no such file. Correct data.train_data_paths or val_data_paths.")
-            rows = datasets.load_dataset(_FILE_FORMATS[location.suffix], data_files=str(location), split="train")
-        elif location.is_dir():
-            rows = datasets.load_from_disk(str(location))
-            rows = rows[split] if isinstance(rows, datasets.DatasetDict) else rows
-        else:
-            name, _, configuration = path.partition(":")
-            rows = datasets.load_dataset(name, configuration or None, split=split)
-    except DatasetError:
-        raise
-    except Exception as error:  # ``datasets`` raises errors of all the libraries it stands on
-        raise DatasetError(f"{path}: cannot be read: {type(error).__name__}: {error}") from error
-    yield from rows
-
-
 def _to_prompt(row: Mapping[str, Any], cfg: TextDataConfig, tokenizer: Tokenizer, *, where: str, index: int) -> Prompt:
-    content = _column(row, cfg.prompt_key, where, "data.prompt_key")
+    content = column(row, cfg.prompt_key, where, "data.prompt_key")
     text = _render(content, cfg, tokenizer, where)
     token_ids = tuple(tokenizer.encode(text, add_special_tokens=not _is_chat(content, cfg)))
     if not token_ids:
         raise DatasetError(
             f"data.prompt_key: the prompt in {where} is empty. Remove the row, or choose another column."
         )
-    reference = None if cfg.answer_key is None else _column(row, cfg.answer_key, where, "data.answer_key")
-    metadata = {key: _column(row, key, where, "data.metadata_keys") for key in cfg.metadata_keys}
+    reference = None if cfg.answer_key is None else column(row, cfg.answer_key, where, "data.answer_key")
+    metadata = {key: column(row, key, where, "data.metadata_keys") for key in cfg.metadata_keys}
     return Prompt(index=index, token_ids=token_ids, text=text, reference=reference, metadata=metadata)
 
 
-def _render(content: Any, cfg: TextDataConfig, tokenizer: Tokenizer, where: str) -> str:
+def _render(content: Any, cfg: TextRowsConfig, tokenizer: Tokenizer, where: str) -> str:
     """Return the text that the model is to continue."""
+    if isinstance(content, str) and not cfg.apply_chat_template:
+        return fill_template(content, cfg)
+    return render(prompt_messages(content, cfg, where), tokenizer, where=where, asks=True)
+
+
+def prompt_messages(content: Any, cfg: TextRowsConfig, where: str) -> list[Any]:
+    """Return what a column says as the conversation that an answer is to follow.
+
+    Args:
+        content: Text, or a list of messages.
+        cfg: The ``data`` section.
+        where: Where the row stands, for messages.
+
+    Raises:
+        DatasetError: It is something else.
+    """
     if isinstance(content, str):
-        text = cfg.prompt_template.replace("{prompt}", content)
-        if not cfg.apply_chat_template:
-            return text
-        messages: list[Any] = [{"role": "user", "content": text}]
-    elif isinstance(content, list) and all(isinstance(message, Mapping) for message in content):
-        messages = list(content)
+        messages: list[Any] = [{"role": "user", "content": fill_template(content, cfg)}]
     else:
-        raise DatasetError(
-            f"data.prompt_key: received {type(content).__name__} in {where}; allowed: text, or a list of messages. "
-            "Choose another column."
-        )
-    if cfg.system_prompt is not None:
-        messages = [{"role": "system", "content": cfg.system_prompt}, *messages]
-    try:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-    except Exception as error:  # a template is a program of its own
-        raise DatasetError(
-            f"The tokenizer's chat template refuses {where}: {error}. Correct it, or set "
-            "data.apply_chat_template=false."
-        ) from error
+        messages = as_messages(content, option="data.prompt_key", where=where)
+    return messages if cfg.system_prompt is None else [{"role": "system", "content": cfg.system_prompt}, *messages]
 
 
-def _is_chat(content: Any, cfg: TextDataConfig) -> bool:
+def fill_template(text: str, cfg: TextRowsConfig) -> str:
+    """Return a prompt within ``data.prompt_template``."""
+    return cfg.prompt_template.replace("{prompt}", text)
+
+
+def _is_chat(content: Any, cfg: TextRowsConfig) -> bool:
     """Whether a template has written the special tokens already."""
     return cfg.apply_chat_template or not isinstance(content, str)
-
-
-def _column(row: Mapping[str, Any], key: str, where: str, option: str) -> Any:
-    value: Any = row
-    for part in key.split("."):
-        if not isinstance(value, Mapping) or part not in value:
-            raise DatasetError(f"{option}: there is no '{key}' in {where}. Columns: {', '.join(row)}. Correct it.")
-        value = value[part]
-    return value

@@ -37,11 +37,13 @@ class TokenEvaluation:
         logprobs: float32 [T]; log-probability of the token.
         entropy: float32 [T]; entropy of the distribution that the token is from.
         values: float32 [T]; value of the state before the token. None without a value head.
+        is_top: bool [T]; whether the token is the most likely one. None unless it was asked for.
     """
 
     logprobs: torch.Tensor
     entropy: torch.Tensor
     values: torch.Tensor | None
+    is_top: torch.Tensor | None = None
 
 
 class CausalLM(TrainableModel):
@@ -88,7 +90,12 @@ class CausalLM(TrainableModel):
             nn.init.zeros_(self.value_head.bias)
 
     def forward(
-        self, packed: PackedSequences, *, temperature: float = 1.0, scored: torch.Tensor | None = None
+        self,
+        packed: PackedSequences,
+        *,
+        temperature: float = 1.0,
+        scored: torch.Tensor | None = None,
+        with_top: bool = False,
     ) -> TokenEvaluation:
         """Compute log-probabilities, entropies and values, with gradients.
 
@@ -97,6 +104,7 @@ class CausalLM(TrainableModel):
             temperature: Divides the logits as the sampler does; 0 counts as 1.
             scored: bool [T]; tokens that are asked about: of the others (prompts) no logits are computed. None asks
                 about all. The first token of a sequence is never scored.
+            with_top: Whether to find out which tokens are the most likely ones.
         """
         hidden = self._hidden_states(packed)
         asked = packed.position_ids > 0
@@ -105,7 +113,7 @@ class CausalLM(TrainableModel):
         head: nn.Module = getattr(self, self.head_name)
         # Under sharding the last norm returns float32, in which the largest product of all would be many times slower.
         in_precision = before.to(_HALF[self.cfg.precision]) if self.cfg.precision in _HALF else before
-        logprobs, entropy = head(in_precision, packed.token_ids[rows], temperature)
+        logprobs, entropy, is_top = head(in_precision, packed.token_ids[rows], temperature, with_top=with_top)
         values = None
         if self.value_head is not None:
             values = self.value_head(before.to(self.value_head.weight.dtype)).squeeze(-1)
@@ -114,6 +122,7 @@ class CausalLM(TrainableModel):
             logprobs=_spread(logprobs, rows, packed.num_tokens),
             entropy=_spread(entropy, rows, packed.num_tokens),
             values=values,
+            is_top=None if is_top is None else _spread(is_top, rows, packed.num_tokens),
         )
 
     def shard_units(self) -> list[nn.Module]:

@@ -32,27 +32,28 @@ class LogprobHead(nn.Module):
         self.chunk_elements = CHUNK_ELEMENTS
 
     def forward(
-        self, hidden: torch.Tensor, targets: torch.Tensor, temperature: float = 1.0
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, hidden: torch.Tensor, targets: torch.Tensor, temperature: float = 1.0, *, with_top: bool = False
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """Compute log-probabilities and entropies.
 
         Args:
             hidden: [n, H]; last hidden states.
             targets: int64 [n]; the token that follows each.
             temperature: Divides the logits; 0, which samplers take for the most likely token, counts as 1.
+            with_top: Whether to find out which targets are the most likely token.
 
         Returns:
             Log-probabilities of ``targets`` and entropies of the distributions they are from, both float32 (or
-            float64) [n].
+            float64) [n]; and with ``with_top``, which are the most likely token, bool [n].
         """
         device = hidden.device.type
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
         rows = max(1, self.chunk_elements // self.weight.shape[0])
         with torch.autocast(device, enabled=False):
-            logprobs, entropy = _ChunkedLogprobs.apply(  # type: ignore[no-untyped-call]
-                hidden.to(dtype), self.weight, self.bias, targets, temperature or 1.0, rows
+            logprobs, entropy, is_top = _ChunkedLogprobs.apply(  # type: ignore[no-untyped-call]
+                hidden.to(dtype), self.weight, self.bias, targets, temperature or 1.0, rows, with_top
             )
-        return logprobs, entropy
+        return logprobs, entropy, is_top if with_top else None
 
 
 class _ChunkedLogprobs(torch.autograd.Function):
@@ -67,25 +68,33 @@ class _ChunkedLogprobs(torch.autograd.Function):
         targets: torch.Tensor,
         temperature: float,
         rows: int,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        with_top: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         dtype = torch.promote_types(hidden.dtype, torch.float32)
         normalisers, logprobs, entropy = (torch.empty(len(targets), dtype=dtype, device=hidden.device) for _ in "123")
+        is_top = torch.zeros(len(targets) if with_top else 0, dtype=torch.bool, device=hidden.device)
         compute_weight = weight.to(hidden.dtype)
         for start in range(0, len(targets), rows):
             part = slice(start, start + rows)
             logits = _logits(hidden[part], compute_weight, bias, temperature)
             normaliser = logits.logsumexp(-1)
+            if with_top:
+                is_top[part] = logits.argmax(-1) == targets[part]
             logprobs[part] = logits.gather(-1, targets[part].unsqueeze(-1)).squeeze(-1) - normaliser
             # entropy = normaliser - expected logit
             probabilities = (logits - normaliser.unsqueeze(-1)).exp_()
             entropy[part] = normaliser - torch.linalg.vecdot(probabilities, logits)
             normalisers[part] = normaliser
         ctx.save_for_backward(hidden, weight, bias, targets, normalisers, entropy)
+        ctx.mark_non_differentiable(is_top)
         ctx.temperature, ctx.rows = temperature, rows
-        return logprobs, entropy
+        return logprobs, entropy, is_top
 
     @staticmethod
-    def backward(ctx: Any, grad_logprobs: torch.Tensor, grad_entropy: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+    def backward(
+        ctx: Any, grad_logprobs: torch.Tensor, grad_entropy: torch.Tensor, grad_top: object
+    ) -> tuple[torch.Tensor | None, ...]:
+        del grad_top
         hidden, weight, bias, targets, normalisers, entropy = ctx.saved_tensors
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         compute_weight = weight.to(hidden.dtype)
@@ -110,6 +119,7 @@ class _ChunkedLogprobs(torch.autograd.Function):
             grad_hidden,
             None if grad_weight is None else grad_weight.to(weight.dtype),
             None if grad_bias is None else grad_bias.to(bias.dtype),
+            None,
             None,
             None,
             None,

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from rlinf.config.schema.root import ReasoningConfig
+from rlinf.config.schema.root import LanguageConfig, ReasoningConfig
 from rlinf.data.prompts import PromptSet, load_tokenizer, read_prompts
 from rlinf.runners.reasoning_runner import ReasoningRunner
 from rlinf.runners.session import run_folder
-from rlinf.scheduler import Cluster
+from rlinf.scheduler import Cluster, WorkerGroup
 from rlinf.utils.placement import HybridComponentPlacement
+from rlinf.workers.actor.language_actor import LanguageActor
 from rlinf.workers.actor.text_actor import TextActor
 from rlinf.workers.reward.text_reward_worker import TextRewardWorker
 from rlinf.workers.rollout.generation_worker import GenerationWorker
@@ -26,18 +28,7 @@ def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
     """
     train, val = _prompts(cfg)
     with Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster:
-        placement = HybridComponentPlacement(cfg, cluster)
-        num_rollout, num_actor = (placement.get_world_size(component) for component in ("rollout", "actor"))
-        groups = {
-            "actor": TextActor.create_group(cfg, num_rollout),
-            "rollout": GenerationWorker.create_group(cfg, num_actor),
-            "reward": TextRewardWorker.create_group(cfg),
-        }
-        # All groups start at once: most of the time is spent importing torch.
-        for component, group in groups.items():
-            strategy = placement.get_strategy(component)
-            group.launch(cluster, name=cfg.group_names[component], placement_strategy=strategy, wait=False)
-        ready = {component: group.wait_ready() for component, group in groups.items()}
+        ready = launch_groups(cfg, cluster, TextActor)
         runner = ReasoningRunner(
             cfg,
             actor=ready["actor"],
@@ -50,6 +41,33 @@ def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
         runner.session.notes += [f"evaluation on {name}: {prompts.describe()}" for name, prompts in val.items()]
         runner.init_workers()
         return runner.run()
+
+
+def launch_groups(
+    cfg: LanguageConfig, cluster: Cluster, actor: type[LanguageActor[Any]]
+) -> dict[str, WorkerGroup[Any]]:
+    """Launch the worker groups that a recipe of a language model has sections for, and wait until they are ready.
+
+    Args:
+        cfg: The recipe.
+        cluster: Where to.
+        actor: Class of the actor.
+
+    Returns:
+        The groups, by component.
+    """
+    placement = HybridComponentPlacement(cfg, cluster)
+    num_rollout = 0 if cfg.rollout is None else placement.get_world_size("rollout")
+    groups: dict[str, WorkerGroup[Any]] = {"actor": actor.create_group(cfg, num_rollout)}
+    if cfg.rollout is not None:
+        groups["rollout"] = GenerationWorker.create_group(cfg, placement.get_world_size("actor"))
+    if cfg.reward is not None:
+        groups["reward"] = TextRewardWorker.create_group(cfg)
+    # All groups start at once: most of the time is spent importing torch.
+    for component, group in groups.items():
+        strategy = placement.get_strategy(component)
+        group.launch(cluster, name=cfg.group_names[component], placement_strategy=strategy, wait=False)
+    return {component: group.wait_ready() for component, group in groups.items()}
 
 
 def _prompts(cfg: ReasoningConfig) -> tuple[PromptSet, Mapping[str, PromptSet]]:

@@ -8,7 +8,7 @@ import torch
 
 from rlinf.algorithms.filtering import teaching_groups
 from rlinf.config.schema.root import ReasoningConfig
-from rlinf.data.answers import Answer
+from rlinf.data.answers import Answer, Prompt
 from rlinf.data.prompts import PromptSampler
 from rlinf.runners.answer_pool import AnswerPool, Job
 from rlinf.telemetry.answers import answer_metrics
@@ -51,7 +51,7 @@ class BatchFiller:
         sampler: Draws them.
     """
 
-    def __init__(self, cfg: ReasoningConfig, pool: AnswerPool, sampler: PromptSampler) -> None:
+    def __init__(self, cfg: ReasoningConfig, pool: AnswerPool, sampler: PromptSampler[Prompt]) -> None:
         algorithm, data = cfg.algorithm, cfg.data
         self._pool, self._sampler = pool, sampler
         self._size = data.rollout_batch_size

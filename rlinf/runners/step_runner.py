@@ -21,13 +21,13 @@ Metrics = dict[str, float]
 
 
 class StepRunner(abc.ABC):
-    """Drives worker groups, an actor and a rollout among them, through the steps of a recipe.
+    """Drives worker groups, an actor and perhaps a rollout among them, through the steps of a recipe.
 
     A subclass says what a step is (``make_step``, which ends with ``run_training``) and how the policy is evaluated.
 
     Args:
         cfg: The recipe.
-        groups: The worker groups by component: ``actor``, ``rollout`` and others.
+        groups: The worker groups by component: ``actor``, and others.
     """
 
     def __init__(self, cfg: RLinfConfig, groups: Mapping[str, WorkerGroup[Any]]) -> None:
@@ -115,7 +115,9 @@ class StepRunner(abc.ABC):
         return self.limits.only_eval or self.step >= self.limits.total_steps or self.session.goal_reached(metrics)
 
     def update_rollout_weights(self) -> None:
-        """Bring the rollout to the actor's current weights."""
+        """Bring the rollout, if there is one, to the actor's current weights."""
+        if "rollout" not in self.groups:
+            return
         self.session.phase("sync weights")
         rollout = self.groups["rollout"].sync_model_from_actor(version=self.step)
         actor = self.groups["actor"].sync_model_to_rollout(version=self.step)

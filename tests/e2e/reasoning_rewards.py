@@ -9,6 +9,8 @@ from pathlib import Path
 
 KILL_AT = 42
 """The answer at which the engine is killed: within the second step, while others are being generated."""
+KILL_ACTOR_AT = 12
+"""The answer at which the actor is killed, of eight in an evaluation."""
 
 
 def short(query):
@@ -23,11 +25,20 @@ def short_if_even(query):
 
 def kill_engine(query):
     """Kill the run's first engine once; rows say in ``folder`` where the run is."""
-    folder = Path(query.metadata["folder"])
+    _kill(Path(query.metadata["folder"]), "RolloutGroup", at=KILL_AT)
+    return short(query)
+
+
+def kill_actor(query):
+    """Kill the run's first actor once, in its second evaluation; rows say in ``folder`` where the run is."""
+    _kill(Path(query.metadata["folder"]), "ActorGroup", at=KILL_ACTOR_AT)
+    return short(query)
+
+
+def _kill(folder, group, *, at):
     counter = folder / "judged"
     with counter.open("a") as file:
         file.write(".")
-    if counter.stat().st_size == KILL_AT:
-        log = (folder / "worker_logs" / "RolloutGroup_0.log").read_text()
+    if counter.stat().st_size == at:
+        log = (folder / "worker_logs" / f"{group}_0.log").read_text()
         os.kill(int(re.findall(r"Ready: process (\d+)", log)[-1]), signal.SIGKILL)
-    return short(query)

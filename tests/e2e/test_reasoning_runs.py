@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -16,7 +15,8 @@ import torch
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.errors import PlacementError
-from tests.e2e.conftest import REPO, read_metrics
+from tests.e2e.conftest import read_metrics
+from tests.e2e.tiny_math import make_questions
 
 pytest.importorskip("transformers")
 pytest.importorskip("datasets")
@@ -44,20 +44,7 @@ RANKS = (
 @pytest.fixture(scope="module")
 def questions(tmp_path_factory):
     """Questions of addition, and a model that has not learned yet."""
-    folder = tmp_path_factory.mktemp("tiny_math")
-    maker = load_example("make_tiny_model")
-    maker.make_tiny_model(folder / "model", max_context_tokens=64, initializer_range=0.1)
-    for name, numbers in (("train", range(10, 50)), ("val", range(50, 60))):
-        rows = [{"question": f"{a}+{b}=", "answer": str(a + b)} for a in numbers for b in (1, 2)]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
-
-
-def load_example(name):
-    spec = importlib.util.spec_from_file_location(name, REPO / f"examples/reasoning/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return make_questions(tmp_path_factory.mktemp("tiny_math"))
 
 
 @pytest.fixture(scope="module")

@@ -66,14 +66,24 @@ def check_schedule(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -
     if isinstance(cfg.algorithm.loss, SACLossConfig):
         sections.append(("algorithm.entropy_tuning.optim", cfg.algorithm.loss.entropy_tuning.optim))
     for path, optim in sections:
-        _check_schedule(optim, path, problems)
+        check_optimizer(optim, path, problems)
 
 
-def _check_schedule(optim: AdamWConfig, path: str, problems: Problems) -> None:
+def check_optimizer(optim: AdamWConfig, path: str, problems: Problems, *, ends_with_run: bool = False) -> None:
+    """Note what is wrong with the schedule of one optimizer.
+
+    Args:
+        optim: Its section.
+        path: Dotted path of the section.
+        problems: Where problems go.
+        ends_with_run: Whether a schedule without an end takes the run's.
+    """
     if optim.lr_scheduler == "constant":
         unused = ("total_training_steps", "min_lr_ratio")
         note_unused(problems, optim, unused, path, "by lr_scheduler=constant")
     elif optim.total_training_steps is None:
+        if ends_with_run:
+            return
         problems.add(
             f"{path}.total_training_steps",
             f"missing; lr_scheduler={optim.lr_scheduler} needs the optimizer step at which it has ended. Set it to "

@@ -1,4 +1,4 @@
-"""Whether the sections of a reasoning recipe fit together."""
+"""Whether the sections of a recipe of a language model fit together, and what reasoning recipes need beside."""
 
 from __future__ import annotations
 
@@ -7,23 +7,25 @@ from rlinf.config.checks.reward import check_text_rewards
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.algorithm import ActorCriticLossConfig, ActorLossConfig, GAEConfig
-from rlinf.config.schema.root import ReasoningConfig
+from rlinf.config.schema.root import LanguageConfig, ReasoningConfig
 from rlinf.config.unused import note_unused
 
 
-def check_data(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
-    """There is something to ask, and to evaluate on where a run evaluates."""
+def check_data(cfg: LanguageConfig, world: WorldSizes, problems: Problems) -> None:
+    """There is something to train on, and to evaluate on where a run evaluates."""
     del world
     runner, data = cfg.runner, cfg.data
     if not data.train_data_paths and not runner.only_eval:
-        problems.add("data.train_data_paths", "missing; there is nothing to ask. Name a .jsonl or .parquet file, say.")
+        problems.add(
+            "data.train_data_paths", "missing; there is nothing to train on. Name a .jsonl or .parquet file, say."
+        )
     if (runner.val_check_interval > 0 or runner.only_eval) and not data.val_data_paths:
         problems.add(
             "data.val_data_paths", "missing; the run evaluates. Name one, or set runner.val_check_interval=-1."
         )
 
 
-def check_evaluation(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
+def check_evaluation(cfg: LanguageConfig, world: WorldSizes, problems: Problems) -> None:
     """What is asked of an evaluation can be told from its answers, and apart."""
     del world
     runner, names = cfg.runner, cfg.data.val_names
@@ -43,7 +45,8 @@ def check_evaluation(cfg: ReasoningConfig, world: WorldSizes, problems: Problems
 
 
 def check_batches(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
-    """Answers fill global batches, and every rank gets some of each."""
+    """Answers fill global batches."""
+    del world
     actor, answers = cfg.actor, cfg.answers_per_step
     if answers % actor.global_batch_size:
         problems.add(
@@ -52,18 +55,20 @@ def check_batches(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -
             f"{cfg.data.rollout_batch_size} x algorithm.group_size {cfg.algorithm.group_size} = {answers}. "
             f"Set it to {answers}.",
         )
-    if world.actor is not None and actor.global_batch_size < world.actor:
+
+
+def check_passes(cfg: LanguageConfig, world: WorldSizes, problems: Problems) -> None:
+    """Every rank gets some of each global batch, and the longest sequence fits into a pass."""
+    runner, batch, longest = cfg.runner, cfg.actor.global_batch_size, cfg.max_sequence_tokens
+    if world.actor is not None and batch < world.actor:
         problems.add(
-            "actor.global_batch_size",
-            f"received {actor.global_batch_size}; {world.actor} actor ranks need an answer each. Raise it.",
+            "actor.global_batch_size", f"received {batch}; {world.actor} actor ranks need an answer each. Raise it."
         )
-    if cfg.runner.enable_dynamic_batch_size and cfg.runner.max_tokens_per_mbs < cfg.max_context_tokens:
+    if runner.enable_dynamic_batch_size and runner.max_tokens_per_mbs < longest:
         problems.add(
             "runner.max_tokens_per_mbs",
-            f"received {cfg.runner.max_tokens_per_mbs}; an answer may have data.max_prompt_length "
-            f"{cfg.data.max_prompt_length} + algorithm.sampling_params.max_new_tokens "
-            f"{cfg.algorithm.sampling_params.max_new_tokens} = {cfg.max_context_tokens} tokens with its prompt. "
-            f"Raise it to {cfg.max_context_tokens} at least.",
+            f"received {runner.max_tokens_per_mbs}; an answer may have {cfg.sequence_keys} = {longest} tokens with its "
+            f"prompt. Raise it to {longest} at least.",
         )
 
 
@@ -117,17 +122,28 @@ def check_dynamic_sampling(cfg: ReasoningConfig, world: WorldSizes, problems: Pr
         )
 
 
-def check_unused(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
+def check_unused(cfg: LanguageConfig, world: WorldSizes, problems: Problems) -> None:
     """Keys that have no effect on language models, or not on this one."""
     del world
     runner, actor, model = cfg.runner, cfg.actor, cfg.actor.model
-    reason = "by task_type=reasoning"
+    reason = f"by task_type={runner.task_type}"
     note_unused(problems, actor, ("critic_optim",), "actor", reason)
     names = ("add_q_head", "num_q_heads", "q_head_type", "num_action_chunks")
     note_unused(problems, model, names, "actor.model", reason)
     note_unused(problems, runner, ("enable_decoupled_mode",), "runner", reason)
     if not runner.enable_dynamic_batch_size:
         note_unused(problems, runner, ("max_tokens_per_mbs",), "runner", "without runner.enable_dynamic_batch_size")
+
+
+def check_profiling(cfg: LanguageConfig, world: WorldSizes, problems: Problems) -> None:
+    """Only components that there are can be profiled."""
+    del world
+    absent = [name for name in cfg.cluster.profiling.groups if name not in cfg.group_names]
+    if cfg.cluster.profiling.enable and absent:
+        problems.add(
+            "cluster.profiling.groups",
+            f"received {', '.join(absent)}; this recipe has {', '.join(cfg.group_names)}. Choose among these.",
+        )
 
 
 def check_offload(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
@@ -148,13 +164,5 @@ def check_rewards(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -
     check_text_rewards(cfg.reward, problems)
 
 
-RULES = (
-    check_data,
-    check_evaluation,
-    check_batches,
-    check_algorithm,
-    check_dynamic_sampling,
-    check_unused,
-    check_offload,
-    check_rewards,
-)
+SHARED_RULES = (check_data, check_evaluation, check_passes, check_unused, check_profiling)
+RULES = (check_batches, check_algorithm, check_dynamic_sampling, check_offload, check_rewards)

@@ -386,6 +386,17 @@ class HGDAggerLossConfig(ImitationLossConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SftLossConfig(LossConfig):
+    """``loss_type: sft``: the negative log-likelihood of given answers."""
+
+    learner: ClassVar[str] = "sft"
+    draws_batches: ClassVar[bool] = True
+
+    loss_agg_func: LossAggregation = "token-mean"
+    """How the losses of single tokens become one number; denominators are global."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(ConfigSection):
     """The ``algorithm`` section: the keys of every task."""
 
@@ -446,11 +457,41 @@ class KLInRewardConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextAlgorithmConfig(AlgorithmConfig):
-    """The ``algorithm`` section of language models."""
+class LanguageAlgorithmConfig(AlgorithmConfig):
+    """The ``algorithm`` section of language models: the keys of every task."""
 
     sampling_params: SamplingConfig = field(default_factory=SamplingConfig)
-    """How answers are drawn in training."""
+    """How answers are drawn."""
+
+    @property
+    def training_temperature(self) -> float:
+        """What logits are divided by in training."""
+        return 1.0
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether a frozen copy of the initial model is kept."""
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftAlgorithmConfig(LanguageAlgorithmConfig):
+    """The ``algorithm`` section of ``task_type: sft``, which none of its recipes needs."""
+
+    adv_type: str = "sft"
+    """There is nothing to estimate."""
+    loss_type: str = "sft"
+    """Registered loss."""
+    advantage: AdvantageConfig = field(default_factory=NoAdvantageConfig)
+    """Keys that belong to ``adv_type`` (written flat under ``algorithm``)."""
+    loss: LossConfig = field(default_factory=SftLossConfig)
+    """Keys that belong to ``loss_type`` (written flat under ``algorithm``)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextAlgorithmConfig(LanguageAlgorithmConfig):
+    """The ``algorithm`` section of language models that learn from their own answers."""
+
     max_num_gen_batches: PositiveInt = 1
     """Dynamic sampling (DAPO, arXiv 2503.14476): replace groups that teach nothing, because their answers score all the
     same or ``filter_rewards`` masks them, by the answers to further prompts, until a step has used up so many
@@ -469,6 +510,11 @@ class TextAlgorithmConfig(AlgorithmConfig):
         return self.max_num_gen_batches > 1
 
     @property
+    def training_temperature(self) -> float:
+        """See ``LanguageAlgorithmConfig``: that of the distribution which answers are drawn from."""
+        return self.sampling_params.temperature
+
+    @property
     def needs_reference(self) -> bool:
-        """Whether a frozen copy of the initial model is kept."""
+        """See ``LanguageAlgorithmConfig``."""
         return self.kl_in_reward is not None or getattr(self.loss, "kl_beta", 0.0) > 0

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from rlinf.config.schema.algorithm import AlgorithmConfig, EmbodiedAlgorithmConfig, TextAlgorithmConfig
+from rlinf.config.schema.algorithm import (
+    AlgorithmConfig,
+    EmbodiedAlgorithmConfig,
+    LanguageAlgorithmConfig,
+    SftAlgorithmConfig,
+    TextAlgorithmConfig,
+)
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvSectionConfig
 from rlinf.config.schema.generation import GenerationConfig
 from rlinf.config.schema.reward import RewardConfig
-from rlinf.config.schema.runner import ReasoningRunnerConfig, RunnerConfig
-from rlinf.config.schema.text_data import TextDataConfig
+from rlinf.config.schema.runner import RunnerConfig, SftRunnerConfig, TextRunnerConfig
+from rlinf.config.schema.text_data import SftDataConfig, TextDataConfig, TextRowsConfig
 from rlinf.config.schema.text_reward import TextRewardsConfig
 from rlinf.config.schema.train import ActorConfig, RolloutConfig, TextActorConfig, WeightSyncerConfig
 
@@ -61,15 +68,53 @@ class EmbodiedConfig(RLinfConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReasoningConfig(RLinfConfig):
+class LanguageConfig(RLinfConfig):
+    """What the recipes of language models have in common."""
+
+    sequence_keys: ClassVar[str]
+    """The keys that ``max_sequence_tokens`` follows from, for messages."""
+
+    runner: TextRunnerConfig
+    """Length, evaluation, checkpoints, logging."""
+    algorithm: LanguageAlgorithmConfig
+    """Loss, and how answers are drawn."""
+    actor: TextActorConfig
+    """Model and training."""
+    data: TextRowsConfig
+    """Data sets."""
+    reward: TextRewardsConfig | None
+    """What answers earn."""
+    rollout: GenerationConfig | None
+    """Generation engines."""
+
+    @property
+    def max_sequence_tokens(self) -> int:
+        """Most tokens of a sequence that is trained on."""
+        raise NotImplementedError
+
+    @property
+    def max_context_tokens(self) -> int:
+        """Most tokens that a prompt and an answer of the engines have together."""
+        raise NotImplementedError
+
+    @property
+    def group_names(self) -> dict[str, str]:
+        """See ``RLinfConfig``."""
+        optional = {"rollout": self.rollout, "reward": self.reward}
+        sections = {name: section.group_name for name, section in optional.items() if section is not None}
+        return {"actor": self.actor.group_name, **sections}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReasoningConfig(LanguageConfig):
     """``task_type: reasoning``: language models that answer prompts."""
 
-    runner: ReasoningRunnerConfig = field(default_factory=ReasoningRunnerConfig)
+    sequence_keys: ClassVar[str] = "data.max_prompt_length + algorithm.sampling_params.max_new_tokens"
+
+    runner: TextRunnerConfig = field(default_factory=TextRunnerConfig)
     """Length, evaluation, checkpoints, logging."""
     algorithm: TextAlgorithmConfig
     """Advantage and loss."""
-    actor: TextActorConfig
-    """Model and training."""
     data: TextDataConfig
     """Prompts."""
     reward: TextRewardsConfig
@@ -78,17 +123,13 @@ class ReasoningConfig(RLinfConfig):
     """Generation engines."""
 
     @property
-    def group_names(self) -> dict[str, str]:
-        """See ``RLinfConfig``."""
-        return {
-            "actor": self.actor.group_name,
-            "rollout": self.rollout.group_name,
-            "reward": self.reward.group_name,
-        }
+    def max_sequence_tokens(self) -> int:
+        """See ``LanguageConfig``: a prompt and its answer."""
+        return self.max_context_tokens
 
     @property
     def max_context_tokens(self) -> int:
-        """Most tokens that a prompt and its answer have together."""
+        """See ``LanguageConfig``."""
         return self.data.max_prompt_length + self.algorithm.sampling_params.max_new_tokens
 
     @property
@@ -100,3 +141,36 @@ class ReasoningConfig(RLinfConfig):
     def answers_per_step(self) -> int:
         """Answers that one step trains on."""
         return self.data.rollout_batch_size * self.algorithm.group_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftConfig(LanguageConfig):
+    """``task_type: sft``: language models that learn given answers."""
+
+    sequence_keys: ClassVar[str] = "data.max_length"
+
+    runner: SftRunnerConfig = field(default_factory=SftRunnerConfig)
+    """Length, evaluation, checkpoints, logging."""
+    algorithm: SftAlgorithmConfig = field(default_factory=SftAlgorithmConfig)
+    """Loss, and how evaluations draw."""
+    data: SftDataConfig
+    """Prompts with answers, or conversations."""
+    reward: TextRewardsConfig | None = None
+    """What tells right answers from wrong ones, where evaluations ask."""
+    rollout: GenerationConfig | None = None
+    """Generation engines that evaluations ask; without them they measure loss and token accuracy alone."""
+
+    @property
+    def max_sequence_tokens(self) -> int:
+        """See ``LanguageConfig``."""
+        return self.data.max_length
+
+    @property
+    def max_context_tokens(self) -> int:
+        """See ``LanguageConfig``."""
+        return self.data.max_length + self.algorithm.sampling_params.max_new_tokens
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples that one step trains on."""
+        return self.algorithm.update_epoch * self.actor.global_batch_size

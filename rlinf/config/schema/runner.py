@@ -65,8 +65,8 @@ class RunnerConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReasoningRunnerConfig(RunnerConfig):
-    """The ``runner`` section of ``task_type: reasoning``."""
+class TextRunnerConfig(RunnerConfig):
+    """The ``runner`` section of language models."""
 
     enable_dynamic_batch_size: bool = True
     """Fill micro-batches up to ``max_tokens_per_mbs`` tokens; false takes ``actor.micro_batch_size`` sequences."""
@@ -81,3 +81,11 @@ class ReasoningRunnerConfig(RunnerConfig):
     save_hf: bool = True
     """Write the model into the folder ``hf`` of every checkpoint as well, in ``actor.model.precision`` and as
     transformers, vLLM and SGLang load it: a later run can take that folder as ``actor.model.model_path``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SftRunnerConfig(TextRunnerConfig):
+    """The ``runner`` section of ``task_type: sft``; a step is ``algorithm.update_epoch`` optimizer steps."""
+
+    max_epochs: PositiveInt = 1
+    """Passes over the data when ``max_steps`` is -1; the run counts the steps that they take once it has read it."""

@@ -1,15 +1,18 @@
-"""The ``data`` section of language models: where prompts come from, and how many are asked in a step."""
+"""The ``data`` section of language models: where prompts, answers and conversations come from."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Literal, TypeVar
 
 from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveInt
 
+RowsT = TypeVar("RowsT", bound="TextRowsConfig")
+
 
 @dataclass(frozen=True, kw_only=True)
-class TextDataConfig(ConfigSection):
-    """Rows with a prompt and what its answers are judged by."""
+class TextRowsConfig(ConfigSection):
+    """Keys of every data set of text."""
 
     train_data_paths: list[str] = field(default_factory=list)
     """Files (``.jsonl``, ``.json``, ``.parquet``), folders that ``datasets`` has saved, or names on the Hub
@@ -37,6 +40,29 @@ class TextDataConfig(ConfigSection):
     """System message of the chat template."""
     apply_chat_template: bool = False
     """Wrap prompts into the tokenizer's chat template; lists of messages always are."""
+    max_val_prompts: PositiveInt | None = None
+    """Evaluate on so many of each from the start; null on all."""
+    shuffle: bool = True
+    """Draw in an order that differs from epoch to epoch."""
+    seed: NonNegativeInt = 1234
+    """Seed of that order."""
+
+    def for_evaluation(self: RowsT) -> RowsT:
+        """Return the section as it reads what is evaluated on."""
+        return replace(
+            self, prompt_key=self.val_prompt_key or self.prompt_key, answer_key=self.val_answer_key or self.answer_key
+        )
+
+    @property
+    def val_names(self) -> list[str]:
+        """Names of what is evaluated on, in the order of ``val_data_paths``."""
+        return [path.partition(":")[0].rstrip("/").rsplit("/", 1)[-1].partition(".")[0] for path in self.val_data_paths]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextDataConfig(TextRowsConfig):
+    """Rows with a prompt and what its answers are judged by."""
+
     max_prompt_length: PositiveInt = 1024
     """Most tokens of a prompt."""
     filter_prompt_by_length: bool = True
@@ -47,20 +73,19 @@ class TextDataConfig(ConfigSection):
     """Prompts that are asked at a time where groups are replaced (``algorithm.max_num_gen_batches``): with more than
     ``rollout_batch_size`` replacements are under way before it is known how many are needed. null asks that many, and
     then as many as are missing."""
-    max_val_prompts: PositiveInt | None = None
-    """Evaluate on so many of each from the start; null on all."""
-    shuffle: bool = True
-    """Ask in an order that differs from epoch to epoch."""
-    seed: NonNegativeInt = 1234
-    """Seed of that order."""
 
-    def for_evaluation(self) -> TextDataConfig:
-        """Return the section as it reads what is evaluated on."""
-        return replace(
-            self, prompt_key=self.val_prompt_key or self.prompt_key, answer_key=self.val_answer_key or self.answer_key
-        )
 
-    @property
-    def val_names(self) -> list[str]:
-        """Names of what is evaluated on, in the order of ``val_data_paths``."""
-        return [path.partition(":")[0].rstrip("/").rsplit("/", 1)[-1].partition(".")[0] for path in self.val_data_paths]
+@dataclass(frozen=True, kw_only=True)
+class SftDataConfig(TextRowsConfig):
+    """Rows with a prompt and its answer, or with a whole conversation."""
+
+    messages_key: str | None = None
+    """Column of conversations, lists of messages with ``role`` and ``content``; it takes the place of ``prompt_key``
+    and ``answer_key``. Only what the role ``assistant`` says is learned."""
+    train_turns: Literal["all", "last"] = "all"
+    """Whether every answer of a conversation is learned, or the last one."""
+    max_length: PositiveInt = 2048
+    """Most tokens of a prompt and its answer, or of a conversation."""
+    on_too_long: Literal["drop", "truncate", "error"] = "drop"
+    """What happens to longer ones: left out, cut off at the end (and left out if no token to learn remains), or an
+    error; the run says how many."""

@@ -14,7 +14,7 @@ from rlinf.algorithms.minibatch import MicroBatch
 from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.text_targets import Ragged, compute_text_targets
 from rlinf.algorithms.types import AllReduce, Metrics
-from rlinf.config.schema.algorithm import TextAlgorithmConfig
+from rlinf.config.schema.algorithm import LanguageAlgorithmConfig, TextAlgorithmConfig
 from rlinf.data.answers import Answer
 from rlinf.data.packing import PackedSequences, pack_answers, place
 from rlinf.errors import AlgorithmError
@@ -28,8 +28,9 @@ class TextSamples:
     Attributes:
         prompts: Token ids of the prompts, one per answer.
         answers: Token ids of the answers.
-        tokens: What is known per token, [L] for each answer: ``loss_mask``, ``old_logprobs``, ``advantages`` and
-            ``returns``; ``prev_values``, ``ref_logprobs`` and ``proximal_logprobs`` where there are any.
+        tokens: What is known per token, [L] for each answer: ``loss_mask``; of a model's own answers ``old_logprobs``,
+            ``advantages`` and ``returns``; ``prev_values``, ``ref_logprobs`` and ``proximal_logprobs`` where there are
+            any.
     """
 
     prompts: tuple[tuple[int, ...], ...]
@@ -165,7 +166,7 @@ def make_text_samples(
 def text_denominators(
     batches: Sequence[TextBatch],
     *,
-    algorithm: TextAlgorithmConfig,
+    max_tokens: int,
     data_parallel_size: int = 1,
     all_reduce: AllReduce | None = None,
 ) -> LossDenominators:
@@ -173,7 +174,7 @@ def text_denominators(
 
     Args:
         batches: This rank's micro-batches of the update batch.
-        algorithm: ``sampling_params.max_new_tokens`` is the most tokens that an answer can have.
+        max_tokens: Most tokens that an answer can have.
         data_parallel_size: Ranks over which gradients are averaged.
         all_reduce: Sum over these ranks; None on one rank. Called once.
     """
@@ -181,13 +182,13 @@ def text_denominators(
         policy_mask=torch.cat([batch.tokens["loss_mask"] for batch in batches]),
         data_parallel_size=data_parallel_size,
         all_reduce=all_reduce,
-        max_tokens=algorithm.sampling_params.max_new_tokens,
+        max_tokens=max_tokens,
         sequence_ids=torch.cat([batch.sample_ids for batch in batches]),
     )
 
 
 def text_loss(
-    model: nn.Module, batch: TextBatch, denominators: LossDenominators, *, algorithm: TextAlgorithmConfig
+    model: nn.Module, batch: TextBatch, denominators: LossDenominators, *, algorithm: LanguageAlgorithmConfig
 ) -> tuple[torch.Tensor, Metrics]:
     """Compute a micro-batch's part of the loss; the ``loss_fn`` of ``TrainEngine.forward_backward``.
 
@@ -200,7 +201,6 @@ def text_loss(
     Returns:
         Scalar loss, and metrics as (sum, count) pairs.
     """
-    tokens = batch.tokens
     result = evaluate_tokens(model, batch, algorithm=algorithm)
     return policy_loss(
         algorithm.loss_type,
@@ -208,11 +208,7 @@ def text_loss(
         entropy=result.entropy,
         values=result.values,
         # A loss that needs what is not there says so by name.
-        **{name: tokens.get(name) for name in ("prev_values", "ref_logprobs", "proximal_logprobs")},
-        old_logprobs=tokens["old_logprobs"],
-        advantages=tokens["advantages"],
-        returns=tokens["returns"],
-        loss_mask=tokens["loss_mask"],
+        **{**dict.fromkeys(("prev_values", "ref_logprobs", "proximal_logprobs")), **batch.tokens},
         sequence_ids=batch.packed.sequence_ids,
         denominators=denominators,
         **asdict(algorithm.loss),
@@ -220,18 +216,25 @@ def text_loss(
 
 
 def evaluate_tokens(
-    model: nn.Module, batch: TextBatch, *, algorithm: TextAlgorithmConfig, whole_answers: bool = False
+    model: nn.Module,
+    batch: TextBatch,
+    *,
+    algorithm: LanguageAlgorithmConfig,
+    whole_answers: bool = False,
+    with_top: bool = False,
 ) -> TokenEvaluation:
-    """Run the model on a micro-batch at the temperature that answers are drawn with.
+    """Run the model on a micro-batch at the temperature of training.
 
     Args:
         model: A ``CausalLM``.
         batch: The micro-batch.
         algorithm: The ``algorithm`` section.
         whole_answers: Also evaluate answers' tokens that the loss leaves out.
+        with_top: Whether to find out which tokens are the most likely ones.
     """
     scored = batch.is_answer if whole_answers else batch.tokens["loss_mask"]
-    result: TokenEvaluation = model(batch.packed, temperature=algorithm.sampling_params.temperature, scored=scored)
+    temperature = algorithm.training_temperature
+    result: TokenEvaluation = model(batch.packed, temperature=temperature, scored=scored, with_top=with_top)
     return result
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import torch
 
-from rlinf.config.schema.root import ReasoningConfig
+from rlinf.config.schema.root import LanguageConfig
 from rlinf.data.answers import Answer, RewardQuery
 from rlinf.scheduler import Worker
 from rlinf.workers.reward.text_rewards import WeightedTextRewards
@@ -16,17 +16,18 @@ class TextRewardWorker(Worker):
     """One rank of the reward group.
 
     Args:
-        cfg: The recipe.
+        cfg: The recipe; it has a section ``reward``.
     """
 
-    def __init__(self, cfg: ReasoningConfig) -> None:
+    def __init__(self, cfg: LanguageConfig) -> None:
         super().__init__()
-        self.cfg = cfg
+        assert cfg.reward is not None
+        self.section = cfg.reward
         self.rewards: WeightedTextRewards
 
     async def init_worker(self) -> None:
         """Build the rewards."""
-        self.rewards = WeightedTextRewards(self.cfg.reward, torch.device(self.device))
+        self.rewards = WeightedTextRewards(self.section, torch.device(self.device))
 
     async def score(self, answers: list[Answer]) -> list[Answer]:
         """Judge answers.

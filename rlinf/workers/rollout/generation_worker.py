@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rlinf.config.schema.generation import SamplingConfig
-from rlinf.config.schema.root import ReasoningConfig
+from rlinf.config.schema.root import LanguageConfig
 from rlinf.data.answers import Answer, Prompt
 from rlinf.data.generation import Completion, EngineStats, GenerationRequest, SamplingParams
 from rlinf.data.prompts import load_tokenizer
@@ -32,13 +32,14 @@ class GenerationWorker(Worker):
     """One generation engine.
 
     Args:
-        cfg: The recipe.
+        cfg: The recipe; it has a section ``rollout``.
         num_actor_workers: World size of the actor group.
     """
 
-    def __init__(self, cfg: ReasoningConfig, num_actor_workers: int) -> None:
+    def __init__(self, cfg: LanguageConfig, num_actor_workers: int) -> None:
         super().__init__()
-        self.cfg = cfg
+        assert cfg.rollout is not None
+        self.cfg, self.section = cfg, cfg.rollout
         self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
         self.engine: GenerationEngine
         self.tokenizer: Any = None
@@ -46,7 +47,7 @@ class GenerationWorker(Worker):
 
     async def init_worker(self) -> None:
         """Start the engine; its weights come from the actor."""
-        rollout, model = self.cfg.rollout, self.cfg.actor.model
+        rollout, model = self.section, self.cfg.actor.model
         self.tokenizer = load_tokenizer(model.model_path)
         self.engine = generation_engines.get(rollout.rollout_backend)(
             rollout,
@@ -111,7 +112,7 @@ class GenerationWorker(Worker):
             sample: dict[str, float] = {}
             for index in range(len(manifest.checksums)):
                 bucket: torch.Tensor = await self._receive()
-                if self.cfg.rollout.validate_weight and not self.has_validated:
+                if self.section.validate_weight and not self.has_validated:
                     sample |= _norms(manifest, index, bucket)
                 await self.engine.load_bucket(index, bucket)
             await self.engine.commit()

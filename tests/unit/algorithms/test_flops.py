@@ -10,7 +10,7 @@ from rlinf.algorithms.flops import DecoderFlops
 from rlinf.algorithms.token_batches import SequenceCost
 from rlinf.data.packing import pack_answers
 from rlinf.models import get_model
-from rlinf.workers.actor.text_learner import decoder_flops
+from rlinf.workers.actor.token_learner import decoder_flops
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
 pytest.importorskip("transformers")

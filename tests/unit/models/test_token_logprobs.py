@@ -44,22 +44,34 @@ def test_values_and_gradients_are_those_of_the_naive_computation(temperature, bi
     linear, hidden, targets = inputs(bias=bias)
     tensors = [hidden, *linear.parameters()]
     expected = naive(linear, hidden, targets, temperature)
-    actual = fused(linear)(hidden, targets, temperature)
+    actual = fused(linear)(hidden, targets, temperature)[:2]
     for got, wanted in zip(actual, expected, strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-10, atol=1e-10)
     for got, wanted in zip(gradients(actual, tensors), gradients(expected, tensors), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-9)
 
 
+def test_the_most_likely_tokens_are_told_where_they_are_asked_for():
+    linear, hidden, targets = inputs()
+    expected = linear(hidden).argmax(-1)
+    targets[::2] = expected[::2]
+    *_, is_top = fused(linear)(hidden, targets, with_top=True)
+    assert torch.equal(is_top, targets == expected)
+    assert is_top.any()
+    assert not is_top.all()
+    assert fused(linear)(hidden, targets)[2] is None
+
+
 def test_temperature_zero_is_that_of_the_distribution_itself():
     linear, hidden, targets = inputs()
-    for got, wanted in zip(fused(linear)(hidden, targets, 0.0), fused(linear)(hidden, targets, 1.0), strict=True):
+    head = fused(linear)
+    for got, wanted in zip(head(hidden, targets, 0.0)[:2], head(hidden, targets, 1.0)[:2], strict=True):
         assert torch.equal(got, wanted)
 
 
 def test_half_precision_sums_in_float32():
     linear, hidden, targets = inputs(torch.bfloat16)
-    logprobs, entropy = fused(linear)(hidden, targets)
+    logprobs, entropy, _ = fused(linear)(hidden, targets)
     assert logprobs.dtype == entropy.dtype == torch.float32
     exact = naive(linear.float(), hidden.float(), targets, 1.0)[0]
     torch.testing.assert_close(logprobs, exact, atol=0.1, rtol=0)
@@ -79,7 +91,8 @@ def test_autocast_computes_the_product_in_its_precision():
 
 def test_no_token_is_no_problem():
     linear, hidden, targets = inputs()
-    logprobs, entropy = fused(linear)(hidden[:0], targets[:0])
+    logprobs, entropy, is_top = fused(linear)(hidden[:0], targets[:0], with_top=True)
+    assert is_top.shape == (0,)
     (logprobs.sum() + entropy.sum()).backward()
     assert linear.weight.grad.abs().max() == 0
 
@@ -103,7 +116,7 @@ def largest_tensor(head, hidden, targets):
         LargestTensor() as largest,
         torch.autograd.graph.saved_tensors_hooks(lambda t: (saved.append(t.numel()), t)[1], lambda t: t),
     ):
-        logprobs, entropy = head(hidden, targets)
+        logprobs, entropy = head(hidden, targets)[:2]
         (logprobs.sum() + entropy.sum()).backward()
     return largest.elements, max(saved)
 

@@ -173,7 +173,7 @@ def gradient(folder, config, dtype=torch.float64, *, sharding="no_shard", rank=0
     plan = plan_token_batches(lengths, **(budget or {"max_tokens": 1000}))[rank]
     batches = [samples.select(ranks[rank]).pack(batch, engine.device) for batch in plan]
     denominators = text_denominators(
-        batches, algorithm=config, data_parallel_size=world_size, all_reduce=engine.all_reduce
+        batches, max_tokens=MAX_NEW_TOKENS, data_parallel_size=world_size, all_reduce=engine.all_reduce
     )
     engine.forward_backward(batches, lambda m, batch: text_loss(m, batch, denominators, algorithm=config))
     gradients = {name: p.grad for name, p in engine.model.named_parameters() if p.grad is not None}

@@ -74,8 +74,8 @@ def test_denominators_count_the_update_batch_and_not_its_micro_batches():
     samples, _ = make_text_samples(ANSWERS, algorithm=RAW)
     for parts in ([[0, 1, 2]], [[2], [0], [1]], [[1, 0], [2]]):
         batches = [samples.pack(MicroBatch(torch.tensor(part)), CPU) for part in parts]
-        counted = text_denominators(batches, algorithm=RAW).policy
-        assert (counted.num_valid_tokens, counted.num_sequences, counted.max_tokens) == (5, 3, 1024)
+        counted = text_denominators(batches, max_tokens=64).policy
+        assert (counted.num_valid_tokens, counted.num_sequences, counted.max_tokens) == (5, 3, 64)
 
 
 def test_ratios_are_formed_with_the_trainers_probabilities_where_there_are_any():

@@ -1,0 +1,127 @@
+"""Rows of text data sets: read by ``datasets``, their columns found, their conversations rendered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from rlinf.errors import DatasetError
+from rlinf.utils.optional import require
+
+INSTALL = "pip install 'rlinf[reasoning]'"
+_FILE_FORMATS = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+
+
+class Tokenizer(Protocol):
+    """What is used of a tokenizer of transformers."""
+
+    @property
+    def eos_token_id(self) -> int | None:
+        """The token that ends an answer."""
+        ...
+
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
+        """Return the tokens of ``text``."""
+        ...
+
+    def apply_chat_template(self, messages: Any, *, tokenize: bool, add_generation_prompt: bool) -> str:
+        """Return the text of a conversation, which an answer may be to follow."""
+        ...
+
+
+def read_rows(paths: Sequence[str], *, split: str, limit: int | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the rows of data sets, one after the other, each with where it stands.
+
+    Args:
+        paths: See ``TextRowsConfig.train_data_paths``.
+        split: Split of those that are not files.
+        limit: Read so many rows; None reads all.
+
+    Raises:
+        DatasetError: A data set cannot be read.
+    """
+    count = 0
+    for path in paths:
+        for number, row in enumerate(_rows(path, split)):
+            if limit is not None and count >= limit:
+                return
+            count += 1
+            yield f"row {number} of {path}", row
+
+
+def column(row: Mapping[str, Any], key: str, where: str, option: str) -> Any:
+    """Return a value of a row.
+
+    Args:
+        row: The row.
+        key: Its column; dots reach into objects.
+        where: Where the row stands, for messages.
+        option: The option that names the column, for messages.
+
+    Raises:
+        DatasetError: There is no such column.
+    """
+    value: Any = row
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            raise DatasetError(f"{option}: there is no '{key}' in {where}. Columns: {', '.join(row)}. Correct it.")
+        value = value[part]
+    return value
+
+
+def as_messages(content: Any, *, option: str, where: str, allows: str = "text, or a list of messages") -> list[Any]:
+    """Return a list of messages as such.
+
+    Raises:
+        DatasetError: It is something else.
+    """
+    if isinstance(content, list) and all(isinstance(message, Mapping) for message in content):
+        # A table has all keys in every message.
+        return [{key: value for key, value in message.items() if value is not None} for message in content]
+    raise DatasetError(
+        f"{option}: received {type(content).__name__} in {where}; allowed: {allows}. Choose another column."
+    )
+
+
+def render(messages: list[Any], tokenizer: Tokenizer, *, where: str, asks: bool) -> str:
+    """Return the text of a conversation.
+
+    Args:
+        messages: With ``role`` and ``content``.
+        tokenizer: Has the template.
+        where: Where the row stands, for messages.
+        asks: Whether an answer is to follow.
+
+    Raises:
+        DatasetError: The template refuses it.
+    """
+    try:
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=asks))
+    except Exception as error:  # a template is a program of its own
+        raise DatasetError(
+            f"The tokenizer's chat template refuses {where}: {error}. Correct it, or set "
+            "data.apply_chat_template=false."
+        ) from error
+
+
+def _rows(path: str, split: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of a file, a saved dataset or one on the Hub."""
+    datasets = require("datasets", install=INSTALL, needed_by="the section data")
+    location = Path(path).expanduser()
+    try:
+        if location.suffix in _FILE_FORMATS:
+            if not location.is_file():
+                raise DatasetError(f"{path}: there is no such file. Correct data.train_data_paths or val_data_paths.")
+            rows = datasets.load_dataset(_FILE_FORMATS[location.suffix], data_files=str(location), split="train")
+        elif location.is_dir():
+            rows = datasets.load_from_disk(str(location))
+            rows = rows[split] if isinstance(rows, datasets.DatasetDict) else rows
+        else:
+            name, _, configuration = path.partition(":")
+            rows = datasets.load_dataset(name, configuration or None, split=split)
+    except DatasetError:
+        raise
+    except Exception as error:  # ``datasets`` raises errors of all the libraries it stands on
+        raise DatasetError(f"{path}: cannot be read: {type(error).__name__}: {error}") from error
+    yield from rows

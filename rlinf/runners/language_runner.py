@@ -1,0 +1,147 @@
+"""What the loops of language models share: a position in the data, evaluations that ask, models as folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from rlinf.config.schema.root import LanguageConfig
+from rlinf.data.answers import Answer, Prompt
+from rlinf.data.prompts import PromptSampler
+from rlinf.errors import WorkerError
+from rlinf.runners.answer_pool import AnswerPool, Job
+from rlinf.runners.step_runner import Metrics, StepRunner
+from rlinf.scheduler import WorkerGroup, wait_all
+from rlinf.telemetry.answers import evaluation_metrics, write_answers
+from rlinf.telemetry.rundir import EVALUATIONS_FOLDER
+from rlinf.utils.files import write_atomic
+from rlinf.workers.rollout.generation_worker import sampling_params
+
+T = TypeVar("T")
+
+GIB = 1 << 30
+HF_FOLDER = "hf"
+"""Folder within a checkpoint that holds the model as transformers loads it."""
+
+
+class LanguageRunner(StepRunner, Generic[T]):
+    """Drives an actor, and a rollout and a reward group where there are any, through a recipe.
+
+    Args:
+        cfg: The recipe.
+        groups: ``actor``; ``rollout`` and ``reward`` where the recipe has these sections.
+        sampler: Draws what is trained on.
+        position_file: Where checkpoints hold its position, within their folder ``data``.
+    """
+
+    def __init__(
+        self,
+        cfg: LanguageConfig,
+        groups: Mapping[str, WorkerGroup[Any]],
+        *,
+        sampler: PromptSampler[T],
+        position_file: str,
+    ) -> None:
+        super().__init__(cfg, groups)
+        self.recipe, self.sampler, self.position_file = cfg, sampler, position_file
+        self.pool: AnswerPool | None = None
+        if cfg.rollout is not None:
+            # Engines queue what they cannot generate yet; twice their capacity keeps them busy between two answers.
+            max_per_rank = max(2 * cfg.rollout.max_running_requests // cfg.algorithm.group_size, 1)
+            self.pool = AnswerPool(self.groups["rollout"], self.groups["reward"], max_per_rank=max_per_rank)
+
+    def num_undone(self) -> int:
+        """Return how much has been drawn that no finished step has trained on."""
+        return 0
+
+    def forget_drawn(self) -> None:
+        """Forget what has been drawn: the sampler stands elsewhere."""
+
+    def update_rollout_weights(self) -> None:
+        """Bring the engines to the actor's current weights; answers that are being generated go on with them."""
+        assert self.recipe.rollout is not None
+        self.session.phase("sync weights")
+        if self.recipe.rollout.enable_offload:
+            self.groups["rollout"].wake().wait()
+        rollout = self.groups["rollout"].sync_model_from_actor(version=self.step)
+        # An engine that has been launched again has no weights yet: what is asked anew waits for them.
+        assert self.pool is not None
+        self.pool.wait(self.groups["actor"].sync_model_to_rollout(version=self.step), rollout, asks=False)
+
+    def ask(self, named: Mapping[str, Sequence[Prompt]]) -> Metrics:
+        """Ask an evaluation's prompts, always the same.
+
+        Args:
+            named: What is asked, by the name of the data set.
+
+        Returns:
+            The shares that were answered right, under ``eval/``.
+        """
+        assert self.pool is not None
+        num_samples = self.recipe.runner.val_samples
+        params = sampling_params(self.recipe.algorithm.sampling_params, n=num_samples, greedy=num_samples == 1)
+        self.pool.clear("eval")
+        prompts = [prompt for part in named.values() for prompt in part]
+        for number, prompt in enumerate(prompts):
+            self.pool.submit(Job(number, prompt, params, purpose="eval"))
+        groups = self.pool.take(len(prompts), "eval")
+        answers = [answer for group in groups for answer in group]
+        write_answers(self.session.folder / EVALUATIONS_FOLDER / f"step_{self.step:08d}.jsonl", answers)
+        self.session.evaluated_steps += 1
+        return self._evaluation_metrics(groups, {name: len(part) for name, part in named.items()})
+
+    def _evaluation_metrics(self, groups: Sequence[Sequence[Answer]], sizes: Mapping[str, int]) -> Metrics:
+        """Return shares over all prompts and, if there are several sets of them, over each."""
+        runner = self.recipe.runner
+        parts, begin = {"eval": groups}, 0
+        for name, size in sizes.items() if len(sizes) > 1 else ():
+            parts[f"eval/{name}"] = groups[begin : begin + size]
+            begin += size
+        metrics: Metrics = {}
+        for prefix, part in parts.items():
+            metrics |= evaluation_metrics(
+                part, correct_reward=runner.val_correct_reward, pass_at=runner.val_pass_at, prefix=prefix
+            )
+        return metrics
+
+    def collect_times(self) -> Metrics:
+        """See ``StepRunner``; also the memory of the rank that took most."""
+        metrics = super().collect_times()
+        names = [name for name in ("actor", "rollout") if name in self.groups]
+        ranks = wait_all(*(self.groups[name].pop_peak_memory() for name in names))
+        return metrics | {
+            f"time/{name}/peak_memory_gib": max(held) / GIB for name, held in zip(names, ranks, strict=True)
+        }
+
+    def write_checkpoint(self, folder: str) -> None:
+        """See ``StepRunner``; what has been drawn and not been trained on is drawn anew after a resume."""
+        super().write_checkpoint(folder)
+        if self.recipe.runner.save_hf:
+            self.groups["actor"].save_hf(str(Path(folder) / HF_FOLDER)).wait()
+        path = Path(folder) / "data" / self.position_file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps({"position": self.sampler.position - self.num_undone()}))
+
+    def load_checkpoint(self, folder: str) -> None:
+        """See ``StepRunner``."""
+        super().load_checkpoint(folder)
+        self._go_to(json.loads((Path(folder) / "data" / self.position_file).read_text())["position"])
+
+    def start_over(self) -> None:
+        """See ``StepRunner``."""
+        self._go_to(0)
+
+    def recover(self, error: WorkerError) -> bool:
+        """See ``StepRunner``; what was being answered is asked again."""
+        if self.pool is not None:
+            self.pool.requeue()
+        return super().recover(error)
+
+    def _go_to(self, position: int) -> None:
+        """Draw from a position of the sampler on, and forget what has been drawn."""
+        self.sampler.position = position
+        self.forget_drawn()
+        if self.pool is not None:
+            self.pool.clear()

@@ -1,0 +1,67 @@
+"""From a recipe of fine-tuning to a running system."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+
+from rlinf.config.schema.root import SftConfig
+from rlinf.data.examples import ExampleSet, read_examples
+from rlinf.data.prompts import load_tokenizer
+from rlinf.runners.launch_reasoning import launch_groups
+from rlinf.runners.session import run_folder
+from rlinf.runners.sft_runner import SftRunner
+from rlinf.scheduler import Cluster
+from rlinf.workers.actor.sft_actor import SftActor
+
+
+def launch_sft(cfg: SftConfig) -> dict[str, float]:
+    """Run a recipe of ``task_type: sft`` to its end; whatever happens, nothing it started is left running.
+
+    Args:
+        cfg: The validated recipe.
+
+    Returns:
+        The last step's metrics.
+    """
+    train, val = _examples(cfg)
+    cfg = with_length(cfg, 0 if train is None else len(train.examples))
+    with Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster:
+        runner = SftRunner(cfg, launch_groups(cfg, cluster, SftActor), train=train, val=val)
+        if train is not None:
+            runner.session.notes.append(f"training: {train.describe()}")
+        runner.session.notes += [f"evaluation on {name}: {examples.describe()}" for name, examples in val.items()]
+        runner.init_workers()
+        return runner.run()
+
+
+def with_length(cfg: SftConfig, num_examples: int) -> SftConfig:
+    """Return the recipe with the steps that its passes over the data take, and with the end of its learning rate.
+
+    Args:
+        cfg: The recipe.
+        num_examples: Examples of one pass.
+    """
+    runner, optim = cfg.runner, cfg.actor.optim
+    if runner.max_steps < 0:
+        steps = max(math.ceil(runner.max_epochs * num_examples / cfg.samples_per_step), 1)
+        cfg = dataclasses.replace(cfg, runner=dataclasses.replace(runner, max_steps=steps))
+    if optim.lr_scheduler == "constant" or optim.total_training_steps is not None:
+        return cfg
+    end = max(cfg.runner.max_steps * cfg.algorithm.update_epoch, optim.lr_warmup_steps + 1)
+    optim = dataclasses.replace(optim, total_training_steps=end)
+    return dataclasses.replace(cfg, actor=dataclasses.replace(cfg.actor, optim=optim))
+
+
+def _examples(cfg: SftConfig) -> tuple[ExampleSet | None, Mapping[str, ExampleSet]]:
+    data, tokenizer = cfg.data, load_tokenizer(cfg.actor.model.model_path)
+    train = None
+    if not cfg.runner.only_eval:
+        train = read_examples(data.train_data_paths, data, tokenizer, split=data.train_split)
+    asks, limit, data = cfg.rollout is not None, data.max_val_prompts, data.for_evaluation()
+    val = {
+        name: read_examples([path], data, tokenizer, split=data.val_split, limit=limit, asks=asks)
+        for name, path in zip(data.val_names, data.val_data_paths, strict=True)
+    }
+    return train, val

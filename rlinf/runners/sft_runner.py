@@ -1,0 +1,113 @@
+"""The loop of fine-tuning: draw examples, learn them, and now and then measure what has been learned."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rlinf.config.schema.root import SftConfig
+from rlinf.data.examples import Example, ExampleSet
+from rlinf.data.prompts import PromptSampler
+from rlinf.errors import WorkerError
+from rlinf.runners.language_runner import LanguageRunner
+from rlinf.runners.step_runner import Metrics
+from rlinf.scheduler import WorkerGroup
+
+
+class SftRunner(LanguageRunner[Example]):
+    """Drives the actor through a recipe of ``task_type: sft``, and engines and rewards through its evaluations.
+
+    Args:
+        cfg: The recipe; ``runner.max_steps`` says how long it is.
+        groups: ``actor``; ``rollout`` and ``reward`` where the recipe has these sections.
+        train: What is learned; None where the run only evaluates.
+        val: What evaluations measure, by name.
+    """
+
+    def __init__(
+        self,
+        cfg: SftConfig,
+        groups: Mapping[str, WorkerGroup[Any]],
+        *,
+        train: ExampleSet | None,
+        val: Mapping[str, ExampleSet],
+    ) -> None:
+        examples = () if train is None else train.examples
+        sampler = PromptSampler(examples, shuffle=cfg.data.shuffle, seed=cfg.data.seed)
+        super().__init__(cfg, groups, sampler=sampler, position_file="examples.json")
+        self.cfg, self.val, self.num_examples = cfg, val, len(examples)
+        self.batch: list[Example] = []
+        self.batch_step: int | None = None
+        self.is_rollout_awake = True
+
+    def make_step(self) -> Metrics:
+        """Draw the examples of a step and learn them."""
+        self.started = time.monotonic()
+        with self.profiler.step(self.step + 1):
+            self._let_rollout_sleep()
+            self.session.phase("data")
+            if self.batch_step != self.step:
+                self.batch = [self.sampler.draw()[1] for _ in range(self.cfg.samples_per_step)]
+                self.batch_step = self.step
+            self.groups["actor"].prepare(self.batch).wait()
+            metrics = self.run_training()
+        learned = sum(example.num_learned for example in self.batch)
+        return metrics | {"train/tokens": float(learned), "train/epoch": self.sampler.position / self.num_examples}
+
+    def update_rollout_weights(self) -> None:
+        """See ``StepRunner``: engines need the weights of evaluations alone."""
+        if "rollout" in self.groups and self.session.evaluates(self.step):
+            super().update_rollout_weights()
+            self.is_rollout_awake = True
+
+    def evaluate(self) -> Metrics:
+        """Return loss and token accuracy on what is held out, and how many of its prompts are answered right."""
+        self.session.phase("evaluation")
+        metrics = self._measure()
+        if self.pool is None:
+            return metrics
+        return metrics | self.ask({name: examples.prompts for name, examples in self.val.items()})
+
+    def _measure(self) -> Metrics:
+        """Return loss and token accuracy over all tokens and, if there are several sets of them, over each."""
+        results = {name: self.groups["actor"].evaluate(part.examples) for name, part in self.val.items()}
+        found = {name: dict(result.wait()[0]) for name, result in results.items()}
+        shares = {name: part.num_learned for name, part in self.val.items()}
+        total = sum(shares.values())
+        names = next(iter(found.values()))
+        metrics = {
+            f"eval/{metric}": math.fsum(found[name][metric] * share for name, share in shares.items()) / total
+            for metric in names
+        }
+        if len(found) > 1:
+            metrics |= {f"eval/{name}/{metric}": value for name in found for metric, value in found[name].items()}
+        return metrics
+
+    def throughput(self, step_seconds: float) -> Metrics:
+        """See ``StepRunner``: what was learned from, prompts included."""
+        tokens = sum(len(example.prompt_ids) + len(example.answer_ids) for example in self.batch)
+        return {
+            "time/samples_per_second": len(self.batch) / step_seconds,
+            "time/tokens_per_second": tokens / step_seconds,
+        }
+
+    def num_undone(self) -> int:
+        """See ``LanguageRunner``: the examples of a step that an interrupt has ended before it was made."""
+        return self.cfg.samples_per_step if self.batch_step == self.step else 0
+
+    def forget_drawn(self) -> None:
+        """See ``LanguageRunner``."""
+        self.batch_step = None
+
+    def recover(self, error: WorkerError) -> bool:
+        """See ``LanguageRunner``."""
+        self.is_rollout_awake = True
+        return super().recover(error)
+
+    def _let_rollout_sleep(self) -> None:
+        """Give back the engines' memory until the next evaluation."""
+        if self.cfg.rollout is not None and self.cfg.rollout.enable_offload and self.is_rollout_awake:
+            self.groups["rollout"].sleep().wait()
+            self.is_rollout_awake = False

@@ -1,0 +1,68 @@
+"""Learning from given answers, and how well a model knows others that it was not given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import nn
+
+from rlinf.config.schema.root import SftConfig
+from rlinf.data.examples import Example
+from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens
+from rlinf.workers.actor.token_learner import TokenLearner
+
+
+class SftLearner(TokenLearner[SftConfig]):
+    """Improves a language model on examples; see ``TokenLearner``."""
+
+    @property
+    def max_answer_tokens(self) -> int:
+        """See ``TokenLearner``."""
+        return self.cfg.data.max_length
+
+    def minibatches(self, count: int, step: int) -> Iterator[Sequence[int]]:
+        """See ``TokenLearner``: in the order in which they were drawn, which is a shuffle already."""
+        del step
+        size = self.cfg.actor.global_batch_size
+        for start in range(0, count, size):
+            yield range(start, min(start + size, count))
+
+    def prepare(self, examples: Sequence[Example]) -> None:
+        """Take the examples of a step.
+
+        Args:
+            examples: All of them, on every rank.
+        """
+        self.samples = _samples(examples)
+
+    def evaluate(self, examples: Sequence[Example]) -> dict[str, float]:
+        """Compute what the model thinks of examples, without learning them.
+
+        Args:
+            examples: All of them, on every rank; at least as many as ranks.
+
+        Returns:
+            ``loss``, the mean negative log-likelihood of a learned token, and ``token_accuracy``, the share of them
+            that is the most likely token; over all ranks.
+        """
+        own, plan = self.share(_samples(examples))
+        batches = [own.pack(batch, self.engine.device) for batch in plan]
+
+        def evaluate(model: nn.Module, batch: TextBatch) -> torch.Tensor:
+            found = evaluate_tokens(model, batch, algorithm=self.cfg.algorithm, with_top=True)
+            assert found.is_top is not None
+            mask = batch.tokens["loss_mask"]
+            return torch.stack([-found.logprobs[mask].double().sum(), found.is_top[mask].sum(), mask.sum()])
+
+        sums = torch.stack(self.engine.forward(batches, evaluate)).sum(dim=0)
+        loss, right, count = self.engine.all_reduce(sums).tolist()
+        return {"loss": loss / count, "token_accuracy": right / count}
+
+
+def _samples(examples: Sequence[Example]) -> TextSamples:
+    return TextSamples(
+        prompts=tuple(example.prompt_ids for example in examples),
+        answers=tuple(example.answer_ids for example in examples),
+        tokens={"loss_mask": tuple(torch.tensor(example.loss_mask, dtype=torch.bool) for example in examples)},
+    )

@@ -1,0 +1,167 @@
+"""Learning from sequences of tokens: the same optimizer steps whatever the ranks, the packing and the micro-batches."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+import torch
+from torch import nn
+
+from rlinf.algorithms.flops import DecoderFlops
+from rlinf.algorithms.minibatch import MicroBatch
+from rlinf.algorithms.token_batches import SequenceCost, assign_to_ranks, plan_token_batches
+from rlinf.algorithms.types import finalize_metrics
+from rlinf.config.schema.root import LanguageConfig
+from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.models.causal_lm import CausalLM
+from rlinf.workers.actor.learner import accumulate
+from rlinf.workers.actor.text_samples import TextBatch, TextSamples, text_denominators, text_loss
+
+ConfigT = TypeVar("ConfigT", bound=LanguageConfig)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an update has got through, over all ranks.
+
+    Attributes:
+        tokens: Of prompts and answers, once for each time that they were trained on.
+        flops: Operations of the model.
+    """
+
+    tokens: int = 0
+    flops: float = 0.0
+
+    def __add__(self, other: Work) -> Work:
+        """Return both together."""
+        return Work(self.tokens + other.tokens, self.flops + other.flops)
+
+
+class TokenLearner(abc.ABC, Generic[ConfigT]):
+    """Improves a language model on samples that every rank holds (they are small beside the model).
+
+    So plans need no communication; forward and backward passes are shared out by their work.
+
+    Args:
+        engine: Holds the model.
+        cfg: The recipe.
+
+    Attributes:
+        work: What the last update has got through.
+    """
+
+    def __init__(self, engine: TrainEngine, *, cfg: ConfigT) -> None:
+        self.engine, self.cfg = engine, cfg
+        self.flops = decoder_flops(engine.model)
+        self.work = Work()
+        self.samples: TextSamples | None = None
+
+    @property
+    @abc.abstractmethod
+    def max_answer_tokens(self) -> int:
+        """Most tokens that an answer can have."""
+
+    @abc.abstractmethod
+    def minibatches(self, count: int, step: int) -> Iterator[Sequence[int]]:
+        """Yield which of the prepared samples make each of a step's optimizer updates.
+
+        Args:
+            count: Samples.
+            step: Step of the run; names the shuffles.
+        """
+
+    def update(self, step: int) -> dict[str, float]:
+        """Make the step's optimizer updates on the prepared samples; those in which no token counts are left out.
+
+        Args:
+            step: Step of the run; names the shuffles.
+
+        Returns:
+            Metrics over all ranks, micro-batches and optimizer steps.
+
+        Raises:
+            NumericalError: A gradient is not finite.
+        """
+        assert self.samples is not None
+        samples, self.samples = self.samples, None
+        self.work = Work()
+        sums: MetricSums = {}
+        steps: list[dict[str, float]] = []
+        num_skipped = 0
+        for numbers in self.minibatches(len(samples.answers), step):
+            minibatch = samples.select(numbers)
+            # Momentum and weight decay alone would still move the model. Every rank has all samples, and skips too.
+            if not minibatch.teaches:
+                num_skipped += 1
+                continue
+            accumulate(sums, self.forward_backward(minibatch))
+            self.work += self._work(minibatch)
+            steps.append(self.engine.step())
+        return self._metrics(sums, steps) | {"skipped_updates": float(num_skipped)}
+
+    def _metrics(self, sums: MetricSums, steps: list[dict[str, float]]) -> dict[str, float]:
+        """Return metrics over all ranks and the means over optimizer steps; none without any."""
+        if not steps:
+            return {}
+        names = sorted(sums)
+        totals = self.engine.all_reduce(torch.stack([sums[name].double().to(self.engine.device) for name in names]))
+        metrics = finalize_metrics(dict(zip(names, totals, strict=True)))
+        return metrics | {name: sum(s[name] for s in steps) / len(steps) for name in steps[0]}
+
+    def forward_backward(self, minibatch: TextSamples) -> MetricSums:
+        """Accumulate the gradient of one minibatch.
+
+        Args:
+            minibatch: The samples of an optimizer step, over all ranks.
+
+        Returns:
+            This rank's metric sums.
+        """
+        algorithm, engine = self.cfg.algorithm, self.engine
+        own, plan = self.share(minibatch)
+        batches = [own.pack(batch, engine.device) for batch in plan]
+        denominators = text_denominators(
+            batches,
+            max_tokens=self.max_answer_tokens,
+            data_parallel_size=engine.world_size,
+            all_reduce=engine.all_reduce,
+        )
+
+        def loss_fn(model: nn.Module, batch: TextBatch) -> tuple[torch.Tensor, MetricSums]:
+            return text_loss(model, batch, denominators, algorithm=algorithm)
+
+        return engine.forward_backward(batches, loss_fn)
+
+    def _work(self, samples: TextSamples) -> Work:
+        """Return what training on samples takes, over all ranks."""
+        lengths = samples.lengths
+        return Work(sum(lengths), self.flops.of_training(lengths, [len(answer) for answer in samples.answers]))
+
+    def share(self, samples: TextSamples) -> tuple[TextSamples, list[MicroBatch]]:
+        """Return this rank's part of some samples, by work, and how it goes through the model."""
+        runner, lengths = self.cfg.runner, samples.lengths
+        is_dynamic = runner.enable_dynamic_batch_size
+        cost = self.flops.cost
+        shares = assign_to_ranks(lengths, self.engine.world_size, cost=cost)
+        plans = plan_token_batches(
+            [[lengths[position] for position in share] for share in shares],
+            max_tokens=runner.max_tokens_per_mbs if is_dynamic else None,
+            max_samples=None if is_dynamic else self.cfg.actor.micro_batch_size,
+            cost=cost,
+        )
+        return samples.select(shares[self.engine.rank]), plans[self.engine.rank]
+
+
+def decoder_flops(model: nn.Module) -> DecoderFlops:
+    """Return the operations of a language model."""
+    assert isinstance(model, CausalLM)
+    config = model.hf_config
+    num_parameters = sum(parameter.numel() for unit in model.recompute_units() for parameter in unit.parameters())
+    cost = SequenceCost.of_decoder(
+        num_parameters=num_parameters, num_layers=config.num_hidden_layers, hidden_size=config.hidden_size
+    )
+    head_parameters = config.vocab_size * config.hidden_size
+    return DecoderFlops(cost=cost, layer_parameters=num_parameters, head_parameters=head_parameters)

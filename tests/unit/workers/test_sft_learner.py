@@ -1,0 +1,192 @@
+"""Fine-tuning is the same however the work is cut up, and its yardstick is transformers itself."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.data.examples import Example
+from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.models import get_model
+from rlinf.scheduler.network import find_free_port
+from rlinf.workers.actor.sft_learner import SftLearner
+from tests.unit.models.tiny_language_models import save_tiny
+
+pytest.importorskip("transformers")
+
+SIZES = [(3, 5), (3, 2), (3, 4), (3, 1), (1, 7), (1, 1), (1, 3), (1, 9)]
+"""Tokens before the first one that is learned, and of the rest."""
+BASE = (
+    "data.max_length=12",
+    "actor.global_batch_size=4",
+    "actor.micro_batch_size=2",
+    "actor.optim.lr=0.01",
+    "actor.optim.lr_scheduler=constant",
+    "~actor.optim.min_lr_ratio",
+)
+SAMPLES = ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs")
+
+
+def config(folder, *overrides):
+    return validate_cfg(load_recipe("tiny_math_sft", [*BASE, f"actor.model.model_path={folder}", *overrides]))
+
+
+def make_learner(cfg, *, dtype=torch.float32, rank=0, world_size=1):
+    torch.manual_seed(0)
+    engine = FSDPEngine(
+        get_model(cfg.actor.model).to(dtype),
+        optim=cfg.actor.optim,
+        fsdp=cfg.actor.fsdp_config,
+        precision="fp32",
+        device=torch.device("cpu"),
+        rank=rank,
+        world_size=world_size,
+    )
+    return SftLearner(engine, cfg=cfg)
+
+
+def make_examples():
+    generator = torch.Generator().manual_seed(3)
+    examples = []
+    for number, (before, rest) in enumerate(SIZES):
+        tokens = torch.randint(0, 40, (before + rest,), generator=generator).tolist()
+        mask = [True] * rest
+        if rest > 4:
+            mask[1:3] = [False, False]  # A second question.
+        if number == 2:
+            mask[-2] = False
+        examples.append(
+            Example(prompt_ids=tuple(tokens[:before]), answer_ids=tuple(tokens[before:]), loss_mask=tuple(mask))
+        )
+    return examples
+
+
+def loss_by_transformers(folder, examples, dtype=torch.float64):
+    """Return the loss of transformers on a padded batch with its own labels, and the model with its gradient."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype)
+    width = max(len(e.prompt_ids) + len(e.answer_ids) for e in examples)
+    rows = []
+    for example in examples:
+        tokens = [*example.prompt_ids, *example.answer_ids]
+        learned = [False] * len(example.prompt_ids) + list(example.loss_mask)
+        gap = width - len(tokens)
+        labels = [token if taken else -100 for token, taken in zip(tokens, learned, strict=True)]
+        rows.append((tokens + [0] * gap, [1] * len(tokens) + [0] * gap, labels + [-100] * gap))
+    ids, mask, labels = (torch.tensor([row[part] for row in rows]) for part in range(3))
+    output = model(input_ids=ids, attention_mask=mask, labels=labels)
+    output.loss.backward()
+    right = (output.logits[:, :-1].argmax(-1) == labels[:, 1:])[labels[:, 1:] != -100]
+    return output.loss.item(), right.double().mean().item(), {n: p.grad for n, p in model.named_parameters()}
+
+
+def gradient(cfg, dtype=torch.float64, **where):
+    """The accumulated gradient of one update batch of all examples."""
+    learner = make_learner(cfg, dtype=dtype, **where)
+    learner.prepare(make_examples())
+    learner.forward_backward(learner.samples)
+    parameters = learner.engine.model.named_parameters()
+    found = {name: p.grad for name, p in parameters if p.grad is not None}
+    return {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in found.items()}
+
+
+def difference(actual, expected):
+    assert set(actual) == set(expected)
+    one, other = (torch.cat([g[name].flatten() for name in sorted(expected)]).double() for g in (actual, expected))
+    assert other.norm() > 1e-3
+    return ((one - other).norm() / other.norm()).item()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    save_tiny(folder)
+    return folder
+
+
+BUDGETS = [
+    ("runner.max_tokens_per_mbs=100",),  # All in one pass.
+    ("runner.max_tokens_per_mbs=12",),
+    *((*SAMPLES, f"actor.micro_batch_size={size}") for size in (1, 3, 8)),
+]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
+def test_the_gradient_is_that_of_transformers_packed_or_not(folder, dtype, tolerance):
+    _, _, expected = loss_by_transformers(folder, make_examples())
+    for budget in BUDGETS:
+        assert difference(gradient(config(folder, *budget), dtype), expected) < tolerance, budget
+
+
+def test_an_evaluation_measures_what_transformers_measures(folder):
+    examples = make_examples()
+    loss, accuracy, _ = loss_by_transformers(folder, examples)
+    for budget in BUDGETS:
+        learner = make_learner(config(folder, *budget))
+        assert learner.evaluate(examples) == pytest.approx({"loss": loss, "token_accuracy": accuracy}, rel=1e-5)
+        assert all(p.grad is None for p in learner.engine.model.parameters())
+
+
+def train(cfg, *, steps=3, **where):
+    """Make steps of two optimizer updates; return the weights and all metrics."""
+    learner = make_learner(cfg, **where)
+    metrics = []
+    for step in range(1, steps + 1):
+        learner.prepare(make_examples())
+        metrics.append(learner.update(step))
+    metrics.append(learner.evaluate(make_examples()))
+    return torch.cat([tensor.flatten() for _, tensor in learner.engine.export_weights()]), metrics
+
+
+def assert_same(found, expected):
+    assert (found[0] - expected[0]).abs().max() < 2e-5
+    for one, other in zip(found[1], expected[1], strict=True):
+        assert one == pytest.approx(other, rel=1e-3, abs=1e-4)
+
+
+def test_examples_are_learned_batch_by_batch_in_their_order(folder):
+    examples = make_examples()
+    _, metrics = train(config(folder, "runner.max_tokens_per_mbs=16"), steps=1)
+    learner = make_learner(config(folder))
+    losses = []
+    for half in (examples[:4], examples[4:]):
+        learner.prepare(half)
+        losses.append(learner.update(1)["loss"])
+    assert metrics[0]["loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
+    assert losses[0] == pytest.approx(loss_by_transformers(folder, examples[:4])[0], rel=1e-5)
+
+
+def test_the_examples_are_learned(folder):
+    _, metrics = train(config(folder), steps=40)
+    assert metrics[0]["loss"] > 1.0
+    assert metrics[-1]["loss"] < 0.2
+    assert metrics[-1]["token_accuracy"] == 1.0
+
+
+RANKED = [
+    ("no_shard", ()),
+    ("full_shard", ("runner.max_tokens_per_mbs=16",)),
+    ("full_shard", ("actor.model.is_lora=true", "actor.model.lora_rank=2")),
+]
+
+
+def run_rank(rank, port, folder, results):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    torch.set_num_threads(1)
+    found = []
+    for sharding, keys in RANKED:
+        cfg = config(folder, f"actor.fsdp_config.sharding_strategy={sharding}", *keys)
+        found.append(train(cfg, rank=rank, world_size=2))
+    if rank == 0:
+        torch.save(found, results)
+
+
+def test_two_ranks_make_the_updates_of_one(folder, tmp_path):
+    mp.spawn(run_rank, (find_free_port(), str(folder), str(tmp_path / "found.pt")), nprocs=2)
+    for (_, keys), (weights, metrics) in zip(RANKED, torch.load(tmp_path / "found.pt"), strict=True):
+        assert_same((weights, metrics), train(config(folder, *keys)))
