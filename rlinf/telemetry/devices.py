@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sys
 from typing import TYPE_CHECKING
@@ -30,8 +31,8 @@ _PEAK_TFLOPS: tuple[tuple[str, float], ...] = (
     ("RTX 4090", 165.2),
     ("RTX 3090", 71.0),
 )
-"""Dense matrix products in bf16 or fp16 with fp32 sums, by a part of the device's name, from the makers' data sheets;
-the first that occurs counts, so that a variant comes before what its name contains."""
+"""Dense matrix products in bf16 or fp16 with fp32 sums, by words of the device's name, from the makers' data sheets; the
+first that occurs counts, so that a variant comes before what its name begins with."""
 
 
 def peak_flops(device_name: str, precision: str) -> float | None:
@@ -43,7 +44,7 @@ def peak_flops(device_name: str, precision: str) -> float | None:
     """
     if precision not in {"bf16", "fp16"}:
         return None
-    known = (tflops for part, tflops in _PEAK_TFLOPS if part.lower() in device_name.lower())
+    known = (tflops for part, tflops in _PEAK_TFLOPS if re.search(rf"\b{part}\b", device_name, re.IGNORECASE))
     tflops = next(known, None)
     return None if tflops is None else tflops * 1e12
 

@@ -17,6 +17,9 @@ from rlinf.telemetry.devices import device_peak_flops, peak_flops, pop_peak_memo
         ("NVIDIA H100 80GB HBM3", 989.5),
         ("NVIDIA H100 PCIe", 756.5),
         ("NVIDIA H200", 989.5),
+        ("NVIDIA GH200 480GB", 989.5),
+        ("NVIDIA A800-SXM4-80GB", 312.0),
+        ("NVIDIA A40", 149.7),
         ("NVIDIA H20", 148.0),
         ("NVIDIA GB200", 2500.0),
         ("NVIDIA B200", 2250.0),
@@ -32,6 +35,7 @@ def test_a_variant_is_not_taken_for_what_its_name_contains(name, tflops):
 
 def test_what_is_not_known_has_no_peak():
     assert peak_flops("Some Device 1", "bf16") is None
+    assert peak_flops("NVIDIA RTX A1000", "bf16") is None
     assert peak_flops("NVIDIA H100 80GB HBM3", "fp32") is None
     assert device_peak_flops(torch.device("cpu"), "bf16") is None
 
