@@ -31,8 +31,8 @@ _PEAK_TFLOPS: tuple[tuple[str, float], ...] = (
     ("RTX 4090", 165.2),
     ("RTX 3090", 71.0),
 )
-"""Dense matrix products in bf16 or fp16 with fp32 sums, by words of the device's name, from the makers' data sheets; the
-first that occurs counts, so that a variant comes before what its name begins with."""
+"""Dense matrix products in bf16 or fp16 with fp32 sums, by words of the device's name, from the makers' data sheets;
+the first that occurs counts, so that a variant comes before what its name begins with."""
 
 
 def peak_flops(device_name: str, precision: str) -> float | None:
