@@ -111,7 +111,7 @@ def test_a_plan_of_fine_tuning_counts_samples(capsys):
     assert main(["plan", "tiny_math_sft", "algorithm.update_epoch=2", "--accelerators-per-node", "0"]) == 0
     text = capsys.readouterr().out
     assert "512 = global_batch_size 256 x update_epoch 2, of up to 24 tokens each" in text
-    assert "4 pass(es) over the data, counted when it has been read" in text
+    assert "16 pass(es) over the data, counted when it has been read" in text
     assert "loss and token accuracy, and answers on 1 engine(s): greedily, on results/tiny_math/val.jsonl" in text
     assert main(["plan", "qwen2_5_1_5b_sft", "runner.max_steps=7", "--accelerators-per-node", "8"]) == 0
     text = capsys.readouterr().out

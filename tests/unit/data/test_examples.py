@@ -109,8 +109,7 @@ def test_a_prompt_of_messages_learns_the_answer_column_alone(tmp_path):
     ],
 )
 def test_of_a_conversation_only_what_the_assistant_says_is_learned(tmp_path, turns, expected):
-    # Tables have every key in every message.
-    rows = [{"talk": CONVERSATION}, {"talk": [*CONVERSATION[:3], {"role": "assistant", "content": "4", "name": "x"}]}]
+    rows = [{"talk": CONVERSATION}, {"talk": CONVERSATION[:4]}]
     found = read(tmp_path, rows, messages_key="talk", train_turns=turns)
     assert [texts(example) for example in found.examples] == [expected, expected]
 

@@ -176,6 +176,14 @@ def test_engines_sleep_from_one_evaluation_to_the_next(tmp_path):
     assert told == ["wake", "weights 0", "sleep", "wake", "weights 3", "sleep", "wake", "weights 6"]
 
 
+def test_an_engine_that_comes_back_between_evaluations_is_put_to_sleep_again(tmp_path):
+    world = World(("pop_execution_times", 2, "rollout"))  # The second to be asked, after the first step.
+    run(tmp_path, world, "rollout.enable_offload=true", "runner.max_restarts=1")
+    assert not world.deaths
+    told = [word for word in world.log if not word.startswith(("ask", "loss"))]
+    assert told == ["wake", "weights 0", "sleep", "sleep", "wake", "weights 3", "sleep", "wake", "weights 6"]
+
+
 def test_only_an_evaluation_learns_nothing(tmp_path):
     world = World()
     run(tmp_path, world, "runner.only_eval=true")
