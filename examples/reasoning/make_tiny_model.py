@@ -53,6 +53,8 @@ def make_tiny_model(
     *,
     hidden_size: int = 128,
     num_layers: int = 4,
+    num_heads: int = 4,
+    num_kv_heads: int = 2,
     seed: int = 0,
     max_context_tokens: int = 1024,
     initializer_range: float = 0.02,
@@ -63,6 +65,8 @@ def make_tiny_model(
         folder: Where to; made if it does not exist.
         hidden_size: Width; 128 with 4 layers makes 0.6 million parameters.
         num_layers: Layers.
+        num_heads: Attention heads.
+        num_kv_heads: Heads of keys and values, which several attention heads share.
         seed: Of the weights.
         max_context_tokens: Longest sequence that the model says it can take.
         initializer_range: Standard deviation of the weights; larger ones make a model that is surer of its tokens.
@@ -76,8 +80,8 @@ def make_tiny_model(
         hidden_size=hidden_size,
         intermediate_size=2 * hidden_size,
         num_hidden_layers=num_layers,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        num_attention_heads=num_heads,
+        num_key_value_heads=num_kv_heads,
         max_position_embeddings=max_context_tokens,
         tie_word_embeddings=True,
         initializer_range=initializer_range,

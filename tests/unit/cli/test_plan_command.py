@@ -91,11 +91,11 @@ def test_a_plan_of_a_language_model_counts_answers(capsys):
     keys = ("algorithm.update_epoch=2", "runner.max_epochs=5", "algorithm.sampling_params.max_new_tokens=8")
     assert main(["plan", "tiny_math_grpo", *keys, "--accelerators-per-node", "0"]) == 0
     text = capsys.readouterr().out
-    assert "64 on 1 engine(s), 8 answers to each" in text
-    assert "512, of up to 8 tokens each" in text
-    assert "4 = 512 / global_batch_size 256 x update_epoch 2" in text
+    assert "256 on 1 engine(s), 4 answers to each" in text
+    assert "1024, of up to 8 tokens each" in text
+    assert "2 = 1024 / global_batch_size 1024 x update_epoch 2" in text
     assert "up to 4096 tokens on each actor rank" in text
-    assert "5 steps, 20 optimizer steps" in text
+    assert "5 steps, 10 optimizer steps" in text
     assert "every 10 steps, greedily, on results/tiny_math/val.jsonl" in text
     keys = ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs", "runner.val_samples=4")
     assert main(["plan", "tiny_math_grpo", *keys]) == 0

@@ -45,7 +45,7 @@ def problems(*overrides):
         # Sections that do not fit together.
         (["data.train_data_paths=[]"], "data.train_data_paths", "Name a .jsonl"),
         (["data.val_data_paths=[]"], "data.val_data_paths", "runner.val_check_interval=-1"),
-        (["actor.global_batch_size=100"], "actor.global_batch_size", "64 x algorithm.group_size 8 = 512. Set"),
+        (["actor.global_batch_size=100"], "actor.global_batch_size", "256 x algorithm.group_size 4 = 1024. Set"),
         (["runner.max_tokens_per_mbs=23"], "runner.max_tokens_per_mbs", "Raise it to 24 at least"),
         (["algorithm.group_size=1"], "algorithm.group_size", "allowed: an integer > 1"),
         (["algorithm.adv_type=gae"], "actor.model.add_value_head", "Set it to true"),
@@ -59,7 +59,7 @@ def problems(*overrides):
         (["cluster.cpu_slots_per_node=2", "cluster.component_placement.actor=0-1", "actor.global_batch_size=1"],
          "actor.global_batch_size", "2 actor ranks need an answer each"),
         (["algorithm.max_num_gen_batches=2", "algorithm.adv_type=reinpp"], "algorithm.max_num_gen_batches", "grpo"),
-        (["algorithm.max_num_gen_batches=2", "data.gen_batch_size=63"], "data.gen_batch_size", "Set it to 128"),
+        (["algorithm.max_num_gen_batches=2", "data.gen_batch_size=255"], "data.gen_batch_size", "Set it to 512"),
         (["runner.val_samples=4", "runner.val_pass_at=[1,8]"], "runner.val_pass_at", "Set runner.val_samples=8"),
         (["data.val_data_paths=[a/test.jsonl,b/test.parquet]"], "data.val_data_paths", "the name 'test'"),
         # Keys without effect.
@@ -89,7 +89,7 @@ def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy):
         ("rollout.rollout_backend=vllm", "rollout.vllm.enable_prefix_caching=false"),
         ("rollout.rollout_backend=sglang",),
         ("algorithm.staleness_threshold=0", "rollout.enable_offload=true"),
-        ("algorithm.max_num_gen_batches=2", "data.gen_batch_size=128"),
+        ("algorithm.max_num_gen_batches=2", "data.gen_batch_size=512"),
         ("runner.val_samples=8", "runner.val_pass_at=[1,4,8]", "data.val_data_paths=[a/x.jsonl,org/y:main]"),
         ("runner.only_eval=true", "data.train_data_paths=[]"),
         ("data.val_data_paths=[]", "runner.val_check_interval=-1", "~runner.stop_at"),
