@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rlinf.config.schema.text_data import SftDataConfig
 from rlinf.data.answers import Prompt
 from rlinf.data.prompts import fill_template, prompt_messages
-from rlinf.data.text_rows import Tokenizer, as_messages, column, read_rows, render
+from rlinf.data.text_rows import Place, Tokenizer, as_messages, column, read_rows, render
 from rlinf.errors import DatasetError
 
 _ROLE = "assistant"
@@ -99,6 +99,7 @@ def read_examples(
     split: str,
     limit: int | None = None,
     asks: bool = False,
+    is_evaluation: bool = False,
 ) -> ExampleSet:
     """Read data sets one after the other, and turn their rows into examples.
 
@@ -112,6 +113,7 @@ def read_examples(
         split: Split of those that are not files.
         limit: Read so many rows; None reads all.
         asks: Whether evaluations ask the prompts.
+        is_evaluation: Whether they are evaluated on, and have the columns that ``SftDataConfig.for_evaluation`` names.
 
     Returns:
         The examples.
@@ -121,11 +123,12 @@ def read_examples(
             is too long (``on_too_long: error``), the template does not render conversations turn by turn, or nothing is
             left; the message names data set and row.
     """
+    cfg = cfg.for_evaluation() if is_evaluation else cfg
     examples: list[Example] = []
     prompts: list[Prompt] = []
     counts: Counter[_Fate] = Counter()
     num_rows = 0
-    for where, columns in read_rows(paths, split=split, limit=limit):
+    for where, columns in read_rows(paths, split=split, limit=limit, is_evaluation=is_evaluation):
         index, num_rows = num_rows, num_rows + 1
         row = _to_row(columns, cfg, tokenizer, where)
         if row is None:
@@ -154,7 +157,7 @@ def read_examples(
     )
 
 
-def _to_row(columns: Mapping[str, Any], cfg: SftDataConfig, tokenizer: Tokenizer, where: str) -> _Row | None:
+def _to_row(columns: Mapping[str, Any], cfg: SftDataConfig, tokenizer: Tokenizer, where: Place) -> _Row | None:
     """Return a row's text; None where it has no answer."""
     if cfg.messages_key is not None:
         content = column(columns, cfg.messages_key, where, "data.messages_key")
@@ -168,15 +171,15 @@ def _to_row(columns: Mapping[str, Any], cfg: SftDataConfig, tokenizer: Tokenizer
         turns = turns if cfg.train_turns == "all" else turns[-1:]
         return _Row(_render_turns(messages, turns, tokenizer, where), is_chat=True, reference=reference)
     assert cfg.answer_key is not None
-    answer = column(columns, cfg.answer_key, where, "data.answer_key")
+    answer = column(columns, cfg.answer_key, where, where.option("answer_key"))
     if answer is None or answer == "":
         return None
     if not isinstance(answer, (str, int, float)):
         raise DatasetError(
-            f"data.answer_key: received {type(answer).__name__} in {where}; allowed: text, or a number. Choose another "
-            "column, or name one of conversations in data.messages_key."
+            f"{where.option('answer_key')}: received {type(answer).__name__} in {where}; allowed: text, or a number. "
+            "Choose another column, or name one of conversations in data.messages_key."
         )
-    prompt = column(columns, cfg.prompt_key, where, "data.prompt_key")
+    prompt = column(columns, cfg.prompt_key, where, where.option("prompt_key"))
     if isinstance(prompt, str) and not cfg.apply_chat_template:
         pieces = (_Piece(fill_template(prompt, cfg), False), _Piece(str(answer), True))
         return _Row(pieces, is_chat=False, reference=answer)
@@ -184,7 +187,7 @@ def _to_row(columns: Mapping[str, Any], cfg: SftDataConfig, tokenizer: Tokenizer
     return _Row(_render_turns(messages, [len(messages) - 1], tokenizer, where), is_chat=True, reference=answer)
 
 
-def _render_turns(messages: list[Any], turns: Sequence[int], tokenizer: Tokenizer, where: str) -> tuple[_Piece, ...]:
+def _render_turns(messages: list[Any], turns: Sequence[int], tokenizer: Tokenizer, where: Place) -> tuple[_Piece, ...]:
     """Render a conversation up to its last learned answer, cut where answers begin and end."""
     pieces: list[_Piece] = []
     done = ""
@@ -201,11 +204,13 @@ def _render_turns(messages: list[Any], turns: Sequence[int], tokenizer: Tokenize
     return tuple(pieces)
 
 
-def _tokenize(row: _Row, tokenizer: Tokenizer, where: str) -> tuple[list[int], list[bool]]:
+def _tokenize(row: _Row, tokenizer: Tokenizer, where: Place) -> tuple[list[int], list[bool]]:
     """Return a row's tokens, cut as generation cuts them, and which are learned."""
     token_ids, mask, end = _encode(row, row.pieces[0], tokenizer, is_first=True), [], tokenizer.eos_token_id
     if not token_ids:
-        raise DatasetError(f"The prompt in {where} is empty. Remove the row, or choose another data.prompt_key.")
+        raise DatasetError(
+            f"The prompt in {where} is empty. Remove the row, or choose another {where.option('prompt_key')}."
+        )
     mask = [False] * len(token_ids)
     for piece in row.pieces[1:]:
         part = _encode(row, piece, tokenizer)
@@ -225,7 +230,9 @@ def _encode(row: _Row, piece: _Piece, tokenizer: Tokenizer, *, is_first: bool = 
     return list(tokenizer.encode(piece.text, add_special_tokens=is_first and not row.is_chat))
 
 
-def _fit(token_ids: list[int], mask: list[bool], cfg: SftDataConfig, where: str) -> tuple[Example | None, _Fate | None]:
+def _fit(
+    token_ids: list[int], mask: list[bool], cfg: SftDataConfig, where: Place
+) -> tuple[Example | None, _Fate | None]:
     """Return an example that is no longer than allowed, if there is one, and what has become of the row otherwise."""
     fate: _Fate | None = None
     if not any(mask):
@@ -255,7 +262,7 @@ def _end(mask: list[bool]) -> int:
 
 
 def _question(
-    row: _Row, columns: Mapping[str, Any], cfg: SftDataConfig, tokenizer: Tokenizer, *, where: str, index: int
+    row: _Row, columns: Mapping[str, Any], cfg: SftDataConfig, tokenizer: Tokenizer, *, where: Place, index: int
 ) -> list[Prompt]:
     """Return what stands before a row's last answer, unless it is too long to be asked."""
     asked = row.pieces[:-1]

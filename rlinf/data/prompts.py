@@ -10,7 +10,7 @@ import numpy as np
 
 from rlinf.config.schema.text_data import TextDataConfig, TextRowsConfig
 from rlinf.data.answers import Prompt
-from rlinf.data.text_rows import INSTALL, Tokenizer, as_messages, column, read_rows, render
+from rlinf.data.text_rows import INSTALL, Place, Tokenizer, as_messages, column, read_rows, render
 from rlinf.errors import DatasetError
 from rlinf.utils.optional import require
 from rlinf.utils.seeding import derive_seed
@@ -39,7 +39,13 @@ class PromptSet:
 
 
 def read_prompts(
-    paths: Sequence[str], cfg: TextDataConfig, tokenizer: Tokenizer, *, split: str, limit: int | None = None
+    paths: Sequence[str],
+    cfg: TextDataConfig,
+    tokenizer: Tokenizer,
+    *,
+    split: str,
+    limit: int | None = None,
+    is_evaluation: bool = False,
 ) -> PromptSet:
     """Read datasets one after the other, and turn their rows into prompts.
 
@@ -49,6 +55,7 @@ def read_prompts(
         tokenizer: The model's.
         split: Split of those that are not files.
         limit: Read so many rows; None reads all.
+        is_evaluation: Whether they are evaluated on, and have the columns that ``TextDataConfig.for_evaluation`` names.
 
     Returns:
         The prompts.
@@ -57,9 +64,10 @@ def read_prompts(
         DatasetError: A dataset cannot be read, a column is missing, a prompt is empty or (without the filter) too
             long, or nothing is left; the message names dataset and row.
     """
+    cfg = cfg.for_evaluation() if is_evaluation else cfg
     prompts: list[Prompt] = []
     num_rows = num_too_long = 0
-    for where, row in read_rows(paths, split=split, limit=limit):
+    for where, row in read_rows(paths, split=split, limit=limit, is_evaluation=is_evaluation):
         prompt = _to_prompt(row, cfg, tokenizer, where=where, index=num_rows)
         num_rows += 1
         if len(prompt.token_ids) <= cfg.max_prompt_length:
@@ -131,33 +139,35 @@ def load_tokenizer(path: str) -> Any:
         ) from error
 
 
-def _to_prompt(row: Mapping[str, Any], cfg: TextDataConfig, tokenizer: Tokenizer, *, where: str, index: int) -> Prompt:
-    content = column(row, cfg.prompt_key, where, "data.prompt_key")
+def _to_prompt(
+    row: Mapping[str, Any], cfg: TextDataConfig, tokenizer: Tokenizer, *, where: Place, index: int
+) -> Prompt:
+    content = column(row, cfg.prompt_key, where, where.option("prompt_key"))
     text = _render(content, cfg, tokenizer, where)
     token_ids = tuple(tokenizer.encode(text, add_special_tokens=not _is_chat(content, cfg)))
     if not token_ids:
         raise DatasetError(
-            f"data.prompt_key: the prompt in {where} is empty. Remove the row, or choose another column."
+            f"{where.option('prompt_key')}: the prompt in {where} is empty. Remove the row, or choose another column."
         )
-    reference = None if cfg.answer_key is None else column(row, cfg.answer_key, where, "data.answer_key")
+    reference = None if cfg.answer_key is None else column(row, cfg.answer_key, where, where.option("answer_key"))
     metadata = {key: column(row, key, where, "data.metadata_keys") for key in cfg.metadata_keys}
     return Prompt(index=index, token_ids=token_ids, text=text, reference=reference, metadata=metadata)
 
 
-def _render(content: Any, cfg: TextRowsConfig, tokenizer: Tokenizer, where: str) -> str:
+def _render(content: Any, cfg: TextRowsConfig, tokenizer: Tokenizer, where: Place) -> str:
     """Return the text that the model is to continue."""
     if isinstance(content, str) and not cfg.apply_chat_template:
         return fill_template(content, cfg)
     return render(prompt_messages(content, cfg, where), tokenizer, where=where, asks=True)
 
 
-def prompt_messages(content: Any, cfg: TextRowsConfig, where: str) -> list[Any]:
+def prompt_messages(content: Any, cfg: TextRowsConfig, where: Place) -> list[Any]:
     """Return what a column says as the conversation that an answer is to follow.
 
     Args:
         content: Text, or a list of messages.
         cfg: The ``data`` section.
-        where: Where the row stands, for messages.
+        where: Where the row stands.
 
     Raises:
         DatasetError: It is something else.
@@ -165,7 +175,7 @@ def prompt_messages(content: Any, cfg: TextRowsConfig, where: str) -> list[Any]:
     if isinstance(content, str):
         messages: list[Any] = [{"role": "user", "content": fill_template(content, cfg)}]
     else:
-        messages = as_messages(content, option="data.prompt_key", where=where)
+        messages = as_messages(content, option=where.option("prompt_key"), where=where)
     return messages if cfg.system_prompt is None else [{"role": "system", "content": cfg.system_prompt}, *messages]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -11,6 +12,27 @@ from rlinf.utils.optional import require
 
 INSTALL = "pip install 'rlinf[reasoning]'"
 _FILE_FORMATS = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a row stands, for messages.
+
+    Attributes:
+        row: In words.
+        is_evaluation: Whether it is evaluated on, and its columns are those of ``TextRowsConfig.for_evaluation``.
+    """
+
+    row: str
+    is_evaluation: bool = False
+
+    def __str__(self) -> str:
+        return self.row
+
+    def option(self, key: str) -> str:
+        """Return the path of the option that names a column of the row: of ``prompt_key``, say."""
+        has_own = self.is_evaluation and key in {"prompt_key", "answer_key"}
+        return f"data.val_{key}" if has_own else f"data.{key}"
 
 
 class Tokenizer(Protocol):
@@ -30,13 +52,16 @@ class Tokenizer(Protocol):
         ...
 
 
-def read_rows(paths: Sequence[str], *, split: str, limit: int | None = None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def read_rows(
+    paths: Sequence[str], *, split: str, limit: int | None = None, is_evaluation: bool = False
+) -> Iterator[tuple[Place, Mapping[str, Any]]]:
     """Yield the rows of data sets, one after the other, each with where it stands.
 
     Args:
         paths: See ``TextRowsConfig.train_data_paths``.
         split: Split of those that are not files.
         limit: Read so many rows; None reads all.
+        is_evaluation: Whether they are evaluated on.
 
     Raises:
         DatasetError: A data set cannot be read.
@@ -47,16 +72,16 @@ def read_rows(paths: Sequence[str], *, split: str, limit: int | None = None) -> 
             if limit is not None and count >= limit:
                 return
             count += 1
-            yield f"row {number} of {path}", row
+            yield Place(f"row {number} of {path}", is_evaluation), row
 
 
-def column(row: Mapping[str, Any], key: str, where: str, option: str) -> Any:
+def column(row: Mapping[str, Any], key: str, where: Place, option: str) -> Any:
     """Return a value of a row.
 
     Args:
         row: The row.
         key: Its column; dots reach into objects.
-        where: Where the row stands, for messages.
+        where: Where the row stands.
         option: The option that names the column, for messages.
 
     Raises:
@@ -70,7 +95,7 @@ def column(row: Mapping[str, Any], key: str, where: str, option: str) -> Any:
     return value
 
 
-def as_messages(content: Any, *, option: str, where: str, allows: str = "text, or a list of messages") -> list[Any]:
+def as_messages(content: Any, *, option: str, where: Place, allows: str = "text, or a list of messages") -> list[Any]:
     """Return a list of messages as such.
 
     Raises:
@@ -84,13 +109,13 @@ def as_messages(content: Any, *, option: str, where: str, allows: str = "text, o
     )
 
 
-def render(messages: list[Any], tokenizer: Tokenizer, *, where: str, asks: bool) -> str:
+def render(messages: list[Any], tokenizer: Tokenizer, *, where: Place, asks: bool) -> str:
     """Return the text of a conversation.
 
     Args:
         messages: With ``role`` and ``content``.
         tokenizer: Has the template.
-        where: Where the row stands, for messages.
+        where: Where the row stands.
         asks: Whether an answer is to follow.
 
     Raises:

@@ -59,9 +59,16 @@ def _examples(cfg: SftConfig) -> tuple[ExampleSet | None, Mapping[str, ExampleSe
     train = None
     if not cfg.runner.only_eval:
         train = read_examples(data.train_data_paths, data, tokenizer, split=data.train_split)
-    asks, limit, data = cfg.rollout is not None, data.max_val_prompts, data.for_evaluation()
     val = {
-        name: read_examples([path], data, tokenizer, split=data.val_split, limit=limit, asks=asks)
+        name: read_examples(
+            [path],
+            data,
+            tokenizer,
+            split=data.val_split,
+            limit=data.max_val_prompts,
+            asks=cfg.rollout is not None,
+            is_evaluation=True,
+        )
         for name, path in zip(data.val_names, data.val_data_paths, strict=True)
     }
     return train, val

@@ -189,6 +189,15 @@ def test_a_row_that_cannot_be_learned_is_told_with_its_key(tmp_path, row, keys, 
         read(tmp_path, [row], **keys)
 
 
+@pytest.mark.parametrize("name", ["prompt", "answer"])
+def test_a_column_that_evaluations_miss_is_named_by_their_own_option(tmp_path, name):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"prompt": "1+1", "answer": "2"}) + "\n")
+    cfg = SftDataConfig(max_length=100, **{f"val_{name}_key": "absent"})
+    with pytest.raises(DatasetError, match=rf"^data\.val_{name}_key: there is no 'absent' in row 0 of "):
+        read_examples([str(path)], cfg, Letters(), split="test", is_evaluation=True)
+
+
 def test_a_prompt_without_a_token_is_refused(tmp_path):
     class Beginless(Letters):
         def encode(self, text, *, add_special_tokens):

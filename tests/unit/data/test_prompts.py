@@ -175,6 +175,27 @@ def test_a_missing_column_is_named_with_those_there_are(tmp_path, cfg, option, k
 
 
 @pytest.mark.parametrize(
+    ("keys", "option", "key"),
+    [
+        ({"val_prompt_key": "problem"}, "data.val_prompt_key", "problem"),
+        ({"prompt_key": "problem"}, "data.val_prompt_key", "problem"),
+        ({"val_answer_key": "solution"}, "data.val_answer_key", "solution"),
+        ({"metadata_keys": ["level"]}, "data.metadata_keys", "level"),
+    ],
+)
+def test_a_column_that_evaluations_miss_is_named_by_their_own_option(tmp_path, keys, option, key):
+    text = refusal(write_jsonl(tmp_path), config(**keys), is_evaluation=True)
+    assert text.startswith(f"{option}: there is no '{key}' in row 0 of ")
+
+
+def test_evaluations_read_their_own_columns(tmp_path):
+    cfg = config(val_prompt_key="info.source.name", val_answer_key="info.level")
+    found = read(write_jsonl(tmp_path), cfg, is_evaluation=True)
+    assert [(prompt.text, prompt.reference) for prompt in found.prompts] == [("a", 1), ("b", 2), ("c", 1)]
+    assert read(write_jsonl(tmp_path), cfg).prompts[0].text == "1+1"
+
+
+@pytest.mark.parametrize(
     ("prompt", "message"),
     [
         (3, "data.prompt_key: received int in row 0"),
