@@ -26,7 +26,7 @@ def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
     Returns:
         The last step's metrics.
     """
-    train, val = _prompts(cfg)
+    train, val = read_prompt_sets(cfg)
     with Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster:
         ready = launch_groups(cfg, cluster, TextActor)
         runner = ReasoningRunner(
@@ -37,7 +37,8 @@ def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
             train_prompts=train,
             val_prompts=val,
         )
-        runner.session.notes.append(f"training: {train.describe()}")
+        if train is not None:
+            runner.session.notes.append(f"training: {train.describe()}")
         runner.session.notes += [f"evaluation on {name}: {prompts.describe()}" for name, prompts in val.items()]
         runner.init_workers()
         return runner.run()
@@ -70,12 +71,26 @@ def launch_groups(
     return {component: group.wait_ready() for component, group in groups.items()}
 
 
-def _prompts(cfg: ReasoningConfig) -> tuple[PromptSet, Mapping[str, PromptSet]]:
-    data = cfg.data
-    tokenizer = load_tokenizer(cfg.actor.model.model_path)
-    train = read_prompts(data.train_data_paths, data, tokenizer, split=data.train_split)
+def read_prompt_sets(cfg: ReasoningConfig) -> tuple[PromptSet | None, Mapping[str, PromptSet]]:
+    """Read what a recipe asks.
+
+    Args:
+        cfg: The validated recipe.
+
+    Returns:
+        What it trains on, None where it only evaluates; and what it evaluates on, by name.
+
+    Raises:
+        DatasetError: A data set or the model's tokenizer cannot be read, or no prompt is left.
+    """
+    data, tokenizer = cfg.data, load_tokenizer(cfg.actor.model.model_path)
+    train = None
+    if not cfg.runner.only_eval:
+        train = read_prompts(data.train_data_paths, data, tokenizer, split=data.train_split)
     val = {
-        name: read_prompts([path], data.for_evaluation(), tokenizer, split=data.val_split, limit=data.max_val_prompts)
+        name: read_prompts(
+            [path], data, tokenizer, split=data.val_split, limit=data.max_val_prompts, is_evaluation=True
+        )
         for name, path in zip(data.val_names, data.val_data_paths, strict=True)
     }
     return train, val

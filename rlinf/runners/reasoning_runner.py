@@ -39,7 +39,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         actor: Trains the model.
         rollout: Generates.
         reward: Rewards.
-        train_prompts: What is asked.
+        train_prompts: What is asked; None where the run only evaluates.
         val_prompts: What is asked in evaluations, by name.
     """
 
@@ -52,10 +52,11 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         actor: WorkerGroup[TextActor],
         rollout: WorkerGroup[GenerationWorker],
         reward: WorkerGroup[TextRewardWorker],
-        train_prompts: PromptSet,
+        train_prompts: PromptSet | None,
         val_prompts: Mapping[str, PromptSet],
     ) -> None:
-        sampler = PromptSampler(train_prompts.prompts, shuffle=cfg.data.shuffle, seed=cfg.data.seed)
+        prompts = () if train_prompts is None else train_prompts.prompts
+        sampler = PromptSampler(prompts, shuffle=cfg.data.shuffle, seed=cfg.data.seed)
         groups: dict[str, WorkerGroup[Any]] = {"actor": actor, "rollout": rollout, "reward": reward}
         super().__init__(cfg, groups, sampler=sampler, position_file="prompts.json")
         self.cfg = cfg

@@ -67,7 +67,7 @@ def test_speed_and_memory_are_told_for_each_device(tmp_path):
 
 def test_only_an_evaluation_asks_nothing_to_train_on(tmp_path):
     world = World()
-    run(tmp_path, world, "runner.only_eval=true")
+    run(tmp_path, world, "runner.only_eval=true", "data.train_data_paths=[]", train=None)
     assert (world.begun, world.trained) == ([], [])
     assert [number for number, _ in world.evaluated] == [0, 1, 2]
 

@@ -115,10 +115,11 @@ class World:
         Path(call.args[0]).mkdir(parents=True)
 
 
+TRAIN = PromptSet(PROMPTS, len(PROMPTS), 0)
 VAL = {"val": PromptSet(PROMPTS[:3], 3, 0)}
 
 
-def run(folder, world, *overrides, start=True, val=VAL):
+def run(folder, world, *overrides, start=True, train=TRAIN, val=VAL):
     keys = (
         f"runner.logger.log_path={folder}",
         "runner.logger.logger_backends=[]",
@@ -130,8 +131,7 @@ def run(folder, world, *overrides, start=True, val=VAL):
         "~runner.stop_at",
     )
     cfg = validate_cfg(load_recipe("tiny_math_grpo", [*keys, *overrides]))
-    prompts = PromptSet(PROMPTS, len(PROMPTS), 0)
-    runner = ReasoningRunner(cfg, **world.groups, train_prompts=prompts, val_prompts=val)
+    runner = ReasoningRunner(cfg, **world.groups, train_prompts=train, val_prompts=val)
     runner.init_workers()
     if start:
         runner.run()
