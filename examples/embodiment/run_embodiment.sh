@@ -2,16 +2,12 @@
 # Installs what a recipe needs, where it is missing, and trains it. Run with --help for the options.
 set -euo pipefail
 
-REPO="$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)"
-VENV="${RLINF_VENV:-$REPO/.venv}"
-CONFIG_DIR="$REPO/examples/embodiment/config"
-EXTRA_CONFIG_DIR=""
+FOLDER="examples/embodiment"
 SCRIPT="run_embodiment.sh"
-VERB="train"
-INSTALL=1
-DRY_RUN=0
 RECIPE=""
-OVERRIDES=()
+VERB="train"
+# shellcheck source=examples/launcher.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../launcher.sh"
 
 usage() {
   cat <<TEXT
@@ -26,14 +22,7 @@ RECIPE is a name of the list below or the path of a YAML file; key=value overrid
 runner.max_epochs=20 or 'cluster.component_placement={actor: 0, rollout: 0, env: 0}'.
 The exit code is the trainer's.
 
-Options
-  --config-dir DIR   look for recipes in DIR first
-  --no-install       install nothing; use \$RLINF_VENV or .venv if it is there, else the python in PATH
-  --dry-run          print the commands and run none
-  -h, --help         this text
-
-Recipes
-$(list_recipes)
+$(explain_options)
 TEXT
 }
 
@@ -47,78 +36,21 @@ explain_verb() {
   esac
 }
 
-list_recipes() {
-  local folder file
-  for folder in ${EXTRA_CONFIG_DIR:+"$EXTRA_CONFIG_DIR"} "$CONFIG_DIR"; do
-    for file in "$folder"/*.yaml; do
-      if [[ -f $file ]]; then
-        # The first line of a recipe is a comment that says what it does.
-        printf '  %-28s %s\n' "$(basename "$file" .yaml)" "$(sed -n '1s/^# *//p' "$file")"
-      fi
-    done
-  done
-}
-
-usage_error() {
-  printf '%s: %s\nRun "bash examples/embodiment/%s --help" for the options.\n' "$SCRIPT" "$1" "$SCRIPT" >&2
-  exit 2
-}
-
-parse_arguments() {
-  local wants_help=0
-  while (($#)); do
-    case "$1" in
-      -h | --help) wants_help=1 ;;
-      --eval) VERB="evaluate" SCRIPT="eval_embodiment.sh" ;;
-      --collect) VERB="collect" SCRIPT="collect_data.sh" ;;
-      --no-install) INSTALL=0 ;;
-      --dry-run) DRY_RUN=1 ;;
-      --config-dir)
-        (($# >= 2)) || usage_error "--config-dir needs a folder."
-        EXTRA_CONFIG_DIR="$2"
-        shift
-        ;;
-      --config-dir=*) EXTRA_CONFIG_DIR="${1#*=}" ;;
-      -*) usage_error "unknown option '$1'." ;;
-      *=* | ~*) OVERRIDES+=("$1") ;;
-      *)
-        [[ -z $RECIPE ]] || usage_error "one recipe at a time, got '$RECIPE' and '$1'."
-        RECIPE="$1"
-        ;;
-    esac
-    shift
-  done
-  ((!wants_help)) || { usage && exit 0; }
-  [[ -n $RECIPE ]] || usage_error "name a recipe."
-}
-
-find_recipe() {
-  local candidate
-  for candidate in "$RECIPE" ${EXTRA_CONFIG_DIR:+"$EXTRA_CONFIG_DIR/${RECIPE%.yaml}.yaml"} "$CONFIG_DIR/${RECIPE%.yaml}.yaml"; do
-    if [[ $candidate == *.yaml && -f $candidate ]]; then
-      printf '%s' "$candidate"
-      return 0
-    fi
-  done
-  printf '%s: unknown recipe "%s". Recipes:\n%s\n' "$SCRIPT" "$RECIPE" "$(list_recipes)" >&2
-  return 1
-}
-
-# Prints the recipe's environment types without Python, which may not be installed yet: they stand in the recipe, in an
-# override, or in the presets that the defaults list ("env/NAME@...", "env@...: NAME") or an override ("env@...=NAME") names.
+# Prints the recipe's environment types: they stand in the recipe, in an override, or in the presets that the defaults
+# list ("env/NAME@...", "env@...: NAME") or an override ("env@...=NAME") names.
 env_types() {
-  local preset folder override files=("$1")
-  while read -r preset; do
-    for folder in ${EXTRA_CONFIG_DIR:+"$EXTRA_CONFIG_DIR"} "$(dirname "$1")" "$CONFIG_DIR"; do
-      if [[ -f $folder/env/$preset.yaml ]]; then files+=("$folder/env/$preset.yaml"); fi
-    done
-  done < <(
-    sed -nE 's|^ *- *env/([A-Za-z0-9_-]+).*|\1|p; s|^ *- *env(@[A-Za-z0-9_.]+)?: *([A-Za-z0-9_-]+).*|\2|p' "$1"
-    printf '%s\n' "${OVERRIDES[@]}" | sed -nE 's|^env@[A-Za-z0-9_.]+=([A-Za-z0-9_-]+)$|\1|p'
-  )
+  local preset override
   {
-    cat "${files[@]}" | sed -nE 's/^ *env_type: *["'\'']?([A-Za-z0-9_]+).*/\1/p; s/^ *import_module: *gymnasium_robotics *$/robotics/p'
-    for override in "${OVERRIDES[@]}"; do
+    {
+      cat "$1"
+      while read -r preset; do
+        read_base "$1" "env/$preset"
+      done < <(
+        sed -nE 's|^ *- *env/([A-Za-z0-9_-]+).*|\1|p; s|^ *- *env(@[A-Za-z0-9_.]+)?: *([A-Za-z0-9_-]+).*|\2|p' "$1"
+        printf '%s\n' ${OVERRIDES[@]+"${OVERRIDES[@]}"} | sed -nE 's|^env@[A-Za-z0-9_.]+=([A-Za-z0-9_-]+)$|\1|p'
+      )
+    } | sed -nE 's/^ *env_type: *["'\'']?([A-Za-z0-9_]+).*/\1/p; s/^ *import_module: *gymnasium_robotics *$/robotics/p'
+    for override in ${OVERRIDES[@]+"${OVERRIDES[@]}"}; do
       if [[ $override =~ ^\+*env\..*env_type= ]]; then printf '%s\n' "${override##*=}"; fi
     done
   } | sort -u
@@ -127,30 +59,17 @@ env_types() {
 # Prints the script that runs the recipe: the key that tells stands in the recipe, in one that its defaults list, or in
 # an override.
 entry_script() {
-  local base folder override files=("$1") entry="train_embodied_agent.py"
-  while read -r base; do
-    for folder in ${EXTRA_CONFIG_DIR:+"$EXTRA_CONFIG_DIR"} "$(dirname "$1")" "$CONFIG_DIR"; do
-      if [[ -f $folder/$base.yaml ]]; then files+=("$folder/$base.yaml"); fi
-    done
-  done < <(sed -nE 's|^ *- *([A-Za-z0-9_-]+) *$|\1|p; s|^defaults: *\[ *([A-Za-z0-9_-]+).*|\1|p' "$1")
-  if grep -qE '^ *staleness_threshold: *[0-9]' "${files[@]}"; then entry="train_async.py"; fi
-  if grep -qE '^ *task_type: *offline' "${files[@]}"; then entry="train_offline.py"; fi
-  for override in "${OVERRIDES[@]}"; do
+  local text override entry="train_embodied_agent.py"
+  text="$(read_recipe "$1")"
+  if grep -qE '^ *staleness_threshold: *[0-9]' <<<"$text"; then entry="train_async.py"; fi
+  if grep -qE '^ *task_type: *offline' <<<"$text"; then entry="train_offline.py"; fi
+  for override in ${OVERRIDES[@]+"${OVERRIDES[@]}"}; do
     case "$override" in
       *algorithm.staleness_threshold=[0-9]*) entry="train_async.py" ;;
       *algorithm.staleness_threshold=null | ~algorithm.staleness_threshold*) entry="train_embodied_agent.py" ;;
     esac
   done
   printf '%s/examples/embodiment/%s' "$REPO" "$entry"
-}
-
-run() {
-  if ((DRY_RUN)); then
-    printf '%q ' "$@"
-    printf '\n'
-  else
-    "$@"
-  fi
 }
 
 install_for() {
@@ -177,21 +96,21 @@ choose_renderer() {
 }
 
 main() {
-  local recipe_file python="$VENV/bin/python"
-  parse_arguments "$@"
+  local recipe_file argument arguments=()
+  for argument in "$@"; do
+    case "$argument" in
+      --eval) VERB="evaluate" SCRIPT="eval_embodiment.sh" ;;
+      --collect) VERB="collect" SCRIPT="collect_data.sh" ;;
+      *) arguments+=("$argument") ;;
+    esac
+  done
+  parse_arguments ${arguments[@]+"${arguments[@]}"}
   recipe_file="$(find_recipe)" || exit 1
-  if ((INSTALL)); then
-    install_for "$recipe_file"
-  elif [[ ! -x $python ]]; then
-    python="python"
-  fi
+  if ((INSTALL)); then install_for "$recipe_file"; fi
   choose_renderer
   if [[ $VERB != train ]]; then OVERRIDES+=("runner.only_eval=true"); fi
   if [[ $VERB == collect ]]; then OVERRIDES+=("env.eval.data_collection.enabled=true"); fi
-  local command=("$python" "$(entry_script "$recipe_file")")
-  if [[ -n $EXTRA_CONFIG_DIR ]]; then command+=(--config-dir "$EXTRA_CONFIG_DIR"); fi
-  command+=(--config-name "$RECIPE" "${OVERRIDES[@]}")
-  if ((DRY_RUN)); then run "${command[@]}"; else exec "${command[@]}"; fi
+  run_recipe "$(choose_python)" "$(entry_script "$recipe_file")"
 }
 
 main "$@"

@@ -14,6 +14,8 @@ RUN = "examples/embodiment/run_embodiment.sh"
 EVAL = "examples/embodiment/eval_embodiment.sh"
 COLLECT = "examples/embodiment/collect_data.sh"
 REASON = "examples/reasoning/run_main_grpo_math.sh"
+SFT = "examples/sft/run_sft.sh"
+LANGUAGE = [(REASON, "reasoning/main_grpo.py", "tiny_math_grpo"), (SFT, "sft/main_sft.py", "tiny_math_sft")]
 INSTALL = "requirements/install.sh"
 
 
@@ -38,11 +40,38 @@ def venv(tmp_path: Path) -> Path:
     return folder.parent
 
 
-@pytest.mark.parametrize("script", [RUN, EVAL, COLLECT, REASON, INSTALL, "tests/run_tests.sh"])
+@pytest.mark.parametrize("script", [RUN, EVAL, COLLECT, REASON, SFT, INSTALL, "tests/run_tests.sh"])
 def test_help_shows_the_usage(script: str) -> None:
     run = bash(script, "--help")
     assert run.returncode == 0
     assert run.stdout.startswith(f"Usage: bash {script}")
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "told"),
+    [
+        (RUN, (), "run_embodiment.sh: name a recipe."),
+        (EVAL, (), "eval_embodiment.sh: name a recipe."),
+        (RUN, ("one", "two"), "run_embodiment.sh: one recipe at a time, got 'one' and 'two'."),
+        (REASON, ("one", "two"), "run_main_grpo_math.sh: one recipe at a time, got 'one' and 'two'."),
+        (COLLECT, ("--colour",), "collect_data.sh: unknown option '--colour'."),
+        (SFT, ("--config-dir",), "run_sft.sh: --config-dir needs a folder."),
+        (SFT, ("--eval",), "run_sft.sh: unknown option '--eval'."),
+    ],
+)
+def test_launchers_explain_wrong_arguments(script: str, arguments: tuple[str, ...], told: str) -> None:
+    run = bash(script, *arguments)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.splitlines() == [told, f'Run "bash {script} --help" for the options.']
+
+
+@pytest.mark.parametrize("script", [RUN, REASON, SFT])
+def test_help_lists_the_recipes_of_the_folder_and_of_the_users_own(script: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("# What mine does.\nrunner: {}\n", encoding="utf-8")
+    told = bash(script, "--help", "--config-dir", str(tmp_path)).stdout
+    recipes = [line.split()[0] for line in told[told.index("\nRecipes\n") :].splitlines()[2:]]
+    assert recipes == ["mine", *sorted(path.stem for path in (ROOT / script).parent.glob("config/*.yaml"))]
+    assert f"  {'mine':<28} What mine does." in told.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -146,7 +175,11 @@ def test_collection_evaluates_and_installs_what_data_sets_need(tmp_path: Path) -
 
 @pytest.mark.parametrize(
     ("script", "recipe", "known"),
-    [(RUN, "gym_cartpol", "gym_cartpole_ppo_mlp"), (REASON, "tiny_maths", "tiny_math_grpo")],
+    [
+        (RUN, "gym_cartpol", "gym_cartpole_ppo_mlp"),
+        (REASON, "tiny_maths", "tiny_math_grpo"),
+        (SFT, "tiny_maths", "tiny_math_sft"),
+    ],
 )
 def test_an_unknown_recipe_lists_the_recipes(script: str, recipe: str, known: str) -> None:
     run = bash(script, recipe, "--dry-run")
@@ -156,50 +189,52 @@ def test_an_unknown_recipe_lists_the_recipes(script: str, recipe: str, known: st
     assert run.stdout == ""
 
 
-def in_folder(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the launcher of language models in ``folder``, where its recipes look for what they start from."""
+def in_folder(
+    folder: Path, *arguments: str, script: str = REASON, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a launcher of language models in ``folder``, where its recipes look for what they start from."""
     environment = {**os.environ, "RLINF_VENV": str(folder / "venv"), **environment}
-    command = ["bash", str(ROOT / REASON), *arguments]
+    command = ["bash", str(ROOT / script), *arguments]
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_a_tiny_language_model_is_made_before_it_is_trained(tmp_path: Path) -> None:
-    run = in_folder(tmp_path, "tiny_math_grpo", "--dry-run", "runner.max_epochs=3")
+@pytest.mark.parametrize(("script", "entry", "recipe"), LANGUAGE)
+def test_a_tiny_language_model_is_made_before_it_is_trained(
+    script: str, entry: str, recipe: str, tmp_path: Path
+) -> None:
+    run = in_folder(tmp_path, recipe, "--dry-run", "runner.max_epochs=3", script=script)
     assert run.returncode == 0, run.stderr
     assert [line.strip() for line in run.stdout.splitlines()] == [
         f"bash {ROOT}/{INSTALL} reason --venv {tmp_path}/venv",
         "rm -rf results/tiny_math.part",
         f"{tmp_path}/venv/bin/python {ROOT}/examples/reasoning/make_tiny_math.py --folder results/tiny_math.part",
         "mv results/tiny_math.part results/tiny_math",
-        f"{tmp_path}/venv/bin/python {ROOT}/examples/reasoning/main_grpo.py --config-name tiny_math_grpo "
-        "runner.max_epochs=3",
+        f"{tmp_path}/venv/bin/python {ROOT}/examples/{entry} --config-name {recipe} runner.max_epochs=3",
     ]
     (tmp_path / "results" / "tiny_math").mkdir(parents=True)
-    again = in_folder(tmp_path, "--no-install", "--dry-run")
-    assert "make_tiny_math" not in again.stdout
-    assert again.stdout.split() == [
-        "python",
-        f"{ROOT}/examples/reasoning/main_grpo.py",
-        "--config-name",
-        "tiny_math_grpo",
-    ]
+    again = in_folder(tmp_path, "--no-install", "--dry-run", script=script)
+    assert again.stdout.split() == ["python", f"{ROOT}/examples/{entry}", "--config-name", recipe]
 
 
 @pytest.mark.parametrize(
     ("recipe", "overrides", "options"),
     [
+        ("plain", (), []),
         ("mine", (), ["--engine", "vllm"]),
         ("heir", (), ["--engine", "vllm"]),
         ("mine", ("rollout.rollout_backend=hf",), []),
         ("tiny_math_grpo", ("++rollout.rollout_backend=sglang",), ["--engine", "sglang"]),
     ],
 )
+@pytest.mark.parametrize("script", [REASON, SFT])
 def test_the_engine_of_a_recipe_is_installed(
-    recipe: str, overrides: tuple[str, ...], options: list[str], tmp_path: Path
+    script: str, recipe: str, overrides: tuple[str, ...], options: list[str], tmp_path: Path
 ) -> None:
+    (tmp_path / "tiny_math_grpo.yaml").write_text("rollout:\n  rollout_backend: hf\n", encoding="utf-8")
+    (tmp_path / "plain.yaml").write_text("runner: {}", encoding="utf-8")
     (tmp_path / "mine.yaml").write_text("rollout: {rollout_backend: vllm}\n", encoding="utf-8")
     (tmp_path / "heir.yaml").write_text("defaults: [mine, _self_]\n", encoding="utf-8")
-    run = in_folder(tmp_path, recipe, "--dry-run", "--config-dir", str(tmp_path), *overrides)
+    run = in_folder(tmp_path, recipe, "--dry-run", "--config-dir", str(tmp_path), *overrides, script=script)
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[0].split()[3:] == ["--venv", f"{tmp_path}/venv", *options]
     assert f"--config-dir {tmp_path} --config-name {recipe}" in run.stdout.splitlines()[-1]
@@ -211,11 +246,12 @@ def test_sglang_has_an_environment_of_its_own(tmp_path: Path) -> None:
     assert run.stdout.splitlines()[-1].startswith(f"{ROOT}/.venv-sglang/bin/python ")
 
 
-def test_a_tiny_model_that_could_not_be_made_is_no_model(venv: Path) -> None:
-    run = in_folder(venv.parent, "--no-install", RLINF_VENV=str(venv), FAIL="*make_tiny_math*")
+@pytest.mark.parametrize(("script", "entry"), [language[:2] for language in LANGUAGE])
+def test_a_tiny_model_that_could_not_be_made_is_no_model(script: str, entry: str, venv: Path) -> None:
+    run = in_folder(venv.parent, "--no-install", script=script, RLINF_VENV=str(venv), FAIL="*make_tiny_math*")
     assert run.returncode == 3
     assert not (venv.parent / "results" / "tiny_math").exists()
-    assert "main_grpo" not in (venv.parent / "calls").read_text(encoding="utf-8")
+    assert entry not in (venv.parent / "calls").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("code", ["0", "3"])
@@ -224,7 +260,9 @@ def test_launcher_ends_with_the_trainers_exit_code(code: str, venv: Path) -> Non
     run = bash(RUN, "gym_cartpole_ppo_mlp", "--no-install", RLINF_VENV=str(venv), FAIL=fail)
     assert run.returncode == int(code)
     (venv.parent / "results" / "tiny_math").mkdir(parents=True)
-    assert in_folder(venv.parent, "--no-install", RLINF_VENV=str(venv), FAIL=fail).returncode == int(code)
+    for script in (REASON, SFT):
+        run = in_folder(venv.parent, "--no-install", script=script, RLINF_VENV=str(venv), FAIL=fail)
+        assert run.returncode == int(code)
 
 
 def test_a_failing_gate_fails_the_run_and_the_later_gates_still_report(venv: Path) -> None:
