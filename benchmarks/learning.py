@@ -24,16 +24,26 @@ REPO = Path(__file__).resolve().parents[1]
 RESULTS = REPO / "benchmarks" / "results" / "learning"
 
 
+SEEDED_SECTIONS = {"embodied": "env.train", "reasoning": "data"}
+"""What has a seed beside the actor, by the kind of task."""
+
+LAUNCHERS = {"reasoning": "examples/reasoning/run_main_grpo_math.sh"}
+"""Scripts that run a recipe, by its kind of task; the others' is ``run_embodiment.sh``."""
+
+
 def run_seed(recipe: str, seed: int, overrides: list[str]) -> dict[str, object]:
     """Run one recipe with one seed; return its evaluation curve and how long it took."""
+    task = load_recipe(recipe).runner.get("task_type", "embodied")
     with tempfile.TemporaryDirectory() as folder:
-        command = ["bash", str(REPO / "examples/embodiment/run_embodiment.sh"), recipe, "--no-install"]
+        launcher = REPO / LAUNCHERS.get(task, "examples/embodiment/run_embodiment.sh")
+        command = ["bash", str(launcher), recipe, "--no-install"]
         command += [f"actor.seed={seed}", f"runner.logger.log_path={folder}", *overrides]
-        if load_recipe(recipe).runner.get("task_type") != "offline":
-            command.append(f"env.train.seed={seed}")
+        if task in SEEDED_SECTIONS:
+            command.append(f"{SEEDED_SECTIONS[task]}.seed={seed}")
+        work_folder = prepare(recipe, seed, Path(folder))
         started = time.monotonic()
         environment = {**os.environ, "RLINF_PLAIN": "1", "RLINF_VENV": sys.prefix}
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=REPO, env=environment)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=work_folder, env=environment)
         seconds = time.monotonic() - started
         lines = (Path(folder) / recipe / "metrics.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
@@ -52,12 +62,23 @@ def run_seed(recipe: str, seed: int, overrides: list[str]) -> dict[str, object]:
     }
 
 
+def prepare(recipe: str, seed: int, folder: Path) -> Path:
+    """Return where to run a recipe; a model that it starts from is made there, of the same seed."""
+    if not recipe.startswith("tiny_"):
+        return REPO
+    made = folder / "results" / "tiny_math"
+    script = REPO / "examples/reasoning/make_tiny_math.py"
+    subprocess.run([sys.executable, str(script), "--folder", str(made), "--seed", str(seed)], check=True)
+    return folder
+
+
 def main() -> None:
     """Run every recipe with every seed and print the last evaluation of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipes", nargs="+")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--override", action="append", default=[], help="key=value, may be given several times")
+    parser.add_argument("--suffix", default="", help="of the file's name, where overrides make it another result")
     args = parser.parse_args()
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=REPO, check=True)
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -68,7 +89,7 @@ def main() -> None:
             last = runs[-1]["curve"][-1]
             print(recipe, {"seed": seed, "training_seconds": runs[-1]["training_seconds"], **last}, flush=True)
         report = {"recipe": recipe, "commit": commit.stdout.strip(), "cpu_cores": os.cpu_count(), "runs": runs}
-        (RESULTS / f"{recipe}.json").write_text(json.dumps(report, indent=1) + "\n")
+        (RESULTS / f"{recipe}{args.suffix}.json").write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
