@@ -115,6 +115,8 @@ def main() -> None:
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(args.seed)
+    # A second thread gains little with so small a model, and much is lost where it waits for its core.
+    torch.set_num_threads(1)
     rows = write_questions(args.folder, num_val=args.num_val, seed=args.seed)
     # Few wide layers use a CPU better than many narrow ones. With fewer heads or smaller initial weights, which digits
     # belong together is found much later.
