@@ -158,6 +158,21 @@ class ComponentPlacement:
         """
         return self._rule(component).world_size
 
+    def find_process_sizes(self, component: str) -> list[int] | None:
+        """Return how many hardware ranks each of a component's processes has, or None when that is not known yet.
+
+        Args:
+            component: Its name.
+
+        Returns:
+            Numbers by process rank; None for ``all`` in a group whose size the recipe does not tell.
+
+        Raises:
+            PlacementError: The recipe does not place it.
+        """
+        processes = self._rule(component).processes
+        return None if processes is None else [len(ranks) for ranks in processes]
+
     def get_node_group(self, component: str) -> NodeGroup:
         """Return the node group whose hardware ranks a component's rule uses.
 

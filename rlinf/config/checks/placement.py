@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.parse import field_types
 from rlinf.config.problems import Problems
-from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
+from rlinf.config.schema.generation import ServingConfig
+from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig, RLinfConfig
 from rlinf.errors import PlacementError
 from rlinf.placement import ClusterPlan, HybridComponentPlacement
 from rlinf.registry import did_you_mean
@@ -60,6 +61,7 @@ def check_placement(
                 f"unknown component.{did_you_mean(component, list(components))} Allowed for task_type="
                 f"{cfg.runner.task_type}{_without_section(cfg, component)}: {', '.join(components)}. Remove it.",
             )
+    _check_engines(cfg, placement, problems)
     missing = [component for component in components if component not in placement]
     for component in missing:
         problems.add(
@@ -68,6 +70,24 @@ def check_placement(
         )
     sizes = WorldSizes(**{name: placement.find_world_size(name) for name in components if name in placement})
     return placement, sizes
+
+
+def _check_engines(cfg: RLinfConfig, placement: HybridComponentPlacement, problems: Problems) -> None:
+    """A serving engine is spread over exactly the devices of its process."""
+    if not isinstance(cfg, LanguageConfig) or not isinstance(cfg.rollout, ServingConfig) or "rollout" not in placement:
+        return
+    group, sizes = placement.get_node_group("rollout"), set(placement.find_process_sizes("rollout") or ())
+    wanted = cfg.rollout.tensor_parallel_size
+    if group.kind == "node" or sizes <= {wanted}:
+        return
+    given = " or ".join(map(str, sorted(sizes)))
+    remedy = f"Set it to {given}" if len(sizes) == 1 else "Give all processes as many"
+    problems.add(
+        "rollout.tensor_parallel_size",
+        f"received {wanted}; {_PATH}.rollout '{placement.get_spec('rollout')}' gives each process {given} "
+        f"{group.kind_name}(s), and an engine is spread over those of its process. {remedy}, or give each process "
+        f"{wanted}, as rollout: '0-{2 * wanted - 1}:0-1' does.",
+    )
 
 
 def _without_section(cfg: RLinfConfig, component: str) -> str:

@@ -67,7 +67,7 @@ class ServingConfig(GenerationConfig):
     """Keys that the serving engines share."""
 
     tensor_parallel_size: PositiveInt = 1
-    """Devices that one engine is spread over."""
+    """Devices that one engine is spread over: all those of its process."""
     gpu_memory_utilization: Fraction = 0.5
     """Share of the device's memory for weights and key-value cache."""
     cpu_cache_bytes: PositiveInt = 256 << 20

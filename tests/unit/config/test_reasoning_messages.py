@@ -100,6 +100,52 @@ def test_what_fits_together_is_valid(overrides):
     assert problems(*overrides) == []
 
 
+VLLM = ["rollout.rollout_backend=vllm", "cluster.cpu_slots_per_node=null"]
+
+
+def has(num_gpus):
+    groups = f"[{{label: gpu, node_ranks: 0, accelerators_per_node: {num_gpus}}}]"
+    return "cluster.num_nodes=1", f"cluster.node_groups={groups}"
+
+
+def spread(size, placement):
+    rules = f"{{actor: 0, reward: {{node_group: node, placement: 0}}, rollout: {placement}}}"
+    return [*VLLM, f"rollout.tensor_parallel_size={size}", f"cluster.component_placement={rules}"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (spread(2, "0-3"), ("received 2", "'0-3' gives each process 1 accelerator(s)", "Set it to 1", "'0-3:0-1'")),
+        (spread(1, "'0-3:0-1'"), ("received 1", "gives each process 2 accelerator(s)", "Set it to 2", "'0-1:0-1'")),
+        (spread(4, "'0-1:0,2:1'"), ("gives each process 1 or 2 accelerator(s)", "Give all processes as many")),
+        ([*spread(2, "all"), *has(4)], ("'all' gives each process 1 accelerator(s)",)),
+        ([*spread(2, "all"), *has(0), "cluster.cpu_slots_per_node=2"], ("'all' gives each process 1 CPU slot(s)",)),
+    ],
+)
+def test_an_engine_is_spread_over_the_devices_of_its_process(overrides, told):
+    (found,) = [line for line in problems(*overrides) if line.startswith("rollout.tensor_parallel_size: ")]
+    for words in told:
+        assert words in found, found
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        spread(2, "'0-3:0-1'"),
+        spread(1, "0-3"),
+        spread(1, "'0:0-3'"),
+        [*spread(4, "'all:0'"), *has(4)],
+        # How many these are is known when the run starts.
+        spread(2, "all"),
+        # A node has as many devices as it has.
+        spread(2, "{node_group: node, placement: 0}"),
+    ],
+)
+def test_an_engine_that_fits_its_process_is_valid(overrides):
+    assert not [line for line in problems(*overrides) if "tensor_parallel_size" in line]
+
+
 def test_evaluations_may_read_other_columns():
     keys = ["data.val_prompt_key=problem", "data.val_answer_key=solution"]
     data = validate_cfg(load_recipe(RECIPE, keys)).data

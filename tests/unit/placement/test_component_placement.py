@@ -153,6 +153,7 @@ def test_model_parallel_needs_actor_and_rollout(cluster):
 def test_offline_keeps_what_is_known_and_names_what_is_not():
     placement = HybridComponentPlacement(recipe(actor="0-3:0-7", env="all", rollout="all:0-5"), ClusterPlan())
     assert [placement.find_world_size(name) for name in placement.components] == [8, None, 6]
+    assert [placement.find_process_sizes(name) for name in placement.components] == [[1] * 8, None, None]
     assert placement.get_world_size("rollout") == 6
     for ask in (placement.get_world_size, placement.get_strategy):
         with pytest.raises(PlacementError, match=r"cluster\.component_placement\.env.*cluster\.num_nodes"):

@@ -57,8 +57,9 @@ def test_several_sets_are_evaluated_together_and_by_themselves(tmp_path):
 
 
 def test_speed_and_memory_are_told_for_each_device(tmp_path):
-    keys = ("rollout.rollout_backend=vllm", "rollout.tensor_parallel_size=2", "runner.max_epochs=2")
-    metrics = run(tmp_path, World(), *keys).session.metrics
+    spread = "cluster.component_placement={actor: 0, rollout: '0-3:0-1', reward: 0}"
+    keys = ("rollout.rollout_backend=vllm", "rollout.tensor_parallel_size=2", "cluster.cpu_slots_per_node=4", spread)
+    metrics = run(tmp_path, World(), *keys, "runner.max_epochs=2").session.metrics
     assert metrics["time/tokens_per_second"] == pytest.approx(BATCH * SIZE * 2 / metrics["time/step"], rel=1e-6)
     per_device = metrics["time/rollout/tokens_per_second_per_device"]  # two engines of two devices
     assert per_device == pytest.approx(metrics["time/tokens_per_second"] / 4)
