@@ -107,6 +107,11 @@ class LossConfig(ConfigSection):
     learns_offline: ClassVar[bool] = False
     """Whether it learns from the ``data`` section alone."""
 
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the loss compares with a frozen copy of the initial model."""
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class RegularizedLossConfig(LossConfig):
@@ -120,6 +125,11 @@ class RegularizedLossConfig(LossConfig):
     """Weight of the divergence from the initial policy, added to the loss; above 0 a reference copy is kept."""
     kl_penalty: KLPenalty = "k3"
     """Estimator of that divergence."""
+
+    @property
+    def needs_reference(self) -> bool:
+        """See ``LossConfig``."""
+        return self.kl_beta > 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -517,4 +527,4 @@ class TextAlgorithmConfig(LanguageAlgorithmConfig):
     @property
     def needs_reference(self) -> bool:
         """See ``LanguageAlgorithmConfig``."""
-        return self.kl_in_reward is not None or getattr(self.loss, "kl_beta", 0.0) > 0
+        return self.kl_in_reward is not None or self.loss.needs_reference

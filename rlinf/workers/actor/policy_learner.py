@@ -15,7 +15,7 @@ from rlinf.algorithms.preprocess import rows_to_samples
 from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.targets import Targets, compute_targets
 from rlinf.algorithms.types import finalize_metrics
-from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, RegularizedLossConfig
+from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig
 from rlinf.config.schema.train import ActorConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.errors import NumericalError
@@ -252,9 +252,7 @@ def build_policy_learner(
     device: torch.device,
 ) -> PolicyLearner:
     """Build the learner of ``learner: on_policy``; see ``learners``."""
-    loss = algorithm.loss
-    needs_reference = isinstance(loss, RegularizedLossConfig) and loss.kl_beta > 0
-    reference = freeze_copy(model, device) if needs_reference else None
+    reference = freeze_copy(model, device) if algorithm.loss.needs_reference else None
     return PolicyLearner(make_engine(model), algorithm=algorithm, actor=actor, reference=reference)
 
 
