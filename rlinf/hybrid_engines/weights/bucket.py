@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -52,7 +52,11 @@ class Manifest:
 
 @traced("pack_weights", "weights")
 def pack_weights(
-    weights: Iterable[tuple[str, torch.Tensor]], *, version: int, bucket_bytes: int
+    weights: Iterable[tuple[str, torch.Tensor]],
+    *,
+    version: int,
+    bucket_bytes: int,
+    used: Sequence[torch.Tensor] = (),
 ) -> tuple[Manifest, list[torch.Tensor]]:
     """Copy named tensors into buckets.
 
@@ -60,6 +64,8 @@ def pack_weights(
         weights: Names and whole tensors, on any device.
         version: Version of the policy they belong to.
         bucket_bytes: Size at which a bucket is closed; a larger tensor has a bucket of its own.
+        used: Buckets of an earlier call that nobody reads any more. Those of the right size are written to again: new
+            memory costs several times as much as the copy.
 
     Returns:
         The manifest, and the buckets as uint8 host tensors.
@@ -68,7 +74,8 @@ def pack_weights(
     buckets: list[torch.Tensor] = []
     for index, group in enumerate(_group_by_size(weights, bucket_bytes)):
         offsets, size = _layout([t for _, t in group])
-        bucket = torch.zeros(size, dtype=torch.uint8)
+        fits = index < len(used) and used[index].nbytes == size
+        bucket = used[index] if fits else torch.zeros(size, dtype=torch.uint8)
         for (name, tensor), offset in zip(group, offsets, strict=True):
             target = bucket[offset : offset + tensor.nbytes].view(tensor.dtype)
             target.copy_(tensor.detach().reshape(-1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import torch
+
 from rlinf.data.routing import sources
 from rlinf.hybrid_engines.train.base import TrainEngine
 from rlinf.hybrid_engines.weights.bucket import pack_weights
@@ -22,6 +24,8 @@ class WeightPublisher:
     def __init__(self, worker: Worker, *, group: str, num_receivers: int, bucket_bytes: int) -> None:
         self._worker, self._group, self._bucket_bytes = worker, group, bucket_bytes
         rank, size = worker._rank, worker._world_size
+        # What is sent may change once ``send`` returns.
+        self._buckets: list[torch.Tensor] = []
         self._ranks = [r for r in range(num_receivers) if sources(r, size, num_receivers).peers[0] == rank]
 
     def publish(self, engine: TrainEngine, *, version: int) -> None:
@@ -31,7 +35,9 @@ class WeightPublisher:
             engine: Holds them.
             version: Step of the run that produced them.
         """
-        manifest, buckets = pack_weights(engine.export_weights(), version=version, bucket_bytes=self._bucket_bytes)
+        manifest, self._buckets = pack_weights(
+            engine.export_weights(), version=version, bucket_bytes=self._bucket_bytes, used=self._buckets
+        )
         for rank in self._ranks:
-            for message in (manifest, *buckets):
+            for message in (manifest, *self._buckets):
                 self._worker.send(message, self._group, rank, tag=WEIGHTS)

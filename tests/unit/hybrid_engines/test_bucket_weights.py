@@ -34,6 +34,25 @@ def test_the_receiver_keeps_its_own_precision():
     assert float(target.linear.weight[0, 0]) == 1.5
 
 
+def test_buckets_that_nobody_reads_any_more_are_written_to_again():
+    _, first = pack_weights(Model(1.0).state_dict().items(), version=0, bucket_bytes=64)
+    manifest, again = pack_weights(Model(2.5).state_dict().items(), version=1, bucket_bytes=64, used=first)
+    assert [bucket.data_ptr() for bucket in again] == [bucket.data_ptr() for bucket in first]
+    target = Model(0.0)
+    WeightReceiver(target).load(manifest, again)
+    assert all(torch.equal(target.state_dict()[name], t) for name, t in Model(2.5).state_dict().items())
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 1 << 20])
+def test_buckets_of_another_size_are_not_written_to(bucket_bytes):
+    _, first = pack_weights(Model(1.0).state_dict().items(), version=0, bucket_bytes=64)
+    before = [bucket.clone() for bucket in first]
+    wide = {name: torch.cat((t.reshape(-1), t.reshape(-1))).repeat(32) for name, t in Model(2.5).state_dict().items()}
+    _, again = pack_weights(wide.items(), version=1, bucket_bytes=bucket_bytes, used=first)
+    assert not {bucket.data_ptr() for bucket in again} & {bucket.data_ptr() for bucket in first}
+    assert all(map(torch.equal, first, before))
+
+
 def refuse(change, message):
     source, target = Model(2.0), Model(0.0)
     manifest, buckets = pack_weights(source.state_dict().items(), version=1, bucket_bytes=64)
