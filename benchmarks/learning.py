@@ -24,10 +24,10 @@ REPO = Path(__file__).resolve().parents[1]
 RESULTS = REPO / "benchmarks" / "results" / "learning"
 
 
-SEEDED_SECTIONS = {"embodied": "env.train", "reasoning": "data"}
+SEEDED_SECTIONS = {"embodied": "env.train", "reasoning": "data", "sft": "data"}
 """What has a seed beside the actor, by the kind of task."""
 
-LAUNCHERS = {"reasoning": "examples/reasoning/run_main_grpo_math.sh"}
+LAUNCHERS = {"reasoning": "examples/reasoning/run_main_grpo_math.sh", "sft": "examples/sft/run_sft.sh"}
 """Scripts that run a recipe, by its kind of task; the others' is ``run_embodiment.sh``."""
 
 
