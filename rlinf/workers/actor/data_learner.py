@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import torch
 
-from rlinf.algorithms.types import finalize_metrics
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.model import StatePolicyConfig
 from rlinf.config.schema.train import ActorConfig
@@ -18,7 +17,7 @@ from rlinf.errors import AlgorithmError, DatasetError
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.models.base_policy import BasePolicy
 from rlinf.utils.seeding import derive_seed
-from rlinf.workers.actor.learner import Learner, accumulate
+from rlinf.workers.actor.learner import Learner, accumulate, metrics_over_ranks
 
 
 class DataLearner(Learner):
@@ -90,7 +89,7 @@ class DataLearner(Learner):
         sums: MetricSums = {}
         for _ in range(self.num_updates):
             accumulate(sums, self.update_once(self.stored.sample(self.actor.global_batch_size, generator)))
-        return self.finalize(sums) | size
+        return metrics_over_ranks(self.engine, sums) | size
 
     @abc.abstractmethod
     def update_once(self, batch: Transitions) -> MetricSums:
@@ -113,12 +112,6 @@ class DataLearner(Learner):
         """Step an optimizer and return its report."""
         report = self.engine.step(optimizer)
         return {f"{optimizer}_{name}": torch.tensor([value, 1.0]) for name, value in report.items()}
-
-    def finalize(self, sums: MetricSums) -> dict[str, float]:
-        """Return the metrics over all ranks."""
-        names = sorted(sums)
-        total = self.engine.all_reduce(torch.stack([sums[name].double().cpu() for name in names]))
-        return finalize_metrics(dict(zip(names, total, strict=True)))
 
 
 def executed_mask(transitions: Transitions) -> torch.Tensor:

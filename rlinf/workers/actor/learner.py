@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import torch
+
+from rlinf.algorithms.types import finalize_metrics
 from rlinf.data.embodied import Trajectory
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.models.base_policy import BasePolicy
@@ -69,6 +72,26 @@ def accumulate(sums: MetricSums, metrics: MetricSums) -> None:
     """Add metrics to what has been summed so far."""
     for name, value in metrics.items():
         sums[name] = sums[name] + value if name in sums else value
+
+
+def metrics_over_ranks(
+    engine: TrainEngine, sums: MetricSums, steps: Sequence[dict[str, float]] = ()
+) -> dict[str, float]:
+    """Return the metrics of an update; called by all ranks together.
+
+    Args:
+        engine: Knows the ranks.
+        sums: What this rank has summed, by name; the same names on every rank.
+        steps: Reports of optimizer steps, alike on all ranks; each name's mean is returned.
+    """
+    metrics: dict[str, float] = {}
+    if sums:
+        names = sorted(sums)
+        total = engine.all_reduce(torch.stack([sums[name].to(engine.device).double() for name in names]))
+        metrics = finalize_metrics(dict(zip(names, total.cpu(), strict=True)))
+    if steps:
+        metrics |= {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
+    return metrics
 
 
 learners: Registry[Callable[..., Learner]] = Registry("learner")

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from rlinf.algorithms.registry import OffPolicyAlgorithm, make_off_policy_algorithm
-from rlinf.algorithms.types import finalize_metrics, metric_pair
+from rlinf.algorithms.types import metric_pair
 from rlinf.config.schema.algorithm import (
     EmbodiedAlgorithmConfig,
     OffPolicyLossConfig,
@@ -28,7 +28,7 @@ from rlinf.models.base_policy import BasePolicy, ForwardType
 from rlinf.models.q_policy import ActorEvaluation, CriticEvaluation, QPolicy
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.demonstrations import Demonstrations
-from rlinf.workers.actor.learner import Learner, MakeEngine, accumulate
+from rlinf.workers.actor.learner import Learner, MakeEngine, accumulate, metrics_over_ranks
 
 _STATE_FILE = "learner.pt"
 _REPLAY_FOLDER = "replay"
@@ -95,7 +95,7 @@ class OffPolicyLearner(Learner):
         if trajectory.intervened is not None:
             self.intervened = _interventions(trajectory)
             metrics["intervened"] = metric_pair(self.intervened.sum().double(), count)
-        return self._finalize(metrics)
+        return metrics_over_ranks(self.engine, metrics)
 
     def update(self, step: int) -> dict[str, float]:
         """See ``Learner``; while the replays hold too little, they only fill."""
@@ -116,7 +116,7 @@ class OffPolicyLearner(Learner):
             if self.updates_made % self.loss.target_update_freq == 0:
                 for target, source in self.policy.targets():
                     self.engine.blend(target, source, self.loss.tau)
-        return self._finalize(sums) | size
+        return metrics_over_ranks(self.engine, sums) | size
 
     def save(self, path: Path) -> None:
         """See ``Learner``: each rank writes its replay."""
@@ -262,11 +262,6 @@ class OffPolicyLearner(Learner):
         from_demos = round(count * self.demos.batch_share)
         own = self.replay.sample(count - from_demos, generator)
         return Transitions.concat([own, *self.demos.sample(from_demos, generator)])
-
-    def _finalize(self, metrics: MetricSums) -> dict[str, float]:
-        names = sorted(metrics)
-        total = self.engine.all_reduce(torch.stack([metrics[name].double().cpu() for name in names]))
-        return finalize_metrics(dict(zip(names, total, strict=True)))
 
 
 def build_off_policy_learner(

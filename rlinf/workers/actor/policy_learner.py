@@ -14,14 +14,13 @@ from rlinf.algorithms.minibatch import MicroBatch, SampleOwnership, plan_micro_b
 from rlinf.algorithms.preprocess import rows_to_samples
 from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.targets import Targets, compute_targets
-from rlinf.algorithms.types import finalize_metrics
 from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig
 from rlinf.config.schema.train import ActorConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.models.base_policy import BasePolicy, PolicyEvaluation
-from rlinf.workers.actor.learner import Learner, MakeEngine, accumulate
+from rlinf.workers.actor.learner import Learner, MakeEngine, accumulate, metrics_over_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +112,7 @@ class PolicyLearner(Learner):
             ids=ids,
         )
         self.ownership = SampleOwnership.from_ids(self.engine.all_gather(ids))
-        return finalize_metrics(self._sum_over_ranks(metrics))
+        return metrics_over_ranks(self.engine, metrics)
 
     def update(self, step: int) -> dict[str, float]:
         """Make the step's optimizer updates on the prepared samples, then take them into running statistics.
@@ -146,8 +145,7 @@ class PolicyLearner(Learner):
         valid = samples.targets.action_mask.any(-1)
         policy.update_statistics(samples.forward_inputs, valid, self.engine.all_reduce)
         self.samples = None
-        metrics = finalize_metrics(self._sum_over_ranks(sums))
-        return metrics | {name: sum(s[name] for s in steps) / len(steps) for name in steps[0]}
+        return metrics_over_ranks(self.engine, sums, steps)
 
     def plan(self, *, step: int, epoch: int) -> list[torch.Tensor]:
         """Return the minibatches of an update epoch: int64 [global_batch_size] of global sample numbers each."""
@@ -236,11 +234,6 @@ class PolicyLearner(Learner):
 
     def _to_samples(self, rows: torch.Tensor) -> torch.Tensor:
         return rows_to_samples(rows).to(self.engine.device)
-
-    def _sum_over_ranks(self, metrics: MetricSums) -> MetricSums:
-        names = sorted(metrics)
-        total = self.engine.all_reduce(torch.stack([metrics[name].double() for name in names]))
-        return dict(zip(names, total, strict=True))
 
 
 def build_policy_learner(

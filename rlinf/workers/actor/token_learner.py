@@ -13,11 +13,10 @@ from torch import nn
 from rlinf.algorithms.flops import DecoderFlops
 from rlinf.algorithms.minibatch import MicroBatch
 from rlinf.algorithms.token_batches import SequenceCost, assign_to_ranks, plan_token_batches
-from rlinf.algorithms.types import finalize_metrics
 from rlinf.config.schema.root import LanguageConfig
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.models.causal_lm import CausalLM
-from rlinf.workers.actor.learner import accumulate
+from rlinf.workers.actor.learner import accumulate, metrics_over_ranks
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, text_denominators, text_loss
 
 ConfigT = TypeVar("ConfigT", bound=LanguageConfig)
@@ -100,16 +99,7 @@ class TokenLearner(abc.ABC, Generic[ConfigT]):
             accumulate(sums, self.forward_backward(minibatch))
             self.work += self._work(minibatch)
             steps.append(self.engine.step())
-        return self._metrics(sums, steps) | {"skipped_updates": float(num_skipped)}
-
-    def _metrics(self, sums: MetricSums, steps: list[dict[str, float]]) -> dict[str, float]:
-        """Return metrics over all ranks and the means over optimizer steps; none without any."""
-        if not steps:
-            return {}
-        names = sorted(sums)
-        totals = self.engine.all_reduce(torch.stack([sums[name].double().to(self.engine.device) for name in names]))
-        metrics = finalize_metrics(dict(zip(names, totals, strict=True)))
-        return metrics | {name: sum(s[name] for s in steps) / len(steps) for name in steps[0]}
+        return metrics_over_ranks(self.engine, sums, steps) | {"skipped_updates": float(num_skipped)}
 
     def forward_backward(self, minibatch: TextSamples) -> MetricSums:
         """Accumulate the gradient of one minibatch.
