@@ -79,7 +79,7 @@ def ratio(numerator: list[dict[str, float]], denominator: list[dict[str, float]]
 
 def compare_weights(turns: int, folder: Path) -> dict[str, Any]:
     """Synchronise the weights of a large model, in turns with copying as many bytes."""
-    from rlinf.runners.launch_reasoning import launch_groups
+    from rlinf.runners.launch_language import launch_groups
     from rlinf.scheduler import Cluster, wait_all
     from rlinf.workers.actor.text_actor import TextActor
 
@@ -110,7 +110,7 @@ def compare_rollout(turns: int, folder: Path, backend: str) -> dict[str, Any]:
     from rlinf.data.generation import GenerationRequest, SamplingParams
     from rlinf.data.prompts import load_tokenizer, read_prompts
     from rlinf.hybrid_engines.generation import generation_engines
-    from rlinf.runners.launch_reasoning import launch_groups
+    from rlinf.runners.launch_language import launch_groups
     from rlinf.scheduler import Cluster, wait_all
     from rlinf.workers.actor.text_actor import TextActor
 

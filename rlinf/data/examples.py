@@ -112,7 +112,7 @@ def read_examples(
         tokenizer: The model's.
         split: Split of those that are not files.
         limit: Read so many rows; None reads all.
-        asks: Whether evaluations ask the prompts.
+        asks: Whether the prompts are asked where examples are evaluated on.
         is_evaluation: Whether they are evaluated on, and have the columns that ``SftDataConfig.for_evaluation`` names.
 
     Returns:
@@ -140,7 +140,7 @@ def read_examples(
             counts[fate] += 1
         if example is not None:
             examples.append(example)
-            if asks:
+            if asks and is_evaluation:
                 prompts += _question(row, columns, cfg, tokenizer, where=where, index=index)
     if not examples:
         raise DatasetError(
@@ -206,7 +206,7 @@ def _render_turns(messages: list[Any], turns: Sequence[int], tokenizer: Tokenize
 
 def _tokenize(row: _Row, tokenizer: Tokenizer, where: Place) -> tuple[list[int], list[bool]]:
     """Return a row's tokens, cut as generation cuts them, and which are learned."""
-    token_ids, mask, end = _encode(row, row.pieces[0], tokenizer, is_first=True), [], tokenizer.eos_token_id
+    token_ids, end = _encode(row, row.pieces[0], tokenizer, is_first=True), tokenizer.eos_token_id
     if not token_ids:
         raise DatasetError(
             f"The prompt in {where} is empty. Remove the row, or choose another {where.option('prompt_key')}."

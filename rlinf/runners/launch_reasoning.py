@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import partial
 
-from rlinf.config.schema.root import LanguageConfig, ReasoningConfig
+from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.prompts import PromptSet, load_tokenizer, read_prompts
+from rlinf.runners.launch_language import data_notes, launch_groups, read_sets
 from rlinf.runners.reasoning_runner import ReasoningRunner
 from rlinf.runners.session import run_folder
-from rlinf.scheduler import Cluster, WorkerGroup
-from rlinf.utils.placement import HybridComponentPlacement
-from rlinf.workers.actor.language_actor import LanguageActor
+from rlinf.scheduler import Cluster
 from rlinf.workers.actor.text_actor import TextActor
-from rlinf.workers.reward.text_reward_worker import TextRewardWorker
-from rlinf.workers.rollout.generation_worker import GenerationWorker
 
 
 def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
@@ -37,38 +34,9 @@ def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
             train_prompts=train,
             val_prompts=val,
         )
-        if train is not None:
-            runner.session.notes.append(f"training: {train.describe()}")
-        runner.session.notes += [f"evaluation on {name}: {prompts.describe()}" for name, prompts in val.items()]
+        runner.session.notes += data_notes(train, val)
         runner.init_workers()
         return runner.run()
-
-
-def launch_groups(
-    cfg: LanguageConfig, cluster: Cluster, actor: type[LanguageActor[Any]]
-) -> dict[str, WorkerGroup[Any]]:
-    """Launch the worker groups that a recipe of a language model has sections for, and wait until they are ready.
-
-    Args:
-        cfg: The recipe.
-        cluster: Where to.
-        actor: Class of the actor.
-
-    Returns:
-        The groups, by component.
-    """
-    placement = HybridComponentPlacement(cfg, cluster)
-    num_rollout = 0 if cfg.rollout is None else placement.get_world_size("rollout")
-    groups: dict[str, WorkerGroup[Any]] = {"actor": actor.create_group(cfg, num_rollout)}
-    if cfg.rollout is not None:
-        groups["rollout"] = GenerationWorker.create_group(cfg, placement.get_world_size("actor"))
-    if cfg.reward is not None:
-        groups["reward"] = TextRewardWorker.create_group(cfg)
-    # All groups start at once: most of the time is spent importing torch.
-    for component, group in groups.items():
-        strategy = placement.get_strategy(component)
-        group.launch(cluster, name=cfg.group_names[component], placement_strategy=strategy, wait=False)
-    return {component: group.wait_ready() for component, group in groups.items()}
 
 
 def read_prompt_sets(cfg: ReasoningConfig) -> tuple[PromptSet | None, Mapping[str, PromptSet]]:
@@ -83,14 +51,5 @@ def read_prompt_sets(cfg: ReasoningConfig) -> tuple[PromptSet | None, Mapping[st
     Raises:
         DatasetError: A data set or the model's tokenizer cannot be read, or no prompt is left.
     """
-    data, tokenizer = cfg.data, load_tokenizer(cfg.actor.model.model_path)
-    train = None
-    if not cfg.runner.only_eval:
-        train = read_prompts(data.train_data_paths, data, tokenizer, split=data.train_split)
-    val = {
-        name: read_prompts(
-            [path], data, tokenizer, split=data.val_split, limit=data.max_val_prompts, is_evaluation=True
-        )
-        for name, path in zip(data.val_names, data.val_data_paths, strict=True)
-    }
-    return train, val
+    tokenizer = load_tokenizer(cfg.actor.model.model_path)
+    return read_sets(cfg, partial(read_prompts, cfg=cfg.data, tokenizer=tokenizer))

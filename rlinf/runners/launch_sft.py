@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from functools import partial
 
 from rlinf.config.schema.root import SftConfig
-from rlinf.data.examples import ExampleSet, read_examples
+from rlinf.data.examples import read_examples
 from rlinf.data.prompts import load_tokenizer
-from rlinf.runners.launch_reasoning import launch_groups
+from rlinf.runners.launch_language import data_notes, launch_groups, read_sets
 from rlinf.runners.session import run_folder
 from rlinf.runners.sft_runner import SftRunner
 from rlinf.scheduler import Cluster
@@ -25,13 +25,13 @@ def launch_sft(cfg: SftConfig) -> dict[str, float]:
     Returns:
         The last step's metrics.
     """
-    train, val = _examples(cfg)
+    tokenizer = load_tokenizer(cfg.actor.model.model_path)
+    read = partial(read_examples, cfg=cfg.data, tokenizer=tokenizer, asks=cfg.rollout is not None)
+    train, val = read_sets(cfg, read)
     cfg = with_length(cfg, 0 if train is None else len(train.examples))
     with Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster:
         runner = SftRunner(cfg, launch_groups(cfg, cluster, SftActor), train=train, val=val)
-        if train is not None:
-            runner.session.notes.append(f"training: {train.describe()}")
-        runner.session.notes += [f"evaluation on {name}: {examples.describe()}" for name, examples in val.items()]
+        runner.session.notes += data_notes(train, val)
         runner.init_workers()
         return runner.run()
 
@@ -52,23 +52,3 @@ def with_length(cfg: SftConfig, num_examples: int) -> SftConfig:
     end = max(cfg.runner.max_steps * cfg.algorithm.update_epoch, optim.lr_warmup_steps + 1)
     optim = dataclasses.replace(optim, total_training_steps=end)
     return dataclasses.replace(cfg, actor=dataclasses.replace(cfg.actor, optim=optim))
-
-
-def _examples(cfg: SftConfig) -> tuple[ExampleSet | None, Mapping[str, ExampleSet]]:
-    data, tokenizer = cfg.data, load_tokenizer(cfg.actor.model.model_path)
-    train = None
-    if not cfg.runner.only_eval:
-        train = read_examples(data.train_data_paths, data, tokenizer, split=data.train_split)
-    val = {
-        name: read_examples(
-            [path],
-            data,
-            tokenizer,
-            split=data.val_split,
-            limit=data.max_val_prompts,
-            asks=cfg.rollout is not None,
-            is_evaluation=True,
-        )
-        for name, path in zip(data.val_names, data.val_data_paths, strict=True)
-    }
-    return train, val

@@ -61,7 +61,9 @@ def read(folder, rows, tokenizer=None, *, asks=False, limit=None, **keys):
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     cfg = SftDataConfig(**{"max_length": 100, **keys})
-    return read_examples([str(path)], cfg, tokenizer or Letters(), split="train", limit=limit, asks=asks)
+    return read_examples(
+        [str(path)], cfg, tokenizer or Letters(), split="train", limit=limit, asks=asks, is_evaluation=asks
+    )
 
 
 def texts(example):
