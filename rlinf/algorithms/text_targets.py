@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from rlinf.algorithms.filtering import filter_by_config, teaching_groups
+from rlinf.algorithms.filtering import differing_groups, filter_by_config
 from rlinf.algorithms.kl import estimate_kl
 from rlinf.algorithms.registry import calculate_adv_and_returns
 from rlinf.algorithms.types import AllReduce, Metrics, at_least_float32, masked_metric, metric_pair
@@ -89,7 +89,7 @@ def compute_text_targets(
     )
     kept = filter_by_config(rewards=rewards, loss_mask=given, group_ids=group_ids, adv_config=adv_config)
     if only_teaching:
-        kept = kept & teaching_groups(at_least_float32(scores), group_ids, adv_config)
+        kept = kept & differing_groups(at_least_float32(scores), group_ids)
     rewards, penalty = _penalised(rewards, kept, old_logprobs, ref_logprobs, kl_beta=kl_beta, kl_penalty=kl_penalty)
     advantages, returns = calculate_adv_and_returns(
         adv_type,

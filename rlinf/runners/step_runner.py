@@ -115,9 +115,7 @@ class StepRunner(abc.ABC):
         return self.limits.only_eval or self.step >= self.limits.total_steps or self.session.goal_reached(metrics)
 
     def update_rollout_weights(self) -> None:
-        """Bring the rollout, if there is one, to the actor's current weights."""
-        if "rollout" not in self.groups:
-            return
+        """Bring the rollout to the actor's current weights."""
         self.session.phase("sync weights")
         rollout = self.groups["rollout"].sync_model_from_actor(version=self.step)
         actor = self.groups["actor"].sync_model_to_rollout(version=self.step)
