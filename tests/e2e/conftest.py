@@ -10,6 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+import ray
+
+from tests.e2e.tiny_math import make_questions
 
 REPO = Path(__file__).parents[2]
 ENTRY = REPO / "examples/embodiment/train_embodied_agent.py"
@@ -96,6 +99,20 @@ class Run:
             return process.status() != psutil.STATUS_ZOMBIE and process.environ().get("RLINF_TEST_MARK") == self.mark
         except psutil.Error:
             return False
+
+
+@pytest.fixture(scope="module")
+def one_node():
+    """One Ray for all runs of this module: each run attaches to it."""
+    ray.init(num_cpus=2, include_dashboard=False)
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def questions(tmp_path_factory):
+    """Questions of addition, and a model that has not learned yet."""
+    return make_questions(tmp_path_factory.mktemp("tiny_math"))
 
 
 @pytest.fixture

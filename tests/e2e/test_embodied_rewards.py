@@ -1,7 +1,6 @@
 """The reward group as part of a run."""
 
 import pytest
-import ray
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.runners.launch import launch_embodied
@@ -13,16 +12,13 @@ ENV_REWARD = "reward={rewards: {own: {reward_type: env}}}"
 
 
 @pytest.fixture(scope="module")
-def run_recipe(tmp_path_factory):
-    ray.init(num_cpus=2, include_dashboard=False)
-
+def run_recipe(one_node, tmp_path_factory):
     def run(*overrides):
         folder = tmp_path_factory.mktemp("run")
         launch_embodied(validate_cfg(load_recipe(RECIPE, [*TINY, f"runner.logger.log_path={folder}", *overrides])))
         return read_metrics(folder / RECIPE)
 
-    yield run
-    ray.shutdown()
+    return run
 
 
 @pytest.fixture(scope="module")

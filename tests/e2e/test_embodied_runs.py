@@ -4,7 +4,6 @@ import json
 import shutil
 
 import pytest
-import ray
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.lerobot import LeRobotDataset, check_dataset
@@ -17,14 +16,6 @@ SPLIT = (
     "cluster.component_placement={actor: 0-1, rollout: 0, env: 0-1}",
     "rollout.pipeline_stage_num=2",
 )
-
-
-@pytest.fixture(scope="module")
-def one_node():
-    """One Ray for all runs of this module: each run attaches to it."""
-    ray.init(num_cpus=2, include_dashboard=False)
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import ray
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.errors import ConfigError
@@ -17,16 +16,13 @@ EPSILON_MICROSECONDS = 1e-3
 
 
 @pytest.fixture(scope="module")
-def run_recipe(tmp_path_factory):
-    ray.init(num_cpus=2, include_dashboard=False)
-
+def run_recipe(one_node, tmp_path_factory):
     def run(*overrides):
         folder = tmp_path_factory.mktemp("run")
         launch_embodied(validate_cfg(load_recipe(RECIPE, [*TINY, f"runner.logger.log_path={folder}", *overrides])))
         return folder / RECIPE
 
-    yield run
-    ray.shutdown()
+    return run
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import ray
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.minari import write_minari
@@ -22,14 +21,6 @@ TINY = (
     "actor.micro_batch_size=32",
 )
 SPLIT = ("cluster.cpu_slots_per_node=2", "cluster.component_placement={actor: 0-1, rollout: 0, env: 0}")
-
-
-@pytest.fixture(scope="module")
-def one_node():
-    """One Ray for all runs of this module: each run attaches to it."""
-    ray.init(num_cpus=2, include_dashboard=False)
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -10,13 +10,11 @@ import time
 from pathlib import Path
 
 import pytest
-import ray
 import torch
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.errors import PlacementError
 from tests.e2e.conftest import read_metrics
-from tests.e2e.tiny_math import make_questions
 
 pytest.importorskip("transformers")
 pytest.importorskip("datasets")
@@ -39,20 +37,6 @@ RANKS = (
     "cluster.cpu_slots_per_node=2",
     "cluster.component_placement={actor: 0-1, rollout: 0-1, reward: 0}",
 )
-
-
-@pytest.fixture(scope="module")
-def questions(tmp_path_factory):
-    """Questions of addition, and a model that has not learned yet."""
-    return make_questions(tmp_path_factory.mktemp("tiny_math"))
-
-
-@pytest.fixture(scope="module")
-def one_node():
-    """One Ray for all runs of this module: each run attaches to it."""
-    ray.init(num_cpus=2, include_dashboard=False)
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Two Franka arms declared by a node group, stand-ins both, drive a run with interventions from end to end."""
 
 import pytest
-import ray
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.replay import ReplayBuffer
@@ -31,11 +30,9 @@ TINY = (
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(one_node, tmp_path_factory):
     path = tmp_path_factory.mktemp("run")
-    ray.init(num_cpus=2, include_dashboard=False)
     launch_embodied(validate_cfg(load_recipe(RECIPE, [*TINY, f"runner.logger.log_path={path}"])))
-    ray.shutdown()
     return path / RECIPE
 
 

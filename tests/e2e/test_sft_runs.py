@@ -6,12 +6,10 @@ import json
 import shutil
 
 import pytest
-import ray
 import torch
 
 from rlinf.config import load_recipe, validate_cfg
 from tests.e2e.conftest import read_metrics
-from tests.e2e.tiny_math import make_questions
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("datasets")
@@ -31,20 +29,6 @@ TINY = (
 )
 SHORT = "+reward.rewards.short={reward_type: function, function: 'tests.e2e.reasoning_rewards:short'}"
 ALONE = ("~rollout", "~reward", "~algorithm.sampling_params")
-
-
-@pytest.fixture(scope="module")
-def questions(tmp_path_factory):
-    """Questions of addition, and a model that has not learned yet."""
-    return make_questions(tmp_path_factory.mktemp("tiny_math"))
-
-
-@pytest.fixture(scope="module")
-def one_node():
-    """One Ray for all runs of this module: each run attaches to it."""
-    ray.init(num_cpus=2, include_dashboard=False)
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+from pathlib import Path
 
-from tests.e2e.conftest import REPO
+REPO = Path(__file__).parents[2]
 
 
 def make_questions(folder):
