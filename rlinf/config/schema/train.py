@@ -106,7 +106,7 @@ class RolloutConfig(ConfigSection):
 class BucketConfig(ConfigSection):
     """``weight_syncer.bucket``."""
 
-    bucket_size: PositiveInt = 128 << 20
+    bucket_size: PositiveInt = 32 << 20
     """Bytes per bucket."""
 
 

@@ -113,6 +113,10 @@ class TrainEngine(abc.ABC):
         """Read what ``save`` wrote, under any number of ranks."""
 
     @abc.abstractmethod
+    def describe_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield what ``export_weights`` yields, in its order, on device ``meta``: without making anything whole."""
+
+    @abc.abstractmethod
     def export_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every parameter and buffer that inference needs whole, one at a time; called by all ranks together."""
 

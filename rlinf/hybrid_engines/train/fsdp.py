@@ -171,6 +171,10 @@ class FSDPEngine(TrainEngine):
             optimizer.num_steps = int(extra[_counter(name)])
         self.scaler.load_state_dict(extra["scaler"])
 
+    def describe_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """See ``TrainEngine``."""
+        return self.model.export(_described)
+
     def export_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """See ``TrainEngine``."""
         return self.model.export(_whole)
@@ -215,6 +219,10 @@ class FSDPEngine(TrainEngine):
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).detach()
+
+
+def _described(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
 
 
 def _counter(optimizer: str) -> str:

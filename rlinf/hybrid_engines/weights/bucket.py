@@ -1,9 +1,14 @@
-"""Buckets of weights under a manifest: what is sent, and what a receiver checks before it commits anything."""
+"""Buckets of weights under a manifest: what is sent, and what a receiver checks before it commits anything.
+
+The manifest goes ahead. Each bucket carries a checksum of its own, so that a receiver loads one while the sender fills
+the next.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +19,7 @@ from rlinf.errors import WeightSyncError
 from rlinf.telemetry.trace import traced
 
 _ALIGNMENT = 64
+_SEAL_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,52 +47,76 @@ class Manifest:
 
     Attributes:
         version: Grows with every update of the policy.
-        entries: All tensors.
-        checksums: xxh3-64 of each bucket, in order.
+        entries: All tensors, in the order of their buckets.
+        bucket_sizes: Bytes of each bucket, in order; the last eight are its seal.
     """
 
     version: int
     entries: tuple[TensorEntry, ...]
-    checksums: tuple[int, ...]
+    bucket_sizes: tuple[int, ...]
 
 
-@traced("pack_weights", "weights")
-def pack_weights(
-    weights: Iterable[tuple[str, torch.Tensor]],
-    *,
-    version: int,
-    bucket_bytes: int,
-    used: Sequence[torch.Tensor] = (),
-) -> tuple[Manifest, list[torch.Tensor]]:
-    """Copy named tensors into buckets.
+def plan_buckets(weights: Iterable[tuple[str, torch.Tensor]], *, version: int, bucket_bytes: int) -> Manifest:
+    """Lay named tensors out in buckets.
 
     Args:
-        weights: Names and whole tensors, on any device.
+        weights: Names and whole tensors, of which only type and shape matter (device ``meta`` will do).
         version: Version of the policy they belong to.
         bucket_bytes: Size at which a bucket is closed; a larger tensor has a bucket of its own.
-        used: Buckets of an earlier call that nobody reads any more. Those of the right size are written to again: new
-            memory costs several times as much as the copy.
-
-    Returns:
-        The manifest, and the buckets as uint8 host tensors.
     """
     entries: list[TensorEntry] = []
-    buckets: list[torch.Tensor] = []
-    for index, group in enumerate(_group_by_size(weights, bucket_bytes)):
-        offsets, size = _layout([t for _, t in group])
-        fits = index < len(used) and used[index].nbytes == size
-        bucket = used[index] if fits else torch.zeros(size, dtype=torch.uint8)
-        for (name, tensor), offset in zip(group, offsets, strict=True):
-            target = bucket[offset : offset + tensor.nbytes].view(tensor.dtype)
-            target.copy_(tensor.detach().reshape(-1))
-            entries.append(TensorEntry(name, tensor.dtype, tuple(tensor.shape), index, offset))
-        buckets.append(bucket)
-    return Manifest(version, tuple(entries), tuple(map(checksum, buckets))), buckets
+    sizes: list[int] = []
+    position = 0
+    for name, tensor in weights:
+        if position and position + tensor.nbytes > bucket_bytes:
+            sizes.append(position + _SEAL_BYTES)
+            position = 0
+        entries.append(TensorEntry(name, tensor.dtype, tuple(tensor.shape), len(sizes), position))
+        position += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
+    if entries:
+        sizes.append(position + _SEAL_BYTES)
+    return Manifest(version, tuple(entries), tuple(sizes))
 
 
-def checksum(bucket: torch.Tensor) -> int:
-    """Return the xxh3-64 of a bucket, wherever it lies."""
-    return xxhash.xxh3_64_intdigest(bucket.cpu().numpy().data)
+def fill_buckets(
+    manifest: Manifest, weights: Iterable[tuple[str, torch.Tensor]], memory: torch.Tensor
+) -> Iterator[torch.Tensor]:
+    """Copy tensors into one bucket after the other.
+
+    Args:
+        manifest: How they were planned.
+        weights: The tensors, on any device, in the manifest's order. Taken one at a time.
+        memory: uint8, of the largest bucket's size at least.
+
+    Yields:
+        Each bucket, sealed; it lies in ``memory``, where the next one is written over it.
+    """
+    source = iter(weights)
+    for index, entries in enumerate(_by_bucket(manifest)):
+        bucket = memory[: manifest.bucket_sizes[index]]
+        _fill(bucket, entries, source)
+        _seal_of(bucket)[0] = _checksum(bucket, manifest.version, index)
+        yield bucket
+
+
+def check_bucket(manifest: Manifest, index: int, bucket: torch.Tensor) -> None:
+    """Return if a bucket is what its sender has sealed: that one, of that version, undamaged.
+
+    Args:
+        manifest: What the sender announced.
+        index: Of the bucket in the manifest.
+        bucket: uint8, on any device.
+
+    Raises:
+        WeightSyncError: It is not.
+    """
+    bucket = bucket.cpu()
+    size = manifest.bucket_sizes[index]
+    if bucket.nbytes != size or int(_seal_of(bucket)) != _checksum(bucket, manifest.version, index):
+        raise WeightSyncError(
+            f"Weight bucket {index} of version {manifest.version} has a wrong checksum or size "
+            f"({bucket.nbytes} of {size} bytes)."
+        )
 
 
 def view_entry(entry: TensorEntry, bucket: torch.Tensor) -> torch.Tensor:
@@ -129,11 +159,10 @@ class WeightReceiver:
     def _check(self, manifest: Manifest, buckets: list[torch.Tensor]) -> None:
         if manifest.version < self.version:
             raise WeightSyncError(f"Weights of version {manifest.version} arrived after version {self.version}.")
-        if len(buckets) != len(manifest.checksums):
-            raise WeightSyncError(f"Received {len(buckets)} of {len(manifest.checksums)} weight buckets.")
-        for index, (bucket, expected) in enumerate(zip(buckets, manifest.checksums, strict=True)):
-            if checksum(bucket) != expected:
-                raise WeightSyncError(f"Weight bucket {index} of version {manifest.version} has a wrong checksum.")
+        if len(buckets) != len(manifest.bucket_sizes):
+            raise WeightSyncError(f"Received {len(buckets)} of {len(manifest.bucket_sizes)} weight buckets.")
+        for index, bucket in enumerate(buckets):
+            check_bucket(manifest, index, bucket)
         names = {entry.name for entry in manifest.entries}
         if names != self._targets.keys():
             missing, extra = sorted(self._targets.keys() - names), sorted(names - self._targets.keys())
@@ -144,24 +173,24 @@ class WeightReceiver:
                 raise WeightSyncError(f"Weight '{entry.name}' has shape {entry.shape}, the model expects {shape}.")
 
 
-def _group_by_size(
-    weights: Iterable[tuple[str, torch.Tensor]], bucket_bytes: int
-) -> Iterator[list[tuple[str, torch.Tensor]]]:
-    group: list[tuple[str, torch.Tensor]] = []
-    size = 0
-    for name, tensor in weights:
-        if group and size + tensor.nbytes > bucket_bytes:
-            yield group
-            group, size = [], 0
-        group.append((name, tensor))
-        size += tensor.nbytes
-    if group:
-        yield group
+def _by_bucket(manifest: Manifest) -> Iterator[list[TensorEntry]]:
+    for _, entries in itertools.groupby(manifest.entries, key=lambda entry: entry.bucket):
+        yield list(entries)
 
 
-def _layout(tensors: list[torch.Tensor]) -> tuple[list[int], int]:
-    offsets, position = [], 0
-    for tensor in tensors:
-        offsets.append(position)
-        position += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
-    return offsets, position
+@traced("pack_weights", "weights")
+def _fill(bucket: torch.Tensor, entries: Iterable[TensorEntry], source: Iterator[tuple[str, torch.Tensor]]) -> None:
+    for entry in entries:
+        name, tensor = next(source)
+        assert name == entry.name, f"weights were planned in another order: '{entry.name}' before '{name}'"
+        view_entry(entry, bucket).copy_(tensor.detach())
+
+
+def _seal_of(bucket: torch.Tensor) -> torch.Tensor:
+    return bucket[-_SEAL_BYTES:].view(torch.int64)
+
+
+def _checksum(bucket: torch.Tensor, version: int, index: int) -> int:
+    """Return the xxh3-64 of a bucket on the host, its seal apart; differs by version and index, too."""
+    digest = xxhash.xxh3_64_intdigest(bucket[:-_SEAL_BYTES].numpy().data, seed=version << 24 | index)
+    return digest - (1 << 63)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rlinf.errors import WeightSyncError
-from rlinf.hybrid_engines.weights.bucket import Manifest, checksum, view_entry
+from rlinf.hybrid_engines.weights.bucket import Manifest, check_bucket, view_entry
 
 
 class WeightUpdate:
@@ -23,6 +23,7 @@ class WeightUpdate:
         if manifest.version < current_version:
             raise WeightSyncError(f"Weights of version {manifest.version} arrived after version {current_version}.")
         self.manifest = manifest
+        self._num_buckets = len(manifest.bucket_sizes)
         self._received: set[int] = set()
 
     def take(self, index: int, bucket: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
@@ -35,11 +36,9 @@ class WeightUpdate:
         Raises:
             WeightSyncError: There is no such bucket, or its checksum is wrong. It counts as missing.
         """
-        checksums = self.manifest.checksums
-        if not 0 <= index < len(checksums):
-            raise WeightSyncError(f"Received weight bucket {index}; the manifest has {len(checksums)}, from 0.")
-        if checksum(bucket) != checksums[index]:
-            raise WeightSyncError(f"Weight bucket {index} of version {self.manifest.version} has a wrong checksum.")
+        if not 0 <= index < self._num_buckets:
+            raise WeightSyncError(f"Received weight bucket {index}; the manifest has {self._num_buckets}, from 0.")
+        check_bucket(self.manifest, index, bucket)
         self._received.add(index)
         return [(e.name, view_entry(e, bucket)) for e in self.manifest.entries if e.bucket == index]
 
@@ -49,9 +48,9 @@ class WeightUpdate:
         Raises:
             WeightSyncError: A bucket is missing; the message says which.
         """
-        missing = sorted(set(range(len(self.manifest.checksums))) - self._received)
+        missing = sorted(set(range(self._num_buckets)) - self._received)
         if missing:
             raise WeightSyncError(
-                f"Received {len(self._received)} of {len(self.manifest.checksums)} weight buckets of version "
+                f"Received {len(self._received)} of {self._num_buckets} weight buckets of version "
                 f"{self.manifest.version}; missing: {', '.join(map(str, missing))}. Send the update again."
             )

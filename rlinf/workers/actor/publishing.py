@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import collections
+
 import torch
 
 from rlinf.data.routing import sources
 from rlinf.hybrid_engines.train.base import TrainEngine
-from rlinf.hybrid_engines.weights.bucket import pack_weights
+from rlinf.hybrid_engines.weights.bucket import fill_buckets, plan_buckets
 from rlinf.scheduler import Worker
 from rlinf.workers.streams import WEIGHTS
 
@@ -24,8 +26,7 @@ class WeightPublisher:
     def __init__(self, worker: Worker, *, group: str, num_receivers: int, bucket_bytes: int) -> None:
         self._worker, self._group, self._bucket_bytes = worker, group, bucket_bytes
         rank, size = worker._rank, worker._world_size
-        # What is sent may change once ``send`` returns.
-        self._buckets: list[torch.Tensor] = []
+        self._memory = torch.empty(0, dtype=torch.uint8)
         self._ranks = [r for r in range(num_receivers) if sources(r, size, num_receivers).peers[0] == rank]
 
     def publish(self, engine: TrainEngine, *, version: int) -> None:
@@ -35,9 +36,19 @@ class WeightPublisher:
             engine: Holds them.
             version: Step of the run that produced them.
         """
-        manifest, self._buckets = pack_weights(
-            engine.export_weights(), version=version, bucket_bytes=self._bucket_bytes, used=self._buckets
-        )
+        weights = engine.export_weights()
+        if not self._ranks:
+            # Every rank has its part in making tensors whole.
+            collections.deque(weights, maxlen=0)
+            return
+        manifest = plan_buckets(engine.describe_weights(), version=version, bucket_bytes=self._bucket_bytes)
+        if self._memory.nbytes < max(manifest.bucket_sizes):
+            self._memory = torch.zeros(max(manifest.bucket_sizes), dtype=torch.uint8)
+        self._send(manifest)
+        # What is sent may change once ``send`` returns.
+        for bucket in fill_buckets(manifest, weights, self._memory):
+            self._send(bucket)
+
+    def _send(self, message: object) -> None:
         for rank in self._ranks:
-            for message in (manifest, *self._buckets):
-                self._worker.send(message, self._group, rank, tag=WEIGHTS)
+            self._worker.send(message, self._group, rank, tag=WEIGHTS)

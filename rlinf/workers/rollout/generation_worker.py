@@ -110,7 +110,7 @@ class GenerationWorker(Worker):
         try:
             await self.engine.begin_update(manifest)
             sample: dict[str, float] = {}
-            for index in range(len(manifest.checksums)):
+            for index in range(len(manifest.bucket_sizes)):
                 bucket: torch.Tensor = await self._receive()
                 if self.section.validate_weight and not self.has_validated:
                     sample |= _norms(manifest, index, bucket)

@@ -59,4 +59,4 @@ class WeightStream:
         manifest: Manifest = self._announced().wait(seconds)
         self._next = None
         # The buckets follow at once.
-        return manifest, [self._receive().wait(seconds) for _ in manifest.checksums]
+        return manifest, [self._receive().wait(seconds) for _ in manifest.bucket_sizes]

@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import nn
 
 from rlinf.errors import WeightSyncError
-from rlinf.hybrid_engines.weights.bucket import WeightReceiver, pack_weights
+from rlinf.hybrid_engines.weights.bucket import WeightReceiver, check_bucket, fill_buckets, plan_buckets, view_entry
+from tests.unit.hybrid_engines.packing import pack_weights
 
 
 class Model(nn.Module):
@@ -34,23 +37,30 @@ def test_the_receiver_keeps_its_own_precision():
     assert float(target.linear.weight[0, 0]) == 1.5
 
 
-def test_buckets_that_nobody_reads_any_more_are_written_to_again():
-    _, first = pack_weights(Model(1.0).state_dict().items(), version=0, bucket_bytes=64)
-    manifest, again = pack_weights(Model(2.5).state_dict().items(), version=1, bucket_bytes=64, used=first)
-    assert [bucket.data_ptr() for bucket in again] == [bucket.data_ptr() for bucket in first]
-    target = Model(0.0)
-    WeightReceiver(target).load(manifest, again)
-    assert all(torch.equal(target.state_dict()[name], t) for name, t in Model(2.5).state_dict().items())
+def test_a_bucket_can_be_read_until_the_next_one_is_filled():
+    weights = {"a": torch.arange(16.0), "b": torch.ones(40), "c": torch.zeros(3, 2)}
+    manifest = plan_buckets(weights.items(), version=0, bucket_bytes=1)
+    memory = torch.zeros(max(manifest.bucket_sizes), dtype=torch.uint8)
+    buckets = fill_buckets(manifest, weights.items(), memory)
+    for entry, bucket in zip(manifest.entries, buckets, strict=True):
+        assert torch.equal(view_entry(entry, bucket), weights[entry.name])
+        assert bucket.data_ptr() == memory.data_ptr()
 
 
-@pytest.mark.parametrize("bucket_bytes", [1, 1 << 20])
-def test_buckets_of_another_size_are_not_written_to(bucket_bytes):
-    _, first = pack_weights(Model(1.0).state_dict().items(), version=0, bucket_bytes=64)
-    before = [bucket.clone() for bucket in first]
-    wide = {name: torch.cat((t.reshape(-1), t.reshape(-1))).repeat(32) for name, t in Model(2.5).state_dict().items()}
-    _, again = pack_weights(wide.items(), version=1, bucket_bytes=bucket_bytes, used=first)
-    assert not {bucket.data_ptr() for bucket in again} & {bucket.data_ptr() for bucket in first}
-    assert all(map(torch.equal, first, before))
+def test_a_plan_needs_no_values():
+    weights = Model(1.0).state_dict()
+    described = {name: torch.empty(t.shape, dtype=t.dtype, device="meta") for name, t in weights.items()}
+    plans = [plan_buckets(each.items(), version=3, bucket_bytes=64) for each in (weights, described)]
+    assert plans[0] == plans[1]
+
+
+def test_a_bucket_of_another_version_or_number_is_refused():
+    weights = {"a": torch.ones(4), "b": torch.ones(4)}
+    manifest, buckets = pack_weights(weights.items(), version=1, bucket_bytes=1)
+    check_bucket(manifest, 1, buckets[1])
+    for version, bucket in ((2, buckets[0]), (1, buckets[1])):
+        with pytest.raises(WeightSyncError, match="bucket 0 .* checksum"):
+            check_bucket(replace(manifest, version=version), 0, bucket)
 
 
 def refuse(change, message):

@@ -88,6 +88,16 @@ def test_low_precision_keeps_master_weights_and_comes_close(folder, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sharding", ["no_shard", "full_shard"])
+def test_weights_are_described_as_they_are_exported(folder, kind, sharding):
+    engine = make_engine(folder / kind, sharding=sharding, keys=KINDS[kind][1])
+    exported = [(name, tensor.shape, tensor.dtype) for name, tensor in engine.export_weights()]
+    described = dict(engine.describe_weights())
+    assert exported == [(name, tensor.shape, tensor.dtype) for name, tensor in described.items()]
+    assert all(tensor.is_meta for tensor in described.values())
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_saved_engine_continues_bit_for_bit_and_reshards(folder, kind, tmp_path):
     keys = KINDS[kind][1]
     undisturbed = make_engine(folder / kind, keys=keys)

@@ -2,8 +2,8 @@ import pytest
 import torch
 
 from rlinf.errors import WeightSyncError
-from rlinf.hybrid_engines.weights.bucket import pack_weights
 from rlinf.hybrid_engines.weights.update import WeightUpdate
+from tests.unit.hybrid_engines.packing import pack_weights
 
 
 def make(version=3, current_version=2):

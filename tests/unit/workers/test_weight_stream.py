@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from rlinf.errors import CommTimeoutError
-from rlinf.hybrid_engines.weights.bucket import WeightReceiver, pack_weights
+from rlinf.hybrid_engines.weights.bucket import WeightReceiver
 from rlinf.scheduler.comm.work import AsyncWork
 from rlinf.workers.rollout.weight_stream import WeightStream
+from tests.unit.hybrid_engines.packing import pack_weights
 
 
 class Mail:

@@ -15,7 +15,8 @@ from rlinf.config.registries import generation_configs
 from rlinf.data.generation import Completion, GenerationRequest, GenerationResult, SamplingParams
 from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.base import GenerationEngine
-from rlinf.hybrid_engines.weights.bucket import Manifest, pack_weights
+from rlinf.hybrid_engines.weights.bucket import Manifest
+from tests.unit.hybrid_engines.packing import pack_weights
 
 T = TypeVar("T")
 

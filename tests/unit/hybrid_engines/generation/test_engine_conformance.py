@@ -12,6 +12,7 @@ from driven_engine import END_ID, MAX_CONTEXT_TOKENS, PROMPT, DrivenEngine
 
 from rlinf.data.generation import Completion, GenerationResult, SamplingParams
 from rlinf.errors import EngineError, WeightSyncError
+from tests.unit.hybrid_engines.packing import pack_weights
 
 TOLERANCE = 1e-4
 SAMPLINGS = {
@@ -435,8 +436,6 @@ def test_a_request_during_an_update_waits_for_the_new_weights(driven: DrivenEngi
 
 
 def test_weights_of_another_model_are_refused(driven: DrivenEngine) -> None:
-    from rlinf.hybrid_engines.weights.bucket import pack_weights
-
     weights = dict(driven.model.named_parameters())
     weights.pop("model.layers.1.mlp.down_proj.weight")
     manifest, buckets = pack_weights(weights.items(), version=driven.next_version, bucket_bytes=1 << 20)

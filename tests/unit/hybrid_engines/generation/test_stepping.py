@@ -16,6 +16,7 @@ from rlinf.errors import EngineError
 from rlinf.hybrid_engines.generation.backend import DrawnToken
 from rlinf.hybrid_engines.generation.hf import HFBackend
 from rlinf.hybrid_engines.generation.stepping import SteppingEngine
+from tests.unit.hybrid_engines.packing import pack_weights
 
 
 class FailingBackend(HFBackend):
@@ -72,8 +73,6 @@ def test_an_unusable_bucket_ends_the_engine_rather_than_its_caller_alone(tiny_mo
             raise RuntimeError("out of memory")
 
     async def fail() -> None:
-        from rlinf.hybrid_engines.weights.bucket import pack_weights
-
         engine = make(Refusing, tiny_model)
         await engine.start()
         weights = engine._schedule.backend._model.named_parameters()  # type: ignore[attr-defined]
