@@ -57,6 +57,17 @@ CASES = {
     "own lengths": Case(192, 6, num_prompts=16, max_numbers=12, answer_tokens=48, num_ends=8),
 }
 FIRST_END = 90
+# Trainer and engine have a core each, and take turns or work at the same time.
+_TWO_SLOTS = (
+    "cluster.cpu_slots_per_node=2",
+    "~cluster.component_placement",
+    "+cluster.component_placement={actor: 0, rollout: 1, reward: 1}",
+)
+MODES = {
+    "collocated": (),
+    "in turns": _TWO_SLOTS,
+    "asynchronous": (*_TWO_SLOTS, "algorithm.staleness_threshold=2"),
+}
 
 
 def share_of_digits(text: str) -> float:
@@ -179,7 +190,7 @@ def load_rlinf(case: Case, folder: Path, *overrides: str) -> Any:
     return validate_cfg(load_recipe(RECIPE, [*keys, *overrides]))
 
 
-def run_rlinf(case: Case, steps: int, folder: Path) -> dict[str, float]:
+def run_rlinf(case: Case, steps: int, folder: Path, *overrides: str) -> dict[str, float]:
     """Train through Ray."""
     from rlinf.runners import launch_reasoning
     from rlinf.runners.reasoning_runner import ReasoningRunner
@@ -197,7 +208,7 @@ def run_rlinf(case: Case, steps: int, folder: Path) -> dict[str, float]:
 
     launch_reasoning.ReasoningRunner = TimedRunner  # type: ignore[misc]
     # The last step only ends the one before it: a checkpoint follows it.
-    cfg = load_rlinf(case, folder, f"runner.max_epochs={UNTIMED_STEPS + steps + 1}")
+    cfg = load_rlinf(case, folder, f"runner.max_epochs={UNTIMED_STEPS + steps + 1}", *overrides)
     launch_reasoning.launch_reasoning(cfg)
     lines = (folder / RECIPE / "metrics.jsonl").read_text().splitlines()
     lengths = [json.loads(line)["rollout/response_length"] for line in lines[UNTIMED_STEPS:-1]]

@@ -8,6 +8,10 @@ as that makes the second batch older than its policy, both recompute log-probabi
 each turn in a process of its own with one thread for each process. Seconds until the answers are there and rewarded are
 told apart from the rest, and CPU seconds of all processes stand beside.
 
+``modes``: the same steps by RLinf alone, trainer and engine on a core each, in turns and asynchronously (answers are up
+to two steps ahead). Asynchronous steps take as long as the slower of the two at best: ``overlap`` is the share of that
+bound.
+
 ``weights``: from the actor's model into the engine's, checksums included, against copying as many bytes within memory.
 
 ``rollout``: tokens per second through the rollout worker, asked by another process, against the same engine class with
@@ -40,6 +44,7 @@ from reasoning_peers import (
     CASES,
     CONTENDERS,
     GROUP_SIZE,
+    MODES,
     Case,
     load_rlinf,
     make_inputs,
@@ -193,6 +198,23 @@ def compare_grpo(name: str, turns: int, steps: int, contenders: list[str]) -> di
     return report
 
 
+def compare_modes(name: str, turns: int, steps: int) -> dict[str, Any]:
+    """Let our own modes make GRPO steps of one size, in turns."""
+    measured: dict[str, list[dict[str, float]]] = {"in turns": [], "asynchronous": []}
+    for _ in range(turns):
+        for mode, results in measured.items():
+            results.append(run_alone("--alone", "rlinf", "--case", name, "--mode", mode, "--steps", str(steps)))
+            print(name, mode, results[-1], file=sys.stderr)
+    bounds = [max(turn["answering_seconds"], turn["training_seconds"]) for turn in measured["in turns"]]
+    reached = [turn["step_seconds"] for turn in measured["asynchronous"]]
+    return {
+        "case": vars(CASES[name]),
+        "medians": medians(measured),
+        "asynchronous_speed_vs_in_turns": ratio(measured["in turns"], measured["asynchronous"], "step_seconds"),
+        "overlap": statistics.median(bound / seconds for bound, seconds in zip(bounds, reached, strict=True)),
+    }
+
+
 def run_part(args: argparse.Namespace) -> None:
     """Measure one part in this process, and print it as one line."""
     torch.set_num_threads(1)
@@ -204,7 +226,8 @@ def run_part(args: argparse.Namespace) -> None:
         else:
             case = CASES[args.case]
             make_inputs(case, Path(folder))
-            result = CONTENDERS[args.alone](case, args.steps, Path(folder))
+            overrides = MODES[args.mode] if args.alone == "rlinf" else ()
+            result = CONTENDERS[args.alone](case, args.steps, Path(folder), *overrides)
     print(json.dumps(result))
 
 
@@ -212,13 +235,14 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one short turn of everything")
-    parser.add_argument("--only", nargs="*", default=["grpo", "weights", "rollout"])
+    parser.add_argument("--only", nargs="*", default=["grpo", "modes", "weights", "rollout"])
     parser.add_argument("--contenders", nargs="*", choices=list(CONTENDERS), default=list(CONTENDERS))
     parser.add_argument("--turns", type=int, default=None, help="how often each contender runs")
     parser.add_argument("--steps", type=int, default=None, help="timed GRPO steps of each turn")
     parser.add_argument("--engine", default="hf", help="rollout_backend of the rollout part")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--alone", choices=[*CONTENDERS, "weights", "rollout"], help=argparse.SUPPRESS)
+    parser.add_argument("--mode", choices=list(MODES), default="collocated", help=argparse.SUPPRESS)
     parser.add_argument("--case", choices=list(CASES), help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.alone:
@@ -237,6 +261,8 @@ def main() -> None:
     }
     if "grpo" in args.only:
         report["grpo"] = {name: compare_grpo(name, turns, steps, args.contenders) for name in CASES}
+    if "modes" in args.only:
+        report["modes"] = compare_modes("own lengths", turns, steps)
     if "weights" in args.only:
         report["weights"] = run_alone("--alone", "weights", "--turns", str(1 if args.quick else 15))
     if "rollout" in args.only:

@@ -39,6 +39,8 @@ def test_the_benchmark_of_reasoning_reports_everything(tmp_path):
     )
     assert fixed == 8
     assert 4 < own < 40
+    assert report["modes"]["asynchronous_speed_vs_in_turns"] > 0
+    assert report["modes"]["overlap"] > 0
     assert report["weights"]["megabytes"] > 64
     assert report["weights"]["speed_vs_memcpy"] > 0
     assert report["rollout"]["requests"] >= 64
