@@ -88,8 +88,8 @@ def main() -> None:
             runs.append(run_seed(recipe, seed, args.override))
             last = runs[-1]["curve"][-1]
             print(recipe, {"seed": seed, "training_seconds": runs[-1]["training_seconds"], **last}, flush=True)
-        report = {"recipe": recipe, "commit": commit.stdout.strip(), "cpu_cores": os.cpu_count(), "runs": runs}
-        (RESULTS / f"{recipe}{args.suffix}.json").write_text(json.dumps(report, indent=1) + "\n")
+            report = {"recipe": recipe, "commit": commit.stdout.strip(), "cpu_cores": os.cpu_count(), "runs": runs}
+            (RESULTS / f"{recipe}{args.suffix}.json").write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":
