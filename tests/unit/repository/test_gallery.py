@@ -1,0 +1,97 @@
+"""The gallery is what its script makes of the committed results, and the script reads results as they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from repository_tree import ROOT
+
+from benchmarks import gallery
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def run_of(seed: int, seconds: float, values: list[float], metric: str = "eval/return") -> dict[str, Any]:
+    curve = [{"step": 10 * index, "time_seconds": index, metric: value} for index, value in enumerate(values)]
+    return {"seed": seed, "overrides": [], "process_seconds": seconds, "curve": curve}
+
+
+def save(folder: Path, recipe: str, runs: list[dict[str, Any]]) -> Path:
+    report = {"recipe": recipe, "commit": "0", "cpu_cores": 4, "runs": runs}
+    (folder / f"{recipe}.json").write_text(json.dumps(report), encoding="utf-8")
+    return folder
+
+
+def test_the_committed_gallery_is_what_the_script_makes() -> None:
+    assert list(gallery.find_differences(gallery.make_files())) == [], "run: python benchmarks/gallery.py"
+
+
+def test_every_committed_result_is_in_both_pages_with_its_picture() -> None:
+    names = {path.stem for path in gallery.RESULTS.glob("*.json")}
+    assert names
+    for page in gallery.PAGES.values():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert {name for name in names if f"gallery/{name}.svg)" not in text} == set()
+
+
+def test_a_row_says_hardware_minutes_results_and_seeds(tmp_path: Path) -> None:
+    runs = [run_of(3, 90.0, [8.0, 123.4]), run_of(5, 720.0, [9.0, 5.678])]
+    files = gallery.make_files(save(tmp_path, "gym_cartpole_ppo_mlp", runs))
+    row = next(line for line in files[gallery.PAGES["en"]].splitlines() if "`gym_cartpole_ppo_mlp`" in line)
+    assert row.split(" | ")[2:5] == ["4 CPU cores", "1.5 – 12", "return 123, 5.68 (seeds 3, 5)"]
+    assert "4 个 CPU 核" in files[gallery.PAGES["zh"]]
+
+
+@pytest.mark.parametrize(("successes", "metric"), [([0.0, 0.0], "eval/return"), ([0.0, 0.5], "eval/success_once")])
+def test_a_task_without_successes_is_judged_by_its_return(successes: list[float], metric: str, tmp_path: Path) -> None:
+    run = run_of(0, 60.0, [1.0, 2.0])
+    for point, success in zip(run["curve"], successes, strict=True):
+        point["eval/success_once"] = success
+    (exhibit,) = gallery.load_exhibits(save(tmp_path, "gym_cartpole_ppo_mlp", [run]))
+    assert exhibit.metric == metric
+
+
+def test_a_picture_has_one_line_a_seed_from_the_lowest_to_the_highest_value(tmp_path: Path) -> None:
+    runs = [run_of(0, 60.0, [-20.0, -5.0, -10.0]), run_of(1, 60.0, [-15.0, -12.0])]
+    (exhibit,) = gallery.load_exhibits(save(tmp_path, "gym_cartpole_ppo_mlp", runs))
+    picture = ElementTree.fromstring(gallery.draw(exhibit))
+    assert [text.text for text in picture.iter(f"{SVG}text")] == ["-5.00", "-20"]
+    lines = [line.get("points", "").split() for line in picture.iter(f"{SVG}polyline")]
+    top, bottom = gallery.MARGIN, gallery.HEIGHT - gallery.MARGIN
+    left, right = gallery.LABELS, gallery.WIDTH - gallery.MARGIN
+    assert lines[0][:2] == [f"{left:.1f},{bottom:.1f}", f"{(left + right) / 2:.1f},{top:.1f}"]
+    assert lines[1][-1].startswith(f"{(left + right) / 2:.1f},")
+    assert [len(line) for line in lines] == [3, 2]
+
+
+def test_a_flat_curve_of_one_point_can_be_drawn(tmp_path: Path) -> None:
+    (exhibit,) = gallery.load_exhibits(save(tmp_path, "gym_cartpole_ppo_mlp", [run_of(0, 1.0, [3.0])]))
+    assert "polyline" in gallery.draw(exhibit)
+
+
+def test_differences_are_named_and_written_away(tmp_path: Path) -> None:
+    files = gallery.make_files()
+    page, picture = gallery.PAGES["zh"], f"{gallery.PICTURES}/gym_cartpole_ppo_mlp.svg"
+    gallery.write_files(files, tmp_path)
+    (tmp_path / page).write_text("another", encoding="utf-8")
+    (tmp_path / picture).rename(tmp_path / gallery.PICTURES / "gone.svg")
+    told = [f"{page} differs", f"{picture} is missing", f"{gallery.PICTURES}/gone.svg is left over"]
+    assert sorted(gallery.find_differences(files, tmp_path)) == sorted(told)
+    gallery.write_files(files, tmp_path)
+    assert list(gallery.find_differences(files, tmp_path)) == []
+
+
+def test_a_result_whose_recipe_is_gone_or_untold_is_an_error(tmp_path: Path) -> None:
+    folder = save(tmp_path, "no_such_recipe", [run_of(0, 1.0, [1.0])])
+    with pytest.raises(FileNotFoundError, match=r"no recipe no_such_recipe\.yaml"):
+        gallery.load_exhibits(folder)
+    (folder / "no_such_recipe.json").unlink()
+    save(folder, "metaworld_mt10_ppo_mlp", [run_of(0, 1.0, [1.0])])
+    texts = json.loads(gallery.TEXTS.read_text(encoding="utf-8"))
+    texts["zh"]["teaches"].pop("metaworld_mt10_ppo_mlp", None)
+    with pytest.raises(KeyError, match="zh.teaches has no sentence for metaworld_mt10_ppo_mlp"):
+        gallery.write_page(gallery.load_exhibits(folder), "zh", texts)
