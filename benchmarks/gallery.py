@@ -167,7 +167,7 @@ def write_page(exhibits: list[Exhibit], language: str, texts: Mapping[str, Any])
     for kind, group in groupby(exhibits, key=lambda exhibit: exhibit.kind):
         rows = [_row(exhibit, language, words) for exhibit in group]
         table = "\n".join([words["header"], "|---|---|---|---|---|---|", *rows])
-        parts += [words["kinds"][kind], f"```bash\n{texts['commands'][kind]}\n```", table]
+        parts += [words["kinds"][kind], words["trained_by"].format(command=texts["commands"][kind]), table]
     return "\n\n".join(parts) + "\n"
 
 
