@@ -2,7 +2,9 @@
 
 from rlinf.algorithms.registry import register_advantage, register_policy_loss
 from rlinf.algorithms.rewards import register_reward
+from rlinf.config.registries import generation_configs
 from rlinf.envs import register_env
+from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.models import register_model
 
 
@@ -12,9 +14,12 @@ def register():
     from effort_reward import EffortReward, EffortRewardConfig
     from linear_policy import LinearPolicy, LinearPolicyConfig
     from point_env import PointEnv
+    from watched_engine import WatchedEngine, WatchedEngineConfig
 
     register_env("point", PointEnv)
     register_model("linear_policy", LinearPolicy, config=LinearPolicyConfig)
     register_advantage("centered", config=CenteredConfig)(compute_centered_advantages)
     register_policy_loss("ratio_penalty", config=RatioPenaltyConfig)(ratio_penalty_loss)
     register_reward("effort", EffortReward, config=EffortRewardConfig)
+    generation_configs.register("watched", WatchedEngineConfig)
+    generation_engines.register("watched", WatchedEngine)

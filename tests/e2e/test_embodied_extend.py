@@ -1,4 +1,4 @@
-"""The plug-in under examples/extend trains through Ray: its environment, its model, its algorithm and its reward."""
+"""The plug-in under examples/extend trains through Ray: its environment, model, algorithm and reward, and its loop."""
 
 import pytest
 
@@ -21,4 +21,23 @@ def test_the_plugin_trains(start_run, tmp_path):
     assert records[-1]["env/return"] > records[0]["env/return"] + 1
     assert records[-1]["env/reward/effort"] <= 0
     assert records[-1]["env/reward/distance"] > records[0]["env/reward/distance"]
+    assert not run.survivors()
+
+
+def test_its_runner_drives_the_same_recipe(start_run, tmp_path):
+    folder = REPO / "examples" / "extend"
+    run = start_run(
+        "point",
+        f"--config-dir={folder / 'config'}",
+        f"runner.logger.log_path={tmp_path / 'results'}",
+        "runner.max_epochs=3",
+        env={"RLINF_EXT_MODULE": "plugin", "PYTHONPATH": f"{folder}:{REPO}"},
+        entry=folder / "train_smoothed.py",
+    )
+    assert run.wait() == 0, run.output[-4000:]
+    returns, smoothed = (
+        [record[name] for record in read_metrics(tmp_path / "results" / "point") if record["step"] > 0]
+        for name in ("env/return", "env/return_smoothed")
+    )
+    assert smoothed == pytest.approx([sum(returns[:n]) / n for n in (1, 2, 3)])
     assert not run.survivors()

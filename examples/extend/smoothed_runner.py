@@ -1,0 +1,26 @@
+"""A loop: that of embodied RL, with one more metric."""
+
+from collections import deque
+
+from rlinf.runners.embodied_runner import EmbodiedRunner
+from rlinf.runners.launch import launch
+
+
+class SmoothedRunner(EmbodiedRunner):
+    """Also reports the mean return of the last five steps."""
+
+    def __init__(self, cfg, **groups):
+        super().__init__(cfg, **groups)
+        self.returns = deque(maxlen=5)
+
+    def make_step(self):
+        metrics = super().make_step()
+        if "env/return" in metrics:
+            self.returns.append(metrics["env/return"])
+            metrics["env/return_smoothed"] = sum(self.returns) / len(self.returns)
+        return metrics
+
+
+def launch_smoothed(cfg):
+    """Run a recipe of ``task_type: embodied`` with this loop."""
+    return launch(cfg, SmoothedRunner)
