@@ -122,13 +122,13 @@ resolve_target() {
     test)
       [[ -z $ENV_TYPE$MODEL ]] || usage_error "the target test takes neither --env nor --model."
       resolve_env metaworld
-      EXTRAS+=(offline robotics reasoning dev)
+      EXTRAS+=(offline robotics reasoning docs dev)
       NEXT_COMMAND="bash tests/run_tests.sh"
       ;;
     docs)
       [[ -z $ENV_TYPE$MODEL ]] || usage_error "the target docs takes neither --env nor --model."
       EXTRAS=(docs)
-      NEXT_COMMAND="$VENV/bin/sphinx-build --version"
+      NEXT_COMMAND="bash docs/build.sh"
       ;;
     *) usage_error "unknown target '$TARGET'; known: embodied, reason, test, docs." ;;
   esac

@@ -9,9 +9,9 @@ usage() {
   cat <<'TEXT'
 Usage: bash tests/run_tests.sh [options] [pytest arguments ...]
 
-Runs the gates one by one: ruff check, ruff format, mypy, lint-imports, shell scripts, unit tests, end-to-end tests, chaos
-tests. A gate that fails does not stop the later ones; the exit code is 1 if any failed. Further arguments go to pytest;
-paths among them replace the folders that it runs. For example:
+Runs the gates one by one: ruff check, ruff format, mypy, lint-imports, shell scripts, unit tests, documentation,
+end-to-end tests, chaos tests. A gate that fails does not stop the later ones; the exit code is 1 if any failed. Further
+arguments go to pytest; paths among them replace the folders that it runs. For example:
     bash tests/run_tests.sh --fast -k placement
     bash tests/run_tests.sh tests/unit/config
 
@@ -104,6 +104,7 @@ main() {
     gate "tests" run_pytest
   else
     gate "unit tests" run_pytest tests/unit
+    gate "documentation" run_pytest tests/docs
     if ((!FAST)); then
       gate "end-to-end tests" run_pytest tests/e2e
       gate "chaos tests" run_pytest tests/chaos

@@ -269,14 +269,24 @@ def test_a_failing_gate_fails_the_run_and_the_later_gates_still_report(venv: Pat
     run = bash("tests/run_tests.sh", "--no-install", RLINF_VENV=str(venv), FAIL="ruff check*")
     assert run.returncode == 1
     summary = run.stdout[run.stdout.rindex("Gate ") :]
-    assert summary.count("passed") == 7
+    assert summary.count("passed") == 8
     assert summary.count("FAILED (exit code 3)") == 1
     calls = (venv.parent / "calls").read_text(encoding="utf-8")
     assert calls.index("ruff check") < calls.index("lint-imports") < calls.index("python -m pytest tests/e2e")
 
 
 @pytest.mark.parametrize(
-    "gate", ["ruff format*", "mypy*", "lint-imports*", "shellcheck*", "*tests/unit*", "*tests/e2e*", "*tests/chaos*"]
+    "gate",
+    [
+        "ruff format*",
+        "mypy*",
+        "lint-imports*",
+        "shellcheck*",
+        "*tests/unit*",
+        "*tests/docs*",
+        "*tests/e2e*",
+        "*tests/chaos*",
+    ],
 )
 def test_each_gate_decides_the_exit_code(gate: str, venv: Path) -> None:
     assert bash("tests/run_tests.sh", "--no-install", RLINF_VENV=str(venv), FAIL=gate).returncode == 1

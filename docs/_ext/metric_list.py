@@ -1,0 +1,205 @@
+"""The list of metrics: what each means, and which of them each registered loss reports, found out by calling it."""
+
+from __future__ import annotations
+
+import dataclasses
+from inspect import signature
+from typing import Any
+
+import torch
+
+from rlinf.algorithms.aggregation import Denominators, LossDenominators
+from rlinf.algorithms.registry import make_off_policy_algorithm, off_policy_algorithms, policy_loss, policy_losses
+from rlinf.algorithms.types import finalize_metrics
+from rlinf.config.registries import loss_configs
+
+MEANINGS = {
+    "env": {
+        "return": "mean return of the episodes that ended, as rewarded (`reward_coef`, `use_rel_reward`)",
+        "reward": "mean reward of a step of these episodes",
+        "episode_len": "mean length of these episodes, in environment steps",
+        "success_once": "share of episodes in which the task was solved at some time",
+        "success_at_end": "share of episodes that ended solved",
+        "reward/<name>": "mean of the reward `reward.rewards.<name>` for each executed action, unweighted",
+    },
+    "rollout": {
+        "advantage": "mean advantage (0 where advantages are normalised)",
+        "return": "mean of what values are trained towards, or of the scores",
+        "score": "mean sum of rewards of a trajectory or an answer",
+        "filtered_fraction": "share of trajectories or answers whose groups were left out",
+        "kl_reward": "mean divergence of a token that was subtracted from rewards (`kl_in_reward`)",
+        "staleness_mean": "mean number of versions by which weights that acted are older than those trained",
+        "staleness_max": "the largest such number",
+        "chunk_reward": "mean reward of a chunk of actions (off-policy)",
+        "intervened": "share of chunks with an intervention",
+        "expert_acts": "share of chunks in which the expert acted (DAgger)",
+        "labelled": "share of chunks that became labels (DAgger)",
+        "expert_distance": "mean distance of the policy's actions from the expert's (DAgger)",
+        "reward": "mean reward of an answer, weighed and summed",
+        "reward/<name>": "mean of the reward `reward.rewards.<name>`, unweighted",
+        "prompt_length": "mean tokens of a prompt",
+        "response_length": "mean tokens of an answer",
+        "truncated": "share of answers that were cut off at `max_new_tokens`",
+        "prompts_asked": "prompts whose answers were looked at (dynamic sampling)",
+        "prompts_withdrawn": "prompts that were taken back and are asked again later (dynamic sampling)",
+        "filtered_groups": "share of groups that taught nothing (dynamic sampling)",
+        "missing_groups": "groups that could not be replaced (dynamic sampling)",
+        "correction_weight": "mean weight of `importance_correction`",
+        "correction_fraction": "share of entries whose weight was out of bounds",
+        "mismatch_k1": "mean of -log(trainer / engine): KL of the engine from the trainer",
+        "mismatch_k3": "the same, estimated by k3",
+        "mismatch_chi2": "chi-square divergence of the trainer from the engine",
+        "mismatch_ess": "effective sample size under these weights, as a share",
+        "mismatch_perplexity_ratio": "mean of trainer / engine perplexity of an answer",
+        "mismatch_max_probability_difference": "largest difference of a token's two probabilities",
+    },
+    "train": {
+        "total_loss": "what is minimised",
+        "loss": "what is minimised (fine-tuning)",
+        "token_loss": "mean negative log-likelihood of a learned token",
+        "actor_loss": "the policy's part of the loss",
+        "actor_ratio": "mean ratio of the current to the old policy",
+        "actor_approx_kl": "divergence of the old from the current policy, by k3",
+        "actor_clip_fraction": "share of entries that were clipped",
+        "actor_dual_clip_fraction": "share of entries that the dual clip bounded",
+        "actor_entropy": "mean entropy",
+        "actor_kl_ref": "mean divergence from the initial policy, by `kl_penalty`",
+        "actor_behave_weight": "mean weight of proximal against behaviour policy",
+        "actor_behave_approx_kl": "divergence of the behaviour from the proximal policy, by k3",
+        "actor_behave_clip_fraction": "share of weights that were truncated",
+        "critic_value": "mean predicted value",
+        "critic_return": "mean of the values' targets",
+        "critic_value_loss": "value loss",
+        "critic_value_clip_fraction": "share of predictions that changed by more than `value_clip`",
+        "critic_explained_variance": "share of the targets' variance that values explain; 1 is perfect",
+        "nft_loss": "the policy's part of the loss",
+        "nft_positive_loss": "squared error of the implicit policy of good actions",
+        "nft_negative_loss": "squared error of the implicit policy of bad actions",
+        "nft_reward": "mean optimality r",
+        "nft_velocity_change": "squared change of velocities from the old policy",
+        "critic_loss": "squared error of the critics",
+        "q_value": "mean value of the critics",
+        "q_target": "mean of their targets",
+        "value": "mean value of the value head (IQL)",
+        "value_loss": "expectile loss of the value head (IQL)",
+        "advantage": "mean of Q - V (IQL)",
+        "advantage_weight": "mean weight of an action (IQL)",
+        "logprob": "mean log-probability of the data's actions (IQL)",
+        "imitation_loss": "mean loss of an imitated action",
+        "entropy": "mean entropy of a chunk of actions, or of a token (fine-tuning)",
+        "alpha": "temperature (SAC)",
+        "replay_size": "transitions in the replay, over all ranks",
+        "stored": "transitions or labels that are learned from",
+        "grad_norm": "norm of the gradient before clipping",
+        "lr": "learning rate",
+        "policy_grad_norm": "the same of the policy's optimizer",
+        "policy_lr": "the same of the policy's optimizer",
+        "critic_grad_norm": "the same of the critics' optimizer",
+        "critic_lr": "the same of the critics' optimizer",
+        "skipped_updates": "updates without anything to learn from (language models)",
+        "tokens": "tokens that were learned in the step (fine-tuning)",
+        "epoch": "passes over the data so far (fine-tuning)",
+    },
+    "eval": {
+        "success_once": "share of episodes in which the task was solved at some time",
+        "success_once/<task>": "the same of one of several tasks",
+        "success_at_end": "share of episodes that ended solved",
+        "return": "mean return",
+        "reward": "mean reward of a step, or of an answer",
+        "episode_len": "mean length of an episode",
+        "accuracy": "share of answers that are right",
+        "response_length": "mean tokens of an answer",
+        "avg@n": "accuracy over n answers to each prompt",
+        "pass@k": "probability that one of k answers is right, estimated without bias",
+        "<name>/...": "the same of one of several data sets",
+        "loss": "negative log-likelihood of a held-out token (fine-tuning)",
+        "token_accuracy": "share of held-out tokens that the model finds most likely (fine-tuning)",
+    },
+    "time": {
+        "step": "seconds of the step",
+        "restarts": "workers that were launched again so far",
+        "env_steps_per_second": "environment steps over the time of the step",
+        "samples_per_second": "samples over the time of the step",
+        "tokens_per_second": "tokens over the time of the step",
+        "actor/training": "seconds of updating",
+        "actor/advantages": "seconds of computing advantages",
+        "actor/prepare": "seconds of laying out answers and comparing them",
+        "actor/receive_trajectories": "seconds of waiting for trajectories and receiving them",
+        "actor/sync_weights": "seconds of publishing weights",
+        "actor/evaluation": "seconds of measuring held-out samples (fine-tuning)",
+        "actor/save_hf": "seconds of writing the folder `hf`",
+        "actor/tokens_per_second_per_device": "tokens trained for each second of updating",
+        "actor/mfu": "model FLOPs utilisation, where the device's peak is known",
+        "actor/peak_memory_gib": "most memory that a rank has held",
+        "rollout/generate": "seconds of the rollout",
+        "rollout/infer": "seconds of choosing actions",
+        "rollout/wait_for_envs": "seconds of waiting for observations",
+        "rollout/wait_for_weights": "seconds of waiting for weights",
+        "rollout/sync_weights": "seconds of taking weights over",
+        "rollout/evaluate": "seconds of evaluating",
+        "rollout/tokens_per_second_per_device": "tokens generated, over the time of the step",
+        "rollout/peak_memory_gib": "most memory that a rank has held",
+        "env/interact": "seconds of the rollout",
+        "env/env_step": "seconds of stepping environments",
+        "env/wait_for_actions": "seconds of waiting for actions",
+        "env/evaluate": "seconds of evaluating",
+        "reward/compute_rewards": "seconds of a rollout's rewards, waiting included",
+    },
+}
+"""By prefix and name."""
+
+_SHAPE = (2, 3)
+_OF_FLOWS = ("velocity", "old_velocity", "target", "saturated")
+
+
+def metric_list() -> str:
+    """Return the Markdown of all metrics, and of those that losses report."""
+    parts = []
+    for prefix, names in MEANINGS.items():
+        parts += [f"## `{prefix}/`", "| Metric | Meaning |\n|---|---|"]
+        rows = "\n".join(f"| `{prefix}/{name}` | {meaning} |" for name, meaning in names.items())
+        parts[-1] += f"\n{rows}"
+    parts += ["## By loss", "| `loss_type` | Reports under `train/` |\n|---|---|"]
+    losses = [*policy_losses.names(), *off_policy_algorithms.names()]
+    parts[-1] += "".join(f"\n| `{loss}` | {', '.join(f'`{n}`' for n in loss_metrics(loss))} |" for loss in losses)
+    return "\n\n".join(parts)
+
+
+def loss_metrics(name: str) -> list[str]:
+    """Return the metrics that a registered loss reports, from a call with a few numbers."""
+    keys = {**dataclasses.asdict(loss_configs.get(name)())}
+    if name in policy_losses:
+        # One that passes arguments on must not be handed those of another family.
+        foreign = () if "velocity" in signature(policy_losses.get(name)).parameters else _OF_FLOWS
+        given = {key: value for key, value in _policy_arguments().items() if key not in foreign}
+        return sorted(finalize_metrics(policy_loss(name, **keys, **given)[1]))
+    algorithm = make_off_policy_algorithm(name, **keys, action_size=2, device=torch.device("cpu"))
+    rows, many = torch.rand(2), torch.rand(2, 3, requires_grad=True)
+    _, critic = algorithm.critic_loss(
+        q=many,
+        next_q=torch.rand(2, 3),
+        next_logprobs=rows,
+        rewards=rows,
+        terminated=rows > 2,
+        lengths=torch.ones(2, dtype=torch.int64),
+    )
+    _, actor = algorithm.actor_loss(q=many, logprobs=rows)
+    return sorted(finalize_metrics(critic | actor))
+
+
+def _policy_arguments() -> dict[str, Any]:
+    generator = torch.Generator().manual_seed(0)
+    names = (
+        "logprobs old_logprobs proximal_logprobs ref_logprobs entropy advantages values prev_values returns velocity "
+        "old_velocity target"
+    )
+    tensors: dict[str, Any] = {name: torch.rand(_SHAPE, generator=generator) for name in names.split()}
+    everywhere = torch.ones(_SHAPE, dtype=torch.bool)
+    counts = Denominators(num_valid_tokens=6, num_sequences=2, max_tokens=3)
+    return {
+        **tensors,
+        "loss_mask": everywhere,
+        "value_mask": everywhere,
+        "saturated": ~everywhere,
+        "denominators": LossDenominators(policy=counts, entropy=counts, value=counts),
+    }
