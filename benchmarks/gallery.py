@@ -24,7 +24,7 @@ RESULTS = REPO / "benchmarks" / "results" / "learning"
 TEXTS = REPO / "benchmarks" / "gallery_texts.json"
 """The words of the pages in each language; for Chinese also what each recipe teaches."""
 
-PAGES = {"en": "docs/gallery.md", "zh": "docs/gallery-zh.md"}
+PAGES = {"en": "docs/source-en/gallery.md", "zh": "docs/source-zh/gallery.md"}
 PICTURES = "docs/gallery"
 
 METRICS = ("eval/accuracy", "eval/success_once", "eval/return", "eval/token_accuracy")
@@ -180,7 +180,7 @@ def _row(exhibit: Exhibit, language: str, words: Mapping[str, Any]) -> str:
     result = words["result"].format(
         metric=words["metrics"][exhibit.metric], reached=reached, seeds=_listed(exhibit.seeds)
     )
-    picture = f"![{exhibit.name}]({Path(PICTURES).name}/{exhibit.name}.svg)"
+    picture = f"![{exhibit.name}](../{Path(PICTURES).name}/{exhibit.name}.svg)"
     hardware = words["hardware"].format(cpu_cores=exhibit.cpu_cores)
     return f"| {name} | {teaches} | {hardware} | {_minutes(exhibit.minutes)} | {result} | {picture} |"
 
