@@ -55,6 +55,7 @@ REPO = Path(__file__).resolve().parents[1]
 # About 76 MB of float32.
 SYNCED = Case(512, 8, num_prompts=16, max_numbers=2, answer_tokens=8)
 NUM_REQUESTS, ROLLOUT_TOKENS = 64, 64
+PARTS = ("grpo", "modes", "weights", "rollout")
 
 
 def in_turns(turns: int, contenders: dict[str, Callable[[], Any]]) -> dict[str, list[dict[str, float]]]:
@@ -235,7 +236,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="one short turn of everything")
-    parser.add_argument("--only", nargs="*", default=["grpo", "modes", "weights", "rollout"])
+    parser.add_argument("--only", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--contenders", nargs="*", choices=list(CONTENDERS), default=list(CONTENDERS))
     parser.add_argument("--turns", type=int, default=None, help="how often each contender runs")
     parser.add_argument("--steps", type=int, default=None, help="timed GRPO steps of each turn")
@@ -250,28 +251,29 @@ def main() -> None:
         return
     turns, steps = args.turns or (1 if args.quick else 3), args.steps or (1 if args.quick else 8)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False, cwd=REPO)
-    report: dict[str, Any] = {
+    conditions = {
         "commit": commit.stdout.strip(),
         "cpu_cores": os.cpu_count(),
         "python": platform.python_version(),
         "torch": torch.__version__,
-        "load_before": os.getloadavg(),
         "turns": turns,
         "steps": steps,
     }
-    if "grpo" in args.only:
-        report["grpo"] = {name: compare_grpo(name, turns, steps, args.contenders) for name in CASES}
-    if "modes" in args.only:
-        report["modes"] = compare_modes("own lengths", turns, steps)
-    if "weights" in args.only:
-        report["weights"] = run_alone("--alone", "weights", "--turns", str(1 if args.quick else 15))
-    if "rollout" in args.only:
-        report["rollout"] = run_alone("--alone", "rollout", "--turns", str(turns), "--engine", args.engine)
-    report["load_after"] = os.getloadavg()
-    text = json.dumps(report, indent=1)
-    if args.output:
-        args.output.write_text(text + "\n")
-    print(text)
+    rollout = f"rollout {args.engine}"
+    parts: dict[str, Callable[[], dict[str, Any]]] = {
+        "grpo": lambda: {name: compare_grpo(name, turns, steps, args.contenders) for name in CASES},
+        "modes": lambda: compare_modes("own lengths", turns, steps),
+        "weights": lambda: run_alone("--alone", "weights", "--turns", str(1 if args.quick else 15)),
+        rollout: lambda: run_alone("--alone", "rollout", "--turns", str(turns), "--engine", args.engine),
+    }
+    # Parts that are measured another time, or with another engine, stay as they are.
+    report = json.loads(args.output.read_text()) if args.output and args.output.exists() else {}
+    for name in [rollout if each == "rollout" else each for each in args.only]:
+        load = os.getloadavg()
+        report[name] = parts[name]() | {"conditions": conditions | {"load_before": load}}
+        if args.output:
+            args.output.write_text(json.dumps(report, indent=1) + "\n")
+    print(json.dumps(report, indent=1))
 
 
 if __name__ == "__main__":
