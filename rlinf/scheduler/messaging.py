@@ -65,6 +65,15 @@ class Messenger:
         unpack = partial(decode, fetch=current_runtime().devices.fetch)
         return AsyncWork(future, unpack, partial(self._waits_for, group, rank, tag), label)
 
+    def shared_buffer(self, num_bytes: int) -> torch.Tensor:
+        """Return uint8 memory that is sent to workers of this node without a copy."""
+        import torch
+
+        memory = current_runtime().endpoint.reserve(num_bytes) if num_bytes else None
+        if memory is None:
+            return torch.empty(num_bytes, dtype=torch.uint8)
+        return torch.frombuffer(memory, dtype=torch.uint8)
+
     def send_tensor(
         self, tensor: torch.Tensor, group: str, ranks: Ranks, *, tag: Hashable, timeout: float | None
     ) -> AsyncWork[None]:

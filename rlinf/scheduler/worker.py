@@ -122,6 +122,21 @@ class Worker:
 
     # Messages
 
+    def shared_buffer(self, num_bytes: int) -> torch.Tensor:
+        """Return host memory for a message that is large and put together in place.
+
+        Receivers on this node look at this very memory, however many they are; others get a copy. So it may be written
+        until it is sent for the first time, and not afterwards: take another buffer for the next message. Where shared
+        memory is short it is ordinary memory, which ``send`` copies.
+
+        Args:
+            num_bytes: Its size.
+
+        Returns:
+            uint8, [num_bytes]; what it holds is undefined.
+        """
+        return self._messenger.shared_buffer(num_bytes)
+
     @overload
     def send(self, obj: Any, dst_group_name: str, dst_rank: Ranks, async_op: Literal[False] = False, tag: Hashable = None, timeout: float | None = None) -> None: ...  # fmt: skip  # noqa: E501
     @overload

@@ -79,21 +79,21 @@ def plan_buckets(weights: Iterable[tuple[str, torch.Tensor]], *, version: int, b
 
 
 def fill_buckets(
-    manifest: Manifest, weights: Iterable[tuple[str, torch.Tensor]], memory: torch.Tensor
+    manifest: Manifest, weights: Iterable[tuple[str, torch.Tensor]], allocate: Callable[[int], torch.Tensor]
 ) -> Iterator[torch.Tensor]:
     """Copy tensors into one bucket after the other.
 
     Args:
         manifest: How they were planned.
         weights: The tensors, on any device, in the manifest's order. Taken one at a time.
-        memory: uint8, of the largest bucket's size at least.
+        allocate: Returns uint8 host memory of so many bytes, once for each bucket.
 
     Yields:
-        Each bucket, sealed; it lies in ``memory``, where the next one is written over it.
+        Each bucket, sealed.
     """
     source = iter(weights)
     for index, entries in enumerate(_by_bucket(manifest)):
-        bucket = memory[: manifest.bucket_sizes[index]]
+        bucket = allocate(manifest.bucket_sizes[index])
         _fill(bucket, entries, source)
         _seal_of(bucket)[0] = _checksum(bucket, manifest.version, index)
         yield bucket

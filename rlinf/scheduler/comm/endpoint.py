@@ -197,6 +197,10 @@ class Endpoint:
         if places and peer.uid in self._dead:
             self.segments.ledger.drop(peer.uid)
 
+    def reserve(self, num_bytes: int) -> memoryview | None:
+        """Return memory that is sent to processes of this node without a copy; see ``SegmentPool.reserve``."""
+        return self.segments.reserve(num_bytes)
+
     def share(self, frames: Sequence[Frame]) -> Sequence[Frame]:
         """Copy a large payload into shared memory, so that sending it to many processes of this node copies it once."""
         sizes = [0 if isinstance(frame, SharedFrame) else memoryview(frame).nbytes for frame in frames]

@@ -213,11 +213,23 @@ class SegmentPool:
         self._idle: dict[int, list[_Segment]] = defaultdict(list)
         self._idle_bytes = 0
         self._numbers = itertools.count()
+        self._reserved: dict[int, Block] = {}
         self._lock = threading.Lock()
         self._opened = self._closed = False
 
     def write(self, buffers: Sequence[memoryview]) -> list[SharedFrame] | None:
-        """Copy buffers of bytes into one block, or return None when there is no room for them."""
+        """Copy buffers of bytes into one block, or return None when there is no room for them.
+
+        Those in memory that ``reserve`` has returned stay where they are.
+        """
+        in_place = [self._find_reserved(buffer) for buffer in buffers]
+        others = [buffer for buffer, frame in zip(buffers, in_place, strict=True) if frame is None]
+        if len(others) < len(buffers):
+            copied = self.write(others) if others else []
+            if copied is None:
+                return None
+            remaining = iter(copied)
+            return [next(remaining) if frame is None else frame for frame in in_place]
         offsets, end = [], 0
         for buffer in buffers:
             offsets.append(end)
@@ -230,6 +242,25 @@ class SegmentPool:
             copy_bytes(target[offset : offset + buffer.nbytes], buffer)
         block = Block(self.ledger, segment.path, next(self._numbers), end, lambda: self._give_back(segment))
         return [SharedFrame(block, offset, buffer.nbytes) for buffer, offset in zip(buffers, offsets, strict=True)]
+
+    def reserve(self, num_bytes: int) -> memoryview | None:
+        """Return memory that ``write`` need not copy, or None when there is no room.
+
+        Whoever gets it fills it before it is sent for the first time, and then lets it be: receivers look at this
+        very memory. It is free again when neither they nor the owner hold an array over it.
+        """
+        import numpy as np
+
+        segment = self._take(max(num_bytes, 1))
+        if segment is None:
+            return None
+        array = np.frombuffer(segment.memory, np.uint8, num_bytes)
+        address = array.ctypes.data
+        self._reserved[address] = Block(
+            self.ledger, segment.path, next(self._numbers), num_bytes, lambda: self._give_back(segment)
+        )
+        weakref.finalize(array, self._reserved.pop, address, None).atexit = False
+        return memoryview(array.data)
 
     def adopt(self, reference: Reference, on_free: Callable[[], None]) -> Block:
         """Give another process's block a name of this one, under which it stays when that process dies.
@@ -263,6 +294,17 @@ class SegmentPool:
                 shutil.rmtree(segments_folder(base, self._namespace, self._uid), ignore_errors=True)
                 folder.close()
             self._folders.clear()
+
+    def _find_reserved(self, buffer: memoryview) -> SharedFrame | None:
+        if not self._reserved or not buffer.nbytes:
+            return None
+        import numpy as np
+
+        start = np.frombuffer(buffer, np.uint8).ctypes.data
+        for address, block in list(self._reserved.items()):
+            if address <= start and start + buffer.nbytes <= address + block.num_bytes:
+                return SharedFrame(block, start - address, buffer.nbytes)
+        return None
 
     def _take(self, num_bytes: int) -> _Segment | None:
         self.ledger.settle()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import collections
-
-import torch
+import itertools
 
 from rlinf.data.routing import sources
 from rlinf.hybrid_engines.train.base import TrainEngine
@@ -26,7 +25,6 @@ class WeightPublisher:
     def __init__(self, worker: Worker, *, group: str, num_receivers: int, bucket_bytes: int) -> None:
         self._worker, self._group, self._bucket_bytes = worker, group, bucket_bytes
         rank, size = worker._rank, worker._world_size
-        self._memory = torch.empty(0, dtype=torch.uint8)
         self._ranks = [r for r in range(num_receivers) if sources(r, size, num_receivers).peers[0] == rank]
 
     def publish(self, engine: TrainEngine, *, version: int) -> None:
@@ -42,13 +40,5 @@ class WeightPublisher:
             collections.deque(weights, maxlen=0)
             return
         manifest = plan_buckets(engine.describe_weights(), version=version, bucket_bytes=self._bucket_bytes)
-        if self._memory.nbytes < max(manifest.bucket_sizes):
-            self._memory = torch.zeros(max(manifest.bucket_sizes), dtype=torch.uint8)
-        self._send(manifest)
-        # What is sent may change once ``send`` returns.
-        for bucket in fill_buckets(manifest, weights, self._memory):
-            self._send(bucket)
-
-    def _send(self, message: object) -> None:
-        for rank in self._ranks:
-            self._worker.send(message, self._group, rank, tag=WEIGHTS)
+        for message in itertools.chain([manifest], fill_buckets(manifest, weights, self._worker.shared_buffer)):
+            self._worker.send(message, self._group, self._ranks, tag=WEIGHTS)

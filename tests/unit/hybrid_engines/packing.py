@@ -15,5 +15,9 @@ def pack_weights(
     """Return a manifest and its buckets."""
     named = list(weights)
     manifest = plan_buckets(named, version=version, bucket_bytes=bucket_bytes)
-    memory = torch.zeros(max(manifest.bucket_sizes), dtype=torch.uint8)
-    return manifest, [bucket.clone() for bucket in fill_buckets(manifest, named, memory)]
+    return manifest, list(fill_buckets(manifest, named, zeros))
+
+
+def zeros(num_bytes: int) -> torch.Tensor:
+    """Return memory for a bucket."""
+    return torch.zeros(num_bytes, dtype=torch.uint8)

@@ -6,7 +6,7 @@ from torch import nn
 
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.weights.bucket import WeightReceiver, check_bucket, fill_buckets, plan_buckets, view_entry
-from tests.unit.hybrid_engines.packing import pack_weights
+from tests.unit.hybrid_engines.packing import pack_weights, zeros
 
 
 class Model(nn.Module):
@@ -37,14 +37,19 @@ def test_the_receiver_keeps_its_own_precision():
     assert float(target.linear.weight[0, 0]) == 1.5
 
 
-def test_a_bucket_can_be_read_until_the_next_one_is_filled():
+def test_a_bucket_is_there_before_the_next_tensor_is_asked_for():
     weights = {"a": torch.arange(16.0), "b": torch.ones(40), "c": torch.zeros(3, 2)}
     manifest = plan_buckets(weights.items(), version=0, bucket_bytes=1)
-    memory = torch.zeros(max(manifest.bucket_sizes), dtype=torch.uint8)
-    buckets = fill_buckets(manifest, weights.items(), memory)
-    for entry, bucket in zip(manifest.entries, buckets, strict=True):
-        assert torch.equal(view_entry(entry, bucket), weights[entry.name])
-        assert bucket.data_ptr() == memory.data_ptr()
+    asked = []
+
+    def source():
+        for name, tensor in weights.items():
+            asked.append(name)
+            yield name, tensor
+
+    for index, bucket in enumerate(fill_buckets(manifest, source(), zeros)):
+        assert torch.equal(view_entry(manifest.entries[index], bucket), weights[asked[-1]])
+        assert len(asked) == index + 1
 
 
 def test_a_plan_needs_no_values():

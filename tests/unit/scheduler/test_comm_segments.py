@@ -243,6 +243,36 @@ def test_a_pool_is_bounded(namespace):
     assert files(namespace) == []
 
 
+def test_reserved_memory_is_sent_as_it_is_and_free_again_once_nobody_looks(make, namespace):
+    sender, receivers = make(), (make(), make())
+    message = torch.frombuffer(sender.reserve(MB), dtype=torch.uint8)
+    message.copy_(torch.arange(MB) % 251)
+    for receiver in receivers:
+        sender.request(receiver.info, "keep", (), encode([message[: MB // 2], data()])).result(timeout=20)
+    for receiver in receivers:
+        first, second = receiver.kept[0]
+        assert torch.equal(first, message[: MB // 2])
+        assert torch.equal(second, data())
+    num_files = len(files(namespace))
+    del message
+    other = torch.frombuffer(sender.reserve(MB), dtype=torch.uint8)
+    assert len(files(namespace)) == num_files + 1, "receivers still look at the first"
+    del first, second, other
+    for receiver in receivers:
+        receiver.kept.clear()
+    settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+    sender.reserve(MB)
+    assert len(files(namespace)) == num_files + 1, "the segments serve again"
+
+
+def test_no_room_to_reserve_is_no_error(make, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(segments.os, "posix_fallocate", full)
+    assert make().reserve(MB) is None
+
+
 def test_a_message_whose_memory_is_gone_says_so(make, namespace):
     sender, receiver = make(), make()
     arrived = []
