@@ -67,7 +67,7 @@ shell_scripts() {
     cd "$REPO"
     local scripts=() file
     while IFS= read -r -d '' file; do scripts+=("$file"); done < <(
-      find . \( -path ./.git -o -path "./$(basename "$VENV")" -o -name '.*_cache' -o -name node_modules \) -prune -o -name '*.sh' -print0
+      find . \( -path ./.git -o -path "./$(basename "$VENV")" -o -name '.*_cache' -o -name node_modules \) -prune -o \( -name '*.sh' -o -name '*.sbatch' \) -print0
     )
     scripts+=(.ci/run)
     for file in "${scripts[@]}"; do bash -n "$file" || exit 1; done
