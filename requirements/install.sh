@@ -23,8 +23,12 @@ Options
   --model M        mlp_policy (default of embodied) or qwen2.5 (default of reason)
   --engine G       what generates text: hf (default), vllm or sglang; sglang has an environment of its own, .venv-sglang
   --venv DIR       virtual environment to make or reuse (default: $RLINF_VENV, else .venv in the repository)
-  --torch-index U  package index to take PyTorch from (default: chosen by whether the machine has an NVIDIA GPU)
+  --device D       cpu or cuda (default: cuda where the machine has an NVIDIA GPU)
+  --torch-index U  package index to take PyTorch from (default: chosen by the device)
+  --locked         exactly the versions of requirements/lock, which make_locks.sh makes
   --data           also what data sets in the LeRobot format need
+  --dashboard      also Ray's dashboard and job submission, which KubeRay needs
+  --dry-run        print the extras and the lock file, and install nothing
   --no-system      never install system packages, even as root
   --force          install again although nothing has changed
   -h, --help       this text
@@ -54,7 +58,10 @@ ENGINE=""
 VENV=""
 TORCH_INDEX=""
 USE_SYSTEM=1
+LOCKED=0
+DRY_RUN=0
 WITH_DATA=0
+WITH_DASHBOARD=0
 FORCE=0
 
 parse_arguments() {
@@ -63,13 +70,16 @@ parse_arguments() {
       -h | --help) usage && exit 0 ;;
       --no-system) USE_SYSTEM=0 ;;
       --data) WITH_DATA=1 ;;
+      --dashboard) WITH_DASHBOARD=1 ;;
+      --locked) LOCKED=1 ;;
+      --dry-run) DRY_RUN=1 ;;
       --force) FORCE=1 ;;
-      --env | --model | --engine | --venv | --torch-index)
+      --env | --model | --engine | --venv | --device | --torch-index)
         (($# >= 2)) || usage_error "$1 needs a value."
         set_option "$1" "$2"
         shift
         ;;
-      --env=* | --model=* | --engine=* | --venv=* | --torch-index=*) set_option "${1%%=*}" "${1#*=}" ;;
+      --env=* | --model=* | --engine=* | --venv=* | --device=* | --torch-index=*) set_option "${1%%=*}" "${1#*=}" ;;
       -*) usage_error "unknown option '$1'." ;;
       *)
         [[ -z $TARGET ]] || usage_error "one target at a time, got '$TARGET' and '$1'."
@@ -89,14 +99,22 @@ set_option() {
     --engine) ENGINE="$2" ;;
     --venv) VENV="$2" ;;
     --torch-index) TORCH_INDEX="$2" ;;
+    --device)
+      case "$2" in
+        cuda) GPU_FOUND=yes ;;
+        cpu) GPU_FOUND=no ;;
+        *) usage_error "--device is cpu or cuda, got '$2'." ;;
+      esac
+      ;;
   esac
 }
 
-# Sets EXTRAS (of pyproject.toml), SYSTEM_LIBRARIES (file name:package) and NEXT_COMMAND from the target.
+# Sets EXTRAS (of pyproject.toml), SYSTEM_LIBRARIES (file name:package), LOCK and NEXT_COMMAND from the target.
 resolve_target() {
   EXTRAS=()
   SYSTEM_LIBRARIES=()
   NEEDS_VULKAN=0
+  LOCK="$TARGET"
   [[ -z $ENGINE || $TARGET == reason ]] || usage_error "--engine belongs to the target reason."
   # SGLang's pins clash with vLLM's.
   if [[ $ENGINE == sglang ]]; then VENV="${VENV:-$REPO/.venv-sglang}"; else VENV="${VENV:-${RLINF_VENV:-$REPO/.venv}}"; fi
@@ -104,6 +122,7 @@ resolve_target() {
   case "$TARGET" in
     embodied)
       resolve_env "${ENV_TYPE:-gymnasium}"
+      LOCK+="-${ENV_TYPE:-gymnasium}"
       EXTRAS+=(offline)
       case "${MODEL:-mlp_policy}" in
         mlp_policy) ;;
@@ -117,6 +136,7 @@ resolve_target() {
         *) usage_error "unknown --model '$MODEL' for reason; known: qwen2.5." ;;
       esac
       resolve_engine "${ENGINE:-hf}"
+      LOCK+="-${ENGINE:-hf}"
       NEXT_COMMAND="$VENV/bin/rlinf doctor"
       ;;
     test)
@@ -132,6 +152,19 @@ resolve_target() {
       ;;
     *) usage_error "unknown target '$TARGET'; known: embodied, reason, test, docs." ;;
   esac
+  if ((WITH_DATA)); then EXTRAS+=(data); fi
+  if ((WITH_DASHBOARD)); then EXTRAS+=(dashboard); fi
+  if has_gpu; then LOCK+=".cuda.txt"; else LOCK+=".cpu.txt"; fi
+}
+
+# Sets CONSTRAINTS_LOCKED, arguments of pip that hold every package at the lock's version.
+use_lock() {
+  CONSTRAINTS_LOCKED=()
+  ((LOCKED)) || return 0
+  local file="$REPO/requirements/lock/$LOCK"
+  [[ -f $file ]] ||
+    fail "there is no lock file $LOCK; leave out --locked, or choose one of: $(cd "$REPO/requirements/lock" && echo -- *.txt | cut -c4-)"
+  CONSTRAINTS_LOCKED=(--constraint "$file")
 }
 
 resolve_engine() {
@@ -357,7 +390,7 @@ pin_torch() {
 install_project() {
   local extras
   extras="$(IFS=,; printf '%s' "${EXTRAS[*]}")"
-  run_step "RLinf with the extras $extras" pip_install --constraint "$CONSTRAINTS" --editable "${REPO}[$extras]" || exit 1
+  run_step "RLinf with the extras $extras" pip_install --constraint "$CONSTRAINTS" "${CONSTRAINTS_LOCKED[@]}" --editable "${REPO}[$extras]" || exit 1
 }
 
 # vLLM's requirements bring builds of these for another PyTorch, which fail when something imports them.
@@ -371,8 +404,8 @@ remove_foreign_builds() {
 install_sglang_for_cpu() {
   if has_gpu || [[ $ENGINE != sglang ]]; then return 0; fi
   local folder="$REPO/requirements/sglang_cpu"
-  run_step "SGLang" pip_install --no-deps --requirement "$folder/engine.txt" || exit 1
-  run_step "What SGLang imports" pip_install --constraint "$CONSTRAINTS" --requirement "$folder/needs.txt" || exit 1
+  run_step "SGLang" pip_install --no-deps "${CONSTRAINTS_LOCKED[@]}" --requirement "$folder/engine.txt" || exit 1
+  run_step "What SGLang imports" pip_install --constraint "$CONSTRAINTS" "${CONSTRAINTS_LOCKED[@]}" --requirement "$folder/needs.txt" || exit 1
   run_step "Stand-ins for packages without a CPU build" install_standins "$folder/standins" || exit 1
 }
 
@@ -397,7 +430,8 @@ fingerprint() {
   {
     cat "$REPO/pyproject.toml" "$REPO/requirements/install.sh"
     cat "$REPO"/requirements/sglang_cpu/*.txt
-    printf '%s\n' "$REPO" "$ENGINE" "$USE_SYSTEM" "${EXTRAS[*]}" "${SYSTEM_LIBRARIES[*]:-}" "$NEEDS_VULKAN" "$TORCH_INDEX"
+    if ((LOCKED)); then cat "$REPO/requirements/lock/$LOCK"; fi
+    printf '%s\n' "$REPO" "$ENGINE" "$(has_gpu && echo cuda)" "$USE_SYSTEM" "${EXTRAS[*]}" "${SYSTEM_LIBRARIES[*]:-}" "$NEEDS_VULKAN" "$TORCH_INDEX"
   } | sha256sum | cut -d' ' -f1
 }
 
@@ -406,7 +440,11 @@ is_current() { ((!FORCE)) && [[ -x $VENV/bin/rlinf && -f $STAMP && $(<"$STAMP") 
 main() {
   parse_arguments "$@"
   resolve_target
-  if ((WITH_DATA)); then EXTRAS+=(data); fi
+  if ((DRY_RUN)); then
+    printf 'extras: %s\nlock: %s\n' "$(IFS=,; printf '%s' "${EXTRAS[*]}")" "$LOCK"
+    return 0
+  fi
+  use_lock
   STAMP="$VENV/rlinf-installed-$(IFS=-; printf '%s' "${EXTRAS[*]}")${ENGINE:+-$ENGINE}"
   FINGERPRINT="$(fingerprint)"
   if is_current; then
@@ -437,7 +475,7 @@ main() {
 
 report() {
   local gpu="without a GPU"
-  if has_gpu; then gpu="with $(nvidia-smi -L | grep -c '^GPU') GPU(s)"; fi
+  if has_gpu; then gpu="with $(nvidia-smi -L 2>/dev/null | grep -c '^GPU' || true) GPU(s)"; fi
   cat <<TEXT
 
 Installed into $VENV, for a machine $gpu:

