@@ -1,4 +1,4 @@
-"""What a wheel holds: the package, its recipes as resources, its command; nothing of tests or tools."""
+"""What a wheel holds: the package, its recipes as resources, its command, and nothing else; and that it works."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import configparser
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -69,3 +72,103 @@ def test_recipes_are_found_in_an_installed_wheel(wheel: Path, tmp_path: Path) ->
     is_resource, path = run.stdout.splitlines()
     assert is_resource == "True"
     assert Path(path).is_relative_to(tmp_path / "site" / "rlinf" / "recipes")
+
+
+LIBRARY = """
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.placement import plan_component
+
+cfg = validate_cfg(load_recipe("gym_cartpole_ppo_mlp", ["cluster.cpu_slots_per_node=2"]))
+print(cfg.algorithm.loss_type, [placement.local_hardware_ranks for placement in plan_component("0-1", [2])])
+"""
+WORKERS = """
+from rlinf.scheduler import Cluster, Worker
+
+
+class Greeter(Worker):
+    def greet(self, whom):
+        return f"{whom} from {self.worker_address}"
+
+
+if __name__ == "__main__":
+    with Cluster() as cluster:
+        group = Greeter.create_group().launch(cluster, name="Greeters")
+        print(group.greet("hello").wait()[0])
+"""
+TRAINING = """
+import sys
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.runners.launch import launch_embodied
+
+if __name__ == "__main__":
+    cfg = load_recipe("gym_cartpole_ppo_mlp", ["runner.max_epochs=2", f"runner.logger.log_path={sys.argv[1]}"])
+    print(sorted(launch_embodied(validate_cfg(cfg))))
+"""
+
+
+class Installed:
+    """An environment that holds the wheel, used from a folder that is not the checkout."""
+
+    def __init__(self, folder: Path) -> None:
+        self.environment, self.work = folder / "venv", folder / "elsewhere"
+        self.work.mkdir(parents=True)
+        venv.create(self.environment, with_pip=False)
+
+    def install(self, *arguments: str) -> None:
+        pip = [sys.executable, "-m", "pip", "--python", str(self.environment), "--disable-pip-version-check", "install"]
+        done = subprocess.run([*pip, *arguments], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-4000:]
+
+    def borrow_packages(self) -> None:
+        """Let the environment see the packages of this one; not the checkout, which a .pth file names here."""
+        (site,) = self.environment.glob("lib/python*/site-packages")
+        (site / "borrowed.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+
+    def run(self, program: str, *arguments: str) -> str:
+        variables = {"PATH": f"{self.environment / 'bin'}:/usr/bin:/bin", "HOME": str(self.work), "RLINF_PLAIN": "1"}
+        done = subprocess.run(
+            [str(self.environment / "bin" / program), *arguments],
+            cwd=self.work,
+            env=variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+        return done.stdout
+
+    def run_script(self, text: str, *arguments: str) -> str:
+        (self.work / "script.py").write_text(text, encoding="utf-8")
+        return self.run("python", "script.py", *arguments)
+
+
+def check_offline_use(installed: Installed) -> None:
+    """Check what works without Ray, and that all of it is the wheel's."""
+    where = Path(installed.run("python", "-c", "import rlinf; print(rlinf.__file__)").strip())
+    assert where.is_relative_to(installed.environment)
+    assert "gym_cartpole_ppo_mlp: valid" in installed.run("rlinf", "plan", "gym_cartpole_ppo_mlp")
+    listed = {line.split()[0] for line in installed.run("rlinf", "list", "recipes").splitlines()}
+    assert {"gym_cartpole_ppo_mlp", "tiny_math_grpo", "tiny_math_sft"} <= listed
+    assert installed.run_script(LIBRARY).split("\n")[0] == "actor_critic [[0], [1]]"
+
+
+def test_an_installed_wheel_works_far_from_the_checkout(wheel: Path, tmp_path: Path) -> None:
+    installed = Installed(tmp_path)
+    installed.install("--no-deps", "--no-index", str(wheel))
+    installed.borrow_packages()
+    check_offline_use(installed)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_wheel_in_an_empty_environment_trains(wheel: Path, tmp_path: Path) -> None:
+    """Only the wheel and what it declares are there; of PyTorch the build that this environment has."""
+    installed = Installed(tmp_path)
+    installed.install(f"torch=={metadata.version('torch')}", str(wheel))
+    check_offline_use(installed)
+    assert "hello from Greeters:0" in installed.run_script(WORKERS)
+    metrics = installed.run_script(TRAINING, str(tmp_path / "results")).splitlines()[-1]
+    assert "train/actor_loss" in metrics
+    lines = (tmp_path / "results" / "gym_cartpole_ppo_mlp" / "metrics.jsonl").read_text(encoding="utf-8")
+    assert '"step": 2' in lines
