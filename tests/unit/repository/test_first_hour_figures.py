@@ -57,3 +57,14 @@ def test_metrics_count_from_the_first_step_on(tmp_path: Path) -> None:
     assert not first_hour._has_first_step(metrics)
     metrics.write_text(json.dumps({"step": 1, "time_seconds": 1.0}) + "\n", encoding="utf-8")
     assert first_hour._has_first_step(metrics)
+
+
+@pytest.mark.skipif(
+    not first_hour.RESULTS.is_file(), reason="not measured yet: python benchmarks/first_hour.py --install --save"
+)
+def test_the_committed_result_has_every_part() -> None:
+    report = json.loads(first_hour.RESULTS.read_text(encoding="utf-8"))
+    assert set(first_hour.PARTS) <= set(report)
+    assert report["recipe"] == first_hour.RECIPE
+    assert report["installation"]["packages"] == report["size"]["packages"]
+    assert report["first_step"]["first_message_seconds"] <= report["first_step"]["first_step_seconds"]
