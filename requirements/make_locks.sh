@@ -49,8 +49,7 @@ make_lock() {
   [[ $name == $PATTERN ]] || return 0
   printf '==> %s\n' "$name"
   case "$name" in
-    # SGLang, and a checker among what the tests need, know no Python before 3.11.
-    test.*) OPTIONS=(--universal --python-version 3.11) ;;
+    # SGLang knows no Python before 3.11.
     reason-sglang.cpu.txt)
       OPTIONS=(--universal --python-version 3.11)
       sources+=(requirements/sglang_cpu/needs.txt)

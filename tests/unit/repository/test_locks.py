@@ -23,15 +23,19 @@ def lines(lock: Path) -> list[str]:
     return [line for line in lock.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
 
 
+def on(python: str) -> dict[str, str]:
+    """Return what markers ask for, of a version of Python on Linux."""
+    environment = {"python_version": python, "python_full_version": f"{python}.5", "sys_platform": "linux"}
+    return environment | {"platform_machine": "x86_64", "platform_system": "Linux", "implementation_name": "cpython"}
+
+
 def versions(lock: Path, python: str) -> list[tuple[str, str]]:
     """Return the (name, version) pairs that hold for a version of Python on Linux."""
-    environment = {"python_version": python, "python_full_version": f"{python}.5", "sys_platform": "linux"}
-    environment |= {"platform_machine": "x86_64", "platform_system": "Linux", "implementation_name": "cpython"}
     wanted = [Requirement(line) for line in lines(lock)]
     return [
         (canonicalize_name(each.name), str(each.specifier).removeprefix("=="))
         for each in wanted
-        if each.marker is None or each.marker.evaluate(environment)
+        if each.marker is None or each.marker.evaluate(on(python))
     ]
 
 
@@ -97,6 +101,8 @@ def test_a_lock_holds_what_the_target_asks_for(lock: Path, python: str) -> None:
     extras = dry_run(f"{arguments} --data --dashboard")["extras"].split(",")
     assert "data" in extras
     for wanted in declared("dependencies", *extras):
+        if wanted.marker is not None and not wanted.marker.evaluate(on(python)):
+            continue
         version = held[canonicalize_name(wanted.name)].partition("+")[0]
         assert wanted.specifier.contains(version, prereleases=True), wanted
 
