@@ -50,19 +50,27 @@ sphinx_language() {
   esac
 }
 
+build() {
+  "$PYTHON" -m sphinx -W --keep-going -q -b html -c "$REPO/docs" -D "language=$(sphinx_language "$1")" \
+    -d "$OUTPUT/.doctrees/$1" "$REPO/docs/source-$1" "$OUTPUT/$1" || return 1
+  printf '%s/%s/index.html\n' "$OUTPUT" "$1"
+}
+
 main() {
-  local language python="python"
+  local language process status=0 processes=()
   parse_arguments "$@"
-  if [[ -x $VENV/bin/python ]]; then python="$VENV/bin/python"; fi
-  "$python" -c 'import furo, myst_parser, sphinx' 2>/dev/null || {
+  PYTHON="python"
+  if [[ -x $VENV/bin/python ]]; then PYTHON="$VENV/bin/python"; fi
+  "$PYTHON" -c 'import furo, latex2mathml, myst_parser, sphinx' 2>/dev/null || {
     printf 'build.sh: Sphinx is not installed. Run: bash requirements/install.sh docs\n' >&2
     exit 1
   }
   for language in "${LANGUAGES[@]}"; do
-    "$python" -m sphinx -W --keep-going -q -b html -c "$REPO/docs" -D "language=$(sphinx_language "$language")" \
-      -d "$OUTPUT/.doctrees/$language" "$REPO/docs/source-$language" "$OUTPUT/$language"
-    printf '%s/%s/index.html\n' "$OUTPUT" "$language"
+    build "$language" &
+    processes+=("$!")
   done
+  for process in "${processes[@]}"; do wait "$process" || status=1; done
+  exit "$status"
 }
 
 main "$@"
