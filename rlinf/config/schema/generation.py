@@ -84,8 +84,9 @@ class VLLMOptionsConfig(ConfigSection):
     """Attention kernels; null lets vLLM choose."""
     enable_prefix_caching: bool = True
     """Compute prompts that requests share once."""
-    enable_chunked_prefill: bool = True
-    """Cut long prompts, so that they do not hold up running answers."""
+    enable_chunked_prefill: bool | None = None
+    """Cut long prompts, so that they do not hold up running answers; null does so on GPUs. On a CPU vLLM cannot: it
+    fails when it has cut a prompt whose draws have a seed, as all have here."""
     max_num_batched_tokens: PositiveInt | None = None
     """Tokens of one forward pass; null lets vLLM choose."""
 

@@ -289,8 +289,17 @@ def engine_arguments(
         precision: Of weights and cache.
         seed: Of draws that have none of their own.
         max_context_tokens: Most tokens of a prompt and its answer together.
+
+    Raises:
+        EngineError: Prompts are to be cut on a CPU.
     """
     on_cpu = device.type == "cpu"
+    cuts_prompts = not on_cpu if cfg.vllm.enable_chunked_prefill is None else cfg.vllm.enable_chunked_prefill
+    if on_cpu and cuts_prompts:
+        raise EngineError(
+            "rollout.vllm.enable_chunked_prefill: received true on a CPU, where vLLM fails at the first prompt that it "
+            "cuts, as draws have seeds. Leave the key out."
+        )
     arguments: dict[str, Any] = {
         "model": str(model_path),
         "skip_tokenizer_init": True,
@@ -302,7 +311,7 @@ def engine_arguments(
         "distributed_executor_backend": "uni" if cfg.tensor_parallel_size == 1 else "mp",
         "enforce_eager": cfg.enforce_eager or on_cpu,
         "enable_prefix_caching": cfg.vllm.enable_prefix_caching,
-        "enable_chunked_prefill": cfg.vllm.enable_chunked_prefill,
+        "enable_chunked_prefill": cuts_prompts,
         "attention_backend": cfg.vllm.attention_backend,
         "logprobs_mode": "processed_logprobs",
         "worker_extension_cls": f"{_WORKER_MODULE}.WeightExtension",

@@ -352,6 +352,16 @@ def test_two_hundred_requests_over_64_slots(driven: DrivenEngine) -> None:
         assert error_of(driven, result.completions[0], request.params, request.prompt_ids) < TOLERANCE
 
 
+def test_prompts_that_do_not_fit_into_one_pass_are_answered_as_when_alone(driven: DrivenEngine) -> None:
+    prompts = [tuple(5 + (index + 7 * position) % 90 for position in range(240)) for index in range(40)]
+    requests = [driven.request(prompt, max_new_tokens=4, ignore_eos=True, seed=3) for prompt in prompts]
+    together = driven.generate(requests)
+    for request, result in list(zip(requests, together, strict=True))[::13]:
+        (alone,) = driven.generate([driven.request(request.prompt_ids, max_new_tokens=4, ignore_eos=True, seed=3)])
+        assert result.completions[0].token_ids == alone.completions[0].token_ids
+        assert error_of(driven, result.completions[0], request.params, request.prompt_ids) < TOLERANCE
+
+
 # ---------------------------------------------------------------------------------------------------- weights
 
 

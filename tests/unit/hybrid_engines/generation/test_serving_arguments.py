@@ -14,6 +14,7 @@ from rlinf.config.schema.generation import (
     VLLMGenerationConfig,
     VLLMOptionsConfig,
 )
+from rlinf.errors import EngineError
 from rlinf.hybrid_engines.generation import sglang, vllm
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda:0")
@@ -67,10 +68,24 @@ def test_vllm_on_a_cpu_is_eager_and_has_a_cache_of_its_size(tiny_model: Path) ->
         "block_size": 32,
         "enforce_eager": True,
         "enable_sleep_mode": False,
+        "enable_chunked_prefill": False,
         "distributed_executor_backend": "uni",
     }
     assert expected.items() <= arguments.items()
     assert "gpu_memory_utilization" not in arguments
+
+
+@pytest.mark.parametrize(("chosen", "expected"), [(None, True), (True, True), (False, False)])
+def test_vllm_cuts_prompts_on_a_gpu_unless_told_otherwise(tiny_model: Path, chosen: bool, expected: bool) -> None:
+    cfg = VLLMGenerationConfig(rollout_backend="vllm", vllm=VLLMOptionsConfig(enable_chunked_prefill=chosen))
+    arguments = vllm.engine_arguments(cfg, **common(tiny_model, CUDA))  # type: ignore[arg-type]
+    assert arguments["enable_chunked_prefill"] is expected
+
+
+def test_vllm_on_a_cpu_does_not_cut_prompts(tiny_model: Path) -> None:
+    cfg = VLLMGenerationConfig(rollout_backend="vllm", vllm=VLLMOptionsConfig(enable_chunked_prefill=True))
+    with pytest.raises(EngineError, match="enable_chunked_prefill: .* Leave the key out"):
+        vllm.engine_arguments(cfg, **common(tiny_model, CPU))  # type: ignore[arg-type]
 
 
 def test_what_the_user_has_set_for_vllm_stays(monkeypatch: pytest.MonkeyPatch) -> None:
