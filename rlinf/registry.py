@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from rlinf.errors import RegistryError
@@ -12,10 +12,22 @@ from rlinf.errors import RegistryError
 T = TypeVar("T")
 
 
-def did_you_mean(name: str, options: list[str]) -> str:
+def closest(name: str, options: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """Return the option closest to ``name``, or None when none is close.
+
+    Args:
+        name: What was written.
+        options: What can be.
+        cutoff: Least similarity, of 1 for equal strings.
+    """
+    close = difflib.get_close_matches(name, list(options), n=1, cutoff=cutoff)
+    return close[0] if close else None
+
+
+def did_you_mean(name: str, options: Iterable[str]) -> str:
     """Return `` Did you mean 'x'?`` for the option closest to ``name``, or an empty string when none is close."""
-    close = difflib.get_close_matches(name, options, n=1, cutoff=0.6)
-    return f" Did you mean '{close[0]}'?" if close else ""
+    close = closest(name, options)
+    return "" if close is None else f" Did you mean '{close}'?"
 
 
 class Registry(Generic[T]):

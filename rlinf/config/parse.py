@@ -125,8 +125,10 @@ class Parser:
             if field.name in keys and keys[field.name] != MISSING:
                 values[field.name] = self.value(annotation, keys[field.name], at)
             elif is_required(field) or keys.get(field.name) == MISSING:
+                # Hydra has no override for an item of a list.
+                override = "" if "[" in at else f", or pass {at}=<value>"
                 self.problems.add(
-                    at, f"missing; required: {describe_type(annotation)}. Add it to the recipe, or pass {at}=<value>."
+                    at, f"missing; required: {describe_type(annotation)}. Add it to the recipe{override}."
                 )
                 values[field.name] = INVALID
         return None if any(value is INVALID for value in values.values()) else values
@@ -244,6 +246,8 @@ def _remedy(annotation: Any, value: object) -> str:
     options = [str(option) for option in literal_options(annotation)]
     if options:
         return _literal_remedy(options, value)
+    if leaves == {list} and value is not None and not isinstance(value, (Mapping, list)):
+        return f"Write a list: [{value}]."
     if isinstance(value, str):
         return _string_remedy(leaves, value)
     if value is None:

@@ -49,10 +49,12 @@ def load_recipe(name: str, overrides: Iterable[str] = (), config_dir: str | Path
     try:
         with initialize_config_dir(config_dir=str(folder), version_base="1.3", job_name="rlinf"):
             cfg: DictConfig = compose(stem, overrides=[*composed_overrides, f"hydra.searchpath={others}"])
-    except (HydraException, OmegaConfBaseException, YAMLError) as error:
-        reason = " ".join(str(error).split())
+    # A ValueError is Hydra's answer to a defaults list that is none, and Python's to a file that is not UTF-8.
+    except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
+        # Where Hydra looked, one line for each folder, would bury what it looked for.
+        reason = " ".join(str(error).partition("Config search path:")[0].split()).rstrip(".")
         raise ConfigError(
-            f"recipe {stem} ({folder}) cannot be composed: {reason} Check its defaults list and the overrides."
+            f"recipe {stem} ({folder}) cannot be composed: {reason}. Check its defaults list and the overrides."
         ) from error
     for key, value in placements:
         _override_placement(cfg, key, value)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
-from functools import partial
-from typing import Any, cast, get_args
+from typing import Any, cast, get_args, get_origin
 
 from rlinf.config.foreign_keys import explain_foreign
-from rlinf.config.parse import MISSING, Parser, SectionParser, closest_key, field_types, fields_of, is_required
+from rlinf.config.parse import MISSING, Parser, SectionParser, field_types, fields_of, is_required
 from rlinf.config.problems import describe_value, is_union, join
 from rlinf.config.registries import (
     advantage_configs,
@@ -15,6 +15,7 @@ from rlinf.config.registries import (
     env_configs,
     expert_configs,
     generation_configs,
+    hardware_configs,
     intervener_configs,
     loss_configs,
     model_configs,
@@ -39,7 +40,7 @@ from rlinf.config.schema.reward import EmbodiedRewardConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.runner import RunnerConfig
 from rlinf.config.schema.text_reward import TextRewardConfig
-from rlinf.registry import Registry, did_you_mean
+from rlinf.registry import Registry, closest, did_you_mean
 
 ALGORITHM_PARTS: dict[str, tuple[str, Registry[Any]]] = {
     "advantage": ("adv_type", advantage_configs),
@@ -65,7 +66,7 @@ def section_parsers() -> dict[type, SectionParser]:
     """Return the parsers of all sections that are not simply their dataclass."""
     parsers: dict[type, SectionParser] = {cls: _discriminated(cls, *kind) for cls, kind in _KINDS.items()}
     for cls in (EmbodiedAlgorithmConfig, SftAlgorithmConfig, TextAlgorithmConfig):
-        parsers[cls] = partial(_parse_algorithm, cls)
+        parsers[cls] = functools.partial(_parse_algorithm, cls)
     return parsers
 
 
@@ -77,6 +78,11 @@ def parse_recipe(parser: Parser, data: object) -> RLinfConfig | None:
     given = keys.get("runner")
     runner = {str(key): value for key, value in given.items()} if isinstance(given, Mapping) else {}
     default = next(field.default for field in fields_of(RunnerConfig) if field.name == "task_type")
+    close = None if "task_type" in runner else closest("task_type", runner)
+    if close is not None and not _paths_of(close, near="runner"):
+        # With the default instead of what was meant, every other section would be of another kind.
+        parser.problems.add(f"runner.{close}", _explain_by_name(close, ["task_type"], "runner"))
+        return None
     name = choose(
         parser, {"task_type": default, **runner}, path="runner", discriminator="task_type", registry=task_configs
     )
@@ -91,16 +97,32 @@ def explain_unknown(cls: type[ConfigSection], path: str, key: str) -> str:
         chosen = [name for name in registry.names() if registry.get(name) is cls]
         if owners:
             return _belongs_elsewhere(discriminator, chosen[0] if chosen else "?", owners)
+    names = list(field_types(cls))
     foreign = explain_foreign(join(path, key))
-    if foreign:
+    # Of patterns that fit everything in a section, a slip of the pen is none.
+    if foreign and closest(key, names, cutoff=0.85) is None:
         return f"unknown key: {foreign}"
-    close = did_you_mean(key, sorted(field_types(cls)))
-    elsewhere = [] if close else _paths_of(key, near=path)
-    if elsewhere:
-        return f"unknown key. Did you mean '{elsewhere[0]}'?"
-    if not path and not close:
-        return f"unknown section. Known sections: {', '.join(field_types(cls))}."
-    return closest_key(cls, path, key).replace("mean '", f"mean '{path}." if path else "mean '")
+    return _explain_by_name(key, sorted(names) if path else names, path)
+
+
+def _explain_by_name(key: str, known: list[str], path: str) -> str:
+    """Return the text for a key that nobody is known to have at this place.
+
+    Args:
+        key: The key.
+        known: Keys of the section.
+        path: Dotted path of the section.
+    """
+    # Something of the very same name is the better guess: a section that is indented wrongly has many keys.
+    guesses = _paths_of(key, near=path)[:1]
+    close = closest(key, known)
+    if close is not None:
+        guesses.append(join(path, close))
+    if guesses:
+        return f"unknown key. Did you mean {' or '.join(repr(guess) for guess in dict.fromkeys(guesses))}?"
+    if not path:
+        return f"unknown section. Known sections: {', '.join(known)}."
+    return f"unknown key. Known keys here: {', '.join(known) or 'none'}."
 
 
 def _discriminated(base: type[ConfigSection], discriminator: str, registry: Registry[Any]) -> SectionParser:
@@ -109,6 +131,8 @@ def _discriminated(base: type[ConfigSection], discriminator: str, registry: Regi
         if keys is None:
             return None
         name = choose(parser, keys, path=path, discriminator=discriminator, registry=registry, base=base)
+        if discriminator not in keys:
+            _note_strange_keys(parser, keys, path, discriminator, registry, base)
         return None if name is None else parser.section(registry.get(name), {**keys, discriminator: name}, path)
 
     return parse
@@ -135,7 +159,7 @@ def choose(
     """
     at = join(path, discriminator)
     names = _fitting(registry, base)
-    options = f"Registered: {', '.join(names)}."
+    options = f"Choose one that is registered: {', '.join(names)}."
     value = keys.get(discriminator, MISSING)
     if value == MISSING:
         parser.problems.add(at, f"missing; required: the name of a registered {registry.kind}. {options}")
@@ -146,11 +170,27 @@ def choose(
         parser.problems.add(at, f"unknown {registry.kind} '{value}'.{hint} {options}")
     elif value.lower() not in names:
         parser.problems.add(
-            at, f"received '{value}', a {registry.kind} of another kind of recipe; allowed here: {', '.join(names)}."
+            at,
+            f"received '{value}', a {registry.kind} of another kind of recipe. Choose one of: {', '.join(names)}.",
         )
     else:
         return value.lower()
     return None
+
+
+def _note_strange_keys(
+    parser: Parser,
+    keys: Mapping[str, Any],
+    path: str,
+    discriminator: str,
+    registry: Registry[Any],
+    base: type[ConfigSection],
+) -> None:
+    """Note those keys of a section that no choice of its discriminator has; one may be the discriminator, misspelt."""
+    known = {name for choice in _fitting(registry, base) for name in field_types(registry.get(choice))}
+    for key in keys:
+        if key not in known:
+            parser.problems.add(join(path, key), _explain_by_name(key, sorted(known), path))
 
 
 def _parse_algorithm(cls: type[AlgorithmConfig], parser: Parser, data: object, path: str) -> AlgorithmConfig | None:
@@ -197,19 +237,17 @@ def _note_foreign_algorithm_keys(
 def _explain_algorithm_key(key: str, names: Mapping[str, str | None], known: set[str], path: str) -> str:
     if key in ALGORITHM_PARTS:
         return f"unknown key. Write the keys of {ALGORITHM_PARTS[key][0]} directly under {path}."
-    for part, (discriminator, registry) in ALGORITHM_PARTS.items():
-        owners = _owners(registry, key)
+    all_owners = {part: _owners(registry, key) for part, (_, registry) in ALGORITHM_PARTS.items()}
+    if any(owners and names[part] is None for part, owners in all_owners.items()):
+        # With an unknown choice nothing can be said about its keys; the choice itself has been reported.
+        return ""
+    for part, owners in all_owners.items():
         if owners:
-            # With an unknown choice nothing can be said about its keys; the choice itself has been reported.
-            name = names[part]
-            return "" if name is None else _belongs_elsewhere(discriminator, name, owners)
+            return _belongs_elsewhere(ALGORITHM_PARTS[part][0], str(names[part]), owners)
     foreign = explain_foreign(join(path, key))
     if foreign:
         return f"unknown key: {foreign}"
-    close = did_you_mean(key, sorted(known)).replace("mean '", f"mean '{path}.")
-    elsewhere = [] if close else _paths_of(key, near=path)
-    close = f" Did you mean '{elsewhere[0]}'?" if elsewhere else close
-    return f"unknown key.{close}" if close else f"unknown key. Known keys here: {', '.join(sorted(known))}."
+    return _explain_by_name(key, sorted(known), path)
 
 
 def _belongs_elsewhere(discriminator: str, chosen: str, owners: list[str]) -> str:
@@ -231,24 +269,49 @@ def _paths_of(key: str, near: str) -> list[str]:
     """Return the paths at which the whole recipe knows ``key``: those in the same section first, then the shorter."""
     top = near.split(".")[0]
     paths = [path for path in known_paths() if path.rsplit(".", 1)[-1] == key]
-    return sorted(paths, key=lambda path: (path.split(".")[0] != top, path.count("."), len(path), path))
+    return sorted(
+        paths, key=lambda path: (path.split(".")[0] != top, path.count("."), ".eval." in path, len(path), path)
+    )
 
 
-def known_paths() -> list[str]:
-    """Return every key that some recipe may have, as full dotted paths."""
-    return sorted({path for name in task_configs.names() for path in _walk(task_configs.get(name), "")})
+def known_paths() -> tuple[str, ...]:
+    """Return every key that some recipe may have, as full dotted paths: ``[]`` is any item, ``<name>`` any key."""
+    choices = [registry for _, registry in (*_KINDS.values(), *ALGORITHM_PARTS.values())]
+    registries = dict.fromkeys([*choices, task_configs, hardware_configs])
+    return _paths_with(tuple(registry.get(name) for registry in registries for name in registry))
+
+
+@functools.lru_cache(maxsize=1)
+def _paths_with(registered: tuple[type, ...]) -> tuple[str, ...]:
+    """Walk the schema anew only where what is registered has changed."""
+    del registered
+    tops: list[tuple[type[ConfigSection], str]] = [(task_configs.get(name), "") for name in task_configs]
+    tops += [(hardware_configs.get(name), "cluster.node_groups[].hardware.configs[]") for name in hardware_configs]
+    return tuple(sorted({path for cls, top in tops for path in _walk(cls, top)}))
 
 
 def _walk(cls: type[ConfigSection], path: str) -> Iterator[str]:
     for name, annotation in field_types(cls).items():
         at = path if issubclass(cls, AlgorithmConfig) and name in ALGORITHM_PARTS else join(path, name)
-        members = get_args(annotation) if is_union(annotation) else (annotation,)
-        sections = [m for m in members if isinstance(m, type) and issubclass(m, ConfigSection)]
         if at != path:
             yield at
-        for section in sections:
+        for section, below in _sections_in(annotation, at):
             for variant in _variants(section, name):
-                yield from _walk(variant, at)
+                yield from _walk(variant, below)
+
+
+def _sections_in(annotation: Any, path: str) -> Iterator[tuple[type[ConfigSection], str]]:
+    """Yield the sections that a value can hold, with their paths: ``[]`` for any item, ``<name>`` for any key."""
+    origin, args = get_origin(annotation), get_args(annotation)
+    if isinstance(annotation, type) and issubclass(annotation, ConfigSection):
+        yield annotation, path
+    elif origin is list:
+        yield from _sections_in(args[0], f"{path}[]")
+    elif origin is dict:
+        yield from _sections_in(args[1], f"{path}.<name>")
+    elif is_union(annotation):
+        for member in args:
+            yield from _sections_in(member, path)
 
 
 def _variants(section: type[ConfigSection], name: str) -> list[type[ConfigSection]]:

@@ -217,7 +217,9 @@ def _declared(spec: NodeGroupSpec, hardware: HardwareSpec, ranks: list[int], pat
             received = "is missing" if rank is None else f"is {rank!r}"
             raise PlacementError(f"{where} {received}; name the node (one of {format_ranks(ranks)}) this is wired to.")
         if rank not in counts:
-            raise PlacementError(f"{where}: node {rank} is not in the group's nodes {format_ranks(ranks)}.")
+            raise PlacementError(
+                f"{where}: node {rank} is not in the group's nodes {format_ranks(ranks)}. Choose one of these."
+            )
         counts[rank] += 1
     return _counted(spec.label, ranks, "robot", list(counts.values()))
 

@@ -11,6 +11,7 @@ from rlinf.config.registries import hardware_configs
 from rlinf.config.schema.cluster import ComponentPlacementConfig, NodeGroupConfig
 from rlinf.config.schema.realworld import FrankaHardwareConfig, RealWorldEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.config.sections import explain_unknown
 
 _POSE, _POINT = "x, y, z in metres, roll, pitch, yaw in radians", "x, y, z in metres"
 
@@ -24,7 +25,9 @@ def check_hardware(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -
             continue
         for number, entry in enumerate(group.hardware.configs):
             path = f"cluster.node_groups[{index}].hardware.configs[{number}]"
-            robot = Parser(problems).section(hardware_configs.get(group.hardware.type), entry, path)
+            robot = Parser(problems, explain_unknown=explain_unknown).section(
+                hardware_configs.get(group.hardware.type), entry, path
+            )
             if not isinstance(robot, FrankaHardwareConfig):
                 continue
             addresses[robot.robot_ip] += 1

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rlinf.config.checks.sizes import WorldSizes
-from rlinf.config.problems import Problems
+from rlinf.config.problems import Problems, describe_value
 from rlinf.config.schema.algorithm import SACLossConfig
-from rlinf.config.schema.env import GymnasiumEnvConfig
+from rlinf.config.schema.env import GymnasiumEnvConfig, ManiSkillEnvConfig
 from rlinf.config.schema.model import CNNPolicyConfig, MLPPolicyConfig
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.root import EmbodiedConfig
@@ -101,10 +101,11 @@ def check_names(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> N
     """Names that become folders or worker groups can be told apart."""
     del world
     name = cfg.runner.logger.experiment_name
-    if not name.strip() or name in {".", ".."} or "/" in name or "\\" in name:
+    if not name.strip() or name in {".", ".."} or not name.isprintable() or {*"/\\"} & {*name}:
         problems.add(
             "runner.logger.experiment_name",
-            f"received '{name}'; it names a folder: allowed: a name without slashes. Choose another.",
+            f"received {name!r}; it names a folder: allowed: a name without slashes or control characters. Choose "
+            "another.",
         )
     groups = cfg.group_names
     for section, group in groups.items():
@@ -121,11 +122,12 @@ def check_environments(cfg: EmbodiedConfig, world: WorldSizes, problems: Problem
     """Settings of single environments that the schema cannot express."""
     del world
     for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
-        if isinstance(env, GymnasiumEnvConfig) and not isinstance(env.init_params.get("id"), str):
+        if isinstance(env, (GymnasiumEnvConfig, ManiSkillEnvConfig)) and not isinstance(env.init_params.get("id"), str):
+            example = "CartPole-v1" if isinstance(env, GymnasiumEnvConfig) else "PushCube-v1"
             problems.add(
                 f"{path}.init_params.id",
-                f"received {env.init_params.get('id')!r}; required: the Gymnasium id of the environment, for example "
-                "CartPole-v1. Add it.",
+                f"received {describe_value(env.init_params.get('id'))}; required: the Gymnasium id of the environment, "
+                f"for example {example}. Add it.",
             )
         if isinstance(env, GymnasiumEnvConfig) and env.init_params.keys() & {"max_episode_steps", "num_envs"}:
             for key in sorted(env.init_params.keys() & {"max_episode_steps", "num_envs"}):
@@ -164,8 +166,6 @@ def check_model(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> N
         return
     if not model.normalize_obs:
         note_unused(problems, model, ("obs_clip",), "actor.model", "without actor.model.normalize_obs")
-    elif model.obs_clip <= 0:
-        problems.add("actor.model.obs_clip", f"received {model.obs_clip}; allowed: a number > 0. Set it to 10.0.")
     if model.discrete:
         gaussian = ("initial_log_std", "action_scale")
         note_unused(problems, model, gaussian, "actor.model", "with actor.model.discrete")

@@ -44,6 +44,17 @@ def check_evaluation(cfg: LanguageConfig, world: WorldSizes, problems: Problems)
         )
 
 
+def check_sampling(cfg: LanguageConfig, world: WorldSizes, problems: Problems) -> None:
+    """Answers are drawn among some tokens, or among all."""
+    del world
+    top_k = cfg.algorithm.sampling_params.top_k
+    if top_k != -1 and top_k < 1:
+        problems.add(
+            "algorithm.sampling_params.top_k",
+            f"received {top_k}; allowed: an integer > 0, or -1. Set it to -1 to draw among all tokens.",
+        )
+
+
 def check_batches(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
     """Answers fill global batches."""
     del world
@@ -164,5 +175,5 @@ def check_rewards(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -
     check_text_rewards(cfg.reward, problems)
 
 
-SHARED_RULES = (check_data, check_evaluation, check_passes, check_unused, check_profiling)
+SHARED_RULES = (check_data, check_evaluation, check_sampling, check_passes, check_unused, check_profiling)
 RULES = (check_batches, check_algorithm, check_dynamic_sampling, check_offload, check_rewards)

@@ -52,9 +52,9 @@ class StatePolicyConfig(ModelConfig):
     """Activation between layers."""
     normalize_obs: bool = False
     """Normalise observations by running statistics, which travel with the weights."""
-    obs_clip: float = 10.0
+    obs_clip: PositiveFloat = 10.0
     """Bound of a normalised observation."""
-    action_scale: float = 1.0
+    action_scale: PositiveFloat = 1.0
     """Actions are this times the policy's sample, clipped by the environment to its bounds; with ``add_q_head`` the
     sample is squashed into (-1, 1)."""
 

@@ -47,6 +47,18 @@ REWARD = {
 
 # (changes to the base recipe, path at the start of the line, remedy within the line)
 KEYS_AND_VALUES = [
+    ({"runner.adv_type": "gae"}, "runner.adv_type", "Did you mean 'algorithm.adv_type' or 'runner.task_type'?"),
+    ({"runner.tsak_type": "reasoning"}, "runner.tsak_type", "Did you mean 'runner.task_type'?"),
+    ({"env.train": {"env_tipe": "metaworld"}}, "env.train.env_tipe", "Did you mean 'env.train.env_type'?"),
+    ({"env.train.num_frames": 2}, "env.train.num_frames", "Did you mean 'env.train.wrappers[].num_frames'"),
+    ({"rollout": {"model": {"precison": "bf16"}}}, "rollout.model.precison", "mean 'rollout.model.precision'?"),
+    ({"actor.model.action_scale": 0.0}, "actor.model.action_scale", "number > 0"),
+    ({"actor.model.hidden_dims": 64}, "actor.model.hidden_dims", "Write a list: [64]."),
+    (
+        {"env.train.wrappers": [{"name": "action_repeat"}]},
+        "env.train.wrappers[0].num_repeats",
+        "Add it to the recipe.",
+    ),
     ({"actor.optim": {"lrr": 1e-3}}, "actor.optim.lrr", "Did you mean 'actor.optim.lr'?"),
     ({"actor.lr_warmup_steps": 3}, "actor.lr_warmup_steps", "Did you mean 'actor.optim.lr_warmup_steps'?"),
     ({"actr": {}}, "actr", "Did you mean 'actor'?"),
@@ -116,7 +128,7 @@ KEYS_AND_VALUES = [
     ),
     ({"algorithm.kl_betta": 0.1}, "algorithm.kl_betta", "Did you mean 'algorithm.kl_beta'?"),
     ({"algorithm.advantage": {"gamma": 1.0}}, "algorithm.advantage", "directly under algorithm"),
-    ({"algorithm.total_num_envs": 8}, "algorithm.total_num_envs", "Did you mean 'env.eval.total_num_envs'?"),
+    ({"algorithm.total_num_envs": 8}, "algorithm.total_num_envs", "Did you mean 'env.train.total_num_envs'?"),
     ({"cluster.node_groups": [{"label": "a"}]}, "cluster.node_groups[0].node_ranks", "missing"),
     (
         {"cluster.component_placement.actor": {"placment": 0}},

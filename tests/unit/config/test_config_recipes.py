@@ -123,9 +123,12 @@ def test_recipes_under_the_working_directory_are_found(own_dir, tmp_path_factory
     assert load_recipe("mine").actor.seed == 7
 
 
-@pytest.mark.parametrize("text", ["a: [1\n", "a: 1\na: 2\n", "defaults: [missing_group: x]\n"])
+@pytest.mark.parametrize(
+    "text",
+    [b"a: [1\n", b"a: 1\na: 2\n", b"defaults: [missing_group: x]\n", b"defaults: env\n", b"- a\n", b"\xff\xfe bad"],
+)
 def test_broken_yaml_is_a_config_error_that_names_the_recipe(tmp_path, text):
-    (tmp_path / "broken.yaml").write_text(text)
+    (tmp_path / "broken.yaml").write_bytes(text)
     with pytest.raises(ConfigError, match="recipe broken"):
         load_recipe("broken", config_dir=tmp_path)
 

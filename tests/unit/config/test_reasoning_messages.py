@@ -62,6 +62,7 @@ def problems(*overrides):
         (["algorithm.max_num_gen_batches=2", "data.gen_batch_size=255"], "data.gen_batch_size", "Set it to 512"),
         (["runner.val_samples=4", "runner.val_pass_at=[1,8]"], "runner.val_pass_at", "Set runner.val_samples=8"),
         (["data.val_data_paths=[a/test.jsonl,b/test.parquet]"], "data.val_data_paths", "the name 'test'"),
+        (["algorithm.sampling_params.top_k=0"], "algorithm.sampling_params.top_k", "Set it to -1"),
         # Keys without effect.
         (["runner.val_pass_at=[1]"], "runner.val_pass_at", "while runner.val_samples is 1"),
         (["data.gen_batch_size=128"], "data.gen_batch_size", "while algorithm.max_num_gen_batches is 1"),
