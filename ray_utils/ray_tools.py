@@ -22,6 +22,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="ray_tools.py", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("interface", help="print the address that RLINF_COMM_NET_DEVICES names, if it is set")
+    free = commands.add_parser("free", help="fail where another program listens on the port")
+    free.add_argument("port", type=int)
     for name in ("reach", "joined"):
         command = commands.add_parser(name)
         command.add_argument("address", help="HEAD_IP:PORT")
@@ -34,6 +36,8 @@ def main() -> None:
     try:
         if options.command == "interface":
             say_interface()
+        elif options.command == "free":
+            require_free(options.port)
         elif options.command == "reach":
             reach(options.address, options.timeout)
         elif options.command == "joined":
@@ -51,6 +55,20 @@ def say_interface() -> None:
     address = listen_ip("")
     if address:
         sys.stdout.write(f"{address}\n")
+
+
+def require_free(port: int) -> None:
+    """Fail where this machine's port is taken."""
+    with socket.socket() as mine:
+        # As Ray's own server does: a connection that has just ended does not keep the port.
+        mine.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            mine.bind(("", port))
+        except OSError as error:
+            raise ClusterError(
+                f"Port {port} is taken on this machine ({error}). If a Ray from before holds it, end that with `ray "
+                "stop`; otherwise choose another port with --port N, on all nodes."
+            ) from error
 
 
 def reach(address: str, timeout_seconds: float) -> None:

@@ -138,6 +138,7 @@ start_node() {
   local arguments=(start "${RAY_ARGUMENTS[@]}" --disable-usage-stats)
   if [[ -n $NODE_IP ]]; then arguments+=(--node-ip-address "$NODE_IP"); fi
   if [[ $ROLE == head ]]; then
+    tools free "$PORT" || exit 1
     arguments+=(--head --port "$PORT")
   else
     printf 'Waiting for the head at %s.\n' "$HEAD"

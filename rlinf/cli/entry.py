@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,8 +23,8 @@ def run_entry(
 ) -> int:
     """Run the recipe that the command line names, and return the process's exit code.
 
-    The recipe is validated before ``launch`` is imported, so that a mistake is reported without waiting for torch and
-    Ray: 1 after a typed error, 130 after Ctrl-C.
+    The recipe is validated, and this machine looked at, before ``launch`` is imported, so that a mistake is reported
+    without waiting for torch and Ray: 1 after a typed error, 130 after Ctrl-C.
 
     Args:
         task_type: ``runner.task_type`` of the recipes that the script runs.
@@ -34,9 +35,13 @@ def run_entry(
             None runs both.
     """
     args = parse_mixed(_parser(task_type), argv)
+    if args.quiet:
+        os.environ["RLINF_QUIET"] = "1"
+        os.environ.setdefault("RLINF_LOG_LEVEL", "WARNING")
 
     def action() -> int | None:
         from rlinf.config import list_recipes, load_recipe, validate_cfg
+        from rlinf.runners.readiness import check_ready
 
         config_dir = find_config_dir(args.config_dir)
         if args.config_name is None:
@@ -50,6 +55,7 @@ def run_entry(
             )
         if asynchronous is not None:
             _check_asynchronous(cfg, asynchronous)
+        check_ready(cfg)
         module, _, function = launch.partition(":")
         start = cast("Callable[[Any], Any]", getattr(importlib.import_module(module), function))
         result = start(cfg)
@@ -76,6 +82,9 @@ def _check_asynchronous(cfg: RLinfConfig, asynchronous: bool) -> None:
 def _parser(task_type: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=f"Run a recipe of task_type={task_type}.")
     parser.add_argument("--config-name", metavar="RECIPE", help="name of a recipe; `rlinf list recipes` shows them")
+    parser.add_argument(
+        "--quiet", action="store_true", help="print only warnings, errors and a last line with where the results are"
+    )
     add_config_dir(parser)
     add_overrides(parser)
     return parser

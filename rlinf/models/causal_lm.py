@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +14,7 @@ from rlinf.config.schema.model import CausalLMConfig
 from rlinf.data.packing import PackedSequences
 from rlinf.errors import ConfigError
 from rlinf.models.lora import adapters_off, add_adapters, merged
+from rlinf.models.model_path import require_model_path
 from rlinf.models.packed_attention import NAME, flash_arguments, packed_attention, plan_attention
 from rlinf.models.token_logprobs import LogprobHead
 from rlinf.models.trainable import TrainableModel
@@ -183,7 +182,7 @@ def build_causal_lm(cfg: CausalLMConfig, *, num_values: int = 1) -> CausalLM:
     del num_values
     transformers = require("transformers", install="pip install 'rlinf[reasoning]'", needed_by="model_type=causal_lm")
     transformers.AttentionInterface.register(NAME, packed_attention)
-    _require_present(cfg.model_path)
+    require_model_path(cfg.model_path)
     try:
         pretrained, report = transformers.AutoModelForCausalLM.from_pretrained(
             cfg.model_path,
@@ -238,19 +237,6 @@ def require_supported(cfg: CausalLMConfig, pretrained: Any) -> None:
         raise ConfigError(
             f"actor.model.model_path: '{cfg.model_path}' is a {type(pretrained).__name__}, which cannot be trained "
             f"here: {problem}. Models of the families Llama, Mistral, Qwen2 and Qwen3 can."
-        )
-
-
-def _require_present(path: str) -> None:
-    if Path(path).expanduser().is_dir():
-        return
-    is_offline = os.environ.get("HF_HUB_OFFLINE", "").lower() in {"1", "on", "yes", "true"}
-    is_name = path.count("/") == 1 and not path.startswith((".", "/", "~"))
-    if is_offline or not is_name:
-        where = "and HF_HUB_OFFLINE forbids to look for it on the Hub" if is_name else "and it is no name on the Hub"
-        raise ConfigError(
-            f"actor.model.model_path: there is no folder '{path}' ({where}). Download the model first, for example "
-            "with 'hf download Qwen/Qwen2.5-1.5B-Instruct --local-dir models/qwen2.5-1.5b', and give that folder."
         )
 
 

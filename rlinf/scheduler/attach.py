@@ -18,6 +18,9 @@ from ray._raylet import Config  # type: ignore[attr-defined]
 from rlinf.errors import ClusterError
 from rlinf.utils.logging import get_logger
 
+# Another machine on the same network answers within milliseconds.
+_ANSWER_SECONDS = 10.0
+
 
 @dataclass(frozen=True)
 class Attachment:
@@ -48,6 +51,7 @@ def attach_ray(namespace: str) -> Attachment:
     options: dict[str, Any] = {"namespace": namespace, "log_to_driver": True, "logging_level": "WARNING"}
     try:
         if address:
+            _require_answer(address, why)
             adopt_authentication(address)
             ray.init(address=address, **options)
             return Attachment(False, f"the Ray at {address} ({why})")
@@ -57,9 +61,24 @@ def attach_ray(namespace: str) -> Attachment:
         keep_token_private()
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise ClusterError(
-            f"Cannot {f'connect to the Ray at {address} ({why})' if address else 'start Ray'}: {error}"
+            f"Cannot {f'connect to the Ray at {address} ({why})' if address else 'start Ray'}: {error} `rlinf doctor` "
+            "tells what this machine lacks."
         ) from error
     return Attachment(True, "a Ray of its own on this machine")
+
+
+def _require_answer(address: str, why: str) -> None:
+    """Refuse an address at which nothing listens: Ray would try for half a minute and then speak of its internals."""
+    host, _, port = address.rpartition(":")
+    if not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.rpartition("/")[2].strip("[]"), int(port)), timeout=_ANSWER_SECONDS).close()
+    except OSError as error:
+        raise ClusterError(
+            f"No Ray answers at {address} ({why}): {error}. Start one there with ray_utils/start_ray.sh, or unset "
+            "RAY_ADDRESS to let the run start its own."
+        ) from error
 
 
 def adopt_authentication(address: str) -> None:

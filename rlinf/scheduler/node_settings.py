@@ -88,7 +88,8 @@ def check_interpreters(settings: NodeSettings, nodes: Sequence[NodeInfo]) -> Non
                 f"{wanted[1]} are needed."
             )
     if problems:
-        raise ClusterError("\n".join(problems))
+        remedy = "Install RLinf there, with the same versions, and give the path of that python; or remove the key."
+        raise ClusterError("\n".join([*problems, remedy]))
 
 
 def ask_interpreter(interpreter: str) -> tuple[str, str] | str:

@@ -93,7 +93,11 @@ def rank_nodes(probes: Sequence[NodeProbe], num_nodes: int | None, driver_node_i
         )
     if sorted(map(str, declared.values())) != sorted(map(str, range(len(probes)))):
         given = ", ".join(f"{probe.hostname}={probe.declared_rank}" for probe in probes)
-        raise ClusterError(f"RLINF_NODE_RANK must be 0-{len(probes) - 1}, each once; found {given}.")
+        raise ClusterError(
+            f"RLINF_NODE_RANK must be 0-{len(probes) - 1}, each once; found {given}. Stop Ray on the nodes "
+            "that are wrong (`ray stop`), and start it again there with a rank of its own: "
+            "ray_utils/start_ray.sh --rank N."
+        )
     return sorted(probes, key=lambda probe: int(probe.declared_rank or 0))[: num_nodes or None]
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
 from rlinf.errors import ConfigError
+from rlinf.telemetry.wandb_login import require_wandb_login
 from rlinf.utils.files import write_atomic
 from rlinf.utils.optional import require
 
@@ -146,6 +147,26 @@ _OPENERS: dict[str, Callable[[RunInfo], MetricBackend]] = {
 }
 
 
+def check_backends(names: Sequence[str]) -> None:
+    """Look whether the backends that a recipe asks for can be opened, before anything is launched for it.
+
+    Args:
+        names: Names in ``runner.logger.logger_backends``.
+
+    Raises:
+        ConfigError: A name is unknown, or nobody is logged in to W&B.
+        MissingPackageError: A package is not installed.
+    """
+    for name in names:
+        if name not in _OPENERS:
+            raise ConfigError(
+                f"runner.logger.logger_backends names '{name}'; known backends: {', '.join(sorted(_OPENERS))}"
+            )
+        _require_backend(name)
+    if "wandb" in names:
+        require_wandb_login()
+
+
 def open_backends(names: list[str], run: RunInfo) -> dict[str, MetricBackend]:
     """Open the backends that a recipe asks for.
 
@@ -157,15 +178,10 @@ def open_backends(names: list[str], run: RunInfo) -> dict[str, MetricBackend]:
         Open backends by name.
 
     Raises:
-        ConfigError: A name is unknown.
-        MissingPackageError: A package is not installed; checked before any backend is opened.
+        ConfigError: See ``check_backends``: all are looked at before any is opened.
+        MissingPackageError: The same.
     """
-    for name in names:
-        if name not in _OPENERS:
-            raise ConfigError(
-                f"runner.logger.logger_backends names '{name}'; known backends: {', '.join(sorted(_OPENERS))}"
-            )
-        _require_backend(name)
+    check_backends(names)
     return {name: _OPENERS[name](run) for name in dict.fromkeys(names)}
 
 

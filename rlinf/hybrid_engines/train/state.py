@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +24,24 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from rlinf.errors import CheckpointError
 
+# No checkpoint fits into less; what did not fit has been written in part.
+_FULL_BYTES = 1 << 20
+_OWN_RECIPE = (
+    "Give a checkpoint of this recipe, or run the recipe that it is of: config.yaml in the folder of its experiment."
+)
+
 
 def save(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], extra: dict[str, Any]) -> None:
-    """Write model, optimizers and ``extra`` under the folder ``path``; called by all ranks together."""
+    """Write model, optimizers and ``extra`` under the folder ``path``; called by all ranks together.
+
+    Raises:
+        CheckpointError: They cannot be written; the disk is full, say.
+    """
     model_state, optimizer_state = get_state_dict(model, optimizers)
-    dcp_save({"model": model_state, "optimizer": optimizer_state, "extra": extra}, checkpoint_id=str(path))
+    try:
+        dcp_save({"model": model_state, "optimizer": optimizer_state, "extra": extra}, checkpoint_id=str(path))
+    except (CheckpointException, OSError) as error:
+        raise CheckpointError(f"The checkpoint in '{path}' cannot be written: {_reason(path, error)}") from error
 
 
 def load(
@@ -75,7 +91,17 @@ def load_weights(path: Path, model: nn.Module) -> None:
     try:
         set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
     except RuntimeError as error:
-        raise CheckpointError(f"The weights in '{path}' do not fit actor.model: {error}") from error
+        raise CheckpointError(
+            f"The weights in '{path}' do not fit actor.model: {error} They are another recipe's. {_OWN_RECIPE}"
+        ) from error
+
+
+def _reason(path: Path, error: BaseException) -> str:
+    """Return the last line of an error of torch; where the disk is full, that, which its writer does not tell."""
+    existing = next(parent for parent in (path, *path.parents) if parent.exists())
+    if shutil.disk_usage(existing).free < _FULL_BYTES:
+        return f"{os.strerror(errno.ENOSPC)}."
+    return str(error).strip().splitlines()[-1]
 
 
 def _require_dcp(path: Path) -> None:
@@ -89,5 +115,5 @@ def _read(path: Path, content: dict[str, Any]) -> None:
     except (CheckpointException, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise CheckpointError(
-            f"The checkpoint in '{path}' does not fit this recipe's model and optimizer: {reason}"
+            f"The checkpoint in '{path}' does not fit this recipe's model and optimizer: {reason} {_OWN_RECIPE}"
         ) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 import textwrap
@@ -85,6 +87,34 @@ def test_own_folder_may_stand_beside_the_script(launcher, tmp_path, monkeypatch,
     start = launcher("print(cfg.actor.seed)")
     assert run_entry("embodied", start, ["--config-path", "recipes", "--config-name", "mine"]) == 0
     assert capsys.readouterr().out == "4\n"
+
+
+def test_quiet_asks_for_warnings_and_the_end_only(launcher, monkeypatch, capsys):
+    for name in ("RLINF_QUIET", "RLINF_LOG_LEVEL"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+    start = launcher("import os\nprint(os.environ['RLINF_QUIET'], os.environ['RLINF_LOG_LEVEL'])")
+    assert run_entry("embodied", start, ["--config-name", RECIPE, "--quiet"]) == 0
+    assert capsys.readouterr().out == "1 WARNING\n"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EFBIG])
+def test_faults_of_disks_are_told_with_a_remedy(capsys, number):
+    def action() -> None:
+        raise OSError(number, os.strerror(number), "/results/metrics.jsonl")
+
+    assert run_and_report(action) == 1
+    told = capsys.readouterr().err
+    assert "/results/metrics.jsonl" in told
+    assert "runner.logger.log_path" in told
+
+
+def test_a_full_disk_that_a_worker_met_is_told_with_its_remedy(capsys):
+    def action() -> None:
+        raise WorkerError(f"ActorGroup:0 failed: OSError: {os.strerror(errno.ENOSPC)}")
+
+    assert run_and_report(action) == 1
+    assert "Free some space" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

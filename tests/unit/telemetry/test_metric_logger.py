@@ -191,6 +191,7 @@ class FakeService(types.ModuleType):
 @pytest.mark.parametrize("name", ["wandb", "swanlab"])
 def test_hosted_services_continue_the_same_run_on_resume_only(tmp_path, monkeypatch, name):
     service = FakeService(name)
+    monkeypatch.setenv("WANDB_API_KEY", "of-nobody")
     monkeypatch.setitem(sys.modules, name, service)
     for resume_step in (None, 1, None):
         with make(tmp_path, [name, name], resume_step=resume_step, config_dict={"seed": 1}) as logger:
@@ -209,6 +210,7 @@ def test_hosted_services_continue_the_same_run_on_resume_only(tmp_path, monkeypa
 
 def test_a_run_that_ends_by_an_error_is_marked_and_everything_is_closed(tmp_path, monkeypatch):
     wandb, swanlab = FakeService("wandb"), FakeService("swanlab")
+    monkeypatch.setenv("WANDB_API_KEY", "of-nobody")
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.setitem(sys.modules, "swanlab", swanlab)
 
