@@ -10,6 +10,7 @@ EXTRA_CONFIG_DIR=""
 TINY="results/tiny_math"
 INSTALL=1
 DRY_RUN=0
+QUIET=0
 OVERRIDES=()
 
 explain_options() {
@@ -18,6 +19,7 @@ Options
   --config-dir DIR   look for recipes in DIR first
   --no-install       install nothing; use \$RLINF_VENV or .venv if it is there, else the python in PATH
   --dry-run          print the commands and run none
+  --quiet            print only warnings, errors and a last line with where the results are
   -h, --help         this text
 
 Recipes
@@ -49,6 +51,7 @@ parse_arguments() {
       -h | --help) wants_help=1 ;;
       --no-install) INSTALL=0 ;;
       --dry-run) DRY_RUN=1 ;;
+      --quiet) QUIET=1 ;;
       --config-dir)
         (($# >= 2)) || usage_error "--config-dir needs a folder."
         EXTRA_CONFIG_DIR="$2"
@@ -121,6 +124,7 @@ choose_python() {
 run_recipe() {
   local command=("$@")
   if [[ -n $EXTRA_CONFIG_DIR ]]; then command+=(--config-dir "$EXTRA_CONFIG_DIR"); fi
+  if ((QUIET)); then command+=(--quiet); fi
   command+=(--config-name "$RECIPE" ${OVERRIDES[@]+"${OVERRIDES[@]}"})
   if ((DRY_RUN)); then run "${command[@]}"; else exec "${command[@]}"; fi
 }

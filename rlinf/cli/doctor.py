@@ -10,6 +10,7 @@ import ctypes.util
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -25,6 +26,9 @@ MIN_SHM_BYTES = 1 * GIB
 # A run writes checkpoints and videos; below this it soon fails.
 MIN_DISK_BYTES = 5 * GIB
 _TIMEOUT_SECONDS = 120
+MIN_PYTHON = (3, 10)
+RAY_PORT = 6379
+"""Where ``ray_utils/start_ray.sh`` starts the head of a cluster, unless it is told another."""
 
 REQUIRED_PACKAGES: dict[str, str] = {
     "ray": "2.50",
@@ -104,6 +108,12 @@ def run(args: argparse.Namespace) -> int:
 def check_interpreter() -> Iterable[Finding]:
     """Python's version and place."""
     version = ".".join(map(str, sys.version_info[:3]))
+    if sys.version_info < MIN_PYTHON:
+        needed = ".".join(map(str, MIN_PYTHON))
+        yield Finding(
+            "python", "fail", f"{version} ({sys.executable}); needed: >= {needed}", f"uv venv --python {needed} .venv"
+        )
+        return
     yield Finding("python", "ok", f"{version} ({sys.executable})")
 
 
@@ -125,6 +135,27 @@ def check_packages() -> Iterable[Finding]:
             yield Finding(name, "ok", found)
 
 
+def check_pins() -> Iterable[Finding]:
+    """Whether what is pinned, because its releases change results or do not work, is there in that version."""
+    try:
+        requirements = importlib.metadata.requires("rlinf") or []
+    except importlib.metadata.PackageNotFoundError:
+        remedy = "pip install -e ."
+        yield Finding("rlinf", "note", "not installed; it runs from this folder, and pins are not known", remedy)
+        return
+    # Several extras may name the same pin.
+    for name, relation, version, is_optional in dict.fromkeys(pin for line in requirements for pin in _pins(line)):
+        found = installed_version(name)
+        if found is None:
+            continue
+        if relation == "==" and _numbers(found) != _numbers(version):
+            text = f"{found}; pinned: {version}, the version that results in the documents are of"
+            yield Finding(name, "warn", text, f"pip install '{name}=={version}'")
+        elif relation == "<" and _numbers(found) >= _numbers(version):
+            level: Literal["warn", "fail"] = "warn" if is_optional else "fail"
+            yield Finding(name, level, f"{found}; needed: < {version}", f"pip install '{name}<{version}'")
+
+
 def check_torch() -> Iterable[Finding]:
     """Whether torch can be imported, and the devices it sees."""
     if installed_version("torch") is None:
@@ -137,19 +168,38 @@ def check_torch() -> Iterable[Finding]:
         return
     found = json.loads(answer.strip().splitlines()[-1])
     build = f"built for CUDA {found['cuda']}" if found["cuda"] else "built for CPU"
-    yield Finding("torch import", "ok", f"{build}, sees {found['devices']} CUDA device(s)")
+    text = f"{build}, sees {found['devices']} CUDA device(s)"
+    num_gpus = len(_gpus())
+    if num_gpus and not found["cuda"]:
+        remedy = "bash requirements/install.sh embodied"
+        yield Finding("torch import", "warn", f"{text}; this machine has {num_gpus} GPU(s)", remedy)
+    elif num_gpus and not found["devices"]:
+        hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
+        cause = "the driver is older than that CUDA" if hidden is None else f"CUDA_VISIBLE_DEVICES is '{hidden}'"
+        remedy = (
+            "apt-get install --upgrade nvidia-driver   # and restart"
+            if hidden is None
+            else "unset CUDA_VISIBLE_DEVICES"
+        )
+        yield Finding("torch import", "warn", f"{text}, of {num_gpus} that the driver knows: {cause}", remedy)
+    else:
+        yield Finding("torch import", "ok", text)
     if not found["gloo"]:
         yield Finding("torch", "fail", "built without torch.distributed", "pip install --force-reinstall torch")
 
 
 def check_gpus() -> Iterable[Finding]:
     """NVIDIA GPUs as the driver reports them."""
-    listing = _output(["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"])
-    gpus = [line.strip() for line in (listing or "").splitlines() if line.strip()]
-    if not gpus:
+    gpus = _gpus()
+    if gpus:
+        models = sorted({", ".join(gpu[:-1]) for gpu in gpus})
+        yield Finding("gpu", "ok", f"{len(gpus)}: {'; '.join(models)}")
+        yield Finding("driver", "ok", gpus[0][-1])
+    elif shutil.which("nvidia-smi") is not None:
+        text = "nvidia-smi is installed and finds no GPU, or no driver; recipes run on the CPU"
+        yield Finding("gpu", "warn", text, "nvidia-smi   # says what it misses")
+    else:
         yield Finding("gpu", "note", "no NVIDIA GPU found; recipes run on the CPU")
-        return
-    yield Finding("gpu", "ok", f"{len(gpus)}: {'; '.join(sorted(set(gpus)))}")
 
 
 def check_memory() -> Iterable[Finding]:
@@ -177,6 +227,19 @@ def check_disk() -> Iterable[Finding]:
         yield Finding("disk", "warn", text, "add runner.logger.log_path=<folder on a larger disk> to the command")
     else:
         yield Finding("disk", "ok", text)
+
+
+def check_ports() -> Iterable[Finding]:
+    """Whether this machine can be the head of a cluster at the port that others look for it at."""
+    with socket.socket() as mine:
+        mine.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            mine.bind(("", RAY_PORT))
+        except OSError:
+            text = f"{RAY_PORT} is taken, by a Ray or another program; only needed for the head of several machines"
+            yield Finding("port", "note", text, f"bash ray_utils/start_ray.sh head --rank 0 --port {RAY_PORT + 1}")
+            return
+    yield Finding("port", "ok", f"{RAY_PORT} is free, for the head of several machines")
 
 
 def check_ray() -> Iterable[Finding]:
@@ -226,10 +289,12 @@ def check_vulkan() -> Iterable[Finding]:
 CHECKS: tuple[Callable[[], Iterable[Finding]], ...] = (
     check_interpreter,
     check_packages,
+    check_pins,
     check_torch,
     check_gpus,
     check_memory,
     check_disk,
+    check_ports,
     check_ray,
     check_rendering,
     check_vulkan,
@@ -242,6 +307,20 @@ def installed_version(distribution: str) -> str | None:
         return importlib.metadata.version(distribution)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _pins(requirement: str) -> list[tuple[str, str, str, bool]]:
+    """Return a requirement's exact and upper bounds: (distribution, ``==`` or ``<``, version, is of an extra)."""
+    versions, _, marker = requirement.partition(";")
+    named = re.match(r"[\w.-]+", versions)
+    bounds = re.findall(r"(?<![<>=!~])(==|<)(?!=)\s*([\w.+]+)", versions)
+    return [(named.group(), relation, version, "extra" in marker) for relation, version in bounds] if named else []
+
+
+def _gpus() -> list[list[str]]:
+    """Return name, memory and driver of each GPU as the driver reports them."""
+    listing = _output(["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader"])
+    return [[part.strip() for part in line.split(",")] for line in (listing or "").splitlines() if line.strip()]
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -8,7 +8,15 @@ import sys
 import traceback
 from collections.abc import Callable
 
-from rlinf.errors import RLinfError
+from rlinf.errors import (
+    CheckpointError,
+    ClusterError,
+    ConfigError,
+    DatasetError,
+    MissingPackageError,
+    RLinfError,
+    WorkerError,
+)
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
@@ -25,6 +33,9 @@ _REMEDIES = {
 }
 """What to do about faults of disks, which are no faults of the program."""
 
+# Where code of the user's may have raised, an environment or a reward, the traceback tells where.
+_EXPLAINED = (CheckpointError, ClusterError, ConfigError, DatasetError, MissingPackageError)
+
 
 def run_and_report(action: Callable[[], int | None]) -> int:
     """Run ``action`` and return the process's exit code.
@@ -39,7 +50,7 @@ def run_and_report(action: Callable[[], int | None]) -> int:
     try:
         return action() or 0
     except RLinfError as error:
-        return _report(str(error), _remedy_within(str(error)))
+        return _report(_told(error), _remedy_within(str(error)))
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return EXIT_INTERRUPTED
@@ -51,6 +62,13 @@ def run_and_report(action: Callable[[], int | None]) -> int:
         if error.errno not in _REMEDIES:
             raise
         return _report(str(error), _REMEDIES[error.errno])
+
+
+def _told(error: RLinfError) -> str:
+    """Return the text of an error, without the traceback of a worker that said itself what is wrong and what to do."""
+    if isinstance(error, WorkerError) and isinstance(error.__cause__, _EXPLAINED):
+        return str(error).partition("\n--- traceback of ")[0] + " (RLINF_LOG_LEVEL=DEBUG shows the traceback.)"
+    return str(error)
 
 
 def _report(text: str, remedy: str) -> int:

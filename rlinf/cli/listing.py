@@ -13,6 +13,7 @@ from rlinf.config.recipes import list_recipes
 from rlinf.config.registries import (
     advantage_configs,
     env_configs,
+    generation_configs,
     intervener_configs,
     loss_configs,
     model_configs,
@@ -28,12 +29,12 @@ Row = tuple[str, str]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``rlinf list``."""
-    parser.add_argument("kind", choices=sorted(_LISTINGS), help="what to list")
+    parser.add_argument("kind", nargs="?", choices=sorted(_LISTINGS), help="what to list; without it: what can be")
     add_config_dir(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the names of one kind, each with a line about it.
+    """Print the names of one kind, each with a line about it; or the kinds that there are.
 
     Returns:
         0.
@@ -42,11 +43,20 @@ def run(args: argparse.Namespace) -> int:
         ConfigError: A plug-in cannot be loaded, or ``--config-dir`` is not a folder.
     """
     load_plugins()
-    rows = list(_LISTINGS[args.kind](find_config_dir(args.config_dir)))
+    folder = find_config_dir(args.config_dir)
+    rows = list(_LISTINGS[args.kind](folder)) if args.kind else [*_kinds(folder)]
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
         print(f"{name:<{width}}  {text}".rstrip())
     return 0
+
+
+def _kinds(config_dir: str | None) -> Iterable[Row]:
+    for kind, listing in _LISTINGS.items():
+        names = [name for name, _ in listing(config_dir)]
+        yield kind, f"{len(names)}: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
+    yield "", ""
+    yield "rlinf list KIND", "shows all of a kind, with a line about each"
 
 
 def _registry_rows(registry: Registry[Any], prefix: str = "") -> Iterable[Row]:
@@ -73,6 +83,8 @@ def _engines(_: str | None) -> Iterable[Row]:
     ):
         for option in get_args(field_types(cls)[key]):
             yield str(option), f"{section}.{key}"
+    for name, text in _registry_rows(generation_configs):
+        yield name, f"rollout.rollout_backend of language models{f': {text}' if text else ''}"
 
 
 def _recipes(config_dir: str | None) -> Iterable[Row]:

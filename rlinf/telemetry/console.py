@@ -18,7 +18,7 @@ from rich.console import Console as RichConsole
 from rich.live import Live
 from rich.table import Table
 
-from rlinf.telemetry.panels import LiveLine, metric_table, progress_parts, summary_lines
+from rlinf.telemetry.panels import LiveLine, format_number, metric_table, progress_parts, summary_lines
 
 # Metrics shown in the progress line, by label; of several names the first that was ever reported is taken.
 _HEADLINES = {
@@ -37,7 +37,8 @@ class Console:
     """Shows the progress of a run; a context manager.
 
     On a terminal one line at the bottom is kept up to date, and everything else that is printed or logged meanwhile
-    appears above it. Without a terminal, or with ``RLINF_PLAIN=1``, each step prints one plain line.
+    appears above it. Without a terminal, or with ``RLINF_PLAIN=1``, each step prints one plain line; with
+    ``RLINF_QUIET=1`` the end of the run is the only one.
 
     Args:
         total_steps: Steps that the whole run makes.
@@ -60,7 +61,8 @@ class Console:
     ) -> None:
         self._total_steps = total_steps
         self._title = title
-        self._quiet = quiet
+        self._says_end = _is_set("RLINF_QUIET") and not quiet
+        self._quiet = quiet or self._says_end
         self._step = start_step
         self._clock = clock
         self._file = file
@@ -79,7 +81,7 @@ class Console:
     def _is_live(self) -> bool:
         # Asked of the stream and not of rich, which takes FORCE_COLOR for a terminal.
         stream = self._file or sys.stdout
-        plain = os.environ.get("RLINF_PLAIN", "").strip().lower() not in {"", "0", "false"}
+        plain = _is_set("RLINF_PLAIN")
         dumb = os.environ.get("TERM", "").lower() in {"dumb", "unknown"}
         return not (self._quiet or plain or dumb) and stream.isatty()
 
@@ -169,7 +171,13 @@ class Console:
             paths: Places by label (``checkpoint``, ``video``, ``TensorBoard logs``); those that are None are left out.
             metrics: Final numbers by name.
         """
-        for line in summary_lines(f"{self._title}: step {self._step}/{self._total_steps}", paths, metrics):
+        title = f"{self._title}: step {self._step}/{self._total_steps}"
+        if self._says_end:
+            shown = [f"{name} {format_number(value)}" for name, value in metrics.items() if name.startswith("eval/")]
+            places = [str(place) for label, place in paths.items() if label == "metrics"]
+            (self._file or sys.stdout).write(" | ".join([title, *shown, *places]) + "\n")
+            return
+        for line in summary_lines(title, paths, metrics):
             self._print(line)
 
     def eta_seconds(self) -> float | None:
@@ -196,6 +204,10 @@ class Console:
         """Return the done fraction and the text of the live line."""
         done = self._step / self._total_steps if self._total_steps else 1.0
         return done, "  ".join([*(f"{label} {text}" for label, text in self._parts().items()), f"[{self._phase}]"])
+
+
+def _is_set(variable: str) -> bool:
+    return os.environ.get(variable, "").strip().lower() not in {"", "0", "false"}
 
 
 @contextmanager

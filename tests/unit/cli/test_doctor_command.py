@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from collections import namedtuple
@@ -46,9 +47,65 @@ def test_torch_that_cannot_be_imported_fails(monkeypatch):
 
 
 def test_gpus_are_listed(monkeypatch):
-    monkeypatch.setattr(doctor, "_output", lambda command: "NVIDIA H200, 143771 MiB\n" * 8)
-    (finding,) = doctor.check_gpus()
-    assert finding.text == "8: NVIDIA H200, 143771 MiB"
+    monkeypatch.setattr(doctor, "_output", lambda command: "NVIDIA H200, 143771 MiB, 580.65.06\n" * 8)
+    gpus, driver = doctor.check_gpus()
+    assert gpus.text == "8: NVIDIA H200, 143771 MiB"
+    assert driver.text == "580.65.06"
+
+
+@pytest.mark.parametrize(
+    ("probe", "hidden", "remedy"),
+    [
+        ('{"cuda": null, "devices": 0, "gloo": true}', None, "bash requirements/install.sh embodied"),
+        ('{"cuda": "12.8", "devices": 0, "gloo": true}', "", "unset CUDA_VISIBLE_DEVICES"),
+        ('{"cuda": "12.8", "devices": 0, "gloo": true}', None, "apt-get install --upgrade nvidia-driver"),
+    ],
+)
+def test_gpus_that_torch_does_not_see_are_a_warning(monkeypatch, probe, hidden, remedy):
+    answers = {sys.executable: probe, "nvidia-smi": "NVIDIA H200, 143771 MiB, 470.1\n"}
+    monkeypatch.setattr(doctor, "_output", lambda command: answers[command[0]])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if hidden is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", hidden)
+    (finding,) = doctor.check_torch()
+    assert finding.level == "warn"
+    assert finding.remedy.startswith(remedy)
+
+
+def test_a_python_that_is_too_old_fails_with_the_command_for_another(monkeypatch):
+    monkeypatch.setattr(doctor, "MIN_PYTHON", (sys.version_info[0], sys.version_info[1] + 1))
+    (finding,) = doctor.check_interpreter()
+    assert finding.level == "fail"
+    assert finding.remedy.startswith("uv venv --python")
+
+
+@pytest.mark.parametrize(
+    ("requirement", "found", "level", "remedy"),
+    [
+        ("mujoco==3.3.0; extra == 'metaworld'", "3.4.0", "warn", "pip install 'mujoco==3.3.0'"),
+        ("ray<3,>=2.50", "3.0.1", "fail", "pip install 'ray<3'"),
+        ("transformers<5.20,>=5.16; extra == 'vllm'", "5.20.1", "warn", "pip install 'transformers<5.20'"),
+    ],
+)
+def test_another_version_than_the_pinned_one_is_told_with_its_command(monkeypatch, requirement, found, level, remedy):
+    monkeypatch.setattr(doctor.importlib.metadata, "requires", lambda name: [requirement, requirement])
+    monkeypatch.setattr(doctor, "installed_version", lambda name: found)
+    (finding,) = doctor.check_pins()
+    assert (finding.level, finding.remedy) == (level, remedy)
+    monkeypatch.setattr(doctor, "installed_version", lambda name: "3.3.0" if "mujoco" in requirement else "2.55")
+    assert not list(doctor.check_pins())
+
+
+def test_a_port_that_is_taken_is_told_with_the_way_round_it(monkeypatch):
+    with socket.socket() as other:
+        other.bind(("", 0))
+        other.listen()
+        monkeypatch.setattr(doctor, "RAY_PORT", other.getsockname()[1])
+        (finding,) = doctor.check_ports()
+    assert finding.level == "note"
+    assert f"start_ray.sh head --rank 0 --port {doctor.RAY_PORT + 1}" in finding.remedy
+    (free,) = doctor.check_ports()
+    assert free.level == "ok"
 
 
 def test_small_shared_memory_and_disk_are_warnings_with_a_remedy(monkeypatch):

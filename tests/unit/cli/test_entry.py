@@ -11,7 +11,7 @@ import textwrap
 import pytest
 
 from rlinf.cli.entry import run_and_report, run_entry
-from rlinf.errors import ConfigError, WorkerError
+from rlinf.errors import CheckpointError, ConfigError, RewardError, WorkerError
 
 RECIPE = "gym_cartpole_ppo_mlp"
 
@@ -107,6 +107,17 @@ def test_faults_of_disks_are_told_with_a_remedy(capsys, number):
     told = capsys.readouterr().err
     assert "/results/metrics.jsonl" in told
     assert "runner.logger.log_path" in told
+
+
+@pytest.mark.parametrize(("cause", "is_shown"), [(CheckpointError("other"), False), (RewardError("raised"), True)])
+def test_the_traceback_of_a_worker_is_shown_where_it_tells_more_than_the_message(capsys, cause, is_shown):
+    def action() -> None:
+        raise WorkerError(f"ActorGroup:0 failed: {cause}\n--- traceback of ActorGroup:0 ---\nTraceback") from cause
+
+    assert run_and_report(action) == 1
+    told = capsys.readouterr().err
+    assert str(cause) in told
+    assert ("--- traceback" in told) == is_shown
 
 
 def test_a_full_disk_that_a_worker_met_is_told_with_its_remedy(capsys):

@@ -13,7 +13,7 @@ from rlinf.cli.main import main
         ("envs", {"gymnasium", "metaworld"}),
         ("models", {"mlp_policy"}),
         ("algorithms", {"adv_type=gae", "adv_type=grpo", "loss_type=actor_critic"}),
-        ("engines", {"fsdp", "huggingface"}),
+        ("engines", {"fsdp", "huggingface", "hf", "vllm", "sglang"}),
         ("recipes", {"gym_cartpole_ppo_mlp"}),
         ("rewards", {"action_penalty", "api", "env", "model"}),
         ("wrappers", {"action_repeat", "frame_stack", "intervention"}),
@@ -23,6 +23,15 @@ from rlinf.cli.main import main
 def test_list_names_each_kind(capsys, kind, names):
     assert main(["list", kind]) == 0
     assert names <= {line.split()[0] for line in capsys.readouterr().out.splitlines()}
+
+
+def test_without_a_kind_the_kinds_are_listed_with_how_many_there_are(capsys):
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    kinds = dict(line.split(maxsplit=1) for line in lines[: lines.index("")])
+    assert {"algorithms", "engines", "envs", "models", "recipes", "rewards"} <= set(kinds)
+    assert kinds["interveners"] == "3: keyboard, scripted, spacemouse"
+    assert "rlinf list KIND" in lines[-1]
 
 
 def test_list_of_a_missing_folder_fails_cleanly(capsys, tmp_path):

@@ -58,7 +58,7 @@ def test_a_stand_in_needs_no_robot(recipe):
         ({"rollout.pipeline_stage_num": 2}, "rollout.pipeline_stage_num", "one robot cannot be cut"),
         ({"env.train.num_env_processes": 1}, "env.train.num_env_processes", "Remove it."),
         (with_robot(robot_ip="10.0.0.1"), f"{PATH}.robot_ip", "listed twice"),
-        (with_robot(camera_serial=["1"]), f"{PATH}.camera_serial", "Did you mean 'camera_serials'"),
+        (with_robot(camera_serial=["1"]), f"{PATH}.camera_serial", "configs[1].camera_serials'?"),
         (with_robot(target_ee_pose=[0.5, 0.0]), f"{PATH}.target_ee_pose", "received 2 numbers; allowed: 6"),
         ({"env.train.target_ee_pose": [0.5, 0.0, 0.1]}, "env.train.target_ee_pose", "received 3 numbers; allowed: 6"),
         ({"env.train.workspace_low": [0.1]}, "env.train.workspace_low", "received 1 numbers; allowed: 3"),

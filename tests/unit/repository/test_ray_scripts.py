@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -71,11 +72,15 @@ def test_what_cannot_work_is_refused_before_ray_starts(call, arguments, variable
 
 def test_the_rank_is_there_before_ray_and_the_token_stays_private(call, tmp_path):
     give_token(tmp_path)
-    code, said, calls = call("start_ray.sh", "--rank", "00", "--", "--num-gpus", "1", RLINF_COMM_NET_DEVICES="lo")
+    with socket.socket() as free:
+        free.bind(("", 0))
+        port = str(free.getsockname()[1])
+    arguments = ("--rank", "00", "--port", port, "--", "--num-gpus", "1")
+    code, said, calls = call("start_ray.sh", *arguments, RLINF_COMM_NET_DEVICES="lo")
     assert code == 1
     assert "ray start failed" in said
     assert calls == (
-        "start --num-gpus 1 --disable-usage-stats --node-ip-address 127.0.0.1 --head --port 6379 rank 0 mode token\n"
+        f"start --num-gpus 1 --disable-usage-stats --node-ip-address 127.0.0.1 --head --port {port} rank 0 mode token\n"
     )
     assert (tmp_path / ".ray/auth_token").stat().st_mode & 0o777 == 0o600
     assert "the token" not in said

@@ -58,6 +58,18 @@ def test_eta_counts_only_this_processes_steps_and_follows_the_pace():
         assert console.eta_seconds() == 0
 
 
+def test_a_quiet_run_prints_its_end_only(monkeypatch):
+    monkeypatch.setenv("RLINF_QUIET", "1")
+    out = io.StringIO()
+    with Console(2, "demo", file=out) as console:
+        console.phase("rollout")
+        console.update(2, {"env/return": 1.0})
+        console.table({"env/return": 1.0}, 2)
+        console.message("a note")
+    console.summary({"metrics": "r/metrics.jsonl", "checkpoint": "r/c"}, {"eval/return": 9.5, "env/return": 1.0})
+    assert out.getvalue() == "demo: step 2/2 | eval/return 9.5 | r/metrics.jsonl\n"
+
+
 def test_quiet_prints_nothing():
     out = io.StringIO()
     with Console(2, "demo", quiet=True, file=out) as console:
