@@ -109,10 +109,12 @@ set_option() {
   esac
 }
 
-# Sets EXTRAS (of pyproject.toml), SYSTEM_LIBRARIES (file name:package), LOCK and NEXT_COMMAND from the target.
+# Sets EXTRAS (of pyproject.toml), SYSTEM_LIBRARIES (file name:package), SYSTEM_PROGRAMS (command:package), LOCK and
+# NEXT_COMMAND from the target.
 resolve_target() {
   EXTRAS=()
   SYSTEM_LIBRARIES=()
+  SYSTEM_PROGRAMS=()
   NEEDS_VULKAN=0
   LOCK="$TARGET"
   [[ -z $ENGINE || $TARGET == reason ]] || usage_error "--engine belongs to the target reason."
@@ -123,7 +125,7 @@ resolve_target() {
     embodied)
       resolve_env "${ENV_TYPE:-gymnasium}"
       LOCK+="-${ENV_TYPE:-gymnasium}"
-      EXTRAS+=(offline)
+      EXTRAS+=(offline report)
       case "${MODEL:-mlp_policy}" in
         mlp_policy) ;;
         *) usage_error "unknown --model '$MODEL' for embodied; known: mlp_policy." ;;
@@ -132,7 +134,7 @@ resolve_target() {
     reason)
       [[ -z $ENV_TYPE ]] || usage_error "--env belongs to the target embodied."
       case "${MODEL:-qwen2.5}" in
-        qwen2.5) EXTRAS=(reasoning) ;;
+        qwen2.5) EXTRAS=(reasoning report) ;;
         *) usage_error "unknown --model '$MODEL' for reason; known: qwen2.5." ;;
       esac
       resolve_engine "${ENGINE:-hf}"
@@ -143,6 +145,7 @@ resolve_target() {
       [[ -z $ENV_TYPE$MODEL ]] || usage_error "the target test takes neither --env nor --model."
       resolve_env metaworld
       EXTRAS+=(offline robotics reasoning docs dev)
+      SYSTEM_PROGRAMS=("chromium:chromium" "chromedriver:chromium-driver")
       NEXT_COMMAND="bash tests/run_tests.sh"
       ;;
     docs)
@@ -245,6 +248,19 @@ install_system_libraries() {
     run_step --optional "System packages: ${missing[*]}" apt_install "${missing[@]}" || note "Going on without; videos may not work."
   else
     note "Rendering needs system packages that are missing: sudo apt-get install ${missing[*]}"
+  fi
+}
+
+install_system_programs() {
+  local entry missing=()
+  for entry in ${SYSTEM_PROGRAMS[@]+"${SYSTEM_PROGRAMS[@]}"}; do
+    command -v "${entry%%:*}" >/dev/null || missing+=("${entry##*:}")
+  done
+  ((${#missing[@]})) || return 0
+  if can_install_system; then
+    run_step --optional "System packages: ${missing[*]}" apt_install "${missing[@]}" || note "Going on without; tests of pages are skipped."
+  else
+    note "Tests of pages need system packages that are missing: sudo apt-get install ${missing[*]}"
   fi
 }
 
@@ -431,7 +447,7 @@ fingerprint() {
     cat "$REPO/pyproject.toml" "$REPO/requirements/install.sh"
     cat "$REPO"/requirements/sglang_cpu/*.txt
     if ((LOCKED)); then cat "$REPO/requirements/lock/$LOCK"; fi
-    printf '%s\n' "$REPO" "$ENGINE" "$(has_gpu && echo cuda)" "$USE_SYSTEM" "${EXTRAS[*]}" "${SYSTEM_LIBRARIES[*]:-}" "$NEEDS_VULKAN" "$TORCH_INDEX"
+    printf '%s\n' "$REPO" "$ENGINE" "$(has_gpu && echo cuda)" "$USE_SYSTEM" "${EXTRAS[*]}" "${SYSTEM_LIBRARIES[*]:-}" "${SYSTEM_PROGRAMS[*]:-}" "$NEEDS_VULKAN" "$TORCH_INDEX"
   } | sha256sum | cut -d' ' -f1
 }
 
@@ -468,6 +484,7 @@ main() {
   remove_foreign_builds
   install_sglang_for_cpu
   install_system_libraries
+  install_system_programs
   install_vulkan_driver
   printf '%s' "$FINGERPRINT" >"$STAMP"
   report

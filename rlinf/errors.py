@@ -42,6 +42,10 @@ class MetricError(RLinfError):
     """A metric that is not a number, is added with two reducers, or is logged for a step that is already written."""
 
 
+class ReportError(RLinfError):
+    """A report about a folder that holds no run."""
+
+
 class EnvironmentFailure(RLinfError):
     """An environment raised while it was reset or stepped; the message names the environment and its step."""
 

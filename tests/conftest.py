@@ -16,7 +16,10 @@ PACKAGES = {
     "maniskill": ("mani_skill",),
     "vllm": ("vllm",),
     "sglang": ("sglang",),
+    "browser": ("selenium",),
 }
+# The names that Debian and Ubuntu give them.
+BROWSER_PROGRAMS = ("chromium", "chromedriver")
 INSTALL = {name: f"bash requirements/install.sh reason --engine {name}" for name in ("vllm", "sglang")}
 
 
@@ -44,6 +47,8 @@ def missing(marker: str, *, slow: bool) -> str | None:
     if marker == "multinode":
         able = os.geteuid() == 0 and shutil.which("ip") is not None
         return None if able else "multinode: needs root and the 'ip' command to make network namespaces"
+    if marker == "browser" and not all(map(shutil.which, BROWSER_PROGRAMS)):
+        return f"browser: {' or '.join(BROWSER_PROGRAMS)} not found; run: bash requirements/install.sh test"
     absent = [package for package in PACKAGES.get(marker, ()) if importlib.util.find_spec(package) is None]
     if absent:
         command = INSTALL.get(marker, f"pip install 'rlinf[{marker}]'")

@@ -52,6 +52,7 @@ OPTIONAL_PACKAGES: dict[str, str] = {
     "metaworld": "env_type=metaworld",
     "mani-skill": "env_type=maniskill",
     "imageio": "videos",
+    "plotly": "report.html",
     "wandb": "W&B",
     "swanlab": "SwanLab",
 }

@@ -48,16 +48,17 @@ def to_dict(cfg: ConfigSection) -> dict[str, Any]:
         items = flatten_algorithm(cfg)
     else:
         items = {field.name: getattr(cfg, field.name) for field in fields_of(cfg)}
-    return {key: _to_plain(value) for key, value in items.items()}
+    return {key: to_plain(value) for key, value in items.items()}
 
 
-def _to_plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
+    """Return a value of a typed tree, which may hold sections, as a recipe writes it."""
     if isinstance(value, ConfigSection):
         return to_dict(value)
     if isinstance(value, Mapping):
-        return {key: _to_plain(item) for key, item in value.items()}
+        return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_to_plain(item) for item in value]
+        return [to_plain(item) for item in value]
     return copy.deepcopy(value)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.runners.async_embodied_runner import AsyncEmbodiedRunner
 from rlinf.runners.collection import collected_episodes
 from rlinf.runners.embodied_runner import EmbodiedRunner
 from rlinf.runners.offline_runner import OfflineRunner
+from rlinf.runners.records import record_run
 from rlinf.runners.run_paths import with_run_paths
 from rlinf.runners.session import run_folder
 from rlinf.scheduler import Cluster
@@ -42,7 +45,10 @@ def launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str, 
 
 
 def _launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str, float]:
-    with Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster:
+    with (
+        ExitStack() as afterwards,
+        Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster,
+    ):
         placement = HybridComponentPlacement(cfg, cluster)
         num_env, num_rollout, num_actor = (placement.get_world_size(c) for c in ("env", "rollout", "actor"))
         num_reward = 0 if cfg.reward is None else placement.get_world_size("reward")
@@ -69,5 +75,6 @@ def _launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str,
             env=env.wait_ready(),
             reward=None if reward is None else reward.wait_ready(),
         )
+        record_run(runner.session, cluster, afterwards)
         runner.init_workers()
         return runner.run()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from functools import partial
 
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.prompts import PromptSet, load_tokenizer, read_prompts
 from rlinf.runners.launch_language import data_notes, launch_groups, read_sets
 from rlinf.runners.reasoning_runner import ReasoningRunner
+from rlinf.runners.records import record_run
 from rlinf.runners.session import run_folder
 from rlinf.scheduler import Cluster
 from rlinf.workers.actor.text_actor import TextActor
@@ -24,7 +26,10 @@ def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
         The last step's metrics.
     """
     train, val = read_prompt_sets(cfg)
-    with Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster:
+    with (
+        ExitStack() as afterwards,
+        Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster,
+    ):
         ready = launch_groups(cfg, cluster, TextActor)
         runner = ReasoningRunner(
             cfg,
@@ -35,6 +40,7 @@ def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
             val_prompts=val,
         )
         runner.session.notes += data_notes(train, val)
+        record_run(runner.session, cluster, afterwards)
         runner.init_workers()
         return runner.run()
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from contextlib import ExitStack
 from functools import partial
 
 from rlinf.config.schema.root import SftConfig
 from rlinf.data.examples import read_examples
 from rlinf.data.prompts import load_tokenizer
 from rlinf.runners.launch_language import data_notes, launch_groups, read_sets
+from rlinf.runners.records import record_run
 from rlinf.runners.session import run_folder
 from rlinf.runners.sft_runner import SftRunner
 from rlinf.scheduler import Cluster
@@ -29,9 +31,13 @@ def launch_sft(cfg: SftConfig) -> dict[str, float]:
     read = partial(read_examples, cfg=cfg.data, tokenizer=tokenizer, asks=cfg.rollout is not None)
     train, val = read_sets(cfg, read)
     cfg = with_length(cfg, 0 if train is None else len(train.examples))
-    with Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster:
+    with (
+        ExitStack() as afterwards,
+        Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster,
+    ):
         runner = SftRunner(cfg, launch_groups(cfg, cluster, SftActor), train=train, val=val)
         runner.session.notes += data_notes(train, val)
+        record_run(runner.session, cluster, afterwards)
         runner.init_workers()
         return runner.run()
 

@@ -14,14 +14,17 @@ from rlinf.config.schema.root import RLinfConfig
 from rlinf.errors import WorkerDiedError
 from rlinf.telemetry.console import Console
 from rlinf.telemetry.evaluation import EvalEpisode, evaluation_table, mean_metrics, write_episodes
+from rlinf.telemetry.events import EventKind, EventLog
 from rlinf.telemetry.logger import MetricLogger
+from rlinf.telemetry.report import RunReport
 from rlinf.telemetry.rundir import (
     CHECKPOINTS_FOLDER,
     EVALUATIONS_FOLDER,
     PROFILE_FOLDER,
+    annotate_launch,
     open_run_dir,
 )
-from rlinf.telemetry.trace import Phases
+from rlinf.telemetry.trace import PHASE_PREFIX, STEP_MARK, Phases, instant
 from rlinf.telemetry.trace_export import trace_path
 
 
@@ -31,6 +34,7 @@ class RunSession:
     Attributes:
         notes: Lines that the run begins with.
         places: What the end of the run points to beside metrics and checkpoints, by name; None is not shown.
+        report: The run's page; whoever made the session writes it once nothing more is added to the folder.
 
     Args:
         cfg: The recipe.
@@ -61,6 +65,8 @@ class RunSession:
         self.metrics: dict[str, float] = {}
         self.restarts = 0
         self.phases = Phases()
+        self.events = EventLog(self.folder)
+        self.report = RunReport(self.folder, is_wanted=logger.report)
         self.places: dict[str, str | Path | None] = {}
         self.notes: list[str] = []
         self.evaluated_steps = 0
@@ -72,6 +78,9 @@ class RunSession:
         self.logger = self._open_logger()
         self.console = Console(cfg.total_steps, cfg.logger.experiment_name, start_step=self.resume_step)
         self._exit.enter_context(self.console)
+        self._exit.enter_context(self.events)
+        self.events.step = self.resume_step
+        self.events.add("start", f"Started at step {self.resume_step} of {cfg.total_steps}.")
         for note in self.notes:
             self.message(note)
         if self.resume_from is not None:
@@ -84,6 +93,7 @@ class RunSession:
         """Close the log, and say where everything is."""
         self.phases.end()
         self.logger.finish(failed=error is not None and not isinstance(error, KeyboardInterrupt))
+        self.events.add("end", self._describe_end(error))
         self._exit.close()
         shown = {name: value for name, value in self.metrics.items() if name.startswith(("eval/", "env/"))}
         self.console.summary(self._places(), shown)
@@ -98,9 +108,18 @@ class RunSession:
         self.phases.begin(name)
         self.console.phase(name)
 
-    def message(self, text: str) -> None:
-        """Show a line of text."""
+    def message(self, text: str, kind: EventKind = "note") -> None:
+        """Show and record a line of text."""
         self.console.message(text)
+        self.events.add(kind, text)
+
+    def record_placement(self, picture: str) -> None:
+        """Record where everything runs.
+
+        Args:
+            picture: As ``rlinf.placement.draw_plan`` draws it.
+        """
+        annotate_launch(self.folder, self.cfg.runner.logger.experiment_name, placement=picture)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record and show a finished step; nothing of it is lost if the run is killed from here on."""
@@ -108,10 +127,14 @@ class RunSession:
             return
         self.metrics |= metrics
         self.logger.log(metrics, step)
+        self.logger.log({f"{PHASE_PREFIX}{name}": seconds for name, seconds in self.phases.pop_seconds().items()}, step)
         self.logger.commit(step)
+        self.events.step = step
+        instant(STEP_MARK, "run", step=step)
         self.console.update(step, metrics)
         if any(name.startswith("eval/") for name in metrics) or step in {1, self.cfg.runner.total_steps}:
             self.console.table(metrics, step)
+        self.report.refresh()
 
     def evaluates(self, step: int) -> bool:
         """Tell whether an evaluation is due after ``step`` (0 is the start); not again for the step resumed from."""
@@ -158,7 +181,9 @@ class RunSession:
     def restarted(self, death: WorkerDiedError, count: int) -> None:
         """Say that a worker died and is launched again."""
         self.restarts = count
-        self.message(f"{death} Launching it again: restart {count} of at most {self.cfg.runner.max_restarts}.")
+        self.message(
+            f"{death} Launching it again: restart {count} of at most {self.cfg.runner.max_restarts}.", "restart"
+        )
 
     def rewind(self) -> Path | None:
         """Go back to the newest checkpoint, or to the start: later records are cut off.
@@ -185,6 +210,14 @@ class RunSession:
         resume_step = self.resume_step if self.resume_from is not None else None
         return MetricLogger(self.folder, self.cfg.runner.logger, to_dict(self.cfg), resume_step)
 
+    def _describe_end(self, error: BaseException | None) -> str:
+        where = f"at step {self.events.step} of {self.cfg.runner.total_steps}"
+        if error is None:
+            return f"Finished {where}."
+        if isinstance(error, KeyboardInterrupt):
+            return f"Interrupted {where}."
+        return f"Failed {where}: {type(error).__name__}: {error}"
+
     def _places(self) -> dict[str, str | Path | None]:
         checkpoint = None if self.saved_step is None else self.checkpoints.root / f"global_step_{self.saved_step}"
         tracer = self.cfg.cluster.tracer
@@ -196,6 +229,7 @@ class RunSession:
             **self.places,
             "TensorBoard": self.folder / "tensorboard" if tensorboard else None,
             "metrics": self.folder / "metrics.jsonl",
+            "report": self.report.path,
             "trace": trace_path(tracer, str(self.folder)) if tracer.enable else None,
             "profiles": self.folder / PROFILE_FOLDER if self.cfg.cluster.profiling.enable else None,
         }

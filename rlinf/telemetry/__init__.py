@@ -1,8 +1,9 @@
 """What a run says about itself: mergeable metrics, the metric logger, the console, and the experiment's folder.
 
-Owns ``metrics.jsonl``, ``run.json``, ``config.yaml`` and everything shown on the terminal while training. May import
-``rlinf.errors``, ``rlinf.registry``, ``rlinf.utils`` and ``rlinf.config``; neither torch nor Ray. A new place to send
-metrics to is a class in ``backends.py``.
+Owns ``metrics.jsonl``, ``events.jsonl``, ``run.json``, ``config.yaml``, the page about a run (``report/``) and all that
+is shown on the terminal while training. May import ``rlinf.errors``, ``rlinf.registry``, ``rlinf.utils``,
+``rlinf.placement`` and ``rlinf.config``; neither torch nor Ray. A new place to send metrics to is a class in
+``backends.py``.
 """
 
 from __future__ import annotations

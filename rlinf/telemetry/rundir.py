@@ -19,6 +19,7 @@ from typing import Any
 
 from rlinf.errors import ConfigError
 from rlinf.telemetry.backends import TENSORBOARD_FOLDER
+from rlinf.telemetry.events import EVENTS_FILE
 from rlinf.telemetry.logger import METRICS_FILE
 from rlinf.telemetry.trace_export import TRACE_FILE
 from rlinf.utils.files import rename_durably, write_atomic
@@ -31,6 +32,9 @@ EVALUATIONS_FOLDER = "evaluations"
 REPLAY_FOLDER = "replay"
 DATASET_FOLDER = "dataset"
 SAMPLES_FOLDER = "samples"
+VIDEO_FOLDER = "video"
+WORKER_LOGS_FOLDER = "worker_logs"
+REPORT_FILE = "report.html"
 _TRASH_PREFIX = ".trash_run_"
 
 # What a run writes, and so what runner.overwrite deletes; anything else in the folder is the user's. The checkpoints
@@ -43,21 +47,26 @@ _ARTIFACTS = (
     "wandb_run_id",
     "swanlab",
     "swanlab_run_id",
-    "video",
-    "worker_logs",
+    VIDEO_FOLDER,
+    WORKER_LOGS_FOLDER,
     TRACE_FILE,
     PROFILE_FOLDER,
     EVALUATIONS_FOLDER,
     REPLAY_FOLDER,
     DATASET_FOLDER,
     SAMPLES_FOLDER,
+    REPORT_FILE,
+    EVENTS_FILE,
     "config.*.yaml",
     CONFIG_FILE,
     RUN_FILE,
 )
 # Worker logs are no sign of a run: they are made while the cluster starts, perhaps before this folder is claimed.
 _SIGNS = (CHECKPOINTS_FOLDER, METRICS_FILE, TENSORBOARD_FOLDER, CONFIG_FILE, RUN_FILE)
-_PACKAGES = ("rlinf", "torch", "ray", "numpy", "gymnasium", "hydra-core", "omegaconf", "pydantic")
+_PACKAGES = (
+    *("rlinf", "torch", "ray", "numpy", "gymnasium", "hydra-core", "omegaconf", "pydantic"),
+    *("transformers", "vllm", "sglang", "mujoco", "metaworld", "mani-skill"),
+)
 
 
 def open_run_dir(
@@ -160,13 +169,7 @@ def _plain(value: Any) -> Any:
 def _record_launch(
     folder: Path, experiment_name: str, *, seed: int | None, command: Sequence[str] | None, resumed: bool
 ) -> None:
-    path = folder / RUN_FILE
-    launches: list[Any] = []
-    if path.exists():
-        try:
-            launches = list(json.loads(path.read_text(encoding="utf-8"))["launches"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise ConfigError(f"{path} cannot be read ({error}); move it away to go on in this folder") from error
+    launches = _launches(folder)
     launches.append(
         {
             "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
@@ -178,7 +181,37 @@ def _record_launch(
             "git": _git_state(Path(__file__).parent),
         }
     )
-    write_atomic(path, json.dumps({"experiment_name": experiment_name, "launches": launches}, indent=1) + "\n")
+    _write_launches(folder, experiment_name, launches)
+
+
+def annotate_launch(folder: Path, experiment_name: str, **facts: Any) -> None:
+    """Record further facts about the present launch in ``run.json``.
+
+    Args:
+        folder: The experiment's folder, as ``open_run_dir`` returned it.
+        experiment_name: ``runner.logger.experiment_name``.
+        **facts: What JSON can hold, by name.
+
+    Raises:
+        ConfigError: ``run.json`` cannot be read.
+    """
+    *earlier, last = _launches(folder)
+    _write_launches(folder, experiment_name, [*earlier, {**last, **facts}])
+
+
+def _launches(folder: Path) -> list[Any]:
+    path = folder / RUN_FILE
+    if not path.exists():
+        return []
+    try:
+        return list(json.loads(path.read_text(encoding="utf-8"))["launches"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} cannot be read ({error}); move it away to go on in this folder") from error
+
+
+def _write_launches(folder: Path, experiment_name: str, launches: list[Any]) -> None:
+    record = {"experiment_name": experiment_name, "launches": launches}
+    write_atomic(folder / RUN_FILE, json.dumps(record, indent=1) + "\n")
 
 
 def _versions() -> dict[str, str | None]:

@@ -32,6 +32,11 @@ R = TypeVar("R")
 
 SPAN, INSTANT, COUNTER = "X", "i", "C"
 
+STEP_MARK = "step"
+"""Name of the driver's instants that say which step has just been recorded."""
+PHASE_PREFIX = "time/phase/"
+"""What the metrics of a loop's phases begin with."""
+
 # A thread, or a task on a thread's event loop: within one of them spans nest.
 Track = tuple[int, int]
 # Kind, start and duration in ns of this process's clock, track, name, category, arguments, flow.
@@ -248,21 +253,45 @@ def traced(name: str, category: str) -> Callable[[Callable[P, R]], Callable[P, R
 
 
 class Phases:
-    """What a process is busy with, one phase after the other: each is a span up to the next."""
+    """What a process is busy with, one phase after the other: each is a span up to the next.
 
-    def __init__(self) -> None:
+    Args:
+        clock: Seconds from any fixed point, never running backwards; for tests.
+    """
+
+    def __init__(self, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self._current: AbstractContextManager[Any] = NOTHING
+        self._name = ""
+        self._since = clock()
+        self._seconds: dict[str, float] = {}
 
     def begin(self, name: str) -> None:
         """End the phase before and begin one."""
         self.end()
+        self._name = name
         self._current = span(name, "phase")
         self._current.__enter__()
 
     def end(self) -> None:
         """End the present phase, if there is one."""
+        self._count()
+        self._name = ""
         self._current.__exit__(None, None, None)
         self._current = NOTHING
+
+    def pop_seconds(self) -> dict[str, float]:
+        """Return the seconds of each phase since the last call, by the names that metrics have."""
+        self._count()
+        seconds, self._seconds = self._seconds, {}
+        return seconds
+
+    def _count(self) -> None:
+        now = self._clock()
+        if self._name:
+            name = self._name.replace(" ", "_")
+            self._seconds[name] = self._seconds.get(name, 0.0) + now - self._since
+        self._since = now
 
 
 def instant(name: str, category: str, **args: Any) -> None:

@@ -8,6 +8,7 @@ from rlinf.config import load_recipe, validate_cfg
 from rlinf.errors import ConfigError
 from rlinf.runners.launch import launch_embodied
 from tests.e2e.conftest import TINY
+from tests.unit.telemetry.report.report_runs import embedded
 
 pytestmark = pytest.mark.timeout(400)
 RECIPE = "gym_cartpole_ppo_mlp"
@@ -111,9 +112,21 @@ def test_chosen_steps_of_chosen_workers_are_profiled(folder):
 
 
 def test_without_it_nothing_is_written(run_recipe):
-    folder = run_recipe("runner.max_epochs=1", "runner.val_check_interval=-1")
+    folder = run_recipe("runner.max_epochs=1", "runner.val_check_interval=-1", "runner.logger.report=false")
     assert not (folder / "trace.json").exists()
     assert not (folder / "profile").exists()
+    assert not (folder / "report.html").exists()
+
+
+def test_the_page_of_a_run_has_its_trace_its_phases_and_its_end(folder):
+    (run,) = embedded((folder / "report.html").read_text(encoding="utf-8"))["runs"]
+    assert [step["label"] for step in run["timeline"]["steps"]] == ["0", "1", "2"]
+    assert run["timeline"]["processes"] == ["driver", "ActorGroup:0", "EnvGroup:0", "RolloutGroup:0"]
+    loop = run["times"]["views"][0]
+    assert loop["name"] == "loop"
+    assert {"rollout", "advantages", "training", "sync_weights", "evaluation"} <= set(loop["parts"])
+    assert "node 0" in run["recipe"]["placement"]
+    assert run["history"]["status"] == "Finished at step 2 of 2."
 
 
 def test_profiling_a_rank_that_does_not_exist_is_refused(run_recipe):

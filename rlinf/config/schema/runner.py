@@ -20,6 +20,8 @@ class LoggerConfig(ConfigSection):
     """Name of the run and of its folder under ``log_path``."""
     logger_backends: list[Literal["tensorboard", "wandb", "swanlab"]] = field(default_factory=lambda: ["tensorboard"])
     """Further places metrics are sent to."""
+    report: bool = True
+    """Write ``report.html`` into the experiment's folder, at the end and now and then before; needs plotly."""
 
 
 @dataclass(frozen=True, kw_only=True)

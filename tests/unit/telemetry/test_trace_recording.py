@@ -154,3 +154,17 @@ def test_a_phase_lasts_until_the_next(tracer):
     phases.end()
     assert events()["rollout"][2] <= events()["training"][1]
     assert len(trace.snapshot().events) == 2
+
+
+def test_phases_tell_how_long_each_took_since_they_were_asked_last():
+    now = [0.0]
+    phases = trace.Phases(clock=lambda: now[0])
+    for name, seconds in (("sync weights", 1.0), ("rollout", 2.0), ("sync weights", 0.5), ("training", 4.0)):
+        phases.begin(name)
+        now[0] += seconds
+    assert phases.pop_seconds() == {"sync_weights": 1.5, "rollout": 2.0, "training": 4.0}
+    now[0] += 1.0
+    phases.end()
+    now[0] += 8.0
+    assert phases.pop_seconds() == {"training": 1.0}
+    assert phases.pop_seconds() == {}

@@ -1,0 +1,117 @@
+"""The recipe and the history of a run on its page."""
+
+import pytest
+import yaml
+
+from rlinf.telemetry.events import EventLog
+from rlinf.telemetry.report import RunFolder
+from rlinf.telemetry.report.history import describe_history
+from rlinf.telemetry.report.recipe import describe_recipe
+from rlinf.telemetry.rundir import annotate_launch
+from rlinf.utils.logging import get_logger
+from tests.unit.telemetry.report.report_runs import RECIPE, make_run
+
+
+def recipe_of(folder):
+    recipe = describe_recipe(RunFolder.read(folder))
+    return recipe, {key["path"]: key for key in recipe["keys"]}
+
+
+def test_every_key_says_where_its_value_comes_from(tmp_path):
+    recipe, keys = recipe_of(make_run(tmp_path, overrides=["actor.optim.lr=5e-4", "runner.max_epochs=20"]))
+    assert recipe["recipe"] == RECIPE
+    assert recipe["overrides"] == ["actor.optim.lr=5e-4", "runner.max_epochs=20"]
+    assert keys["actor.optim.lr"]["origin"] == "command"
+    assert keys["runner.max_epochs"] == {
+        "path": "runner.max_epochs",
+        "value": "20",
+        "default": "1000",
+        "origin": "command",
+    }
+    assert keys["env.train.env_type"]["origin"] == "recipe"
+    assert keys["runner.keep_checkpoints"]["origin"] == "default"
+    # The keys of the advantage and the loss stand directly under algorithm.
+    assert keys["algorithm.gamma"]["value"]
+
+
+def test_a_recipe_of_another_version_is_shown_unmarked(tmp_path):
+    folder = make_run(tmp_path, overrides=["runner.max_epochs=20"])
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["actor"]["key_of_old"] = [1, 2]
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    _, keys = recipe_of(folder)
+    assert keys["actor.key_of_old"] == {"path": "actor.key_of_old", "value": "[1, 2]", "origin": "unknown"}
+    assert keys["runner.max_epochs"]["origin"] == "command"
+
+
+def test_the_recorded_placement_is_shown_and_without_it_the_planned_one(tmp_path):
+    folder = make_run(tmp_path)
+    assert "actor" in recipe_of(folder)[0]["placement"]
+    annotate_launch(folder, "cart", placement="node 0: everything")
+    assert recipe_of(folder)[0]["placement"] == "node 0: everything"
+
+
+def test_recipes_of_earlier_launches_are_compared(tmp_path):
+    make_run(tmp_path)
+    folder = make_run(tmp_path, overrides=["actor.optim.lr=0.25"], resume=True)
+    (earlier,) = recipe_of(folder)[0]["earlier"]
+    assert earlier["file"] == "config.1.yaml"
+    assert [(change["path"], change["now"]) for change in earlier["changes"]] == [("actor.optim.lr", "0.25")]
+
+
+def test_launches_carry_versions_command_and_seed(tmp_path):
+    make_run(tmp_path)
+    history = describe_history(RunFolder.read(make_run(tmp_path, resume=True)))
+    first, second = history["launches"]
+    assert (first["resumed"], second["resumed"]) == (False, True)
+    assert second["seed"] == 7
+    assert second["versions"]["numpy"]
+    assert "--config-name" in second["command"]
+
+
+def test_restarts_warnings_and_the_end_are_told(tmp_path):
+    folder = make_run(tmp_path)
+    events = EventLog(folder)
+    with events:
+        events.add("start", "Started at step 0 of 4.")
+        events.step = 3
+        get_logger("x").warning("the disk is nearly full: %d %%", 97)
+        get_logger("x").info("nothing of note")
+        events.add("restart", "EnvGroup:0 died")
+        assert "No end" in describe_history(RunFolder.read(folder))["status"]
+        events.add("end", "Finished at step 4 of 4.")
+    get_logger("x").warning("after the run")
+    history = describe_history(RunFolder.read(folder))
+    assert [(event["kind"], event["step"]) for event in history["events"]] == [
+        ("start", 0),
+        ("warning", 3),
+        ("restart", 3),
+        ("end", 3),
+    ]
+    assert history["events"][1]["text"] == "the disk is nearly full: 97 %"
+    assert (history["restarts"], history["warnings"], history["status"]) == (1, 1, "Finished at step 4 of 4.")
+
+
+def test_warnings_of_workers_are_read_from_their_logs(tmp_path):
+    folder = make_run(tmp_path)
+    log = folder / "worker_logs" / "EnvGroup_0.log"
+    log.parent.mkdir()
+    log.write_text(
+        "10:00:00 INFO [EnvGroup:0] Ready.\n"
+        "10:00:01 WARNING [EnvGroup:0] slow\n"
+        "10:00:02 WARNING [EnvGroup:0] slow\n"
+        "10:00:03 ERROR [EnvGroup:0] broken <b>\n"
+    )
+    assert describe_history(RunFolder.read(folder))["worker_warnings"] == [
+        {"time": "10:00:02", "level": "warning", "worker": "EnvGroup:0", "text": "slow"},
+        {"time": "10:00:03", "level": "error", "worker": "EnvGroup:0", "text": "broken <b>"},
+    ]
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "run.json"])
+def test_a_folder_that_lacks_a_record_has_the_others(tmp_path, name):
+    folder = make_run(tmp_path)
+    (folder / name).unlink()
+    run = RunFolder.read(folder)
+    assert (describe_recipe(run) is None) == (name == "config.yaml")
+    assert bool(describe_history(run)["launches"]) == (name == "config.yaml")

@@ -1,0 +1,99 @@
+"""Answers, episodes and videos on a page."""
+
+import json
+import os
+
+from rlinf.telemetry.report import RunFolder
+from rlinf.telemetry.report.episodes import describe_episodes, describe_videos
+from rlinf.telemetry.report.samples import describe_samples
+from tests.unit.telemetry.report.report_runs import add_answers, add_episodes, answer, make_run
+
+
+def test_answers_are_shown_by_source_and_step(tmp_path):
+    add_answers(tmp_path, 1, [answer("5", reward=0.0), answer("4", member=1)])
+    add_answers(tmp_path, 2, [answer()])
+    add_answers(tmp_path, 2, [answer("four")], source="evaluations")
+    samples = describe_samples(tmp_path)
+    assert [(step["step"], step["total"]) for step in samples["training"]] == [(1, 2), (2, 1)]
+    assert samples["training"][0]["rows"][1] == {
+        "prompt": "2+2=",
+        "answer": "4",
+        "reference": "4",
+        "reward": 1.0,
+        "terms": {"math": 1.0, "format": 0.5},
+        "num_tokens": 2,
+        "finish": "stop",
+        "versions": [5, 6],
+        "group": 3,
+        "member": 1,
+    }
+    assert samples["evaluation"][0]["rows"][0]["answer"] == "four"
+
+
+def test_a_run_without_answers_has_none(tmp_path):
+    add_episodes(tmp_path, 1, 2)
+    assert describe_samples(tmp_path) is None
+
+
+def test_many_long_answers_stay_within_bounds(tmp_path):
+    for step in range(60):
+        add_answers(tmp_path, step, [answer(f"{number} " + "x" * 9000, group=number) for number in range(70)])
+    samples = describe_samples(tmp_path)
+    assert len(json.dumps(samples)) < 1_300_000
+    steps = samples["training"]
+    assert (steps[0]["step"], steps[-1]["step"]) == (0, 59)
+    assert steps[0]["total"] == 70
+    assert "more characters" in steps[0]["rows"][0]["answer"]
+    half = describe_samples(tmp_path, num_runs=4)
+    assert len(json.dumps(half)) < 400_000
+
+
+def test_lines_that_are_no_answers_are_passed_over(tmp_path):
+    add_answers(tmp_path, 1, [answer()])
+    path = tmp_path / "samples" / "step_00000001.jsonl"
+    path.write_text(
+        '{"x": 1}\nbroken\n{"prompt": "p", "answer": 3, "reward": "high", "versions": 1}\n' + path.read_text()[:-30]
+    )
+    (step,) = describe_samples(tmp_path)["training"]
+    assert [(row["answer"], row["reward"]) for row in step["rows"]] == [("3", None)]
+
+
+def test_episodes_are_shown_by_step(tmp_path):
+    add_episodes(tmp_path, 10, 3)
+    add_episodes(tmp_path, 20, 100)
+    first, second = describe_episodes(tmp_path)
+    assert (first["step"], first["total"]) == (10, 3)
+    assert first["rows"][1] == {
+        "epoch": 0,
+        "env": 1,
+        "task": "reach",
+        "metrics": {"return": 1.5, "success_once": 1.0},
+    }
+    assert (len(second["rows"]), second["total"]) == (60, 100)
+
+
+def test_small_videos_are_within_the_page_and_others_are_linked(tmp_path):
+    folder = make_run(tmp_path)
+    for number, size in enumerate([100, 400_000]):
+        path = folder / "video" / "eval" / f"epoch 0_{number}.mp4"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"\0" * size)
+        os.utime(path, (number, number))
+    videos = describe_videos(RunFolder.read(folder), tmp_path)
+    large, small = videos["videos"]
+    assert videos["total"] == 2
+    assert large == {
+        "name": "video/eval/epoch 0_1.mp4",
+        "source": "cart/video/eval/epoch%200_1.mp4",
+        "link": "cart/video/eval/epoch%200_1.mp4",
+    }
+    assert small["source"].startswith("data:video/mp4;base64,AAAA")
+
+
+def test_videos_in_a_folder_of_their_own_are_found(tmp_path):
+    overrides = ["env.eval.video_cfg.save_video=true", f"env.eval.video_cfg.video_base_dir={tmp_path / 'films'}"]
+    folder = make_run(tmp_path / "runs", overrides=overrides)
+    (tmp_path / "films").mkdir()
+    (tmp_path / "films" / "a.mp4").write_bytes(b"x" * 400_000)
+    (video,) = describe_videos(RunFolder.read(folder), folder)["videos"]
+    assert video["link"] == "../../films/a.mp4"
