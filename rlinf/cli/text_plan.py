@@ -33,6 +33,7 @@ def text_rows(cfg: ReasoningConfig, world: WorldSizes) -> list[Row]:
             f"{algorithm.update_epoch}",
         ),
         _micro_batches(cfg),
+        *_inference(cfg, world),
         ("whole run", f"{runner.total_steps} steps, {runner.total_steps * steps} optimizer steps"),
         *_evaluation(cfg, _how_answered(cfg)),
     ]
@@ -75,6 +76,17 @@ def _micro_batches(cfg: LanguageConfig) -> Row:
     if cfg.runner.enable_dynamic_batch_size:
         passes = f"up to {cfg.runner.max_tokens_per_mbs} tokens"
     return "micro-batches", f"{passes} on each actor rank"
+
+
+def _inference(cfg: ReasoningConfig, world: WorldSizes) -> list[Row]:
+    section, runner = cfg.inference, cfg.runner
+    if section is None:
+        return []
+    ranks = "the inference ranks" if world.inference is None else f"{world.inference} inference rank(s)"
+    passes = f"{section.micro_batch_size or cfg.actor.micro_batch_size} answers"
+    if runner.enable_dynamic_batch_size:
+        passes = f"up to {section.max_tokens_per_mbs or runner.max_tokens_per_mbs} tokens"
+    return [("log-probabilities", f"by {ranks}, {passes} in a pass, while further answers are generated")]
 
 
 def _how_answered(cfg: LanguageConfig) -> str:

@@ -68,6 +68,8 @@ _EXPLANATIONS: tuple[tuple[str, str], ...] = (
     ("actor.calculate_flops", "time/actor/mfu is logged wherever the device's peak is known: remove it."),
     ("actor.offload_*", "write actor.enable_offload."),
     ("actor.lr_sched*", "write actor.optim.lr_scheduler and lr_warmup_steps."),
+    ("inference.load_from_actor", "its weights always come from the actor: remove it."),
+    ("inference.model*", "it has the actor's model, whole on each rank: remove it."),
     ("data.type", "rows are read by their columns: remove it and set data.prompt_key and answer_key."),
     ("data.dataset_name", "rows are read by their columns: remove it and set data.prompt_key and answer_key."),
     ("data.val_rollout_batch_size", "write data.max_val_prompts."),

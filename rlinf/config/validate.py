@@ -14,6 +14,7 @@ from rlinf.config.checks import (
     collection,
     flow,
     hardware,
+    inference,
     intervention,
     language,
     off_policy,
@@ -51,6 +52,7 @@ RULES: dict[type[RLinfConfig], tuple[Callable[[Any, WorldSizes, Problems], None]
         runner.check_names,
         *text.SHARED_RULES,
         *text.RULES,
+        *inference.RULES,
         *language.RULES,
     ),
     SftConfig: (

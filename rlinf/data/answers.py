@@ -65,6 +65,8 @@ class Answer:
         reward: What it earned in all; 0 until it is rewarded.
         reward_terms: What it earned by each reward, unweighted.
         text: What the tokens say.
+        trainer_logprobs: float [L]; log-probability of each by the trainer's code, under the weights that drew it;
+            empty unless an inference group has computed them.
     """
 
     group_id: int
@@ -78,3 +80,4 @@ class Answer:
     reward: float = 0.0
     reward_terms: Mapping[str, float] = field(default_factory=dict)
     text: str = ""
+    trainer_logprobs: tuple[float, ...] = ()

@@ -1,17 +1,18 @@
-"""Prompts that are being answered and rewarded, while the runner does something else or waits for them."""
+"""Prompts that are being answered, rewarded and evaluated, while the runner does something else or waits for them."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlinf.data.answers import Answer, Prompt
 from rlinf.data.generation import SamplingParams
 from rlinf.scheduler import WorkerGroup, WorkerGroupFuncResult, wait_all, wait_first
 
 if TYPE_CHECKING:
+    from rlinf.workers.inference.inference_worker import InferenceWorker
     from rlinf.workers.reward.text_reward_worker import TextRewardWorker
     from rlinf.workers.rollout.generation_worker import GenerationWorker
 
@@ -49,15 +50,17 @@ class _Pool:
 
 
 class AnswerPool:
-    """Shares prompts out over generation engines, and their answers over reward workers.
+    """Shares prompts out over generation engines, and their answers over reward and inference workers.
 
-    A prompt goes to the rank with the fewest in flight. Whoever waits by ``wait`` or ``take`` keeps the pool going; in
+    A prompt goes to the rank with the fewest in flight. So do its answers, once they are rewarded, to an inference
+    rank, if they are trained on: group by group, so that what is computed does not depend on which ranks were free. Whoever waits by ``wait`` or ``take`` keeps the pool going; in
     between, engines work on what they have been given. No thread is involved.
 
     Args:
         rollout: The engines.
         reward: The rewards.
         max_per_rank: Prompts that one engine is given at a time.
+        inference: Recomputes log-probabilities; None leaves them to the actor.
     """
 
     def __init__(
@@ -66,11 +69,14 @@ class AnswerPool:
         reward: WorkerGroup[TextRewardWorker],
         *,
         max_per_rank: int,
+        inference: WorkerGroup[InferenceWorker] | None = None,
     ) -> None:
-        self._rollout, self._reward, self._max_per_rank = rollout, reward, max_per_rank
+        self._rollout, self._reward, self._inference = rollout, reward, inference
+        self._max_per_rank = max_per_rank
         self._queue: deque[Job] = deque()
         self._generating: list[_Running] = []
         self._scoring: list[_Running] = []
+        self._evaluating: list[_Running] = []
         self._pools: dict[str, _Pool] = {}
 
     def submit(self, job: Job) -> None:
@@ -102,7 +108,7 @@ class AnswerPool:
             The answers to each, in the order in which they were asked.
 
         Raises:
-            WorkerError: An engine or a reward failed.
+            WorkerError: An engine, a reward or an inference rank failed.
         """
         pool = self._pools[purpose]
         oldest = [pool.order[position] for position in range(count)]
@@ -139,6 +145,7 @@ class AnswerPool:
         self._queue = deque(job for job in self._queue if is_left(job))
         self._generating = [running for running in self._generating if is_left(running.job)]
         self._scoring = [running for running in self._scoring if is_left(running.job)]
+        self._evaluating = [running for running in self._evaluating if is_left(running.job)]
         begun: dict[int, list[int]] = {}
         for running in ended:
             begun.setdefault(running.rank, []).append(running.job.group_id)
@@ -153,7 +160,7 @@ class AnswerPool:
             asks: Whether engines are given further prompts meanwhile; those that get their first weights must not be.
 
         Raises:
-            WorkerError: One of them, an engine or a reward failed.
+            WorkerError: One of them, an engine, a reward or an inference rank failed.
         """
         self._work(lambda: all(result.done() for result in results), *results, asks=asks)
 
@@ -167,14 +174,16 @@ class AnswerPool:
         self._queue = deque(job for job in self._queue if job.purpose not in forgotten)
         self._generating = [running for running in self._generating if running.job.purpose not in forgotten]
         self._scoring = [running for running in self._scoring if running.job.purpose not in forgotten]
+        self._evaluating = [running for running in self._evaluating if running.job.purpose not in forgotten]
         for purpose in forgotten:
             self._pools.pop(purpose, None)
 
     def requeue(self) -> None:
         """Have everything answered anew that is not yet; called when workers have been launched again."""
-        lost = [running.job for running in (*self._generating, *self._scoring)]
+        lost = [running.job for running in self._running()]
         self._generating.clear()
         self._scoring.clear()
+        self._evaluating.clear()
         waiting = sorted([*lost, *self._queue], key=lambda job: job.group_id)
         self._queue = deque(waiting)
 
@@ -188,13 +197,14 @@ class AnswerPool:
                 result.raise_failure()
             if is_over():
                 return
-            calls = [running.call for running in (*self._generating, *self._scoring)]
+            calls = (running.call for running in self._running())
             wait_first(*calls, *(result for result in others if not result.done()))
 
+    def _running(self) -> list[_Running]:
+        return [*self._generating, *self._scoring, *self._evaluating]
+
     def _dispatch(self) -> None:
-        load = [0] * self._rollout.world_size
-        for running in self._generating:
-            load[running.rank] += 1
+        load = _load(self._generating, self._rollout)
         while self._queue and min(load) < self._max_per_rank:
             rank = load.index(min(load))
             job = self._queue.popleft()
@@ -213,5 +223,27 @@ class AnswerPool:
             self._scoring.append(_Running(running.job, rank, call))
             self._generating.remove(running)
         for running in [entry for entry in self._scoring if entry.call.done()]:
-            self._pools[running.job.purpose].answers[running.job.group_id] = running.call.wait()[0]
+            self._rewarded(running.job, running.call.wait()[0])
             self._scoring.remove(running)
+        for running in [entry for entry in self._evaluating if entry.call.done()]:
+            self._answered(running.job, running.call.wait()[0])
+            self._evaluating.remove(running)
+
+    def _rewarded(self, job: Job, answers: list[Answer]) -> None:
+        if self._inference is None or job.purpose != "train":
+            self._answered(job, answers)
+            return
+        load = _load(self._evaluating, self._inference)
+        rank = load.index(min(load))
+        self._evaluating.append(_Running(job, rank, self._inference.execute_on(rank).evaluate(answers)))
+
+    def _answered(self, job: Job, answers: list[Answer]) -> None:
+        self._pools[job.purpose].answers[job.group_id] = answers
+
+
+def _load(running: list[_Running], group: WorkerGroup[Any]) -> list[int]:
+    """Return how many prompts each rank has in flight."""
+    load = [0] * group.world_size
+    for entry in running:
+        load[entry.rank] += 1
+    return load

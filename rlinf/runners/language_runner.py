@@ -27,11 +27,11 @@ HF_FOLDER = "hf"
 
 
 class LanguageRunner(StepRunner, Generic[T]):
-    """Drives an actor, and a rollout and a reward group where there are any, through a recipe.
+    """Drives an actor, and groups that answer, reward and evaluate where there are any, through a recipe.
 
     Args:
         cfg: The recipe.
-        groups: ``actor``; ``rollout`` and ``reward`` where the recipe has these sections.
+        groups: ``actor``; ``rollout``, ``reward`` and ``inference`` where the recipe has these sections.
         sampler: Draws what is trained on.
         position_file: Where checkpoints hold its position, within their folder ``data``.
     """
@@ -50,7 +50,12 @@ class LanguageRunner(StepRunner, Generic[T]):
         if cfg.rollout is not None:
             # Engines queue what they cannot generate yet; twice their capacity keeps them busy between two answers.
             max_per_rank = max(2 * cfg.rollout.max_running_requests // cfg.algorithm.group_size, 1)
-            self.pool = AnswerPool(self.groups["rollout"], self.groups["reward"], max_per_rank=max_per_rank)
+            self.pool = AnswerPool(
+                self.groups["rollout"],
+                self.groups["reward"],
+                max_per_rank=max_per_rank,
+                inference=self.groups.get("inference"),
+            )
 
     def num_undone(self) -> int:
         """Return how much has been drawn that no finished step has trained on."""
@@ -60,15 +65,19 @@ class LanguageRunner(StepRunner, Generic[T]):
         """Forget what has been drawn: the sampler stands elsewhere."""
 
     def update_rollout_weights(self) -> None:
-        """Bring the engines to the actor's current weights; answers that are being generated go on with them."""
+        """Bring engines and inference ranks to the actor's weights; answers that are being generated go on with them."""
         assert self.recipe.rollout is not None
         self.session.phase("sync weights")
         if self.recipe.rollout.enable_offload:
             self.groups["rollout"].wake().wait()
-        rollout = self.groups["rollout"].sync_model_from_actor(version=self.step)
+        receivers = [
+            self.groups[name].sync_model_from_actor(version=self.step)
+            for name in ("rollout", "inference")
+            if name in self.groups
+        ]
         # An engine that has been launched again has no weights yet: what is asked anew waits for them.
         assert self.pool is not None
-        self.pool.wait(self.groups["actor"].sync_model_to_rollout(version=self.step), rollout, asks=False)
+        self.pool.wait(self.groups["actor"].sync_model_to_rollout(version=self.step), *receivers, asks=False)
 
     def ask(self, named: Mapping[str, Sequence[Prompt]]) -> Metrics:
         """Ask an evaluation's prompts, always the same.
@@ -109,7 +118,7 @@ class LanguageRunner(StepRunner, Generic[T]):
     def collect_times(self) -> Metrics:
         """See ``StepRunner``; also the memory of the rank that took most."""
         metrics = super().collect_times()
-        names = [name for name in ("actor", "rollout") if name in self.groups]
+        names = [name for name in ("actor", "rollout", "inference") if name in self.groups]
         ranks = wait_all(*(self.groups[name].pop_peak_memory() for name in names))
         return metrics | {
             f"time/{name}/peak_memory_gib": max(held) / GIB for name, held in zip(names, ranks, strict=True)

@@ -9,6 +9,7 @@ from rlinf.config.schema.root import LanguageConfig
 from rlinf.scheduler import Cluster, WorkerGroup
 from rlinf.utils.placement import HybridComponentPlacement
 from rlinf.workers.actor.language_actor import LanguageActor
+from rlinf.workers.inference.inference_worker import InferenceWorker
 from rlinf.workers.reward.text_reward_worker import TextRewardWorker
 from rlinf.workers.rollout.generation_worker import GenerationWorker
 
@@ -37,16 +38,19 @@ def launch_groups(
         The groups, by component.
     """
     placement = HybridComponentPlacement(cfg, cluster)
-    num_rollout = 0 if cfg.rollout is None else placement.get_world_size("rollout")
-    groups: dict[str, WorkerGroup[Any]] = {"actor": actor.create_group(cfg, num_rollout)}
+    names, num_actors = cfg.group_names, placement.get_world_size("actor")
+    receivers = {names[part]: placement.get_world_size(part) for part in ("rollout", "inference") if part in names}
+    groups: dict[str, WorkerGroup[Any]] = {"actor": actor.create_group(cfg, receivers)}
     if cfg.rollout is not None:
-        groups["rollout"] = GenerationWorker.create_group(cfg, placement.get_world_size("actor"))
+        groups["rollout"] = GenerationWorker.create_group(cfg, num_actors)
+    if "inference" in names:
+        groups["inference"] = InferenceWorker.create_group(cfg, num_actors)
     if cfg.reward is not None:
         groups["reward"] = TextRewardWorker.create_group(cfg)
     # All groups start at once: most of the time is spent importing torch.
     for component, group in groups.items():
         strategy = placement.get_strategy(component)
-        group.launch(cluster, name=cfg.group_names[component], placement_strategy=strategy, wait=False)
+        group.launch(cluster, name=names[component], placement_strategy=strategy, wait=False)
     return {component: group.wait_ready() for component, group in groups.items()}
 
 

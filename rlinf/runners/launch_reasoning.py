@@ -36,6 +36,7 @@ def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
             actor=ready["actor"],
             rollout=ready["rollout"],
             reward=ready["reward"],
+            inference=ready.get("inference"),
             train_prompts=train,
             val_prompts=val,
         )

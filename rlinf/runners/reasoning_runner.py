@@ -16,19 +16,20 @@ from rlinf.runners.answer_pool import AnswerPool
 from rlinf.runners.language_runner import LanguageRunner
 from rlinf.runners.step_batches import BatchFiller, StepBatch
 from rlinf.runners.step_runner import Metrics
-from rlinf.scheduler import WorkerGroup
+from rlinf.scheduler import WorkerGroup, wait_all
 from rlinf.telemetry.answers import write_answers
 from rlinf.telemetry.rundir import SAMPLES_FOLDER
 
 if TYPE_CHECKING:
     from rlinf.scheduler import WorkerGroupFuncResult
     from rlinf.workers.actor.text_actor import TextActor
+    from rlinf.workers.inference.inference_worker import InferenceWorker
     from rlinf.workers.reward.text_reward_worker import TextRewardWorker
     from rlinf.workers.rollout.generation_worker import GenerationWorker
 
 
 class ReasoningRunner(LanguageRunner[Prompt]):
-    """Drives actor, rollout and reward groups through a recipe.
+    """Drives actor, rollout, reward and perhaps inference groups through a recipe.
 
     With ``algorithm.staleness_threshold`` above 0, prompts are asked ahead of the step that trains on them: so many
     that no answer is trained on that was begun more versions ago. Steps consume prompts in the order in which they were
@@ -39,6 +40,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         actor: Trains the model.
         rollout: Generates.
         reward: Rewards.
+        inference: Recomputes log-probabilities; None leaves them to the actor.
         train_prompts: What is asked; None where the run only evaluates.
         val_prompts: What is asked in evaluations, by name.
     """
@@ -52,12 +54,15 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         actor: WorkerGroup[TextActor],
         rollout: WorkerGroup[GenerationWorker],
         reward: WorkerGroup[TextRewardWorker],
+        inference: WorkerGroup[InferenceWorker] | None = None,
         train_prompts: PromptSet | None,
         val_prompts: Mapping[str, PromptSet],
     ) -> None:
         prompts = () if train_prompts is None else train_prompts.prompts
         sampler = PromptSampler(prompts, shuffle=cfg.data.shuffle, seed=cfg.data.seed)
         groups: dict[str, WorkerGroup[Any]] = {"actor": actor, "rollout": rollout, "reward": reward}
+        if inference is not None:
+            groups["inference"] = inference
         super().__init__(cfg, groups, sampler=sampler, position_file="prompts.json")
         self.cfg = cfg
         self.actor, self.rollout, self.reward = actor, rollout, reward
@@ -88,8 +93,9 @@ class ReasoningRunner(LanguageRunner[Prompt]):
     def prepare(self, answers: Sequence[Answer]) -> Metrics:
         """Hand the answers to the actor, and let it compare them."""
         self.session.phase("advantages")
-        if self.cfg.rollout.enable_offload:
-            self.rollout.sleep().wait()
+        sections = {"rollout": self.cfg.rollout, "inference": self.cfg.inference}
+        offloaded = [name for name, section in sections.items() if section is not None and section.enable_offload]
+        wait_all(*(self.groups[name].sleep() for name in offloaded))
         result = self.actor.prepare(answers, version=self.step)
         self.wait_for_training(result)
         return dict(result.wait()[0])

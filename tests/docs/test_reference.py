@@ -25,7 +25,8 @@ def test_every_registered_advantage_and_loss_has_its_equations() -> None:
 
 
 @pytest.mark.parametrize(
-    "section", ["runner", "cluster", "algorithm", "env", "actor", "rollout", "reward", "data", "weight_syncer"]
+    "section",
+    ["runner", "cluster", "algorithm", "env", "actor", "rollout", "inference", "reward", "data", "weight_syncer"],
 )
 def test_every_key_of_a_section_has_its_meaning(section: str) -> None:
     from config_reference import config_section

@@ -225,6 +225,25 @@ def test_two_actors_and_two_engines_make_the_steps_of_one(finished, run_recipe):
     assert records[1]["train/grad_norm"] == pytest.approx(expected[1]["train/grad_norm"], rel=1e-3)
 
 
+def test_an_inference_group_recomputes_what_the_actor_would(finished, run_recipe):
+    folder = run_recipe(
+        "+inference={max_tokens_per_mbs: 64}",
+        "cluster.cpu_slots_per_node=2",
+        "cluster.component_placement={actor: 0, rollout: 0, reward: 0, inference: 0-1}",
+        "runner.save_interval=2",
+    )
+    check_groups(folder)
+    for step in (1, 2, 3):
+        assert samples(folder, step) == samples(finished, step)
+    for found, expected in zip(read_metrics(folder), read_metrics(finished), strict=True):
+        assert set(found) == set(expected)
+        for name, value in expected.items():
+            assert found[name] == pytest.approx(value, rel=1e-5, abs=1e-5), name
+    for line in (folder / "metrics.jsonl").read_text().splitlines()[1:]:
+        assert json.loads(line)["time/inference/evaluate"] > 0
+        assert json.loads(line)["time/inference/peak_memory_gib"] > 0
+
+
 def test_an_engine_that_is_killed_while_it_generates_costs_no_answer(run_recipe, questions, tmp_path):
     folder = tmp_path / RECIPE
     rows = [json.loads(line) for line in (questions / "train.jsonl").read_text().splitlines()]

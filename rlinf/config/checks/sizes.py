@@ -15,6 +15,7 @@ class WorldSizes:
     rollout: int | None = None
     env: int | None = None
     reward: int | None = None
+    inference: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvSectionConfig
 from rlinf.config.schema.generation import GenerationConfig
+from rlinf.config.schema.inference import InferenceConfig
 from rlinf.config.schema.reward import RewardConfig
 from rlinf.config.schema.runner import RunnerConfig, SftRunnerConfig, TextRunnerConfig
 from rlinf.config.schema.text_data import SftDataConfig, TextDataConfig, TextRowsConfig
@@ -121,6 +122,14 @@ class ReasoningConfig(LanguageConfig):
     """What answers earn."""
     rollout: GenerationConfig
     """Generation engines."""
+    inference: InferenceConfig | None = None
+    """Log-probabilities beside the actor."""
+
+    @property
+    def group_names(self) -> dict[str, str]:
+        """See ``RLinfConfig``."""
+        names = super().group_names
+        return names if self.inference is None else {**names, "inference": self.inference.group_name}
 
     @property
     def max_sequence_tokens(self) -> int:

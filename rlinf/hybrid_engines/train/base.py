@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -119,6 +119,14 @@ class TrainEngine(abc.ABC):
     @abc.abstractmethod
     def export_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every parameter and buffer that inference needs whole, one at a time; called by all ranks together."""
+
+    @abc.abstractmethod
+    def import_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Copy whole tensors into the model, by the names of ``export_weights``; every rank is given all of them.
+
+        Raises:
+            WeightSyncError: The model has no tensor of such a name and shape.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -13,18 +13,18 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
-from rlinf.errors import NumericalError
+from rlinf.errors import NumericalError, WeightSyncError
 from rlinf.hybrid_engines.precision import DTYPES
 from rlinf.hybrid_engines.train import state
 from rlinf.hybrid_engines.train.base import BatchT, LossFn, MetricSums, TrainEngine
 from rlinf.hybrid_engines.train.loss_scale import LossScaler
-from rlinf.hybrid_engines.train.optim import build_optimizers
+from rlinf.hybrid_engines.train.optim import ScheduledOptimizer, build_optimizers
 from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
 from rlinf.models.trainable import TrainableModel
 from rlinf.telemetry.trace import traced
@@ -35,7 +35,7 @@ class FSDPEngine(TrainEngine):
 
     Args:
         model: The policy on the CPU, with equal weights on every rank.
-        optim: The ``actor.optim`` section.
+        optim: The ``actor.optim`` section; None for a model that is not trained here.
         critic_optim: The ``actor.critic_optim`` section; None takes ``optim`` for critics too.
         fsdp: The ``actor.fsdp_config`` section.
         precision: Compute precision unless ``fsdp.mixed_precision`` says otherwise.
@@ -48,7 +48,7 @@ class FSDPEngine(TrainEngine):
         self,
         model: TrainableModel,
         *,
-        optim: OptimConfig,
+        optim: OptimConfig | None,
         critic_optim: AdamWConfig | None = None,
         fsdp: FSDPConfig,
         precision: Precision,
@@ -67,7 +67,9 @@ class FSDPEngine(TrainEngine):
         if self.sharded:
             SHARDING[fsdp.strategy](model, model.shard_units(), fsdp, self.compute_dtype)
         self.model: TrainableModel = model
-        self.optimizers = build_optimizers(model, optim, critic_optim, fused=not self.sharded)
+        self.optimizers: dict[str, ScheduledOptimizer] = {}
+        if optim is not None:
+            self.optimizers = build_optimizers(model, optim, critic_optim, fused=not self.sharded)
         self.scaler = LossScaler(enabled=self.compute_dtype == torch.float16)
 
     @property
@@ -178,6 +180,21 @@ class FSDPEngine(TrainEngine):
     def export_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """See ``TrainEngine``."""
         return self.model.export(_whole)
+
+    @torch.no_grad()
+    def import_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """See ``TrainEngine``."""
+        state = self.model.state_dict()
+        for name, tensor in weights:
+            target = state.get(name)
+            if target is None or target.shape != tensor.shape:
+                expected = "no such weight" if target is None else f"shape {tuple(target.shape)}"
+                raise WeightSyncError(f"Weight '{name}' has shape {tuple(tensor.shape)}, the model has {expected}.")
+            tensor = tensor.to(target.device)
+            if isinstance(target, DTensor):
+                # Every rank has the whole tensor, and keeps its part.
+                tensor = distribute_tensor(tensor, target.device_mesh, target.placements, src_data_rank=None)
+            target.copy_(tensor)
 
     def close(self) -> None:
         """See ``TrainEngine``."""

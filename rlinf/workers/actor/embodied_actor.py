@@ -39,8 +39,7 @@ class EmbodiedFSDPActor(Worker):
         self.route = sources(self._rank, num_collecting_workers, self._world_size)
         self.publisher = WeightPublisher(
             self,
-            group=cfg.rollout.group_name,
-            num_receivers=num_rollout_workers,
+            receivers={cfg.rollout.group_name: num_rollout_workers},
             bucket_bytes=cfg.weight_syncer.bucket.bucket_size,
         )
         self.engine: TrainEngine

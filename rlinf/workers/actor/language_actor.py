@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import collections
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Generic
 
@@ -33,22 +34,18 @@ class LanguageActor(Worker, abc.ABC, Generic[ConfigT]):
 
     Args:
         cfg: The recipe.
-        num_rollout_workers: World size of the rollout group; 0 without one.
+        receivers: World sizes of the groups that take its weights, by their names.
     """
 
     learner: TokenLearner[Any]
 
-    def __init__(self, cfg: ConfigT, num_rollout_workers: int) -> None:
+    def __init__(self, cfg: ConfigT, receivers: Mapping[str, int]) -> None:
         super().__init__()
         self.cfg = cfg
         self.publisher: WeightPublisher | None = None
-        if cfg.rollout is not None:
-            self.publisher = WeightPublisher(
-                self,
-                group=cfg.rollout.group_name,
-                num_receivers=num_rollout_workers,
-                bucket_bytes=cfg.weight_syncer.bucket.bucket_size,
-            )
+        if receivers:
+            bucket_bytes = cfg.weight_syncer.bucket.bucket_size
+            self.publisher = WeightPublisher(self, receivers=receivers, bucket_bytes=bucket_bytes)
         self.engine: TrainEngine
 
     @abc.abstractmethod
@@ -80,7 +77,7 @@ class LanguageActor(Worker, abc.ABC, Generic[ConfigT]):
 
     @Worker.timer("sync_weights")
     def sync_model_to_rollout(self, *, version: int) -> None:
-        """Send the weights to the rollout ranks that this rank serves.
+        """Send the weights to the ranks of rollout and inference that this rank serves.
 
         Args:
             version: Step of the run that produced them.

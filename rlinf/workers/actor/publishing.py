@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+from collections.abc import Mapping
 
 from rlinf.data.routing import sources
 from rlinf.hybrid_engines.train.base import TrainEngine
@@ -17,15 +18,18 @@ class WeightPublisher:
 
     Args:
         worker: The actor rank.
-        group: Name of the receiving group.
-        num_receivers: Its world size.
+        receivers: World sizes of the receiving groups, by their names.
         bucket_bytes: Size at which a bucket is closed.
     """
 
-    def __init__(self, worker: Worker, *, group: str, num_receivers: int, bucket_bytes: int) -> None:
-        self._worker, self._group, self._bucket_bytes = worker, group, bucket_bytes
+    def __init__(self, worker: Worker, *, receivers: Mapping[str, int], bucket_bytes: int) -> None:
+        self._worker, self._bucket_bytes = worker, bucket_bytes
         rank, size = worker._rank, worker._world_size
-        self._ranks = [r for r in range(num_receivers) if sources(r, size, num_receivers).peers[0] == rank]
+        served = {
+            group: [receiver for receiver in range(count) if sources(receiver, size, count).peers[0] == rank]
+            for group, count in receivers.items()
+        }
+        self._ranks = {group: ranks for group, ranks in served.items() if ranks}
 
     def publish(self, engine: TrainEngine, *, version: int) -> None:
         """Send all weights; every actor rank calls this together.
@@ -41,4 +45,5 @@ class WeightPublisher:
             return
         manifest = plan_buckets(engine.describe_weights(), version=version, bucket_bytes=self._bucket_bytes)
         for message in itertools.chain([manifest], fill_buckets(manifest, weights, self._worker.shared_buffer)):
-            self._worker.send(message, self._group, self._ranks, tag=WEIGHTS)
+            for group, ranks in self._ranks.items():
+                self._worker.send(message, group, ranks, tag=WEIGHTS)

@@ -16,7 +16,8 @@ from rlinf.data.answers import Answer
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.base import TrainEngine
 from rlinf.models.causal_lm import CausalLM
-from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens, make_text_samples
+from rlinf.workers.actor.answer_evaluation import evaluate_answers
+from rlinf.workers.actor.text_samples import make_text_samples
 from rlinf.workers.actor.token_learner import TokenLearner
 
 
@@ -36,7 +37,7 @@ class TextLearner(TokenLearner[ReasoningConfig]):
         self.reference = reference
 
     def prepare(self, answers: Sequence[Answer], *, version: int) -> dict[str, float]:
-        """Compute log-probabilities, advantages and returns.
+        """Compute log-probabilities unless an inference group has, advantages and returns.
 
         Args:
             answers: All answers of the step.
@@ -52,7 +53,9 @@ class TextLearner(TokenLearner[ReasoningConfig]):
         algorithm, model = self.cfg.algorithm, self.engine.model
         trainer: Ragged | None = None
         values: Ragged | None = None
-        if algorithm.recompute_logprobs or self.cfg.actor.model.add_value_head:
+        if self.cfg.inference is not None:
+            trainer = tuple(torch.tensor(answer.trainer_logprobs) for answer in answers)
+        elif algorithm.recompute_logprobs or self.cfg.actor.model.add_value_head:
             trainer, values = self._evaluate(model, answers)
         self.samples, metrics = make_text_samples(
             answers,
@@ -78,31 +81,7 @@ class TextLearner(TokenLearner[ReasoningConfig]):
                 yield minibatch.tolist()
 
     def _evaluate(self, model: nn.Module, answers: Sequence[Answer]) -> tuple[Ragged, Ragged | None]:
-        """Return log-probabilities and values of all answers' tokens, whichever rank computes them."""
-        lengths = [len(answer.token_ids) for answer in answers]
-        places = torch.split(torch.arange(sum(lengths)), lengths)
-        samples = TextSamples(
-            prompts=tuple(answer.prompt.token_ids for answer in answers),
-            answers=tuple(answer.token_ids for answer in answers),
-            tokens={"loss_mask": tuple(torch.ones(n, dtype=torch.bool) for n in lengths), "places": places},
-        )
-        own, plan = self.share(samples)
-        batches = [own.pack(batch, self.engine.device) for batch in plan]
-
-        def evaluate(engine_model: nn.Module, batch: TextBatch) -> torch.Tensor:
-            which = engine_model if model is self.engine.model else model
-            found = evaluate_tokens(which, batch, algorithm=self.cfg.algorithm, whole_answers=True)
-            values = torch.zeros_like(found.logprobs) if found.values is None else found.values
-            return torch.stack((found.logprobs, values))[:, batch.is_answer]
-
-        # Every token is computed by one rank: the sum puts them together.
-        flat = torch.zeros(2, sum(lengths), device=self.engine.device)
-        for batch, micro, found in zip(batches, plan, self.engine.forward(batches, evaluate), strict=True):
-            if not micro.is_padding:
-                flat[:, batch.tokens["places"][batch.is_answer]] = found.float()
-        flat = self.engine.all_reduce(flat).cpu()
-        has_values = isinstance(model, CausalLM) and model.value_head is not None
-        return torch.split(flat[0], lengths), torch.split(flat[1], lengths) if has_values else None
+        return evaluate_answers(model, answers, engine=self.engine, algorithm=self.cfg.algorithm, share=self.share)
 
     def _reference_logprobs(self, answers: Sequence[Answer]) -> Ragged | None:
         if not self.cfg.algorithm.needs_reference:

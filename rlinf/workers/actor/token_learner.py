@@ -12,10 +12,11 @@ from torch import nn
 
 from rlinf.algorithms.flops import DecoderFlops
 from rlinf.algorithms.minibatch import MicroBatch
-from rlinf.algorithms.token_batches import SequenceCost, assign_to_ranks, plan_token_batches
+from rlinf.algorithms.token_batches import SequenceCost
 from rlinf.config.schema.root import LanguageConfig
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.models.causal_lm import CausalLM
+from rlinf.workers.actor.answer_evaluation import share_samples
 from rlinf.workers.actor.learner import accumulate, metrics_over_ranks
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, text_denominators, text_loss
 
@@ -132,17 +133,15 @@ class TokenLearner(abc.ABC, Generic[ConfigT]):
 
     def share(self, samples: TextSamples) -> tuple[TextSamples, list[MicroBatch]]:
         """Return this rank's part of some samples, by work, and how it goes through the model."""
-        runner, lengths = self.cfg.runner, samples.lengths
+        runner = self.cfg.runner
         is_dynamic = runner.enable_dynamic_batch_size
-        cost = self.flops.cost
-        shares = assign_to_ranks(lengths, self.engine.world_size, cost=cost)
-        plans = plan_token_batches(
-            [[lengths[position] for position in share] for share in shares],
+        return share_samples(
+            samples,
+            self.engine,
+            cost=self.flops.cost,
             max_tokens=runner.max_tokens_per_mbs if is_dynamic else None,
             max_samples=None if is_dynamic else self.cfg.actor.micro_batch_size,
-            cost=cost,
         )
-        return samples.select(shares[self.engine.rank]), plans[self.engine.rank]
 
 
 def decoder_flops(model: nn.Module) -> DecoderFlops:

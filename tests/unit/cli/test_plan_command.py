@@ -97,6 +97,11 @@ def test_a_plan_of_a_language_model_counts_answers(capsys):
     assert "up to 4096 tokens on each actor rank" in text
     assert "5 steps, 10 optimizer steps" in text
     assert "every 10 steps, greedily, on results/tiny_math/val.jsonl" in text
+    assert "log-probabilities" not in text
+    keys = ("+inference={}", "cluster.component_placement={actor: 0, rollout: 0, reward: 0, inference: 0}")
+    assert main(["plan", "tiny_math_grpo", *keys, "--accelerators-per-node", "0"]) == 0
+    text = capsys.readouterr().out
+    assert "by 1 inference rank(s), up to 4096 tokens in a pass, while further answers are generated" in text
     keys = ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs", "runner.val_samples=4")
     assert main(["plan", "tiny_math_grpo", *keys]) == 0
     text = capsys.readouterr().out

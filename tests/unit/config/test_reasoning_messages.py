@@ -8,6 +8,7 @@ from rlinf.config import load_recipe, validate_cfg
 from rlinf.errors import ConfigError
 
 RECIPE = "tiny_math_grpo"
+WITH_INFERENCE = ("+inference={}", "cluster.component_placement={actor: 0, rollout: 0, reward: 0, inference: 0}")
 SAC = [f"~algorithm.{key}" for key in ("loss_agg_func", "clip_ratio_low", "clip_ratio_high")]
 VALUES = ("algorithm.adv_type=gae", "algorithm.loss_type=actor_critic", "actor.model.add_value_head=true")
 
@@ -63,6 +64,16 @@ def problems(*overrides):
         (["runner.val_samples=4", "runner.val_pass_at=[1,8]"], "runner.val_pass_at", "Set runner.val_samples=8"),
         (["data.val_data_paths=[a/test.jsonl,b/test.parquet]"], "data.val_data_paths", "the name 'test'"),
         (["algorithm.sampling_params.top_k=0"], "algorithm.sampling_params.top_k", "Set it to -1"),
+        # A group of its own for log-probabilities.
+        (["+inference={}"], "cluster.component_placement.inference", "Add 'inference: 0'"),
+        ([WITH_INFERENCE[1]], "cluster.component_placement.inference", "without a section inference"),
+        ([*WITH_INFERENCE, "algorithm.staleness_threshold=2"], "inference", "algorithm.staleness_threshold=null"),
+        ([*WITH_INFERENCE, *VALUES], "inference", "Remove the section, or choose an algorithm.adv_type"),
+        ([*WITH_INFERENCE, "algorithm.recompute_logprobs=false"], "inference", "set algorithm.recompute_logprobs=true"),
+        ([*WITH_INFERENCE, "inference.max_tokens_per_mbs=23"], "inference.max_tokens_per_mbs", "Raise it to 24"),
+        ([*WITH_INFERENCE, "inference.micro_batch_size=2"], "inference.micro_batch_size", "enable_dynamic_batch_size"),
+        ([*WITH_INFERENCE, "inference.load_from_actor=true"], "inference.load_from_actor", "always come from the actor"),
+        ([*WITH_INFERENCE, "inference.group_name=ActorGroup"], "inference.group_name", "also actor.group_name"),
         # Keys without effect.
         (["runner.val_pass_at=[1]"], "runner.val_pass_at", "while runner.val_samples is 1"),
         (["data.gen_batch_size=128"], "data.gen_batch_size", "while algorithm.max_num_gen_batches is 1"),
@@ -94,6 +105,7 @@ def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy):
         ("runner.val_samples=8", "runner.val_pass_at=[1,4,8]", "data.val_data_paths=[a/x.jsonl,org/y:main]"),
         ("runner.only_eval=true", "data.train_data_paths=[]"),
         ("data.val_data_paths=[]", "runner.val_check_interval=-1", "~runner.stop_at"),
+        (*WITH_INFERENCE, "algorithm.staleness_threshold=0", "inference.max_tokens_per_mbs=24"),
         ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs"),
     ],
 )

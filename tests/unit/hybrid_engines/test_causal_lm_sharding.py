@@ -8,6 +8,7 @@ import torch
 
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
 from rlinf.data.packing import pack_sequences
+from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
@@ -112,3 +113,32 @@ def test_a_saved_engine_continues_bit_for_bit_and_reshards(folder, kind, tmp_pat
     continued.load(tmp_path)
     a, b = train(undisturbed), train(continued)
     assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("sharding", ["no_shard", "full_shard"])
+@pytest.mark.parametrize("kind", ["tied", "untied"])
+def test_weights_of_another_engine_are_taken_over(folder, kind, sharding):
+    source = make_engine(folder / kind)
+    weights = train(source)
+    model = get_model(tiny_config(folder / kind)).requires_grad_(False)
+    copy = FSDPEngine(
+        model,
+        optim=None,
+        fsdp=FSDPConfig(sharding_strategy=sharding),
+        precision="fp32",
+        device=torch.device("cpu"),
+    )
+    packed = pack_sequences(SEQUENCES)
+
+    def logprobs(engine):
+        return engine.forward([packed], lambda model, batch: model(batch).logprobs)[0]
+
+    before = logprobs(copy)
+    copy.import_weights(weights.items())
+    torch.testing.assert_close(logprobs(copy), logprobs(source), rtol=0, atol=1e-6)
+    assert (logprobs(copy) - before).abs().max() > 1e-3
+    for name, tensor in copy.export_weights():
+        assert torch.equal(tensor, weights[name])
+    for wrong in ({"model.nrm.weight": torch.ones(16)}, {"model.norm.weight": torch.ones(8)}):
+        with pytest.raises(WeightSyncError, match="the model has"):
+            copy.import_weights(wrong.items())

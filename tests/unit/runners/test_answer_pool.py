@@ -22,9 +22,10 @@ def job(group_id, purpose="train"):
 class Pool(AnswerPool):
     """A pool over groups whose calls the test answers; ``wait()`` without calls moves on what can move."""
 
-    def __init__(self, *, engines=1, rewards=1, max_per_rank=100):
+    def __init__(self, *, engines=1, rewards=1, inference=0, max_per_rank=100):
         self.rollout, self.reward = Group("rollout", engines), Group("reward", rewards)
-        super().__init__(self.rollout, self.reward, max_per_rank=max_per_rank)
+        self.inference = Group("inference", inference) if inference else None
+        super().__init__(self.rollout, self.reward, max_per_rank=max_per_rank, inference=self.inference)
 
     def submit_all(self, *group_ids, purpose="train"):
         for group_id in group_ids:
@@ -39,6 +40,16 @@ class Pool(AnswerPool):
     def scoring(self):
         pending = [call for call in self.reward.calls if not call.future.done()]
         return {call.args[0][0].group_id: call for call in pending}
+
+    def evaluating(self):
+        pending = [call for call in self.inference.calls if not call.future.done()]
+        return {call.args[0][0].group_id: call for call in pending}
+
+    def evaluate(self, *group_ids):
+        for group_id in group_ids:
+            call = self.evaluating()[group_id]
+            call.give([replace(answer, trainer_logprobs=(-2.0,)) for answer in call.args[0]])
+        self.wait()
 
     def generate(self, *group_ids, purpose="train"):
         for group_id in group_ids:
@@ -294,3 +305,54 @@ def test_prompts_are_taken_back_even_if_their_engine_is_gone():
     pool.requeue()
     pool.wait()
     assert [call.keys["group_id"] for call in pool.rollout.calls] == [0]
+
+
+def test_groups_are_evaluated_as_soon_as_they_are_rewarded():
+    pool = Pool(inference=2)
+    pool.submit_all(0, 1, 2, 3)
+    pool.submit_all(0, purpose="eval")
+    pool.generate(2, 0)
+    pool.score(2)
+    # 0 is being rewarded, 1 and 3 generated.
+    assert set(pool.evaluating()) == {2}
+    pool.evaluate(2)
+    pool.generate(0, purpose="eval")
+    pool.score(0, 0)
+    assert [answer.trainer_logprobs for answer in pool.take(1, "eval")[0]] == [(), ()]
+    pool.generate(1, 3)
+    pool.score(3, 1)
+    # Those in flight are spread over the ranks.
+    assert [(call.args[0][0].group_id, call.rank) for call in pool.inference.calls] == [(2, 0), (0, 0), (3, 1), (1, 0)]
+    pool.evaluate(3, 1, 0)
+    taken = pool.take(4)
+    assert groups_of(taken) == [0, 1, 2, 3]
+    assert all(answer.trainer_logprobs == (-2.0,) for group in taken for answer in group)
+
+
+def test_what_was_being_evaluated_is_asked_again_taken_back_or_forgotten():
+    pool = Pool(inference=1)
+    pool.submit_all(0, 1, 2, 3)
+    pool.generate(0, 1, 2, 3)
+    pool.score(0, 1, 2, 3)
+    pool.withdraw(1)
+    pool.evaluating()[0].fail(death("inference"))
+    with pytest.raises(WorkerDiedError, match="inference:0"):
+        pool.take(1)
+    stale = list(pool.evaluating().values())
+    pool.requeue()
+    pool.wait()
+    for call in stale:
+        call.give(call.args[0])
+    assert set(pool.generating()) == {("train", 0), ("train", 1), ("train", 2)}
+    pool.generate(0, 1, 2)
+    pool.score(0, 1, 2)
+    pool.evaluate(2, 1, 0)
+    assert groups_of(pool.take(3)) == [0, 1, 2]
+    pool.submit_all(4, 5)
+    pool.generate(4, 5)
+    pool.score(4, 5)
+    pool.clear()
+    for call in pool.evaluating().values():
+        call.give(call.args[0])
+    pool.submit_all(6)
+    assert pool.num_held() == 1

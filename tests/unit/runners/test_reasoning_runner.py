@@ -21,6 +21,9 @@ from tests.unit.runners.text_world import (
 )
 
 
+INFERENCE = ("+inference={}", "cluster.component_placement={actor: 0, rollout: 0, reward: 0, inference: 0}")
+
+
 @pytest.mark.parametrize(("threshold", "expected"), [("null", 0), (0, 0), (1, 1), (2, 2)])
 def test_answers_are_as_stale_as_allowed_and_never_staler(tmp_path, threshold, expected):
     world = World()
@@ -140,3 +143,31 @@ def test_an_interrupted_run_saves_what_has_been_trained_on(tmp_path, interrupted
         runner.run()
     assert len(world.trained) == steps
     assert position(runner, steps) == steps * BATCH
+
+
+@pytest.mark.parametrize(
+    "dies",
+    [
+        ("evaluate", 10, "inference"),
+        ("sync_model_from_actor", 9, "inference"),
+        ("answer", 10, "rollout"),
+        ("prepare", 4, "actor"),
+    ],
+)
+def test_log_probabilities_come_from_the_inference_group_whatever_dies(tmp_path, dies):
+    world = World(dies, has_inference=True)
+    runner = run(tmp_path, world, *INFERENCE, RESTART, "runner.save_interval=1", "runner.val_check_interval=3")
+    assert not world.deaths
+    assert trained_in_order(world) == asked_in_order(6 * BATCH)
+    assert staleness(world) == [0] * 6
+    for _, answers in world.trained:
+        assert all(answer.trainer_logprobs == (-1.5, -1.5) for answer in answers)
+    assert runner.session.metrics["time/inference/peak_memory_gib"] == 2.0
+
+
+def test_the_inference_group_sleeps_while_the_actor_trains(tmp_path):
+    world = World(has_inference=True)
+    run(tmp_path, world, *INFERENCE, "inference.enable_offload=true", "runner.max_epochs=2")
+    called = [call.method for call in world.groups["inference"].calls if call.method in {"sleep", "evaluate"}]
+    assert called == [*["evaluate"] * BATCH, "sleep"] * 2
+    assert not [call for call in world.rollout.calls if call.method == "sleep"]

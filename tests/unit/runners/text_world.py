@@ -41,7 +41,7 @@ class World:
         teaches: Whether the answers to the prompt of a number score differently.
     """
 
-    def __init__(self, *deaths):
+    def __init__(self, *deaths, has_inference=False):
         self.deaths = list(deaths)
         self.engine_version = None
         self.teaches = lambda number: True
@@ -54,6 +54,8 @@ class World:
             "rollout": self.rollout,
             "reward": Group("reward", 1, self.serve),
         }
+        if has_inference:
+            self.groups["inference"] = Group("inference", 1, self.serve)
 
     def serve(self, call):
         if self.deaths and (call.method, self.count(call.method)) == self.deaths[0][:2]:
@@ -91,6 +93,10 @@ class World:
 
     def score(self, call):
         return [replace(answer, reward=float(answer.member * self.teaches(answer.group_id))) for answer in call.args[0]]
+
+    def evaluate(self, call):
+        assert {version for answer in call.args[0] for version in answer.versions} == {self.engine_version}
+        return [replace(answer, trainer_logprobs=(-1.5, -1.5)) for answer in call.args[0]]
 
     def receive(self, call):
         self.engine_version = call.keys["version"]

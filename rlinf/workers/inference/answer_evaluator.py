@@ -1,0 +1,112 @@
+"""A copy of the actor's model that tells how likely answers are, with the actor's own code."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import torch
+
+from rlinf.algorithms.minibatch import MicroBatch
+from rlinf.config.schema.root import ReasoningConfig
+from rlinf.data.answers import Answer
+from rlinf.errors import WeightSyncError
+from rlinf.hybrid_engines.train import train_engines
+from rlinf.hybrid_engines.train.base import TrainEngine
+from rlinf.hybrid_engines.weights.bucket import Manifest
+from rlinf.hybrid_engines.weights.update import WeightUpdate
+from rlinf.models import get_model
+from rlinf.models.causal_lm import CausalLM
+from rlinf.workers.actor.answer_evaluation import evaluate_answers, share_samples
+from rlinf.workers.actor.text_samples import TextSamples
+from rlinf.workers.actor.token_learner import decoder_flops
+
+
+class AnswerEvaluator:
+    """Computes log-probabilities of answers under the weights that drew them.
+
+    The engine is that of the actor, as if it had one rank: it rounds as the actor does. Adapters come merged.
+
+    Attributes:
+        version: Of the weights; -1 until they are complete.
+
+    Args:
+        cfg: The recipe; it has a section ``inference``.
+        device: Where to compute.
+    """
+
+    def __init__(self, cfg: ReasoningConfig, device: torch.device) -> None:
+        assert cfg.inference is not None
+        actor, runner, section = cfg.actor, cfg.runner, cfg.inference
+        model = get_model(dataclasses.replace(actor.model, is_lora=False))
+        assert isinstance(model, CausalLM)
+        self._names = {name for name in model.state_dict() if not model.is_training_only(name)}
+        self._algorithm = cfg.algorithm
+        self.engine: TrainEngine = train_engines.get(actor.training_backend)(
+            model.requires_grad_(False),
+            optim=None,
+            fsdp=actor.fsdp_config,
+            precision=actor.model.precision,
+            device=device,
+        )
+        self._cost = decoder_flops(model).cost
+        self._max_tokens: int | None = None
+        self._max_samples: int | None = None
+        if runner.enable_dynamic_batch_size:
+            self._max_tokens = section.max_tokens_per_mbs or runner.max_tokens_per_mbs
+        else:
+            self._max_samples = section.micro_batch_size or actor.micro_batch_size
+        self.version = -1
+
+    def load(self, manifest: Manifest, receive: Callable[[], torch.Tensor]) -> None:
+        """Load weights bucket by bucket.
+
+        Args:
+            manifest: What the sender announced.
+            receive: Returns the next bucket, in the manifest's order.
+
+        Raises:
+            WeightSyncError: They are not the model's, a bucket is damaged, or the version is an older one. Nothing is
+                computed any more until an update is complete.
+        """
+        update = WeightUpdate(manifest, current_version=self.version)
+        self.version = -1
+        names = {entry.name for entry in manifest.entries}
+        if names != self._names:
+            missing, extra = sorted(self._names - names), sorted(names - self._names)
+            raise WeightSyncError(f"Weights do not match the model: missing {missing}, unexpected {extra}.")
+        for index in range(len(manifest.bucket_sizes)):
+            self.engine.import_weights(update.take(index, receive()))
+        update.finish()
+        self.version = manifest.version
+
+    def evaluate(self, answers: Sequence[Answer]) -> list[Answer]:
+        """Compute the log-probabilities of all tokens.
+
+        Args:
+            answers: At least one; drawn with the present weights.
+
+        Returns:
+            The same with ``trainer_logprobs``.
+
+        Raises:
+            WeightSyncError: The present weights are not those that drew the answers, or there are none.
+        """
+        drawn = {version for answer in answers for version in answer.versions}
+        if drawn != {self.version} or self.version < 0:
+            raise WeightSyncError(
+                f"Answers were drawn with weights of version {', '.join(map(str, sorted(drawn)))}; the inference group "
+                f"has version {self.version}. Synchronise the weights of both groups together."
+            )
+        logprobs, _ = evaluate_answers(
+            self.engine.model, answers, engine=self.engine, algorithm=self._algorithm, share=self._share
+        )
+        return [
+            dataclasses.replace(answer, trainer_logprobs=tuple(found.tolist()))
+            for answer, found in zip(answers, logprobs, strict=True)
+        ]
+
+    def _share(self, samples: TextSamples) -> tuple[TextSamples, list[MicroBatch]]:
+        return share_samples(
+            samples, self.engine, cost=self._cost, max_tokens=self._max_tokens, max_samples=self._max_samples
+        )
