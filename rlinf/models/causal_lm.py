@@ -13,11 +13,11 @@ from torch import nn
 from rlinf.config.schema.model import CausalLMConfig
 from rlinf.data.packing import PackedSequences
 from rlinf.errors import ConfigError
-from rlinf.models.lora import adapters_off, add_adapters, merged
+from rlinf.models.lora import adapters_off, add_adapters, is_adapter, merged
 from rlinf.models.model_path import require_model_path
 from rlinf.models.packed_attention import NAME, flash_arguments, packed_attention, plan_attention
 from rlinf.models.token_logprobs import LogprobHead
-from rlinf.models.trainable import TrainableModel
+from rlinf.models.trainable import TrainableModel, WeightForm
 from rlinf.utils.optional import require
 
 _FLASH = "flash_attention_2"
@@ -138,10 +138,16 @@ class CausalLM(TrainableModel):
         """See ``TrainableModel``: the value head, and the second name of tied embeddings."""
         return name.startswith("value_head.") or (self.is_tied and name.startswith(f"{self.head_name}."))
 
-    def export(self, whole: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
-        """See ``TrainableModel``; names are those of Hugging Face checkpoints, adapters are merged into the weights."""
-        if not self.cfg.is_lora:
-            yield from super().export(whole)
+    def is_adapter(self, name: str) -> bool:
+        """See ``TrainableModel``."""
+        return is_adapter(name)
+
+    def export(
+        self, whole: Callable[[torch.Tensor], torch.Tensor], form: WeightForm = "merged"
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """See ``TrainableModel``; ``merged`` names are those of Hugging Face checkpoints."""
+        if not self.cfg.is_lora or form != "merged":
+            yield from super().export(whole, form)
             return
         state = {name: tensor for name, tensor in self.state_dict().items() if not self.is_training_only(name)}
         yield from merged(state, self.cfg, whole)

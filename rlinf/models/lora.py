@@ -63,6 +63,20 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
             layer.scaling[ADAPTER] = scaling
 
 
+def is_adapter(name: str) -> bool:
+    """Tell whether the parameter ``name`` of an adapted model belongs to an adapter."""
+    return name.endswith((f".{_A}", f".{_B}"))
+
+
+def adapted(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return adapters and what they are added to: what changes in training.
+
+    Args:
+        weights: Of a model adapted by ``add_adapters``.
+    """
+    return {name: tensor for name, tensor in weights.items() if is_adapter(name) or name.endswith(f".{_BASE}.weight")}
+
+
 def merged(
     weights: Mapping[str, torch.Tensor], cfg: CausalLMConfig, whole: Callable[[torch.Tensor], torch.Tensor]
 ) -> Iterator[tuple[str, torch.Tensor]]:
@@ -75,7 +89,7 @@ def merged(
     """
     for name, tensor in weights.items():
         layer, _, parameter = name.rpartition(f".{_BASE}.")
-        if name.endswith((f".{_A}", f".{_B}")):
+        if is_adapter(name):
             continue
         full = whole(tensor)
         if layer and parameter == "weight":

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import torch
 from torch import nn
+
+WeightForm = Literal["merged", "parts", "adapters"]
+"""What is exported: ``merged``, a model as if it had no adapters, which are added in; ``parts``, the adapters beside
+what they are added to; ``adapters``, those alone. Without adapters, the first two are the same."""
 
 
 class TrainableModel(nn.Module, abc.ABC):
@@ -24,6 +29,10 @@ class TrainableModel(nn.Module, abc.ABC):
         """Tell whether the parameter or buffer ``name`` is of no use to inference, and therefore never sent there."""
         return False
 
+    def is_adapter(self, name: str) -> bool:
+        """Tell whether the parameter ``name`` belongs to an adapter, while what it is added to never changes."""
+        return False
+
     def shard_units(self) -> list[nn.Module]:
         """Return the large submodules that are sharded as units; called as modules by ``forward``."""
         return []
@@ -32,14 +41,17 @@ class TrainableModel(nn.Module, abc.ABC):
         """Return those of them whose activations gradient checkpointing recomputes in the backward pass."""
         return self.shard_units()
 
-    def export(self, whole: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield what inference needs, by the names it has there, one tensor at a time.
+    def export(
+        self, whole: Callable[[torch.Tensor], torch.Tensor], form: WeightForm = "merged"
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield what inference needs, one tensor at a time: by the names it has there if ``merged``, else by its own.
 
         Args:
             whole: Returns a parameter or buffer unsharded; all ranks call it together, in the same order.
+            form: What is yielded.
         """
         for name, tensor in self.state_dict().items():
-            if not self.is_training_only(name):
+            if not self.is_training_only(name) and (form != "adapters" or self.is_adapter(name)):
                 yield name, whole(tensor)
 
     @property

@@ -53,8 +53,10 @@ class AnswerPool:
     """Shares prompts out over generation engines, and their answers over reward and inference workers.
 
     A prompt goes to the rank with the fewest in flight. So do its answers, once they are rewarded, to an inference
-    rank, if they are trained on: group by group, so that what is computed does not depend on which ranks were free. Whoever waits by ``wait`` or ``take`` keeps the pool going; in
-    between, engines work on what they have been given. No thread is involved.
+    rank, if they are trained on: group by group, so that what is computed does not depend on which ranks were free.
+
+    Whoever waits by ``wait`` or ``take`` keeps the pool going; in between, engines work on what they have been given.
+    No thread is involved.
 
     Args:
         rollout: The engines.

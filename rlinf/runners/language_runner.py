@@ -47,6 +47,7 @@ class LanguageRunner(StepRunner, Generic[T]):
         super().__init__(cfg, groups)
         self.recipe, self.sampler, self.position_file = cfg, sampler, position_file
         self.pool: AnswerPool | None = None
+        self.receivers_synced = False
         if cfg.rollout is not None:
             # Engines queue what they cannot generate yet; twice their capacity keeps them busy between two answers.
             max_per_rank = max(2 * cfg.rollout.max_running_requests // cfg.algorithm.group_size, 1)
@@ -65,7 +66,7 @@ class LanguageRunner(StepRunner, Generic[T]):
         """Forget what has been drawn: the sampler stands elsewhere."""
 
     def update_rollout_weights(self) -> None:
-        """Bring engines and inference ranks to the actor's weights; answers that are being generated go on with them."""
+        """Bring engines and inference ranks to the actor's weights; answers in the making go on with them."""
         assert self.recipe.rollout is not None
         self.session.phase("sync weights")
         if self.recipe.rollout.enable_offload:
@@ -75,9 +76,14 @@ class LanguageRunner(StepRunner, Generic[T]):
             for name in ("rollout", "inference")
             if name in self.groups
         ]
+        # What adapters are added to never changes: those who have it get adapters alone.
+        is_partial = self.recipe.actor.model.is_lora and self.receivers_synced
+        self.receivers_synced = False
+        actor = self.groups["actor"].sync_model_to_rollout(version=self.step, is_partial=is_partial)
         # An engine that has been launched again has no weights yet: what is asked anew waits for them.
         assert self.pool is not None
-        self.pool.wait(self.groups["actor"].sync_model_to_rollout(version=self.step), *receivers, asks=False)
+        self.pool.wait(actor, *receivers, asks=False)
+        self.receivers_synced = True
 
     def ask(self, named: Mapping[str, Sequence[Prompt]]) -> Metrics:
         """Ask an evaluation's prompts, always the same.
@@ -144,6 +150,7 @@ class LanguageRunner(StepRunner, Generic[T]):
 
     def recover(self, error: WorkerError) -> bool:
         """See ``StepRunner``; what was being answered is asked again."""
+        self.receivers_synced = False
         if self.pool is not None:
             self.pool.requeue()
         return super().recover(error)

@@ -230,7 +230,6 @@ def test_an_inference_group_recomputes_what_the_actor_would(finished, run_recipe
         "+inference={max_tokens_per_mbs: 64}",
         "cluster.cpu_slots_per_node=2",
         "cluster.component_placement={actor: 0, rollout: 0, reward: 0, inference: 0-1}",
-        "runner.save_interval=2",
     )
     check_groups(folder)
     for step in (1, 2, 3):
@@ -242,6 +241,23 @@ def test_an_inference_group_recomputes_what_the_actor_would(finished, run_recipe
     for line in (folder / "metrics.jsonl").read_text().splitlines()[1:]:
         assert json.loads(line)["time/inference/evaluate"] > 0
         assert json.loads(line)["time/inference/peak_memory_gib"] > 0
+
+
+def test_adapters_alone_keep_engine_and_inference_group_at_the_trainers_weights(run_recipe):
+    pytest.importorskip("peft")
+    folder = run_recipe(
+        "actor.model.is_lora=true",
+        "actor.model.lora_rank=8",
+        "actor.optim.lr=0.01",
+        "rollout.validate_weight=true",
+        "+inference={}",
+        "cluster.component_placement={actor: 0, rollout: 0, reward: 0, inference: 0}",
+    )
+    check_groups(folder)
+    for record in steps_of(read_metrics(folder)):
+        assert record["rollout/mismatch_max_probability_difference"] < 1e-4
+        assert record["train/grad_norm"] > 0
+        assert record["train/actor_approx_kl"] != 0
 
 
 def test_an_engine_that_is_killed_while_it_generates_costs_no_answer(run_recipe, questions, tmp_path):

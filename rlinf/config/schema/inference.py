@@ -9,12 +9,11 @@ from rlinf.config.schema.base import ConfigSection, PositiveInt
 
 @dataclass(frozen=True, kw_only=True)
 class InferenceConfig(ConfigSection):
-    """Ranks that recompute answers' log-probabilities while further answers are generated, which the actor otherwise
-    does once all are there.
+    """Ranks that recompute answers' log-probabilities, which the actor otherwise does once all answers are there.
 
-    Each rank holds the whole model without an optimizer, takes the actor's weights at every sync, and computes as the
-    actor does (``actor.model``, ``actor.fsdp_config``). Any reasoning recipe with synchronous steps can have the group;
-    on devices of its own it takes these two overrides::
+    They do it group by group, while further answers are generated. Each holds the whole model without an optimizer,
+    takes the actor's weights at every sync, and computes as the actor does (``actor.model``, ``actor.fsdp_config``).
+    Any reasoning recipe with synchronous steps can have the group; on a device of its own, by these two overrides::
 
         +inference={} "cluster.component_placement={actor: 0-3, rollout: 4-6, inference: 7, reward: 0}"
 

@@ -120,7 +120,8 @@ class CausalLMConfig(ModelConfig):
     attn_implementation: Literal["auto", "sdpa", "flash_attention_2"] = "auto"
     """Attention over packed sequences; ``auto`` takes FlashAttention where it is installed, except in fp32."""
     is_lora: bool = False
-    """Train low-rank adapters and leave the weights as they are."""
+    """Train low-rank adapters and leave the weights as they are. Engines get the whole model once; then only adapters
+    travel, and each engine's worker adds them to a copy of the model that it keeps in host memory."""
     lora_rank: PositiveInt = 32
     """Rank of the adapters."""
     lora_alpha: PositiveFloat | None = None

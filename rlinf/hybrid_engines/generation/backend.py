@@ -89,7 +89,7 @@ class StepBackend(abc.ABC):
         """Get ready for weights; no answer is running.
 
         Raises:
-            WeightSyncError: The manifest's tensors are not the model's.
+            WeightSyncError: The manifest's tensors are not the model's; one that is partial may lack some.
         """
 
     @abc.abstractmethod
@@ -101,7 +101,7 @@ class StepBackend(abc.ABC):
         """Forget everything computed with the old weights.
 
         Raises:
-            WeightSyncError: The model has weights that none of the tensors filled.
+            WeightSyncError: The model has weights that none of the tensors filled, and the update was not partial.
         """
 
     @abc.abstractmethod

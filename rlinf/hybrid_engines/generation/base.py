@@ -33,6 +33,11 @@ class GenerationEngine(abc.ABC):
     def version(self) -> int:
         """Version of the weights; -1 for those that the engine was built with."""
 
+    @property
+    @abc.abstractmethod
+    def is_synced(self) -> bool:
+        """Whether all weights are there from updates, so that one may replace some of them (``is_partial``)."""
+
     @abc.abstractmethod
     async def start(self) -> None:
         """Load the model and get ready; called once, before anything else.
@@ -73,7 +78,8 @@ class GenerationEngine(abc.ABC):
         """Get ready for new weights; the engine must be paused or idle.
 
         Raises:
-            WeightSyncError: The version is older than the present one, or requests are being generated.
+            WeightSyncError: The version is older than the present one, requests are being generated, or the update is
+                partial and the engine is not ``is_synced``.
         """
 
     @abc.abstractmethod

@@ -184,7 +184,8 @@ class HFBackend(StepBackend):
         # Of tied weights one name is enough.
         needed = {name for name, _ in self._model.named_parameters()}
         names = {entry.name for entry in manifest.entries}
-        missing, extra = sorted(needed - names), sorted(names - state.keys())
+        missing = [] if manifest.is_partial else sorted(needed - names)
+        extra = sorted(names - state.keys())
         if missing or extra:
             raise WeightSyncError(f"Weights do not match the model: missing {missing}, unexpected {extra}.")
         for entry in manifest.entries:

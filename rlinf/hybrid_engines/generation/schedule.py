@@ -234,15 +234,26 @@ class Schedule:
 
     # ------------------------------------------------------------------------------------------------ weights
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether all weights are there from updates."""
+        return self.version >= 0 and self._weights_complete
+
     def begin_update(self, manifest: Manifest) -> None:
         """Get ready for new weights.
 
         Raises:
-            WeightSyncError: The version is an older one, the tensors are not the model's, or answers are generated.
+            WeightSyncError: The version is an older one, the tensors are not the model's, answers are generated, or the
+                weights that a partial update leaves alone are not there.
         """
         if self._draining or not self._held:
             self._check_idle(WeightSyncError)
         update = WeightUpdate(manifest, current_version=self.version)
+        if manifest.is_partial and not self.is_synced:
+            raise WeightSyncError(
+                f"Version {manifest.version} is an update of some weights, and the engine does not have the others "
+                "from a complete one. Send all weights first."
+            )
         self.backend.begin_update(manifest)
         self._evict()
         self._update = update

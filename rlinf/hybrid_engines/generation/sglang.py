@@ -177,7 +177,7 @@ class SGLangBackend(StepBackend):
             WeightSyncError: The manifest lacks weights that the model's folder has.
         """
         missing = self._weight_names - {entry.name for entry in manifest.entries}
-        if missing:
+        if missing and not manifest.is_partial:
             raise WeightSyncError(f"Weights do not match the model: missing {sorted(missing)}.")
         if not self._updating:
             self._call(self._engine.tokenizer_manager.begin_weight_update, _io("BeginWeightUpdateReqInput")())

@@ -48,6 +48,11 @@ class SteppingEngine(GenerationEngine):
         """Version of the weights; -1 for those that the engine was built with."""
         return self._schedule.version
 
+    @property
+    def is_synced(self) -> bool:
+        """Whether all weights are there from updates, so that one may replace some of them (``is_partial``)."""
+        return self._schedule.is_synced
+
     async def start(self) -> None:
         """Load the model and get ready; called once, before anything else.
 
@@ -108,8 +113,8 @@ class SteppingEngine(GenerationEngine):
         Requests in flight are held, and computed anew with the new weights when they go on.
 
         Raises:
-            WeightSyncError: The version is older than the present one, the tensors are not the model's, or requests are
-                being generated.
+            WeightSyncError: The version is older than the present one, the tensors are not the model's, requests are
+                being generated, or the update is partial and the engine is not ``is_synced``.
         """
         await self._thread.call(lambda: self._schedule.begin_update(manifest))
 

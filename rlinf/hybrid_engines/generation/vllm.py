@@ -83,6 +83,7 @@ class VLLMBackend(StepBackend):
         )
         self._vllm: Any = None
         self._engine: Any = None
+        self._is_partial = False
         self._answers: dict[int, Answer] = {}
         # Tokens that an answer already had when it was taken up: vLLM counts from there.
         self._num_before: dict[int, int] = {}
@@ -205,6 +206,7 @@ class VLLMBackend(StepBackend):
 
     def begin_update(self, manifest: Manifest) -> None:
         """Get ready; see ``StepBackend``."""
+        self._is_partial = manifest.is_partial
         self._call("rlinf_begin_update")
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
@@ -227,7 +229,7 @@ class VLLMBackend(StepBackend):
             WeightSyncError: A parameter has not been loaded.
             EngineError: The cache could not be dropped.
         """
-        missing = self._call("rlinf_missing_weights")
+        missing = [] if self._is_partial else self._call("rlinf_missing_weights")
         if missing:
             raise WeightSyncError(f"Weights do not match the model: nothing was sent for {', '.join(missing)}.")
         if not self._engine.reset_prefix_cache():

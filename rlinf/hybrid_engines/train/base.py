@@ -10,6 +10,8 @@ from typing import TypeVar
 import torch
 from torch import nn
 
+from rlinf.models.trainable import WeightForm
+
 BatchT = TypeVar("BatchT")
 MetricSums = dict[str, torch.Tensor]
 """Metric name to a tensor ``[sum, count]``; the same keys on every rank and in every micro-batch."""
@@ -113,16 +115,20 @@ class TrainEngine(abc.ABC):
         """Read what ``save`` wrote, under any number of ranks."""
 
     @abc.abstractmethod
-    def describe_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def describe_weights(self, form: WeightForm = "merged") -> Iterator[tuple[str, torch.Tensor]]:
         """Yield what ``export_weights`` yields, in its order, on device ``meta``: without making anything whole."""
 
     @abc.abstractmethod
-    def export_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield every parameter and buffer that inference needs whole, one at a time; called by all ranks together."""
+    def export_weights(self, form: WeightForm = "merged") -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield every parameter and buffer that inference needs whole, one at a time; called by all ranks together.
+
+        Args:
+            form: What is yielded of a model with adapters.
+        """
 
     @abc.abstractmethod
     def import_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Copy whole tensors into the model, by the names of ``export_weights``; every rank is given all of them.
+        """Copy whole tensors into the model, by the names of ``export_weights("parts")``; every rank is given all.
 
         Raises:
             WeightSyncError: The model has no tensor of such a name and shape.

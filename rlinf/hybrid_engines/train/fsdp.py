@@ -26,7 +26,7 @@ from rlinf.hybrid_engines.train.base import BatchT, LossFn, MetricSums, TrainEng
 from rlinf.hybrid_engines.train.loss_scale import LossScaler
 from rlinf.hybrid_engines.train.optim import ScheduledOptimizer, build_optimizers
 from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
-from rlinf.models.trainable import TrainableModel
+from rlinf.models.trainable import TrainableModel, WeightForm
 from rlinf.telemetry.trace import traced
 
 
@@ -173,13 +173,13 @@ class FSDPEngine(TrainEngine):
             optimizer.num_steps = int(extra[_counter(name)])
         self.scaler.load_state_dict(extra["scaler"])
 
-    def describe_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def describe_weights(self, form: WeightForm = "merged") -> Iterator[tuple[str, torch.Tensor]]:
         """See ``TrainEngine``."""
-        return self.model.export(_described)
+        return self.model.export(_described, form)
 
-    def export_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def export_weights(self, form: WeightForm = "merged") -> Iterator[tuple[str, torch.Tensor]]:
         """See ``TrainEngine``."""
-        return self.model.export(_whole)
+        return self.model.export(_whole, form)
 
     @torch.no_grad()
     def import_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:

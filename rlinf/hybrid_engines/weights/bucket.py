@@ -43,26 +43,31 @@ class TensorEntry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a complete set of weights consists of.
+    """What an update of weights consists of.
 
     Attributes:
         version: Grows with every update of the policy.
         entries: All tensors, in the order of their buckets.
         bucket_sizes: Bytes of each bucket, in order; the last eight are its seal.
+        is_partial: Whether all other weights stay as they are, which an earlier, complete update has brought.
     """
 
     version: int
     entries: tuple[TensorEntry, ...]
     bucket_sizes: tuple[int, ...]
+    is_partial: bool = False
 
 
-def plan_buckets(weights: Iterable[tuple[str, torch.Tensor]], *, version: int, bucket_bytes: int) -> Manifest:
+def plan_buckets(
+    weights: Iterable[tuple[str, torch.Tensor]], *, version: int, bucket_bytes: int, is_partial: bool = False
+) -> Manifest:
     """Lay named tensors out in buckets.
 
     Args:
         weights: Names and whole tensors, of which only type and shape matter (device ``meta`` will do).
         version: Version of the policy they belong to.
         bucket_bytes: Size at which a bucket is closed; a larger tensor has a bucket of its own.
+        is_partial: See ``Manifest``.
     """
     entries: list[TensorEntry] = []
     sizes: list[int] = []
@@ -75,7 +80,7 @@ def plan_buckets(weights: Iterable[tuple[str, torch.Tensor]], *, version: int, b
         position += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
     if entries:
         sizes.append(position + _SEAL_BYTES)
-    return Manifest(version, tuple(entries), tuple(sizes))
+    return Manifest(version, tuple(entries), tuple(sizes), is_partial)
 
 
 def fill_buckets(

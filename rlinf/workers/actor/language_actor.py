@@ -19,6 +19,7 @@ from rlinf.hybrid_engines.train.state import load_weights
 from rlinf.models import get_model
 from rlinf.models.causal_lm import CausalLM
 from rlinf.models.hf_folder import write_hf_folder
+from rlinf.models.trainable import WeightForm
 from rlinf.scheduler import Worker
 from rlinf.telemetry.devices import device_peak_flops
 from rlinf.utils.seeding import derive_seed
@@ -76,15 +77,19 @@ class LanguageActor(Worker, abc.ABC, Generic[ConfigT]):
         self.build_learner(reference)
 
     @Worker.timer("sync_weights")
-    def sync_model_to_rollout(self, *, version: int) -> None:
+    def sync_model_to_rollout(self, *, version: int, is_partial: bool = False) -> None:
         """Send the weights to the ranks of rollout and inference that this rank serves.
 
         Args:
             version: Step of the run that produced them.
+            is_partial: Whether all receivers have what adapters are added to, so that only adapters are sent.
         """
         assert self.publisher is not None
+        form: WeightForm = "merged"
+        if self.cfg.actor.model.is_lora:
+            form = "adapters" if is_partial else "parts"
         self.engine.onload()
-        self.publisher.publish(self.engine, version=version)
+        self.publisher.publish(self.engine, version=version, form=form)
         if self.cfg.actor.enable_offload:
             self.engine.offload()
 

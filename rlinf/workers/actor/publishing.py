@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from rlinf.data.routing import sources
 from rlinf.hybrid_engines.train.base import TrainEngine
 from rlinf.hybrid_engines.weights.bucket import fill_buckets, plan_buckets
+from rlinf.models.trainable import WeightForm
 from rlinf.scheduler import Worker
 from rlinf.workers.streams import WEIGHTS
 
@@ -31,19 +32,25 @@ class WeightPublisher:
         }
         self._ranks = {group: ranks for group, ranks in served.items() if ranks}
 
-    def publish(self, engine: TrainEngine, *, version: int) -> None:
-        """Send all weights; every actor rank calls this together.
+    def publish(self, engine: TrainEngine, *, version: int, form: WeightForm = "merged") -> None:
+        """Send weights; every actor rank calls this together.
 
         Args:
             engine: Holds them.
             version: Step of the run that produced them.
+            form: What is sent of a model with adapters.
         """
-        weights = engine.export_weights()
+        weights = engine.export_weights(form)
         if not self._ranks:
             # Every rank has its part in making tensors whole.
             collections.deque(weights, maxlen=0)
             return
-        manifest = plan_buckets(engine.describe_weights(), version=version, bucket_bytes=self._bucket_bytes)
+        manifest = plan_buckets(
+            engine.describe_weights(form),
+            version=version,
+            bucket_bytes=self._bucket_bytes,
+            is_partial=form == "adapters",
+        )
         for message in itertools.chain([manifest], fill_buckets(manifest, weights, self._worker.shared_buffer)):
             for group, ranks in self._ranks.items():
                 self._worker.send(message, group, ranks, tag=WEIGHTS)

@@ -25,7 +25,7 @@ from rlinf.workers.actor.token_learner import decoder_flops
 class AnswerEvaluator:
     """Computes log-probabilities of answers under the weights that drew them.
 
-    The engine is that of the actor, as if it had one rank: it rounds as the actor does. Adapters come merged.
+    The engine is that of the actor, as if it had one rank: it rounds as the actor does.
 
     Attributes:
         version: Of the weights; -1 until they are complete.
@@ -38,9 +38,10 @@ class AnswerEvaluator:
     def __init__(self, cfg: ReasoningConfig, device: torch.device) -> None:
         assert cfg.inference is not None
         actor, runner, section = cfg.actor, cfg.runner, cfg.inference
-        model = get_model(dataclasses.replace(actor.model, is_lora=False))
+        model = get_model(actor.model)
         assert isinstance(model, CausalLM)
         self._names = {name for name in model.state_dict() if not model.is_training_only(name)}
+        self._adapters = {name for name in self._names if model.is_adapter(name)}
         self._algorithm = cfg.algorithm
         self.engine: TrainEngine = train_engines.get(actor.training_backend)(
             model.requires_grad_(False),
@@ -59,21 +60,26 @@ class AnswerEvaluator:
         self.version = -1
 
     def load(self, manifest: Manifest, receive: Callable[[], torch.Tensor]) -> None:
-        """Load weights bucket by bucket.
+        """Load weights, or adapters alone, bucket by bucket.
 
         Args:
             manifest: What the sender announced.
             receive: Returns the next bucket, in the manifest's order.
 
         Raises:
-            WeightSyncError: They are not the model's, a bucket is damaged, or the version is an older one. Nothing is
-                computed any more until an update is complete.
+            WeightSyncError: They are not the model's, a bucket is damaged, the version is an older one, or adapters
+                came first. Nothing is computed any more until an update is complete.
         """
         update = WeightUpdate(manifest, current_version=self.version)
+        if manifest.is_partial and self.version < 0:
+            raise WeightSyncError(
+                f"Adapters of version {manifest.version} came without what they are added to. Send all weights first."
+            )
         self.version = -1
         names = {entry.name for entry in manifest.entries}
-        if names != self._names:
-            missing, extra = sorted(self._names - names), sorted(names - self._names)
+        expected = self._adapters if manifest.is_partial else self._names
+        if names != expected:
+            missing, extra = sorted(expected - names), sorted(names - expected)
             raise WeightSyncError(f"Weights do not match the model: missing {missing}, unexpected {extra}.")
         for index in range(len(manifest.bucket_sizes)):
             self.engine.import_weights(update.take(index, receive()))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from rlinf.data.routing import sources
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.base import GenerationEngine
+from rlinf.hybrid_engines.weights.adapters import AdapterMerger
 from rlinf.hybrid_engines.weights.bucket import Manifest, view_entry
 from rlinf.models.hf_folder import find_model_folder
 from rlinf.scheduler import Worker
@@ -43,6 +45,9 @@ class GenerationWorker(Worker):
         self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
         self.engine: GenerationEngine
         self.tokenizer: Any = None
+        self.merger: AdapterMerger | None = None
+        if cfg.actor.model.is_lora:
+            self.merger = AdapterMerger(cfg.actor.model, bucket_bytes=cfg.weight_syncer.bucket.bucket_size)
         self.has_validated = False
 
     async def init_worker(self) -> None:
@@ -106,12 +111,19 @@ class GenerationWorker(Worker):
         manifest: Manifest = await self._receive()
         if manifest.version != version:
             raise WeightSyncError(f"Expected weights of version {version}, received version {manifest.version}.")
+        receive: Callable[[], Awaitable[torch.Tensor]] = self._receive
+        if self.merger is not None:
+            await self._take_parts(self.merger, manifest)
+            # An engine that slept may have lost weights that only this worker still has.
+            is_partial = manifest.is_partial and self.engine.is_synced
+            manifest, merged = self.merger.pack(is_partial=is_partial)
+            receive = partial(asyncio.to_thread, next, merged)
         await self.engine.pause("keep")
         try:
             await self.engine.begin_update(manifest)
             sample: dict[str, float] = {}
             for index in range(len(manifest.bucket_sizes)):
-                bucket: torch.Tensor = await self._receive()
+                bucket = await receive()
                 if self.section.validate_weight and not self.has_validated:
                     sample |= _norms(manifest, index, bucket)
                 await self.engine.load_bucket(index, bucket)
@@ -153,6 +165,13 @@ class GenerationWorker(Worker):
             finish_reason=completion.finish_reason,
             text=text,
         )
+
+    async def _take_parts(self, merger: AdapterMerger, manifest: Manifest) -> None:
+        """Receive adapters, and at first what they are added to, while the engine goes on."""
+        merger.begin(manifest)
+        for index in range(len(manifest.bucket_sizes)):
+            await asyncio.to_thread(merger.take, index, await self._receive())
+        merger.finish()
 
     async def _receive(self) -> Any:
         return await self.recv(self.cfg.actor.group_name, self.actor_rank, async_op=True, tag=WEIGHTS).async_wait()

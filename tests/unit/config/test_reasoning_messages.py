@@ -72,7 +72,7 @@ def problems(*overrides):
         ([*WITH_INFERENCE, "algorithm.recompute_logprobs=false"], "inference", "set algorithm.recompute_logprobs=true"),
         ([*WITH_INFERENCE, "inference.max_tokens_per_mbs=23"], "inference.max_tokens_per_mbs", "Raise it to 24"),
         ([*WITH_INFERENCE, "inference.micro_batch_size=2"], "inference.micro_batch_size", "enable_dynamic_batch_size"),
-        ([*WITH_INFERENCE, "inference.load_from_actor=true"], "inference.load_from_actor", "always come from the actor"),
+        ([*WITH_INFERENCE, "inference.load_from_actor=true"], "inference.load_from_actor", "come from the actor"),
         ([*WITH_INFERENCE, "inference.group_name=ActorGroup"], "inference.group_name", "also actor.group_name"),
         # Keys without effect.
         (["runner.val_pass_at=[1]"], "runner.val_pass_at", "while runner.val_samples is 1"),

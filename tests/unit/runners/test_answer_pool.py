@@ -322,7 +322,7 @@ def test_groups_are_evaluated_as_soon_as_they_are_rewarded():
     pool.generate(1, 3)
     pool.score(3, 1)
     # Those in flight are spread over the ranks.
-    assert [(call.args[0][0].group_id, call.rank) for call in pool.inference.calls] == [(2, 0), (0, 0), (3, 1), (1, 0)]
+    assert [(call.args[0][0].group_id, call.rank) for call in pool.inference.calls] == [(2, 0), (0, 0), (1, 1), (3, 0)]
     pool.evaluate(3, 1, 0)
     taken = pool.take(4)
     assert groups_of(taken) == [0, 1, 2, 3]

@@ -20,7 +20,6 @@ from tests.unit.runners.text_world import (
     trained_in_order,
 )
 
-
 INFERENCE = ("+inference={}", "cluster.component_placement={actor: 0, rollout: 0, reward: 0, inference: 0}")
 
 
@@ -171,3 +170,21 @@ def test_the_inference_group_sleeps_while_the_actor_trains(tmp_path):
     called = [call.method for call in world.groups["inference"].calls if call.method in {"sleep", "evaluate"}]
     assert called == [*["evaluate"] * BATCH, "sleep"] * 2
     assert not [call for call in world.rollout.calls if call.method == "sleep"]
+
+
+@pytest.mark.parametrize("dies", [None, ("answer", 10, "rollout"), ("sync_model_from_actor", 5, "rollout")])
+def test_adapters_travel_alone_but_to_workers_that_are_new(tmp_path, dies):
+    def sent(world):
+        calls = [call for call in world.groups["actor"].calls if call.method == "sync_model_to_rollout"]
+        return [(call.keys["version"], call.keys["is_partial"]) for call in calls]
+
+    world = World(*([] if dies is None else [dies]))
+    run(tmp_path / "lora", world, RESTART, "actor.model.is_lora=true")
+    assert not world.deaths
+    expected = [(step, step > 0) for step in range(7)]
+    if dies is not None:  # while the third step is made, or while the weights for it are sent
+        expected.insert(3, (2, False))
+    assert sent(world) == expected
+    whole = World()
+    run(tmp_path / "whole", whole)
+    assert not any(is_partial for _, is_partial in sent(whole))

@@ -412,6 +412,22 @@ def test_an_older_version_is_refused(driven: DrivenEngine) -> None:
     assert driven.answer(max_new_tokens=1).versions == (driven.engine.version,)
 
 
+def test_an_update_of_some_weights_leaves_the_others_as_they_are(driven: DrivenEngine) -> None:
+    driven.update(20)
+    assert driven.engine.is_synced
+    changed = ("self_attn.q_proj.weight", "self_attn.v_proj.weight", "mlp.down_proj.weight")
+    generator = torch.Generator().manual_seed(21)
+    weights = {name: tensor for name, tensor in driven.model.named_parameters() if name.endswith(changed)}
+    with torch.no_grad():
+        for tensor in weights.values():
+            tensor.add_(0.03 * torch.randn(tensor.shape, generator=generator))
+    version, driven.next_version = driven.next_version, driven.next_version + 1
+    manifest, buckets = pack_weights(weights.items(), version=version, bucket_bytes=50_000)
+    driven.run(driven.load(dataclasses.replace(manifest, is_partial=True), buckets))
+    assert driven.engine.version == version
+    check_all(driven)
+
+
 def test_no_update_while_requests_are_generated(driven: DrivenEngine) -> None:
     async def during() -> GenerationResult:
         request = driven.request(max_new_tokens=150, ignore_eos=True)

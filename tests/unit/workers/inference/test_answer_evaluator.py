@@ -30,10 +30,10 @@ def make_evaluator(folder, *overrides):
     return AnswerEvaluator(config(folder, INFERENCE, PLACEMENT, *overrides), torch.device("cpu"))
 
 
-def sync(learner, evaluator, version):
-    weights = learner.engine.export_weights()
+def sync(learner, evaluator, version, form="parts"):
+    weights = learner.engine.export_weights(form)
     manifest, buckets = pack_weights(weights, version=version, bucket_bytes=1000)
-    evaluator.load(manifest, iter(buckets).__next__)
+    evaluator.load(replace(manifest, is_partial=form == "adapters"), iter(buckets).__next__)
 
 
 def drawn_at(answers, version):
@@ -59,7 +59,7 @@ def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder, key
     learner, evaluator = make_learner(cfg), AnswerEvaluator(cfg, torch.device("cpu"))
     seen = []
     for step in range(3):
-        sync(learner, evaluator, step)
+        sync(learner, evaluator, step, "adapters" if step and cfg.actor.model.is_lora else "parts")
         assert evaluator.version == step
         answers = drawn_at(make_answers(folder), step)
         expected, _ = learner._evaluate(learner.engine.model, answers)
@@ -104,6 +104,13 @@ def test_answers_of_other_weights_are_refused(folder):
     mixed = [*answers[:3], *drawn_at(answers[3:4], 1)]
     with pytest.raises(WeightSyncError, match="version 0, 1; the inference"):
         evaluator.evaluate(mixed)
+
+
+def test_adapters_without_what_they_are_added_to_are_refused(folder):
+    keys = KINDS["adapters"]
+    learner, evaluator = make_learner(config(folder, *keys)), make_evaluator(folder, *keys)
+    with pytest.raises(WeightSyncError, match="came without what they are added to"):
+        sync(learner, evaluator, 0, "adapters")
 
 
 def test_half_an_update_is_never_computed_with(folder):
