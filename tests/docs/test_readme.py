@@ -6,8 +6,9 @@ import re
 import shlex
 
 import pytest
-from conftest import Run
 from documents import ROOT, snippets
+
+from tests.docs.conftest import Run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "AGENTS.md")

@@ -8,11 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import Run
 from documents import ROOT, page_name, pages, snippets
 from omegaconf import OmegaConf
 
 from rlinf.config import load_recipe, validate_cfg
+from tests.docs.conftest import Run
 
 SCRIPT = re.compile(r"([A-Z_]+=\S+ )*(bash|python) (?P<script>\S+\.(sh|py))( |$)")
 
