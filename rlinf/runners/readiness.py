@@ -32,11 +32,12 @@ def check_ready(cfg: RLinfConfig) -> None:
         ConfigError: Results cannot be written, a metric service is not logged in to, or the model is not there.
         MissingPackageError: A package that every run or a chosen metric service needs is not installed.
     """
+    target = "reason" if isinstance(cfg, LanguageConfig) else "embodied"
     for package in _PACKAGES:
         if importlib.util.find_spec(package) is None:
             raise MissingPackageError(
                 f"The package '{package}' is not installed for {sys.executable}. Install it with: bash "
-                "requirements/install.sh embodied; or use the interpreter that has it: source .venv/bin/activate."
+                f"requirements/install.sh {target}; or use the interpreter that has it: source .venv/bin/activate."
             )
     _check_disk(Path(cfg.runner.logger.log_path).expanduser().absolute())
     check_backends(cfg.runner.logger.logger_backends)
