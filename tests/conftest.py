@@ -25,7 +25,7 @@ INSTALL = {name: f"bash requirements/install.sh reason --engine {name}" for name
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
-    parser.addoption("--long", action="store_true", help="repeat the chaos tests with many seeds")
+    parser.addoption("--long", action="store_true", help="repeat learning and chaos tests with more seeds")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

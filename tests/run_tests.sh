@@ -17,8 +17,9 @@ arguments go to pytest; paths among them replace the folders that it runs. For e
 
 Options
   --fast         leave out the end-to-end and chaos tests
-  --slow         also run the tests marked slow
-  --long         repeat the chaos tests with several seeds: more than 100 runs, about half an hour
+  --slow         also run the tests marked slow: learning runs among them, two to three hours in all
+  --long         repeat the chaos tests with several seeds, more than 100 runs in about half an hour, and what --slow
+                 adds of learning with three
   --no-install   install nothing; use $RLINF_VENV or .venv as it is
   -h, --help     this text
 TEXT

@@ -1,4 +1,4 @@
-"""Recipes reach what the README says of them; minutes each."""
+"""Recipes reach what the README says of them; minutes each. One seed, or with ``--long`` the three of the gallery."""
 
 import subprocess
 import sys
@@ -8,9 +8,14 @@ import pytest
 from tests.e2e.conftest import ASYNC_ENTRY, REPO, read_metrics
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+LONG_SEEDS = 3
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+def pytest_generate_tests(metafunc):
+    if "seed" in metafunc.fixturenames:
+        metafunc.parametrize("seed", range(LONG_SEEDS if metafunc.config.getoption("--long") else 1))
+
+
 def test_sac_swings_up_the_pendulum_within_15000_environment_steps(start_run, tmp_path, seed):
     keys = (f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     run = start_run("gym_pendulum_sac_mlp", *keys)
@@ -20,7 +25,6 @@ def test_sac_swings_up_the_pendulum_within_15000_environment_steps(start_run, tm
     assert last["eval/return"] >= -200
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("recipe", ["gym_pendulum_td3_mlp", "gym_pendulum_crossq_mlp", "gym_pendulum_sac_flow"])
 def test_the_pendulum_swings_up_within_10000_environment_steps(start_run, tmp_path, recipe, seed):
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
@@ -30,7 +34,6 @@ def test_the_pendulum_swings_up_within_10000_environment_steps(start_run, tmp_pa
     assert last["eval/return"] >= -200
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_demonstrations_show_a_goal_that_sac_alone_does_not_find(start_run, tmp_path, seed):
     recipe, demos = "gym_mountain_car_rlpd_mlp", tmp_path / "demos"
     script = REPO / "examples/embodiment/demonstrate_mountain_car.py"
@@ -61,7 +64,6 @@ def pendulum_recordings(tmp_path_factory):
     return folder / "data"
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_implicit_q_learning_improves_on_the_recordings_that_cloning_imitates(
     start_run, pendulum_recordings, tmp_path, seed
 ):
@@ -75,7 +77,6 @@ def test_implicit_q_learning_improves_on_the_recordings_that_cloning_imitates(
     assert returns["gym_pendulum_iql_mlp"] >= returns["gym_pendulum_bc_mlp"] + 300
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_velocities_alone_improve_a_flow_policy(start_run, tmp_path, seed):
     recipe = "gym_pendulum_nft_flow"
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
@@ -85,7 +86,6 @@ def test_velocities_alone_improve_a_flow_policy(start_run, tmp_path, seed):
     assert records[-1]["eval/return"] >= -400
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(
     ("recipe", "package"),
     [
@@ -110,7 +110,6 @@ def pixel_classifier(tmp_path_factory):
     return path
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_success_rises_where_only_a_classifier_rewards(start_run, pixel_classifier, tmp_path, seed):
     recipe = "pixel_reach_ppo_reward_model"
     keys = (f"actor.seed={seed}", f"env.train.seed={seed}", f"reward.rewards.success.model_path={pixel_classifier}")
@@ -129,7 +128,6 @@ def test_success_of_pushing_a_cube_rises(start_run, tmp_path):
     assert max(curve) >= curve[0] + 0.3
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_interventions_teach_two_arms_a_sparse_goal_and_become_rare(start_run, tmp_path, seed):
     recipe = "realworld_franka_dummy_rlpd_mlp"
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
@@ -140,7 +138,6 @@ def test_interventions_teach_two_arms_a_sparse_goal_and_become_rare(start_run, t
 
 
 @pytest.mark.metaworld
-@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("recipe", ["metaworld_reach_dagger_mlp", "metaworld_reach_hgdagger_mlp"])
 def test_dagger_reaches_as_its_expert_does(start_run, tmp_path, recipe, seed):
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
@@ -148,7 +145,6 @@ def test_dagger_reaches_as_its_expert_does(start_run, tmp_path, recipe, seed):
     assert read_metrics(tmp_path / recipe)[-1]["eval/success_once"] >= 0.95
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize(
     ("recipe", "least"), [("gym_cartpole_async_ppo_mlp", 475), ("gym_pendulum_async_sac_mlp", -200)]
 )
