@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import psutil
 import ray
-from ray._private import ray_constants
+from ray._private import ray_logging
 from ray._raylet import Config  # type: ignore[attr-defined]
 
 from rlinf.errors import ClusterError
@@ -20,6 +21,8 @@ from rlinf.utils.logging import get_logger
 
 # Another machine on the same network answers within milliseconds.
 _ANSWER_SECONDS = 10.0
+# Ray needs 3 to 10 s on an idle machine.
+_SLOW_START_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -53,11 +56,16 @@ def attach_ray(namespace: str) -> Attachment:
         if address:
             _require_answer(address, why)
             adopt_authentication(address)
-            ray.init(address=address, **options)
+            with _telling_of_a_slow_start():
+                ray.init(address=address, **options)
             return Attachment(False, f"the Ray at {address} ({why})")
         # On a busy machine the default of 30 s is too short for Ray's processes to come up.
         os.environ.setdefault("RAY_raylet_start_wait_time_s", "200")
-        ray.init(address="local", include_dashboard=False, **options)
+        # What Ray does by itself, but with a warning about it.
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        Config.initialize("")
+        with _telling_of_a_slow_start():
+            ray.init(address="local", include_dashboard=False, **options)
         keep_token_private()
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
         raise ClusterError(
@@ -65,6 +73,27 @@ def attach_ray(namespace: str) -> Attachment:
             "tells what this machine lacks."
         ) from error
     return Attachment(True, "a Ray of its own on this machine")
+
+
+@contextlib.contextmanager
+def _telling_of_a_slow_start() -> Iterator[None]:
+    """Say that Ray is still starting, and where it tells why, once it takes longer than one would expect."""
+
+    def tell() -> None:
+        logs = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray/session_latest/logs"
+        get_logger(__name__).warning(
+            "Ray has not started within %.0f s; waiting on. A busy machine or a slow disk takes minutes. Its logs: %s",
+            _SLOW_START_SECONDS,
+            logs,
+        )
+
+    timer = threading.Timer(_SLOW_START_SECONDS, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def _require_answer(address: str, why: str) -> None:
@@ -117,7 +146,7 @@ def _keep_log_lines() -> None:
     """Forward every line of every worker: Ray would merge equal ones, and the ranks they came from would be lost."""
     if "RAY_DEDUP_LOGS" not in os.environ:
         # Ray reads the variable when it is imported, which is before anything here runs.
-        ray_constants.RAY_DEDUP_LOGS = False
+        ray_logging.RAY_DEDUP_LOGS = False
 
 
 def find_own_ray() -> str | None:

@@ -226,6 +226,40 @@ def test_plain_actors_end_with_the_cluster(cluster):
             ray.get(actor.count.remote(), timeout=30)
 
 
+def test_equal_lines_of_several_workers_are_all_shown():
+    code = """
+    import time
+    import ray
+    from rlinf.scheduler import Cluster
+
+    @ray.remote(num_cpus=0)
+    class Talker:
+        def talk(self):
+            print("the same line of all")
+
+    with Cluster():
+        ray.get([Talker.remote().talk.remote() for _ in range(3)])
+        time.sleep(3)
+    """
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=250)
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    assert output.count("the same line of all") == 3, output
+    assert "Token authentication" not in output
+
+
+def test_a_slow_start_is_told(monkeypatch, caplog):
+    from rlinf.scheduler import attach
+
+    monkeypatch.setattr(attach, "_SLOW_START_SECONDS", 0.01)
+    with attach._telling_of_a_slow_start():
+        deadline = time.monotonic() + 30
+        while not caplog.messages and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert "Ray has not started" in caplog.text
+    assert "ray/session_latest/logs" in caplog.text
+
+
 def test_members(cluster):
     assert cluster.num_nodes == 1
     assert cluster.get_node_group().num_hardware_ranks == 4
