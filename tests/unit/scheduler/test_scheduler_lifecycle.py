@@ -219,11 +219,15 @@ def test_plain_actors_end_with_the_cluster(cluster):
     with Cluster() as second:
         actor = second.allocate(Counter)
         assert ray.get(actor.count.remote()) == 1
-    # Ray's kill is a message: a call that is quicker than it may still be answered.
-    deadline = time.monotonic() + 30
-    with pytest.raises(ray.exceptions.RayActorError):
+
+    def call_for_long():
+        # Ray's kill is a message: a call that is quicker than it may still be answered.
+        deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             ray.get(actor.count.remote(), timeout=30)
+
+    with pytest.raises(ray.exceptions.RayActorError):
+        call_for_long()
 
 
 def test_equal_lines_of_several_workers_are_all_shown():
