@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlinf.algorithms.token_batches import SequenceCost
@@ -22,15 +21,14 @@ class DecoderFlops:
     layer_parameters: int
     head_parameters: int
 
-    def of_training(self, lengths: Sequence[int], answer_lengths: Sequence[int]) -> float:
+    def of_training(self, work: float, answer_tokens: int) -> float:
         """Return the operations of a forward and a backward pass, the latter counted as two forward passes.
 
         What is computed again (gradient checkpointing) or for adapters alone is not told apart: these are operations of
         the model (Chowdhery et al., arXiv 2204.02311, App. B), not of the hardware.
 
         Args:
-            lengths: Tokens of each sequence, prompt and answer.
-            answer_lengths: Those of the answers.
+            work: Of all sequences, prompts and answers, by ``cost``.
+            answer_tokens: Tokens of the answers.
         """
-        layers = self.layer_parameters * sum(map(self.cost.of, lengths))
-        return 3 * 2 * (layers + self.head_parameters * sum(answer_lengths))
+        return 3 * 2 * (self.layer_parameters * work + self.head_parameters * answer_tokens)

@@ -6,6 +6,7 @@ before anything is split. What changes is how long ranks wait for each other, an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,89 +42,150 @@ class SequenceCost:
         return length + self.quadratic * length * length
 
 
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Sequences that go through the model in one pass because what they begin with is computed once for all of them.
+
+    Attributes:
+        members: Positions of the sequences.
+        tokens: Of all of them, the beginning counted for each: attention lays it out for each.
+        cost: Work of all of them, the beginning counted once in the linear layers.
+    """
+
+    members: tuple[int, ...]
+    tokens: int
+    cost: float
+
+
 @dataclass(slots=True)
 class _Bin:
-    """Sequences that go together."""
+    """Bundles that go together."""
 
-    members: list[int]
+    bundles: list[Bundle]
+    samples: int = 0
     tokens: int = 0
     cost: float = 0.0
 
-    def add(self, member: int, tokens: int, cost: float) -> None:
-        self.members.append(member)
-        self.tokens += tokens
-        self.cost += cost
+    def add(self, bundle: Bundle) -> None:
+        self.bundles.append(bundle)
+        self.samples += len(bundle.members)
+        self.tokens += bundle.tokens
+        self.cost += bundle.cost
 
 
 @dataclass(frozen=True, slots=True)
 class _Budget:
-    tokens: int | None
-    samples: int | None
+    tokens: int | None = None
+    samples: int | None = None
 
-    def allows(self, part: _Bin, tokens: int) -> bool:
-        fits = self.tokens is None or part.tokens + tokens <= self.tokens
-        return fits and (self.samples is None or len(part.members) < self.samples)
-
-
-def assign_to_ranks(
-    lengths: Sequence[int], num_ranks: int, *, cost: SequenceCost | None = None
-) -> tuple[tuple[int, ...], ...]:
-    """Spread a minibatch's sequences over data-parallel ranks.
-
-    Args:
-        lengths: Tokens of each sequence.
-        num_ranks: Ranks.
-        cost: Balance by this: always the most expensive sequence left to the rank with least work so far (LPT), so that
-            no rank has more than the mean and one sequence. None cuts the minibatch into equal numbers, in order.
-
-    Returns:
-        For each rank the positions of its sequences in ``lengths``, ascending; no rank goes without.
-
-    Raises:
-        AlgorithmError: Fewer sequences than ranks.
-    """
-    if num_ranks < 1 or len(lengths) < num_ranks:
-        raise AlgorithmError(
-            f"assign_to_ranks: {len(lengths)} sequences cannot give each of {num_ranks} ranks one. Raise "
-            "actor.global_batch_size, or train on fewer ranks."
+    def allows(self, part: _Bin, bundle: Bundle) -> bool:
+        """Whether a bundle may be put to a part."""
+        return (self.tokens is None or part.tokens + bundle.tokens <= self.tokens) and (
+            self.samples is None or part.samples + len(bundle.members) <= self.samples
         )
-    if cost is None:
-        bounds = [len(lengths) * rank // num_ranks for rank in range(num_ranks + 1)]
-        return tuple(tuple(range(bounds[rank], bounds[rank + 1])) for rank in range(num_ranks))
-    parts = _spread(range(len(lengths)), lengths, num_ranks, cost, _Budget(None, None))
-    assert parts is not None
-    return tuple(tuple(sorted(part.members)) for part in parts)
 
 
-def plan_token_batches(
-    lengths_by_rank: Sequence[Sequence[int]],
+def bundle_sequences(
+    lengths: Sequence[int],
     *,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    num_ranks: int = 1,
     max_tokens: int | None = None,
     max_samples: int | None = None,
     cost: SequenceCost | None = None,
-) -> list[list[MicroBatch]]:
-    """Cut each rank's sequences into micro-batches within a budget, as many on every rank.
-
-    The number is what the rank that needs most needs; others spread theirs over as many passes, and one with fewer
-    sequences than passes fills up with padding. The micro-batches of a rank are of about equal work and in descending
-    order of it, because ranks wait for each other in every pass.
+) -> tuple[Bundle, ...]:
+    """Put sequences that begin with the same tokens together, as far as that leaves ranks evenly at work.
 
     Args:
-        lengths_by_rank: Tokens of each rank's sequences; every rank has at least one.
-        max_tokens: Largest number of tokens in a pass (``runner.max_tokens_per_mbs``); None has no bound.
-        max_samples: Largest number of sequences in a pass (``actor.micro_batch_size``); None has no bound.
+        lengths: Tokens of each sequence.
+        prefixes: What each sequence begins with (its prompt), shorter than itself; None bundles nothing.
+        num_ranks: Ranks that share the work. Several get no bundle with more than a quarter of a rank's part.
+        max_tokens: Largest number of tokens in a pass; None has no bound.
+        max_samples: Largest number of sequences in a pass; None has no bound.
         cost: Work of a sequence; None takes its tokens.
 
     Returns:
-        For each rank its micro-batches; ``indices`` are positions among the rank's sequences.
+        Bundles, each within the budget unless it is a single sequence, in the order of their first members.
+    """
+    cost = cost or SequenceCost()
+    singles = tuple(Bundle((i,), length, cost.of(length)) for i, length in enumerate(lengths))
+    if prefixes is None:
+        return singles
+    largest = sum(bundle.cost for bundle in singles) / num_ranks / 4 if num_ranks > 1 else math.inf
+    budget = _Budget(max_tokens, max_samples)
+    bundles: list[Bundle] = []
+    numbers: dict[tuple[int, ...], int] = {}
+    for single, prefix in zip(singles, map(tuple, prefixes), strict=True):
+        number = numbers.get(prefix)
+        if number is not None:
+            grown = _grown(bundles[number], single, len(prefix))
+            if grown.cost <= largest and budget.allows(_Bin([]), grown):
+                bundles[number] = grown
+                continue
+        numbers[prefix] = len(bundles)
+        bundles.append(single)
+    return tuple(bundles) if len(bundles) >= num_ranks else singles
+
+
+def _grown(bundle: Bundle, single: Bundle, shared: int) -> Bundle:
+    """Return a bundle with one more sequence, so many of whose tokens are in it already."""
+    return Bundle(
+        members=bundle.members + single.members,
+        tokens=bundle.tokens + single.tokens,
+        cost=bundle.cost + single.cost - shared,
+    )
+
+
+def assign_to_ranks(bundles: Sequence[Bundle], num_ranks: int) -> tuple[tuple[Bundle, ...], ...]:
+    """Spread a minibatch over data-parallel ranks.
+
+    Always the most expensive bundle left goes to the rank with least work so far (LPT), so that no rank has more than
+    the mean and one bundle.
+
+    Args:
+        bundles: Of the minibatch.
+        num_ranks: Ranks.
+
+    Returns:
+        For each rank its bundles, in the order of the minibatch; no rank goes without.
+
+    Raises:
+        AlgorithmError: Fewer bundles than ranks.
+    """
+    if num_ranks < 1 or len(bundles) < num_ranks:
+        raise AlgorithmError(
+            f"assign_to_ranks: {len(bundles)} sequences cannot give each of {num_ranks} ranks one. Raise "
+            "actor.global_batch_size, or train on fewer ranks."
+        )
+    parts = _spread(bundles, num_ranks, _Budget())
+    assert parts is not None
+    return tuple(tuple(sorted(part.bundles, key=lambda bundle: bundle.members)) for part in parts)
+
+
+def plan_token_batches(
+    bundles_by_rank: Sequence[Sequence[Bundle]], *, max_tokens: int | None = None, max_samples: int | None = None
+) -> list[list[MicroBatch]]:
+    """Cut each rank's bundles into micro-batches within a budget, as many on every rank.
+
+    The number is what the rank that needs most needs; others spread theirs over as many passes, and one with fewer
+    bundles than passes fills up with padding. The micro-batches of a rank are of about equal work and in descending
+    order of it, because ranks wait for each other in every pass.
+
+    Args:
+        bundles_by_rank: Of each rank; every rank has at least one.
+        max_tokens: Largest number of tokens in a pass (``runner.max_tokens_per_mbs``); None has no bound.
+        max_samples: Largest number of sequences in a pass (``actor.micro_batch_size``); None has no bound.
+
+    Returns:
+        For each rank its micro-batches; ``indices`` are the members of bundles.
 
     Raises:
         AlgorithmError: A sequence longer than the budget, no budget at all, or a rank without sequences.
     """
-    longest = max((length for lengths in lengths_by_rank for length in lengths), default=0)
-    if not all(lengths_by_rank) or (max_tokens is None and max_samples is None) or (max_samples or 1) < 1:
+    longest = max((bundle.tokens for bundles in bundles_by_rank for bundle in bundles), default=0)
+    if not all(bundles_by_rank) or (max_tokens is None and max_samples is None) or (max_samples or 1) < 1:
         raise AlgorithmError(
-            f"plan_token_batches: received ranks with {[len(lengths) for lengths in lengths_by_rank]} sequences, "
+            f"plan_token_batches: received ranks with {[len(bundles) for bundles in bundles_by_rank]} sequences, "
             f"max_tokens={max_tokens}, max_samples={max_samples}; every rank needs sequences, and one budget is needed."
         )
     if max_tokens is not None and longest > max_tokens:
@@ -132,47 +194,41 @@ def plan_token_batches(
             "micro-batch. Raise the budget to the longest prompt and answer together, or lower data.max_prompt_length "
             "or algorithm.sampling_params.max_new_tokens."
         )
-    budget, cost = _Budget(max_tokens, max_samples), cost or SequenceCost()
-    fewest = [_first_fit(lengths, budget, cost) for lengths in lengths_by_rank]
+    budget = _Budget(max_tokens, max_samples)
+    fewest = [_first_fit(bundles, budget) for bundles in bundles_by_rank]
     number = max(len(parts) for parts in fewest)
     return [
-        _micro_batches(lengths, parts, number, budget, cost)
-        for lengths, parts in zip(lengths_by_rank, fewest, strict=True)
+        _micro_batches(bundles, parts, number, budget) for bundles, parts in zip(bundles_by_rank, fewest, strict=True)
     ]
 
 
-def _micro_batches(
-    lengths: Sequence[int], fewest: list[_Bin], number: int, budget: _Budget, cost: SequenceCost
-) -> list[MicroBatch]:
-    parts = _spread(range(len(lengths)), lengths, min(number, len(lengths)), cost, budget)
+def _micro_batches(bundles: Sequence[Bundle], fewest: list[_Bin], number: int, budget: _Budget) -> list[MicroBatch]:
+    parts = _spread(bundles, min(number, len(bundles)), budget)
     parts = sorted(parts or fewest, key=lambda part: -part.cost)
-    batches = [MicroBatch(torch.tensor(sorted(part.members))) for part in parts]
-    shortest = min(range(len(lengths)), key=lambda position: lengths[position])
-    filler = MicroBatch(torch.tensor([shortest]), is_padding=True)
+    batches = [MicroBatch(torch.tensor(sorted(i for bundle in part.bundles for i in bundle.members))) for part in parts]
+    shortest = min(bundles, key=lambda bundle: bundle.tokens)
+    filler = MicroBatch(torch.tensor(shortest.members[:1]), is_padding=True)
     return batches + [filler] * (number - len(batches))
 
 
-def _first_fit(lengths: Sequence[int], budget: _Budget, cost: SequenceCost) -> list[_Bin]:
-    """Return few bins within the budget: each sequence, longest first, goes to the first bin that has room."""
+def _first_fit(bundles: Sequence[Bundle], budget: _Budget) -> list[_Bin]:
+    """Return few bins within the budget: each bundle, longest first, goes to the first bin that has room."""
     parts: list[_Bin] = []
-    for member in sorted(range(len(lengths)), key=lambda position: -lengths[position]):
-        tokens = lengths[member]
-        part = next((part for part in parts if budget.allows(part, tokens)), None)
+    for bundle in sorted(bundles, key=lambda bundle: -bundle.tokens):
+        part = next((part for part in parts if budget.allows(part, bundle)), None)
         if part is None:
             part = _Bin([])
             parts.append(part)
-        part.add(member, tokens, cost.of(tokens))
+        part.add(bundle)
     return parts
 
 
-def _spread(
-    members: Sequence[int], lengths: Sequence[int], number: int, cost: SequenceCost, budget: _Budget
-) -> list[_Bin] | None:
+def _spread(bundles: Sequence[Bundle], number: int, budget: _Budget) -> list[_Bin] | None:
     """Return ``number`` bins of about equal work within the budget, or None where this does not find any."""
     parts = [_Bin([]) for _ in range(number)]
-    for member in sorted(members, key=lambda position: -lengths[position]):
-        allowed = [part for part in parts if budget.allows(part, lengths[member])]
+    for bundle in sorted(bundles, key=lambda bundle: -bundle.tokens):
+        allowed = [part for part in parts if budget.allows(part, bundle)]
         if not allowed:
             return None
-        min(allowed, key=lambda part: part.cost).add(member, lengths[member], cost.of(lengths[member]))
+        min(allowed, key=lambda part: part.cost).add(bundle)
     return parts

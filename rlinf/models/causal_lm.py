@@ -108,7 +108,7 @@ class CausalLM(TrainableModel):
         hidden = self._hidden_states(packed)
         asked = packed.position_ids > 0
         rows = (asked if scored is None else asked & scored).nonzero().squeeze(1)
-        before = hidden[rows - 1]
+        before = hidden[packed.previous[rows]]
         head: nn.Module = getattr(self, self.head_name)
         # Under sharding the last norm returns float32, in which the largest product of all would be many times slower.
         in_precision = before.to(_HALF[self.cfg.precision]) if self.cfg.precision in _HALF else before
@@ -157,13 +157,17 @@ class CausalLM(TrainableModel):
         return adapters_off(self)
 
     @property
+    def can_share_prompts(self) -> bool:
+        """Whether sequences of a pack may share what they begin with: FlashAttention knows boundaries alone."""
+        return bool(self.hf_config._attn_implementation != _FLASH)
+
+    @property
     def _decoder(self) -> Any:
         return getattr(self, self.decoder_name)
 
     def _hidden_states(self, packed: PackedSequences) -> torch.Tensor:
         """Return the last hidden states [T, H]."""
-        uses_flash = self.hf_config._attn_implementation == _FLASH
-        arguments = flash_arguments(packed) if uses_flash else {"plan": plan_attention(packed)}
+        arguments = {"plan": plan_attention(packed)} if self.can_share_prompts else flash_arguments(packed)
         output = self._decoder(
             input_ids=packed.token_ids.unsqueeze(0),
             position_ids=packed.position_ids.unsqueeze(0),

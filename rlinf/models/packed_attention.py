@@ -32,7 +32,7 @@ class Rectangle:
 
     Attributes:
         tokens: int64 [n, L]; positions in the pack, padding repeats a sequence's last token.
-        flat: int64 [m]; which of the n * L entries are no padding.
+        flat: int64 [m]; which of the n * L entries are neither padding nor another sequence's, who shares them.
         targets: int64 [m]; the positions in the pack that these belong to.
     """
 
@@ -46,7 +46,7 @@ class AttentionPlan:
     """How the attention layers cut a pack; made once for all layers.
 
     Attributes:
-        rectangles: Together they hold every token once.
+        rectangles: Together their ``targets`` are every token once.
     """
 
     rectangles: tuple[Rectangle, ...]
@@ -66,7 +66,13 @@ def plan_attention(packed: PackedSequences) -> AttentionPlan:
 
 
 def flash_arguments(packed: PackedSequences) -> dict[str, Any]:
-    """Return the keyword arguments by which transformers hands FlashAttention the sequences' boundaries."""
+    """Return the keyword arguments by which transformers hands FlashAttention the sequences' boundaries.
+
+    Raises:
+        AlgorithmError: Sequences share tokens, which boundaries cannot tell.
+    """
+    if any(packed.shared):
+        raise AlgorithmError("flash_arguments: sequences that share their beginnings need attn_implementation=sdpa.")
     ends = torch.tensor([0, *itertools.accumulate(packed.lengths)], dtype=torch.int32, device=packed.token_ids.device)
     longest = max(packed.lengths)
     return {"cu_seq_lens_q": ends, "cu_seq_lens_k": ends, "max_length_q": longest, "max_length_k": longest}
@@ -151,7 +157,8 @@ def _attend(
 def _rectangle(packed: PackedSequences, group: list[int], device: torch.device) -> Rectangle:
     starts = torch.tensor(packed.boundaries[:-1])[group].unsqueeze(1)
     lengths = torch.tensor(packed.lengths)[group].unsqueeze(1)
+    shared = torch.tensor(packed.shared)[group].unsqueeze(1)
     steps = torch.arange(int(lengths.max()))
-    tokens = starts + torch.minimum(steps, lengths - 1)
-    flat = (steps < lengths).flatten().nonzero().squeeze(1)
+    tokens = packed.places[starts + torch.minimum(steps, lengths - 1)]
+    flat = ((steps >= shared) & (steps < lengths)).flatten().nonzero().squeeze(1)
     return Rectangle(tokens=tokens.to(device), flat=flat.to(device), targets=tokens.flatten()[flat].to(device))

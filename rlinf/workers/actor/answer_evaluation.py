@@ -2,68 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from rlinf.algorithms.flops import DecoderFlops
 from rlinf.algorithms.minibatch import MicroBatch
 from rlinf.algorithms.text_targets import Ragged
-from rlinf.algorithms.token_batches import SequenceCost, assign_to_ranks, plan_token_batches
+from rlinf.algorithms.token_batches import (
+    Bundle,
+    SequenceCost,
+    assign_to_ranks,
+    bundle_sequences,
+    plan_token_batches,
+)
 from rlinf.config.schema.algorithm import LanguageAlgorithmConfig
+from rlinf.config.schema.runner import TextRunnerConfig
 from rlinf.data.answers import Answer
 from rlinf.hybrid_engines.train.base import TrainEngine
 from rlinf.models.causal_lm import CausalLM
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens
 
-Share = Callable[[TextSamples], tuple[TextSamples, list[MicroBatch]]]
-"""Returns this rank's part of some samples, and how it goes through the model."""
 
+@dataclass(frozen=True, slots=True)
+class PassPlanner:
+    """Decides which answers a rank computes, and in which passes of the model.
 
-def share_samples(
-    samples: TextSamples,
-    engine: TrainEngine,
-    *,
-    cost: SequenceCost,
-    max_tokens: int | None,
-    max_samples: int | None,
-) -> tuple[TextSamples, list[MicroBatch]]:
-    """Return this rank's part of some samples, by work, and how it goes through the model.
-
-    Args:
-        samples: Every rank has all of them.
-        engine: Says which rank this is.
+    Attributes:
+        engine: Holds the model, and says which rank this is.
         cost: Work of a sequence.
         max_tokens: Largest number of tokens in a pass; None has no bound.
         max_samples: Largest number of sequences in a pass; None has no bound.
+        share_prompts: Whether a pass computes equal prompts once.
     """
-    lengths = samples.lengths
-    shares = assign_to_ranks(lengths, engine.world_size, cost=cost)
-    plans = plan_token_batches(
-        [[lengths[position] for position in share] for share in shares],
-        max_tokens=max_tokens,
-        max_samples=max_samples,
-        cost=cost,
-    )
-    return samples.select(shares[engine.rank]), plans[engine.rank]
+
+    engine: TrainEngine
+    cost: SequenceCost
+    max_tokens: int | None
+    max_samples: int | None
+    share_prompts: bool
+
+    @classmethod
+    def of(cls, engine: TrainEngine, runner: TextRunnerConfig, *, max_tokens: int, max_samples: int) -> PassPlanner:
+        """Return the planner that the ``runner`` section asks for.
+
+        Args:
+            engine: Holds a ``CausalLM``.
+            runner: The section.
+            max_tokens: Bound where the section wants dynamic batch sizes.
+            max_samples: Bound where it does not.
+        """
+        assert isinstance(engine.model, CausalLM)
+        is_dynamic = runner.enable_dynamic_batch_size
+        return cls(
+            engine,
+            cost=decoder_flops(engine.model).cost,
+            max_tokens=max_tokens if is_dynamic else None,
+            max_samples=None if is_dynamic else max_samples,
+            share_prompts=runner.share_prompts and engine.model.can_share_prompts,
+        )
+
+    def bundles(self, samples: TextSamples) -> tuple[Bundle, ...]:
+        """Put answers to equal prompts together."""
+        return bundle_sequences(
+            samples.lengths,
+            prefixes=samples.prompts if self.share_prompts else None,
+            num_ranks=self.engine.world_size,
+            max_tokens=self.max_tokens,
+            max_samples=self.max_samples,
+            cost=self.cost,
+        )
+
+    def plan(self, samples: TextSamples) -> list[MicroBatch]:
+        """Return what this rank computes of some samples, pass by pass; ``indices`` are positions among them.
+
+        Args:
+            samples: Every rank has all of them.
+        """
+        shares = assign_to_ranks(self.bundles(samples), self.engine.world_size)
+        plans = plan_token_batches(shares, max_tokens=self.max_tokens, max_samples=self.max_samples)
+        return plans[self.engine.rank]
+
+    def pack(self, samples: TextSamples, plan: Sequence[MicroBatch]) -> list[TextBatch]:
+        """Lay the samples of every pass end to end, on the model's device."""
+        return [samples.pack(batch, self.engine.device, share_prompts=self.share_prompts) for batch in plan]
 
 
 def evaluate_answers(
     model: nn.Module,
     answers: Sequence[Answer],
     *,
-    engine: TrainEngine,
+    planner: PassPlanner,
     algorithm: LanguageAlgorithmConfig,
-    share: Share,
 ) -> tuple[Ragged, Ragged | None]:
     """Return log-probabilities and values of all answers' tokens on every rank.
 
     Args:
         model: The engine's, or another ``CausalLM`` on its device.
         answers: Every rank is given all of them.
-        engine: Runs the model.
+        planner: Shares the answers out to the ranks of its engine, which runs the model.
         algorithm: The ``algorithm`` section.
-        share: Shares the samples out.
 
     Returns:
         float32 [L] for each answer, on the host; values are None without a value head.
@@ -75,8 +115,9 @@ def evaluate_answers(
         answers=tuple(answer.token_ids for answer in answers),
         tokens={"loss_mask": tuple(torch.ones(n, dtype=torch.bool) for n in lengths), "places": places},
     )
-    own, plan = share(samples)
-    batches = [own.pack(batch, engine.device) for batch in plan]
+    engine = planner.engine
+    plan = planner.plan(samples)
+    batches = planner.pack(samples, plan)
 
     def evaluate(engine_model: nn.Module, batch: TextBatch) -> torch.Tensor:
         which = engine_model if model is engine.model else model
@@ -92,3 +133,15 @@ def evaluate_answers(
     flat = engine.all_reduce(flat).cpu()
     has_values = isinstance(model, CausalLM) and model.value_head is not None
     return torch.split(flat[0], lengths), torch.split(flat[1], lengths) if has_values else None
+
+
+def decoder_flops(model: nn.Module) -> DecoderFlops:
+    """Return the operations of a language model."""
+    assert isinstance(model, CausalLM)
+    config = model.hf_config
+    num_parameters = sum(parameter.numel() for unit in model.recompute_units() for parameter in unit.parameters())
+    cost = SequenceCost.of_decoder(
+        num_parameters=num_parameters, num_layers=config.num_hidden_layers, hidden_size=config.hidden_size
+    )
+    head_parameters = config.vocab_size * config.hidden_size
+    return DecoderFlops(cost=cost, layer_parameters=num_parameters, head_parameters=head_parameters)

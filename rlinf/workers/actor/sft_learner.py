@@ -46,8 +46,8 @@ class SftLearner(TokenLearner[SftConfig]):
             ``loss``, the mean negative log-likelihood of a learned token, and ``token_accuracy``, the share of them
             that is the most likely token; over all ranks.
         """
-        own, plan = self.share(_samples(examples))
-        batches = [own.pack(batch, self.engine.device) for batch in plan]
+        samples = _samples(examples)
+        batches = self.planner.pack(samples, self.planner.plan(samples))
 
         def evaluate(model: nn.Module, batch: TextBatch) -> torch.Tensor:
             found = evaluate_tokens(model, batch, algorithm=self.cfg.algorithm, with_top=True)

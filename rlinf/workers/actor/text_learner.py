@@ -81,7 +81,7 @@ class TextLearner(TokenLearner[ReasoningConfig]):
                 yield minibatch.tolist()
 
     def _evaluate(self, model: nn.Module, answers: Sequence[Answer]) -> tuple[Ragged, Ragged | None]:
-        return evaluate_answers(model, answers, engine=self.engine, algorithm=self.cfg.algorithm, share=self.share)
+        return evaluate_answers(model, answers, planner=self.planner, algorithm=self.cfg.algorithm)
 
     def _reference_logprobs(self, answers: Sequence[Answer]) -> Ragged | None:
         if not self.cfg.algorithm.needs_reference:

@@ -55,10 +55,10 @@ class TextSamples:
             tokens={name: tuple(values[i] for i in indices) for name, values in self.tokens.items()},
         )
 
-    def pack(self, batch: MicroBatch, device: torch.device) -> TextBatch:
-        """Lay the samples of a micro-batch end to end, on a device."""
+    def pack(self, batch: MicroBatch, device: torch.device, *, share_prompts: bool = False) -> TextBatch:
+        """Lay the samples of a micro-batch end to end, on a device; equal prompts once, if they are to be shared."""
         chosen = self.select(batch.indices.tolist())
-        packed, where = pack_answers(chosen.prompts, chosen.answers)
+        packed, where = pack_answers(chosen.prompts, chosen.answers, share_prompts=share_prompts)
         tokens = {name: place(values, where).to(device) for name, values in chosen.tokens.items()}
         if batch.is_padding:
             tokens["loss_mask"] = torch.zeros_like(tokens["loss_mask"])
@@ -79,7 +79,7 @@ class TextBatch:
         packed: Prompts, each with its answer behind it.
         is_answer: bool [T].
         answer_lengths: Tokens of each answer, on the host.
-        sample_ids: int64 [T]; which of the rank's samples a token belongs to.
+        sample_ids: int64 [T]; which of the samples a token belongs to; of a shared prompt, the first one.
         tokens: As in ``TextSamples``, each [T] and 0 at prompts.
     """
 

@@ -10,13 +10,9 @@ from typing import Generic, TypeVar
 import torch
 from torch import nn
 
-from rlinf.algorithms.flops import DecoderFlops
-from rlinf.algorithms.minibatch import MicroBatch
-from rlinf.algorithms.token_batches import SequenceCost
 from rlinf.config.schema.root import LanguageConfig
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
-from rlinf.models.causal_lm import CausalLM
-from rlinf.workers.actor.answer_evaluation import share_samples
+from rlinf.workers.actor.answer_evaluation import PassPlanner, decoder_flops
 from rlinf.workers.actor.learner import accumulate, metrics_over_ranks
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, text_denominators, text_loss
 
@@ -56,6 +52,9 @@ class TokenLearner(abc.ABC, Generic[ConfigT]):
     def __init__(self, engine: TrainEngine, *, cfg: ConfigT) -> None:
         self.engine, self.cfg = engine, cfg
         self.flops = decoder_flops(engine.model)
+        self.planner = PassPlanner.of(
+            engine, cfg.runner, max_tokens=cfg.runner.max_tokens_per_mbs, max_samples=cfg.actor.micro_batch_size
+        )
         self.work = Work()
         self.samples: TextSamples | None = None
 
@@ -112,8 +111,7 @@ class TokenLearner(abc.ABC, Generic[ConfigT]):
             This rank's metric sums.
         """
         algorithm, engine = self.cfg.algorithm, self.engine
-        own, plan = self.share(minibatch)
-        batches = [own.pack(batch, engine.device) for batch in plan]
+        batches = self.planner.pack(minibatch, self.planner.plan(minibatch))
         denominators = text_denominators(
             batches,
             max_tokens=self.max_answer_tokens,
@@ -128,29 +126,6 @@ class TokenLearner(abc.ABC, Generic[ConfigT]):
 
     def _work(self, samples: TextSamples) -> Work:
         """Return what training on samples takes, over all ranks."""
-        lengths = samples.lengths
-        return Work(sum(lengths), self.flops.of_training(lengths, [len(answer) for answer in samples.answers]))
-
-    def share(self, samples: TextSamples) -> tuple[TextSamples, list[MicroBatch]]:
-        """Return this rank's part of some samples, by work, and how it goes through the model."""
-        runner = self.cfg.runner
-        is_dynamic = runner.enable_dynamic_batch_size
-        return share_samples(
-            samples,
-            self.engine,
-            cost=self.flops.cost,
-            max_tokens=runner.max_tokens_per_mbs if is_dynamic else None,
-            max_samples=None if is_dynamic else self.cfg.actor.micro_batch_size,
-        )
-
-
-def decoder_flops(model: nn.Module) -> DecoderFlops:
-    """Return the operations of a language model."""
-    assert isinstance(model, CausalLM)
-    config = model.hf_config
-    num_parameters = sum(parameter.numel() for unit in model.recompute_units() for parameter in unit.parameters())
-    cost = SequenceCost.of_decoder(
-        num_parameters=num_parameters, num_layers=config.num_hidden_layers, hidden_size=config.hidden_size
-    )
-    head_parameters = config.vocab_size * config.hidden_size
-    return DecoderFlops(cost=cost, layer_parameters=num_parameters, head_parameters=head_parameters)
+        work = sum(bundle.cost for bundle in self.planner.bundles(samples))
+        flops = self.flops.of_training(work, sum(len(answer) for answer in samples.answers))
+        return Work(sum(samples.lengths), flops)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from rlinf.algorithms.minibatch import MicroBatch
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.answers import Answer
 from rlinf.errors import WeightSyncError
@@ -17,9 +16,7 @@ from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.hybrid_engines.weights.update import WeightUpdate
 from rlinf.models import get_model
 from rlinf.models.causal_lm import CausalLM
-from rlinf.workers.actor.answer_evaluation import evaluate_answers, share_samples
-from rlinf.workers.actor.text_samples import TextSamples
-from rlinf.workers.actor.token_learner import decoder_flops
+from rlinf.workers.actor.answer_evaluation import PassPlanner, evaluate_answers
 
 
 class AnswerEvaluator:
@@ -50,13 +47,12 @@ class AnswerEvaluator:
             precision=actor.model.precision,
             device=device,
         )
-        self._cost = decoder_flops(model).cost
-        self._max_tokens: int | None = None
-        self._max_samples: int | None = None
-        if runner.enable_dynamic_batch_size:
-            self._max_tokens = section.max_tokens_per_mbs or runner.max_tokens_per_mbs
-        else:
-            self._max_samples = section.micro_batch_size or actor.micro_batch_size
+        self._planner = PassPlanner.of(
+            self.engine,
+            runner,
+            max_tokens=section.max_tokens_per_mbs or runner.max_tokens_per_mbs,
+            max_samples=section.micro_batch_size or actor.micro_batch_size,
+        )
         self.version = -1
 
     def load(self, manifest: Manifest, receive: Callable[[], torch.Tensor]) -> None:
@@ -104,15 +100,8 @@ class AnswerEvaluator:
                 f"Answers were drawn with weights of version {', '.join(map(str, sorted(drawn)))}; the inference group "
                 f"has version {self.version}. Synchronise the weights of both groups together."
             )
-        logprobs, _ = evaluate_answers(
-            self.engine.model, answers, engine=self.engine, algorithm=self._algorithm, share=self._share
-        )
+        logprobs, _ = evaluate_answers(self.engine.model, answers, planner=self._planner, algorithm=self._algorithm)
         return [
             dataclasses.replace(answer, trainer_logprobs=tuple(found.tolist()))
             for answer, found in zip(answers, logprobs, strict=True)
         ]
-
-    def _share(self, samples: TextSamples) -> tuple[TextSamples, list[MicroBatch]]:
-        return share_samples(
-            samples, self.engine, cost=self._cost, max_tokens=self._max_tokens, max_samples=self._max_samples
-        )

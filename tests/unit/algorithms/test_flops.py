@@ -10,7 +10,7 @@ from rlinf.algorithms.flops import DecoderFlops
 from rlinf.algorithms.token_batches import SequenceCost
 from rlinf.data.packing import pack_answers
 from rlinf.models import get_model
-from rlinf.workers.actor.token_learner import decoder_flops
+from rlinf.workers.actor.answer_evaluation import decoder_flops
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
 pytest.importorskip("transformers")
@@ -32,7 +32,7 @@ def test_products_with_weights_are_those_that_torch_counts(tmp_path):
     )
     flops = decoder_flops(model)
     without_attention = DecoderFlops(SequenceCost(), flops.layer_parameters, flops.head_parameters)
-    found = without_attention.of_training([25, 22], [20, 13])
+    found = without_attention.of_training(25 + 22, 20 + 13)
     # Biases and norms are among the parameters, and are no products.
     assert found / 3 == pytest.approx(counted, rel=0.02)
 
@@ -43,4 +43,4 @@ def test_attention_costs_two_products_for_each_causal_pair():
     pairs = length * length / 2
     attention = 2 * pairs * 2 * 2 * 16  # layers x pairs x (scores and sums) x (multiply and add) x channels
     expected = 3 * (2 * 1000 * length + attention + 2 * 160 * 30)
-    assert flops.of_training([length], [30]) == pytest.approx(expected)
+    assert flops.of_training(flops.cost.of(length), 30) == pytest.approx(expected)

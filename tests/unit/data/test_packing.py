@@ -12,6 +12,8 @@ def test_sequences_lie_end_to_end():
     assert packed.sequence_ids.tolist() == [0, 0, 0, 1, 2, 2]
     assert packed.boundaries == [0, 3, 4, 6]
     assert (packed.num_tokens, packed.num_sequences) == (6, 3)
+    assert packed.previous.tolist() == [0, 0, 1, 3, 4, 4]
+    assert packed.shared == (0, 0, 0)
     moved = packed.to(torch.device("cpu"))
     assert torch.equal(moved.token_ids, packed.token_ids)
     assert moved.lengths == packed.lengths
@@ -23,6 +25,22 @@ def test_answers_are_told_from_prompts_and_carry_their_values():
     assert where.tolist() == [False, False, True, False, True, True]
     placed = place([torch.tensor([0.5]), torch.tensor([1.5, 2.5])], where)
     assert placed.tolist() == [0, 0, 0.5, 0, 1.5, 2.5]
+
+
+def test_equal_prompts_lie_in_the_pack_once():
+    prompts, answers = [[1, 2], [3], [1, 2], [3], [1, 2]], [[4], [5, 6], [7, 8], [9], []]
+    packed, where = pack_answers(prompts, answers, share_prompts=True)
+    assert packed.token_ids.tolist() == [1, 2, 4, 3, 5, 6, 7, 8, 9]
+    assert where.tolist() == [False, False, True, False, True, True, True, True, True]
+    assert packed.position_ids.tolist() == [0, 1, 2, 0, 1, 2, 2, 3, 1]
+    assert packed.sequence_ids.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 3]
+    assert packed.previous.tolist() == [0, 0, 1, 3, 3, 4, 1, 6, 3]
+    assert packed.lengths == (3, 3, 4, 2, 2)
+    assert packed.shared == (0, 0, 2, 1, 2)
+    own, places = packed.boundaries, packed.places
+    for number, (prompt, answer) in enumerate(zip(prompts, answers, strict=True)):
+        assert packed.token_ids[places[own[number] : own[number + 1]]].tolist() == prompt + answer
+    assert packed.num_tokens == 9
 
 
 def test_what_does_not_fit_is_refused():

@@ -86,6 +86,20 @@ def test_sliding_windows_are_kept(tmp_path):
     torch.testing.assert_close(result.logprobs[last], expectation(reference, SEQUENCES[4])[0], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("window", [{}, {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}])
+def test_answers_know_the_prompt_that_they_share_and_not_each_other(tmp_path, window):
+    reference = save_tiny(tmp_path, num_hidden_layers=2, **window).double()
+    prompts = [[3, 4, 5, 6, 7, 8], [9, 10], [3, 4, 5, 6, 7, 8], [9, 10], [3, 4, 5, 6, 7, 8]]
+    answers = [[11, 12, 13], [14], [15, 16, 17, 18, 19], [20, 21], [22]]
+    packed, is_answer = pack_answers(prompts, answers, share_prompts=True)
+    assert packed.num_tokens == 8 + 12
+    result = get_model(tiny_config(tmp_path)).double()(packed, scored=is_answer)
+    parts = torch.split(result.logprobs[is_answer], list(map(len, answers)))
+    for prompt, answer, part in zip(prompts, answers, parts, strict=True):
+        expected = expectation(reference, prompt + answer)[0][-len(answer) :]
+        torch.testing.assert_close(part, expected, rtol=1e-9, atol=1e-9)
+
+
 def test_exported_names_are_those_of_a_hugging_face_checkpoint(tiny):
     from safetensors.torch import load_file
 

@@ -14,7 +14,7 @@ import torch.multiprocessing as mp
 
 from rlinf.algorithms.aggregation import LOSS_AGG_FUNCS, compute_loss_denominators
 from rlinf.algorithms.registry import policy_loss
-from rlinf.algorithms.token_batches import SequenceCost, assign_to_ranks, plan_token_batches
+from rlinf.algorithms.token_batches import SequenceCost
 from rlinf.config.registries import advantage_configs, loss_configs
 from rlinf.config.schema.algorithm import ImportanceCorrectionConfig, KLInRewardConfig, TextAlgorithmConfig
 from rlinf.config.schema.generation import SamplingConfig
@@ -23,6 +23,7 @@ from rlinf.data.answers import Answer, Prompt
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.network import find_free_port
+from rlinf.workers.actor.answer_evaluation import PassPlanner
 from rlinf.workers.actor.text_samples import make_text_samples, text_denominators, text_loss
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
@@ -58,7 +59,8 @@ def make_answers():
 
     answers = []
     for number, (asked, said) in enumerate(SIZES):
-        prompt = tuple((draw(asked) * 40).long().tolist())
+        if number % 2 == 0:
+            prompt = tuple((draw(asked) * 40).long().tolist())
         mask = [True] * said
         if said > 4:
             mask[2] = False  # A tool's token.
@@ -152,7 +154,18 @@ def value_head(dtype):
     return head
 
 
-def gradient(folder, config, dtype=torch.float64, *, sharding="no_shard", rank=0, world_size=1, keys=None, **budget):
+def gradient(
+    folder,
+    config,
+    dtype=torch.float64,
+    *,
+    sharding="no_shard",
+    rank=0,
+    world_size=1,
+    keys=None,
+    share_prompts=True,
+    **budget,
+):
     """The accumulated gradient of one update batch of all samples, through the engine."""
     torch.manual_seed(0)
     model = get_model(tiny_config(folder, add_value_head="critic" in config.loss_type, **(keys or {}))).to(dtype)
@@ -168,10 +181,9 @@ def gradient(folder, config, dtype=torch.float64, *, sharding="no_shard", rank=0
         world_size=world_size,
     )
     samples = make_samples(config, dtype)
-    ranks = assign_to_ranks(samples.lengths, world_size, cost=SequenceCost(quadratic=0.1))
-    lengths = [[samples.lengths[i] for i in positions] for positions in ranks]
-    plan = plan_token_batches(lengths, **(budget or {"max_tokens": 1000}))[rank]
-    batches = [samples.select(ranks[rank]).pack(batch, engine.device) for batch in plan]
+    budget = {"max_tokens": None, "max_samples": None} | (budget or {"max_tokens": 1000})
+    planner = PassPlanner(engine, cost=SequenceCost(quadratic=0.1), share_prompts=share_prompts, **budget)
+    batches = planner.pack(samples, planner.plan(samples))
     denominators = text_denominators(
         batches, max_tokens=MAX_NEW_TOKENS, data_parallel_size=world_size, all_reduce=engine.all_reduce
     )
@@ -221,6 +233,19 @@ def test_any_micro_batches(folder, dtype, tolerance):
     expected = gradient(folder, config, torch.float64)
     for budget in BUDGETS:
         assert difference(gradient(folder, config, dtype, **budget), expected) < tolerance, budget
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("loss_type", ["actor_critic", "gspo"])
+def test_prompts_shared_or_each_for_itself(folder, loss_type, dtype, tolerance):
+    config = algorithm(loss_type)
+    samples = make_samples(config, dtype)
+    assert len(set(samples.prompts)) < len(samples.prompts)
+    expected = gradient(folder, config, torch.float64, share_prompts=False)
+    for budget in BUDGETS:
+        assert difference(gradient(folder, config, dtype, **budget), expected) < tolerance, budget
+        alone = gradient(folder, config, dtype, share_prompts=False, **budget)
+        assert difference(alone, expected) < tolerance, budget
 
 
 def test_the_keys_of_rewards_and_weights_reach_the_gradient(folder):
