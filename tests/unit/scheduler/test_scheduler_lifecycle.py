@@ -21,7 +21,8 @@ from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
 HERE = Path(__file__).parent
 
 HEADER = """
-import os, sys, time
+import faulthandler, os, signal, sys, time
+faulthandler.register(signal.SIGUSR1, all_threads=True)
 from sample_workers import Sample
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
@@ -50,6 +51,17 @@ def start_driver(body, tmp_path, **environment):
     )
     _drivers.append(driver)
     return driver
+
+
+def output_at_end(driver, seconds=60):
+    """What a driver has written once it has ended; one that does not end tells where its threads are."""
+    try:
+        return driver.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        driver.send_signal(signal.SIGUSR1)
+        time.sleep(2)
+        driver.kill()
+        pytest.fail(f"The driver has not ended within {seconds} s:\n{driver.communicate()[0]}")
 
 
 @pytest.fixture(autouse=True)
@@ -112,7 +124,7 @@ def test_ctrl_c_interrupts_a_wait_and_leaves_nothing(tmp_path):
         if "waiting" in line:
             break
     driver.send_signal(signal.SIGINT)
-    output, _ = driver.communicate(timeout=60)
+    output = output_at_end(driver)
     assert driver.returncode not in {0, None}
     assert "KeyboardInterrupt" in output
     assert wait_until_gone(tmp_path) == []
