@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import math
 import queue
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -27,6 +29,10 @@ class _Condition(_thread.RLock):  # type: ignore[misc]
     def notify_all(self) -> None:
         """Nothing to do: ``Promise`` waits by callbacks."""
 
+
+# A signal that comes between Python's last look for one and the system call that waits, or to another thread, does not end
+# that call: without a look now and then, Ctrl-C would be lost for as long as the wait lasts.
+_LOOK_SECONDS = 0.5
 
 _ENDED = frozenset({"FINISHED", "CANCELLED", "CANCELLED_AND_NOTIFIED"})
 
@@ -82,5 +88,10 @@ def wait_any(futures: Iterable[Future[Any]], timeout: float | None) -> None:
     arrived: queue.SimpleQueue[Future[Any]] = queue.SimpleQueue()
     for future in futures:
         future.add_done_callback(arrived.put)
-    with contextlib.suppress(queue.Empty):
-        arrived.get(timeout=None if timeout is None else max(timeout, 0.0))
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    while True:
+        with contextlib.suppress(queue.Empty):
+            arrived.get(timeout=min(max(end - time.monotonic(), 0.0), _LOOK_SECONDS))
+            return
+        if time.monotonic() >= end:
+            return
