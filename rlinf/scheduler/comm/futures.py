@@ -30,8 +30,8 @@ class _Condition(_thread.RLock):  # type: ignore[misc]
         """Nothing to do: ``Promise`` waits by callbacks."""
 
 
-# A signal that comes between Python's last look for one and the system call that waits, or to another thread, does not end
-# that call: without a look now and then, Ctrl-C would be lost for as long as the wait lasts.
+# A signal that comes between Python's last look for one and the system call that waits, or to another thread, does not
+# end that call: without a look now and then, Ctrl-C would be lost for as long as the wait lasts.
 _LOOK_SECONDS = 0.5
 
 _ENDED = frozenset({"FINISHED", "CANCELLED", "CANCELLED_AND_NOTIFIED"})
