@@ -5,8 +5,12 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 
 import pytest
+
+# What a shell starts in the background ignores Ctrl-C, and so would the runs that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test may reach for a model hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
