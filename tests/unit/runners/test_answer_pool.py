@@ -298,7 +298,14 @@ def test_prompts_that_are_taken_back_end_wherever_they_are_and_can_be_asked_agai
 def test_prompts_are_taken_back_even_if_their_engine_is_gone():
     pool = Pool()
     pool.submit_all(0, 1, 2)
-    pool.rollout.on_call = lambda call: call.fail(death("rollout")) if call.method == "abort" else None
+
+    def die(call):
+        if call.method == "abort":
+            call.fail(death("rollout"))
+            for begun in pool.generating().values():
+                begun.fail(death("rollout"))
+
+    pool.rollout.on_call = die
     with pytest.raises(WorkerDiedError):
         pool.withdraw(2)
     pool.rollout.calls.clear()
