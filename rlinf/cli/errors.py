@@ -17,10 +17,12 @@ from rlinf.errors import (
     RLinfError,
     WorkerError,
 )
+from rlinf.utils.signals import Terminated
 
 EXIT_ERROR = 1
 EXIT_INTERRUPTED = 130
-"""128 + SIGINT, as shells have it."""
+EXIT_TERMINATED = 143
+"""128 + SIGINT and 128 + SIGTERM, as shells have it."""
 
 _FULL = "Free some space on that disk, or set runner.logger.log_path to a folder on a larger one."
 _FORBIDDEN = "Set runner.logger.log_path to a folder that you can write to, or ask who owns it."
@@ -41,8 +43,8 @@ def run_and_report(action: Callable[[], int | None]) -> int:
     """Run ``action`` and return the process's exit code.
 
     An ``RLinfError`` is printed to stderr without its traceback (``RLINF_LOG_LEVEL=DEBUG`` shows it) and gives 1;
-    a full disk, or one that cannot be written to, too. Ctrl-C gives 130. Any other exception is a bug and passes
-    through with its traceback.
+    a full disk, or one that cannot be written to, too. Ctrl-C gives 130, and SIGTERM to a run 143. Any other exception
+    is a bug and passes through with its traceback.
 
     Args:
         action: What to run; it may return an exit code of its own.
@@ -51,6 +53,9 @@ def run_and_report(action: Callable[[], int | None]) -> int:
         return action() or 0
     except RLinfError as error:
         return _report(_told(error), _remedy_within(str(error)))
+    except Terminated:
+        print("Terminated.", file=sys.stderr)
+        return EXIT_TERMINATED
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return EXIT_INTERRUPTED

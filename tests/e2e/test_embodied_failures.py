@@ -55,7 +55,7 @@ def test_a_used_experiment_folder_is_refused_with_the_ways_out(start_run, tmp_pa
     fails(run, "runner.resume_dir=auto", "runner.overwrite=true")
 
 
-def test_ctrl_c_saves_the_last_whole_step_and_ends_within_seconds(start_run, tmp_path):
+def test_sigterm_saves_the_last_whole_step_and_ends_within_seconds(start_run, tmp_path):
     run = start_run("gym_cartpole_ppo_mlp", *TINY, "runner.max_epochs=100000", f"runner.logger.log_path={tmp_path}")
     folder = tmp_path / "gym_cartpole_ppo_mlp"
     metrics = folder / "metrics.jsonl"
@@ -64,8 +64,8 @@ def test_ctrl_c_saves_the_last_whole_step_and_ends_within_seconds(start_run, tmp
         assert time.monotonic() < deadline, "the run did not make three steps"
         assert run.process.poll() is None, run.wait()
         time.sleep(0.2)
-    run.process.send_signal(signal.SIGINT)
-    assert run.wait(timeout=30) == 130, run.output[-4000:]
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait(timeout=30) == 143, run.output[-4000:]
     latest = (folder / "checkpoints" / "LATEST").read_text().strip()
     assert (folder / "checkpoints" / latest / "COMPLETE").exists()
     assert int(latest.removeprefix("global_step_")) >= 2

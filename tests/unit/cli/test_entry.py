@@ -12,6 +12,7 @@ import pytest
 
 from rlinf.cli.entry import run_and_report, run_entry
 from rlinf.errors import CheckpointError, ConfigError, RewardError, WorkerError
+from rlinf.utils.signals import Terminated
 
 RECIPE = "gym_cartpole_ppo_mlp"
 
@@ -134,6 +135,7 @@ def test_a_full_disk_that_a_worker_met_is_told_with_its_remedy(capsys):
         (ConfigError("a.b: wrong"), 1),
         (WorkerError("failed", group="EnvGroup", rank=1), 1),
         (KeyboardInterrupt(), 130),
+        (Terminated(), 143),
     ],
 )
 def test_typed_errors_and_interrupts_become_exit_codes(capsys, error, code):
