@@ -166,7 +166,7 @@ def write_page(exhibits: list[Exhibit], language: str, texts: Mapping[str, Any])
     parts = [words["title"], words["opening"]]
     for kind, group in groupby(exhibits, key=lambda exhibit: exhibit.kind):
         rows = [_row(exhibit, language, words) for exhibit in group]
-        table = "\n".join([words["header"], "|---|---|---|---|---|---|", *rows])
+        table = "\n".join([words["header"], "|---|---|---|---|---|", *rows])
         parts += [words["kinds"][kind], words["trained_by"].format(command=texts["commands"][kind]), table]
     return "\n\n".join(parts) + "\n"
 
@@ -182,7 +182,7 @@ def _row(exhibit: Exhibit, language: str, words: Mapping[str, Any]) -> str:
     )
     picture = f"![{exhibit.name}](../{Path(PICTURES).name}/{exhibit.name}.svg)"
     hardware = words["hardware"].format(cpu_cores=exhibit.cpu_cores)
-    return f"| {name} | {teaches} | {hardware} | {_minutes(exhibit.minutes)} | {result} | {picture} |"
+    return f"| {name}<br>{picture} | {teaches} | {hardware} | {_minutes(exhibit.minutes)} | {result} |"
 
 
 def _minutes(minutes: list[float]) -> str:
