@@ -14,7 +14,6 @@ from rlinf.config.schema.expert import ExpertConfig, PolicyExpertConfig, Scripte
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.envs.scripted import scripted_policies
-from rlinf.hybrid_engines.train.state import load_weights
 from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy
 from rlinf.registry import Registry
@@ -106,6 +105,9 @@ def build_teacher(recipe: EmbodiedConfig, policy: BasePolicy, device: torch.devi
 def build_policy_expert(cfg: PolicyExpertConfig, *, recipe: EmbodiedConfig, device: torch.device) -> Expert:
     """Build what ``expert_type: policy`` names."""
     model = get_policy(cfg.model or recipe.actor.model)
+    # Importing what reads sharded checkpoints takes as long as importing torch: rollouts without an expert do without.
+    from rlinf.hybrid_engines.train.state import load_weights
+
     load_weights(Path(cfg.ckpt_path), model)
     model.to(device).eval().requires_grad_(False)
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 from repository_tree import PACKAGE, ROOT
 
-HEAVY = {"torch", "ray", "numpy", "omegaconf", "hydra", "gymnasium", "pydantic", "mujoco", "metaworld", "zmq"}
+HEAVY = {"torch", "ray", "numpy", "omegaconf", "hydra", "gymnasium", "pydantic", "mujoco", "metaworld", "zmq", "sympy"}
 
 
 SIMULATORS_AND_ENGINES = {"torch", "ray", "gymnasium", "mujoco", "metaworld"}
@@ -35,6 +35,12 @@ def test_foundations_load_nothing_heavy(package: str) -> None:
 
 def test_configuration_needs_neither_torch_nor_ray() -> None:
     assert loaded_by("from rlinf.config import build_config, validate_cfg") & SIMULATORS_AND_ENGINES == set()
+
+
+@pytest.mark.parametrize("module", ["env.env_worker", "rollout.rollout_worker"])
+def test_workers_that_do_not_train_load_nothing_of_sharded_training(module: str) -> None:
+    """It brings sympy, and takes as long to import as torch itself."""
+    assert "sympy" not in loaded_by(f"import rlinf.workers.{module}")
 
 
 def test_a_heavy_import_is_noticed() -> None:
