@@ -141,7 +141,12 @@ def test_an_interpreter_that_cannot_run_workers(start_run, tmp_path):
 @pytest.mark.maniskill
 def test_a_vulkan_driver_that_is_missing(start_run, tmp_path):
     hidden = {"VK_ICD_FILENAMES": "/nowhere/icd.json", "VK_DRIVER_FILES": "/nowhere/icd.json"}
-    keys = ("runner.val_check_interval=-1", "env.train.num_env_processes=0", f"runner.logger.log_path={tmp_path}")
+    keys = (
+        "runner.val_check_interval=-1",
+        "~runner.stop_at",
+        "env.train.num_env_processes=0",
+        f"runner.logger.log_path={tmp_path}",
+    )
     run = start_run("maniskill_pushcube_ppo_mlp", *keys, env=hidden)
     is_told(run, "SAPIEN cannot use this machine's Vulkan driver", "requirements/install.sh embodied --env maniskill")
 
