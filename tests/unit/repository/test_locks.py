@@ -50,6 +50,11 @@ def declared(*tables: str) -> list[Requirement]:
     return [each for each in found if each.name != "rlinf"]
 
 
+def arguments_of(lock: Path) -> str:
+    """Return the arguments of install.sh that a lock file is for."""
+    return lock.read_text(encoding="utf-8").splitlines()[1].split("install.sh ")[1].removesuffix(" --locked")
+
+
 def dry_run(arguments: str) -> dict[str, str]:
     command = ["bash", "requirements/install.sh", *shlex.split(arguments), "--dry-run"]
     told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
@@ -81,15 +86,13 @@ def test_each_package_has_one_version(lock: Path, python: str) -> None:
 
 @by_name
 def test_pytorch_is_the_build_of_the_device(lock: Path) -> None:
-    installer = (ROOT / "requirements" / "install.sh").read_text(encoding="utf-8")
-    wanted = re.search(r'^TORCH_VERSION="(.*)"$', installer, flags=re.MULTILINE)
-    assert wanted is not None
+    wanted = dry_run(arguments_of(lock))["torch"]
     held = dict(versions(lock, "3.11"))
     if lock.name.endswith(".cpu.txt"):
-        assert held["torch"] == f"{wanted.group(1)}+cpu"
+        assert held["torch"] == f"{wanted}+cpu"
         assert [name for name in held if name.startswith(("nvidia-", "cuda-"))] == []
     else:
-        assert held["torch"] == wanted.group(1)
+        assert held["torch"] == wanted
         assert [name for name in held if name.startswith("nvidia-")]
 
 
@@ -97,8 +100,7 @@ def test_pytorch_is_the_build_of_the_device(lock: Path) -> None:
 @pytest.mark.parametrize("python", PYTHONS[:3])
 def test_a_lock_holds_what_the_target_asks_for(lock: Path, python: str) -> None:
     held = dict(versions(lock, python))
-    arguments = lock.read_text(encoding="utf-8").splitlines()[1].split("install.sh ")[1].removesuffix(" --locked")
-    extras = dry_run(f"{arguments} --data --dashboard")["extras"].split(",")
+    extras = dry_run(f"{arguments_of(lock)} --data --dashboard")["extras"].split(",")
     assert "data" in extras
     for wanted in declared("dependencies", *extras):
         if wanted.marker is not None and not wanted.marker.evaluate(on(python)):
