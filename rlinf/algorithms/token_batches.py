@@ -226,7 +226,7 @@ def _first_fit(bundles: Sequence[Bundle], budget: _Budget) -> list[_Bin]:
 def _spread(bundles: Sequence[Bundle], number: int, budget: _Budget) -> list[_Bin] | None:
     """Return ``number`` bins of about equal work within the budget, or None where this does not find any."""
     parts = [_Bin([]) for _ in range(number)]
-    for bundle in sorted(bundles, key=lambda bundle: -bundle.tokens):
+    for bundle in sorted(bundles, key=lambda bundle: -bundle.cost):
         allowed = [part for part in parts if budget.allows(part, bundle)]
         if not allowed:
             return None
