@@ -310,3 +310,13 @@ def test_paths_replace_the_folders_that_pytest_runs(venv: Path) -> None:
         line for line in (venv.parent / "calls").read_text(encoding="utf-8").splitlines() if "pytest" in line
     ]
     assert pytest_calls == ["python -m pytest tests/unit/config -x"]
+
+
+@pytest.mark.parametrize("code", ["0", "3"])
+def test_planted_faults_take_the_place_of_the_gates(code: str, venv: Path) -> None:
+    fail = "python -m tests.mutation*" if code == "3" else "none"
+    arguments = ("--no-install", "--mutation", "rlinf/algorithms", "--jobs", "1")
+    run = bash("tests/run_tests.sh", *arguments, RLINF_VENV=str(venv), FAIL=fail)
+    assert run.returncode == int(code)
+    calls = (venv.parent / "calls").read_text(encoding="utf-8").splitlines()
+    assert calls == ["python -m tests.mutation.run rlinf/algorithms --jobs 1"]
