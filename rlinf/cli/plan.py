@@ -16,6 +16,7 @@ from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfi
 from rlinf.config.validate import RunPlan, plan_run, planned_cluster
 from rlinf.errors import ConfigError
 from rlinf.placement import draw_plan
+from rlinf.runners.readiness import bullets, find_missing
 
 _ROWS: dict[type[RLinfConfig], Callable[[Any, WorldSizes], list[tuple[str, str]]]] = {
     EmbodiedConfig: embodied_rows,
@@ -54,6 +55,9 @@ def run(args: argparse.Namespace) -> int:
     print(_draw(plan))
     print()
     print("\n".join(_table(_ROWS[type(plan.cfg)](plan.cfg, plan.world))))
+    missing = find_missing(plan.cfg, offline=True)
+    if missing:
+        print("\n".join(["", "It cannot be run here as it is:", *bullets(missing)]))
     if args.resolved:
         import yaml
 

@@ -30,7 +30,7 @@ def require_h5py(needed_by: str) -> ModuleType:
     Raises:
         MissingPackageError: It is not installed.
     """
-    return require("h5py", install="pip install 'rlinf[offline]'", needed_by=needed_by)
+    return require("h5py", needed_by=needed_by)
 
 
 def read_minari(cfg: MinariDataConfig) -> Iterator[Episode]:

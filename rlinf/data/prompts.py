@@ -10,7 +10,7 @@ import numpy as np
 
 from rlinf.config.schema.text_data import TextDataConfig, TextRowsConfig
 from rlinf.data.answers import Prompt
-from rlinf.data.text_rows import INSTALL, Place, Tokenizer, as_messages, column, read_rows, render
+from rlinf.data.text_rows import Place, Tokenizer, as_messages, column, read_rows, render
 from rlinf.errors import DatasetError
 from rlinf.utils.optional import require
 from rlinf.utils.seeding import derive_seed
@@ -129,7 +129,7 @@ def load_tokenizer(path: str) -> Any:
         DatasetError: There is none.
         MissingPackageError: transformers is not installed.
     """
-    transformers = require("transformers", install=INSTALL, needed_by="a tokenizer")
+    transformers = require("transformers", needed_by="a tokenizer")
     try:
         return transformers.AutoTokenizer.from_pretrained(path)
     except (OSError, ValueError) as error:

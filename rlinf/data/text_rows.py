@@ -10,7 +10,6 @@ from typing import Any, Protocol
 from rlinf.errors import DatasetError
 from rlinf.utils.optional import require
 
-INSTALL = "pip install 'rlinf[reasoning]'"
 _FILE_FORMATS = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
 
 
@@ -132,7 +131,7 @@ def render(messages: list[Any], tokenizer: Tokenizer, *, where: Place, asks: boo
 
 def _rows(path: str, split: str) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a file, a saved dataset or one on the Hub."""
-    datasets = require("datasets", install=INSTALL, needed_by="the section data")
+    datasets = require("datasets", needed_by="the section data")
     location = Path(path).expanduser()
     try:
         if location.suffix in _FILE_FORMATS:

@@ -45,8 +45,7 @@ class FrankaSimSingleEnv:
         if (render or image_size is not None) and "DISPLAY" not in os.environ:
             # MuJoCo would try GLFW first, which cannot work without a display; read when it is imported.
             os.environ.setdefault("MUJOCO_GL", "egl")
-        install = "bash requirements/install.sh embodied --env frankasim"
-        self._mujoco: Any = require("mujoco", install=install, needed_by="env_type=frankasim")
+        self._mujoco: Any = require("mujoco", needed_by="env_type=frankasim")
         self._model = self._mujoco.MjModel.from_xml_string(SCENE)
         self._data = self._mujoco.MjData(self._model)
         # The inverse kinematics moves an arm of its own.

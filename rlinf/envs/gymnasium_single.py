@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from rlinf.config.schema.env import GymnasiumEnvConfig
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.single_env import SingleStep
 from rlinf.errors import ConfigError
@@ -81,7 +83,27 @@ def make_gymnasium_env(
         success_key: Key of the step's info that says whether the task is solved.
 
     Raises:
-        ConfigError: No environment of this id is registered, or ``init_params`` has none.
+        ConfigError: See ``check_registered``.
+    """
+    check_registered(init_params, import_module)
+    params = dict(init_params)
+    env_id = params.pop("id")
+    if render:
+        params["render_mode"] = "rgb_array"
+    # The checkers cost a tenth of a light environment's step; check_vector_env makes the same checks once.
+    params.setdefault("disable_env_checker", True)
+    return GymnasiumSingleEnv(gymnasium.make(env_id, **params), success_key=success_key)
+
+
+def check_registered(init_params: Mapping[str, Any], import_module: str | None) -> None:
+    """Check that an environment can be named so; builds nothing.
+
+    Args:
+        init_params: Arguments of ``gymnasium.make``, among them ``id``.
+        import_module: Module to import first.
+
+    Raises:
+        ConfigError: No such environment is registered, ``init_params`` has no id, or the module cannot be imported.
     """
     if import_module is not None:
         try:
@@ -91,20 +113,21 @@ def make_gymnasium_env(
                 f"env.*.import_module: cannot import '{import_module}' ({error}). Name an installed module that "
                 "registers the environment, or null."
             ) from error
-    params = dict(init_params)
-    env_id = params.pop("id", None)
+    env_id = init_params.get("id")
     if env_id is None:
-        raise ConfigError(f"env.*.init_params: 'id' is missing (got {sorted(params)}); for example id: CartPole-v1.")
-    if render:
-        params["render_mode"] = "rgb_array"
-    # The checkers cost a tenth of a light environment's step; check_vector_env makes the same checks once.
-    params.setdefault("disable_env_checker", True)
-    try:
-        env = gymnasium.make(env_id, **params)
-    except gymnasium.error.UnregisteredEnv as error:
+        raise ConfigError(
+            f"env.*.init_params: 'id' is missing (got {sorted(init_params)}); for example id: CartPole-v1."
+        )
+    # Gymnasium takes "module:id", and an id without its version for the newest.
+    newest = {known.rpartition("-v")[0] for known in gymnasium.registry}
+    if ":" not in str(env_id) and env_id not in {*gymnasium.registry, *newest}:
         raise ConfigError(
             f"env.*.init_params.id: no environment '{env_id}' is registered."
             f"{did_you_mean(str(env_id), sorted(gymnasium.registry))} If a package registers it, name its module in "
             "env.*.import_module."
-        ) from error
-    return GymnasiumSingleEnv(env, success_key=success_key)
+        )
+
+
+def check_gymnasium(cfg: GymnasiumEnvConfig) -> None:
+    """See ``check_registered``."""
+    check_registered(cfg.init_params, cfg.import_module)

@@ -54,7 +54,6 @@ class MetaWorldSingleEnv:
             os.environ.setdefault("MUJOCO_GL", "egl")
         env_dict = require(
             "metaworld.env_dict",
-            install="bash requirements/install.sh embodied --env metaworld",
             needed_by="env_type=metaworld",
         )
         from gymnasium.envs.mujoco import MujocoEnv

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from rlinf.config.schema.env import MetaWorldEnvConfig
+from rlinf.errors import ConfigError
+from rlinf.registry import did_you_mean
+
 TASK_DESCRIPTIONS: dict[str, str] = {
     "assembly-v3": "Pick up the nut and place it onto the peg.",
     "basketball-v3": "Dunk the basketball into the hoop.",
@@ -72,3 +76,27 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     "mt50": tuple(TASK_DESCRIPTIONS),
 }
 """Tasks of each multi-task benchmark, in the order of the one-hot part of the observation."""
+
+
+def tasks_of(cfg: MetaWorldEnvConfig) -> tuple[str, ...]:
+    """Return the names of the tasks that ``cfg.task_name`` stands for.
+
+    Raises:
+        ConfigError: There is no such task, or the groups are not a multiple of a benchmark's tasks.
+    """
+    if cfg.task_name in TASK_DESCRIPTIONS:
+        return (cfg.task_name,)
+    if cfg.task_name not in BENCHMARKS:
+        names = [*BENCHMARKS, *sorted(TASK_DESCRIPTIONS)]
+        raise ConfigError(
+            f"env.*.task_name: Meta-World has no task '{cfg.task_name}'.{did_you_mean(cfg.task_name, names)} "
+            f"Its benchmarks and tasks: {', '.join(names)}."
+        )
+    tasks = BENCHMARKS[cfg.task_name]
+    share = len(tasks) * cfg.group_size
+    if cfg.total_num_envs % share:
+        raise ConfigError(
+            f"env.*.total_num_envs={cfg.total_num_envs} does not share out evenly among the {len(tasks)} tasks of "
+            f"task_name={cfg.task_name} in groups of {cfg.group_size}; set it to a multiple of {share}."
+        )
+    return tasks

@@ -32,7 +32,6 @@ class MetaWorldExpert:
         del env
         policies = require(
             "metaworld.policies",
-            install="bash requirements/install.sh embodied --env metaworld",
             needed_by="data_collection.policy=metaworld",
         )
         self._classes = policies.ENV_POLICY_MAP

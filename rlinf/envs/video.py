@@ -50,9 +50,8 @@ class VideoRecorder:
         if cfg.video_base_dir is None:
             raise ConfigError("env.*.video_cfg.video_base_dir is null; name the folder that the videos go to.")
         self._folder = Path(cfg.video_base_dir)
-        install = "pip install imageio imageio-ffmpeg"
-        require("imageio_ffmpeg", install=install, needed_by="env.*.video_cfg.save_video=true")
-        self._imageio: Any = require("imageio.v2", install=install, needed_by="env.*.video_cfg.save_video=true")
+        require("imageio_ffmpeg", needed_by="env.*.video_cfg.save_video=true")
+        self._imageio: Any = require("imageio.v2", needed_by="env.*.video_cfg.save_video=true")
 
     def start_epoch(self, epoch: int, result: RawReset) -> None:
         """Close the videos of the previous epoch and begin those of this.

@@ -190,7 +190,7 @@ def build_causal_lm(cfg: CausalLMConfig, *, num_values: int = 1) -> CausalLM:
         MissingPackageError: transformers is not installed.
     """
     del num_values
-    transformers = require("transformers", install="pip install 'rlinf[reasoning]'", needed_by="model_type=causal_lm")
+    transformers = require("transformers", needed_by="model_type=causal_lm")
     transformers.AttentionInterface.register(NAME, packed_attention)
     require_model_path(cfg.model_path)
     try:
@@ -216,7 +216,7 @@ def build_causal_lm(cfg: CausalLMConfig, *, num_values: int = 1) -> CausalLM:
 
 def attention_name(cfg: CausalLMConfig) -> str:
     """Return the attention that ``attn_implementation`` comes to, as transformers calls it."""
-    utils = require("transformers.utils", install="pip install 'rlinf[reasoning]'", needed_by="model_type=causal_lm")
+    utils = require("transformers.utils", needed_by="model_type=causal_lm")
     can_flash = cfg.precision != "fp32" and utils.is_flash_attn_2_available()
     if cfg.attn_implementation == "sdpa" or (cfg.attn_implementation == "auto" and not can_flash):
         return NAME

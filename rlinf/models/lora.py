@@ -28,7 +28,7 @@ def add_adapters(model: nn.Module, cfg: CausalLMConfig) -> None:
         MissingPackageError: ``peft`` is not installed.
         ConfigError: No layer has one of the names.
     """
-    peft = require("peft", install="pip install 'rlinf[reasoning]'", needed_by="actor.model.is_lora")
+    peft = require("peft", needed_by="actor.model.is_lora")
     lora = peft.LoraConfig(
         r=cfg.lora_rank, lora_alpha=_alpha(cfg), target_modules=list(cfg.lora_target_modules), lora_dropout=0.0
     )

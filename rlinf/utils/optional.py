@@ -3,18 +3,72 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from types import ModuleType
 
 from rlinf.errors import MissingPackageError
 
+_DATA = "pip install 'rlinf[data]'"
+_OFFLINE = "pip install 'rlinf[offline]'"
+_REASON = "bash requirements/install.sh reason (or: pip install 'rlinf[reasoning]')"
+_VIDEO = "pip install 'rlinf[video]'"
 
-def require(module: str, *, install: str, needed_by: str) -> ModuleType:
+INSTALL_COMMANDS: dict[str, str] = {
+    "datasets": _REASON,
+    "gymnasium_robotics": "bash requirements/install.sh embodied --env robotics",
+    "h5py": _OFFLINE,
+    "imageio": _VIDEO,
+    "imageio_ffmpeg": _VIDEO,
+    "mani_skill": "bash requirements/install.sh embodied --env maniskill",
+    "math_verify": _REASON,
+    "metaworld": "bash requirements/install.sh embodied --env metaworld",
+    "mujoco": "bash requirements/install.sh embodied --env frankasim",
+    "peft": _REASON,
+    "PIL": _DATA,
+    "plotly": "pip install 'rlinf[report]'",
+    "pyarrow": _DATA,
+    "sglang": "bash requirements/install.sh reason --engine sglang",
+    "swanlab": "pip install 'rlinf[swanlab]'",
+    "transformers": _REASON,
+    "vllm": "bash requirements/install.sh reason --engine vllm",
+    "wandb": "pip install 'rlinf[wandb]'",
+}
+"""What installs a package in the version that the project pins, by the name that is imported."""
+
+
+def install_command(module: str) -> str:
+    """Return the command that installs a package, or the one that a submodule belongs to."""
+    package = module.partition(".")[0]
+    return INSTALL_COMMANDS.get(package, f"pip install {package}")
+
+
+def missing_package(package: str, *, needed_by: str, install: str | None = None) -> MissingPackageError:
+    """Return the error that says that a package is not installed for this interpreter.
+
+    Args:
+        package: Name to import.
+        needed_by: The key or the feature that needs it, for the message, for example ``"env_type=metaworld"``.
+        install: The command that installs it; None takes ``install_command``.
+    """
+    return MissingPackageError(
+        f"{needed_by} needs the package '{package}', which is not installed for {sys.executable}. Install it with: "
+        f"{install or install_command(package)}"
+    )
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a package can be found; nothing of it is imported."""
+    return importlib.util.find_spec(package) is not None
+
+
+def require(module: str, *, needed_by: str, install: str | None = None) -> ModuleType:
     """Import an optional package.
 
     Args:
         module: Name to import, for example ``"metaworld"``.
-        install: The command that installs it, for example ``"pip install 'rlinf[metaworld]'"``.
-        needed_by: What asked for it, for the message, for example ``"env_type=metaworld"``.
+        needed_by: What needs it, for the message, for example ``"env_type=metaworld"``.
+        install: The command that installs it; None takes ``install_command``.
 
     Returns:
         The imported module.
@@ -25,6 +79,5 @@ def require(module: str, *, install: str, needed_by: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise MissingPackageError(
-            f"{needed_by} needs the package '{error.name}', which is not installed. Install it with: {install}"
-        ) from error
+        install = install or install_command(module)
+        raise missing_package(str(error.name), needed_by=needed_by, install=install) from error

@@ -242,6 +242,10 @@ class DemoBufferConfig(ConfigSection):
     batch_share: Fraction = 0.5
     """Share of each batch that is drawn from it."""
 
+    def required_files(self) -> dict[str, str]:
+        """Return the saved replay."""
+        return {} if self.load_path is None else {"load_path": self.load_path}
+
 
 @dataclass(frozen=True, kw_only=True)
 class EntropyTuningConfig(ConfigSection):

@@ -19,5 +19,14 @@ Level = Literal["token_level", "action_level", "chunk_level"]
 class ConfigSection:
     """Base of every configuration dataclass; subclasses are ``@dataclass(frozen=True, kw_only=True)``.
 
-    ``rlinf.config.build_config`` enforces annotations and bounds; constructing a section directly does not.
+    ``rlinf.config.build_config`` enforces annotations and bounds; constructing a section directly does not. What a
+    section needs of the machine that it is used on is checked before anything is launched: ``rlinf.runners.readiness``.
     """
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the optional packages, by the names that are imported, that the section's values need."""
+        return ()
+
+    def required_files(self) -> dict[str, str]:
+        """Return the files and folders that must exist, by the section's key."""
+        return {}

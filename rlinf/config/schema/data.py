@@ -20,6 +20,10 @@ class DataConfig(ConfigSection):
     reward_coef: float = 1.0
     """Factor on every reward."""
 
+    def required_files(self) -> dict[str, str]:
+        """Return the dataset."""
+        return {"path": self.path}
+
 
 @dataclass(frozen=True, kw_only=True)
 class MinariDataConfig(DataConfig):
@@ -28,12 +32,24 @@ class MinariDataConfig(DataConfig):
     state_keys: list[str] = field(default_factory=list)
     """Entries of a Dict observation (``goal/position``, say) that are joined into ``states``, in this order."""
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what reads the file."""
+        return ("h5py",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class D4RLDataConfig(DataConfig):
     """``format: d4rl``: one HDF5 file with the steps of all episodes behind each other."""
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what reads the file."""
+        return ("h5py",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LeRobotDataConfig(DataConfig):
     """``format: lerobot``: a LeRobot data set (v3.0 or v2.1), for example one that was collected here."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what reads the files."""
+        return ("pyarrow",)

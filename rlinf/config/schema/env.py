@@ -28,6 +28,10 @@ class VideoConfig(ConfigSection):
     """One video of each rollout epoch that shows the recorded environments of a stage side by side, instead of one of
     each episode."""
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what writes the files."""
+        return ("imageio", "imageio_ffmpeg") if self.save_video else ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class WrapperConfig(ConfigSection):
@@ -86,6 +90,10 @@ class DataCollectionConfig(ConfigSection):
     use_videos: bool = False
     """Store pictures as mp4 rather than as PNG."""
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what writes the data set."""
+        return ("pyarrow", *(("imageio_ffmpeg",) if self.use_videos else ())) if self.enabled else ()
+
 
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig(ConfigSection):
@@ -140,6 +148,10 @@ class GymnasiumEnvConfig(EnvConfig):
     success_key: str = "success"
     """Key of the step's info that says whether the task has been solved."""
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the package that registers the id."""
+        return () if self.import_module is None else (self.import_module.partition(".")[0],)
+
 
 @dataclass(frozen=True, kw_only=True)
 class MetaWorldEnvConfig(EnvConfig):
@@ -147,6 +159,10 @@ class MetaWorldEnvConfig(EnvConfig):
 
     task_name: str = "reach-v3"
     """Any of the 50 tasks, for example ``drawer-open-v3``; ``mt10`` or ``mt50`` for all tasks of that benchmark."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the simulator."""
+        return ("metaworld",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +184,10 @@ class FrankaSimEnvConfig(EnvConfig):
     image_size: PositiveInt | None = None
     """Height and width of the images of two cameras, which then replace the cube's position in ``states``."""
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the simulator."""
+        return ("mujoco",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ManiSkillEnvConfig(EnvConfig):
@@ -177,6 +197,10 @@ class ManiSkillEnvConfig(EnvConfig):
     """Keyword arguments of ``gymnasium.make``, such as ``control_mode`` or ``sensor_configs``; ``id`` is required."""
     task_description: str | None = None
     """The task in words; null is the simulator's own instruction."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the simulator."""
+        return ("mani_skill",)
 
 
 @dataclass(frozen=True, kw_only=True)

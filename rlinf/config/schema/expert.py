@@ -25,6 +25,10 @@ class PolicyExpertConfig(ExpertConfig):
     model: ModelConfig | None = None
     """Its model; null takes ``actor.model``."""
 
+    def required_files(self) -> dict[str, str]:
+        """Return the weights."""
+        return {"ckpt_path": self.ckpt_path}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptedExpertConfig(ExpertConfig):

@@ -61,6 +61,10 @@ class GenerationConfig(ConfigSection):
 class HFGenerationConfig(GenerationConfig):
     """``rollout_backend: hf``: transformers with continuous batching; runs everywhere, the reference for the others."""
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the engine."""
+        return ("transformers",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServingConfig(GenerationConfig):
@@ -98,6 +102,10 @@ class VLLMGenerationConfig(ServingConfig):
     vllm: VLLMOptionsConfig = field(default_factory=VLLMOptionsConfig)
     """Keys of vLLM alone."""
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the engine."""
+        return ("vllm",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SGLangOptionsConfig(ConfigSection):
@@ -115,3 +123,7 @@ class SGLangGenerationConfig(ServingConfig):
 
     sglang: SGLangOptionsConfig = field(default_factory=SGLangOptionsConfig)
     """Keys of SGLang alone."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the engine."""
+        return ("sglang",)

@@ -46,6 +46,10 @@ class KeyboardIntervenerConfig(IntervenerConfig):
     speed: Fraction = 0.5
     """Size of the action along an axis whose key is held; 1 is the largest."""
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what hears the keys."""
+        return ("pynput",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceMouseIntervenerConfig(IntervenerConfig):
@@ -55,6 +59,10 @@ class SpaceMouseIntervenerConfig(IntervenerConfig):
     """Deflection, of 1, below which the device counts as let go."""
     sensitivity: PositiveFloat = 1.0
     """Factor on the deflection; actions stay within [-1, 1]."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the device's driver."""
+        return ("pyspacemouse",)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,6 +131,10 @@ class CausalLMConfig(ModelConfig):
     )
     """Names of the linear layers that have adapters."""
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what loads the checkpoint, and what adds adapters."""
+        return ("transformers", *(("peft",) if self.is_lora else ()))
+
 
 @dataclass(frozen=True, kw_only=True)
 class RolloutModelConfig(ConfigSection):

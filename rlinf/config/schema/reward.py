@@ -48,6 +48,10 @@ class ModelRewardConfig(EmbodiedRewardConfig):
     reward_threshold: Fraction = 0.0
     """Probabilities below this count as 0."""
 
+    def required_files(self) -> dict[str, str]:
+        """Return the classifier."""
+        return {"model_path": self.model_path}
+
 
 @dataclass(frozen=True, kw_only=True)
 class ApiRewardConfig(EmbodiedRewardConfig):

@@ -7,6 +7,9 @@ from typing import Literal, TypeVar
 
 from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveInt
 
+FILE_ENDINGS = (".jsonl", ".json", ".parquet")
+"""Endings of the files that hold rows."""
+
 RowsT = TypeVar("RowsT", bound="TextRowsConfig")
 
 
@@ -46,6 +49,20 @@ class TextRowsConfig(ConfigSection):
     """Draw in an order that differs from epoch to epoch."""
     seed: NonNegativeInt = 1234
     """Seed of that order."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what reads the rows."""
+        return ("datasets",)
+
+    def required_files(self) -> dict[str, str]:
+        """Return the files among the paths: a name without one of their endings may be one on the Hub."""
+        paths = {"train_data_paths": self.train_data_paths, "val_data_paths": self.val_data_paths}
+        return {
+            f"{key}[{index}]": path
+            for key, listed in paths.items()
+            for index, path in enumerate(listed)
+            if path.endswith(FILE_ENDINGS)
+        }
 
     def for_evaluation(self: RowsT) -> RowsT:
         """Return the section as it reads what is evaluated on."""

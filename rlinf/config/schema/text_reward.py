@@ -137,6 +137,14 @@ class TextModelRewardConfig(TextRewardConfig):
     max_tokens: PositiveInt = 4096
     """Tokens that the model reads; further ones are cut off at the side that the tokenizer is set to."""
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what loads the model."""
+        return ("transformers",)
+
+    def required_files(self) -> dict[str, str]:
+        """Return the model's folder."""
+        return {"model_path": self.model_path}
+
 
 @dataclass(frozen=True, kw_only=True)
 class TextRewardsConfig(ConfigSection):

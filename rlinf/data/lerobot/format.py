@@ -168,4 +168,4 @@ def place(number: int) -> dict[str, int]:
 def pyarrow(module: str = "") -> Any:
     """Import pyarrow, or one of its modules."""
     name = f"pyarrow.{module}" if module else "pyarrow"
-    return require(name, install="pip install 'rlinf[data]'", needed_by="the LeRobot format")
+    return require(name, needed_by="the LeRobot format")

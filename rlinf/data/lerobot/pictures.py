@@ -99,8 +99,8 @@ def read_video(path: Path, *, start_seconds: float, count: int, fps: float) -> P
 
 
 def _pillow() -> Any:
-    return require("PIL.Image", install="pip install 'rlinf[data]'", needed_by="a data set with images")
+    return require("PIL.Image", needed_by="a data set with images")
 
 
 def _ffmpeg() -> Any:
-    return require("imageio_ffmpeg", install="pip install 'rlinf[video]'", needed_by="a data set with videos")
+    return require("imageio_ffmpeg", needed_by="a data set with videos")

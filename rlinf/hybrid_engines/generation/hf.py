@@ -15,7 +15,7 @@ from rlinf.errors import EngineError, WeightSyncError
 from rlinf.hybrid_engines.generation.answers import Answer
 from rlinf.hybrid_engines.generation.backend import BackendLimits, DrawnToken, StepBackend
 from rlinf.hybrid_engines.generation.drawing import Drawer
-from rlinf.hybrid_engines.generation.model_folder import INSTALL_TRANSFORMERS, read_model_config
+from rlinf.hybrid_engines.generation.model_folder import read_model_config
 from rlinf.hybrid_engines.generation.slot_cache import ATTENTION, SlotCache, slot_attention
 from rlinf.hybrid_engines.generation.stepping import SteppingEngine
 from rlinf.hybrid_engines.precision import DTYPES
@@ -66,7 +66,7 @@ class HFBackend(StepBackend):
         Raises:
             EngineError: The model has layers that the cache is not made for.
         """
-        transformers = require("transformers", install=INSTALL_TRANSFORMERS, needed_by="rollout_backend=hf")
+        transformers = require("transformers", needed_by="rollout_backend=hf")
         layer_types = set(read_model_config(self._model_path).get("layer_types") or ["full_attention"])
         if layer_types != {"full_attention"}:
             raise EngineError(
@@ -144,7 +144,7 @@ class HFBackend(StepBackend):
         padded = [[*prompt, *[0] * (width - len(prompt))] for prompt in prompts]
         ends = [len(prompt) - 1 for prompt in prompts]
         kept = sorted(set(ends))
-        cache = require("transformers", install=INSTALL_TRANSFORMERS, needed_by="rollout_backend=hf").DynamicCache()
+        cache = require("transformers", needed_by="rollout_backend=hf").DynamicCache()
         output = self._model(
             input_ids=torch.tensor(padded, device=self._device),
             past_key_values=cache,

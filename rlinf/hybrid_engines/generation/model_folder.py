@@ -12,8 +12,6 @@ from rlinf.errors import EngineError
 from rlinf.hybrid_engines.generation.answers import Decode
 from rlinf.utils.optional import require
 
-INSTALL_TRANSFORMERS = "bash requirements/install.sh reason (or: pip install 'rlinf[reasoning]')"
-
 
 def read_model_config(model_path: Path) -> dict[str, Any]:
     """Return a model folder's ``config.json``.
@@ -45,7 +43,7 @@ def load_decoder(model_path: Path) -> Decode:
     Raises:
         MissingPackageError: transformers is not installed.
     """
-    transformers = require("transformers", install=INSTALL_TRANSFORMERS, needed_by="A stop string")
+    transformers = require("transformers", needed_by="A stop string")
     tokenizer = transformers.AutoTokenizer.from_pretrained(model_path)
 
     def decode(token_ids: list[int]) -> str:

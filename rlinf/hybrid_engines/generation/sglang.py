@@ -20,9 +20,7 @@ from rlinf.hybrid_engines.generation.model_folder import read_model_config, read
 from rlinf.hybrid_engines.generation.stepping import SteppingEngine
 from rlinf.hybrid_engines.precision import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
-from rlinf.utils.optional import require
-
-INSTALL_SGLANG = "bash requirements/install.sh reason --engine sglang"
+from rlinf.utils.optional import install_command, require
 
 _MIN_TEMPERATURE = 1e-6
 """Lower ones SGLang takes for 0."""
@@ -86,10 +84,12 @@ class SGLangBackend(StepBackend):
         if self._device.type == "cpu":
             # Read when SGLang is imported, here and in its processes.
             os.environ.setdefault("SGLANG_USE_CPU_ENGINE", "1")
-        sglang = require("sglang", install=INSTALL_SGLANG, needed_by="rollout_backend=sglang")
+        sglang = require("sglang", needed_by="rollout_backend=sglang")
         self._engine = sglang.Engine(**self._arguments)
         worker = require(
-            "rlinf.hybrid_engines.generation.sglang_worker", install=INSTALL_SGLANG, needed_by="rollout_backend=sglang"
+            "rlinf.hybrid_engines.generation.sglang_worker",
+            install=install_command("sglang"),
+            needed_by="rollout_backend=sglang",
         )
         self._processor = worker.OwnDrawer.to_str()
         model_config = self._engine.tokenizer_manager.model_config
@@ -237,9 +237,7 @@ class SGLangBackend(StepBackend):
 
 
 def _io(name: str) -> Any:
-    return getattr(
-        require("sglang.srt.managers.io_struct", install=INSTALL_SGLANG, needed_by="rollout_backend=sglang"), name
-    )
+    return getattr(require("sglang.srt.managers.io_struct", needed_by="rollout_backend=sglang"), name)
 
 
 def _sampling_params(answer: Answer, *, own: bool) -> dict[str, Any]:

@@ -21,8 +21,6 @@ from rlinf.hybrid_engines.precision import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.utils.optional import require
 
-INSTALL_VLLM = "bash requirements/install.sh reason --engine vllm"
-
 _WORKER_MODULE = "rlinf.hybrid_engines.generation.vllm_worker"
 
 _ENVIRONMENT = {
@@ -101,7 +99,7 @@ class VLLMBackend(StepBackend):
                 "rollout_backend=vllm on a CPU with AMX packs weights of 16 bits into copies that no update reaches; "
                 "write precision: fp32."
             )
-        self._vllm = require("vllm", install=INSTALL_VLLM, needed_by="rollout_backend=vllm")
+        self._vllm = require("vllm", needed_by="rollout_backend=vllm")
         self._engine = self._vllm.LLMEngine.from_engine_args(self._vllm.EngineArgs(**self._arguments))
         return BackendLimits(
             vocab_size=int(self._engine.model_config.get_vocab_size()),

@@ -35,7 +35,7 @@ class MathReward(TextReward):
 
     def __init__(self, cfg: MathRewardConfig) -> None:
         super().__init__(cfg)
-        require("math_verify", install="pip install 'rlinf[reasoning]'", needed_by="reward_type=math")
+        require("math_verify", needed_by="reward_type=math")
         self.num_given_up = 0
         self._pool = GraderPool(_GRADER, num_processes=cfg.num_processes, timeout_seconds=cfg.timeout_seconds)
         self._threads = ThreadPoolExecutor(cfg.num_processes, thread_name_prefix="reward-math")

@@ -33,9 +33,7 @@ class TextModelReward(TextReward):
 
     def __init__(self, cfg: TextModelRewardConfig) -> None:
         super().__init__(cfg)
-        transformers = require(
-            "transformers", install="pip install 'rlinf[reasoning]'", needed_by="reward_type=text_model"
-        )
+        transformers = require("transformers", needed_by="reward_type=text_model")
         folder = Path(cfg.model_path).expanduser()
         where = f"reward.rewards.*.model_path: received '{cfg.model_path}'"
         if not (folder / "config.json").is_file():

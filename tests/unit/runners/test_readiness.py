@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import subprocess
+import sys
 
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.errors import CheckpointError, ConfigError, MissingPackageError
+from rlinf.config.schema.cluster import EnvConfigs, NodeGroupConfig
+from rlinf.errors import CheckpointError, ConfigError, DatasetError, MissingPackageError, RLinfError
 from rlinf.runners import readiness
-from rlinf.runners.readiness import check_ready
+from rlinf.runners.readiness import check_ready, find_missing
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def test_a_machine_that_has_everything_is_ready(ready, tmp_path):
 def test_a_missing_package_is_told_with_its_command(ready, monkeypatch, package):
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
-    with pytest.raises(MissingPackageError, match=rf"'{package}' is not installed .*requirements/install\.sh"):
+    with pytest.raises(MissingPackageError, match=rf"'{package}', which is not installed .*requirements/install\.sh"):
         ready()
 
 
@@ -62,3 +65,99 @@ def test_services_that_recipes_choose_are_looked_at(tmp_path):
     logger = dataclasses.replace(cfg.runner.logger, logger_backends=["nowhere"])
     with pytest.raises(ConfigError, match="names 'nowhere'"):
         check_ready(dataclasses.replace(cfg, runner=dataclasses.replace(cfg.runner, logger=logger)))
+
+
+@pytest.fixture
+def without(monkeypatch):
+    """Return a function that hides packages."""
+    find = importlib.util.find_spec
+
+    def hide(*packages):
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in packages else find(name))
+
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    return hide
+
+
+@pytest.mark.parametrize(
+    ("recipe", "package", "key", "remedy"),
+    [
+        ("metaworld_reach_ppo_mlp", "metaworld", r"env\.train", r"install\.sh embodied --env metaworld"),
+        ("maniskill_pushcube_ppo_mlp", "mani_skill", r"env\.train", r"install\.sh embodied --env maniskill"),
+        ("frankasim_pickcube_ppo_mlp", "mujoco", r"env\.train", r"install\.sh embodied --env frankasim"),
+        ("gym_fetchreach_ppo_mlp", "gymnasium_robotics", r"env\.train", r"install\.sh embodied --env robotics"),
+        ("tiny_math_sft", "transformers", r"actor\.model", r"install\.sh reason"),
+        ("tiny_math_sft", "datasets", r"data", r"install\.sh reason"),
+    ],
+)
+def test_packages_that_a_section_needs_are_told_with_their_installer(ready, without, recipe, package, key, remedy):
+    without(package, "metaworld", "mani_skill", "mujoco", "gymnasium_robotics")
+    with pytest.raises(RLinfError, match=rf"(?m)^.*{key} needs the package '{package}'.*{remedy}"):
+        ready(recipe=recipe)
+
+
+def test_engines_that_are_not_installed_are_told(ready, without):
+    without("vllm")
+    with pytest.raises(RLinfError, match=r"rollout needs the package 'vllm'.*install\.sh reason --engine vllm"):
+        ready("rollout.rollout_backend=vllm", recipe="tiny_math_grpo")
+
+
+def test_all_that_is_missing_is_told_at_once(ready, without, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    without("transformers", "datasets")
+    with pytest.raises(ConfigError, match=r"things that the recipe needs are missing") as caught:
+        ready(recipe="tiny_math_sft")
+    for part in ("'transformers'", "'datasets'", "actor.model.model_path", "data.train_data_paths[0]"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize("elsewhere", ["nodes", "interpreter", "cluster"])
+def test_packages_of_other_machines_are_not_looked_for(tmp_path, without, monkeypatch, elsewhere):
+    cfg = validate_cfg(load_recipe("metaworld_reach_ppo_mlp", [f"runner.logger.log_path={tmp_path}"]))
+    without("metaworld")
+    if elsewhere == "cluster":
+        monkeypatch.setenv("RAY_ADDRESS", "192.0.2.1:6379")
+    elif elsewhere == "nodes":
+        cfg = dataclasses.replace(cfg, cluster=dataclasses.replace(cfg.cluster, num_nodes=2))
+    else:
+        settings = EnvConfigs(node_ranks="all", python_interpreter_path="/opt/metaworld/bin/python")
+        group = NodeGroupConfig(label="arms", node_ranks="all", env_configs=[settings])
+        cfg = dataclasses.replace(cfg, cluster=dataclasses.replace(cfg.cluster, node_groups=[group]))
+    assert find_missing(cfg) == []
+
+
+def test_demonstrations_that_were_not_made_are_told(ready, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DatasetError, match=r"algorithm\.demo_buffer\.load_path: '.*' does not exist.*make it"):
+        ready(recipe="gym_mountain_car_rlpd_mlp")
+
+
+def test_an_evaluation_needs_nothing_to_learn_from(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    overrides = ["runner.only_eval=true", f"runner.ckpt_path={tmp_path}", f"runner.logger.log_path={tmp_path}"]
+    assert find_missing(validate_cfg(load_recipe("gym_mountain_car_rlpd_mlp", overrides))) == []
+
+
+def test_ids_of_environments_that_nobody_registered_are_told_with_the_closest(ready):
+    with pytest.raises(ConfigError, match=r"env\.train\.init_params\.id: .*'CartPol-v1'.*Did you mean 'CartPole-v1'"):
+        ready("env.train.init_params.id=CartPol-v1")
+    ready("env.train.init_params.id=CartPole")
+    with pytest.raises(MissingPackageError, match=r"env\.eval needs the package 'no_such_package'"):
+        ready("env.eval.import_module=no_such_package.envs")
+
+
+def test_tasks_that_do_not_exist_are_told(ready, without):
+    with pytest.raises(RLinfError, match=r"env\.train\.task_name: Meta-World has no task 'reach'.*'reach-v3'"):
+        ready("env.train.task_name=reach", recipe="metaworld_reach_ppo_mlp")
+
+
+def test_offline_no_simulator_is_imported(tmp_path):
+    code = (
+        "import sys\nfrom rlinf.config import load_recipe, validate_cfg\n"
+        "from rlinf.runners.readiness import find_missing\n"
+        "cfg = validate_cfg(load_recipe('gym_cartpole_ppo_mlp', ['env.train.init_params.id=CartPol-v1']))\n"
+        "assert find_missing(cfg, offline=True) == []\n"
+        "assert not {'gymnasium', 'torch', 'ray'} & set(sys.modules)\n"
+        "assert len(find_missing(cfg)) == 1 and not {'torch', 'ray'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
