@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -55,13 +56,14 @@ def run(args: argparse.Namespace) -> int:
     print(_draw(plan))
     print()
     print("\n".join(_table(_ROWS[type(plan.cfg)](plan.cfg, plan.world))))
-    missing = find_missing(plan.cfg, offline=True)
-    if missing:
-        print("\n".join(["", "It cannot be run here as it is:", *bullets(missing)]))
     if args.resolved:
         import yaml
 
         print(f"\n{yaml.safe_dump(to_dict(plan.cfg), sort_keys=False, allow_unicode=True)}", end="")
+    missing = find_missing(plan.cfg, offline=True)
+    if missing:
+        # The recipe is valid, and may be meant for another machine: the exit code says nothing of this.
+        print("\n".join(["\nIt cannot be run on this machine as it is:", *bullets(missing)]), file=sys.stderr)
     return 0
 
 

@@ -92,6 +92,9 @@ A recipe is read and checked as a whole before PyTorch or Ray is loaded. Whateve
 line for each problem, with the full path of the key, what was received, what is allowed and what to do. The command
 ends with exit code 1.
 
+What a valid recipe needs of the machine is checked next, before Ray starts: packages, data files, model folders, tasks and
+registered environments. `rlinf plan` adds what is missing to its answer, except whether Gymnasium knows an id.
+
 The tables show what stands behind `rlinf plan`, which checks a recipe without starting anything. The scripts under
 `examples/` take the recipe as `--config-name` and the same overrides, and say the same.""",
         kinds={
@@ -109,6 +112,9 @@ The tables show what stands behind `rlinf plan`, which checks a recipe without s
         introduction="""\
 在加载 PyTorch 或 Ray 之前，整个配方会先被读取和检查。所有问题一次性报告：每个问题一行，给出键的完整路径、
 收到的值、允许的值以及应当怎么做。命令以退出码 1 结束。
+
+配方有效之后，会在启动 Ray 之前检查它对本机的要求：软件包、数据文件、模型目录、任务和已注册的环境。`rlinf plan`
+会在回答之后列出缺少的部分，只是不检查 Gymnasium 是否认识某个 id。
 
 表格中给出的是 `rlinf plan` 之后的参数；该命令只检查配方，不启动任何程序。`examples/` 下的脚本以
 `--config-name` 接收配方名，使用相同的覆盖参数，回答也相同。""",

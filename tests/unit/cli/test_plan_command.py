@@ -122,3 +122,18 @@ def test_a_plan_of_fine_tuning_counts_samples(capsys):
     text = capsys.readouterr().out
     assert "7 steps, 7 optimizer steps" in text
     assert "every 20 steps, loss and token accuracy, on openai/gsm8k:main" in text
+
+
+def test_plan_lists_what_this_machine_lacks_beside_the_plan(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert main(["plan", "gym_mountain_car_rlpd_mlp"]) == 0
+    told = capsys.readouterr()
+    assert "gym_mountain_car_rlpd_mlp: valid" in told.out
+    assert "cannot be run on this machine" in told.err
+    assert "algorithm.demo_buffer.load_path" in told.err
+
+
+def test_the_command_is_there_without_its_script():
+    run = subprocess.run([sys.executable, "-m", "rlinf", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("rlinf ")
