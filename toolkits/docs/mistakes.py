@@ -92,8 +92,8 @@ A recipe is read and checked as a whole before PyTorch or Ray is loaded. Whateve
 line for each problem, with the full path of the key, what was received, what is allowed and what to do. The command
 ends with exit code 1.
 
-What a valid recipe needs of the machine is checked next, before Ray starts: packages, data files, model folders, tasks and
-registered environments. `rlinf plan` adds what is missing to its answer, except whether Gymnasium knows an id.
+What a valid recipe needs of the machine is checked next, before Ray starts: packages, data files, model folders, tasks
+and registered environments. `rlinf plan` adds what is missing to its answer, except whether Gymnasium knows an id.
 
 The tables show what stands behind `rlinf plan`, which checks a recipe without starting anything. The scripts under
 `examples/` take the recipe as `--config-name` and the same overrides, and say the same.""",
