@@ -118,6 +118,14 @@ class ChannelClosedError(RLinfError):
     """The channel was closed and holds no more items for this key."""
 
 
+def error_text(error: BaseException) -> str:
+    """Return the message of an error; one whose ``__str__`` raises is named by its class."""
+    try:
+        return str(error)
+    except BaseException:  # noqa: BLE001 - the boundary: a broken message must not hide the error that it belongs to
+        return f"<the message of this {type(error).__name__} cannot be read: its __str__ raises>"
+
+
 def _rebuild_worker_error(cls: type[WorkerError], message: str, state: dict[str, object]) -> WorkerError:
     error = cls(message)
     error.__dict__.update(state)

@@ -13,15 +13,16 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from rlinf.errors import WorkerDiedError, WorkerError
+from rlinf.errors import WorkerDiedError, WorkerError, error_text
 from rlinf.scheduler.address import WorkerAddress, WorkerIdentity
 from rlinf.scheduler.comm.endpoint import Call
 from rlinf.scheduler.comm.futures import Promise
-from rlinf.scheduler.comm.serialization import decode, encode
+from rlinf.scheduler.comm.serialization import Buffer, decode, encode
 from rlinf.telemetry import trace
 from rlinf.utils.logging import get_logger
 
@@ -54,10 +55,12 @@ class RemoteFailure:
         try:
             original = pickle.dumps(error)
             pickle.loads(original)
-        except Exception:  # noqa: BLE001 - pickling runs the exception's own code; the text travels in any case
+        except BaseException:  # noqa: BLE001 - pickling runs the exception's own code; the text travels in any case
             original = None
         text = "".join(traceback.format_exception(error))
-        return cls(identity.address, identity.node_rank, method, type(error).__name__, str(error), text, original)
+        return cls(
+            identity.address, identity.node_rank, method, type(error).__name__, error_text(error), text, original
+        )
 
     def cause(self) -> BaseException | None:
         """Return the original exception, or None when it cannot be rebuilt here."""
@@ -163,33 +166,38 @@ class CallServer:
         return self._loop
 
     def _run_sync(self, call: Call, method: str, function: Callable[..., Any]) -> None:
-        started = time.perf_counter()
-        self._running[id(call)] = (method, time.time())
-        try:
+        with self._replying(call, method) as reply:
             with trace.span(method, "call"):
                 args, kwargs = decode(call.frames)
                 frames = encode(function(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - the boundary: whatever it was is raised in the caller
-            self._fail(call, method, error)
-            return
-        finally:
-            self._running.pop(id(call), None)
-        call.reply((True, time.perf_counter() - started), frames)
+            reply(frames)
 
     async def _run_async(self, call: Call, method: str, function: Callable[..., Any]) -> None:
-        started = time.perf_counter()
-        self._running[id(call)] = (method, time.time())
-        try:
+        with self._replying(call, method) as reply:
             with trace.span(method, "call"):
                 args, kwargs = decode(call.frames)
                 frames = encode(await function(*args, **kwargs))
-        except BaseException as error:  # noqa: BLE001 - the boundary: whatever it was is raised in the caller
-            self._fail(call, method, error)
-            return
-        finally:
+            reply(frames)
+
+    @contextmanager
+    def _replying(self, call: Call, method: str) -> Iterator[Callable[[list[Buffer]], None]]:
+        """Note a call while it runs; its caller gets the result, or the error of the call or of sending the result."""
+        started = time.perf_counter()
+        self._running[id(call)] = (method, time.time())
+
+        def reply(frames: list[Buffer]) -> None:
             self._running.pop(id(call), None)
-        call.reply((True, time.perf_counter() - started), frames)
+            call.reply((True, time.perf_counter() - started), frames)
+
+        try:
+            yield reply
+        except BaseException as error:  # noqa: BLE001 - the boundary: whatever it was is raised in the caller
+            self._running.pop(id(call), None)
+            self._fail(call, method, error)
 
     def _fail(self, call: Call, method: str, error: BaseException) -> None:
         get_logger(__name__).debug("%s() failed.", method, exc_info=error)
-        call.reply((False, RemoteFailure.of(error, self._identity, method)))
+        try:
+            call.reply((False, RemoteFailure.of(error, self._identity, method)))
+        except Exception:  # noqa: BLE001 - the boundary: the worker serves its other callers
+            get_logger(__name__).exception("The error of %s() cannot be sent to its caller.", method)

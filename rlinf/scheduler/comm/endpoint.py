@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from rlinf.errors import ClusterError, RLinfError
+from rlinf.errors import ClusterError, RLinfError, error_text
 from rlinf.scheduler.address import EndpointInfo
 from rlinf.scheduler.comm.folders import remove_process
 from rlinf.scheduler.comm.futures import Promise
@@ -382,5 +382,5 @@ def _picklable(error: BaseException) -> BaseException:
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:  # noqa: BLE001 - any failure to travel means that only its text can
-        return RLinfError(f"{type(error).__name__}: {error}")
+        return RLinfError(f"{type(error).__name__}: {error_text(error)}")
     return error
