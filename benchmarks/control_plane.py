@@ -150,7 +150,9 @@ class Simulation:
         """Make the environment, and find the hardware, of each worker."""
         cluster = SimpleNamespace(_settings=self.settings, _head_hashes={}, get_node_info=lambda rank: self.nodes[rank])
         for placement, robot in zip(self.placements, self.robots, strict=True):
-            variables = launch_environment("gpu", placement, self.placements, "simulated")
+            variables = launch_environment(
+                "gpu", placement, self.placements, "simulated", placement.visible_accelerators
+            )
             Cluster.process_environment(cluster, placement, variables)
             Cluster.hardware_infos(cluster, placement)
             Cluster.hardware_infos(cluster, robot)

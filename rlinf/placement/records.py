@@ -57,6 +57,8 @@ class NodeInfo:
     """Family of the accelerators; ``NO_ACCEL`` when there are none."""
     accelerator_models: tuple[str, ...] = ()
     """Model of every device in local order: a node may mix models."""
+    accelerator_ids: tuple[str, ...] = ()
+    """What visible-devices variables call every device, in local order; empty in an offline plan."""
     cpu_slots: int = 0
     """CPU slots that the node itself asks for (``RLINF_CPU_SLOTS``); 0 leaves it to the recipe."""
     num_cpus: int = 0
@@ -174,7 +176,7 @@ class Placement:
     accelerator_type: AcceleratorType
     """Family of the accelerators that it sees; ``NO_ACCEL`` if it sees none."""
     visible_accelerators: list[str]
-    """Numbers on the node of the accelerators it sees, as visible-devices variables want them.
+    """Numbers of the accelerators it sees, counted from 0 among those of the node that the run may use.
 
     Its own when isolated, all of the node's otherwise. A process placed on something other than accelerators (a node, a
     robot) owns none, and is not limited in what it sees.

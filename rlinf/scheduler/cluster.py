@@ -201,6 +201,11 @@ class Cluster:
             runtime_env["py_executable"] = settings.python_interpreter_path
         return environment, runtime_env
 
+    def visible_accelerators(self, placement: Placement) -> tuple[str, ...]:
+        """Return the ids of the accelerators that a process sees, as visible-devices variables want them."""
+        ids = self.get_node_info(placement.cluster_node_rank).accelerator_ids
+        return tuple(ids[int(number)] for number in placement.visible_accelerators)
+
     def hardware_infos(self, placement: Placement) -> tuple[Mapping[str, Any], ...]:
         """Return a description of each hardware rank of a placement."""
         node = self.get_node_info(placement.cluster_node_rank)

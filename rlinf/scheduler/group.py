@@ -265,13 +265,14 @@ class WorkerGroup(Generic[W]):
         payload: list[bytes],
     ) -> tuple[Any, Any]:
         address = WorkerAddress(self._name, placement.rank, incarnation)
+        accelerators = cluster.visible_accelerators(placement)
         identity = WorkerIdentity(
             address=address,
             world_size=len(placements),
             node_rank=placement.cluster_node_rank,
-            environment=launch_environment(self._name, placement, placements, cluster.namespace),
+            environment=launch_environment(self._name, placement, placements, cluster.namespace, accelerators),
             hardware_ranks=tuple(placement.local_hardware_ranks),
-            accelerators=tuple(placement.visible_accelerators),
+            accelerators=accelerators,
             hardware_infos=cluster.hardware_infos(placement),
         )
         environment, runtime_env = cluster.process_environment(placement, identity.environment)

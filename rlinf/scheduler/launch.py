@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rlinf.placement import AcceleratorType, Placement
 
 # The variable that limits what a process sees, by vendor.
@@ -14,9 +16,23 @@ _VISIBLE_VARIABLES = {
 }
 
 
-def launch_environment(group: str, placement: Placement, placements: list[Placement], namespace: str) -> dict[str, str]:
-    """Return a worker's identity and devices as variables; MASTER_ADDR and MASTER_PORT follow when rank 0 is up."""
-    visible = ",".join(placement.visible_accelerators)
+def launch_environment(
+    group: str,
+    placement: Placement,
+    placements: list[Placement],
+    namespace: str,
+    accelerators: Sequence[str],
+) -> dict[str, str]:
+    """Return a worker's identity and devices as variables; MASTER_ADDR and MASTER_PORT follow when rank 0 is up.
+
+    Args:
+        group: Name of the group.
+        placement: Of this rank.
+        placements: Of all ranks.
+        namespace: Name of the run.
+        accelerators: Ids of the accelerators it sees, as visible-devices variables want them.
+    """
+    visible = ",".join(accelerators)
     variables = {
         "GROUP_NAME": group,
         "WORKER_NAME": f"{group}:{placement.rank}",
@@ -29,7 +45,7 @@ def launch_environment(group: str, placement: Placement, placements: list[Placem
         "NODE_LOCAL_RANK": str(placement.local_rank),
         "NODE_LOCAL_WORLD_SIZE": str(placement.local_world_size),
         "LOCAL_ACCELERATOR_RANK": str(placement.local_accelerator_rank),
-        "VISIBLE_DEVICES": visible,
+        "VISIBLE_DEVICES": ",".join(placement.visible_accelerators),
         "CUDA_VISIBLE_DEVICES": visible,
         "ACCELERATOR_TYPE": str(placement.accelerator_type),
         "LOCAL_HARDWARE_RANKS": ",".join(map(str, placement.local_hardware_ranks)),

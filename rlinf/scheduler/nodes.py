@@ -12,6 +12,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlinf.errors import ClusterError
 from rlinf.placement import AcceleratorType, NodeInfo
+from rlinf.scheduler.accelerators import CUDA_VARIABLE
 from rlinf.scheduler.probe import NodeProbe, probe_node
 from rlinf.utils.logging import get_logger
 
@@ -53,8 +54,9 @@ def start_probes(nodes: Sequence[dict[str, Any]], driver_node_id: str) -> list[A
     return [
         probe.options(
             num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        ).remote(node["NodeID"], node["NodeManagerAddress"], node["NodeID"] == driver_node_id)
+        ).remote(node["NodeID"], node["NodeManagerAddress"], is_own, os.environ.get(CUDA_VARIABLE) if is_own else None)
         for node in nodes
+        for is_own in [node["NodeID"] == driver_node_id]
     ]
 
 
@@ -110,7 +112,8 @@ def describe_node(rank: int, probe: NodeProbe) -> NodeInfo:
         node_id=probe.node_id,
         num_accelerators=len(probe.accelerators),
         accelerator_type=AcceleratorType.NV_GPU if probe.accelerators else AcceleratorType.NO_ACCEL,
-        accelerator_models=probe.accelerators,
+        accelerator_models=tuple(entry.model for entry in probe.accelerators),
+        accelerator_ids=tuple(entry.id for entry in probe.accelerators),
         cpu_slots=probe.cpu_slots,
         num_cpus=probe.num_cpus,
         memory_bytes=probe.memory_bytes,

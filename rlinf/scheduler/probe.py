@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import subprocess
 import sys
 from dataclasses import dataclass, field
 
 import psutil
 
+from rlinf.scheduler.accelerators import CUDA_VARIABLE, Accelerator, find_accelerators
 from rlinf.scheduler.environment import environment_hashes
 from rlinf.scheduler.network import listen_ip
-
-# A driver that hangs must not hang the cluster's start.
-_NVIDIA_SMI_TIMEOUT_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -27,7 +23,7 @@ class NodeProbe:
         ip: Address for other nodes.
         hostname: Name of the machine.
         declared_rank: ``RLINF_NODE_RANK``, as text, or None.
-        accelerators: Model of each accelerator.
+        accelerators: The accelerators that its processes may use.
         cpu_slots: ``RLINF_CPU_SLOTS``, 0 when unset.
         num_cpus: Logical cores.
         memory_bytes: Main memory.
@@ -39,7 +35,7 @@ class NodeProbe:
     ip: str
     hostname: str
     declared_rank: str | None
-    accelerators: tuple[str, ...]
+    accelerators: tuple[Accelerator, ...]
     cpu_slots: int
     num_cpus: int
     memory_bytes: int
@@ -47,14 +43,27 @@ class NodeProbe:
     environment_hashes: dict[str, str] = field(default_factory=dict, repr=False)
 
 
-def probe_node(node_id: str, node_ip: str, with_environment: bool) -> NodeProbe:
-    """Describe the node this runs on."""
+def probe_node(node_id: str, node_ip: str, with_environment: bool, visible_devices: str | None = None) -> NodeProbe:
+    """Describe the node this runs on.
+
+    Args:
+        node_id: Ray's id.
+        node_ip: Its address for Ray.
+        with_environment: Whether to hash its variables.
+        visible_devices: The driver's ``CUDA_VISIBLE_DEVICES``, on its own node; None is the value at ``ray start``.
+
+    Raises:
+        ClusterError: A variable of the node names a network interface or an accelerator that it does not have.
+    """
+    if visible_devices is None:
+        # What the process was started with: Ray may have changed the variable since.
+        visible_devices = psutil.Process().environ().get(CUDA_VARIABLE)
     return NodeProbe(
         node_id=node_id,
         ip=listen_ip(node_ip),
         hostname=socket.gethostname(),
         declared_rank=os.environ.get("RLINF_NODE_RANK"),
-        accelerators=_nvidia_models(),
+        accelerators=find_accelerators(visible_devices),
         cpu_slots=int(os.environ.get("RLINF_CPU_SLOTS") or 0),
         num_cpus=len(psutil.Process().cpu_affinity())
         if hasattr(psutil.Process, "cpu_affinity")
@@ -63,21 +72,3 @@ def probe_node(node_id: str, node_ip: str, with_environment: bool) -> NodeProbe:
         python=sys.executable,
         environment_hashes=environment_hashes() if with_environment else {},
     )
-
-
-def _nvidia_models() -> tuple[str, ...]:
-    """Ask nvidia-smi for the model of each GPU that this node may use; () where there is no driver."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ()
-    try:
-        answer = subprocess.run(
-            [tool, "--query-gpu=name", "--format=csv,noheader"],
-            capture_output=True,
-            text=True,
-            timeout=_NVIDIA_SMI_TIMEOUT_SECONDS,
-            check=True,
-        )
-    except (subprocess.SubprocessError, OSError):
-        return ()
-    return tuple(line.strip() for line in answer.stdout.splitlines() if line.strip())

@@ -147,6 +147,51 @@ def test_each_node_has_its_own_variables_and_interpreter(drive, tmp_path):
     assert f"refused: {path}: '/opt/nowhere/python' on node 1" in said
 
 
+def test_each_node_keeps_to_its_visible_gpus(drive, tmp_path, monkeypatch):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text('#!/bin/sh\nfor i in 0 1 2 3 4 5 6 7; do echo "GPU $i: Fake GPU (UUID: GPU-$i)"; done\n')
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    said = drive(
+        """
+        from rlinf.scheduler import PackedPlacementStrategy
+
+        add_node(RLINF_NODE_RANK="0", CUDA_VISIBLE_DEVICES="0,1,2,3,4")
+        os.environ["RAY_ADDRESS"] = nodes.address
+        add_node(RLINF_NODE_RANK="1", CUDA_VISIBLE_DEVICES="GPU-3,5,1")
+        variables = ("CUDA_VISIBLE_DEVICES", "VISIBLE_DEVICES", "LOCAL_ACCELERATOR_RANK")
+
+        def seen(cluster, name, **options):
+            last = cluster.num_accelerators - 1
+            group = Sample.create_group().launch(cluster, PackedPlacementStrategy(0, last), name=name, **options)
+            infos = [list(member.accelerators) for member in group.worker_info_list]
+            rows = [list(entry.values()) for entry in group.environ(*variables).wait()]
+            assert [",".join(info) for info in infos] == [row[0] for row in rows]
+            return rows
+
+        os.environ["CUDA_VISIBLE_DEVICES"] = "6,7"  # of the driver, on its node
+        with Cluster(num_nodes=2) as cluster:
+            print("isolated", seen(cluster, "isolated"))
+            print("shared", seen(cluster, "shared", isolate_gpu=False)[3])
+            node = NodePlacementStrategy([1])
+            whole = Sample.create_group().launch(cluster, node, name="whole")
+            print("whole", whole.environ(*variables).wait())
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        with Cluster(num_nodes=2) as cluster:
+            print("hidden", [cluster.get_node_info(rank).num_accelerators for rank in (0, 1)])
+        os.environ["CUDA_VISIBLE_DEVICES"] = "8"
+        print("refused:", refusal())
+        """
+    )
+    rows = [["6", "0", "0"], ["7", "1", "1"], ["GPU-3", "0", "0"], ["5", "1", "1"], ["1", "2", "2"]]
+    assert f"isolated {rows}" in said
+    assert f"shared {['GPU-3,5,1', '0,1,2', '1']}" in said
+    assert "whole [{'CUDA_VISIBLE_DEVICES': 'GPU-3,5,1', 'VISIBLE_DEVICES': '0,1,2'" in said
+    assert "hidden [0, 3]" in said
+    assert "refused: CUDA_VISIBLE_DEVICES=8: must name GPUs of this node" in said
+
+
 def test_an_interface_is_found_by_name(monkeypatch):
     monkeypatch.delenv("RLINF_COMM_NET_DEVICES", raising=False)
     assert listen_ip("10.0.0.1") == "10.0.0.1"

@@ -113,10 +113,15 @@ class _Nodes:
 @pytest.mark.parametrize("isolate", [True, False])
 def test_every_process_knows_its_own_device(isolate):
     placements = PackedPlacementStrategy(0, 3).get_placement(_Nodes(), isolate)
-    seen = [launch_environment("actor", placement, placements, "ns") for placement in placements]
+    ids = [f"GPU-{number}" for number in range(4)]
+    seen = [
+        launch_environment("actor", placement, placements, "ns", [ids[int(i)] for i in placement.visible_accelerators])
+        for placement in placements
+    ]
     assert [entry["LOCAL_RANK"] for entry in seen] == ["0", "1", "2", "3"]
     assert [entry["LOCAL_ACCELERATOR_RANK"] for entry in seen] == ["0", "1", "2", "3"]
-    assert seen[2]["CUDA_VISIBLE_DEVICES"] == ("2" if isolate else "0,1,2,3")
+    assert seen[2]["VISIBLE_DEVICES"] == ("2" if isolate else "0,1,2,3")
+    assert seen[2]["CUDA_VISIBLE_DEVICES"] == ("GPU-2" if isolate else ",".join(ids))
 
 
 def probe(node_id, rank):
