@@ -22,6 +22,7 @@ from rlinf.config.checks import (
     reward,
     runner,
     sft,
+    simulators,
     text,
 )
 from rlinf.config.checks.placement import check_placement, check_ratios
@@ -44,6 +45,7 @@ RULES: dict[type[RLinfConfig], tuple[Callable[[Any, WorldSizes, Problems], None]
         *collection.RULES,
         *intervention.RULES,
         *hardware.RULES,
+        *simulators.RULES,
         *language.RULES,
     ),
     ReasoningConfig: (

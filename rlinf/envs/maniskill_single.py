@@ -8,6 +8,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
+from rlinf.config.checks.simulators import MANISKILL_DEFAULTS, explain_maniskill_params
 from rlinf.envs.maniskill_tasks import TASK_DESCRIPTIONS
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.single_env import SingleStep
@@ -16,7 +17,6 @@ from rlinf.registry import did_you_mean
 from rlinf.utils.optional import require
 
 INSTALL = "bash requirements/install.sh embodied --env maniskill"
-_CPU_BACKENDS = frozenset({"cpu", "physx_cpu"})
 _STATE_MODES = frozenset({"state", "state_dict"})
 _SPACE_OF_TEXT = gymnasium.spaces.Text(max_length=256)
 
@@ -92,13 +92,9 @@ def make_maniskill_env(
         EnvironmentFailure: The machine has no Vulkan driver that SAPIEN can use.
         MissingPackageError: ManiSkill is not installed.
     """
-    params: dict[str, Any] = {"obs_mode": "state", "sim_backend": "physx_cpu", **init_params}
-    if params["sim_backend"] not in _CPU_BACKENDS or "num_envs" in params:
-        raise ConfigError(
-            f"env.*.init_params: received sim_backend={params['sim_backend']}, num_envs={params.get('num_envs', 1)}; "
-            "every environment is a simulation of its own on the CPU. Remove both keys; env.*.total_num_envs and "
-            "env.*.num_env_processes say how many there are and who steps them."
-        )
+    if problem := explain_maniskill_params(init_params):
+        raise ConfigError(f"env.*.init_params: {problem}")
+    params: dict[str, Any] = {**MANISKILL_DEFAULTS, **init_params}
     require("mani_skill.envs", install=INSTALL, needed_by="env_type=maniskill")
     from mani_skill.utils.registration import REGISTERED_ENVS
 

@@ -12,7 +12,7 @@ from rlinf.errors import WorkerError
 from rlinf.scheduler.address import WorkerAddress, WorkerIdentity
 from rlinf.scheduler.calls import CallServer
 from rlinf.scheduler.comm.endpoint import Endpoint
-from rlinf.scheduler.comm.serialization import decode, encode
+from rlinf.scheduler.comm.serialization import encode
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
 from rlinf.scheduler.results import WorkerGroupFuncResult
 

@@ -1,0 +1,37 @@
+"""What simulators of ``env`` cannot do, told before a worker starts them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.problems import Problems
+from rlinf.config.schema.env import ManiSkillEnvConfig
+from rlinf.config.schema.root import EmbodiedConfig
+
+MANISKILL_DEFAULTS = {"obs_mode": "state", "sim_backend": "physx_cpu"}
+_CPU_BACKENDS = frozenset({"cpu", "physx_cpu"})
+
+
+def explain_maniskill_params(init_params: Mapping[str, Any]) -> str | None:
+    """Return what is wrong with ``init_params`` of ``env_type: maniskill`` on any machine, or None."""
+    params = {**MANISKILL_DEFAULTS, **init_params}
+    if params["sim_backend"] in _CPU_BACKENDS and "num_envs" not in params:
+        return None
+    return (
+        f"received sim_backend={params['sim_backend']}, num_envs={params.get('num_envs', 1)}; every environment is a "
+        "simulation of its own on the CPU. Remove both keys; env.*.total_num_envs and env.*.num_env_processes say how "
+        "many there are and who steps them."
+    )
+
+
+def check_maniskill(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+    """ManiSkill simulates on the CPU, one environment each, on whatever node ``env`` is placed."""
+    del world
+    for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
+        if isinstance(env, ManiSkillEnvConfig) and (problem := explain_maniskill_params(env.init_params)):
+            problems.add(f"{path}.init_params", problem)
+
+
+RULES = (check_maniskill,)
