@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir, parse_mixed
 from rlinf.cli.errors import run_and_report
 from rlinf.errors import ConfigError
+from rlinf.utils.signals import hear_interrupts
 
 if TYPE_CHECKING:
     from rlinf.config.schema.root import RLinfConfig
@@ -24,7 +25,7 @@ def run_entry(
     """Run the recipe that the command line names, and return the process's exit code.
 
     The recipe is validated, and this machine looked at, before ``launch`` is imported, so that a mistake is reported
-    without waiting for torch and Ray: 1 after a typed error, 130 after Ctrl-C.
+    without waiting for torch and Ray: 1 after a typed error, 130 after Ctrl-C, 143 after SIGTERM, whenever it comes.
 
     Args:
         task_type: ``runner.task_type`` of the recipes that the script runs.
@@ -39,6 +40,7 @@ def run_entry(
         os.environ["RLINF_QUIET"] = "1"
         os.environ.setdefault("RLINF_LOG_LEVEL", "WARNING")
 
+    @hear_interrupts()
     def action() -> int | None:
         from rlinf.config import list_recipes, load_recipe, validate_cfg
         from rlinf.runners.readiness import check_ready

@@ -69,8 +69,7 @@ class EmbodiedRunner(StepRunner):
         with self.profiler.step(self.step + 1):
             metrics = self.generate_rollouts()
             metrics |= self.compute_advantages_and_returns()
-            metrics |= self.run_training()
-        return metrics
+            return self.run_training(metrics)
 
     def generate_rollouts(self) -> Metrics:
         """Let env and rollout play against each other while the actor collects what they make."""

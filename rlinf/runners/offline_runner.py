@@ -15,7 +15,7 @@ class OfflineRunner(EmbodiedRunner):
         """See ``EmbodiedRunner``: a step is its updates."""
         self.started = time.monotonic()
         with self.profiler.step(self.step + 1):
-            return self.run_training()
+            return self.run_training({})
 
     def throughput(self, step_seconds: float) -> Metrics:
         """See ``EmbodiedRunner``: samples that were learned from."""

@@ -78,8 +78,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         with self.profiler.step(self.step + 1):
             answers, metrics = self.collect_answers()
             metrics |= self.prepare(answers)
-            metrics |= self.run_training()
-        return metrics
+            return self.run_training(metrics)
 
     def collect_answers(self) -> tuple[list[Answer], Metrics]:
         """Ask prompts, and wait for the answers of this step; one that is made again has its answers already."""

@@ -26,7 +26,7 @@ from rlinf.telemetry.rundir import (
 )
 from rlinf.telemetry.trace import PHASE_PREFIX, STEP_MARK, Phases, instant
 from rlinf.telemetry.trace_export import trace_path
-from rlinf.utils.signals import hear_sigterm
+from rlinf.utils.signals import hear_interrupts
 
 
 class RunSession:
@@ -79,7 +79,7 @@ class RunSession:
         self.logger = self._open_logger()
         self.console = Console(cfg.total_steps, cfg.logger.experiment_name, start_step=self.resume_step)
         self._exit.enter_context(self.console)
-        self._exit.enter_context(hear_sigterm())
+        self._exit.enter_context(hear_interrupts())
         self._exit.enter_context(self.events)
         self.events.step = self.resume_step
         self.events.add("start", f"Started at step {self.resume_step} of {cfg.total_steps}.")

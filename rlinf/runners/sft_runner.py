@@ -52,9 +52,9 @@ class SftRunner(LanguageRunner[Example]):
                 self.batch = [self.sampler.draw()[1] for _ in range(self.cfg.samples_per_step)]
                 self.batch_step = self.step
             self.groups["actor"].prepare(self.batch).wait()
-            metrics = self.run_training()
-        learned = sum(example.num_learned for example in self.batch)
-        return metrics | {"train/tokens": float(learned), "train/epoch": self.sampler.position / self.num_examples}
+            learned = sum(example.num_learned for example in self.batch)
+            epoch = self.sampler.position / self.num_examples
+            return self.run_training({"train/tokens": float(learned), "train/epoch": epoch})
 
     def update_rollout_weights(self) -> None:
         """See ``StepRunner``: engines need the weights of evaluations alone."""

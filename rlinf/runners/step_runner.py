@@ -13,6 +13,7 @@ from rlinf.runners.profiling import StepProfiler
 from rlinf.runners.session import RunSession
 from rlinf.scheduler import WorkerGroup, wait_all
 from rlinf.telemetry.rundir import PROFILE_FOLDER
+from rlinf.utils.signals import hold_interrupts
 
 if TYPE_CHECKING:
     from rlinf.scheduler import WorkerGroupFuncResult
@@ -28,6 +29,11 @@ class StepRunner(abc.ABC):
     Args:
         cfg: The recipe.
         groups: The worker groups by component: ``actor``, and others.
+
+    Attributes:
+        step: Steps that have been made.
+        training: The training call that runs, and the metrics of its step so far; None while there is none.
+        unlogged: The metrics of the last step that has been made, until they are logged.
     """
 
     def __init__(self, cfg: RLinfConfig, groups: Mapping[str, WorkerGroup[Any]]) -> None:
@@ -39,7 +45,8 @@ class StepRunner(abc.ABC):
         self.restarts = 0
         self.actor_lost = False
         self.started = time.monotonic()
-        self.training: WorkerGroupFuncResult | None = None
+        self.training: tuple[WorkerGroupFuncResult, Metrics] | None = None
+        self.unlogged: Metrics = {}
 
     def init_workers(self) -> None:
         """Build what the groups hold, and load the checkpoint to continue from, if any."""
@@ -107,7 +114,7 @@ class StepRunner(abc.ABC):
             metrics |= self.collect_times()
         if self.session.evaluates(self.step):
             metrics |= self.evaluate()
-        self.session.log(self.step, metrics)
+        self._log(metrics)
         if self.session.saves(self.step, metrics):
             self.save_checkpoint(metrics)
 
@@ -121,14 +128,34 @@ class StepRunner(abc.ABC):
         actor = self.groups["actor"].sync_model_to_rollout(version=self.step)
         wait_all(actor, rollout)
 
-    def run_training(self) -> Metrics:
-        """Update the policy; from here on the step counts as made."""
+    def _log(self, metrics: Metrics) -> None:
+        with hold_interrupts():
+            self.session.log(self.step, metrics)
+            self.unlogged = {}
+
+    def run_training(self, metrics: Metrics) -> Metrics:
+        """Update the policy; from here on the step counts as made.
+
+        Args:
+            metrics: Those of the step so far.
+
+        Returns:
+            These and those of the training.
+        """
         self.session.phase("training")
-        self.training = self.groups["actor"].run_training(step=self.step + 1)
-        self.wait_for_training(self.training)
-        metrics = dict(self.training.wait()[0])
-        self.training = None
-        self.step += 1
+        with hold_interrupts():
+            training = self.groups["actor"].run_training(step=self.step + 1)
+            self.training = (training, metrics)
+        self.wait_for_training(training)
+        return self._finish_training(training, metrics)
+
+    def _finish_training(self, training: WorkerGroupFuncResult, metrics: Metrics) -> Metrics:
+        """Wait for the training and count its step, together with what is known of it."""
+        metrics = metrics | training.wait()[0]
+        with hold_interrupts():
+            self.training = None
+            self.step += 1
+            self.unlogged = metrics
         return metrics
 
     def wait_for_training(self, training: WorkerGroupFuncResult) -> None:
@@ -189,6 +216,7 @@ class StepRunner(abc.ABC):
         death = find_death(error)
         assert death is not None
         self.restarts += 1
+        self.training = None
         self.session.restarted(death, self.restarts)
         # Remembered until the checkpoint is loaded: another worker may die before that.
         self.actor_lost = self.actor_lost or death.group == self.groups["actor"].name
@@ -204,23 +232,27 @@ class StepRunner(abc.ABC):
 
     def _restore_actor(self) -> None:
         checkpoint = self.session.rewind()
-        self.step = self.session.resume_step
+        self.step, self.unlogged = self.session.resume_step, {}
         if checkpoint is not None:
             self.load_checkpoint(str(checkpoint))
         else:
             self.start_over()
 
     def _save_after_interrupt(self) -> None:
-        """Finish a training phase that has begun, abandon anything else, and save the last whole step."""
+        """Finish a training phase that has begun, abandon anything else, and log and save the last whole step."""
+        if self.actor_lost:
+            self.session.message("Interrupted: the actor was being restored; its last checkpoint is the newest.")
+            return
         self.session.message("Interrupted: saving a checkpoint ...")
         if self.training is not None:
-            self.training.wait()
-            self.step += 1
+            self._finish_training(*self.training)
         for group in self.groups.values():
             if group is not self.groups["actor"]:
                 group.close()
         # The actor runs one method at a time: this returns when it has given up what it was doing.
-        self.groups["actor"].pop_execution_times().wait()
+        times = self.groups["actor"].pop_execution_times().wait()
+        if self.unlogged:
+            self._log(self.time_metrics({"actor": times}) | self.unlogged)
         if not self.session.is_saved(self.step) and self.step > 0:
             self.save_checkpoint({})
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 import psutil
 import ray
 from ray._private import ray_logging
+from ray._private import utils as ray_utils
 from ray._raylet import Config  # type: ignore[attr-defined]
 
 from rlinf.errors import ClusterError
@@ -56,7 +58,7 @@ def attach_ray(namespace: str) -> Attachment:
         if address:
             _require_answer(address, why)
             adopt_authentication(address)
-            with _telling_of_a_slow_start():
+            with _telling_of_a_slow_start(), _keeping_sigterm():
                 ray.init(address=address, **options)
             return Attachment(False, f"the Ray at {address} ({why})")
         # On a busy machine the default of 30 s is too short for Ray's processes to come up.
@@ -64,7 +66,7 @@ def attach_ray(namespace: str) -> Attachment:
         # What Ray does by itself, but with a warning about it.
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         Config.initialize("")
-        with _telling_of_a_slow_start():
+        with _telling_of_a_slow_start(), _keeping_sigterm():
             ray.init(address="local", include_dashboard=False, **options)
         keep_token_private()
     except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
@@ -94,6 +96,22 @@ def _telling_of_a_slow_start() -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+@contextlib.contextmanager
+def _keeping_sigterm() -> Iterator[None]:
+    """Keep this process's own handler of SIGTERM, if it has one: Ray sets one that exits, and then one that aborts."""
+    own = signal.getsignal(signal.SIGTERM)
+    if not callable(own) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    set_handler, ray_utils.set_sigterm_handler = ray_utils.set_sigterm_handler, lambda _: None
+    try:
+        yield
+    finally:
+        ray_utils.set_sigterm_handler = set_handler
+        # Ray's C++ part has set its handler behind Python's back.
+        signal.signal(signal.SIGTERM, own)
 
 
 def _require_answer(address: str, why: str) -> None:

@@ -71,3 +71,20 @@ def test_sigterm_saves_the_last_whole_step_and_ends_within_seconds(start_run, tm
     assert int(latest.removeprefix("global_step_")) >= 2
     assert str(folder / "checkpoints" / latest) in run.output.replace("\n", "")
     assert not run.survivors()
+
+
+@pytest.mark.parametrize("sign", ["ray/session_latest/logs/raylet.out", "gym_cartpole_ppo_mlp/worker_logs/*.log"])
+def test_sigterm_before_the_loop_begins_ends_the_run_as_cleanly(start_run, tmp_path, sign):
+    run = start_run("gym_cartpole_ppo_mlp", *TINY, f"runner.logger.log_path={tmp_path}")
+    folders = (Path(run.ray_folder), tmp_path)
+    deadline = time.monotonic() + 120
+    while not any(list(folder.glob(sign)) for folder in folders):
+        assert time.monotonic() < deadline, f"{sign} did not appear"
+        assert run.process.poll() is None, run.wait()
+        time.sleep(0.01)
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait(timeout=60) == 143, run.output[-4000:]
+    assert "Terminated." in run.output
+    assert "stack" not in run.output
+    # Ray's own agents notice the death of their raylet, where it had hardly started, a minute later.
+    assert not [process for process in run.survivors() if "Agent" not in process.name()]
