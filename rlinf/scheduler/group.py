@@ -317,7 +317,8 @@ def close_groups(groups: Sequence[WorkerGroup[Any]]) -> None:
     for group in running:
         for member in group._members:
             if group._runtime is not None:
-                group._runtime.endpoint.notify(member.endpoint, "shutdown")
+                with contextlib.suppress(ClusterError):  # who cannot be reached is killed
+                    group._runtime.endpoint.notify(member.endpoint, "shutdown")
     # Only ranks that got ready listen; the others are killed at once.
     runs = [run for group in running if group._members for _, run in group._actors]
     if runs:

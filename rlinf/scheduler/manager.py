@@ -7,6 +7,7 @@ host; when such a call fails, everybody is told at once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from typing import Any, NamedTuple
 
@@ -86,7 +87,8 @@ class Manager:
     def _tell(self, operation: str, args: tuple[Any, ...]) -> None:
         for uid, process in self._processes.items():
             if self._endpoint.is_dead(uid) is None:
-                self._endpoint.notify(process, operation, args)
+                with contextlib.suppress(ClusterError):  # one that cannot be reached must not keep it from the others
+                    self._endpoint.notify(process, operation, args)
 
     def describe(self) -> RunState:
         """Return what the manager knows, for ``rlinf status``."""

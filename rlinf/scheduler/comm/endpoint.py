@@ -116,7 +116,12 @@ class Endpoint:
         self._closed = False
         self._orphaned: BaseException | None = None
         self._transport = Transport(
-            namespace=namespace, node_id=node_id, keys=keys, listen_ip=listen_ip, on_message=self._receive
+            namespace=namespace,
+            node_id=node_id,
+            keys=keys,
+            listen_ip=listen_ip,
+            on_message=self._receive,
+            on_lost=self._peer_lost,
         )
         self.info = self._transport.info
         self.loop = self._transport.loop
@@ -191,8 +196,10 @@ class Endpoint:
         try:
             header = _KIND.pack(kind, number) + pickle.dumps((*values, places), protocol=5)
             self._transport.send(peer, [header, *inline])
-        except ClusterError:
-            if peer.uid not in self._dead:  # it may have died in between
+        except ClusterError as error:
+            if kind not in {_REQUEST, _NOTICE}:  # nobody here waits for what an answer brings about
+                get_logger(__name__).warning("An answer to %s is lost: %s", peer.uid, error)
+            elif peer.uid not in self._dead:  # it may have died in between
                 raise
         if places and peer.uid in self._dead:
             self.segments.ledger.drop(peer.uid)
@@ -223,14 +230,27 @@ class Endpoint:
         """Fail all requests that wait for this peer, now and later; take back the memory that it was looking at."""
         with self._lock:
             self._dead[uid] = error
-            lost = [number for number, (peer, _) in self._pending.items() if peer == uid]
-            futures = [self._pending.pop(number)[1] for number in lost]
-        for future in futures:
-            _resolve(future, error=error)
+        self._fail_requests(uid, error)
         self._transport.forget(uid)
         self.segments.ledger.drop(uid)
         self._mappings.forget(uid)
         remove_process(self._namespace, uid)
+
+    def _peer_lost(self, uid: str, address: str, reason: OSError) -> None:
+        """Fail all requests to a peer that cannot be reached, and that nobody has declared dead."""
+        error = ClusterError(
+            f"Process {uid} of this node is not known to be gone, but cannot be reached at {address}: {reason}. What "
+            "was sent to it is lost. Nothing may remove that file while the run lasts."
+        )
+        get_logger(__name__).error("%s", error)
+        self._fail_requests(uid, error)
+
+    def _fail_requests(self, uid: str, error: BaseException) -> None:
+        with self._lock:
+            lost = [number for number, (peer, _) in self._pending.items() if peer == uid]
+            futures = [self._pending.pop(number)[1] for number in lost]
+        for future in futures:
+            _resolve(future, error=error)
 
     def orphan(self, error: BaseException) -> None:
         """Fail all requests, now and later: nobody is left who would tell that their peers have died."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import math
 import os
 import select
 import socket
@@ -18,6 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +42,14 @@ _BACKLOG = 1024
 # A thread that waits often should find its messages unread: waking the endpoint's thread for them costs more than all
 # the rest of a small message.
 _GRACE_SECONDS = 0.001
+# What passes: full queues, and a process or machine that is out of descriptors or memory.
+_PASSING = frozenset({errno.EAGAIN, errno.EINTR, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# Between two attempts at what nothing wakes a process for.
+_RETRY_SECONDS = 0.05
+# A connection that takes so long is worth a line.
 _CONNECT_SECONDS = 10.0
+# The news of a death takes seconds on a busy machine; who cannot be reached and is not dead by then is an error.
+_NEWS_SECONDS = 30.0
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -52,6 +62,8 @@ class LocalSockets:
         greeting: What peers are told at the start of each connection.
         on_greeting: Turns a peer's greeting into what ``on_message`` gets.
         on_message: Called with each message, by one thread at a time.
+        on_lost: Called on the loop's thread with the name of a peer that cannot be reached although it is not known to
+            be gone, where it listens, and why.
     """
 
     def __init__(
@@ -62,11 +74,13 @@ class LocalSockets:
         greeting: bytes,
         on_greeting: Callable[[bytes], Any],
         on_message: RecordHandler,
+        on_lost: Callable[[str, str, OSError], None],
     ) -> None:
         self._loop = loop
         self._greeting = greeting
         self._on_greeting = on_greeting
         self._on_message = on_message
+        self._on_lost = on_lost
         self._peers: dict[str, _Outgoing] = {}
         self._peers_lock = threading.Lock()
         self._closed = False
@@ -95,7 +109,7 @@ class LocalSockets:
         """Send a message of ``num_bytes`` to the process ``uid``, which listens at ``address``; dropped if it is gone.
 
         Raises:
-            OSError: The sockets are closed.
+            OSError: The sockets are closed, or the peer cannot be reached although it is not known to be gone.
         """
         peer = self._peers.get(uid)
         if peer is None:
@@ -104,7 +118,8 @@ class LocalSockets:
                     raise OSError("The sockets are closed.")
                 peer = self._peers.get(uid)
                 if peer is None:
-                    peer = self._peers[uid] = _Outgoing(address, self._loop, self._greeting)
+                    on_lost = partial(self._on_lost, uid, address)
+                    peer = self._peers[uid] = _Outgoing(address, self._loop, self._greeting, on_lost)
         peer.send(parts, num_bytes)
 
     def forget(self, uid: str) -> None:
@@ -218,7 +233,11 @@ class LocalSockets:
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except OSError:
+        except OSError as error:
+            if error.errno in _PASSING and not isinstance(error, BlockingIOError):
+                # The connection stays in the queue, which would wake this thread again at once.
+                self._events.modify(self._listener.fileno(), 0)
+                self._loop.call_soon_threadsafe(self._loop.call_later, _RETRY_SECONDS, self._accept_again)
             return
         connection.setblocking(False)
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
@@ -228,6 +247,10 @@ class LocalSockets:
             return
         self._incoming[connection.fileno()] = _Incoming(connection)
         self._events.register(connection.fileno(), select.EPOLLIN)
+
+    def _accept_again(self) -> None:
+        if not self._closed:
+            self._events.modify(self._listener.fileno(), select.EPOLLIN)
 
     def _read_record(self, incoming: _Incoming) -> None:
         try:
@@ -280,27 +303,43 @@ class _Incoming:
 
 
 class _Outgoing:
-    """A connection to a peer; what the kernel does not take at once waits in ``backlog``."""
+    """A connection to a peer; what the kernel does not take at once waits in ``backlog``.
 
-    def __init__(self, address: str, loop: asyncio.AbstractEventLoop, greeting: bytes) -> None:
-        self.backlog: deque[bytes] = deque()
+    Neither connecting nor sending blocks: the loop tries again while the peer's buffer or its queue of connections is
+    full, or this process is out of descriptors or memory.
+
+    Args:
+        address: Where the peer listens.
+        loop: The event loop of the endpoint's thread.
+        greeting: The first record.
+        on_lost: Called on the loop's thread when the peer cannot be reached and has not been closed since.
+    """
+
+    def __init__(
+        self, address: str, loop: asyncio.AbstractEventLoop, greeting: bytes, on_lost: Callable[[OSError], None]
+    ) -> None:
+        self.backlog: deque[bytes] = deque([_PREFIX.pack(len(greeting)) + greeting])
+        self._address = address
         self._loop = loop
+        self._on_lost = on_lost
         self._lock = threading.Lock()
-        self._broken = False
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._socket.settimeout(_CONNECT_SECONDS)
-        try:
-            self._socket.connect(address)
-            self._socket.setblocking(False)
-            self._socket.send(_PREFIX.pack(len(greeting)) + greeting)
-        except OSError as error:
-            self._break(error)
+        self._socket: socket.socket | None = None
+        self._is_watched = self._is_closed = self._is_reported = False
+        self._failure: OSError | None = None
+        self._waiting_since: float | None = None
+        with self._lock:
+            if self._try_backlog() is not None:
+                self._loop.call_soon_threadsafe(self._flush)
 
     def send(self, parts: Sequence[bytes | bytearray | memoryview], num_bytes: int) -> None:
-        """Send a message, in several records if it is large; drops it if the peer is gone."""
+        """Send a message, in several records if it is large; drops it if the peer is gone.
+
+        Raises:
+            OSError: The peer cannot be reached, and it has not been closed although there was time to hear of its end.
+        """
         with self._lock:
-            if self._broken:
-                return
+            if self._is_reported and self._failure is not None:
+                raise OSError(self._failure.errno, self._failure.strerror)
             if num_bytes <= _RECORD_BYTES - _PREFIX.size:
                 self._send_record([_PREFIX.pack(num_bytes), *parts])
                 return
@@ -312,59 +351,106 @@ class _Outgoing:
                 prefix = _CONTINUED_PREFIX
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection: the peer is gone, or this process is about to be."""
         with self._lock:
-            self._break(None)
+            self._is_closed, self._is_reported = True, False
+            self._drop()
 
     def _send_record(self, parts: Sequence[bytes | bytearray | memoryview]) -> None:
-        if not self.backlog:
+        if self._is_closed or self._failure is not None:
+            return
+        if not self.backlog and self._socket is not None:
             try:
                 self._socket.sendmsg(parts)
-            except BlockingIOError:
-                pass
             except OSError as error:
-                self._break(error)
-                return
+                if error.errno not in _PASSING:
+                    self._lose(error)
+                    return
+                self._loop.call_soon_threadsafe(self._flush)
             else:
                 return
-            self._loop.call_soon_threadsafe(self._watch)
-        if not self._broken:
-            self.backlog.append(b"".join(parts))
+        self.backlog.append(b"".join(parts))
 
-    def _watch(self) -> None:
-        with self._lock:
-            if not self._broken:
-                self._loop.add_writer(self._socket.fileno(), self._flush)
+    def _try_backlog(self) -> OSError | None:
+        """Connect if need be and send what waits; return why some of it has to wait longer."""
+        try:
+            if self._socket is None:
+                self._socket = _connect(self._address)
+            while self.backlog:
+                self._socket.send(self.backlog[0])
+                self.backlog.popleft()
+        except OSError as error:
+            if error.errno in _PASSING:
+                return error
+            self._lose(error)
+        return None
 
     def _flush(self) -> None:
+        """Send what waits, on the loop's thread; arrange for the next attempt if some is left."""
         with self._lock:
-            try:
-                while self.backlog:
-                    self._socket.send(self.backlog[0])
-                    self.backlog.popleft()
-            except BlockingIOError:
+            if self._is_closed or self._failure is not None:
                 return
-            except OSError as error:
-                self._break(error)
-                return
-            self._loop.remove_writer(self._socket.fileno())
+            error = self._try_backlog()
+            is_full = self._socket is not None and isinstance(error, BlockingIOError)
+            if self._socket is not None and is_full != self._is_watched:
+                self._is_watched = is_full
+                if is_full:
+                    self._loop.add_writer(self._socket.fileno(), self._flush)
+                else:
+                    self._loop.remove_writer(self._socket.fileno())
+            if error is not None and not is_full:
+                self._loop.call_later(_RETRY_SECONDS, self._flush)
+            self._note_wait(None if is_full else error)
 
-    def _break(self, error: OSError | None) -> None:
-        """Give up the connection: who is gone is said by the manager, not by sockets."""
-        if error is not None:
-            get_logger(__name__).debug("A peer cannot be reached: %s", error)
-        if self._broken:
-            return
-        self._broken = True
-        if self.backlog and not self._loop.is_closed():
-            # The loop may still watch it; a descriptor must not be reused before that ends.
-            with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._unwatch)
-                self.backlog.clear()
+    def _note_wait(self, error: OSError | None) -> None:
+        """Say once what messages wait for when a connection takes long."""
+        now = time.monotonic()
+        if error is None:
+            self._waiting_since = None
+        elif self._waiting_since is None:
+            self._waiting_since = now
+        elif now - self._waiting_since > _CONNECT_SECONDS:
+            self._waiting_since = math.inf
+            get_logger(__name__).warning("Messages wait for a connection to %s: %s.", self._address, error)
+
+    def _lose(self, error: OSError) -> None:
+        """Give up the connection: who is gone is said by the manager, but somebody may have removed the socket."""
+        get_logger(__name__).debug("A peer cannot be reached: %s", error)
+        self._failure = error
+        self._drop()
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._loop.call_later, _NEWS_SECONDS, self._report)
+
+    def _report(self) -> None:
+        with self._lock:
+            if self._is_closed or self._failure is None:
                 return
+            self._is_reported = True
+        self._on_lost(self._failure)
+
+    def _drop(self) -> None:
         self.backlog.clear()
+        if self._is_watched and self._loop.is_running():
+            # The loop still watches it; a descriptor must not be reused before that ends.
+            self._loop.call_soon_threadsafe(self._shut)
+        else:
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._socket is None:
+            return
+        if self._is_watched:
+            self._is_watched = False
+            self._loop.remove_writer(self._socket.fileno())
         self._socket.close()
 
-    def _unwatch(self) -> None:
-        self._loop.remove_writer(self._socket.fileno())
-        self._socket.close()
+
+def _connect(address: str) -> socket.socket:
+    """Connect without waiting: a full queue of connections raises ``BlockingIOError``."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    try:
+        connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection

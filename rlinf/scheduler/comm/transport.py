@@ -50,6 +50,8 @@ class Transport:
         listen_ip: Address of the interface for other nodes, or None to stay on this node.
         on_message: Called with the sender and the frames of each message, by one thread at a time: the transport's
             own, or one that waits in ``wait``.
+        on_lost: Called on the transport's thread with the uid of a peer that cannot be reached although it was not
+            forgotten, where it listens, and why.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class Transport:
         keys: tuple[bytes, bytes],
         listen_ip: str | None,
         on_message: MessageHandler,
+        on_lost: Callable[[str, str, OSError], None],
     ) -> None:
         self._on_message = on_message
         self._dispatching = threading.Lock()
@@ -74,7 +77,12 @@ class Transport:
         greeting = pickle.dumps(self.info)
         self._greeting = _pad_greeting(greeting)
         self._local = LocalSockets(
-            self._path, self.loop, greeting=greeting, on_greeting=pickle.loads, on_message=self._dispatch
+            self._path,
+            self.loop,
+            greeting=greeting,
+            on_greeting=pickle.loads,
+            on_message=self._dispatch,
+            on_lost=on_lost,
         )
         # Waits until a future is done or seconds have passed; the waiting thread may read messages meanwhile.
         self.wait = self._local.wait

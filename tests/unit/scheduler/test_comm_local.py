@@ -1,0 +1,176 @@
+"""Connections within a node when queues are full, descriptors are short, or a socket was removed."""
+
+import errno
+import os
+import resource
+import socket
+import threading
+import time
+import uuid
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from rlinf.errors import ClusterError, WorkerDiedError
+from rlinf.scheduler.comm import local
+from rlinf.scheduler.comm.endpoint import Endpoint
+from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
+
+
+@pytest.fixture
+def make():
+    namespace, keys = uuid.uuid4().hex[:8], new_keys()
+    made = []
+
+    def endpoint():
+        made.append(Endpoint(namespace=namespace, node_id="n0", keys=keys, listen_ip=None))
+        return made[-1]
+
+    yield endpoint
+    for entry in made:
+        entry.close()
+    remove_socket_folder(namespace)
+
+
+@pytest.fixture
+def server(make):
+    made = make()
+    made.serve("echo", lambda call: call.reply(call.args[0]))
+    return made
+
+
+@contextmanager
+def no_free_descriptors():
+    """Leave this process no descriptor to open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, hard))
+    try:
+        with suppress(OSError):
+            while True:
+                taken.append(os.dup(taken[0]))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+def test_more_first_connections_than_the_backlog_lose_no_message(make, monkeypatch):
+    monkeypatch.setattr(local, "_BACKLOG", 1)
+    server = make()
+    go, paused = threading.Event(), threading.Event()
+    server.serve("echo", lambda call: call.reply(call.args[0]))
+    server.serve("pause", lambda call: (paused.set(), go.wait(30)))
+    clients = [make() for _ in range(12)]
+    clients[0].notify(server.info, "pause")
+    assert paused.wait(20)
+    first = [client.request(server.info, "echo", (number,)) for number, client in enumerate(clients)]
+    second = [client.request(server.info, "echo", (-number,)) for number, client in enumerate(clients)]
+    go.set()
+    assert [future.result(timeout=20).value for future in first] == list(range(12))
+    assert [future.result(timeout=20).value for future in second] == [-number for number in range(12)]
+
+
+def test_a_full_backlog_does_not_hold_up_other_messages(make, monkeypatch):
+    monkeypatch.setattr(local, "_BACKLOG", 0)
+    busy, idle = make(), make()
+    go, paused = threading.Event(), threading.Event()
+    busy.serve("pause", lambda call: (paused.set(), go.wait(30)))
+    busy.serve("echo", lambda call: call.reply(call.args[0]))
+    idle.serve("echo", lambda call: call.reply(call.args[0]))
+    clients = [make() for _ in range(4)]
+    clients[0].notify(busy.info, "pause")
+    assert paused.wait(20)
+    waiting = [client.request(busy.info, "echo", (1,)) for client in clients]
+    assert [client.ask(idle.info, "echo", 2, timeout=20) for client in clients] == [2] * 4
+    assert not any(future.done() for future in waiting)
+    go.set()
+    assert [future.result(timeout=20).value for future in waiting] == [1] * 4
+
+
+def test_a_living_peer_whose_socket_was_removed_is_an_error_of_the_sender(make, server, monkeypatch, capsys):
+    monkeypatch.setattr(local, "_NEWS_SECONDS", 0.2)
+    client = make()
+    os.unlink(server.info.ipc)
+    with pytest.raises(ClusterError, match=r"cannot be reached at .*No such file or directory"):
+        client.ask(server.info, "echo", 1, timeout=20)
+    with pytest.raises(ClusterError, match="Cannot send to endpoint"):
+        client.notify(server.info, "echo", (1,))
+    assert "What was sent to it is lost" in capsys.readouterr().err
+
+
+def test_a_dead_peer_is_reported_as_dead_not_as_out_of_reach(make, server):
+    client = make()
+    os.unlink(server.info.ipc)
+    pending = client.request(server.info, "echo", (1,))
+    client.peer_died(server.info.uid, WorkerDiedError("gone"))
+    with pytest.raises(WorkerDiedError):
+        pending.result(timeout=20)
+    client.notify(server.info, "echo", (1,))
+
+
+def test_a_peer_that_hangs_up_and_is_not_dead_is_an_error_of_the_sender(make, server, monkeypatch):
+    monkeypatch.setattr(local, "_NEWS_SECONDS", 0.2)
+    client = make()
+    assert client.ask(server.info, "echo", 1, timeout=20) == 1
+    server.close()
+    with pytest.raises(ClusterError, match="is not known to be gone, but cannot be reached"):
+        client.ask(server.info, "echo", 1, timeout=20)
+
+
+class _Scarce:
+    """A socket whose first sends fail for want of kernel memory."""
+
+    def __init__(self, connection, failures):
+        self._connection = connection
+        self._failures = failures
+
+    def __getattr__(self, name):
+        return getattr(self._connection, name)
+
+    def sendmsg(self, parts):
+        return self.send(b"".join(parts))
+
+    def send(self, data):
+        if self._failures:
+            code = self._failures.pop()
+            raise OSError(code, os.strerror(code))
+        return self._connection.send(data)
+
+
+def test_messages_wait_while_the_kernel_has_no_memory(make):
+    client, server = make(), make()
+    got, done = [], threading.Event()
+    server.serve("note", lambda call: (got.append(call.args[0]), done.set() if call.args[0] == 5 else None))
+    client.notify(server.info, "note", (0,))
+    peer = client._transport._local._peers[server.info.uid]
+    peer._socket = _Scarce(peer._socket, [errno.ENOBUFS, errno.ENOMEM, errno.ENOBUFS])
+    for number in range(1, 6):
+        client.notify(server.info, "note", (number,))
+    assert done.wait(20)
+    assert got == list(range(6))
+
+
+def test_requests_are_answered_once_descriptors_are_free_again(make, server):
+    client = make()
+    with no_free_descriptors():
+        first = client.request(server.info, "echo", (1,))
+        second = client.request(server.info, "echo", (2,))
+    assert [first.result(timeout=20).value, second.result(timeout=20).value] == [1, 2]
+
+
+def test_the_accept_loop_waits_for_a_free_descriptor(make, server, monkeypatch):
+    attempts = []
+    accept = local.LocalSockets._accept
+    monkeypatch.setattr(local.LocalSockets, "_accept", lambda self: (attempts.append(1), accept(self)))
+    client = make()
+    stranger = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with no_free_descriptors():
+        stranger.connect(server.info.ipc)
+        time.sleep(0.5)
+        refused = len(attempts)
+    assert 1 <= refused < 100
+    assert client.ask(server.info, "echo", 1, timeout=20) == 1
+    assert len(attempts) - refused >= 2, "the connection that waited was accepted too"
+    stranger.close()
