@@ -14,6 +14,10 @@ class ConfigError(RLinfError):
     """A recipe does not say something that can run; the message holds one line per problem found."""
 
 
+class RunLockedError(ConfigError):
+    """The run's folder is in use by another process; the message names its host, process and command."""
+
+
 class PlacementError(ConfigError):
     """A placement string or strategy that the cluster cannot satisfy."""
 

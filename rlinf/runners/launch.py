@@ -10,8 +10,8 @@ from rlinf.runners.collection import collected_episodes
 from rlinf.runners.embodied_runner import EmbodiedRunner
 from rlinf.runners.offline_runner import OfflineRunner
 from rlinf.runners.records import record_run
-from rlinf.runners.run_paths import with_run_paths
-from rlinf.runners.session import run_folder
+from rlinf.runners.reservation import reserve_run
+from rlinf.runners.run_paths import run_folder, with_dataset_folder, with_run_paths
 from rlinf.scheduler import Cluster
 from rlinf.utils.placement import HybridComponentPlacement
 from rlinf.workers.actor.embodied_actor import EmbodiedFSDPActor
@@ -40,8 +40,10 @@ def launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str, 
     Returns:
         The last step's metrics.
     """
-    with collected_episodes(with_run_paths(cfg)) as filled:
-        return _launch(filled, make_runner)
+    with ExitStack() as stack:
+        # The data set is the experiment's, also where the evaluation that collects it has a folder of its own.
+        reserved = reserve_run(with_dataset_folder(cfg), stack)
+        return _launch(stack.enter_context(collected_episodes(with_run_paths(reserved))), make_runner)
 
 
 def _launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str, float]:

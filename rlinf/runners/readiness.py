@@ -21,6 +21,7 @@ from rlinf.config.sections import ALGORITHM_PARTS
 from rlinf.envs.readiness import check_env_config, imports_simulator
 from rlinf.errors import CheckpointError, ConfigError, DatasetError, MissingPackageError, RLinfError
 from rlinf.models.model_path import require_model_path
+from rlinf.runners.reservation import find_checkpoint
 from rlinf.telemetry.backends import check_backends
 from rlinf.utils.optional import is_installed, missing_package
 
@@ -40,7 +41,8 @@ def check_ready(cfg: RLinfConfig) -> None:
         cfg: The validated recipe.
 
     Raises:
-        CheckpointError: ``runner.ckpt_path`` does not exist, and nothing else is wrong.
+        CheckpointError: ``runner.ckpt_path`` does not exist, ``runner.resume_dir`` names no complete checkpoint or an
+            evaluation has no weights, and nothing else is wrong.
         DatasetError: Files that the recipe names do not exist, and nothing else is wrong.
         MissingPackageError: Packages are not installed, and nothing else is wrong.
         ConfigError: Results cannot be written, a name is unknown, a metric service is not logged in to, the model is
@@ -111,13 +113,14 @@ def check_metric_services(cfg: RLinfConfig) -> Iterator[RLinfError]:
 
 
 def check_weights(cfg: RLinfConfig) -> Iterator[RLinfError]:
-    """Weights to begin with, and the language model, are there."""
+    """Weights to begin with or to evaluate, and the language model, are there."""
     weights = cfg.runner.ckpt_path
     if weights is not None and not Path(weights).expanduser().exists():
         yield CheckpointError(
             f"runner.ckpt_path: '{weights}' does not exist. Give a checkpoint folder (global_step_N), a .pt or a "
             ".safetensors file, or remove the key to begin with new weights."
         )
+    yield from _raised(lambda: find_checkpoint(cfg))
     if isinstance(cfg, LanguageConfig):
         model_path = cfg.actor.model.model_path
         yield from _raised(lambda: require_model_path(model_path))

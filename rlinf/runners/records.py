@@ -19,5 +19,5 @@ def record_run(session: RunSession, cluster: Cluster, afterwards: ExitStack) -> 
         afterwards: Is closed after the cluster, which writes the trace when it closes.
     """
     nodes = [cluster.get_node_info(rank) for rank in range(cluster.num_nodes)]
-    session.record_placement(draw_plan(HybridComponentPlacement(session.cfg, cluster), nodes))
-    afterwards.callback(session.report.write)
+    session.placement = draw_plan(HybridComponentPlacement(session.cfg, cluster), nodes)
+    afterwards.callback(session.write_report)

@@ -1,4 +1,4 @@
-"""The folders that an embodied recipe leaves to the run."""
+"""A run's folder, and the folders within it that an embodied recipe leaves to the run."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from pathlib import Path
 
 from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, OffPolicyLossConfig
 from rlinf.config.schema.env import EnvConfig
-from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.runners.session import run_folder
+from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.telemetry.rundir import DATASET_FOLDER, REPLAY_FOLDER
+
+
+def run_folder(cfg: RLinfConfig) -> Path:
+    """Return ``<log_path>/<experiment_name>``, absolute."""
+    return Path(cfg.runner.logger.log_path).expanduser().absolute() / cfg.runner.logger.experiment_name
 
 
 def with_run_paths(cfg: EmbodiedConfig) -> EmbodiedConfig:
@@ -21,7 +25,7 @@ def with_run_paths(cfg: EmbodiedConfig) -> EmbodiedConfig:
         folder = str(run_folder(cfg) / "video" / mode)
         return dataclasses.replace(env, video_cfg=dataclasses.replace(env.video_cfg, video_base_dir=folder))
 
-    evaluation = None if cfg.env.eval is None else _with_dataset_folder(fill(cfg.env.eval, "eval"), run_folder(cfg))
+    evaluation = None if cfg.env.eval is None else fill(cfg.env.eval, "eval")
     section = dataclasses.replace(cfg.env, train=fill(cfg.env.train, "train"), eval=evaluation)
     return dataclasses.replace(cfg, env=section, algorithm=_with_replay_folder(cfg.algorithm, run_folder(cfg)))
 
@@ -33,11 +37,14 @@ def video_folders(cfg: EmbodiedConfig) -> str | None:
     return ", ".join(str(folder) for folder in folders) or None
 
 
-def _with_dataset_folder(env: EnvConfig, run: Path) -> EnvConfig:
-    if not env.data_collection.enabled or env.data_collection.save_dir is not None:
-        return env
-    collection = dataclasses.replace(env.data_collection, save_dir=str(run / DATASET_FOLDER))
-    return dataclasses.replace(env, data_collection=collection)
+def with_dataset_folder(cfg: EmbodiedConfig) -> EmbodiedConfig:
+    """Return the recipe with the folder of the data set that it collects, if it leaves that to the run."""
+    env = cfg.env.eval
+    if env is None or not env.data_collection.enabled or env.data_collection.save_dir is not None:
+        return cfg
+    collection = dataclasses.replace(env.data_collection, save_dir=str(run_folder(cfg) / DATASET_FOLDER))
+    section = dataclasses.replace(cfg.env, eval=dataclasses.replace(env, data_collection=collection))
+    return dataclasses.replace(cfg, env=section)
 
 
 def _with_replay_folder(algorithm: EmbodiedAlgorithmConfig, run: Path) -> EmbodiedAlgorithmConfig:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,6 +13,8 @@ from rlinf.checkpoint import CheckpointManager, checkpoint_step
 from rlinf.config import to_dict
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.errors import WorkerDiedError
+from rlinf.runners.reservation import reserve_run
+from rlinf.runners.run_paths import run_folder
 from rlinf.telemetry.console import Console
 from rlinf.telemetry.evaluation import EvalEpisode, evaluation_table, mean_metrics, write_episodes
 from rlinf.telemetry.events import EventKind, EventLog
@@ -21,8 +24,7 @@ from rlinf.telemetry.rundir import (
     CHECKPOINTS_FOLDER,
     EVALUATIONS_FOLDER,
     PROFILE_FOLDER,
-    annotate_launch,
-    open_run_dir,
+    record_launch,
 )
 from rlinf.telemetry.trace import PHASE_PREFIX, STEP_MARK, Phases, instant
 from rlinf.telemetry.trace_export import trace_path
@@ -35,47 +37,56 @@ class RunSession:
     Attributes:
         notes: Lines that the run begins with.
         places: What the end of the run points to beside metrics and checkpoints, by name; None is not shown.
-        report: The run's page; whoever made the session writes it once nothing more is added to the folder.
+        placement: Where everything runs, as ``rlinf.placement.draw_plan`` draws it; recorded when the loop begins.
+        report: The run's page; see ``write_report``.
+        begins_at: The checkpoint that the run continues from, or that it evaluates; None begins anew.
+        newest: The newest checkpoint: ``begins_at``, until the run saves one.
 
     Args:
         cfg: The recipe.
 
     Raises:
         ConfigError: The experiment's folder holds another run.
-        CheckpointError: ``runner.resume_dir`` names no complete checkpoint.
+        RunLockedError: Another process works in the folder.
+        CheckpointError: ``runner.resume_dir`` names no complete checkpoint, or an evaluation has no weights.
     """
 
     def __init__(self, cfg: RLinfConfig) -> None:
-        self.cfg = cfg
-        runner, logger = cfg.runner, cfg.runner.logger
-        root = run_folder(cfg) / CHECKPOINTS_FOLDER
-        self.checkpoints = CheckpointManager(root, runner.keep_checkpoints, runner.keep_best)
-        self.resume_from = self.checkpoints.resolve(runner.resume_dir)
-        self.resume_step = 0 if self.resume_from is None else checkpoint_step(self.resume_from)
-        # ``auto`` may find a run that was killed before its first checkpoint: that run begins anew in its folder.
-        resumes = runner.resume_dir is not None
-        self.folder = open_run_dir(
-            logger.log_path,
-            logger.experiment_name,
-            resume=resumes,
-            overwrite=runner.overwrite,
-            config=to_dict(cfg),
-            seed=cfg.actor.seed,
+        self._exit = ExitStack()
+        # A launch has claimed the folder already; a runner that is used without one claims it here.
+        self.cfg = cfg = reserve_run(cfg, self._exit)
+        weakref.finalize(self, self._exit.close)
+        runner = cfg.runner
+        self.folder = run_folder(cfg)
+        self.checkpoints = CheckpointManager(
+            self.folder / CHECKPOINTS_FOLDER, runner.keep_checkpoints, runner.keep_best
         )
-        self.saved_step = self.resume_step if self.resume_from is not None else None
+        self.begins_at = self.checkpoints.resolve(runner.resume_dir)
+        self._go_back_to(self.begins_at)
+        self.saved_step = None if self.begins_at is None else self.resume_step
+        self.newest = self.begins_at
         self.metrics: dict[str, float] = {}
         self.restarts = 0
         self.phases = Phases()
         self.events = EventLog(self.folder)
-        self.report = RunReport(self.folder, is_wanted=logger.report)
+        self.report = RunReport(self.folder, is_wanted=runner.logger.report)
         self.places: dict[str, str | Path | None] = {}
         self.notes: list[str] = []
+        self.placement: str | None = None
         self.evaluated_steps = 0
-        self._exit = ExitStack()
+        self.has_begun = False
 
     def __enter__(self) -> RunSession:
-        """Open the metric log and start showing progress."""
+        """Record the launch, open the metric log and start showing progress."""
         cfg = self.cfg.runner
+        record_launch(
+            self.folder,
+            cfg.logger.experiment_name,
+            config=to_dict(self.cfg),
+            seed=self.cfg.actor.seed,
+            placement=self.placement,
+        )
+        self.has_begun = True
         self.logger = self._open_logger()
         self.console = Console(cfg.total_steps, cfg.logger.experiment_name, start_step=self.resume_step)
         self._exit.enter_context(self.console)
@@ -93,16 +104,16 @@ class RunSession:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the log, and say where everything is."""
-        self.phases.end()
-        self.logger.finish(failed=error is not None and not isinstance(error, KeyboardInterrupt))
-        self.events.add("end", self._describe_end(error))
-        self._exit.close()
+        with self._exit:
+            self.phases.end()
+            self.logger.finish(failed=error is not None and not isinstance(error, KeyboardInterrupt))
+            self.events.add("end", self._describe_end(error))
         shown = {name: value for name, value in self.metrics.items() if name.startswith(("eval/", "env/"))}
         self.console.summary(self._places(), shown)
 
     def confirm_resumed(self) -> None:
         """Say that the state of ``resume_from`` has been loaded: from now on it is this run's newest checkpoint."""
-        if self.resume_from is not None and not self.cfg.runner.only_eval:
+        if self.resume_from is not None:
             self.checkpoints.mark_resumed(self.resume_from)
 
     def phase(self, name: str) -> None:
@@ -115,13 +126,10 @@ class RunSession:
         self.console.message(text)
         self.events.add(kind, text)
 
-    def record_placement(self, picture: str) -> None:
-        """Record where everything runs.
-
-        Args:
-            picture: As ``rlinf.placement.draw_plan`` draws it.
-        """
-        annotate_launch(self.folder, self.cfg.runner.logger.experiment_name, placement=picture)
+    def write_report(self) -> None:
+        """Write the page about the run; one that never began has none."""
+        if self.has_begun:
+            self.report.write()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Record and show a finished step; nothing of it is lost if the run is killed from here on."""
@@ -188,13 +196,12 @@ class RunSession:
         )
 
     def rewind(self) -> Path | None:
-        """Go back to the newest checkpoint, or to the start: later records are cut off.
+        """Go back to the newest checkpoint, or to what the run began from: later records are cut off.
 
         Returns:
             The checkpoint's folder; None if there is none.
         """
-        self.resume_from = self.checkpoints.resolve("auto")
-        self.resume_step = 0 if self.resume_from is None else checkpoint_step(self.resume_from)
+        self._go_back_to(self.checkpoints.resolve("auto") or self.begins_at)
         self.logger.finish()
         self.logger = self._open_logger()
         return self.resume_from
@@ -205,8 +212,12 @@ class RunSession:
 
     def commit_checkpoint(self, step: int, metrics: Mapping[str, float]) -> None:
         """Publish the checkpoint that has been written."""
-        self.checkpoints.commit(step, {"seed": self.cfg.actor.seed}, metrics, required=["actor"])
+        self.newest = self.checkpoints.commit(step, {"seed": self.cfg.actor.seed}, metrics, required=["actor"])
         self.saved_step = step
+
+    def _go_back_to(self, checkpoint: Path | None) -> None:
+        self.resume_from = checkpoint
+        self.resume_step = 0 if checkpoint is None else checkpoint_step(checkpoint)
 
     def _open_logger(self) -> MetricLogger:
         resume_step = self.resume_step if self.resume_from is not None else None
@@ -221,12 +232,11 @@ class RunSession:
         return f"Failed {where}: {type(error).__name__}: {error}"
 
     def _places(self) -> dict[str, str | Path | None]:
-        checkpoint = None if self.saved_step is None else self.checkpoints.root / f"global_step_{self.saved_step}"
         tracer = self.cfg.cluster.tracer
         tensorboard = "tensorboard" in self.cfg.runner.logger.logger_backends
         return {
             "restarts": str(self.restarts) if self.restarts else None,
-            "checkpoint": checkpoint,
+            "checkpoint": self.newest,
             "evaluations": self.folder / EVALUATIONS_FOLDER if self.evaluated_steps else None,
             **self.places,
             "TensorBoard": self.folder / "tensorboard" if tensorboard else None,
@@ -235,8 +245,3 @@ class RunSession:
             "trace": trace_path(tracer, str(self.folder)) if tracer.enable else None,
             "profiles": self.folder / PROFILE_FOLDER if self.cfg.cluster.profiling.enable else None,
         }
-
-
-def run_folder(cfg: RLinfConfig) -> Path:
-    """Return ``<log_path>/<experiment_name>``, absolute."""
-    return Path(cfg.runner.logger.log_path).expanduser().absolute() / cfg.runner.logger.experiment_name

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from rlinf.telemetry.console import Console
     from rlinf.telemetry.logger import MetricLogger
     from rlinf.telemetry.metrics import Metric, MetricAccumulator, finalize, merge_metrics
-    from rlinf.telemetry.rundir import open_run_dir
+    from rlinf.telemetry.rundir import claim_run_dir
 
-__all__ = ["Console", "Metric", "MetricAccumulator", "MetricLogger", "finalize", "merge_metrics", "open_run_dir"]
+__all__ = ["Console", "Metric", "MetricAccumulator", "MetricLogger", "claim_run_dir", "finalize", "merge_metrics"]
 
 _MODULES = {
+    "claim_run_dir": "rundir",
     "Console": "console",
     "Metric": "metrics",
     "MetricAccumulator": "metrics",
     "MetricLogger": "logger",
     "finalize": "metrics",
     "merge_metrics": "metrics",
-    "open_run_dir": "rundir",
 }
 
 

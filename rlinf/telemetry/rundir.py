@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from importlib import metadata
 from pathlib import Path, PurePath
@@ -21,6 +22,7 @@ from rlinf.errors import ConfigError
 from rlinf.telemetry.backends import TENSORBOARD_FOLDER
 from rlinf.telemetry.events import EVENTS_FILE
 from rlinf.telemetry.logger import METRICS_FILE
+from rlinf.telemetry.run_lock import locked
 from rlinf.telemetry.trace_export import TRACE_FILE
 from rlinf.utils.files import rename_durably, write_atomic
 
@@ -29,6 +31,8 @@ CONFIG_FILE = "config.yaml"
 RUN_FILE = "run.json"
 PROFILE_FOLDER = "profile"
 EVALUATIONS_FOLDER = "evaluations"
+EVAL_RUNS_FOLDER = "eval_only"
+"""Holds a folder for each run that only evaluated; they are no part of the training's record."""
 REPLAY_FOLDER = "replay"
 DATASET_FOLDER = "dataset"
 SAMPLES_FOLDER = "samples"
@@ -61,72 +65,133 @@ _ARTIFACTS = (
     CONFIG_FILE,
     RUN_FILE,
 )
-# Worker logs are no sign of a run: they are made while the cluster starts, perhaps before this folder is claimed.
-_SIGNS = (CHECKPOINTS_FOLDER, METRICS_FILE, TENSORBOARD_FOLDER, CONFIG_FILE, RUN_FILE)
 _PACKAGES = (
     *("rlinf", "torch", "ray", "numpy", "gymnasium", "hydra-core", "omegaconf", "pydantic"),
     *("transformers", "vllm", "sglang", "mujoco", "metaworld", "mani-skill"),
 )
 
 
-def open_run_dir(
-    log_path: str | Path,
-    experiment_name: str,
-    *,
-    resume: bool,
-    overwrite: bool,
-    config: object = None,
-    seed: int | None = None,
-    command: Sequence[str] | None = None,
-) -> Path:
-    """Claim the experiment's folder and record the run in it.
+# Folders that this process has claimed.
+_claimed: set[Path] = set()
 
-    Writes ``config.yaml`` (a differing one of an earlier launch is kept as ``config.<n>.yaml``) and ``run.json`` (one
-    entry a launch: time, host, command, seed, versions, git commit).
+
+@contextmanager
+def claim_run_dir(log_path: str | Path, experiment_name: str, *, resume: bool, overwrite: bool) -> Iterator[Path]:
+    """Take the experiment's folder for a run of this process; no other process can claim it within the block.
+
+    A folder that this process has claimed already is yielded as it is. Nothing is recorded in the folder by that: a
+    launch that fails leaves it as free as it was (see ``record_launch``).
 
     Args:
         log_path: ``runner.logger.log_path``.
         experiment_name: ``runner.logger.experiment_name``; a plain name or a relative path.
         resume: Whether the run goes on in this folder (``runner.resume_dir`` is set).
         overwrite: ``runner.overwrite``: delete the run that the folder holds.
-        config: The resolved recipe, a dataclass or a mapping; None writes no ``config.yaml``.
-        seed: The run's seed.
-        command: The command line; None takes this process's.
 
-    Returns:
+    Yields:
         The folder, absolute.
 
     Raises:
         ConfigError: The name leaves ``log_path``, the folder holds a run and neither flag is set, or both are.
+        RunLockedError: Another process works in the folder.
     """
+    folder = _run_dir(log_path, experiment_name)
+    if folder in _claimed:
+        yield folder
+        return
+    if resume and overwrite:
+        raise ConfigError(
+            "runner.resume_dir continues a run and runner.overwrite=true deletes it; set one of the two "
+            "(runner.resume_dir=null or runner.overwrite=false)"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with locked(folder):
+        used = signs_of_run(folder)
+        if used and not resume and not overwrite:
+            raise ConfigError(
+                f"runner.logger.experiment_name={experiment_name}: {folder} already holds a run ({', '.join(used)}). "
+                "Continue it with runner.resume_dir=auto, delete it and start anew with runner.overwrite=true, or "
+                "choose another runner.logger.experiment_name"
+            )
+        for leftover in folder.glob(f"{_TRASH_PREFIX}*"):
+            shutil.rmtree(leftover)
+        if overwrite:
+            _delete_run(folder)
+        _claimed.add(folder)
+        try:
+            yield folder
+        finally:
+            _claimed.discard(folder)
+
+
+def signs_of_run(folder: Path) -> list[str]:
+    """Return the names within a folder that say that it holds a run: checkpoints, or a recorded train step."""
+    checkpoints = folder / CHECKPOINTS_FOLDER
+    signs = {
+        CHECKPOINTS_FOLDER: checkpoints.is_dir() and any(checkpoints.iterdir()),
+        METRICS_FILE: _has_steps(folder / METRICS_FILE),
+    }
+    return [name for name, is_there in signs.items() if is_there]
+
+
+def _has_steps(metrics: Path) -> bool:
+    """Tell whether a file of metrics has more than the evaluation before the first step."""
+    if not metrics.is_file():
+        return False
+    with open(metrics, encoding="utf-8", errors="replace") as file:
+        return any(line.strip() and not line.startswith('{"step": 0,') for line in file)
+
+
+def _run_dir(log_path: str | Path, experiment_name: str) -> Path:
     name = PurePath(experiment_name)
     if not experiment_name.strip() or name.is_absolute() or ".." in name.parts or not name.parts:
         raise ConfigError(
             f"runner.logger.experiment_name is '{experiment_name}'; use a name for a folder below "
             "runner.logger.log_path"
         )
-    folder = Path(log_path).expanduser().absolute() / name
-    if resume and overwrite:
-        raise ConfigError(
-            "runner.resume_dir continues a run and runner.overwrite=true deletes it; set one of the two "
-            "(runner.resume_dir=null or runner.overwrite=false)"
-        )
-    used = [sign for sign in _SIGNS if (folder / sign).exists()]
-    if used and not resume and not overwrite:
-        raise ConfigError(
-            f"runner.logger.experiment_name={experiment_name}: {folder} already holds a run ({', '.join(used)}). "
-            "Continue it with runner.resume_dir=auto, delete it and start anew with runner.overwrite=true, or choose "
-            "another runner.logger.experiment_name"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    for leftover in folder.glob(f"{_TRASH_PREFIX}*"):
-        shutil.rmtree(leftover)
-    if overwrite:
-        _delete_run(folder)
+    return Path(log_path).expanduser().absolute() / name
+
+
+def record_launch(
+    folder: Path,
+    experiment_name: str,
+    *,
+    config: object = None,
+    seed: int | None = None,
+    command: Sequence[str] | None = None,
+    placement: str | None = None,
+) -> None:
+    """Record that a run begins, or goes on, in its folder.
+
+    Writes ``config.yaml`` (a differing one of an earlier launch is kept as ``config.<n>.yaml``) and ``run.json`` (one
+    entry a launch: time, host, command, seed, versions, git commit, placement).
+
+    Args:
+        folder: The experiment's folder, as ``claim_run_dir`` yields it.
+        experiment_name: ``runner.logger.experiment_name``.
+        config: The resolved recipe, a dataclass or a mapping; None writes no ``config.yaml``.
+        seed: The run's seed.
+        command: The command line; None takes this process's.
+        placement: Where everything runs, as ``rlinf.placement.draw_plan`` draws it; None where that is not known.
+
+    Raises:
+        ConfigError: ``run.json`` cannot be read.
+    """
+    launch = {
+        "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "resumed": bool(signs_of_run(folder)),
+        "host": socket.gethostname(),
+        "command": list(command if command is not None else [sys.executable, *sys.argv]),
+        "seed": seed,
+        "versions": _versions(),
+        "git": _git_state(Path(__file__).parent),
+    }
+    if placement is not None:
+        launch["placement"] = placement
+    record = {"experiment_name": experiment_name, "launches": [*_launches(folder), launch]}
     if config is not None:
         _write_config(folder, config)
-    _record_launch(folder, experiment_name, seed=seed, command=command, resumed=resume and bool(used))
-    return folder
+    write_atomic(folder / RUN_FILE, json.dumps(record, indent=1) + "\n")
 
 
 def _delete_run(folder: Path) -> None:
@@ -166,39 +231,6 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, PurePath) else value
 
 
-def _record_launch(
-    folder: Path, experiment_name: str, *, seed: int | None, command: Sequence[str] | None, resumed: bool
-) -> None:
-    launches = _launches(folder)
-    launches.append(
-        {
-            "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-            "resumed": resumed,
-            "host": socket.gethostname(),
-            "command": list(command if command is not None else [sys.executable, *sys.argv]),
-            "seed": seed,
-            "versions": _versions(),
-            "git": _git_state(Path(__file__).parent),
-        }
-    )
-    _write_launches(folder, experiment_name, launches)
-
-
-def annotate_launch(folder: Path, experiment_name: str, **facts: Any) -> None:
-    """Record further facts about the present launch in ``run.json``.
-
-    Args:
-        folder: The experiment's folder, as ``open_run_dir`` returned it.
-        experiment_name: ``runner.logger.experiment_name``.
-        **facts: What JSON can hold, by name.
-
-    Raises:
-        ConfigError: ``run.json`` cannot be read.
-    """
-    *earlier, last = _launches(folder)
-    _write_launches(folder, experiment_name, [*earlier, {**last, **facts}])
-
-
 def _launches(folder: Path) -> list[Any]:
     path = folder / RUN_FILE
     if not path.exists():
@@ -207,11 +239,6 @@ def _launches(folder: Path) -> list[Any]:
         return list(json.loads(path.read_text(encoding="utf-8"))["launches"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} cannot be read ({error}); move it away to go on in this folder") from error
-
-
-def _write_launches(folder: Path, experiment_name: str, launches: list[Any]) -> None:
-    record = {"experiment_name": experiment_name, "launches": launches}
-    write_atomic(folder / RUN_FILE, json.dumps(record, indent=1) + "\n")
 
 
 def _versions() -> dict[str, str | None]:

@@ -94,7 +94,7 @@ def test_a_saved_policy_can_be_evaluated(finished, run_recipe, tmp_path):
     keys = ("runner.only_eval=true", f"runner.ckpt_path={finished}/checkpoints/global_step_2")
     folder = run_recipe(*keys, log_path=tmp_path)
     expected = {name: value for name, value in read_metrics(finished)[2].items() if name.startswith("eval/")}
-    assert read_metrics(folder) == [{"step": 0, **expected}]
+    assert read_metrics(folder / "eval_only" / "weights_1") == [{"step": 0, **expected}]
 
 
 def test_the_run_stops_at_its_goal(run_recipe):
@@ -110,6 +110,7 @@ def test_episodes_of_several_workers_become_one_data_set(run_recipe):
         "env.eval.total_num_envs=4",
         "env.eval.data_collection.enabled=true",
         "env.eval.data_collection.policy=sample",
+        "runner.eval_initial_policy=true",
     )
     check_dataset(folder / "dataset")
     dataset = LeRobotDataset(folder / "dataset")

@@ -170,7 +170,8 @@ def test_answers_ahead_of_training_are_no_staler_than_allowed(run_recipe):
     ["runner.ckpt_path={}/checkpoints/global_step_3", "actor.model.model_path={}/checkpoints/global_step_3/hf"],
 )
 def test_a_run_that_only_evaluates_trains_nothing(finished, run_recipe, weights):
-    folder = run_recipe("runner.only_eval=true", "data.train_data_paths=[]", weights.format(finished))
+    run = run_recipe("runner.only_eval=true", "data.train_data_paths=[]", weights.format(finished))
+    (folder,) = (run / "eval_only").iterdir()
     (record,) = read_metrics(folder)
     expected = {name: value for name, value in read_metrics(finished)[-1].items() if name.startswith("eval/")}
     assert record == {"step": 0, **expected}

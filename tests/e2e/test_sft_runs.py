@@ -164,7 +164,7 @@ def test_a_reasoning_run_starts_from_what_was_learned(finished, run_recipe, ques
         SHORT,
     ]
     launch_reasoning(validate_cfg(load_recipe("tiny_math_grpo", keys)))
-    (record,) = read_metrics(tmp_path / "tiny_math_grpo")
+    (record,) = read_metrics(tmp_path / "tiny_math_grpo" / "eval_only" / "initial_1")
     last = read_metrics(finished)[-1]
     for name in ("eval/accuracy", "eval/reward", "eval/response_length"):
         assert record[name] == last[name]

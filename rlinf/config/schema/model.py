@@ -22,6 +22,9 @@ class ModelConfig(ConfigSection):
     has_velocity: ClassVar[bool] = False
     """Whether the model is a flow, which ``loss_type: embodied_nft`` needs (``VelocityPolicy``)."""
 
+    carries_weights: ClassVar[bool] = False
+    """Whether building the model loads trained weights, so that it can be evaluated without a checkpoint."""
+
     model_type: str
     """Registered model."""
     precision: Precision = "fp32"
@@ -114,6 +117,8 @@ class FlowPolicyConfig(StatePolicyConfig):
 @dataclass(frozen=True, kw_only=True)
 class CausalLMConfig(ModelConfig):
     """``model_type: causal_lm`` (also ``qwen2.5`` and ``qwen3``): a language model of transformers."""
+
+    carries_weights: ClassVar[bool] = True
 
     model_path: str
     """Folder of a Hugging Face checkpoint; or its name on the Hub, unless ``HF_HUB_OFFLINE`` is set."""

@@ -39,7 +39,10 @@ class RunnerConfig(ConfigSection):
     save_interval: int = -1
     """Save a checkpoint every so many steps (and after the last); -1 saves only after the last."""
     only_eval: bool = False
-    """Evaluate once and exit; needs ``resume_dir`` or ``ckpt_path`` to be of interest."""
+    """Evaluate once and exit: the weights of ``resume_dir`` or ``ckpt_path``, or those that the model brings along. The
+    results go to a folder of their own, ``<log_path>/<experiment_name>/eval_only/<weights>_<n>``."""
+    eval_initial_policy: bool = False
+    """With ``only_eval`` and neither ``resume_dir`` nor ``ckpt_path``: evaluate the untrained policy."""
     resume_dir: str | None = None
     """Checkpoint folder to continue from, or ``auto`` for the newest complete one of this experiment."""
     ckpt_path: str | None = None

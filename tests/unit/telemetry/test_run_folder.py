@@ -9,12 +9,22 @@ import yaml
 
 from rlinf.config.schema.runner import RunnerConfig
 from rlinf.errors import ConfigError
-from rlinf.telemetry import open_run_dir
-from rlinf.telemetry.rundir import annotate_launch
+from rlinf.telemetry.rundir import claim_run_dir, record_launch
 
 
 def start(root, name="exp", *, resume=False, overwrite=False, **kwargs):
-    return open_run_dir(root, name, resume=resume, overwrite=overwrite, **kwargs)
+    with claim_run_dir(root, name, resume=resume, overwrite=overwrite) as folder:
+        record_launch(folder, name, **kwargs)
+    return folder
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir() if path.name != "run.lock")
+
+
+def make_step(folder, step=1):
+    with open(folder / "metrics.jsonl", "a") as file:
+        file.write(json.dumps({"step": step, "time_seconds": 1.0}) + "\n")
 
 
 def test_a_new_folder_gets_recipe_and_launch(tmp_path, monkeypatch):
@@ -49,7 +59,7 @@ def test_recipes_with_enumerations_paths_and_references_are_written_as_they_are(
     }
 
 
-@pytest.mark.parametrize("sign", ["metrics.jsonl", "checkpoints/x", "config.yaml", "tensorboard/events"])
+@pytest.mark.parametrize("sign", ["metrics.jsonl", "checkpoints/x"])
 def test_a_used_folder_is_refused_with_all_three_remedies(tmp_path, sign):
     path = tmp_path / "exp" / sign
     path.parent.mkdir(parents=True)
@@ -69,14 +79,38 @@ def test_a_used_folder_is_refused_with_all_three_remedies(tmp_path, sign):
 
 def test_a_folder_without_a_run_may_be_used(tmp_path):
     (tmp_path / "exp" / "worker_logs").mkdir(parents=True)
+    (tmp_path / "exp" / "checkpoints").mkdir()
     (tmp_path / "exp" / "notes.txt").write_text("mine")
     assert start(tmp_path).is_dir()
+    assert (tmp_path / "exp" / "notes.txt").read_text() == "mine"
+
+
+def test_a_launch_that_never_began_leaves_the_folder_as_it_was(tmp_path):
+    def launch():
+        with claim_run_dir(tmp_path, "exp", resume=False, overwrite=False):
+            raise RuntimeError("no demonstrations")
+
+    with pytest.raises(RuntimeError):
+        launch()
+    assert names(tmp_path / "exp") == []
+    start(tmp_path)
+
+
+def test_a_run_that_failed_in_its_first_step_may_be_launched_again_by_the_same_command(tmp_path):
+    folder = start(tmp_path, config={"lr": 1})
+    make_step(folder, step=0)
+    (folder / "tensorboard").mkdir()
+    start(tmp_path, config={"lr": 1})
+    make_step(folder, step=1)
+    with pytest.raises(ConfigError, match="already holds a run"):
+        start(tmp_path, config={"lr": 1})
 
 
 def test_resume_keeps_everything_and_records_each_launch(tmp_path):
-    start(tmp_path, config={"lr": 1})
-    folder = start(tmp_path, resume=True, config={"lr": 1})
-    assert sorted(p.name for p in folder.iterdir()) == ["config.yaml", "run.json"]
+    folder = start(tmp_path, config={"lr": 1})
+    make_step(folder)
+    start(tmp_path, resume=True, config={"lr": 1})
+    assert names(folder) == ["config.yaml", "metrics.jsonl", "run.json"]
     start(tmp_path, resume=True, config={"lr": 2})
     assert yaml.safe_load((folder / "config.yaml").read_text()) == {"lr": 2}
     assert yaml.safe_load((folder / "config.1.yaml").read_text()) == {"lr": 1}
@@ -84,10 +118,9 @@ def test_resume_keeps_everything_and_records_each_launch(tmp_path):
     assert [launch["resumed"] for launch in launches] == [False, True, True]
 
 
-def test_facts_are_added_to_the_present_launch_alone(tmp_path):
+def test_each_launch_has_its_own_seed_and_placement(tmp_path):
     start(tmp_path, seed=1)
-    folder = start(tmp_path, resume=True, seed=2)
-    annotate_launch(folder, "exp", placement="node 0")
+    folder = start(tmp_path, resume=True, seed=2, placement="node 0")
     record = json.loads((folder / "run.json").read_text())
     assert record["experiment_name"] == "exp"
     assert [launch.get("placement") for launch in record["launches"]] == [None, "node 0"]
@@ -101,7 +134,7 @@ def test_overwrite_deletes_the_run_and_nothing_else(tmp_path):
         (folder / name).write_text("old")
     (folder / "notes.txt").write_text("mine")
     start(tmp_path, overwrite=True, config={"lr": 2})
-    assert sorted(p.name for p in folder.iterdir()) == ["config.yaml", "notes.txt", "run.json"]
+    assert names(folder) == ["config.yaml", "notes.txt", "run.json"]
     assert len(json.loads((folder / "run.json").read_text())["launches"]) == 1
 
 
@@ -118,7 +151,19 @@ def test_an_overwrite_that_is_killed_can_be_done_again(tmp_path, monkeypatch):
             start(tmp_path, overwrite=True)
     assert not (folder / "checkpoints").exists()
     start(tmp_path, overwrite=True)
-    assert [p.name for p in folder.iterdir()] == ["run.json"]
+    assert names(folder) == ["run.json"]
+
+
+def test_what_workers_write_after_the_claim_survives_overwrite(tmp_path):
+    for _ in range(2):
+        with claim_run_dir(tmp_path, "exp", resume=False, overwrite=True) as folder:
+            assert not (folder / "worker_logs").exists()
+            (folder / "worker_logs").mkdir()
+            (folder / "worker_logs" / "EnvGroup_0.log").write_text("Ready")
+            # As the runner does, once the workers are there.
+            with claim_run_dir(tmp_path, "exp", resume=False, overwrite=True) as again:
+                record_launch(again, "exp")
+        assert names(folder) == ["run.json", "worker_logs"]
 
 
 def test_resume_and_overwrite_together_are_refused(tmp_path):

@@ -9,10 +9,11 @@ import threading
 from rlinf.config import load_recipe, to_dict, validate_cfg
 from rlinf.config.schema.runner import LoggerConfig
 from rlinf.data.answers import Answer, Prompt
-from rlinf.telemetry import MetricLogger, open_run_dir
+from rlinf.telemetry import MetricLogger, claim_run_dir
 from rlinf.telemetry.answers import write_answers
 from rlinf.telemetry.evaluation import EvalEpisode, write_episodes
 from rlinf.telemetry.report import RunFolder, write_report
+from rlinf.telemetry.rundir import record_launch
 from rlinf.telemetry.trace import INSTANT, SPAN, ProcessTrace
 from rlinf.telemetry.trace_export import write_trace
 
@@ -30,7 +31,7 @@ class Ticks:
         return self.now
 
 
-def make_run(root, name="cart", *, steps=4, overrides=(), metrics=None, resume=False):
+def make_run(root, name="cart", *, steps=4, overrides=(), metrics=None, resume=False, placement=None):
     """Write a run's folder and return it.
 
     Args:
@@ -40,10 +41,12 @@ def make_run(root, name="cart", *, steps=4, overrides=(), metrics=None, resume=F
         overrides: Of the recipe.
         metrics: Returns the metrics of a step; None gives some of each kind.
         resume: Whether this is a further launch.
+        placement: As it was drawn when the run began.
     """
     cfg = validate_cfg(load_recipe(RECIPE, [f'runner.logger.experiment_name="{name}"', *overrides]))
     command = ["python", "train.py", "--config-name", RECIPE, *overrides]
-    folder = open_run_dir(root, name, resume=resume, overwrite=False, config=to_dict(cfg), seed=7, command=command)
+    with claim_run_dir(root, name, resume=resume, overwrite=False) as folder:
+        record_launch(folder, name, config=to_dict(cfg), seed=7, command=command, placement=placement)
     clock = Ticks()
     with MetricLogger(folder, LoggerConfig(logger_backends=[]), clock=clock) as logger:
         for step in range(steps + 1):

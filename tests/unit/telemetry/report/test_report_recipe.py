@@ -7,7 +7,6 @@ from rlinf.telemetry.events import EventLog
 from rlinf.telemetry.report import RunFolder
 from rlinf.telemetry.report.history import describe_history
 from rlinf.telemetry.report.recipe import describe_recipe
-from rlinf.telemetry.rundir import annotate_launch
 from rlinf.utils.logging import get_logger
 from tests.unit.telemetry.report.report_runs import RECIPE, make_run
 
@@ -47,7 +46,7 @@ def test_a_recipe_of_another_version_is_shown_unmarked(tmp_path):
 def test_the_recorded_placement_is_shown_and_without_it_the_planned_one(tmp_path):
     folder = make_run(tmp_path)
     assert "actor" in recipe_of(folder)[0]["placement"]
-    annotate_launch(folder, "cart", placement="node 0: everything")
+    folder = make_run(tmp_path, resume=True, placement="node 0: everything")
     assert recipe_of(folder)[0]["placement"] == "node 0: everything"
 
 

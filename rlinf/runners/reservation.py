@@ -1,0 +1,115 @@
+"""Whose folder a run works in: training owns that of its experiment, an evaluation gets one of its own within it.
+
+Imports neither torch nor Ray.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TypeVar
+
+from rlinf.checkpoint.manager import CheckpointManager, checkpoint_step
+from rlinf.config.schema.env import MODEL_POLICIES
+from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
+from rlinf.errors import CheckpointError
+from rlinf.runners.run_paths import run_folder
+from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, EVAL_RUNS_FOLDER, claim_run_dir
+
+ConfigT = TypeVar("ConfigT", bound=RLinfConfig)
+
+
+def reserve_run(cfg: ConfigT, stack: ExitStack) -> ConfigT:
+    """Claim the folder of a run, unless this process has done so.
+
+    Args:
+        cfg: The recipe.
+        stack: The folder is free again when it closes.
+
+    Returns:
+        The recipe; for an evaluation with a folder of its own, and with the checkpoint that ``auto`` stood for.
+
+    Raises:
+        ConfigError: See ``claim_run_dir``.
+        RunLockedError: Another process works in the folder.
+        CheckpointError: There is no such checkpoint, or an evaluation has no weights.
+    """
+    checkpoint = find_checkpoint(cfg)
+    if cfg.runner.only_eval and run_folder(cfg).parent.name != EVAL_RUNS_FOLDER:
+        cfg = _with_evaluation_folder(cfg, checkpoint)
+    runner = cfg.runner
+    # ``auto`` may find a run that was killed before its first checkpoint: that run begins anew in its folder.
+    resumes = runner.resume_dir is not None
+    logger = runner.logger
+    stack.enter_context(
+        claim_run_dir(logger.log_path, logger.experiment_name, resume=resumes, overwrite=runner.overwrite)
+    )
+    return cfg
+
+
+def find_checkpoint(cfg: RLinfConfig) -> Path | None:
+    """Return the checkpoint that a run continues from, or that an evaluation is of; None where there is none.
+
+    Args:
+        cfg: The recipe.
+
+    Raises:
+        CheckpointError: ``runner.resume_dir`` names no complete checkpoint, or an evaluation has no weights at all.
+    """
+    root = run_folder(cfg) / CHECKPOINTS_FOLDER
+    checkpoint = CheckpointManager(root).resolve(cfg.runner.resume_dir)
+    if checkpoint is not None or not cfg.runner.only_eval or _has_other_weights(cfg):
+        return checkpoint
+    looked = "none is named: runner.resume_dir and runner.ckpt_path are null"
+    if cfg.runner.resume_dir is not None:
+        looked = f"runner.resume_dir=auto finds no complete checkpoint in {root}"
+    raise CheckpointError(
+        f"runner.only_eval=true evaluates trained weights, and {looked}. Give runner.resume_dir=<a run's folder or a "
+        "checkpoint>, check runner.logger.log_path, runner.logger.experiment_name and the working directory, or give "
+        "runner.ckpt_path=<weights>; runner.eval_initial_policy=true evaluates the untrained policy."
+    )
+
+
+def _has_other_weights(cfg: RLinfConfig) -> bool:
+    """Tell whether an evaluation has a meaning without a checkpoint to resume from."""
+    runner = cfg.runner
+    if runner.ckpt_path is not None or runner.eval_initial_policy or cfg.actor.model.carries_weights:
+        return True
+    if not isinstance(cfg, EmbodiedConfig) or cfg.env.eval is None:
+        return False
+    collection = cfg.env.eval.data_collection
+    return collection.enabled and collection.policy not in MODEL_POLICIES
+
+
+def _with_evaluation_folder(cfg: ConfigT, checkpoint: Path | None) -> ConfigT:
+    """Make ``<experiment>/eval_only/<weights>_<n>``, and return the recipe with it as its experiment."""
+    if checkpoint is not None:
+        weights = f"step_{checkpoint_step(checkpoint):08d}"
+    else:
+        weights = "initial" if cfg.runner.ckpt_path is None else "weights"
+    parent = run_folder(cfg) / EVAL_RUNS_FOLDER
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = _make_numbered(parent, weights)
+    name = f"{cfg.runner.logger.experiment_name}/{EVAL_RUNS_FOLDER}/{folder.name}"
+    runner = dataclasses.replace(
+        cfg.runner,
+        logger=dataclasses.replace(cfg.runner.logger, experiment_name=name),
+        resume_dir=None if checkpoint is None else str(checkpoint),
+        # The folder is new: nothing is there to be deleted.
+        overwrite=False,
+    )
+    return dataclasses.replace(cfg, runner=runner)
+
+
+def _make_numbered(parent: Path, name: str) -> Path:
+    """Make ``<name>_<n>`` with the lowest free number; two evaluations that begin at once get different ones."""
+    number = 1
+    while True:
+        folder = parent / f"{name}_{number}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
