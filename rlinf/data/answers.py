@@ -64,6 +64,7 @@ class Answer:
         finish_reason: Why it ended.
         reward: What it earned in all; 0 until it is rewarded.
         reward_terms: What it earned by each reward, unweighted.
+        reward_metrics: What rewards measured while they scored it, as ``<name of the reward>_<metric>``.
         text: What the tokens say.
         trainer_logprobs: float [L]; log-probability of each by the trainer's code, under the weights that drew it;
             empty unless an inference group has computed them.
@@ -79,5 +80,6 @@ class Answer:
     finish_reason: FinishReason
     reward: float = 0.0
     reward_terms: Mapping[str, float] = field(default_factory=dict)
+    reward_metrics: Mapping[str, float] = field(default_factory=dict)
     text: str = ""
     trainer_logprobs: tuple[float, ...] = ()

@@ -20,10 +20,10 @@ def write_answers(path: Path, answers: Iterable[Answer]) -> None:
 def answer_metrics(answers: Sequence[Answer]) -> dict[str, float]:
     """Return the means of a step's answers, under ``rollout/``."""
     count = len(answers)
-    names = dict.fromkeys(name for answer in answers for name in answer.reward_terms)
-    terms = {
-        f"rollout/reward/{name}": math.fsum(answer.reward_terms[name] for answer in answers) / count for name in names
-    }
+    columns = [{**answer.reward_terms, **answer.reward_metrics} for answer in answers]
+    names = dict.fromkeys(name for column in columns for name in column)
+    # A reward need not measure every response: what it did not measure counts as 0.
+    terms = {f"rollout/reward/{name}": math.fsum(column.get(name, 0.0) for column in columns) / count for name in names}
     return {
         "rollout/reward": math.fsum(answer.reward for answer in answers) / count,
         **terms,
@@ -82,6 +82,7 @@ def _row(answer: Answer) -> dict[str, object]:
         "reference": str(answer.prompt.reference),
         "reward": answer.reward,
         "reward_terms": dict(answer.reward_terms),
+        "reward_metrics": dict(answer.reward_metrics),
         "num_tokens": len(answer.token_ids),
         "finish_reason": answer.finish_reason,
         "versions": [min(answer.versions), max(answer.versions)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,6 +32,27 @@ class EmbodiedReward(abc.ABC):
         """Free what the reward holds; called once."""
 
 
+class MeasuredReward(float):
+    """A reward of text with numbers about how it was computed, such as whether a program ran out of time.
+
+    Args:
+        value: The reward.
+        metrics: The numbers by name; their means over a step's responses become metrics of the run.
+    """
+
+    metrics: Mapping[str, float]
+
+    def __new__(cls, value: float, metrics: Mapping[str, float]) -> MeasuredReward:
+        """See the class."""
+        measured = super().__new__(cls, value)
+        measured.metrics = dict(metrics)
+        return measured
+
+    def __reduce__(self) -> tuple[type[MeasuredReward], tuple[float, Mapping[str, float]]]:
+        """Return how to make it anew."""
+        return MeasuredReward, (float(self), self.metrics)
+
+
 class TextReward(abc.ABC):
     """Judges answers of a language model.
 
@@ -47,7 +68,7 @@ class TextReward(abc.ABC):
 
     @abc.abstractmethod
     def __call__(self, queries: Sequence[RewardQuery]) -> list[float]:
-        """Return one number for each answer, in their order.
+        """Return one number for each answer, in their order; a ``MeasuredReward`` where there is more to report.
 
         Called from threads that may block, and from several of them at a time.
 

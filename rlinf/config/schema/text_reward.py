@@ -51,9 +51,13 @@ class CodeRewardConfig(VerdictRewardConfig):
     max_programs: PositiveInt = 4
     """Programs that run at a time."""
     timeout_seconds: PositiveFloat = 5.0
-    """Time of a program that reads its input; of all calls and asserts of a program together."""
+    """Processor time, over all its processes, of a program that reads its input; of all calls and asserts of a program
+    together. Starting the interpreter is not counted."""
+    wall_timeout_seconds: PositiveFloat | None = None
+    """Wall-clock time after which a program is ended that sleeps, or waits for a processor; null takes twelve times
+    ``timeout_seconds``."""
     memory_bytes: PositiveInt = 512 << 20
-    """Address space of each process."""
+    """Memory of all processes of a program together, and address space of each."""
     max_processes: PositiveInt = 16
     """Processes and threads of a program at a time."""
     max_output_bytes: PositiveInt = 1 << 20

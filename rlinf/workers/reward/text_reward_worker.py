@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import torch
 
 from rlinf.config.schema.root import LanguageConfig
@@ -39,10 +37,7 @@ class TextRewardWorker(Worker):
             The same, with what they have earned.
         """
         earned = await self.rewards.score([_query(answer) for answer in answers])
-        return [
-            dataclasses.replace(answer, reward=self.rewards.total(terms), reward_terms=dict(terms))
-            for answer, terms in zip(answers, earned, strict=True)
-        ]
+        return [self.rewards.rewarded(answer, terms) for answer, terms in zip(answers, earned, strict=True)]
 
     def on_shutdown(self) -> None:
         """Free what the rewards hold."""

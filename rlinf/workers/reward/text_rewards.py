@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from rlinf.algorithms.rewards import get_reward_class
-from rlinf.algorithms.rewards.base import TextReward
+from rlinf.algorithms.rewards.base import MeasuredReward, TextReward
 from rlinf.config.schema.text_reward import TextRewardsConfig
-from rlinf.data.answers import RewardQuery
+from rlinf.data.answers import Answer, RewardQuery
 from rlinf.errors import RewardError, RLinfError
 
 
@@ -67,6 +68,21 @@ class WeightedTextRewards:
         """
         return sum(self.terms[name].weight * value for name, value in earned.items())
 
+    def rewarded(self, answer: Answer, earned: Mapping[str, float]) -> Answer:
+        """Return a response with its rewards and what they measured.
+
+        Args:
+            answer: The response.
+            earned: Each reward's, as ``score`` gives it.
+        """
+        measured = {name: value for name, value in earned.items() if isinstance(value, MeasuredReward)}
+        return dataclasses.replace(
+            answer,
+            reward=self.total(earned),
+            reward_terms={name: float(value) for name, value in earned.items()},
+            reward_metrics={f"{name}_{key}": x for name, value in measured.items() for key, x in value.metrics.items()},
+        )
+
     def close(self) -> None:
         """Free what the rewards hold; what they are still judging is not waited for."""
         for threads in self._threads.values():
@@ -92,7 +108,7 @@ class WeightedTextRewards:
                 f"{self._where(name)} returned {len(values)} rewards for {count} answers; expected one for each. "
                 "Correct the reward."
             )
-        rewards = [float(value) for value in values]
+        rewards = [value if isinstance(value, MeasuredReward) else float(value) for value in values]
         for row, value in enumerate(rewards):
             if not math.isfinite(value):
                 raise RewardError(

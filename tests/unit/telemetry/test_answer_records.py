@@ -11,7 +11,9 @@ from rlinf.data.answers import Answer, Prompt
 from rlinf.telemetry.answers import answer_metrics, evaluation_metrics, pass_at_k, write_answers
 
 
-def answer(reward, *, group_id=0, member=0, length=2, finish_reason="stop", terms=None, text="2", versions=None):
+def answer(
+    reward, *, group_id=0, member=0, length=2, finish_reason="stop", terms=None, text="2", versions=None, metrics=None
+):
     return Answer(
         group_id=group_id,
         member=member,
@@ -23,6 +25,7 @@ def answer(reward, *, group_id=0, member=0, length=2, finish_reason="stop", term
         finish_reason=finish_reason,
         reward=reward,
         reward_terms=terms or {},
+        reward_metrics=metrics or {},
         text=text,
     )
 
@@ -60,12 +63,13 @@ def test_a_greedy_evaluation_has_one_share():
 
 def test_the_means_of_a_step():
     answers = [
-        answer(1.5, length=1, terms={"math": 1.0, "long": 0.5}),
+        answer(1.5, length=1, terms={"math": 1.0, "long": 0.5}, metrics={"math_late": 1.0}),
         answer(-0.5, length=4, finish_reason="length", terms={"math": 0.0, "long": -0.5}),
     ]
     assert answer_metrics(answers) == {
         "rollout/reward": 0.5,
         "rollout/reward/math": 0.5,
+        "rollout/reward/math_late": 0.5,
         "rollout/reward/long": 0.0,
         "rollout/response_length": 2.5,
         "rollout/prompt_length": 3.0,
@@ -75,7 +79,8 @@ def test_the_means_of_a_step():
 
 def test_a_row_says_what_became_of_an_answer(tmp_path):
     path = tmp_path / "samples" / "step_1.jsonl"
-    write_answers(path, [answer(1.0, group_id=4, member=1, text="zwei\n\x00é", versions=(2, 3), terms={"math": 1.0})])
+    rewards = {"terms": {"math": 1.0}, "metrics": {"math_seconds": 0.5}}
+    write_answers(path, [answer(1.0, group_id=4, member=1, text="zwei\n\x00é", versions=(2, 3), **rewards)])
     (line,) = path.read_text(encoding="utf-8").splitlines()
     assert json.loads(line) == {
         "group": 4,
@@ -85,6 +90,7 @@ def test_a_row_says_what_became_of_an_answer(tmp_path):
         "reference": "2",
         "reward": 1.0,
         "reward_terms": {"math": 1.0},
+        "reward_metrics": {"math_seconds": 0.5},
         "num_tokens": 2,
         "finish_reason": "stop",
         "versions": [2, 3],

@@ -72,14 +72,12 @@ def test_references_without_tests_and_programs_beyond_bounds(judge):
 
 def test_without_isolation_nothing_runs_unless_told_so(monkeypatch, tmp_path):
     """Isolation is made impossible by a mount point that does not exist."""
-    make = Sandbox.__init__
+    plan = Sandbox._plan
 
-    def broken(self, limits, *, isolate=True):
-        make(self, limits, isolate=isolate)
-        if isolate:
-            self.close()
+    def broken(self, work, cpu_seconds):
+        return plan(self, work, cpu_seconds) | {"root": "/nonexistent"}
 
-    monkeypatch.setattr(Sandbox, "__init__", broken)
+    monkeypatch.setattr(Sandbox, "_plan", broken)
     with pytest.raises(RewardError, match=r"mount.*No such file.*user namespaces.*allow_unsandboxed: true"):
         code_reward.CodeReward(CodeRewardConfig(reward_type="code"))
     reward = code_reward.CodeReward(CodeRewardConfig(reward_type="code", allow_unsandboxed=True))
@@ -87,3 +85,32 @@ def test_without_isolation_nothing_runs_unless_told_so(monkeypatch, tmp_path):
     assert reward([query(ADD + f"open({str(mark)!r}, 'w')", PAIRS)]) == [1.0]
     assert mark.exists()
     reward.close()
+
+
+def test_each_reward_says_why_a_program_failed(judge, caplog):
+    calls = {"fn_name": "f", "inputs": [[1]], "outputs": [[1]]}
+    programs = {
+        "timeouts": query("while True: pass", PAIRS),
+        "memory_exceeded": query("held = bytearray(2 << 30)", PAIRS),
+        "output_exceeded": query("print('x' * 5000)", PAIRS),
+        "wrong": query("print(5)", PAIRS),
+        "memory_exceeded in a call": query("def f(x): return len(bytearray(2 << 30))", calls),
+        "wrong in a call": query("def f(x): return 2", calls),
+        "": query(ADD, PAIRS),
+        " no program": RewardQuery(prompt="", response="none", reference=PAIRS),
+    }
+    rewards = judge(*programs.values(), timeout_seconds=1.0, max_output_bytes=1000)
+    failures = [{name for name, value in reward.metrics.items() if value} for reward in rewards]
+    assert failures == [{name.partition(" ")[0]} - {""} for name in programs]
+    assert set(rewards[0].metrics) >= {"timeouts", "memory_exceeded", "output_exceeded", "processes_exceeded", "wrong"}
+
+
+def test_programs_that_often_exceed_limits_are_logged(judge, monkeypatch, caplog):
+    monkeypatch.setattr(code_reward, "_WATCHED_PROGRAMS", 4)
+    monkeypatch.setattr(code_reward._log, "propagate", True)
+    failing, right = query("print('x' * 5000)", PAIRS), query(ADD, PAIRS)
+    judge(*[right] * 4, max_output_bytes=1000, max_programs=1)
+    assert caplog.text == ""
+    judge(failing, right, right, right, max_output_bytes=1000, max_programs=1)
+    assert "last 4 programs" in caplog.text
+    assert "output_exceeded 1" in caplog.text

@@ -67,7 +67,9 @@ def terms(folder: Path, url: str) -> dict[str, TextRewardConfig]:
     pytest.importorskip("math_verify", reason="needs math-verify; run: pip install 'rlinf[reasoning]'")
     save_model(folder, 1)
     return {
-        "code": CodeRewardConfig(reward_type="code", timeout_seconds=2.0, memory_bytes=256 << 20),
+        "code": CodeRewardConfig(
+            reward_type="code", timeout_seconds=2.0, wall_timeout_seconds=3.0, memory_bytes=256 << 20
+        ),
         "function": FunctionRewardConfig(reward_type="function", function="reward_functions:length"),
         "math": MathRewardConfig(reward_type="math", timeout_seconds=1.0),
         "boxed": MathRewardConfig(
@@ -94,13 +96,10 @@ def connections() -> int:
 @pytest.mark.parametrize("step", [pytest.param(10, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
 def test_every_reward_judges_every_answer(step, tmp_path, service):
     """The programs' own attempts are looked at by ``test_sandbox``; here, what is left outside."""
-    probe = Sandbox(SandboxLimits())
     try:
-        probe.run({"main.py": ""})
+        Sandbox(SandboxLimits()).close()
     except RewardError as error:
         pytest.skip(f"programs cannot be isolated on this machine: {error}")
-    finally:
-        probe.close()
     mark, folder = tmp_path / "mark", tmp_path / "model"
     cfg = TextRewardsConfig(rewards=terms(folder, service))
     places = {place: set(os.listdir(place)) for place in [*PLACES, os.getcwd()]}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import socket
+import textwrap
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 from hostile_programs import ATTEMPTS, GREEDY, LINGERING, filled
 
 from rlinf.errors import RewardError
+from rlinf.workers.reward import sandbox as sandbox_module
 from rlinf.workers.reward.sandbox import Sandbox, SandboxLimits
 
 PLACES = ["/", "/tmp", "/usr", "/dev/shm"]
@@ -20,11 +23,9 @@ PLACES = ["/", "/tmp", "/usr", "/dev/shm"]
 
 @pytest.fixture(scope="module")
 def sandbox():
-    sandbox = Sandbox(SandboxLimits(timeout_seconds=60.0))
     try:
-        sandbox.run({"main.py": ""})
+        sandbox = Sandbox(SandboxLimits(timeout_seconds=60.0))
     except RewardError as error:
-        sandbox.close()
         pytest.skip(f"programs cannot be isolated on this machine: {error}")
     yield sandbox
     sandbox.close()
@@ -93,11 +94,18 @@ def test_what_would_be_an_escape_is_noticed():
 
 @pytest.mark.usefixtures("sandbox")
 def test_greedy_programs_are_ended(threads):
-    brief = Sandbox(SandboxLimits(timeout_seconds=2.0, memory_bytes=256 << 20))
+    brief = Sandbox(SandboxLimits(timeout_seconds=2.0, wall_seconds=4.0, memory_bytes=256 << 20))
     outcomes = list(threads.map(lambda program: brief.run({"main.py": program}), GREEDY.values()))
     brief.close()
     assert [name for name, outcome in zip(GREEDY, outcomes, strict=True) if outcome.exit_code == 0] == []
     assert max(len(outcome.output) for outcome in outcomes) <= 1 << 20
+    causes = dict(zip(GREEDY, (outcome.killed_for for outcome in outcomes), strict=True))
+    assert {name: causes[name] for name in ("spins", "sleeps", "floods the output", "crashes")} == {
+        "spins": "timeout",
+        "sleeps": "timeout",
+        "floods the output": "output",
+        "crashes": None,
+    }
     assert_nothing_left()
 
 
@@ -121,6 +129,167 @@ def test_programs_do_not_meet(sandbox, threads):
     )
     outcomes = list(threads.map(lambda _: sandbox.run({"main.py": program}), range(4)))
     assert {outcome.output for outcome in outcomes} == {b"['main.py'] 3\n"}
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_processes_share_one_bound_of_memory(request, isolate):
+    """Each stays far below it; pages that they share count once."""
+    if isolate:
+        request.getfixturevalue("sandbox")
+    many = """
+        import os, time
+        for _ in range(10):
+            if os.fork() == 0:
+                held = bytearray(48 << 20)
+                time.sleep(600)
+        time.sleep(600)
+    """
+    shared = """
+        import os, time
+        held = bytearray(96 << 20)
+        for _ in range(4):
+            if os.fork() == 0:
+                time.sleep(1)
+                os._exit(0)
+        time.sleep(1.5)
+    """
+    own = Sandbox(SandboxLimits(timeout_seconds=60.0, wall_seconds=60.0, memory_bytes=256 << 20), isolate=isolate)
+    outcome = own.run({"main.py": textwrap.dedent(many)})
+    assert (outcome.exit_code, outcome.killed_for) == (None, "memory")
+    assert own.run({"main.py": textwrap.dedent(shared)}).exit_code == 0
+    own.close()
+    assert_nothing_left()
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_no_memory_can_be_had_that_no_process_is_charged_for(request, isolate):
+    if isolate:
+        request.getfixturevalue("sandbox")
+    own = Sandbox(SandboxLimits(timeout_seconds=60.0), isolate=isolate)
+    actions = {
+        "memfd": "os.memfd_create('x')",
+        "shared anonymous mapping": "mmap.mmap(-1, 1 << 20)",
+        "System V segment": "assert libc.shmget(0, 1 << 20, 0o1600) < 0; raise PermissionError",
+        "System V queue": "assert libc.msgget(0, 0o1600) < 0; raise PermissionError",
+    }
+    allowed = "mmap.mmap(-1, 1 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)"
+    program = "import ctypes, mmap, os\nlibc = ctypes.CDLL(None)\n" + allowed
+    for name, action in actions.items():
+        program += f"\ntry: {action}; print({name!r})\nexcept PermissionError: pass"
+    outcome = own.run({"main.py": program})
+    assert (outcome.exit_code, outcome.output) == (0, b"")
+    own.close()
+
+
+def test_the_number_of_processes_is_bounded_where_the_kernel_does_not(threads):
+    """A root's processes have no RLIMIT_NPROC without a user of their own."""
+    own = Sandbox(SandboxLimits(timeout_seconds=60.0, wall_seconds=30.0, processes=6), isolate=False)
+    program = "import os, time\nfor _ in range(20):\n    if os.fork() == 0: time.sleep(600)\ntime.sleep(600)"
+    outcome = own.run({"main.py": program})
+    assert outcome.exit_code != 0
+    assert outcome.killed_for == ("processes" if os.geteuid() == 0 else None)
+    own.close()
+    assert_nothing_left()
+
+
+def test_processor_time_counts_and_waiting_for_a_processor_does_not(sandbox):
+    """All processes of a program share it; a sleep takes none of it."""
+    own = Sandbox(SandboxLimits(timeout_seconds=0.6, wall_seconds=60.0))
+    spin = "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        while True: pass\ntime.sleep(600)"
+    assert own.run({"main.py": spin}).killed_for == "timeout"
+    assert own.run({"main.py": "import time\ntime.sleep(1.5)"}).exit_code == 0
+    own.close()
+
+
+def test_starting_the_interpreter_takes_none_of_the_time(sandbox):
+    own = Sandbox(SandboxLimits(timeout_seconds=0.001, wall_seconds=60.0))
+    assert [own.run({"main.py": "print(1)"}).output for _ in range(3)] == [b"1\n"] * 3
+    own.close()
+
+
+SLOW_REPORT = """
+import importlib.util, json, sys, time
+spec = importlib.util.spec_from_file_location("launcher", {launcher!r})
+launcher = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(launcher)
+report = launcher.report
+launcher.report = lambda *told: (time.sleep({pause}), report(*told))
+launcher.main(json.loads(sys.argv[1]))
+"""
+
+
+def test_a_program_that_ends_just_before_its_time_is_over_has_ended(sandbox, tmp_path, monkeypatch):
+    """The supervisor's time runs on while it reports; that is no fault of the sandbox."""
+    slow = tmp_path / "slow_launcher.py"
+    slow.write_text(SLOW_REPORT.format(launcher=str(sandbox_module._LAUNCHER), pause=1.5))
+    own = Sandbox(SandboxLimits(timeout_seconds=1.0, wall_seconds=1.0))
+    monkeypatch.setattr(sandbox_module, "_LAUNCHER", slow)
+    outcome = own.run({"main.py": "exit(3)"})
+    assert (outcome.exit_code, outcome.killed_for) == (3, None)
+    own.close()
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_too_much_output_ends_everything_that_the_program_started(request, isolate):
+    if isolate:
+        request.getfixturevalue("sandbox")
+    own = Sandbox(SandboxLimits(timeout_seconds=60.0, output_bytes=1000), isolate=isolate)
+    child = "if os.fork() == 0:\n    os.setsid()\n    time.sleep(600)"
+    program = f"import os, time\n{child}\nprint('x' * 5000, flush=True)\ntime.sleep(600)"
+    outcome = own.run({"main.py": program})
+    assert (outcome.exit_code, outcome.killed_for, len(outcome.output)) == (None, "output", 1000)
+    assert_nothing_left()
+    own.close()
+
+
+def test_signals_to_the_supervisor_are_the_programs_own_affair(monkeypatch):
+    """In a user namespace a program is the same user as its supervisor, and may send it signals."""
+    plan = Sandbox._plan
+    monkeypatch.setattr(Sandbox, "_plan", lambda *received: plan(*received) | {"user_namespace": True})
+    try:
+        own = Sandbox(SandboxLimits(timeout_seconds=60.0))
+    except RewardError as error:
+        pytest.skip(f"programs cannot be isolated in user namespaces on this machine: {error}")
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGALRM, signal.SIGCHLD):
+        outcome = own.run({"main.py": f"import os, time\nos.kill(1, {number})\ntime.sleep(0.3)\nexit(4)"})
+        assert (outcome.exit_code, outcome.killed_for) == (4, None), number
+    outcome = own.run({"main.py": f"import os, time\nos.kill(1, {signal.SIGTERM})\ntime.sleep(600)"})
+    assert (outcome.exit_code, outcome.killed_for) == (None, None)
+    own.close()
+
+
+def test_a_strict_umask_changes_nothing(sandbox):
+    before = os.umask(0o077)
+    try:
+        own = Sandbox(SandboxLimits(timeout_seconds=60.0))
+    finally:
+        os.umask(before)
+    own.close()
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+def test_an_interpreter_that_does_not_start_is_an_error_when_the_sandbox_is_made(
+    request, isolate, tmp_path, monkeypatch
+):
+    """The message has what it wrote, as the loader does that misses a library; no folder stays."""
+    if isolate:
+        request.getfixturevalue("sandbox")
+    plan = Sandbox._plan
+
+    def broken(self, work, cpu_seconds):
+        command = ["/bin/sh", "-c", "echo 'libx.so: cannot open' >&2; exit 127"]
+        return plan(self, work, cpu_seconds) | {"command": command}
+
+    monkeypatch.setattr(Sandbox, "_plan", broken)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    with pytest.raises(RewardError, match=r"exit code 127.*libx\.so: cannot open.*LD_LIBRARY_PATH"):
+        Sandbox(SandboxLimits(), isolate=isolate)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_limit_that_no_program_can_keep_is_an_error_when_the_sandbox_is_made():
+    with pytest.raises(RewardError, match="memory"):
+        Sandbox(SandboxLimits(memory_bytes=1 << 20), isolate=False)
 
 
 def test_no_folder_stays(tmp_path, monkeypatch):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import threading
 
 import pytest
 
 from rlinf.algorithms import rewards as registry
-from rlinf.algorithms.rewards.base import TextReward
+from rlinf.algorithms.rewards.base import MeasuredReward, TextReward
 from rlinf.config.schema.text_reward import OverlongRewardConfig, TextRewardConfig, TextRewardsConfig, VQARewardConfig
-from rlinf.data.answers import RewardQuery
+from rlinf.data.answers import Answer, Prompt, RewardQuery
 from rlinf.errors import RewardError
 from rlinf.workers.reward.text_rewards import WeightedTextRewards
 
@@ -121,3 +122,28 @@ def test_rewards_made_before_one_that_cannot_be_are_closed(custom, monkeypatch):
             TextRewardsConfig(rewards={"first": term, "second": TextRewardConfig(reward_type="absent")})
         )
     assert closed == [True]
+
+
+def test_what_a_reward_measures_travels_with_the_response(weighted, custom):
+    terms = {
+        "late": custom(lambda queries: [MeasuredReward(0.5, {"seconds": 2.0}) for _ in queries], "late"),
+        "plain": custom(lambda queries: [1.0 for _ in queries], "plain"),
+    }
+    rewards = weighted(terms)
+    (earned,) = asyncio.run(rewards.score(asked("yes")))
+    answer = Answer(
+        group_id=0,
+        member=0,
+        prompt=Prompt(index=0, token_ids=(1,), text="?"),
+        token_ids=(1,),
+        logprobs=(0.0,),
+        versions=(0,),
+        loss_mask=(True,),
+        finish_reason="stop",
+    )
+    rewarded = pickle.loads(pickle.dumps(rewards.rewarded(answer, earned)))
+    assert rewarded.reward == 1.5
+    assert rewarded.reward_terms == {"late": 0.5, "plain": 1.0}
+    assert {type(value) for value in rewarded.reward_terms.values()} == {float}
+    assert rewarded.reward_metrics == {"late_seconds": 2.0}
+    assert pickle.loads(pickle.dumps(earned["late"])).metrics == {"seconds": 2.0}
