@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import math
-import shutil
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +26,15 @@ from rlinf.checkpoint.layout import (
     scan,
 )
 from rlinf.errors import CheckpointError
-from rlinf.utils.files import commit_folder, fsync_path, fsync_tree, remove_folder, rename_durably, write_atomic
+from rlinf.utils.files import (
+    commit_folder,
+    delete_leftover,
+    fsync_path,
+    fsync_tree,
+    remove_folder,
+    rename_durably,
+    write_atomic,
+)
 
 _LOG = logging.getLogger(__name__)
 
@@ -92,23 +99,24 @@ class CheckpointManager:
             step: The step given to ``begin``.
             runner_state: Small JSON-able state of the runner itself; ``load_runner_state`` returns it.
             metrics: Metrics at this step, for ``keep_best``.
-            required: Names that must exist in the folder, for example ``["actor"]``: a check that the workers' files
-                arrived.
+            required: Names in the folder that must exist and not be empty, for example ``["actor"]``: a check that the
+                workers' files arrived.
 
         Returns:
             The checkpoint's folder.
 
         Raises:
-            CheckpointError: Nothing was begun for this step, a required name is missing, or the state is not JSON.
+            CheckpointError: Nothing was begun for this step, a required name is missing or empty, or the state is no
+                JSON.
         """
         if self._writing is None or self._writing[0] != step:
             raise CheckpointError(f"commit({step}) without begin({step}); begin a checkpoint, write it, then commit it")
         folder = self._writing[1]
-        missing = [name for name in required if not (folder / name).exists()]
+        missing = [name for name in required if not _holds_bytes(folder / name)]
         if missing:
             raise CheckpointError(
-                f"checkpoint of step {step}: {', '.join(missing)} missing in {folder}; if the workers run on other "
-                "nodes, put runner.logger.log_path on a file system that all nodes share"
+                f"checkpoint of step {step}: {', '.join(missing)} missing or empty in {folder}; if the workers run on "
+                "other nodes, put runner.logger.log_path on a file system that all nodes share"
             )
         (folder / RUNNER_FILE).write_text(_runner_json(step, runner_state, metrics or {}), encoding="utf-8")
         # COMPLETE must never reach the disk before what it vouches for.
@@ -213,7 +221,7 @@ class CheckpointManager:
             if path.name.startswith(TEMPORARY_PREFIX + "global_step_"):
                 remove_folder(path, self._trash())
             elif path.name.startswith(TRASH_PREFIX):
-                shutil.rmtree(path)
+                delete_leftover(path)
             elif path.name.startswith(OLD_PREFIX):
                 final = self._root / path.name.removeprefix(OLD_PREFIX)
                 if final.exists():
@@ -221,7 +229,7 @@ class CheckpointManager:
                 else:
                     rename_durably(path, final)
             elif path.name.startswith(f".{LATEST}."):
-                path.unlink()
+                delete_leftover(path)
 
     def _publish(self, folder: Path, final: Path) -> Path:
         """Rename into place. A folder of that name gives way: an earlier run's, or a half-written copy."""
@@ -239,7 +247,11 @@ class CheckpointManager:
             return
         complete = scan(self._root)[0]
         kept = {checkpoint.path for checkpoint in complete[-self._keep :]} | {committed}
-        best = self._best(complete)
+        try:
+            best = self._best(complete)
+        except CheckpointError as error:
+            _LOG.warning("no checkpoint is dropped, as the best is not known: %s", error)
+            return
         if best is not None:
             kept.add(best.path)
         for checkpoint in complete:
@@ -267,6 +279,12 @@ class CheckpointManager:
 
     def _trash(self) -> Path:
         return self._root / f"{TRASH_PREFIX}{uuid.uuid4().hex[:8]}"
+
+
+def _holds_bytes(path: Path) -> bool:
+    """Tell whether a file, or any file in a folder, has content."""
+    files = path.rglob("*") if path.is_dir() else [path]
+    return any(file.is_file() and file.stat().st_size > 0 for file in files)
 
 
 def load_runner_state(path: Path) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-import shutil
 import socket
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from rlinf.telemetry.events import EVENTS_FILE
 from rlinf.telemetry.logger import METRICS_FILE
 from rlinf.telemetry.run_lock import locked
 from rlinf.telemetry.trace_export import TRACE_FILE
-from rlinf.utils.files import rename_durably, write_atomic
+from rlinf.utils.files import delete_leftover, rename_durably, write_atomic
 
 CHECKPOINTS_FOLDER = "checkpoints"
 CONFIG_FILE = "config.yaml"
@@ -114,7 +113,7 @@ def claim_run_dir(log_path: str | Path, experiment_name: str, *, resume: bool, o
                 "choose another runner.logger.experiment_name"
             )
         for leftover in folder.glob(f"{_TRASH_PREFIX}*"):
-            shutil.rmtree(leftover)
+            delete_leftover(leftover)
         if overwrite:
             _delete_run(folder)
         _claimed.add(folder)
@@ -198,8 +197,14 @@ def _delete_run(folder: Path) -> None:
     trash = folder / f"{_TRASH_PREFIX}{uuid.uuid4().hex[:8]}"
     trash.mkdir()
     for artifact in _artifacts(folder):
-        rename_durably(artifact, trash / artifact.name)
-    shutil.rmtree(trash)
+        try:
+            rename_durably(artifact, trash / artifact.name)
+        except OSError as error:
+            raise ConfigError(
+                f"runner.overwrite=true: {artifact} of the former run cannot be moved away ({error.strerror}). Delete "
+                "it by hand, or choose another runner.logger.experiment_name"
+            ) from error
+    delete_leftover(trash)
 
 
 def _artifacts(folder: Path) -> Iterator[Path]:

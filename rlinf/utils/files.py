@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import uuid
 from pathlib import Path
+
+_LOG = logging.getLogger(__name__)
 
 
 def fsync_path(path: Path) -> None:
@@ -89,9 +92,37 @@ def commit_folder(temporary: Path, final: Path) -> None:
 def remove_folder(folder: Path, trash: Path) -> None:
     """Remove a folder so that it is never seen half-removed: rename it first, then delete it under that name.
 
+    What cannot be removed stays, with a warning: tidying up must not end what does it.
+
     Args:
         folder: Folder to remove.
-        trash: Free name in the same file system; whoever finds a folder of that name after a kill may delete it.
+        trash: Free name in the same file system; a folder of that name that is found after a kill may be deleted.
     """
-    rename_durably(folder, trash)
-    shutil.rmtree(trash)
+    try:
+        rename_durably(folder, trash)
+    except OSError as error:
+        _warn_undeleted(folder, error)
+    else:
+        delete_leftover(trash)
+
+
+def delete_leftover(path: Path) -> None:
+    """Delete a file or a folder that is no longer needed, as far as possible; a warning names what stays.
+
+    Args:
+        path: What to delete. On a network file system a file that another process has open may keep its folder alive.
+    """
+    errors: list[BaseException] = []
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, onerror=lambda function, name, failure: errors.append(failure[1]))
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        errors.append(error)
+    if errors and os.path.lexists(path):
+        _warn_undeleted(path, errors[0])
+
+
+def _warn_undeleted(path: Path, error: BaseException) -> None:
+    _LOG.warning("%s cannot be deleted (%s); it stays. Delete it by hand.", path, error)

@@ -1,3 +1,4 @@
+import errno
 import json
 import logging
 import math
@@ -53,8 +54,13 @@ def test_commit_needs_its_begin_the_workers_files_and_json(root):
     folder = manager.begin(1)
     with pytest.raises(CheckpointError, match=r"begin\(2\)"):
         manager.commit(2, {})
-    with pytest.raises(CheckpointError, match=r"actor.*log_path"):
-        manager.commit(1, {}, required=["actor"])
+    for make in (lambda: None, (folder / "actor" / "empty").mkdir, (folder / "actor" / "file").touch):
+        (folder / "actor").mkdir(exist_ok=True)
+        make()
+        with pytest.raises(CheckpointError, match=r"actor missing or empty.*log_path"):
+            manager.commit(1, {}, required=["actor"])
+    with pytest.raises(CheckpointError, match=r"absent missing or empty"):
+        manager.commit(1, {}, required=["absent"])
     with pytest.raises(CheckpointError, match="StatefulRegistry"):
         manager.commit(1, {"x": object()})
     assert folder.is_dir()
@@ -249,6 +255,59 @@ def test_everything_is_synced_before_complete_and_complete_before_the_name(root,
     assert events.index(f"{folder}/runner.json") < order[1]
     assert order == sorted(order)
     assert str(root) in events[order[2] : order[3]]
+
+
+@pytest.fixture
+def undeletable(monkeypatch):
+    """Return a set of names that cannot be deleted: as files that another process holds on a network file system."""
+    held = set()
+    monkeypatch.setattr(logging.getLogger("rlinf"), "propagate", True)
+
+    def guard(function):
+        def call(path, *args, **keys):
+            if os.path.basename(path) in held:
+                raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
+            return function(path, *args, **keys)
+
+        return call
+
+    monkeypatch.setattr(os, "unlink", guard(os.unlink))
+    return held
+
+
+def test_a_checkpoint_that_cannot_be_deleted_ends_no_save_and_costs_no_other(root, undeletable, caplog):
+    undeletable.add("w")
+    manager = CheckpointManager(root, keep=1)
+    with caplog.at_level(logging.WARNING):
+        for step in (1, 2, 3):
+            save(manager, step)
+    assert "cannot be deleted" in caplog.text
+    assert "busy" in caplog.text
+    assert manager.resolve("auto").name == "global_step_3"
+    assert [name for name in names(root) if not name.startswith(".trash")] == ["LATEST", "global_step_3"]
+    undeletable.clear()
+    save(CheckpointManager(root, keep=1), 4)
+    assert names(root) == ["LATEST", "global_step_4"]
+
+
+def test_what_a_killed_run_left_and_cannot_be_deleted_ends_no_save(root, undeletable, caplog):
+    (CheckpointManager(root).begin(5) / "w").write_text("half")
+    undeletable.add("w")
+    with caplog.at_level(logging.WARNING):
+        path = CheckpointManager(root).begin(5)
+    assert list(path.iterdir()) == []
+    assert "cannot be deleted" in caplog.text
+
+
+def test_retention_that_cannot_tell_the_best_drops_nothing_and_ends_no_save(root, caplog):
+    manager = CheckpointManager(root, keep=1, keep_best="eval/return")
+    first = save(manager, 1, **{"return": 1.0})
+    text = (first / "runner.json").read_text()
+    (first / "runner.json").write_text(text.replace('"format": 1', '"format": 9'))
+    with caplog.at_level(logging.WARNING):
+        save(manager, 2)
+    assert "no checkpoint is dropped" in caplog.text
+    assert {"global_step_1", "global_step_2"} <= set(names(root))
 
 
 def test_negative_numbers_are_refused(root):

@@ -1,4 +1,7 @@
+import errno
 import json
+import logging
+import os
 import shutil
 from dataclasses import dataclass, field
 from enum import Enum
@@ -142,7 +145,7 @@ def test_an_overwrite_that_is_killed_can_be_done_again(tmp_path, monkeypatch):
     folder = start(tmp_path)
     (folder / "checkpoints").mkdir()
 
-    def killed(_path):
+    def killed(_path, **_keys):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -164,6 +167,35 @@ def test_what_workers_write_after_the_claim_survives_overwrite(tmp_path):
             with claim_run_dir(tmp_path, "exp", resume=False, overwrite=True) as again:
                 record_launch(again, "exp")
         assert names(folder) == ["run.json", "worker_logs"]
+
+
+def test_a_former_run_that_cannot_be_deleted_is_moved_away_and_warned_about(tmp_path, monkeypatch, caplog):
+    folder = start(tmp_path)
+    make_step(folder)
+    monkeypatch.setattr(logging.getLogger("rlinf"), "propagate", True)
+
+    def busy(path, *args, **keys):
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(os, "unlink", busy)
+        for _ in range(2):
+            start(tmp_path, overwrite=True)
+    assert "cannot be deleted" in caplog.text
+    assert [name for name in names(folder) if not name.startswith(".trash")] == ["run.json"]
+    start(tmp_path, overwrite=True)
+    assert names(folder) == ["run.json"]
+
+
+def test_a_former_run_that_cannot_be_moved_away_is_an_error_with_its_path(tmp_path, monkeypatch):
+    make_step(start(tmp_path))
+
+    def busy(*names):
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr(os, "rename", busy)
+    with pytest.raises(ConfigError, match=r"runner\.overwrite=true: .*metrics\.jsonl.*busy.*experiment_name"):
+        start(tmp_path, overwrite=True)
 
 
 def test_resume_and_overwrite_together_are_refused(tmp_path):

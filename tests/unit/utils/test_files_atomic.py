@@ -86,7 +86,7 @@ def test_remove_folder_never_shows_a_half_removed_folder(tmp_path, monkeypatch):
     folder.mkdir()
     (folder / "file").write_text("x")
 
-    def killed(_path):
+    def killed(_path, **_keys):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("shutil.rmtree", killed)
