@@ -15,7 +15,7 @@ from rlinf.scheduler.comm.endpoint import Frame
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.serialization import Fetch, Park, decode, encode, fill_tensor, tensor_bytes
 from rlinf.scheduler.comm.spans import MessageTrace
-from rlinf.scheduler.comm.work import SENT, AsyncWork, default_timeout_seconds
+from rlinf.scheduler.comm.work import SENT, AsyncWork, Claim, default_timeout_seconds, give_up_dropped
 from rlinf.scheduler.runtime import current_runtime
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class Messenger:
 
     def recv(self, group: str, rank: int, *, tag: Hashable, timeout: float | None) -> AsyncWork[Any]:
         """Receive an object from a rank."""
-        future = self._receive(group, rank, tag, timeout)
+        future, claim = self._receive((group, rank), tag, timeout)
         label = self._trace.receiving(group, rank, tag)
         unpack = partial(decode, fetch=current_runtime().devices.fetch)
-        return AsyncWork(future, unpack, partial(self._waits_for, group, rank, tag), label)
+        return AsyncWork(future, unpack, partial(self._waits_for, group, rank, tag), label, claim)
 
     def shared_buffer(self, num_bytes: int) -> torch.Tensor:
         """Return uint8 memory that is sent to workers of this node without a copy."""
@@ -88,10 +88,10 @@ class Messenger:
         self, tensor: torch.Tensor, group: str, rank: int, *, tag: Hashable, timeout: float | None
     ) -> AsyncWork[None]:
         """Receive bytes into a tensor."""
-        future = self._receive(group, rank, ("tensor", tag), timeout)
+        future, claim = self._receive((group, rank), ("tensor", tag), timeout)
         label = self._trace.receiving(group, rank, ("tensor", tag))
-        waits_for = partial(self._waits_for, group, rank, tag)
-        return AsyncWork(future, partial(_fill, tensor, current_runtime().devices.fetch), waits_for, label)
+        fill = partial(_fill, tensor, current_runtime().devices.fetch)
+        return AsyncWork(future, fill, partial(self._waits_for, group, rank, tag), label, claim)
 
     def broadcast(
         self,
@@ -153,25 +153,36 @@ class Messenger:
         if not futures:
             return SENT
         describe = f"{self.address} sending to {group}:{','.join(map(str, targets))}"
-        result: Future[None] = Promise()
+        result: Promise[None] = Promise()
         seconds = default_timeout_seconds() if timeout is None else timeout
-        loop = runtime.endpoint.loop
+        late = CommTimeoutError(f"{describe}: the group was not launched within {seconds:g} s.")
+
+        def give_up() -> None:
+            for future in futures:
+                future.cancel()
 
         def expire() -> None:
-            if not result.done():
-                result.set_exception(CommTimeoutError(f"{describe}: the group was not launched within {seconds:g} s."))
+            if result.end(error=late):
+                give_up()
 
         def settle(_: Future[None]) -> None:
-            loop.call_soon_threadsafe(lambda: _settle(futures, result) if all(f.done() for f in futures) else None)
+            if all(future.done() for future in futures):
+                errors = [future.exception() for future in futures if not future.cancelled()]
+                result.end(error=next((error for error in errors if error is not None), None))
 
-        loop.call_soon_threadsafe(lambda: loop.call_later(seconds, expire))
+        runtime.endpoint.deadlines.add(result, seconds, expire)
+        result.add_done_callback(runtime.endpoint.deadlines.remove)
         for future in futures:
             future.add_done_callback(settle)
-        return AsyncWork(result, describe=describe)
+        return AsyncWork(result, describe=describe, claim=Claim(give_up))
 
-    def _receive(self, group: str, rank: int, tag: Hashable, timeout: float | None) -> Future[Any]:
-        seconds = default_timeout_seconds() if timeout is None else timeout
-        return current_runtime().receive((group, rank), tag, seconds)
+    def _receive(self, source: tuple[str, int], tag: Hashable, timeout: float | None) -> tuple[Future[Any], Claim]:
+        give_up_dropped()
+        runtime = current_runtime()
+        mailbox = runtime.mailbox
+        future = runtime.receive(source, tag, default_timeout_seconds() if timeout is None else timeout)
+        give_up = partial(mailbox.give_up, source, tag, future)
+        return future, Claim(give_up, partial(mailbox.take, future), runtime.endpoint.loop)
 
     def _waits_for(self, group: str, rank: int, tag: Hashable) -> str:
         label = "" if tag is None else f" with tag {tag!r}"
@@ -192,13 +203,3 @@ def _fill(tensor: torch.Tensor, fetch: Fetch, frames: Sequence[Any]) -> None:
         )
     with torch.no_grad():
         tensor.copy_(source)
-
-
-def _settle(futures: Sequence[Future[None]], result: Future[None]) -> None:
-    if result.done():
-        return
-    errors = [future.exception() for future in futures if future.exception() is not None]
-    if errors:
-        result.set_exception(errors[0])
-    else:
-        result.set_result(None)

@@ -109,14 +109,11 @@ class Runtime:
         return self._value_of("group_size", name)
 
     def _value_of(self, operation: str, *args: Any) -> Future[Any]:
-        result: Future[Any] = Promise()
+        result: Promise[Any] = Promise()
 
         def answered(reply: Future[Any]) -> None:
             error = reply.exception()
-            if error is not None:
-                result.set_exception(error)
-            else:
-                result.set_result(reply.result().value)
+            result.end(None if error is not None else reply.result().value, error)
 
         self.ask_later(operation, *args).add_done_callback(answered)
         return result
@@ -130,12 +127,12 @@ class Runtime:
         if self.mailbox.death_of(source) is None:
             return self.mailbox.receive(source, tag, timeout_seconds)
         # The news that the group was launched again may still be on its way: the manager knows.
-        result: Future[Frames] = Promise()
+        result: Promise[Frames] = self.endpoint.promise()
 
         def looked_up(found: Future[WorkerInfo]) -> None:
             if found.exception() is None:
                 self.mailbox.source_started(source, found.result().address.incarnation)
-            _chain(self.mailbox.receive(source, tag, timeout_seconds), result)
+            self.mailbox.receive(source, tag, timeout_seconds, result)
 
         self.lookup_member(*source, False).add_done_callback(looked_up)
         return result
@@ -184,19 +181,6 @@ def closed_error(address: WorkerAddress) -> WorkerDiedError:
     """Return what waits for a worker end with once its group was closed."""
     text = f"Worker {address} is gone: its group was closed"
     return WorkerDiedError(text, group=address.group_name, rank=address.rank)
-
-
-def _chain(source: Future[Any], target: Future[Any]) -> None:
-    def copy(done: Future[Any]) -> None:
-        if not target.set_running_or_notify_cancel():
-            return
-        error = done.exception()
-        if error is not None:
-            target.set_exception(error)
-        else:
-            target.set_result(done.result())
-
-    source.add_done_callback(copy)
 
 
 _lock = threading.Lock()

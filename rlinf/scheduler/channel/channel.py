@@ -14,7 +14,7 @@ from rlinf.scheduler.address import EndpointInfo
 from rlinf.scheduler.channel.backends import Backend, HostedBackend, LocalBackend
 from rlinf.scheduler.channel.queue import RejectedError
 from rlinf.scheduler.comm.spans import channel_label
-from rlinf.scheduler.comm.work import AsyncWork, default_timeout_seconds
+from rlinf.scheduler.comm.work import AsyncWork, default_timeout_seconds, give_up_dropped
 from rlinf.scheduler.runtime import current_runtime, find_runtime
 
 _local_channels: dict[str, Channel] = {}
@@ -114,15 +114,13 @@ class Channel:
             ChannelClosedError: The channel is closed.
             WorkerDiedError: The channel's host is gone, or all workers that took from this full key.
         """
-        future = self._backend.put(item, key=key, weight=weight, wait=True)
-        label = channel_label("put", self.name, key)
-        work: AsyncWork[None] = AsyncWork(future, _nothing, partial(self._waits, "to put into", key), label)
+        work = self._give(item, weight, key, wait=True)
         return work if async_op else work.wait()
 
     def put_nowait(self, item: Any, weight: float = 1, key: Hashable = DEFAULT_KEY) -> None:
         """Add an item, or raise ``asyncio.QueueFull`` when the key holds ``maxsize`` items."""
         try:
-            self._backend.put(item, key=key, weight=weight, wait=False).result()
+            self._give(item, weight, key, wait=False).wait()
         except RejectedError as error:
             raise asyncio.QueueFull(str(error)) from error
 
@@ -152,9 +150,8 @@ class Channel:
 
     def get_nowait(self, key: Hashable = DEFAULT_KEY) -> Any:
         """Take the next item of a key, or raise ``asyncio.QueueEmpty``."""
-        _, future = self._backend.get(key=key, target_weight=None, wait=False)
         try:
-            return self._backend.unpack(future.result())[0]
+            return self._take(key, None, None, single=True, wait=False).wait()
         except RejectedError as error:
             raise asyncio.QueueEmpty(str(error)) from error
 
@@ -199,6 +196,7 @@ class Channel:
     def __reduce__(self) -> tuple[Any, ...]:
         if not isinstance(self._backend, HostedBackend):
             raise TypeError(f"Channel '{self.name}' is local to its process; create it with local=False to pass it on.")
+        self._backend.pass_on()
         return _connect, (self.name, self.maxsize, self._backend.host, self._backend.channel_id)
 
     def __repr__(self) -> str:
@@ -213,6 +211,12 @@ class Channel:
         """
         return self._take(key, None, None, producer, single=True)
 
+    def _give(self, item: Any, weight: float, key: Hashable, *, wait: bool) -> AsyncWork[None]:
+        give_up_dropped()
+        future, claim = self._backend.put(item, key=key, weight=weight, wait=wait)
+        label = channel_label("put", self.name, key)
+        return AsyncWork(future, _nothing, partial(self._waits, "to put into", key), label, claim)
+
     def _take(
         self,
         key: Hashable,
@@ -221,17 +225,21 @@ class Channel:
         producer: str | None = None,
         *,
         single: bool = False,
+        wait: bool = True,
     ) -> AsyncWork[Any]:
-        request, granted = self._backend.get(key=key, target_weight=target_weight, wait=True, producer=producer)
-        describe = partial(self._waits, "for", key)
-        if timeout is not None and not granted.done():
-            late = CommTimeoutError(f"{describe()}: nothing came within {timeout:g} s.")
-            self._backend.expire(request, granted, timeout, late)
+        give_up_dropped()
+        limit = None if timeout is None else (timeout, partial(self._late, key, timeout))
+        future, claim = self._backend.get(
+            key=key, target_weight=target_weight, wait=wait, producer=producer, timeout=limit
+        )
         unpack = self._unpack_single if single else self._backend.unpack
-        return AsyncWork(granted, unpack, describe, channel_label("get", self.name, key))
+        return AsyncWork(future, unpack, partial(self._waits, "for", key), channel_label("get", self.name, key), claim)
 
     def _unpack_single(self, granted: Any) -> Any:
         return self._backend.unpack(granted)[0]
+
+    def _late(self, key: Hashable, seconds: float) -> CommTimeoutError:
+        return CommTimeoutError(f"{self._waits('for', key)}: nothing came within {seconds:g} s.")
 
     def _waits(self, what: str, key: Hashable) -> str:
         return f"{_who()} waits {what} channel '{self.name}', key {key!r}"

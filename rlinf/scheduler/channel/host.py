@@ -7,7 +7,7 @@ from typing import Any
 
 import ray
 
-from rlinf.errors import ClusterError, WorkerDiedError
+from rlinf.errors import ChannelClosedError, WorkerDiedError
 from rlinf.scheduler.address import EndpointInfo, RunSpec, WorkerAddress
 from rlinf.scheduler.channel.queue import Answer, ChannelQueue, Item
 from rlinf.scheduler.comm.endpoint import Call
@@ -32,6 +32,7 @@ class ChannelHost:
         serve = runtime.endpoint.serve
         serve("channel_create", self._create)
         serve("channel_open", self._open)
+        serve("channel_leave", self._leave)
         serve("channel_put", self._put)
         serve("channel_get", self._get)
         serve("channel_ack", self._acknowledge)
@@ -50,7 +51,15 @@ class ChannelHost:
         call.reply()
 
     def _open(self, call: Call) -> None:
-        self._queue(call.args[0]).open(call.sender.uid)
+        queue = self._queues.get(call.args[0])
+        if queue is not None:
+            queue.open(call.sender.uid)
+
+    def _leave(self, call: Call) -> None:
+        channel_id, passed_on = call.args
+        if channel_id in self._queues:
+            self._queues[channel_id].leave(call.sender.uid, passed_on=passed_on)
+            self._tidy(channel_id)
 
     def _put(self, call: Call) -> None:
         channel_id, key, weight, wait = call.args
@@ -60,12 +69,12 @@ class ChannelHost:
         )
 
     def _get(self, call: Call) -> None:
-        channel_id, key, target_weight, wait, request, producer, arrived = call.args
+        channel_id, key, target_weight, wait, producer, taken = call.args
         queue = self._queue(channel_id)
-        for earlier in arrived:
+        for earlier in taken:
             queue.acknowledge(call.sender.uid, earlier)
         queue.get(
-            request,
+            call.request_id,
             call.sender.uid,
             key,
             target_weight=target_weight,
@@ -75,30 +84,35 @@ class ChannelHost:
         )
 
     def _acknowledge(self, call: Call) -> None:
-        channel_id, arrived = call.args
-        queue = self._queue(channel_id)
-        for request in arrived:
-            queue.acknowledge(call.sender.uid, request)
+        channel_id, taken = call.args
+        if channel_id in self._queues:
+            for request in taken:
+                self._queues[channel_id].acknowledge(call.sender.uid, request)
+            self._tidy(channel_id)
 
     def _cancel(self, call: Call) -> None:
-        channel_id, request = call.args
-        self._queue(channel_id).cancel(call.sender.uid, request)
-        call.reply()
+        channel_id, request, key = call.args
+        if channel_id in self._queues:
+            self._queues[channel_id].cancel(call.sender.uid, request, key)
+            self._tidy(channel_id)
 
     def _size(self, call: Call) -> None:
         channel_id, key = call.args
-        call.reply(self._queue(channel_id).size(key))
+        call.reply(self._queues[channel_id].size(key) if channel_id in self._queues else 0)
 
     def _close(self, call: Call) -> None:
-        self._queue(call.args[0]).close()
+        if call.args[0] in self._queues:
+            self._queues[call.args[0]].close()
+            self._tidy(call.args[0])
         call.reply()
 
     def _died(self, address: WorkerAddress | None, uid: str | None, error: WorkerDiedError, closed: bool) -> None:
         if uid is not None:
             # First, so that what its gets were granted is not sent to it again.
             self._endpoint.peer_died(uid, error)
-            for queue in self._queues.values():
+            for channel_id, queue in list(self._queues.items()):
                 queue.owner_gone(uid, error, closed=closed)
+                self._tidy(channel_id)
 
     def _group_closed(self, name: str, incarnation: int, uids: dict[int, str | None]) -> None:
         for rank, uid in uids.items():
@@ -114,8 +128,14 @@ class ChannelHost:
 
     def _queue(self, channel_id: str) -> ChannelQueue[Frames]:
         if channel_id not in self._queues:
-            raise ClusterError("This channel does not exist on its host any more.")
+            raise ChannelClosedError("This channel is closed and has no items left.")
         return self._queues[channel_id]
+
+    def _tidy(self, channel_id: str) -> None:
+        """Let go of a closed channel that nobody can take from any more, and of the memory of items that have gone."""
+        if self._queues[channel_id].is_spent:
+            del self._queues[channel_id]
+        self._endpoint.segments.ledger.settle()
 
 
 def _answer(call: Call) -> Answer:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -17,8 +17,14 @@ from rlinf.errors import ChannelClosedError, RLinfError, WorkerDiedError
 
 T = TypeVar("T")
 
+# A request's name: the process that made it, and its own name for it.
+Name = tuple[str, Hashable]
 
-@dataclass(frozen=True)
+# Keys without items and requests that a channel remembers the users of. Programs use a new key for each step.
+_MAX_IDLE_LANES = 1024
+
+
+@dataclass(frozen=True, slots=True)
 class Item(Generic[T]):
     """One item of a channel."""
 
@@ -26,6 +32,7 @@ class Item(Generic[T]):
     key: Hashable
     payload: T
     weight: float
+    put: Name
 
 
 class RejectedError(RLinfError):
@@ -36,16 +43,15 @@ class RejectedError(RLinfError):
 Answer = Callable[[list[Item[Any]], BaseException | None], None]
 
 
-@dataclass
+@dataclass(eq=False, slots=True)
 class _Put(Generic[T]):
-    request: Hashable
     owner: str
     item: Item[T]
     answer: Answer
     since: float = field(default_factory=time.time)
 
 
-@dataclass
+@dataclass(eq=False, slots=True)
 class _Get(Generic[T]):
     request: Hashable
     owner: str
@@ -61,15 +67,20 @@ class _Get(Generic[T]):
         return bool(self.taken) and sum(item.weight for item in self.taken) >= self.target_weight
 
 
-@dataclass
+@dataclass(eq=False, slots=True)
 class _Lane(Generic[T]):
     items: deque[Item[T]] = field(default_factory=deque)
-    puts: deque[_Put[T]] = field(default_factory=deque)
-    gets: deque[_Get[T]] = field(default_factory=deque)
+    # In order of their beginning; any of them may leave at any time.
+    puts: OrderedDict[Name, _Put[T]] = field(default_factory=OrderedDict)
+    gets: OrderedDict[Name, _Get[T]] = field(default_factory=OrderedDict)
     producers: set[str] = field(default_factory=set)
     dead_producers: dict[str, WorkerDiedError] = field(default_factory=dict)
     consumers: set[str] = field(default_factory=set)
     dead_consumers: dict[str, WorkerDiedError] = field(default_factory=dict)
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.items or self.puts or self.gets)
 
 
 class ChannelQueue(Generic[T]):
@@ -85,37 +96,66 @@ class ChannelQueue(Generic[T]):
         self.maxsize = maxsize
         self.closed = False
         self._numbers = itertools.count()
+        # Least recently used first.
         self._lanes: dict[Hashable, _Lane[T]] = {}
+        self._forget_above = 2 * _MAX_IDLE_LANES
         self._granted: dict[str, dict[Hashable, list[Item[T]]]] = {}
-        # Hold the channel and have neither put nor got yet: one may be the producer that a get waits for.
+        # Hold the channel and have neither put nor got yet, or used keys that are forgotten: one of them may be the
+        # producer that a get waits for.
         self._idle: set[str] = set()
+        self._forgotten: set[str] = set()
         self._gone: dict[str, WorkerDiedError] = {}
+        self._handles: Counter[str] = Counter()
+        self._openers: set[str] = set()
+        self._was_passed_on = False
 
     def open(self, owner: str) -> None:
-        """Note a process that holds the channel and may use it."""
+        """Note a process that holds one more handle of the channel and may use it."""
         self._idle.add(owner)
+        self._openers.add(owner)
+        self._handles[owner] += 1
+
+    def leave(self, owner: str, *, passed_on: bool) -> None:
+        """Note that a process has let go of a handle.
+
+        Args:
+            owner: The process.
+            passed_on: It has given the handle to others, who may open it yet.
+        """
+        self._was_passed_on |= passed_on
+        self._handles[owner] -= 1
+        if self._handles[owner] <= 0:
+            del self._handles[owner]
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing can come of it any more: it is closed, and empty or held by nobody."""
+        if not self.closed:
+            return False
+        is_awaited = self._was_passed_on and len(self._openers) <= 1
+        return not (self._handles or is_awaited) or not (self._lanes or self._granted)
 
     def put(
         self, request: Hashable, owner: str, key: Hashable, payload: T, *, weight: float, wait: bool, answer: Answer
     ) -> None:
         """Add an item; answer when it is in the queue."""
-        lane = self._lane(key)
         self._idle.discard(owner)
         if self.closed:
-            answer([], self._closed_error(key))
+            answer([], self._closed_error())
             return
         if not weight > 0:
             answer([], ValueError(f"Channel '{self.name}': weight must be > 0, got {weight}."))
             return
+        lane = self._lane(key)
         lane.producers.add(owner)
-        entry = _Put(request, owner, Item(next(self._numbers), key, payload, weight), answer)
         if not wait and self._is_full(lane):
             answer([], RejectedError(f"Channel '{self.name}' holds {self.maxsize} items for key {key!r}, its maxsize."))
             return
-        lane.puts.append(entry)
-        self._settle(lane)
-        if lane.dead_consumers and not lane.consumers and entry in lane.puts:
-            self._fail_put(lane, entry, next(iter(lane.dead_consumers.values())))
+        name = (owner, request)
+        lane.puts[name] = _Put(owner, Item(next(self._numbers), key, payload, weight, name), answer)
+        self._settle(key, lane)
+        if lane.dead_consumers and not lane.consumers and name in lane.puts:
+            self._fail_put(lane, name, next(iter(lane.dead_consumers.values())))
 
     def get(
         self,
@@ -141,29 +181,38 @@ class ChannelQueue(Generic[T]):
             lane.producers.add(producer)
         lane.consumers.add(owner)
         lane.dead_consumers.clear()
-        entry = _Get[T](request, owner, target_weight, answer)
+        name = (owner, request)
         if not wait and (not lane.items or lane.gets):
-            error = self._closed_error(key) if self.closed and not lane.items else None
+            error = self._closed_error() if self.closed and not lane.items else None
             answer([], error or RejectedError(f"Channel '{self.name}' has no item for key {key!r}."))
+            self._settle(key, lane)
             return
-        lane.gets.append(entry)
-        self._settle(lane)
-        if lane.dead_producers and entry in lane.gets:
-            self._fail_get(lane, entry, next(iter(lane.dead_producers.values())))
+        lane.gets[name] = _Get[T](request, owner, target_weight, answer)
+        self._settle(key, lane)
+        if lane.dead_producers and name in lane.gets:
+            self._fail_get(lane, name, next(iter(lane.dead_producers.values())))
 
     def acknowledge(self, owner: str, request: Hashable) -> None:
-        """The items of this request have arrived."""
-        self._granted.get(owner, {}).pop(request, None)
+        """The items of this request have reached who asked for them."""
+        self._take_granted(owner, request)
 
-    def cancel(self, owner: str, request: Hashable) -> None:
-        """The requester no longer waits; what it was granted and has not acknowledged goes back."""
-        for lane in list(self._lanes.values()):
-            for put in [put for put in lane.puts if (put.owner, put.request) == (owner, request)]:
-                lane.puts.remove(put)
-            for get in [get for get in lane.gets if (get.owner, get.request) == (owner, request)]:
-                lane.gets.remove(get)
-                self._give_back(get.taken)
-        self._give_back(self._granted.get(owner, {}).pop(request, []))
+    def cancel(self, owner: str, request: Hashable, key: Hashable) -> None:
+        """The requester has given up, and gets no answer.
+
+        What a get was granted and has not acknowledged goes back; the item of a put leaves the queue, unless a get has
+        taken it.
+        """
+        name = (owner, request)
+        lane = self._lanes.get(key, _NO_LANE)
+        get = lane.gets.pop(name, None)
+        back = self._take_granted(owner, request) if get is None else get.taken
+        if get is None and not back and lane.puts.pop(name, None) is None:
+            place = next((place for place, item in enumerate(lane.items) if item.put == name), None)
+            if place is not None:
+                del lane.items[place]
+        self._give_back(back)
+        if key in self._lanes:
+            self._settle(key, self._lanes[key])
 
     def owner_gone(self, owner: str, error: WorkerDiedError, *, closed: bool) -> None:
         """A process has ended: its requests are forgotten, its grants go back, and who waits for it is told.
@@ -174,30 +223,34 @@ class ChannelQueue(Generic[T]):
             closed: It ended in good order: nobody is told.
         """
         unacknowledged = [item for items in self._granted.pop(owner, {}).values() for item in items]
-        was_idle = owner in self._idle
+        was_idle = owner in self._idle or owner in self._forgotten
         self._gone[owner] = error
         self._idle.discard(owner)
-        for lane in list(self._lanes.values()):
-            lane.puts = deque(put for put in lane.puts if put.owner != owner)
-            for get in [get for get in lane.gets if get.owner == owner]:
-                lane.gets.remove(get)
-                unacknowledged.extend(get.taken)
+        self._forgotten.discard(owner)
+        self._handles.pop(owner, None)
+        for lane in self._lanes.values():
+            for name in [name for name in lane.puts if name[0] == owner]:
+                del lane.puts[name]
+            for name in [name for name in lane.gets if name[0] == owner]:
+                unacknowledged.extend(lane.gets.pop(name).taken)
         self._give_back(unacknowledged)
-        for lane in list(self._lanes.values()):
+        for key, lane in list(self._lanes.items()):
             fed_by_it = owner in lane.producers or (was_idle and not lane.producers)
             emptied_by_it = owner in lane.consumers or (was_idle and not lane.consumers)
             lane.producers.discard(owner)
             lane.consumers.discard(owner)
-            self._settle(lane)
+            self._settle(key, lane)
             if fed_by_it and not closed:
                 lane.dead_producers[owner] = error
-                for get in list(lane.gets):
-                    self._fail_get(lane, get, error)
+                for name in list(lane.gets):
+                    # What an earlier one gives back may have served it.
+                    if name in lane.gets:
+                        self._fail_get(lane, name, error)
             # Another consumer would still make room.
             if emptied_by_it and not closed and not lane.consumers:
                 lane.dead_consumers[owner] = error
-                for put in list(lane.puts):
-                    self._fail_put(lane, put, error)
+                for name in list(lane.puts):
+                    self._fail_put(lane, name, error)
 
     def group_started(self, group: str) -> None:
         """A group was launched again: getters and putters may wait for it anew."""
@@ -215,8 +268,8 @@ class ChannelQueue(Generic[T]):
             {
                 "key": repr(key),
                 "items": len(lane.items),
-                "getters": [{"uid": get.owner, "since": get.since} for get in lane.gets],
-                "putters": [{"uid": put.owner, "since": put.since} for put in lane.puts],
+                "getters": [{"uid": get.owner, "since": get.since} for get in lane.gets.values()],
+                "putters": [{"uid": put.owner, "since": put.since} for put in lane.puts.values()],
             }
             for key, lane in self._lanes.items()
             if lane.items or lane.gets or lane.puts
@@ -226,34 +279,51 @@ class ChannelQueue(Generic[T]):
     def close(self) -> None:
         """Refuse further puts; getters drain the queues, then get ``ChannelClosedError``."""
         self.closed = True
-        for key, lane in self._lanes.items():
-            puts, lane.puts = lane.puts, deque()
-            for put in puts:
-                put.answer([], self._closed_error(key))
-            self._settle(lane)
+        for key, lane in list(self._lanes.items()):
+            for put in list(lane.puts.values()):
+                put.answer([], self._closed_error())
+            lane.puts.clear()
+            self._settle(key, lane)
 
     def _lane(self, key: Hashable) -> _Lane[T]:
-        return self._lanes.setdefault(key, _Lane())
+        lane = self._lanes.pop(key, None)
+        if lane is None:
+            lane = _Lane()
+            if len(self._lanes) >= self._forget_above:
+                self._forget_idle_lanes()
+        self._lanes[key] = lane
+        return lane
+
+    def _forget_idle_lanes(self) -> None:
+        """Forget the keys that have been empty for longest; done so rarely that it costs little per key."""
+        idle = [key for key, lane in self._lanes.items() if lane.is_idle]
+        for key in idle[: max(len(idle) - _MAX_IDLE_LANES, 0)]:
+            lane = self._lanes.pop(key)
+            self._forgotten.update(lane.producers, lane.consumers)
+        self._forget_above = 2 * max(len(self._lanes), _MAX_IDLE_LANES)
 
     def _is_full(self, lane: _Lane[T]) -> bool:
         return bool(lane.puts) or (self.maxsize > 0 and len(lane.items) >= self.maxsize)
 
-    def _settle(self, lane: _Lane[T]) -> None:
+    def _settle(self, key: Hashable, lane: _Lane[T]) -> None:
         """Move items in and out until nothing moves any more."""
         while self._accept(lane) or self._grant(lane):
             pass
-        if self.closed and not lane.items:
-            for get in list(lane.gets):
-                lane.gets.remove(get)
-                if get.taken:
-                    self._deliver(get)
-                else:
-                    get.answer([], self._closed_error(None))
+        if not self.closed or lane.items:
+            return
+        while lane.gets:
+            _, get = lane.gets.popitem(last=False)
+            if get.taken:
+                self._deliver(get)
+            else:
+                get.answer([], self._closed_error())
+        # Nothing will come any more.
+        self._lanes.pop(key, None)
 
     def _accept(self, lane: _Lane[T]) -> bool:
         if not lane.puts or (self.maxsize > 0 and len(lane.items) >= self.maxsize):
             return False
-        put = lane.puts.popleft()
+        _, put = lane.puts.popitem(last=False)
         lane.items.append(put.item)
         put.answer([], None)
         return True
@@ -261,10 +331,10 @@ class ChannelQueue(Generic[T]):
     def _grant(self, lane: _Lane[T]) -> bool:
         if not lane.items or not lane.gets:
             return False
-        get = lane.gets[0]
+        name, get = next(iter(lane.gets.items()))
         get.taken.append(lane.items.popleft())
         if get.is_satisfied:
-            lane.gets.popleft()
+            del lane.gets[name]
             self._deliver(get)
         return True
 
@@ -272,25 +342,39 @@ class ChannelQueue(Generic[T]):
         self._granted.setdefault(get.owner, {})[get.request] = get.taken
         get.answer(get.taken, None)
 
-    def _fail_get(self, lane: _Lane[T], get: _Get[T], error: WorkerDiedError) -> None:
-        lane.gets.remove(get)
+    def _take_granted(self, owner: str, request: Hashable) -> list[Item[T]]:
+        granted = self._granted.get(owner)
+        if granted is None:
+            return []
+        items = granted.pop(request, [])
+        if not granted:
+            del self._granted[owner]
+        return items
+
+    def _fail_get(self, lane: _Lane[T], name: Name, error: WorkerDiedError) -> None:
+        get = lane.gets.pop(name)
         get.answer([], error)
         self._give_back(get.taken)
 
-    def _fail_put(self, lane: _Lane[T], put: _Put[T], error: WorkerDiedError) -> None:
-        lane.puts.remove(put)
-        put.answer([], error)
+    def _fail_put(self, lane: _Lane[T], name: Name, error: WorkerDiedError) -> None:
+        lane.puts.pop(name).answer([], error)
 
     def _give_back(self, items: list[Item[T]]) -> None:
         """Put items back to the head of their keys, in their old order."""
-        touched = {item.key for item in items}
+        touched = {}
         for item in sorted(items, key=lambda item: item.number, reverse=True):
-            self._lane(item.key).items.appendleft(item)
-        for key in touched:
-            self._settle(self._lane(key))
+            lane = touched[item.key] = self._lane(item.key)
+            later = (place for place, other in enumerate(lane.items) if other.number > item.number)
+            lane.items.insert(next(later, len(lane.items)), item)
+        for key, lane in touched.items():
+            self._settle(key, lane)
 
-    def _closed_error(self, key: Hashable) -> ChannelClosedError:
+    def _closed_error(self) -> ChannelClosedError:
         return ChannelClosedError(f"Channel '{self.name}' is closed and has no items left for this key.")
+
+
+# Stands for a key that is forgotten; nothing is ever put in.
+_NO_LANE: _Lane[Any] = _Lane()
 
 
 def _without(dead: dict[str, WorkerDiedError], group: str) -> dict[str, WorkerDiedError]:

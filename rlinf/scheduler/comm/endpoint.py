@@ -13,16 +13,16 @@ import struct
 import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from rlinf.errors import ClusterError, RLinfError, error_text
 from rlinf.scheduler.address import EndpointInfo
+from rlinf.scheduler.comm.deadlines import Deadlines
 from rlinf.scheduler.comm.folders import remove_process
-from rlinf.scheduler.comm.futures import Promise
-from rlinf.scheduler.comm.segments import Mapping, Mappings, Reference, SegmentPool, SharedFrame
+from rlinf.scheduler.comm.futures import Promise, Wait
+from rlinf.scheduler.comm.segments import Block, Mapping, Mappings, Reference, SegmentPool, SharedFrame
 from rlinf.scheduler.comm.serialization import Buffer, UnreadableFrames
 from rlinf.scheduler.comm.transport import Transport
 from rlinf.utils.logging import get_logger
@@ -79,6 +79,41 @@ class Call:
             self.endpoint.send(self.sender, _ERROR, self.request_id, (_picklable(error), None), ())
 
 
+class Request(Promise[Reply]):
+    """A request's reply: a future that the endpoint forgets when nobody waits for it any more.
+
+    Attributes:
+        number: What both sides call the request.
+        peer: Uid of the process that it was sent to.
+
+    Args:
+        number: See above.
+        peer: See above.
+        forget: Called with the number when the request is given up.
+        wait: See ``Promise``.
+    """
+
+    def __init__(self, number: int, peer: str, forget: Callable[[int], object], wait: Wait | None) -> None:
+        super().__init__(wait)
+        self.number = number
+        self.peer = peer
+        self._forget = forget
+
+    def cancel(self) -> bool:
+        """As ``Future.cancel``: a reply that comes later is dropped."""
+        cancelled = super().cancel()
+        if cancelled:
+            self._forget(self.number)
+        return cancelled
+
+    def give_up(self, error: BaseException) -> bool:
+        """End it with ``error`` instead of a reply; False when it has ended before."""
+        ended = self.end(error=error)
+        if ended:
+            self._forget(self.number)
+        return ended
+
+
 Handler = Callable[[Call], None]
 
 
@@ -109,7 +144,7 @@ class Endpoint:
         self._released: deque[tuple[EndpointInfo, tuple[str, int], Mapping | None]] = deque()
         self._mappings = Mappings(lambda owner, mapping: self._on_released(owner, mapping.block, mapping))
         self._handlers: dict[str, Handler] = {}
-        self._pending: dict[int, tuple[str, Future[Reply]]] = {}
+        self._pending: dict[int, Request] = {}
         self._dead: dict[str, BaseException] = {}
         self._lock = threading.Lock()
         self._numbers = itertools.count()
@@ -125,6 +160,7 @@ class Endpoint:
         )
         self.info = self._transport.info
         self.loop = self._transport.loop
+        self.deadlines = Deadlines(self.loop)
         self.segments = SegmentPool(namespace, self.info.uid)
 
     def serve(self, operation: str, handler: Handler) -> None:
@@ -147,22 +183,22 @@ class Endpoint:
 
     def request(
         self, peer: EndpointInfo, operation: str, args: tuple[Any, ...] = (), frames: Sequence[Frame] = ()
-    ) -> Future[Reply]:
+    ) -> Request:
         """Send a request; the future ends with the reply, the other side's error, or the error of its death."""
-        future: Future[Reply] = self.promise()
         number = next(self._numbers)
+        wait = self._transport.wait if self._read_while_waiting else None
+        future = Request(number, peer.uid, self._forget, wait)
         with self._lock:
             error = self._dead.get(peer.uid) or self._orphaned or (_closed_error() if self._closed else None)
             if error is None:
-                self._pending[number] = (peer.uid, future)
+                self._pending[number] = future
         if error is not None:
             future.set_exception(error)
             return future
         try:
             self.send(peer, _REQUEST, number, (operation, args), frames)
         except Exception as failure:
-            with self._lock:
-                self._pending.pop(number, None)
+            self._forget(number)
             if not isinstance(failure, RLinfError):
                 raise
             future.set_exception(failure)
@@ -186,17 +222,23 @@ class Endpoint:
         if peer.uid in self._dead:
             return
         places: tuple[_FramesIn, ...] = ()
+        blocks: Sequence[Block] = ()
         inline: Sequence[Buffer]
         if not frames or (len(frames) == 1 and type(frames[0]) is bytes and len(frames[0]) < _SHARE_BYTES):
             inline = frames  # type: ignore[assignment]  # most messages
         elif self._transport.is_local(peer):
-            inline, places = self._by_reference(frames, peer.uid)
+            inline, places, blocks = self._by_reference(frames)
         else:
             inline = [frame.view() if isinstance(frame, SharedFrame) else frame for frame in frames]
+        # Before the blocks are held: values that cannot be pickled leave nothing behind.
+        header = _KIND.pack(kind, number) + pickle.dumps((*values, places), protocol=5)
+        for block in blocks:
+            block.hold(peer.uid)
         try:
-            header = _KIND.pack(kind, number) + pickle.dumps((*values, places), protocol=5)
             self._transport.send(peer, [header, *inline])
         except ClusterError as error:
+            for block in blocks:
+                block.release(peer.uid)
             if kind not in {_REQUEST, _NOTICE}:  # nobody here waits for what an answer brings about
                 get_logger(__name__).warning("An answer to %s is lost: %s", peer.uid, error)
             elif peer.uid not in self._dead:  # it may have died in between
@@ -247,19 +289,19 @@ class Endpoint:
 
     def _fail_requests(self, uid: str, error: BaseException) -> None:
         with self._lock:
-            lost = [number for number, (peer, _) in self._pending.items() if peer == uid]
-            futures = [self._pending.pop(number)[1] for number in lost]
+            lost = [number for number, request in self._pending.items() if request.peer == uid]
+            futures = [self._pending.pop(number) for number in lost]
         for future in futures:
-            _resolve(future, error=error)
+            future.end(error=error)
 
     def orphan(self, error: BaseException) -> None:
         """Fail all requests, now and later: nobody is left who would tell that their peers have died."""
         with self._lock:
             self._orphaned = error
-            futures = [future for _, future in self._pending.values()]
+            futures = list(self._pending.values())
             self._pending.clear()
         for future in futures:
-            _resolve(future, error=error)
+            future.end(error=error)
 
     def is_dead(self, uid: str) -> BaseException | None:
         """Return the error of this peer's death, or None while it lives."""
@@ -269,30 +311,33 @@ class Endpoint:
         """Leave the run: pending requests fail, the thread ends."""
         with self._lock:
             self._closed = True
-            futures = [future for _, future in self._pending.values()]
+            futures = list(self._pending.values())
             self._pending.clear()
         for future in futures:
-            _resolve(future, error=_closed_error())
+            future.end(error=_closed_error())
         self._transport.close()
         self.segments.close()
 
-    def _by_reference(self, frames: Sequence[Frame], uid: str) -> tuple[Sequence[Buffer], tuple[_FramesIn, ...]]:
-        """Split a payload for a process of this node: what travels in the message, and what it finds in memory."""
+    def _forget(self, number: int) -> Request | None:
+        with self._lock:
+            return self._pending.pop(number, None)
+
+    def _by_reference(self, frames: Sequence[Frame]) -> tuple[Sequence[Buffer], tuple[_FramesIn, ...], Sequence[Block]]:
+        """Split a payload for a process of this node: what travels in the message, what lies where in which blocks."""
         frames = self.share(frames)
         if not any(isinstance(frame, SharedFrame) for frame in frames):
-            return frames, ()  # type: ignore[return-value]
+            return frames, (), ()  # type: ignore[return-value]
         inline: list[Buffer] = []
-        blocks: dict[Reference, list[tuple[int, int, int]]] = {}
+        places: dict[Reference, list[tuple[int, int, int]]] = defaultdict(list)
+        blocks: dict[Reference, Block] = {}
         for index, frame in enumerate(frames):
-            if not isinstance(frame, SharedFrame):
+            if isinstance(frame, SharedFrame):
+                blocks[frame.block.reference] = frame.block
+                places[frame.block.reference].append((index, frame.offset, frame.length))
+            else:
                 inline.append(frame)
-                continue
-            places = blocks.get(frame.block.reference)
-            if places is None:
-                places = blocks[frame.block.reference] = []
-                frame.block.hold(uid)
-            places.append((index, frame.offset, frame.length))
-        return inline, tuple((reference, tuple(places)) for reference, places in blocks.items())
+        found = tuple((reference, tuple(frames_in)) for reference, frames_in in places.items())
+        return inline, found, list(blocks.values())
 
     def _receive(self, sender: EndpointInfo, frames: list[memoryview]) -> None:
         kind, number = _KIND.unpack_from(frames[0])
@@ -309,14 +354,13 @@ class Endpoint:
         if places:
             payload = self._gather(payload, places, sender)
         if kind in {_REPLY, _ERROR}:
-            with self._lock:
-                entry = self._pending.pop(number, None)
-            if entry is None:
+            request = self._forget(number)
+            if request is None:
                 return
             if kind == _REPLY:
-                _resolve(entry[1], value=Reply(first, payload))
+                request.end(Reply(first, payload))
             else:
-                _resolve(entry[1], error=first)
+                request.end(error=first)
             return
         self._handle(first, Call(self, sender, None if number == _NO_NUMBER else number, second, payload))
 
@@ -330,10 +374,9 @@ class Endpoint:
         if kind == _REQUEST:
             Call(self, sender, number, (), []).fail(failure)
         elif what == "answer":
-            with self._lock:
-                entry = self._pending.pop(number, None)
-            if entry is not None:
-                _resolve(entry[1], error=failure)
+            request = self._forget(number)
+            if request is not None:
+                request.end(error=failure)
         else:
             get_logger(__name__).error("%s", failure)
 
@@ -382,16 +425,6 @@ class Endpoint:
                 get_logger(__name__).exception("Handling '%s' from %s failed.", operation, call.sender.uid)
             else:
                 call.fail(error)
-
-
-def _resolve(future: Future[Reply], *, value: Reply | None = None, error: BaseException | None = None) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    if error is not None:
-        future.set_exception(error)
-    else:
-        assert value is not None
-        future.set_result(value)
 
 
 def _closed_error() -> ClusterError:

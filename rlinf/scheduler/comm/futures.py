@@ -75,6 +75,22 @@ class Promise(Future[T]):
             raise FutureTimeoutError
         return super().exception(timeout=0)
 
+    def end(self, value: T | None = None, error: BaseException | None = None) -> bool:
+        """End it with a value or an error, unless it has ended or was cancelled; several threads may try.
+
+        Returns:
+            Whether this call has ended it.
+        """
+        with self._condition:
+            # RUNNING is the moment of another thread between these two steps.
+            if self.done() or self._state == "RUNNING" or not self.set_running_or_notify_cancel():
+                return False
+        if error is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(value)  # type: ignore[arg-type]
+        return True
+
     def _await(self, timeout: float | None) -> None:
         if not self.done():
             if self._wait is None:

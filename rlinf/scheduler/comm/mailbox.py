@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 from concurrent.futures import Future
 from functools import partial
@@ -36,8 +36,18 @@ class Envelope(NamedTuple):
     tag: Hashable
 
 
+class _Message(NamedTuple):
+    """A message that has arrived; compares by the order in which its source has sent."""
+
+    incarnation: int
+    sequence: int
+    frames: Frames
+
+
 class Mailbox:
     """One per process. A receive ends with exactly one of: a message, the sender's death, a time-out, cancellation.
+
+    A message belongs to the mailbox until its receiver has taken it: that of a receive that was given up comes back.
 
     Args:
         owner: Name of the worker it belongs to, for messages.
@@ -46,14 +56,17 @@ class Mailbox:
     """
 
     def __init__(
-        self, owner: str, loop: asyncio.AbstractEventLoop, promise: Callable[[], Future[Frames]] = Promise
+        self, owner: str, loop: asyncio.AbstractEventLoop, promise: Callable[[], Promise[Frames]] = Promise
     ) -> None:
         self._owner = owner
         self._promise = promise
         self._deadlines = Deadlines(loop)
         self._lock = threading.Lock()
-        self._arrived: dict[tuple[Source, Hashable], deque[tuple[int, Frames]]] = defaultdict(deque)
-        self._waiting: dict[tuple[Source, Hashable], deque[Future[Frames]]] = defaultdict(deque)
+        # Only keys that hold something: programs use a new tag for each step.
+        self._arrived: dict[tuple[Source, Hashable], deque[_Message]] = {}
+        self._waiting: dict[tuple[Source, Hashable], deque[Future[Frames]]] = {}
+        # What receives have ended with and nobody has taken yet.
+        self._untaken: dict[Future[Frames], tuple[Envelope, Frames]] = {}
         # The newest incarnation of each source, and the number of its next message.
         self._expected: dict[Source, tuple[int, int]] = {}
         self._dead: dict[Source, tuple[int, WorkerDiedError]] = {}
@@ -62,7 +75,6 @@ class Mailbox:
 
     def deliver(self, envelope: Envelope, frames: Frames) -> None:
         """Hand an arrived message to the first receive that waits for it, or keep it for the next."""
-        key = (envelope.source, envelope.tag)
         with self._lock:
             if self._is_stale(envelope):
                 self.num_dropped += 1
@@ -70,41 +82,63 @@ class Mailbox:
             incarnation, expected = self._expected.get(envelope.source, (envelope.incarnation, 0))
             lost = envelope.sequence - (expected if incarnation == envelope.incarnation else 0)
             self._expected[envelope.source] = (envelope.incarnation, envelope.sequence + 1)
-            waiting = self._waiting[key]
-            while waiting and not lost:
-                future = waiting.popleft()
-                self._deadlines.remove(future)
-                if future.set_running_or_notify_cancel():
-                    break
-            else:
-                future = None
-                if not lost:
-                    self._arrived[key].append((envelope.incarnation, frames))
+            future = None if lost else self._hand_over(envelope, frames)
         if lost:
             self.source_died(envelope.source, envelope.incarnation, _lost_messages(self._owner, envelope, lost))
         elif future is not None:
             future.set_result(frames)
 
-    def receive(self, source: Source, tag: Hashable, timeout_seconds: float | None) -> Future[Frames]:
-        """Return a future for the next message of ``source`` with ``tag``."""
-        future = self._promise()
+    def receive(
+        self,
+        source: Source,
+        tag: Hashable,
+        timeout_seconds: float | None,
+        future: Promise[Frames] | None = None,
+    ) -> Promise[Frames]:
+        """Return a future for the next message of ``source`` with ``tag``.
+
+        Args:
+            source: Group and rank of the sender.
+            tag: The message's tag.
+            timeout_seconds: Seconds until the future ends with ``CommTimeoutError``; None is no limit.
+            future: The future to use; None makes a new one.
+        """
+        future = self._promise() if future is None else future
         key = (source, tag)
         with self._lock:
-            if self._arrived[key]:
-                future.set_result(self._arrived[key].popleft()[1])
+            if future.cancelled():
                 return future
-            if source in self._dead:
-                future.set_exception(self._dead[source][1])
-                return future
-            if self._orphaned is not None:
-                future.set_exception(self._orphaned)
-                return future
-            self._waiting[key].append(future)
-        if timeout_seconds is not None:
-            self._deadlines.add(
-                future, timeout_seconds, partial(self._expire, key, future, timeout_seconds, time.time())
-            )
+            frames = self._pop_arrived(key, future)
+            error = None if frames is not None else self._failure_of(source)
+            waits = frames is None and error is None
+            if waits:
+                self._waiting.setdefault(key, deque()).append(future)
+                if timeout_seconds is not None:
+                    expire = partial(self._expire, key, future, timeout_seconds, time.time())
+                    self._deadlines.add(future, timeout_seconds, expire)
+        if not waits:
+            future.end(frames, error)
         return future
+
+    def take(self, future: Future[Frames]) -> None:
+        """The message that a receive has ended with is its receiver's now."""
+        self._untaken.pop(future, None)
+
+    def give_up(self, source: Source, tag: Hashable, future: Future[Frames]) -> None:
+        """Nobody waits for a receive any more: a message that it has ended with is there for the next one."""
+        key = (source, tag)
+        self._deadlines.remove(future)
+        future.cancel()
+        heir = None
+        with self._lock:
+            self._remove_waiting(key, future)
+            untaken = self._untaken.pop(future, None)
+            if untaken is not None and self._is_stale(untaken[0]):
+                self.num_dropped += 1
+            elif untaken is not None:
+                heir = self._hand_over(*untaken)
+        if heir is not None and untaken is not None:
+            heir.set_result(untaken[1])
 
     def source_died(self, source: Source, incarnation: int, error: WorkerDiedError) -> None:
         """Fail what waits for ``source`` and drop what it had sent."""
@@ -148,6 +182,51 @@ class Mailbox:
                 if future.set_running_or_notify_cancel():
                     future.set_exception(error)
 
+    def _pop_arrived(self, key: tuple[Source, Hashable], future: Future[Frames]) -> Frames | None:
+        arrived = self._arrived.get(key)
+        if not arrived:
+            return None
+        message = arrived.popleft()
+        if not arrived:
+            del self._arrived[key]
+        self._untaken[future] = (Envelope(key[0], message.incarnation, message.sequence, key[1]), message.frames)
+        return message.frames
+
+    def _failure_of(self, source: Source) -> WorkerDiedError | None:
+        return self._dead[source][1] if source in self._dead else self._orphaned
+
+    def _hand_over(self, envelope: Envelope, frames: Frames) -> Future[Frames] | None:
+        """Return the first receive that waits for a message, to be ended with it; or keep the message in its place."""
+        key = (envelope.source, envelope.tag)
+        waiting = self._waiting.get(key, ())
+        found = None
+        while waiting and found is None:
+            future = waiting.popleft()
+            self._deadlines.remove(future)
+            if future.set_running_or_notify_cancel():
+                self._untaken[future] = (envelope, frames)
+                found = future
+        if not waiting:
+            self._waiting.pop(key, None)
+        if found is None:
+            message = _Message(envelope.incarnation, envelope.sequence, frames)
+            arrived = self._arrived.setdefault(key, deque())
+            # Nearly always the newest; one that comes back may be older than all.
+            place = len(arrived)
+            while place and arrived[place - 1][:2] > message[:2]:
+                place -= 1
+            arrived.insert(place, message)
+        return found
+
+    def _remove_waiting(self, key: tuple[Source, Hashable], future: Future[Frames]) -> bool:
+        waiting = self._waiting.get(key)
+        if waiting is None or future not in waiting:
+            return False
+        waiting.remove(future)
+        if not waiting:
+            del self._waiting[key]
+        return True
+
     def _is_stale(self, envelope: Envelope) -> bool:
         dead = self._dead.get(envelope.source)
         if dead is not None and envelope.incarnation <= dead[0]:
@@ -156,18 +235,16 @@ class Mailbox:
         return known is not None and known[0] > envelope.incarnation
 
     def _drop_older(self, source: Source, incarnation: int) -> None:
-        for key, messages in self._arrived.items():
-            if key[0] == source:
-                kept = deque(message for message in messages if message[0] >= incarnation)
-                self.num_dropped += len(messages) - len(kept)
+        for key in [key for key in self._arrived if key[0] == source]:
+            messages = self._arrived.pop(key)
+            kept = deque(message for message in messages if message.incarnation >= incarnation)
+            self.num_dropped += len(messages) - len(kept)
+            if kept:
                 self._arrived[key] = kept
 
     def _expire(self, key: tuple[Source, Hashable], future: Future[Frames], timeout: float, started: float) -> None:
         with self._lock:
-            if future not in self._waiting[key]:
-                return
-            self._waiting[key].remove(future)
-            live = future.set_running_or_notify_cancel()
+            live = self._remove_waiting(key, future) and future.set_running_or_notify_cancel()
         if live:
             (group, rank), tag = key
             since = time.strftime("%H:%M:%S", time.localtime(started))

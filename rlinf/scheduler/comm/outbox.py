@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
+from rlinf.errors import ClusterError
 from rlinf.scheduler.address import WorkerAddress, WorkerInfo
 from rlinf.scheduler.comm.endpoint import Endpoint, Frame
 from rlinf.scheduler.comm.futures import Promise
@@ -22,7 +24,7 @@ class _Destination:
     info: WorkerInfo | None = None
     asking: bool = False
     sequence: int = 0
-    queued: deque[tuple[Hashable, Sequence[Frame], Future[None]]] = field(default_factory=deque)
+    queued: deque[tuple[Hashable, Sequence[Frame], Promise[None]]] = field(default_factory=deque)
 
 
 class Outbox:
@@ -47,6 +49,10 @@ class Outbox:
 
         Returns:
             None when they are on their way, else a future that ends when they are, or with the destination's death.
+            Cancelling it before keeps the message here.
+
+        Raises:
+            TypeError: Or another error of pickle: the tag cannot be pickled.
         """
         destination = self._destinations.get((group, rank))
         if destination is None:
@@ -57,7 +63,8 @@ class Outbox:
             if info is not None and self._endpoint.is_dead(info.endpoint.uid) is None and not destination.queued:
                 self._transmit(destination, info, tag, frames)
                 return None
-            future: Future[None] = Promise()
+            pickle.dumps(tag)  # what cannot be sent later is an error now, while there is a caller to get it
+            future: Promise[None] = Promise()
             destination.queued.append((tag, self._endpoint.snapshot(frames), future))
             if destination.asking:
                 return future
@@ -80,6 +87,7 @@ class Outbox:
 
     def _resolved(self, destination: _Destination, found: Future[WorkerInfo]) -> None:
         error = found.exception()
+        ended: list[tuple[Promise[None], BaseException | None]] = []
         with destination.lock:
             destination.asking = False
             if error is None:
@@ -89,11 +97,18 @@ class Outbox:
                 error = self._endpoint.is_dead(member.endpoint.uid)
             queued = list(destination.queued)
             destination.queued.clear()
-            if error is None and destination.info is not None:
-                for tag, frames, _ in queued:
-                    self._transmit(destination, destination.info, tag, frames)
-        for _, _, future in queued:
-            if error is not None:
-                future.set_exception(error)
+            for tag, frames, future in queued:
+                if not future.set_running_or_notify_cancel():
+                    continue
+                failure = error
+                try:
+                    if destination.info is not None and failure is None:
+                        self._transmit(destination, destination.info, tag, frames)
+                except ClusterError as refused:
+                    failure = refused
+                ended.append((future, failure))
+        for future, failure in ended:
+            if failure is not None:
+                future.set_exception(failure)
             else:
                 future.set_result(None)

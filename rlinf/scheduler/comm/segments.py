@@ -157,6 +157,10 @@ class Block:
         """Note that a process is about to get the block."""
         self._ledger.hold(self.path, self.number, uid)
 
+    def release(self, uid: str) -> None:
+        """Take back one ``hold``: the process will not get the block."""
+        self._ledger.release(self.path, self.number, uid)
+
     def view(self) -> memoryview:
         """Return the block's bytes in this process."""
         if self._view is None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from functools import cache
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from rlinf.errors import CommTimeoutError
 from rlinf.scheduler.comm.futures import Promise
+from rlinf.scheduler.comm.helpers import run_on_helper
 from rlinf.scheduler.comm.spans import Label, traced_async_wait, traced_wait
 from rlinf.scheduler.comm.waits import Waiting
 from rlinf.utils.logging import get_logger
@@ -30,14 +33,45 @@ def default_timeout_seconds() -> float:
     return float(os.environ.get("RLINF_TIMEOUT_SECONDS", "1800"))
 
 
+@dataclass(slots=True)
+class Claim:
+    """What an operation keeps for the one who waits for it: an item, a message, a place in a queue.
+
+    Attributes:
+        give_up: Ends the operation. What it has brought and nobody has taken goes back to where it came from.
+        take: Notes that the result has been taken.
+        loop: Where ``give_up`` runs for work that is dropped without a wait; None lets such work go on.
+    """
+
+    give_up: Callable[[], None]
+    take: Callable[[], None] | None = None
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+# Claims of dropped work, which must wait for a moment at which no lock is held.
+_dropped: deque[Claim] = deque()
+
+
+def give_up_dropped() -> None:
+    """Give up the work that was dropped before now; for operations that could get what it has brought."""
+    while _dropped:
+        with contextlib.suppress(IndexError):  # another thread was faster
+            _dropped.popleft().give_up()
+
+
 class AsyncWork(Generic[T]):
     """The result of an operation that may still be running; it ends with exactly one value or error.
+
+    A wait that is given up (a cancelled task, ``asyncio.wait_for``, Ctrl-C) gives up the operation: what a get or a
+    receive has brought is there for the next one, in its old place, and a put does not happen. The same goes for a get
+    or a receive whose work is dropped. A wait that ends with ``CommTimeoutError`` may be repeated.
 
     Args:
         future: Resolves when the operation ends.
         convert: Turns the future's value into the result; runs once, on the first thread that asks.
         describe: Who waits for whom, for the watchdog and time-out messages; maybe a function that says so.
         label: What the wait is called in the trace.
+        claim: What the operation keeps until its result is taken or given up.
     """
 
     def __init__(
@@ -46,14 +80,24 @@ class AsyncWork(Generic[T]):
         convert: Callable[[Any], T] | None = None,
         describe: str | Callable[[], str] = "",
         label: Label | None = None,
+        claim: Claim | None = None,
     ) -> None:
+        self._outcome: tuple[bool, Any] | None = None
+        self._claim = claim
         self.label = label
         self._future = future
         self._convert = convert
         self._describe = describe
         self._lock = threading.Lock()
-        self._outcome: tuple[bool, Any] | None = None
         self._started = time.time()
+
+    def __del__(self) -> None:
+        # Finalizers run anywhere, also inside of locks: the claim waits for the loop, or for the next operation.
+        claim = self._claim
+        if claim is not None and claim.loop is not None and self._outcome is None:
+            _dropped.append(claim)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                claim.loop.call_soon_threadsafe(give_up_dropped)
 
     @traced_wait
     def wait(self, timeout: float | None = None) -> T:
@@ -69,65 +113,95 @@ class AsyncWork(Generic[T]):
             CommTimeoutError: It has not ended in time; it goes on and can be waited for again.
             RLinfError: The operation failed.
         """
-        if self._future.done():
+        try:
+            if not self._future.done():
+                with Waiting(self._describe, self._started):
+                    self._await(timeout)
             return self._finish(self._future.result())
-        with Waiting(self._describe, self._started):
-            return self._wait(timeout)
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self.give_up()
+            raise
 
-    def _wait(self, timeout: float | None) -> T:
+    def _await(self, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
+        while not self._future.done():
             slice_seconds = WATCHDOG_SECONDS if deadline is None else min(WATCHDOG_SECONDS, deadline - time.monotonic())
             try:
-                return self._finish(self._future.result(timeout=max(slice_seconds, 0.0)))
+                self._future.exception(timeout=max(slice_seconds, 0.0))
             except FutureTimeoutError:
-                # Since Python 3.11 this is the built-in TimeoutError, which the operation itself may have raised.
-                if self._future.done():
-                    if self._future.exception() is not None:
-                        raise
-                    continue
-                self._overdue(timeout, expired=deadline is not None and time.monotonic() >= deadline)
+                if not self._future.done():
+                    self._overdue(timeout, expired=deadline is not None and time.monotonic() >= deadline)
 
     @traced_async_wait
     async def async_wait(self, timeout: float | None = None) -> T:
         """Wait on the running event loop until the operation ends; as ``wait`` otherwise."""
-        wrapped = asyncio.ensure_future(asyncio.wrap_future(self._future))
         try:
-            with Waiting(self._describe, self._started):
-                return await self._async_wait(wrapped, timeout)
-        except asyncio.CancelledError:
-            wrapped.cancel()
+            if not self._future.done():
+                with Waiting(self._describe, self._started):
+                    await self._async_await(timeout)
+            return self._finish(self._future.result())
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self.give_up()
             raise
 
-    async def _async_wait(self, wrapped: asyncio.Future[Any], timeout: float | None) -> T:
+    async def _async_await(self, timeout: float | None) -> None:
         deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
+        wrapped = asyncio.wrap_future(self._future)
+        # The error is raised from the future underneath.
+        wrapped.add_done_callback(lambda done: done.cancelled() or done.exception())
+        while not wrapped.done():
             left = WATCHDOG_SECONDS if deadline is None else min(WATCHDOG_SECONDS, deadline - time.monotonic())
-            done, _ = await asyncio.wait({wrapped}, timeout=max(left, 0.0))
-            if done:
-                return self._finish(wrapped.result())
-            self._overdue(timeout, expired=deadline is not None and time.monotonic() >= deadline)
+            await asyncio.wait({wrapped}, timeout=max(left, 0.0))
+            if not wrapped.done():
+                self._overdue(timeout, expired=deadline is not None and time.monotonic() >= deadline)
+
+    def give_up(self) -> None:
+        """End the operation without its result: what it has brought and nobody has taken goes back."""
+        with self._lock:
+            if self._outcome is not None:
+                return
+            self._outcome = (False, CancelledError(f"The wait was given up: {self.describe}"))
+        self._future.cancel()
+        if self._claim is not None:
+            self._claim.give_up()
 
     def done(self) -> bool:
         """Whether the operation has ended."""
         return self._future.done()
 
     def then(self, fn: Callable[[T], S]) -> AsyncWork[S]:
-        """Return the work of calling ``fn`` with this one's result, on a helper thread, as soon as it is there."""
-        following: Future[S] = Promise()
+        """Return the work of calling ``fn`` with this one's result as soon as it is there.
+
+        ``fn`` runs on a helper thread, next to other continuations, and may wait. It is called also when the returned
+        work is dropped; a script that ends does not wait for it.
+        """
+        following: Promise[S] = Promise()
+        held = [self]  # until fn runs: the future keeps its callbacks, and would keep this work with its result
 
         def run() -> None:
+            if not following.set_running_or_notify_cancel():
+                return
+            work = held.pop()
             try:
-                following.set_result(fn(self._finish(self._future.result())))
+                following.set_result(fn(work._finish(work._future.result())))
             except BaseException as error:  # noqa: BLE001 - whatever fn raised is what the waiting side gets
                 following.set_exception(error)
 
-        self._future.add_done_callback(lambda _: _callbacks().submit(run))
-        return AsyncWork(following, describe=self._describe)
+        def give_up() -> None:
+            if following.cancelled():
+                for work in held:
+                    work.give_up()
+
+        self._future.add_done_callback(lambda _: run_on_helper(run))
+        return AsyncWork(following, describe=self._describe, claim=Claim(give_up))
 
     def map(self, fn: Callable[[T], S]) -> AsyncWork[S]:
         """Return the same work with its result passed through ``fn``, on the thread that asks for it."""
-        return AsyncWork(self._future, lambda value: fn(self._finish(value)), self._describe, self.label)
+        return AsyncWork(
+            self._future, lambda value: fn(self._finish(value)), self._describe, self.label, Claim(self.give_up)
+        )
 
     @property
     def describe(self) -> str:
@@ -147,6 +221,9 @@ class AsyncWork(Generic[T]):
                 except Exception as error:
                     self._outcome = (False, error)
                     raise
+                finally:
+                    if self._claim is not None and self._claim.take is not None and self._outcome is not None:
+                        self._claim.take()
             succeeded, result = self._outcome
         if not succeeded:
             raise result
@@ -188,28 +265,24 @@ SENT = _sent()
 
 def gather(works: Sequence[AsyncWork[Any]], combine: Callable[[list[Any]], S], describe: str) -> AsyncWork[S]:
     """Return work that ends when all of ``works`` have ended, or with the first error among them."""
-    result: Future[None] = Promise()
+    result: Promise[None] = Promise()
     lock = threading.Lock()
     left = [len(works)]
 
     def ended(future: Future[Any]) -> None:
         with lock:
             left[0] -= 1
-            error = None if future.cancelled() else future.exception()
-            if result.done() or (left[0] and error is None):
-                return
-            if error is not None:
-                result.set_exception(error)
-            else:
-                result.set_result(None)
+            is_last = not left[0]
+        error = None if future.cancelled() else future.exception()
+        if error is not None or is_last:
+            result.end(error=error)
+
+    def give_up() -> None:
+        for work in works:
+            work.give_up()
 
     for work in works:
         work.future.add_done_callback(ended)
     if not works:
-        result.set_result(None)
-    return AsyncWork(result, lambda _: combine([work.wait() for work in works]), describe)
-
-
-@cache
-def _callbacks() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="rlinf-then")
+        result.end()
+    return AsyncWork(result, lambda _: combine([work.wait() for work in works]), describe, claim=Claim(give_up))

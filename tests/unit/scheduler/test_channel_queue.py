@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlinf.errors import ChannelClosedError, WorkerDiedError
-from rlinf.scheduler.channel.queue import ChannelQueue
+from rlinf.scheduler.channel.queue import _MAX_IDLE_LANES, ChannelQueue
 
 
 class Box:
@@ -63,7 +63,7 @@ def test_a_half_collected_batch_returns_when_its_getter_is_cancelled():
     put(queue, 1)
     put(queue, 2)
     assert batch.answers == []
-    queue.cancel("c", "r")
+    queue.cancel("c", "r", "k")
     assert batch.answers == []
     assert [get(queue).payloads for _ in range(2)] == [[1], [2]]
 
@@ -162,7 +162,8 @@ def test_every_item_is_delivered_at_most_once_in_order_and_none_is_lost(steps, m
         if kind == "put":
             puts.append((number, arg, put(queue, number, owner=f"p{owner}", key=arg, request=number)))
         elif kind == "cancel":
-            queue.cancel(f"c{owner}", arg)
+            for key in "ab":
+                queue.cancel(f"c{owner}", arg, key)
         else:
             box = Box(on_answer=lambda c=f"c{owner}", n=number: queue.acknowledge(c, n))
             target = 2 if kind == "batch" else None
@@ -222,3 +223,94 @@ def test_a_put_does_not_fail_for_a_consumer_that_left_in_good_order():
     waiting = put(queue, 2)
     queue.owner_gone("done", DEATH, closed=True)
     assert waiting.answers == []
+
+
+def test_what_is_given_back_takes_its_old_place():
+    queue = ChannelQueue("q")
+    for payload in range(5):
+        put(queue, payload)
+    for request in (1, 2, 3):
+        get(queue, request=request)
+    for request in (1, 3, 2):
+        queue.cancel("c", request, "k")
+    assert [get(queue).payloads for _ in range(5)] == [[0], [1], [2], [3], [4]]
+
+
+def test_a_put_that_was_given_up_leaves_the_queue_unless_a_get_has_its_item():
+    queue = ChannelQueue("q", maxsize=2)
+    answers = [put(queue, number, request=f"put {number}") for number in range(4)]
+    queue.cancel("p", "put 1", "k")
+    assert answers[2].answers, "it has made room"
+    queue.cancel("p", "put 3", "k")
+    assert get(queue, request="r").payloads == [0]
+    queue.cancel("p", "put 0", "k")
+    queue.cancel("p", "put 0", "unknown")
+    assert (queue.size("k"), get(queue).payloads, queue.size("k")) == (1, [2], 0)
+    assert answers[3].answers == []
+
+
+def test_gets_that_one_given_up_batch_would_serve_do_not_fail_for_a_dead_producer():
+    queue = ChannelQueue("q")
+    batch, after = get(queue, target=2), get(queue)
+    put(queue, 1, owner="dead")
+    queue.owner_gone("dead", DEATH, closed=False)
+    assert batch.error is DEATH
+    assert after.payloads == [1]
+
+
+def test_keys_that_are_used_once_are_forgotten_and_those_in_use_are_not():
+    queue = ChannelQueue("q")
+    put(queue, "kept", key="full")
+    waiting = get(queue, key="awaited", owner="w")
+    put(queue, 0, owner="feeder", key="fed")
+    get(queue, key="fed", request="f")
+    for number in range(10_000):
+        put(queue, number, key=number)
+        assert get(queue, key=number, request=("get", number)).payloads == [number]
+        queue.acknowledge("c", ("get", number))
+        if number % 100 == 0:
+            assert queue.size("fed") == 0
+            put(queue, number, owner="feeder", key="fed")
+            get(queue, key="fed")
+    assert len(queue._lanes) <= 2 * _MAX_IDLE_LANES + 3
+    assert get(queue, key="full").payloads == ["kept"]
+    # A key in use keeps its producers; who fed a forgotten one may be who a get without a known producer waits for.
+    unknown, fed = get(queue, key=0), get(queue, key="fed")
+    queue.owner_gone("p", DEATH, closed=False)
+    assert unknown.error is DEATH
+    assert fed.answers == []
+    assert waiting.error is DEATH
+    queue.owner_gone("feeder", DEATH, closed=False)
+    assert fed.error is DEATH
+
+
+def test_a_closed_queue_is_spent_when_it_is_drained_or_held_by_nobody():
+    queue = ChannelQueue("q")
+    queue.open("driver")
+    for payload in range(2):
+        put(queue, payload)
+    assert not queue.is_spent
+    queue.close()
+    get(queue, request=1)
+    get(queue, request=2)
+    queue.acknowledge("c", 1)
+    assert not queue.is_spent, "the second may come back"
+    queue.cancel("c", 2, "k")
+    assert not queue.is_spent
+    queue.leave("driver", passed_on=False)
+    assert queue.is_spent
+
+
+def test_a_closed_queue_waits_for_a_process_that_was_given_a_handle():
+    queue = ChannelQueue("q")
+    queue.open("driver")
+    put(queue, 1)
+    queue.close()
+    queue.leave("driver", passed_on=True)
+    assert not queue.is_spent
+    queue.open("worker")
+    queue.open("worker")
+    queue.leave("worker", passed_on=False)
+    assert not queue.is_spent
+    queue.owner_gone("worker", DEATH, closed=True)
+    assert queue.is_spent
