@@ -116,7 +116,7 @@ FAULTS = [
         (Fault("rlinf/absent.py", "a", "b", ("tests/test_number.py",), ""), "rlinf/absent.py does not exist"),
         (Fault("rlinf/number.py", "-> int", "", ("tests/test_number.py",), ""), "occurs 2 times"),
         (Fault("rlinf/number.py", "2 * a", "2 *", ("tests/test_number.py",), ""), "does not compile"),
-        (Fault("rlinf/number.py", "2 * a", "(2 * a)", ("tests/test_number.py",), ""), "does not change the code"),
+        (Fault("rlinf/number.py", "2 * a", "2 *  a", ("tests/test_number.py",), ""), "changes nothing"),
         (Fault("rlinf/number.py", "2 * a", "3 * a", (), ""), "names no test"),
         (Fault("rlinf/number.py", "2 * a", "3 * a", ("tests/test_x.py",), ""), "no such test: tests/test_x.py"),
         (Fault("rlinf/number.py", "2 * a", "3 * a", ("tests/test_number.py::test_x",), ""), "no such test"),
