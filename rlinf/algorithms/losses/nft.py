@@ -76,10 +76,14 @@ def nft_loss(
         advantages=advantages,
         loss_mask=loss_mask,
     )
-    velocity, old, target = at_least_float32(velocity), old_velocity.detach(), target.detach()
+    # Masked before they are squared: an infinite value outside the mask would poison the gradient.
+    velocity, old, target, advantages = (
+        torch.where(loss_mask, tensor, torch.zeros_like(tensor))
+        for tensor in (at_least_float32(velocity), old_velocity.detach(), target.detach(), advantages.detach())
+    )
     change = nft_beta * (velocity - old)
     positive, negative = (old + change - target).square(), (old - change - target).square()
-    optimality = (advantages.detach() / adv_clip_max).clamp(-1.0, 1.0)
+    optimality = (advantages / adv_clip_max).clamp(-1.0, 1.0)
     reward = 0.5 + 0.5 * torch.where(saturated, optimality.clamp(min=0.0), optimality)
     per_entry = reward * positive + (1.0 - reward) * negative
     loss = aggregate_loss(per_entry, loss_mask, loss_agg_func=loss_agg_func, denominators=denominators.policy)
