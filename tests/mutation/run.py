@@ -30,6 +30,7 @@ from pathlib import Path
 
 import psutil
 
+from tests.mutation.fault import Fault
 from tests.mutation.table import ROOT, Row, edited, load, problems, select
 
 # What tests read: the rest of a working copy (environments, results, caches) is not copied.
@@ -57,6 +58,7 @@ SHORTEST_LIMIT_SECONDS = 90
 BASELINE_LIMIT_SECONDS = 900
 # Exit code of a child in which the mutated module cannot be imported; pytest's own end at 5.
 CANNOT_BE_IMPORTED = 99
+ORIGINAL = "original.before_the_fault"
 MARK = "RLINF_MUTATION_RUN"
 
 
@@ -228,6 +230,18 @@ def poll(child: Child) -> Ended | None:
     return Ended(child.job, code, seconds, "\n".join(lines[-15:]))
 
 
+def plant(fault: Fault, slot: Path) -> None:
+    """Write the edited file into a copy, and keep the original beside it."""
+    text = edited(fault, slot)
+    shutil.copy2(slot / fault.file, slot / ORIGINAL)
+    (slot / fault.file).write_text(text, encoding="utf-8")
+
+
+def remove(fault: Fault, slot: Path) -> None:
+    """Put the original back."""
+    (slot / ORIGINAL).replace(slot / fault.file)
+
+
 def run_jobs(root: Path, slots: list[Path], jobs: list[Job]) -> Iterator[Ended]:
     """Run jobs side by side, one in each copy, and yield how they ended as they do."""
     waiting, free, children = list(reversed(jobs)), list(slots), list[Child]()
@@ -237,8 +251,7 @@ def run_jobs(root: Path, slots: list[Path], jobs: list[Job]) -> Iterator[Ended]:
             while waiting and free:
                 job, slot = waiting.pop(), free.pop()
                 if job.row is not None:
-                    text = edited(job.row.fault, root)
-                    (slot / job.row.fault.file).write_text(text, encoding="utf-8")
+                    plant(job.row.fault, slot)
                 children.append(fork(root, slot, job, logs / f"{id(job)}.log"))
             time.sleep(0.02)
             for child in list(children):
@@ -246,7 +259,7 @@ def run_jobs(root: Path, slots: list[Path], jobs: list[Job]) -> Iterator[Ended]:
                     continue
                 children.remove(child)
                 if child.job.row is not None:
-                    shutil.copy2(root / child.job.row.fault.file, child.slot / child.job.row.fault.file)
+                    remove(child.job.row.fault, child.slot)
                 free.append(child.slot)
                 yield ended
     finally:
@@ -290,7 +303,10 @@ def run_faults(root: Path, rows: list[Row], num_jobs: int) -> Iterator[Outcome]:
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         slots = [make_slot(root, Path(folder).resolve() / f"slot{i}") for i in range(num_jobs)]
         limits: dict[tuple[str, ...], float] = {}
-        for ended in run_jobs(root, slots, [Job(tests) for tests in dict.fromkeys(row.fault.tests for row in good)]):
+        baselines = [Job(tests) for tests in dict.fromkeys(row.fault.tests for row in good)]
+        for count, ended in enumerate(run_jobs(root, slots, baselines), 1):
+            place = f"{count}/{len(baselines)}"
+            print(f"{place:>9} without a fault {ended.seconds:5.1f} s  {' '.join(ended.job.tests)}", flush=True)
             if ended.code == 0:
                 limits[ended.job.tests] = max(PATIENCE * ended.seconds, SHORTEST_LIMIT_SECONDS)
                 continue

@@ -65,6 +65,17 @@ def test_weights(level, mode, packed):
     assert numbers["correction_weight"] == pytest.approx(sum(expected) / 6)
 
 
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_are_constants(level, mode):
+    given = tensors()
+    for name in ("trainer_logprobs", "engine_logprobs"):
+        given[name].requires_grad_()
+    weights, _ = correct_importance(**given, level=level, mode=mode, **BOUNDS, sequence_ids=SEQUENCE_IDS)
+    assert not weights.requires_grad
+    assert not any(pair.requires_grad for pair in mismatch_metrics(**given, sequence_ids=SEQUENCE_IDS).values())
+
+
 def test_equal_probabilities_weigh_one_whatever_the_keys():
     given = tensors() | {"trainer_logprobs": tensors()["engine_logprobs"]}
     for level in LEVELS:

@@ -57,6 +57,13 @@ def test_actor_loss_weighs_actions_by_their_advantage_up_to_a_bound():
     assert logprobs.grad.tolist() == pytest.approx([-w for w in weights])
 
 
+def test_the_policys_loss_trains_the_policy_alone():
+    tensors = {"logprobs": torch.tensor([-1.0]), "target_q": torch.tensor([[1.5, 2.0]]), "values": torch.tensor([1.0])}
+    tensors = {name: tensor.requires_grad_() for name, tensor in tensors.items()}
+    iql().actor_loss(**tensors)[0].backward()
+    assert [name for name, tensor in tensors.items() if tensor.grad is not None] == ["logprobs"]
+
+
 def test_without_temperature_it_clones_behaviour():
     logprobs = torch.tensor([-1.0, -2.0])
     loss, _ = iql(temperature=0.0).actor_loss(

@@ -66,6 +66,15 @@ def test_the_expected_gradient_of_samples_of_an_older_policy(kind: str, is_exact
     assert torch.allclose(gradient, exact, rtol=1e-9) == is_exact
 
 
+def test_without_an_older_policy_the_current_one_acted_and_its_weight_has_a_gradient() -> None:
+    current = torch.tensor([-1.0, -0.5], dtype=torch.float64, requires_grad=True)
+    reference = torch.tensor([-0.7, -0.9], dtype=torch.float64)
+    estimate_kl(current, reference, "k3_unbiased").sum().backward()
+    assert current.grad is not None
+    # (k3 + dk3/dlog p) p / p = log p - log q
+    torch.testing.assert_close(current.grad, (current - reference).detach())
+
+
 def test_unknown_kind_and_unequal_shapes_are_refused() -> None:
     with pytest.raises(AlgorithmError, match="k4"):
         estimate_kl(torch.zeros(1), torch.zeros(1), "k4")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlinf.algorithms.statistics import normalize_masked
+from rlinf.algorithms.statistics import GroupStatistics, normalize_masked
 
 
 class TwoRanks:
@@ -47,3 +47,13 @@ def test_equal_values_become_zero(values: list[float]) -> None:
 
 def test_nothing_valid_is_all_zero() -> None:
     assert normalize_masked(torch.ones(3), torch.zeros(3).bool()).tolist() == [0.0] * 3
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_scores_of_a_group_are_exactly_centred(dtype: torch.dtype) -> None:
+    for size in range(1, 12):
+        for score in (0.1, 0.7, 1 / 3, 100.1, -1e6 / 7):
+            scores = torch.tensor([score] * size + [0.25, 0.75], dtype=dtype)
+            groups = torch.tensor([0] * size + [1, 1])
+            found = GroupStatistics(groups, torch.ones_like(groups).bool()).centered(scores)
+            assert found.tolist() == [0.0] * size + [-0.25, 0.25]

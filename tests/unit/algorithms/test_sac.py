@@ -74,6 +74,26 @@ def test_actor_loss(how, expected):
     assert metrics["entropy"].tolist() == pytest.approx([-0.5, 2.0])
 
 
+def test_the_policys_loss_trains_the_policy_and_the_temperatures_the_temperature():
+    algorithm = sac(entropy_tuning={"alpha_type": "softplus", "initial_alpha": 0.2, "target_entropy": None})
+    q, logprobs = torch.tensor([[1.0, 2.0]], requires_grad=True), torch.tensor([-0.5], requires_grad=True)
+    algorithm.actor_loss(q=q, logprobs=logprobs)[0].backward()
+    assert q.grad is not None
+    assert logprobs.grad.tolist() == pytest.approx([0.2])
+    assert algorithm.temperature.raw.grad is None
+    logprobs.grad = None
+    algorithm.temperature.loss(logprobs.mean()).backward()
+    assert algorithm.temperature.raw.grad is not None
+    assert logprobs.grad is None
+
+
+def test_the_critics_loss_does_not_train_the_temperature():
+    algorithm = sac(entropy_tuning={"alpha_type": "exp", "initial_alpha": 0.2, "target_entropy": None})
+    q = TRANSITIONS["q"].clone().requires_grad_()
+    algorithm.critic_loss(**{**TRANSITIONS, "q": q})[0].backward()
+    assert algorithm.temperature.raw.grad is None
+
+
 def test_aggregation_keeps_one_value_per_transition():
     q = torch.arange(6.0).view(3, 2)
     assert [aggregate_q(q, how).tolist() for how in ("min", "mean", "q1")] == [[0, 2, 4], [0.5, 2.5, 4.5], [0, 2, 4]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -65,3 +67,29 @@ def test_action_level_targets_have_one_column_per_action() -> None:
     assert targets.returns[:2].tolist() == [[3.0, 2.0], [1.0, 0.0]]
     assert targets.returns[2:4].tolist() == [[8.0, 6.0], [4.0, 2.0]]
     assert torch.equal(targets.value_mask, targets.action_mask)
+
+
+def test_gae_continues_truncated_episodes_and_keeps_the_values_of_the_rollout() -> None:
+    trajectory = make_trajectory([0, 1, 2, 3])
+    values, final_values = torch.arange(12.0).view(3, 4, 1), torch.full((2, 4, 1), 100.0)
+    truncations, terminations = trajectory.truncations.clone(), trajectory.terminations.clone()
+    truncations[0, 0, 1] = terminations[0, 1, 1] = True
+    targets, _ = compute_targets(
+        dataclasses.replace(
+            trajectory,
+            values=values,
+            final_values=final_values,
+            truncations=truncations,
+            terminations=terminations,
+        ),
+        adv_type="gae",
+        adv_config={"gamma": 0.5, "gae_lambda": 0.0, "normalize_advantages": False},
+        reward_type="chunk_level",
+        bootstrap_type="standard",
+    )
+    # Rewards of the chunks: 2, 4, 6 and 8, and 1 where the last action was not executed.
+    following = [[2 + 50.0, 1 + 0.5 * 8], [4.0, 4 + 0.5 * 9], [6 + 0.5 * 6, 6 + 0.5 * 10], [8 + 0.5 * 7, 8 + 0.5 * 11]]
+    assert targets.returns.view(4, 2).tolist() == following
+    assert targets.prev_values is not None
+    assert targets.prev_values.view(4, 2).tolist() == [[0.0, 4.0], [1.0, 5.0], [2.0, 6.0], [3.0, 7.0]]
+    torch.testing.assert_close(targets.advantages, targets.returns - targets.prev_values)

@@ -27,10 +27,13 @@ def ragged(lists, dtype=torch.float64):
     return [torch.tensor(values, dtype=dtype) for values in lists]
 
 
-def compute(adv_type, *, kl_beta=0.0, kl_penalty="k1", values=None, masks=MASKS, **keys):
+def compute(
+    adv_type, *, kl_beta=0.0, kl_penalty="k1", values=None, masks=MASKS, scores=SCORES, only_teaching=False, **keys
+):
     config = asdict(advantage_configs.get(adv_type)(**keys))
     return compute_text_targets(
-        scores=torch.tensor(SCORES, dtype=torch.float64),
+        only_teaching=only_teaching,
+        scores=torch.tensor(scores, dtype=torch.float64),
         loss_masks=ragged(masks, torch.bool),
         group_ids=torch.tensor(GROUPS),
         adv_type=adv_type,
@@ -167,6 +170,18 @@ def test_filtered_groups_have_no_token_under_the_mask():
         [False],
     ]
     assert targets.advantages[3].tolist() == [0.0]
+    assert finalize_metrics(metrics)["filtered_fraction"] == 0.5
+
+
+def test_groups_without_contrast_are_left_out_where_only_others_are_wanted():
+    scores = [1.0, 0.5, 1.0, 0.25]
+    everything, _ = compute("reinpp", scores=scores)
+    assert [bool(mask.any()) for mask in everything.loss_masks] == [True] * 4
+    targets, metrics = compute("reinpp", scores=scores, only_teaching=True)
+    assert [bool(mask.any()) for mask in targets.loss_masks] == [False, True, False, True]
+    # Normalised over what is left: the returns 0.5, 0.5 and 0.25.
+    mean, deviation = statistics.mean([0.5, 0.5, 0.25]), statistics.stdev([0.5, 0.5, 0.25])
+    assert targets.advantages[3].tolist() == pytest.approx([(0.25 - mean) / (deviation + EPSILON)])
     assert finalize_metrics(metrics)["filtered_fraction"] == 0.5
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -59,6 +61,40 @@ def test_action_level_orders_actions_in_time() -> None:
     assert steps.bootstrap_values is not None
     assert steps.values.tolist() == [[0.0, 2.0], [1.0, 3.0], [4.0, 6.0], [5.0, 7.0], [8.0, 10.0]]
     assert steps.bootstrap_values.tolist() == [[10.0, 0.0], [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("reward_type", ["chunk_level", "action_level"])
+@pytest.mark.parametrize("name", ["terminations", "truncations"])
+def test_what_was_not_executed_ends_nothing(reward_type: str, name: str) -> None:
+    trajectory = make_trajectory(2 if reward_type == "action_level" else 1)
+    expected = trajectory_to_steps(trajectory, reward_type=reward_type, bootstrap_type="always")
+    rest = dataclasses.replace(trajectory, **{name: getattr(trajectory, name) | ~trajectory.executed})
+    steps = trajectory_to_steps(rest, reward_type=reward_type, bootstrap_type="always")
+    assert torch.equal(steps.dones, expected.dones)
+    assert torch.equal(steps.bootstrap_values, expected.bootstrap_values)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("reward_type", ["chunk_level", "action_level"])
+def test_an_episode_that_is_truncated_and_terminated_at_once_has_terminated(reward_type: str) -> None:
+    trajectory = make_trajectory(2 if reward_type == "action_level" else 1)
+    both = dataclasses.replace(trajectory, truncations=trajectory.truncations | trajectory.terminations)
+    steps = trajectory_to_steps(both, reward_type=reward_type, bootstrap_type="standard")
+    assert steps.bootstrap_values is not None
+    # Only environment 0 goes on, after its first action.
+    assert steps.bootstrap_values.nonzero().tolist() == [[0, 0]]
+    assert steps.dones.sum() == 2
+
+
+def test_what_follows_a_chunk_is_the_state_of_its_first_final_value() -> None:
+    trajectory = make_trajectory(num_values=2)
+    final_values = torch.tensor([[[10.0, -1.0], [20.0, -2.0]], [[30.0, -3.0], [40.0, -4.0]]])
+    steps = trajectory_to_steps(
+        dataclasses.replace(trajectory, final_values=final_values),
+        reward_type="action_level",
+        bootstrap_type="always",
+    )
+    assert steps.bootstrap_values is not None
+    assert steps.bootstrap_values.tolist() == [[10.0, 0.0], [0.0, 20.0], [0.0, 0.0], [0.0, 0.0]]
 
 
 def test_values_must_fit_the_reward_type() -> None:

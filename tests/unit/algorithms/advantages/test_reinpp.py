@@ -29,6 +29,15 @@ def test_returns_stop_at_dones_and_pass_over_invalid_steps() -> None:
     assert returns.tolist() == [[2.0, 30.0], [2.0, 0.0], [4.0, 40.0]]
 
 
+def test_an_invalid_step_neither_discounts_nor_rewards() -> None:
+    mask = torch.tensor([[1, 1], [0, 1], [1, 1]]).bool()
+    _, returns = compute_reinpp_advantages(
+        rewards=REWARDS + 100.0 * ~mask, dones=NO_DONES, loss_mask=mask, gamma=0.5, normalize_advantages=False
+    )
+    # 1 + 0.5 * 4 in the first column: the step between is not there.
+    assert returns.tolist() == [[3.0, 30.0], [0.0, 40.0], [4.0, 40.0]]
+
+
 def test_normalised_over_all_valid_steps_together() -> None:
     advantages, _ = compute_reinpp_advantages(
         rewards=torch.tensor([[0.0, 0.0], [1.0, 3.0]]),
