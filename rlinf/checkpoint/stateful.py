@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import io
-import pickle
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -105,7 +104,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         with torch.serialization.safe_globals(_numpy_globals()):
             record = torch.load(path, map_location="cpu", weights_only=True)
         version, states = record["format"], record["states"]
-    except (OSError, EOFError, KeyError, TypeError, RuntimeError, pickle.UnpicklingError) as error:
+    except Exception as error:
         raise CheckpointError(
             f"{path} cannot be read: {error}; resume from another checkpoint (runner.resume_dir=auto takes the newest "
             "complete one)"

@@ -83,7 +83,7 @@ class SuccessClassifier(nn.Module):
                 f"model_path: '{path}' does not exist. Train it with examples/reward/train_reward_model.py, or name "
                 "another file."
             ) from error
-        except (KeyError, TypeError, RuntimeError) as error:
+        except Exception as error:
             raise ConfigError(
                 f"model_path: '{path}' holds no classifier that examples/reward/train_reward_model.py wrote ({error}). "
                 "Name another file."

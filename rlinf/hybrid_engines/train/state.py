@@ -23,6 +23,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from rlinf.errors import CheckpointError
+from rlinf.hybrid_engines.train.safe_reader import SafePlanner, SafeReader, refusal
 
 # No checkpoint fits into less; what did not fit has been written in part.
 _FULL_BYTES = 1 << 20
@@ -85,15 +86,24 @@ def load_weights(path: Path, model: nn.Module) -> None:
         return
     if not path.is_file():
         raise CheckpointError(f"No weights at '{path}'. Give a checkpoint folder (global_step_N), .pt or .safetensors.")
-    weights: dict[str, Any] = dict(
-        load_file(path) if path.suffix == ".safetensors" else torch.load(path, map_location="cpu", weights_only=True)
-    )
+    weights = _read_file(path)
     try:
         set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
     except RuntimeError as error:
         raise CheckpointError(
             f"The weights in '{path}' do not fit actor.model: {error} They are another recipe's. {_OWN_RECIPE}"
         ) from error
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    """Return the tensors of a ``.safetensors`` or ``.pt`` file, by name."""
+    try:
+        if path.suffix == ".safetensors":
+            return dict(load_file(path))
+        return dict(torch.load(path, map_location="cpu", weights_only=True))
+    except Exception as error:
+        # A damaged file makes its reader raise almost anything.
+        raise refusal(f"the file '{path}'", error) from error
 
 
 def _reason(path: Path, error: BaseException) -> str:
@@ -104,6 +114,14 @@ def _reason(path: Path, error: BaseException) -> str:
     return str(error).strip().splitlines()[-1]
 
 
+def _refusal_within(error: BaseException) -> CheckpointError | None:
+    """Return the refusal of a part of the checkpoint, by whichever rank, that torch has wrapped."""
+    if not isinstance(error, CheckpointException):
+        return None
+    found = (failure for failure, _ in error.failures.values() if isinstance(failure, CheckpointError))
+    return next(found, None)
+
+
 def _require_dcp(path: Path) -> None:
     if not (path / ".metadata").is_file():
         raise CheckpointError(f"'{path}' holds no distributed checkpoint (no .metadata file in it).")
@@ -111,8 +129,11 @@ def _require_dcp(path: Path) -> None:
 
 def _read(path: Path, content: dict[str, Any]) -> None:
     try:
-        dcp_load(content, checkpoint_id=str(path))
+        dcp_load(content, storage_reader=SafeReader(path), planner=SafePlanner())
     except (CheckpointException, RuntimeError, ValueError) as error:
+        refused = _refusal_within(error)
+        if refused is not None:
+            raise refused from error
         reason = str(error).strip().splitlines()[-1]
         raise CheckpointError(
             f"The checkpoint in '{path}' does not fit this recipe's model and optimizer: {reason} {_OWN_RECIPE}"

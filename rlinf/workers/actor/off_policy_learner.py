@@ -24,6 +24,7 @@ from rlinf.data.segments import remove_parts
 from rlinf.errors import CheckpointError, NumericalError
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.hybrid_engines.train.optim import ScheduledOptimizer
+from rlinf.hybrid_engines.train.safe_reader import refusal
 from rlinf.models.base_policy import BasePolicy, ForwardType
 from rlinf.models.q_policy import ActorEvaluation, CriticEvaluation, QPolicy
 from rlinf.utils.seeding import derive_seed
@@ -310,4 +311,6 @@ def _read(path: Path) -> dict[str, Any]:
             f"'{path}' is missing: the checkpoint was written by an on-policy algorithm, or lost files. Start from its "
             "weights alone with runner.ckpt_path."
         ) from error
+    except Exception as error:
+        raise refusal(f"the file '{path}'", error) from error
     return content
