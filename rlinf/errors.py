@@ -54,6 +54,10 @@ class EnvironmentFailure(RLinfError):
     """An environment raised while it was reset or stepped; the message names the environment and its step."""
 
 
+class EpisodeRestoreError(EnvironmentFailure):
+    """Saved episodes cannot be continued: replaying their actions does not lead to the saved observations."""
+
+
 class RewardError(RLinfError):
     """A reward that cannot be computed: a service that does not answer, a wrong shape, or a number that is not one."""
 

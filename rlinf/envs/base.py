@@ -6,7 +6,7 @@ import abc
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import gymnasium
 import numpy as np
@@ -15,6 +15,7 @@ import torch
 
 from rlinf.config.schema.env import EnvConfig
 from rlinf.data.embodied import ChunkStep, Observation
+from rlinf.envs.action_log import ActionLog, ReplaySegment
 from rlinf.envs.actions import ActionFormat
 from rlinf.envs.episode_collector import EpisodeCollector
 from rlinf.envs.episodes import EpisodeTracker
@@ -27,6 +28,7 @@ from rlinf.envs.raw_chunk import (
     RawChunk,
     RawObservation,
     RawReset,
+    changed_rows,
     concatenate_rows,
     put_rows,
     take_rows,
@@ -34,7 +36,7 @@ from rlinf.envs.raw_chunk import (
 from rlinf.envs.reset_states import ResetStates
 from rlinf.envs.video import VideoRecorder
 from rlinf.envs.wrappers import build_wrappers
-from rlinf.errors import ConfigError, EnvironmentFailure, RLinfError
+from rlinf.errors import ConfigError, EnvironmentFailure, EpisodeRestoreError, RLinfError
 
 R = TypeVar("R")
 
@@ -63,7 +65,7 @@ class VectorEnv(abc.ABC):
 
     A concrete environment sets ``observation_space`` (of one row) and ``action_space`` (of one action) before anything
     is stepped, and implements ``reset_idx`` and ``step``; optionally ``render_idx``, ``prepare_actions``, ``_offload``,
-    ``_onload`` and ``_close``. The rules, the same for all of them:
+    ``_onload``, ``_close``, ``_get_state`` and ``_set_state``. The rules, the same for all of them:
 
     - A done in mid-chunk stops the environment's chunk: its remaining actions are not executed, have reward 0 and
       ``executed`` false. The state in which the episode ended is in ``final_obs``.
@@ -72,6 +74,8 @@ class VectorEnv(abc.ABC):
       as termination.
     - Start states depend on (seed, epoch, group, episode) only, never on how environments are cut over workers, and
       nothing else is random here: a resumed run sees what an undisturbed one would.
+    - An episode depends on its start state and on the actions executed in it, on nothing else. So a checkpoint holds
+      these, and a resumed run replays them (see ``restored_by``).
 
     Args:
         cfg: The environment's configuration.
@@ -87,6 +91,10 @@ class VectorEnv(abc.ABC):
     supports_offload: ClassVar[bool] = False
     hardware_type: ClassVar[str | None] = None
     """Kind of declared hardware that it drives; it is then also built with ``hardware``, a list of descriptions."""
+    restored_by: ClassVar[Literal["replay", "state", "nothing"]] = "replay"
+    """How a resumed run comes back to episodes that had not ended: their actions are executed again (``replay``), the
+    simulator hands out and takes its state (``state``: ``_get_state`` and ``_set_state``), or not at all (``nothing``):
+    new episodes begin. Environments that drive hardware are never restored."""
 
     def __init__(self, cfg: EnvConfig, *, num_envs: int, first_env: int = 0) -> None:
         if num_envs < 1 or first_env < 0 or first_env + num_envs > cfg.total_num_envs:
@@ -111,6 +119,8 @@ class VectorEnv(abc.ABC):
         self._epoch = 0
         self._active: BoolArray = np.zeros(num_envs, np.bool_)
         self._obs: RawObservation | None = None
+        self._shown: Observation = {}
+        self._log: ActionLog | None = ActionLog(num_envs) if self._is_restored_by("replay") else None
         self._request: ChunkRequest | None = None
         self._action_format: ActionFormat | None = None
         self._offloaded = False
@@ -172,6 +182,22 @@ class VectorEnv(abc.ABC):
     def _close(self) -> None:  # noqa: B027 - optional
         """Free what the simulator holds; called once."""
 
+    def _get_state(self) -> Mapping[str, Any]:
+        """Return the simulator's state of all environments; called only where ``restored_by`` is ``state``.
+
+        Returns:
+            Numbers, strings, arrays, tensors, and mappings and lists of these.
+        """
+        raise NotImplementedError
+
+    def _set_state(self, state: Mapping[str, Any]) -> RawObservation:
+        """Take over what ``_get_state`` returned; called only where ``restored_by`` is ``state``.
+
+        Returns:
+            Observations, ``B`` rows.
+        """
+        raise NotImplementedError
+
     # -- what users call -----------------------------------------------------------------------------------------------
 
     @property
@@ -229,12 +255,16 @@ class VectorEnv(abc.ABC):
         self.onload()
         self._epoch = epoch
         self._tracker.restart()
-        result = self._reset_all(self._reset_states.ids(epoch, self._tracker.episodes))
+        rows, seeds = np.arange(self.num_envs), self._reset_states.ids(epoch, self._tracker.episodes)
+        if self._log is not None:
+            self._log.begin(rows, seeds)
+        result = self._reset_rows(rows, seeds)
         self._active = np.ones(self.num_envs, np.bool_)
         self._obs = result.obs
         self._recorder.start_epoch(epoch, result)
         self._collector.start_epoch(result.obs)
-        return self._begin(result.obs, np.arange(self.num_envs))
+        self._shown = self._begin(result.obs, rows)
+        return self._shown
 
     def restart(self, env_ids: IntArray, seeds: IntArray) -> Observation:
         """Start new episodes in some environments outside the order of a rollout, to look at their start states.
@@ -298,6 +328,7 @@ class VectorEnv(abc.ABC):
             self._active[chunk.final_ids] = False
         self._recorder.add_chunk(chunk, rewards)
         self._collector.add_chunk(request, chunk)
+        self._remember(request, chunk)
         step = ChunkStep(
             obs=to_tensors(chunk.obs),
             rewards=torch.from_numpy(rewards),
@@ -310,7 +341,70 @@ class VectorEnv(abc.ABC):
         )
         for wrapper in self._wrappers:
             step = wrapper.outcome(step)
+        self._shown = step.obs
         return step
+
+    def state_dict(self) -> dict[str, Any] | None:
+        """Return the state between two chunks; later steps do not change it.
+
+        Returns:
+            Numbers, strings, arrays, tensors, and mappings and lists of these, for ``load_state_dict``. None where
+            episodes cannot be continued (``restored_by``), or none has begun.
+        """
+        if self._obs is None or self._request is not None or not self.is_restorable:
+            return None
+        return {
+            "epoch": self._epoch,
+            "active": self._active.copy(),
+            "tracker": self._tracker.state_dict(),
+            "wrappers": [wrapper.state_dict() for wrapper in self._wrappers],
+            "episodes": self._get_state() if self._log is None else self._log.state_dict(),
+            "obs": self._obs,
+            # Without wrappers it is the same.
+            "shown": self._shown if self._wrappers else None,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> Observation:
+        """Continue the episodes of which ``state_dict`` was made, by environments built alike.
+
+        Actions that are replayed are in no metrics; they are recorded again as far as videos are.
+
+        Args:
+            state: What ``state_dict`` returned.
+
+        Returns:
+            What was shown last, ``B`` rows; the policy acts on it next.
+
+        Raises:
+            EpisodeRestoreError: The simulator did not come to the saved observations; call ``reset``.
+            EnvironmentFailure: The simulator raised, or a process of its ended.
+        """
+        self._require_open()
+        self.onload()
+        self._epoch = state["epoch"]
+        self._active = state["active"].copy()
+        self._tracker.load_state_dict(state["tracker"])
+        numbers = self._tracker.episodes - ~self._active  # the episode after which an environment rests
+        if self._log is None:
+            obs = self._call("while its state was set", lambda: self._set_state(state["episodes"]))
+            result = RawReset(obs, *self._frames(self._recorder.rows))
+            self._recorder.start_epoch(self._epoch, result, numbers=numbers, is_midway=True)
+            self._collector.start_epoch(obs)
+        else:
+            self._log.load_state_dict(state["episodes"])
+            obs = self._replay(self._log, numbers)
+        self._require_restored(changed_rows(state["obs"], obs))
+        self._obs = obs
+        self._tracker.load_state_dict(state["tracker"])
+        for wrapper, saved in zip(self._wrappers, state["wrappers"], strict=True):
+            wrapper.load_state_dict(saved)
+        self._shown = to_tensors(self._obs) if state["shown"] is None else state["shown"]
+        return self._shown
+
+    @property
+    def is_restorable(self) -> bool:
+        """Whether ``state_dict`` can be made."""
+        return self._log is not None or self._is_restored_by("state")
 
     def offload(self) -> None:
         """Free the simulator's device memory until ``onload`` or ``reset``, where ``cfg.enable_offload`` says so."""
@@ -346,12 +440,74 @@ class VectorEnv(abc.ABC):
     ) -> None:
         self.close()
 
+    # -- coming back to a saved state ----------------------------------------------------------------------------------
+
+    def _is_restored_by(self, way: str) -> bool:
+        return self.restored_by == way and self.hardware_type is None
+
+    def _remember(self, request: ChunkRequest, chunk: RawChunk) -> None:
+        """Keep the executed actions of the episodes that go on or rest."""
+        if self._log is None:
+            return
+        if not isinstance(request.actions, np.ndarray):
+            self._log = None  # such actions cannot be saved
+            return
+        self._log.add(request.actions, chunk.executed)
+        if request.next_seeds is not None:
+            self._log.begin(chunk.final_ids, request.next_seeds[chunk.final_ids])
+
+    def _replay(self, log: ActionLog, numbers: IntArray) -> RawObservation:
+        """Execute the logged actions, of episodes with these numbers; return the observations that they lead to."""
+        result = self._reset_rows(np.arange(self.num_envs), log.seeds)
+        self._obs = result.obs
+        self._recorder.start_epoch(self._epoch, result, numbers=numbers)
+        self._collector.start_epoch(result.obs)
+        self._tracker.restart()
+        for segment in log.segments():
+            if segment.steps.any() and len(segment.begins):
+                # A simulator that cannot freeze single rows has moved these meanwhile.
+                again = self._reset_rows(segment.begins, log.seeds[segment.begins])
+                self._obs = put_rows(self._obs, segment.begins, again.obs)
+            if segment.actions.shape[1]:
+                self._obs = self._replay_segment(segment)
+        obs, self._obs = self._obs, None
+        return obs
+
+    def _replay_segment(self, segment: ReplaySegment) -> RawObservation:
+        request = ChunkRequest(
+            actions=segment.actions,
+            active=segment.active,
+            steps=segment.steps,
+            next_seeds=None,
+            rule=self._rule,
+            observes=self._collector.enabled,
+        )
+        self._send_chunk(request)
+        chunk = self._recv_chunk(request)
+        rewards, _ = self._tracker.update(chunk)
+        self._recorder.add_chunk(chunk, rewards)
+        self._collector.add_chunk(request, chunk)
+        ended = (chunk.terminations | chunk.truncations).any(axis=1)
+        strayed = segment.active & (~chunk.executed.all(axis=1) | (ended & self._active))
+        self._require_restored(np.flatnonzero(strayed))
+        return chunk.obs
+
+    def _require_restored(self, strayed: IntArray) -> None:
+        if not len(strayed):
+            return
+        self._obs = None
+        remedy = "" if self._log is None else "; an episode may depend on nothing but its seed and the executed actions"
+        raise EpisodeRestoreError(
+            f"env_type={self.cfg.env_type}: environments {_ranges(strayed + self.first_env)} do not come back to the "
+            f"saved observations{remedy}."
+        )
+
     # -- stepping a batch; SingleEnvVectorEnv replaces these three -----------------------------------------------------
 
-    def _reset_all(self, seeds: IntArray) -> RawReset:
-        rows = np.arange(self.num_envs)
-        result = RawReset(self._call(f"while it was reset (epoch {self._epoch})", lambda: self.reset_idx(rows, seeds)))
-        result.frames, result.render_error = self._frames(self._recorder.rows)
+    def _reset_rows(self, rows: IntArray, seeds: IntArray) -> RawReset:
+        when = f"while it was reset (epoch {self._epoch})"
+        result = RawReset(self._call(when, lambda: self.reset_idx(rows, seeds)))
+        result.frames, result.render_error = self._frames([row for row in self._recorder.rows if row in rows])
         return result
 
     def _send_chunk(self, request: ChunkRequest) -> None:  # noqa: B027 - optional
@@ -451,6 +607,12 @@ class VectorEnv(abc.ABC):
     def _require_open(self) -> None:
         if self._closed:
             raise EnvironmentFailure(f"env_type={self.cfg.env_type}: the environments are closed.")
+
+
+def _ranges(numbers: IntArray) -> str:
+    """Return ascending numbers as text: ``0-3, 7``."""
+    runs = np.split(numbers, np.flatnonzero(np.diff(numbers) > 1) + 1)
+    return ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
 def to_numpy(value: Any, dtype: type[np.generic]) -> npt.NDArray[Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import fields
 from typing import Any
 
 import gymnasium
@@ -10,8 +13,11 @@ import torch
 
 from rlinf.data.embodied import ChunkStep, Observation
 from rlinf.envs.base import VectorEnv
-from rlinf.errors import RLinfError
+from rlinf.envs.raw_chunk import changed_rows
+from rlinf.errors import EpisodeRestoreError, RLinfError
 
+# Long enough to pass the end of most episodes that a check runs.
+_CONTINUED_CHUNKS = 30
 _METRICS = {"success_once", "success_at_end", "return", "reward", "episode_len"}
 
 
@@ -33,7 +39,12 @@ class ConformanceError(RLinfError, AssertionError):
 
 
 def check_vector_env(
-    env: VectorEnv, *, num_action_chunks: int = 3, varied_resets: bool = True, max_chunks: int = 200
+    env: VectorEnv,
+    *,
+    num_action_chunks: int = 3,
+    varied_resets: bool = True,
+    max_chunks: int = 200,
+    rebuild: Callable[[], VectorEnv] | None = None,
 ) -> None:
     """Check that an environment keeps the rules of ``VectorEnv``.
 
@@ -43,6 +54,8 @@ def check_vector_env(
         num_action_chunks: Actions per chunk (``C``); chunks of ``C`` and ``C + 1`` actions are executed in turn.
         varied_resets: Whether different seeds have to give different start observations.
         max_chunks: Chunks after which every environment must have finished an episode.
+        rebuild: Builds the environment once more, as a resumed run does; saved episodes are then continued by that one
+            and otherwise by ``env`` itself.
 
     Raises:
         ConformanceError: The first rule found broken; its message says what was expected.
@@ -52,6 +65,7 @@ def check_vector_env(
     checker.check_partial_reset()
     checker.check_rollout(max_chunks)
     checker.check_repeatability()
+    checker.check_restoring(rebuild)
 
 
 def sample_actions(space: gymnasium.Space[Any], *, num_envs: int, num_chunks: int, seed: int) -> torch.Tensor:
@@ -290,15 +304,43 @@ class _Checker:
             )
             _require("repeatability", same, "the same epoch and actions gave another outcome the second time.")
 
-    def _step(self, *, seed: int, num_chunks: int | None = None) -> ChunkStep:
-        return self.env.chunk_step(
-            sample_actions(
-                self.env.action_space,
-                num_envs=self.env.num_envs,
-                num_chunks=num_chunks or self.num_chunks,
-                seed=seed,
-            )
+    # -- a run that goes on after a kill -----------------------------------------------------------------------------
+
+    def check_restoring(self, rebuild: Callable[[], VectorEnv] | None) -> None:
+        """Episodes that are continued from their saved state go on as if they had not been interrupted."""
+        if not self.env.is_restorable:
+            return
+        for num_before in (1, 5):
+            self.env.reset(4)
+            for number in range(num_before):
+                self._step(seed=number, num_chunks=self.num_chunks + number % 2)
+            state = self.env.state_dict()
+            _require("restore", state is not None, "state_dict() is None; prepare_actions has to return numpy arrays.")
+            undisturbed = [self._step(seed=50 + number) for number in range(_CONTINUED_CHUNKS)]
+            with ExitStack() as stack:
+                other = self.env if rebuild is None else stack.enter_context(rebuild())
+                self._check_continued(other, state or {}, undisturbed)
+
+    def _check_continued(self, other: VectorEnv, state: dict[str, Any], undisturbed: list[ChunkStep]) -> None:
+        why = (
+            "a resumed run executes the actions of an unfinished episode once more, so an episode may depend on "
+            "nothing but its seed and these: look for state that reset_idx leaves as it was, for random numbers that "
+            "are not seeded by it, for clocks, and for wrappers without state_names. Otherwise implement _get_state "
+            'and _set_state and set restored_by = "state", or set restored_by = "nothing".'
         )
+        try:
+            other.load_state_dict(state)
+        except EpisodeRestoreError as error:
+            raise ConformanceError("restore", f"{error} In other words: {why}") from error
+        for number, expected in enumerate(undisturbed):
+            again = self._step(seed=50 + number, env=other)
+            names = [field.name for field in fields(ChunkStep) if not _same(expected, again, field.name)]
+            _require("restore", not names, f"chunk {number} after a resume differs in {', '.join(names)}: {why}")
+
+    def _step(self, *, seed: int, num_chunks: int | None = None, env: VectorEnv | None = None) -> ChunkStep:
+        env = env or self.env
+        count = num_chunks or self.num_chunks
+        return env.chunk_step(sample_actions(env.action_space, num_envs=env.num_envs, num_chunks=count, seed=seed))
 
 
 class _Book:
@@ -334,6 +376,16 @@ def _copy(obs: Observation) -> Observation:
         key: list(value) if isinstance(value, list) else torch.as_tensor(value).detach().cpu().clone()
         for key, value in obs.items()
     }
+
+
+def _same(first: ChunkStep, second: ChunkStep, name: str) -> bool:
+    """Whether a field of two chunk steps is the same bit for bit."""
+    one, other = getattr(first, name), getattr(second, name)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return not len(changed_rows(_copy(one), _copy(other)))
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return torch.equal(one, other)
+    return bool(one == other)
 
 
 def _equal(first: Observation, second: Observation) -> bool:

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 
 from rlinf.envs.raw_chunk import BoolArray, FloatArray, IntArray, RawChunk
+
+_STATE = ("steps", "episodes", "_returns", "_success_once", "_last_reward")
 
 
 class EpisodeTracker:
@@ -25,6 +30,15 @@ class EpisodeTracker:
         self._returns = np.zeros(num_envs, np.float64)
         self._success_once = np.zeros(num_envs, np.bool_)
         self._last_reward: FloatArray = np.zeros(num_envs, np.float32)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return copies of all totals."""
+        return {name: getattr(self, name).copy() for name in _STATE}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` returned for as many environments."""
+        for name in _STATE:
+            setattr(self, name, state[name].copy())
 
     def restart(self) -> None:
         """Begin episode 0 everywhere."""

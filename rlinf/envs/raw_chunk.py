@@ -180,6 +180,34 @@ def _put(value: Any, rows: IntArray, new: Any) -> Any:
     return copied
 
 
+def changed_rows(first: Mapping[str, Any], second: Mapping[str, Any]) -> IntArray:
+    """Return the rows, ascending, in which two observations of equally many rows are not the same bit for bit."""
+    if first.keys() != second.keys():
+        return np.arange(len(next(iter(first.values()))))
+    changed = [np.zeros(0, np.int64)]
+    for key, value in first.items():
+        if isinstance(value, list):
+            differs = np.array([one != other for one, other in zip(value, second[key], strict=True)])
+        else:
+            differs = _differs(_on_host(value), _on_host(second[key]))
+        changed.append(np.flatnonzero(differs))
+    return np.unique(np.concatenate(changed))
+
+
+def _differs(first: npt.NDArray[Any], second: npt.NDArray[Any]) -> BoolArray:
+    if first.shape != second.shape or first.dtype != second.dtype:
+        return np.ones(len(first), np.bool_)
+    rows = len(first)
+    one, other = (np.ascontiguousarray(value).view(np.uint8).reshape(rows, -1) for value in (first, second))
+    differs: BoolArray = (one != other).any(axis=1)
+    return differs
+
+
+def _on_host(value: Any) -> npt.NDArray[Any]:
+    host: npt.NDArray[Any] = value if isinstance(value, np.ndarray) else value.detach().cpu().numpy()
+    return host
+
+
 def concatenate_rows(parts: Sequence[Mapping[str, Any]]) -> RawObservation:
     """Join observations along their rows."""
     first = parts[0]

@@ -97,9 +97,6 @@ class SingleEnvVectorEnv(VectorEnv):
         assert self._local is not None
         return self._local.reset(rows, seeds)
 
-    def _reset_all(self, seeds: IntArray) -> RawReset:
-        return self._reset_rows(np.arange(self.num_envs), seeds)
-
     def _send_chunk(self, request: ChunkRequest) -> None:
         if self._pool is not None:
             self._pool.send_chunk(request)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlinf.config.schema.env import VideoConfig
-from rlinf.envs.raw_chunk import FloatArray, Frame, RawChunk, RawObservation, RawReset
+from rlinf.envs.raw_chunk import FloatArray, Frame, IntArray, RawChunk, RawObservation, RawReset
 from rlinf.errors import ConfigError
 from rlinf.utils.logging import get_logger
 from rlinf.utils.optional import require
@@ -41,6 +42,7 @@ class VideoRecorder:
         self.rows = list(range(min(max(cfg.num_videos - first_env, 0), num_envs))) if cfg.save_video else []
         self.enabled = bool(self.rows)
         self._epoch = 0
+        self._keeps_files = False
         self._episodes: dict[int, _Episode] = {}
         self._tiles: _Video | None = None
         self._shown: dict[int, list[Frame]] = {}
@@ -53,20 +55,27 @@ class VideoRecorder:
         require("imageio_ffmpeg", needed_by="env.*.video_cfg.save_video=true")
         self._imageio: Any = require("imageio.v2", needed_by="env.*.video_cfg.save_video=true")
 
-    def start_epoch(self, epoch: int, result: RawReset) -> None:
+    def start_epoch(
+        self, epoch: int, result: RawReset, *, numbers: IntArray | None = None, is_midway: bool = False
+    ) -> None:
         """Close the videos of the previous epoch and begin those of this.
 
         Args:
             epoch: Its number.
             result: First observations and frames.
+            numbers: int64 [B]; numbers of the episodes, where a resumed run continues an epoch: the videos of these are
+                made again.
+            is_midway: Whether ``result`` shows these episodes midway: then what there is of their videos stays.
         """
         if not self.enabled:
             return
         self._finish_all()
         self._epoch = epoch
+        self._keeps_files = numbers is not None and (is_midway or self._cfg.tile)
         self._report(result.render_error)
         for row in self.rows if self.enabled else ():
-            self._begin(row, number=0, frame=result.frames.get(row), obs=result.obs)
+            number = 0 if numbers is None else int(numbers[row])
+            self._begin(row, number=number, frame=result.frames.get(row), obs=result.obs)
         self._write_tiles()
 
     def add_chunk(self, chunk: RawChunk, rewards: FloatArray) -> None:
@@ -99,7 +108,7 @@ class VideoRecorder:
         name = f"epoch_{self._epoch:06d}_env_{self._first_env + row:04d}_episode_{number:03d}.mp4"
         tasks = obs.get("task_descriptions")
         task = "" if tasks is None else str(tasks[row])
-        self._episodes[row] = _Episode(row, number, task, _Video(self._folder / name, self._imageio, self._cfg.fps))
+        self._episodes[row] = _Episode(row, number, task, self._video(name))
         if frame is not None:
             self._append(self._episodes[row], frame)
 
@@ -117,7 +126,7 @@ class VideoRecorder:
         if self._tiles is None:
             last = self._first_env + len(self.rows) - 1
             name = f"epoch_{self._epoch:06d}_envs_{self._first_env:04d}-{last:04d}.mp4"
-            self._tiles = _Video(self._folder / name, self._imageio, self._cfg.fps)
+            self._tiles = self._video(name)
         for index in range(max((len(frames) for frames in self._shown.values()), default=0)):
             for row, frames in self._shown.items():
                 self._latest[row] = frames[min(index, len(frames) - 1)]
@@ -125,6 +134,13 @@ class VideoRecorder:
             blank = np.zeros_like(next(iter(self._latest.values())))
             self._write(self._tiles, tile([self._latest.get(row, blank) for row in self.rows]))
         self._shown = {}
+
+    def _video(self, name: str) -> _Video:
+        path = self._folder / name
+        parts = (path.with_stem(f"{path.stem}_part_{number}") for number in itertools.count(2))
+        if self._keeps_files and path.exists():
+            path = next(part for part in parts if not part.exists())
+        return _Video(path, self._imageio, self._cfg.fps)
 
     def _write(self, video: _Video, frame: Frame) -> None:
         if not self.enabled:

@@ -38,7 +38,11 @@ class Situation:
 
 
 class Intervener(Protocol):
-    """Watches one environment and acts in place of the policy where it chooses to."""
+    """Watches one environment and acts in place of the policy where it chooses to.
+
+    One that remembers something from one action to the next names the attributes that hold it (numbers, strings,
+    tensors) in a tuple ``state_names``, so that a resumed run goes on with it.
+    """
 
     def begin(self) -> None:
         """An episode begins."""

@@ -31,6 +31,8 @@ class KeyboardIntervener:
         MissingPackageError: pynput is not installed.
     """
 
+    state_names = ("gripper",)
+
     def __init__(self, cfg: KeyboardIntervenerConfig, *, env: EnvConfig, row: int) -> None:
         del env
         require_one_environment(row, cfg.intervener_type)

@@ -27,6 +27,8 @@ class ScriptedIntervener:
         row: Which of the environments of its worker it watches.
     """
 
+    state_names = ("best", "stalled", "remaining", "is_acting")
+
     def __init__(self, cfg: ScriptedIntervenerConfig, *, env: EnvConfig, row: int) -> None:
         del row
         self.cfg = cfg

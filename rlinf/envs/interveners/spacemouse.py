@@ -28,6 +28,8 @@ class SpaceMouseIntervener:
         MissingPackageError: pyspacemouse is not installed.
     """
 
+    state_names = ("gripper",)
+
     def __init__(self, cfg: SpaceMouseIntervenerConfig, *, env: EnvConfig, row: int) -> None:
         del env
         require_one_environment(row, cfg.intervener_type)

@@ -31,6 +31,7 @@ class RealWorldEnv(SingleEnvVectorEnv):
     """
 
     hardware_type: ClassVar[str | None] = "Franka"
+    restored_by = "nothing"  # actions are never executed again on a robot, nor on its stand-in
 
     def __init__(
         self,

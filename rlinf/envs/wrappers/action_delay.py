@@ -18,6 +18,7 @@ class ActionDelay(EnvWrapper):
     """
 
     cfg: ActionDelayConfig
+    state_names = ("waiting",)
     waiting: torch.Tensor | None = None
     """[B, num_steps, A]; None before the first chunk."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 import gymnasium
 import torch
@@ -14,11 +16,17 @@ from rlinf.data.embodied import ChunkStep, Observation
 class EnvWrapper:
     """Changes what ``B`` environments show and are told; the rules of ``VectorEnv`` hold for what comes out.
 
+    A wrapper that remembers something from one chunk to the next names it in ``state_names``, so that a resumed run
+    goes on with it.
+
     Args:
         cfg: The entry of ``wrappers``.
         env: The environment's configuration.
         num_envs: ``B``.
     """
+
+    state_names: ClassVar[tuple[str, ...]] = ()
+    """Attributes that hold its state: numbers, strings, tensors, None, and lists and mappings of these."""
 
     def __init__(self, cfg: Any, *, env: EnvConfig, num_envs: int) -> None:
         self.cfg = cfg
@@ -45,6 +53,15 @@ class EnvWrapper:
     def outcome(self, step: ChunkStep) -> ChunkStep:
         """Return what is reported of a chunk, given what the environment reports."""
         return step
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return a copy of the attributes in ``state_names``."""
+        return {name: copy.deepcopy(getattr(self, name)) for name in self.state_names}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what ``state_dict`` returned for as many environments."""
+        for name in self.state_names:
+            setattr(self, name, copy.deepcopy(state[name]))
 
     def close(self) -> None:
         """Free what the wrapper holds; called once."""

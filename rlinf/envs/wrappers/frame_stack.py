@@ -22,6 +22,7 @@ class FrameStack(EnvWrapper):
     """
 
     cfg: FrameStackConfig
+    state_names = ("frames",)
     frames: dict[str, torch.Tensor] | None = None
     """Tensors [K, B, ...]; None before the first reset."""
 

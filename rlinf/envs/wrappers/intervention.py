@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -30,6 +33,7 @@ class Intervention(EnvWrapper):
     """
 
     cfg: InterventionConfig
+    state_names = ("shown", "rewards", "steps")
 
     def __init__(self, cfg: InterventionConfig, *, env: EnvConfig, num_envs: int) -> None:
         super().__init__(cfg, env=env, num_envs=num_envs)
@@ -87,6 +91,16 @@ class Intervention(EnvWrapper):
             self._end(step.obs, step.final_ids)
         return replace(step, intervene_action=self.executed, intervene_flag=self.flags & step.executed)
 
+    def state_dict(self) -> dict[str, Any]:
+        """See ``EnvWrapper``: its own state and that of its interveners."""
+        return super().state_dict() | {"interveners": [_state_of(intervener) for intervener in self.interveners]}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """See ``EnvWrapper``."""
+        super().load_state_dict(state)
+        for intervener, saved in zip(self.interveners, state["interveners"], strict=True):
+            vars(intervener).update(copy.deepcopy(saved))
+
     def close(self) -> None:
         """See ``EnvWrapper``: free the devices."""
         for intervener in self.interveners:
@@ -101,6 +115,11 @@ class Intervention(EnvWrapper):
         self.shown[row] = shown
         self.rewards[row], self.steps[row] = 0.0, 0
         self.interveners[row].begin()
+
+
+def _state_of(intervener: Intervener) -> dict[str, Any]:
+    names: tuple[str, ...] = getattr(intervener, "state_names", ())
+    return {name: copy.deepcopy(getattr(intervener, name)) for name in names}
 
 
 def _row(obs: Observation, row: int) -> Observation:
