@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.errors import WorkerError
+from rlinf.errors import CommTimeoutError, WorkerError
 from rlinf.runners.run_paths import video_folders
 from rlinf.runners.step_runner import Metrics, StepRunner
 from rlinf.scheduler import Channel, WorkerGroup, wait_all
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rlinf.workers.env.env_worker import EnvWorker
     from rlinf.workers.reward.reward_worker import RewardWorker
     from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
+
+# How long an interrupted run waits for env workers to finish the chunk that they are in.
+_ENV_SECONDS = 10.0
 
 
 class EmbodiedRunner(StepRunner):
@@ -48,6 +51,7 @@ class EmbodiedRunner(StepRunner):
         self.session.places["video"] = video_folders(cfg)
         self.dispatch: Dispatch | None = None
         self.restart_episodes = True
+        self.saves_episodes = True
 
     def init_calls(self, groups: Iterable[WorkerGroup[Any]]) -> list[WorkerGroupFuncResult]:
         """Let groups build what they hold; env and rollout workers get a meeting point that no one has used."""
@@ -122,11 +126,39 @@ class EmbodiedRunner(StepRunner):
         return {"time/env_steps_per_second": env_steps / step_seconds}
 
     def write_checkpoint(self, folder: str) -> None:
-        """See ``StepRunner``; the next step begins with new episodes, as after a resume."""
-        super().write_checkpoint(folder)
-        self.restart_episodes = True
+        """See ``StepRunner``; the episodes under way are part of it, and go on."""
+        calls = [self.actor.save_checkpoint(f"{folder}/actor")]
+        if self.saves_episodes:
+            calls.append(self.env.save_episodes(f"{folder}/env", step=self.step))
+        wait_all(*calls)
+
+    def load_checkpoint(self, folder: str) -> None:
+        """See ``StepRunner``; where episodes cannot be continued it says why, and new ones begin."""
+        step = self.session.resume_step
+        calls = (self.actor.load_checkpoint(f"{folder}/actor"), self.env.load_episodes(f"{folder}/env", step=step))
+        reasons = [reason for reason in wait_all(*calls)[1] if reason]
+        self.restart_episodes = bool(reasons)
+        if reasons:
+            self.session.message(f"Training goes on with new episodes: {reasons[0]}")
 
     def recover(self, error: WorkerError) -> bool:
-        """See ``StepRunner``; environments begin new episodes."""
+        """See ``StepRunner``; where the run does not go back to a checkpoint, environments begin new episodes."""
         self.restart_episodes = True
-        return super().recover(error)
+        went_back = super().recover(error)
+        if not went_back and self.cfg.env.train.carries_episodes:
+            self.session.message("Training goes on with new episodes: env workers were launched again.")
+        return went_back
+
+    def abandon_step(self) -> None:
+        """See ``StepRunner``; env workers, which no longer get actions, hold the episodes of the last whole step."""
+        for name, group in self.groups.items():
+            if name not in {"actor", "env"}:
+                group.close()
+        if self.dispatch is not None:
+            self.dispatch.channel.close()
+        try:
+            self.env.pop_execution_times().wait(timeout=_ENV_SECONDS)
+        except (WorkerError, CommTimeoutError) as error:
+            self.saves_episodes = False
+            self.session.message(f"The episodes under way are not saved: {error}")
+            self.env.close()

@@ -122,7 +122,10 @@ class RunSession:
         self.console.phase(name)
 
     def message(self, text: str, kind: EventKind = "note") -> None:
-        """Show and record a line of text."""
+        """Show and record a line of text, once the run has begun."""
+        if not self.has_begun:
+            self.notes.append(text)
+            return
         self.console.message(text)
         self.events.add(kind, text)
 

@@ -238,6 +238,12 @@ class StepRunner(abc.ABC):
         else:
             self.start_over()
 
+    def abandon_step(self) -> None:
+        """End the groups that take no part in a checkpoint; the others then give up what they were doing."""
+        for group in self.groups.values():
+            if group is not self.groups["actor"]:
+                group.close()
+
     def _save_after_interrupt(self) -> None:
         """Finish a training phase that has begun, abandon anything else, and log and save the last whole step."""
         if self.actor_lost:
@@ -246,9 +252,7 @@ class StepRunner(abc.ABC):
         self.session.message("Interrupted: saving a checkpoint ...")
         if self.training is not None:
             self._finish_training(*self.training)
-        for group in self.groups.values():
-            if group is not self.groups["actor"]:
-                group.close()
+        self.abandon_step()
         # The actor runs one method at a time: this returns when it has given up what it was doing.
         times = self.groups["actor"].pop_execution_times().wait()
         if self.unlogged:

@@ -136,6 +136,12 @@ class EnvConfig(ConfigSection):
     data_collection: DataCollectionConfig = field(default_factory=DataCollectionConfig)
     """Data sets of episodes; of ``env.eval`` only."""
 
+    @property
+    def carries_episodes(self) -> bool:
+        """Whether an episode that has not ended goes on in the next rollout epoch."""
+        names_its_states = self.use_fixed_reset_state_ids or self.use_ordered_reset_state_ids
+        return self.auto_reset and not names_its_states
+
 
 @dataclass(frozen=True, kw_only=True)
 class GymnasiumEnvConfig(EnvConfig):
@@ -215,6 +221,11 @@ class NoEnvConfig(EnvConfig):
     """Not used."""
     max_steps_per_rollout_epoch: PositiveInt = 1
     """Not used."""
+
+    @property
+    def carries_episodes(self) -> bool:
+        """See ``EnvConfig``: there are none."""
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,11 +15,13 @@ from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.embodied import ChunkStep, Observation
 from rlinf.envs import make_vector_env
 from rlinf.envs.base import VectorEnv
+from rlinf.errors import EpisodeRestoreError
 from rlinf.models.base_policy import Mode
 from rlinf.scheduler import Worker
 from rlinf.telemetry.evaluation import EvalEpisode
 from rlinf.telemetry.metrics import Metric, MetricAccumulator
 from rlinf.workers.dispatch import Dispatch
+from rlinf.workers.env.episode_states import EpisodeStates
 from rlinf.workers.env.policy_link import BoundLink, DecoupledLink, PolicyLink
 
 
@@ -42,6 +45,7 @@ class EnvWorker(Worker):
         self.link: PolicyLink
         self.stages: dict[Mode, list[VectorEnv]] = {}
         self.last_obs: list[Observation] = []
+        self.states: EpisodeStates = EpisodeStates(cfg, rank=self._rank, world_size=self._world_size)
 
     def init_worker(self, dispatch: Dispatch | None = None) -> None:
         """Build the training environments; those for evaluation are built when first needed.
@@ -75,19 +79,47 @@ class EnvWorker(Worker):
         """
         cfg, stages = self.cfg.env.train, self._envs("train")
         metrics = MetricAccumulator()
-        names_its_states = cfg.use_fixed_reset_state_ids or cfg.use_ordered_reset_state_ids
         for epoch in range(cfg.rollout_epoch):
-            if restart or names_its_states or not cfg.auto_reset or not self.last_obs:
+            if restart or not cfg.carries_episodes or not self.last_obs:
                 index = (step - 1) * cfg.rollout_epoch + epoch
                 self.last_obs = [env.reset(index) for env in stages]
                 restart = False
             self.link.begin_epoch("train", step=step, epoch=epoch)
             self._rollout_epoch("train", self.last_obs, lambda chunk: _add_means(metrics, chunk))
         self.link.end_rollout(step)
+        self.states.remember(step, stages)
         if cfg.enable_offload:
             for env in stages:
                 env.offload()
         return metrics.triples()
+
+    def save_episodes(self, folder: str, *, step: int) -> None:
+        """Write down the training episodes that had not ended after a step's rollout, if there are any to continue.
+
+        Args:
+            folder: That of the env group in the checkpoint.
+            step: Step of the run.
+        """
+        self.states.save(Path(folder), step)
+
+    def load_episodes(self, folder: str, *, step: int) -> str | None:
+        """Continue the training episodes that a checkpoint was saved in.
+
+        Args:
+            folder: What ``save_episodes`` was given.
+            step: Step of the checkpoint.
+
+        Returns:
+            Why they cannot be continued; None if they are, or if every rollout epoch begins with new ones anyway.
+        """
+        if self.cfg.runner.only_eval or not self.cfg.env.train.carries_episodes:
+            return None
+        try:
+            self.last_obs = self.states.load(Path(folder), step, self._envs("train"))
+        except EpisodeRestoreError as error:
+            self.last_obs = []
+            return str(error)
+        return None
 
     @Worker.timer("evaluate")
     def evaluate(self) -> list[EvalEpisode]:
