@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import TINY
+from tests.e2e.conftest import TINY, read_metrics
 
 pytestmark = pytest.mark.timeout(300)
 PLUGIN = {"RLINF_EXT_MODULE": "tests.e2e.broken_envs", "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -55,8 +55,13 @@ def test_a_used_experiment_folder_is_refused_with_the_ways_out(start_run, tmp_pa
     fails(run, "runner.resume_dir=auto", "runner.overwrite=true")
 
 
+@pytest.mark.timeout(500)
 def test_sigterm_saves_the_last_whole_step_and_ends_within_seconds(start_run, tmp_path):
-    run = start_run("gym_cartpole_ppo_mlp", *TINY, "runner.max_epochs=100000", f"runner.logger.log_path={tmp_path}")
+    def start(*keys, path=tmp_path):
+        keys = ("runner.val_check_interval=-1", f"runner.logger.log_path={path}", *keys)
+        return start_run("gym_cartpole_ppo_mlp", *TINY, *keys)
+
+    run = start("runner.max_epochs=100000")
     folder = tmp_path / "gym_cartpole_ppo_mlp"
     metrics = folder / "metrics.jsonl"
     deadline = time.monotonic() + 120
@@ -68,9 +73,19 @@ def test_sigterm_saves_the_last_whole_step_and_ends_within_seconds(start_run, tm
     assert run.wait(timeout=30) == 143, run.output[-4000:]
     latest = (folder / "checkpoints" / "LATEST").read_text().strip()
     assert (folder / "checkpoints" / latest / "COMPLETE").exists()
-    assert int(latest.removeprefix("global_step_")) >= 2
+    step = int(latest.removeprefix("global_step_"))
+    assert step >= 2
     assert str(folder / "checkpoints" / latest) in run.output.replace("\n", "")
     assert not run.survivors()
+    # Resumed, it goes on as a run that no one has stopped, although it was amid a rollout.
+    undisturbed = tmp_path / "undisturbed"
+    for again in (
+        start("runner.resume_dir=auto", f"runner.max_epochs={step + 2}"),
+        start(f"runner.max_epochs={step + 2}", path=undisturbed),
+    ):
+        assert again.wait() == 0, again.output[-4000:]
+    assert read_metrics(folder) == read_metrics(undisturbed / "gym_cartpole_ppo_mlp")
+    assert "new episodes" not in (folder / "events.jsonl").read_text()
 
 
 @pytest.mark.parametrize("sign", ["ray/session_latest/logs/raylet.out", "gym_cartpole_ppo_mlp/worker_logs/*.log"])

@@ -266,7 +266,8 @@ def test_a_killed_and_resumed_run_equals_an_undisturbed_one(begin, tmp_path, cas
     assert runs.to_the_end("killed", last + 3, "runner.resume_dir=auto") == folder
     # The run did not begin anew: what was recorded before is still there, with the times of then.
     assert (folder / "metrics.jsonl").read_text().splitlines()[: saved + 1] == before
-    undisturbed = runs.to_the_end("undisturbed", last + 3)
+    undisturbed = runs.to_the_end("undisturbed", last + 3, "runner.save_interval=-1")
+    assert "new episodes" not in (folder / "events.jsonl").read_text()
     assert read_metrics(folder) == read_metrics(undisturbed)
     states = (saved_state(path, last + 3, tmp_path) for path in (folder, undisturbed))
     assert_equal_states(*states)

@@ -82,11 +82,12 @@ def test_nothing_is_made_ahead_of_an_evaluation_or_a_checkpoint(tmp_path):
         ("evaluate", 8),
         ("save_checkpoint", 8),
     ]
-    # After a checkpoint episodes begin anew, as they would after a resume.
-    assert [step for _, method, step, restart in calls if method == "interact" and restart] == [1, 5]
+    # A checkpoint ends no episode.
+    assert [step for _, method, step, restart in calls if method == "interact" and restart] == [1]
 
 
 def test_no_call_is_left_behind_the_rollouts_but_for_their_times(tmp_path):
     calls = run(tmp_path, "algorithm.staleness_threshold=2", "runner.max_epochs=5", "runner.val_check_interval=-1")
     of_env = [(method, step) for group, method, step, _ in calls if group == "env" and method != "init_worker"]
-    assert of_env == [call for step in range(1, 6) for call in (("interact", step), ("pop_execution_times", None))]
+    calls = [call for step in range(1, 6) for call in (("interact", step), ("pop_execution_times", None))]
+    assert of_env == [*calls, ("save_episodes", 5)]
