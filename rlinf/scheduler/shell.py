@@ -76,7 +76,7 @@ class WorkerShell:
         # Ray names all workers alike in process lists; this tells which is which.
         get_logger(__name__).info("Ready: process %d on node %d.", os.getpid(), self._identity.node_rank)
         calls.serve()
-        worker.on_shutdown()
+        worker._shut_down()
 
     def __repr__(self) -> str:
         return str(self._identity.address)

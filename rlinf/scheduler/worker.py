@@ -21,6 +21,7 @@ from rlinf.scheduler.reserved import check_method_names
 from rlinf.scheduler.runtime import find_runtime
 from rlinf.scheduler.sharding import receive_shard, send_shards
 from rlinf.scheduler.tracing import timed
+from rlinf.utils.closing import close_all
 from rlinf.utils.logging import get_logger
 from rlinf.utils.timing import Timers
 
@@ -56,6 +57,7 @@ class Worker:
     _timers: Timers
     _messenger: Messenger
     _logger: logging.Logger
+    _closers: list[Callable[[], object]]
     _profile: WorkerProfile | None = None
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -68,6 +70,7 @@ class Worker:
         worker._group_name = worker._worker_address.group_name
         worker._world_size = identity.world_size if identity else 1
         worker._timers = Timers()
+        worker._closers = []
         worker._logger = get_logger(str(worker._worker_address))
         worker._messenger = Messenger(worker._worker_address)
         return worker
@@ -92,8 +95,23 @@ class Worker:
 
         return WorkerGroup(cls, args, kwargs)
 
+    def at_shutdown(self, close: Callable[[], object]) -> None:
+        """Let ``close`` be called when the group is closed; the last one named is the first one called.
+
+        Each is called, also after another has raised.
+
+        Args:
+            close: Releases what outlives Python objects (child processes, files); takes no arguments.
+        """
+        self._closers.append(close)
+
     def on_shutdown(self) -> None:
-        """Override to release what outlives Python objects (child processes, files) when the group is closed."""
+        """Override to do something when the group is closed, before what ``at_shutdown`` was given."""
+
+    def _shut_down(self) -> None:
+        """Call ``on_shutdown``, and release what ``at_shutdown`` was given; called at the end of the process."""
+        closers, self._closers = self._closers, []
+        close_all([self.on_shutdown, *reversed(closers)])
 
     # Identity and hardware
 

@@ -66,6 +66,7 @@ class EmbodiedFSDPActor(Worker):
         )
         build = learners.get(self.cfg.algorithm.loss.learner)
         self.learner = build(model, make_engine, algorithm=self.cfg.algorithm, actor=actor, device=device)
+        self.at_shutdown(self.learner.close)
         self.engine = self.learner.engine
         if self.cfg.data is not None and not self.cfg.runner.only_eval:
             assert isinstance(self.learner, DataLearner)
@@ -134,11 +135,9 @@ class EmbodiedFSDPActor(Worker):
         """Write weights, optimizers, counters and replay under ``path``."""
         self.engine.onload()
         self.learner.save(Path(path))
+        if self.cfg.actor.enable_offload:
+            self.engine.offload()
 
     def load_checkpoint(self, path: str) -> None:
         """Continue from what ``save_checkpoint`` wrote, under any number of ranks."""
         self.learner.load(Path(path))
-
-    def on_shutdown(self) -> None:
-        """Free what outlives the process."""
-        self.learner.close()

@@ -74,6 +74,7 @@ class LanguageActor(Worker, abc.ABC, Generic[ConfigT]):
             rank=self._rank,
             world_size=self._world_size,
         )
+        self.at_shutdown(self.engine.close)
         self.build_learner(reference)
 
     @Worker.timer("sync_weights")
@@ -141,11 +142,6 @@ class LanguageActor(Worker, abc.ABC, Generic[ConfigT]):
     def load_checkpoint(self, path: str) -> None:
         """Continue from what ``save_checkpoint`` wrote, under any number of ranks."""
         self.engine.load(Path(path))
-
-    def on_shutdown(self) -> None:
-        """Leave the process group."""
-        if hasattr(self, "engine"):
-            self.engine.close()
 
 
 def _load_model(cfg: LanguageConfig) -> CausalLM:

@@ -27,6 +27,7 @@ from rlinf.hybrid_engines.train.optim import ScheduledOptimizer
 from rlinf.hybrid_engines.train.safe_reader import refusal
 from rlinf.models.base_policy import BasePolicy, ForwardType
 from rlinf.models.q_policy import ActorEvaluation, CriticEvaluation, QPolicy
+from rlinf.utils.closing import close_all
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.demonstrations import Demonstrations
 from rlinf.workers.actor.learner import Learner, MakeEngine, accumulate, metrics_over_ranks
@@ -154,8 +155,7 @@ class OffPolicyLearner(Learner):
 
     def close(self) -> None:
         """See ``Learner``: leaves no spilled transitions behind."""
-        self.replay.close()
-        super().close()
+        close_all([self.replay.close, super().close])
 
     def _take_pending(self) -> None:
         """Take the prepared transitions into replay and statistics; only now, so that a step is made whole or not."""

@@ -142,12 +142,6 @@ class EnvWorker(Worker):
             self.last_obs = []  # the robot is not any more where training left it
         return log.episodes
 
-    def on_shutdown(self) -> None:
-        """Close all environments and finish their videos."""
-        for envs in self.stages.values():
-            for env in envs:
-                env.close()
-
     def _rollout_epoch(self, mode: Mode, obs: list[Observation], report: Callable[[ChunkStep], None]) -> None:
         stages = self._envs(mode)
         chunks = self._env_cfg(mode).max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks
@@ -180,9 +174,11 @@ class EnvWorker(Worker):
             num_envs = cfg.total_num_envs // (self._world_size * num_stages)
             first = [(self._rank * num_stages + stage) * num_envs for stage in range(num_stages)]
             hardware = self.hardware_infos
-            self.stages[mode] = [
-                make_vector_env(cfg, num_envs=num_envs, first_env=start, hardware=hardware) for start in first
-            ]
+            stages = []
+            for start in first:
+                stages.append(make_vector_env(cfg, num_envs=num_envs, first_env=start, hardware=hardware))
+                self.at_shutdown(stages[-1].close)
+            self.stages[mode] = stages
         elif mode == "train" and self.cfg.env.train.enable_offload:
             for env in self.stages[mode]:
                 env.onload()

@@ -35,6 +35,7 @@ class InferenceWorker(Worker):
     def init_worker(self) -> None:
         """Build the model; its weights come from the actor."""
         self.evaluator = AnswerEvaluator(self.cfg, torch.device(self.device))
+        self.at_shutdown(self.evaluator.engine.close)
 
     @Worker.timer("sync_weights")
     def sync_model_from_actor(self, *, version: int) -> None:
@@ -67,11 +68,6 @@ class InferenceWorker(Worker):
     def sleep(self) -> None:
         """Move the weights to host memory; they come back with the next ones."""
         self.evaluator.engine.offload()
-
-    def on_shutdown(self) -> None:
-        """Leave the engine's process group."""
-        if hasattr(self, "evaluator"):
-            self.evaluator.engine.close()
 
     def _receive(self) -> Any:
         return self.recv(self.cfg.actor.group_name, self.actor_rank, tag=WEIGHTS)

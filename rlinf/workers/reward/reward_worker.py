@@ -13,6 +13,7 @@ from rlinf.data.routing import sources
 from rlinf.errors import RewardError
 from rlinf.scheduler import Worker
 from rlinf.telemetry.metrics import Metric, MetricAccumulator
+from rlinf.utils.closing import close_all
 from rlinf.workers.streams import collecting_group, reward_tag
 
 
@@ -34,6 +35,7 @@ class RewardWorker(Worker):
         """Build the rewards."""
         assert self.cfg.reward is not None
         self.rewards = WeightedRewards(self.cfg.reward.rewards, torch.device(self.device))
+        self.at_shutdown(self.rewards.close)
 
     @Worker.timer("compute_rewards")
     def compute_rewards(self) -> dict[str, Metric]:
@@ -51,10 +53,6 @@ class RewardWorker(Worker):
                     request: RewardRequest = self.recv(group, peer, tag=reward_tag(stage))
                     self.send(self.rewards(request, metrics), group, peer, tag=reward_tag(stage))
         return metrics.triples()
-
-    def on_shutdown(self) -> None:
-        """Free what the rewards hold."""
-        self.rewards.close()
 
 
 class WeightedRewards:
@@ -96,8 +94,7 @@ class WeightedRewards:
 
     def close(self) -> None:
         """Free what the rewards hold."""
-        for reward in self.rewards.values():
-            reward.close()
+        close_all(reward.close for reward in self.rewards.values())
 
     def _check(self, name: str, values: torch.Tensor, executed: torch.Tensor) -> None:
         where = f"reward.rewards.{name} (reward_type={self.terms[name].reward_type})"

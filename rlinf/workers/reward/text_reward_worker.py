@@ -26,6 +26,7 @@ class TextRewardWorker(Worker):
     async def init_worker(self) -> None:
         """Build the rewards."""
         self.rewards = WeightedTextRewards(self.section, torch.device(self.device))
+        self.at_shutdown(self.rewards.close)
 
     async def score(self, answers: list[Answer]) -> list[Answer]:
         """Judge answers.
@@ -38,10 +39,6 @@ class TextRewardWorker(Worker):
         """
         earned = await self.rewards.score([_query(answer) for answer in answers])
         return [self.rewards.rewarded(answer, terms) for answer, terms in zip(answers, earned, strict=True)]
-
-    def on_shutdown(self) -> None:
-        """Free what the rewards hold."""
-        self.rewards.close()
 
 
 def _query(answer: Answer) -> RewardQuery:

@@ -15,6 +15,7 @@ from rlinf.algorithms.rewards.base import MeasuredReward, TextReward
 from rlinf.config.schema.text_reward import TextRewardsConfig
 from rlinf.data.answers import Answer, RewardQuery
 from rlinf.errors import RewardError, RLinfError
+from rlinf.utils.closing import close_all
 
 
 class WeightedTextRewards:
@@ -87,8 +88,7 @@ class WeightedTextRewards:
         """Free what the rewards hold; what they are still judging is not waited for."""
         for threads in self._threads.values():
             threads.shutdown(wait=False, cancel_futures=True)
-        for reward in self.rewards.values():
-            reward.close()
+        close_all(reward.close for reward in self.rewards.values())
 
     async def _ask(self, name: str, queries: Sequence[RewardQuery]) -> list[float]:
         loop = asyncio.get_running_loop()

@@ -62,6 +62,7 @@ class GenerationWorker(Worker):
             seed=derive_seed(self.cfg.actor.seed, "rollout", self._rank),
             max_context_tokens=self.cfg.max_context_tokens,
         )
+        self.at_shutdown(lambda: asyncio.run(self.engine.close()))
         await self.engine.start()
 
     async def answer(self, prompt: Prompt, *, group_id: int, params: SamplingParams, purpose: str) -> list[Answer]:
@@ -144,11 +145,6 @@ class GenerationWorker(Worker):
     async def stats(self) -> EngineStats:
         """Return what the engine is doing."""
         return await self.engine.stats()
-
-    def on_shutdown(self) -> None:
-        """End the engine and what it has started."""
-        if hasattr(self, "engine"):
-            asyncio.run(self.engine.close())
 
     def _to_answer(self, prompt: Prompt, group_id: int, member: int, completion: Completion) -> Answer:
         text = self.tokenizer.decode(list(completion.token_ids), skip_special_tokens=True)

@@ -1,0 +1,20 @@
+"""Closes several resources: an error in closing one of them keeps no other open."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+
+
+def close_all(closers: Iterable[Callable[[], object]]) -> None:
+    """Call each, in order, also after one has raised.
+
+    Args:
+        closers: What closes a resource, each without arguments.
+
+    Raises:
+        Exception: What the last of those that failed raised; the errors before are its context.
+    """
+    with ExitStack() as stack:
+        for close in reversed(list(closers)):
+            stack.callback(close)

@@ -1,0 +1,118 @@
+"""What a worker holds is released at its end, whatever else fails there."""
+
+import types
+
+import pytest
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.scheduler import Worker
+from rlinf.workers.actor.embodied_actor import EmbodiedFSDPActor
+from rlinf.workers.actor.text_actor import TextActor
+from rlinf.workers.env import env_worker
+from rlinf.workers.env.env_worker import EnvWorker
+from rlinf.workers.inference.inference_worker import InferenceWorker
+from rlinf.workers.reward.reward_worker import RewardWorker, WeightedRewards
+from rlinf.workers.reward.text_reward_worker import TextRewardWorker
+from rlinf.workers.rollout.generation_worker import GenerationWorker
+
+
+@pytest.fixture(scope="module")
+def robot():
+    return validate_cfg(load_recipe("gym_cartpole_ppo_mlp", []))
+
+
+@pytest.fixture(scope="module")
+def text():
+    return validate_cfg(
+        load_recipe(
+            "tiny_math_grpo",
+            ["+inference={}", "cluster.component_placement={actor: 0, rollout: 0, reward: 0, inference: 0}"],
+        )
+    )
+
+
+class Noted(Worker):
+    def __init__(self):
+        super().__init__()
+        self.closed = []
+
+    def hold(self, name, fails=False):
+        self.at_shutdown(lambda: self.close_one(name, fails))
+
+    def close_one(self, name, fails):
+        self.closed.append(name)
+        if fails:
+            raise OSError(f"{name} fails")
+
+    def on_shutdown(self):
+        self.close_one("own", fails=True)
+
+
+def test_all_is_closed_newest_first_though_some_fail():
+    worker = Noted()
+    for name, fails in (("a", False), ("b", True), ("c", False)):
+        worker.hold(name, fails)
+    with pytest.raises(OSError, match="b fails"):
+        worker._shut_down()
+    assert worker.closed == ["own", "c", "b", "a"]
+    with pytest.raises(OSError, match="own fails"):
+        worker._shut_down()
+    assert worker.closed == ["own", "c", "b", "a", "own"], "each is released once"
+
+
+def test_workers_that_were_never_initialised_end_quietly(robot, text):
+    EmbodiedFSDPActor(robot, 1, 1)._shut_down()
+    EnvWorker(robot, 1, 1)._shut_down()
+    RewardWorker(robot, 1)._shut_down()
+    for worker in (TextActor(text, {}), InferenceWorker(text, 1), TextRewardWorker(text), GenerationWorker(text, 1)):
+        worker._shut_down()
+
+
+class Env:
+    """An environment whose closing fails where its first index is 0."""
+
+    def __init__(self, first):
+        self.first, self.is_open = first, True
+
+    def close(self):
+        self.is_open = False
+        if self.first == 0:
+            raise OSError("the simulator has gone")
+
+
+def test_an_environment_that_cannot_be_closed_keeps_no_other_open(monkeypatch):
+    made = []
+
+    def make(cfg, *, num_envs, first_env, hardware):
+        made.append(Env(first_env))
+        return made[-1]
+
+    monkeypatch.setattr(env_worker, "make_vector_env", make)
+    cfg = validate_cfg(load_recipe("gym_cartpole_ppo_mlp", ["rollout.pipeline_stage_num=2"]))
+    worker = EnvWorker(cfg, 1, 1)
+    for mode in ("train", "eval"):
+        worker._envs(mode)
+    with pytest.raises(OSError, match="simulator"):
+        worker._shut_down()
+    assert len(made) == 3
+    assert not any(env.is_open for env in made)
+
+
+def test_a_reward_that_cannot_be_closed_keeps_no_other_open():
+    made = {name: Env(first) for name, first in (("a", 0), ("b", 1), ("c", 2))}
+    rewards = WeightedRewards({}, "cpu")
+    rewards.rewards = made
+    with pytest.raises(OSError, match="simulator"):
+        rewards.close()
+    assert not any(reward.is_open for reward in made.values())
+
+
+@pytest.mark.parametrize("offloads", [True, False])
+def test_saving_leaves_the_device_as_it_was_found(robot, tmp_path, offloads):
+    calls = []
+    actor = EmbodiedFSDPActor(robot, 1, 1)
+    actor.cfg = types.SimpleNamespace(actor=types.SimpleNamespace(enable_offload=offloads))
+    actor.engine = types.SimpleNamespace(onload=lambda: calls.append("onload"), offload=lambda: calls.append("offload"))
+    actor.learner = types.SimpleNamespace(save=lambda path: calls.append(path))
+    actor.save_checkpoint(str(tmp_path))
+    assert calls == ["onload", tmp_path, *(["offload"] if offloads else [])]
