@@ -10,6 +10,7 @@ from rlinf.config.problems import Problems
 from rlinf.config.schema.reward import ApiRewardConfig, RewardTermConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.schema.text_reward import OverlongRewardConfig, TextApiRewardConfig, TextRewardsConfig
+from rlinf.utils.urls import mask_url
 
 
 def check_rewards(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
@@ -54,7 +55,7 @@ def _check_address(path: str, url: str, problems: Problems) -> None:
     if urlsplit(url).scheme not in {"http", "https"}:
         problems.add(
             path,
-            f"received '{url}'; allowed: an address that begins with http:// or https://. Write "
+            f"received '{mask_url(url)}'; allowed: an address that begins with http:// or https://. Write "
             "http://localhost:8000/score, say.",
         )
 

@@ -62,7 +62,7 @@ class ApiRewardConfig(EmbodiedRewardConfig):
     obs_keys: list[str]
     """Keys of the observation that are sent."""
     timeout_seconds: PositiveFloat = 30.0
-    """Time that an answer may take."""
+    """Time of a request, from connecting to the last byte of the response."""
     max_retries: NonNegativeInt = 3
     """Further attempts after one that failed, each twice as long after the last."""
 

@@ -121,7 +121,7 @@ class TextApiRewardConfig(TextRewardConfig):
     batch_size: PositiveInt = 64
     """Most answers in one request."""
     timeout_seconds: PositiveFloat = 30.0
-    """Time that a request may take."""
+    """Time of a request, from connecting to the last byte of the response."""
     max_retries: NonNegativeInt = 3
     """Further attempts after one that failed, each twice as long after the last."""
 

@@ -11,7 +11,7 @@ from rlinf.algorithms.rewards.base import EmbodiedReward, at_last_action
 from rlinf.config.schema.reward import ApiRewardConfig
 from rlinf.data.rewards import RewardRequest
 from rlinf.errors import RewardError
-from rlinf.workers.reward.json_service import post_json, unexpected_answer
+from rlinf.workers.reward.json_service import post_json, rewards_of
 
 
 class ApiReward(EmbodiedReward):
@@ -35,14 +35,8 @@ class ApiReward(EmbodiedReward):
             timeout_seconds=self.cfg.timeout_seconds,
             max_retries=self.cfg.max_retries,
         )
-        count = len(request.executed)
-        try:
-            scores = torch.tensor(answer["rewards"], dtype=torch.float32)
-        except (KeyError, TypeError, ValueError) as error:
-            raise unexpected_answer(self.cfg.url, answer, count) from error
-        if scores.shape != (count,):
-            raise unexpected_answer(self.cfg.url, answer, count)
-        return at_last_action(scores, request.executed)
+        scores = rewards_of(self.cfg.url, answer, len(request.executed))
+        return at_last_action(torch.tensor(scores, dtype=torch.float32), request.executed)
 
     def _body(self, request: RewardRequest) -> dict[str, Any]:
         missing = [key for key in self.cfg.obs_keys if key not in request.obs]

@@ -10,7 +10,7 @@ from rlinf.algorithms.rewards.base import TextReward
 from rlinf.config.schema.text_reward import TextApiRewardConfig
 from rlinf.data.answers import RewardQuery
 from rlinf.errors import RewardError
-from rlinf.workers.reward.json_service import post_json, unexpected_answer
+from rlinf.workers.reward.json_service import post_json, rewards_of
 
 
 class TextApiReward(TextReward):
@@ -41,13 +41,7 @@ class TextApiReward(TextReward):
                 f"A reference or its metadata cannot be sent as JSON: {error}. Keep to strings, numbers, lists and "
                 "mappings in the dataset."
             ) from error
-        try:
-            rewards = [float(value) for value in answer["rewards"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise unexpected_answer(self.cfg.url, answer, len(queries)) from error
-        if len(rewards) != len(queries):
-            raise unexpected_answer(self.cfg.url, answer, len(queries))
-        return rewards
+        return rewards_of(self.cfg.url, answer, len(queries))
 
 
 def _plain(query: RewardQuery) -> dict[str, Any]:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import socketserver
 import threading
+import time
+import traceback
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -81,7 +85,10 @@ def test_a_service_that_fails_is_asked_again(service):
     assert len(bodies) == 3
 
 
-@pytest.mark.parametrize("answer", ["{}", "[]", '{"rewards": [1, 2]}', '{"rewards": ["x"]}', '{"rewards": null}'])
+NO_NUMBERS = ["[1, 2]", '["x"]', "null", '"1"', '{"1": 2}', '["1"]', "[[1]]", "[null]", "[1" + 400 * "0" + "]"]
+
+
+@pytest.mark.parametrize("answer", ["{}", "[]", *(f'{{"rewards": {value}}}' for value in NO_NUMBERS)])
 def test_an_answer_of_another_kind_is_shown(service, answer):
     reward, _ = service(lambda body: (200, answer))
     with pytest.raises(RewardError, match=r"expected \{\"rewards\": \[1 numbers\]\}"):
@@ -93,6 +100,62 @@ def test_what_cannot_be_sent_is_named(service):
     with pytest.raises(RewardError, match="cannot be sent as JSON"):
         reward(asked("a", reference=object()))
     assert bodies == []
+
+
+class Dripping(socketserver.BaseRequestHandler):
+    """Sends one byte after another, each in good time, and never ends."""
+
+    def handle(self):
+        self.request.recv(1 << 16)
+        text, drip = self.server.text, self.server.drip
+        try:
+            self.request.sendall(text)
+            while True:
+                self.request.sendall(drip)
+                time.sleep(0.02)
+        except OSError:
+            self.server.was_left.set()
+
+
+@pytest.mark.parametrize(
+    ("text", "drip"),
+    [(b"", b"H"), (b"HTTP/1.1 200 OK\r\nX: ", b"a"), (b"HTTP/1.1 200 OK\r\n\r\n", b" ")],
+    ids=["status", "headers", "body"],
+)
+def test_the_time_of_a_request_is_that_of_the_whole_response(text, drip):
+    """Each byte comes in good time; only the client's leaving ends the service."""
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Dripping) as server:
+        server.text, server.drip, server.was_left = text, drip, threading.Event()
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        url = f"http://127.0.0.1:{server.server_address[1]}/"
+        with pytest.raises(RewardError, match=r"attempt 1 of 1, within 0\.3 s: \w*: ?.*timed out"):
+            json_service.post_json(url, {}, timeout_seconds=0.3, max_retries=0)
+        assert server.was_left.wait(60)
+        server.shutdown()
+        thread.join()
+
+
+def test_a_response_beyond_the_bound_is_an_error(service, monkeypatch):
+    monkeypatch.setattr(json_service, "MOST_BYTES", 100)
+    reward, _ = service(lambda body: (200, json.dumps({"rewards": [1], "note": "x" * 100})), max_retries=0)
+    with pytest.raises(RewardError, match="longer than 100 bytes"):
+        reward(asked("a"))
+
+
+def test_errors_do_not_hold_the_secrets_of_an_address(service):
+    answers = [(500, ""), (200, "[]")]
+    reward, _ = service(lambda body: answers.pop(0), max_retries=0)
+    address = f"{reward.cfg.url}?api_key=hunter2&user=me"
+    reward.cfg = dataclasses.replace(reward.cfg, url=address)
+    for _ in range(2):
+        with pytest.raises(RewardError, match=r"/score\?api_key=\*\*\*&user=\*\*\*") as failure:
+            reward(asked("a"))
+        assert "hunter2" not in "".join(traceback.format_exception(failure.value))
+    reward.cfg = dataclasses.replace(reward.cfg, url="http://me:hunter2@127.0.0.1/?key= hunter2")
+    with pytest.raises(RewardError) as failure:
+        reward(asked("a"))
+    assert "hunter2" not in "".join(traceback.format_exception(failure.value))
 
 
 # -- text_model --------------------------------------------------------------------------------------------------------
