@@ -27,6 +27,7 @@ def actor_loss(
     entropy_mask: torch.Tensor | None = None,
     ref_logprobs: torch.Tensor | None = None,
     sequence_ids: torch.Tensor | None = None,
+    behaviour_logprobs: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, Metrics]:
     """Compute a micro-batch's part of policy loss - entropy_bonus * entropy + kl_beta * KL(current || reference).
 
@@ -51,6 +52,8 @@ def actor_loss(
         entropy_mask: bool, shape of ``entropy``; None takes ``loss_mask``.
         ref_logprobs: Shape of ``logprobs``; of the reference policy. Required with ``kl_beta``.
         sequence_ids: int64 [T] for packed text, see ``aggregate_loss``; None for rows.
+        behaviour_logprobs: Shape of ``logprobs``; of the policy that acted where ``old_logprobs`` are of another one.
+            ``kl_penalty: k3_unbiased`` is weighted by current / behaviour; None takes ``old_logprobs``.
 
     Returns:
         Scalar loss, and metrics as (sum, count) pairs: ``actor_loss`` (the policy part alone), ``total_loss``,
@@ -67,6 +70,7 @@ def actor_loss(
         advantages=advantages,
         loss_mask=loss_mask,
         ref_logprobs=ref_logprobs,
+        behaviour_logprobs=behaviour_logprobs,
     )
     log_ratio = masked_log_ratio(logprobs, old_logprobs, loss_mask)
     clip = (clip_ratio_low, clip_ratio_high, clip_ratio_c)
@@ -86,5 +90,6 @@ def actor_loss(
         entropy_mask=entropy_mask,
         ref_logprobs=ref_logprobs,
         sequence_ids=sequence_ids,
+        behaviour_logprobs=behaviour_logprobs,
     )
     return loss, metrics | shared

@@ -39,6 +39,7 @@ def actor_critic_loss(
     entropy_mask: torch.Tensor | None = None,
     ref_logprobs: torch.Tensor | None = None,
     sequence_ids: torch.Tensor | None = None,
+    behaviour_logprobs: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, Metrics]:
     """Compute a micro-batch's part of the actor's loss + value_loss_coef * value loss.
 
@@ -69,6 +70,7 @@ def actor_critic_loss(
         entropy_mask: See ``actor_loss``.
         ref_logprobs: See ``actor_loss``.
         sequence_ids: See ``actor_loss``.
+        behaviour_logprobs: See ``actor_loss``.
 
     Returns:
         Scalar loss, and the metrics of ``actor_loss`` with ``critic_value_loss``, ``critic_value``,
@@ -94,6 +96,7 @@ def actor_critic_loss(
         entropy_mask=entropy_mask,
         ref_logprobs=ref_logprobs,
         sequence_ids=sequence_ids,
+        behaviour_logprobs=behaviour_logprobs,
     )
     if values is None or prev_values is None:
         raise AlgorithmError("actor_critic_loss: needs 'values' and 'prev_values'; give the model a value head.")

@@ -26,7 +26,8 @@ def decoupled_actor_critic_loss(
     The ratio that is clipped is that of the current to the proximal policy, the one at the start of the update; each
     entry is weighed with proximal / behaviour, a constant, which corrects for the policy that acted. After Hilton et
     al., arXiv 2110.00641, Eq. 2, as used on stale samples by Fu et al. (AReaL), arXiv 2505.24298, Eq. 5. The weight is
-    truncated at ``behave_weight_threshold``. Where the proximal policy is the one that acted, this is
+    truncated at ``behave_weight_threshold``, unlike that of the divergence's estimator ``k3_unbiased``, whose expected
+    gradient would no longer be the divergence's. Where the proximal policy is the one that acted, this is
     ``actor_critic_loss``.
 
     Args:
@@ -62,6 +63,7 @@ def decoupled_actor_critic_loss(
     loss, metrics = actor_critic_loss(
         logprobs=logprobs,
         old_logprobs=proximal_logprobs,
+        behaviour_logprobs=old_logprobs,
         advantages=weight * advantages,
         loss_mask=loss_mask,
         **others,

@@ -26,6 +26,7 @@ def regularized_loss(
     entropy_mask: torch.Tensor | None = None,
     ref_logprobs: torch.Tensor | None = None,
     sequence_ids: torch.Tensor | None = None,
+    behaviour_logprobs: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, Metrics]:
     """Return a micro-batch's part of policy loss - entropy_bonus * entropy + kl_beta * KL(current || reference).
 
@@ -44,6 +45,7 @@ def regularized_loss(
         entropy_mask: See ``actor_loss``.
         ref_logprobs: See ``actor_loss``.
         sequence_ids: See ``actor_loss``.
+        behaviour_logprobs: See ``actor_loss``.
 
     Returns:
         Scalar loss, and the metrics ``actor_loss``, ``actor_entropy``, ``actor_kl_ref`` and ``total_loss``.
@@ -65,7 +67,8 @@ def regularized_loss(
             raise AlgorithmError(f"{name}: entropy_bonus > 0 needs 'entropy'; let the model return it.")
         loss = loss - entropy_bonus * mean_entropy
 
-    divergence, metrics["actor_kl_ref"] = _divergence(logprobs, ref_logprobs, old_logprobs, loss_mask, kl_penalty)
+    behaviour = old_logprobs if behaviour_logprobs is None else behaviour_logprobs
+    divergence, metrics["actor_kl_ref"] = _divergence(logprobs, ref_logprobs, behaviour, loss_mask, kl_penalty)
     if kl_beta > 0:
         if divergence is None:
             raise AlgorithmError(f"{name}: kl_beta > 0 needs 'ref_logprobs' of the reference policy.")
@@ -159,7 +162,7 @@ def _entropy(
 def _divergence(
     logprobs: torch.Tensor,
     ref_logprobs: torch.Tensor | None,
-    old_logprobs: torch.Tensor,
+    behaviour_logprobs: torch.Tensor,
     mask: torch.Tensor,
     kind: str,
 ) -> tuple[torch.Tensor | None, torch.Tensor]:
@@ -167,6 +170,7 @@ def _divergence(
     if ref_logprobs is None:
         return None, torch.zeros(2, device=mask.device)
     # Masked before the exponential: an infinite value outside the mask would poison the gradient.
-    kept, reference, old = (torch.where(mask, p, torch.zeros_like(p)) for p in (logprobs, ref_logprobs, old_logprobs))
-    divergence = estimate_kl(kept, reference, kind, old)
+    given = (logprobs, ref_logprobs, behaviour_logprobs)
+    kept, reference, behaviour = (torch.where(mask, p, torch.zeros_like(p)) for p in given)
+    divergence = estimate_kl(kept, reference, kind, behaviour)
     return divergence, masked_metric(divergence, mask)

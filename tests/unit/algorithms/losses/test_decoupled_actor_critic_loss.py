@@ -107,3 +107,45 @@ def test_it_is_the_actor_critic_loss_where_the_proximal_policy_acted() -> None:
 def test_proximal_logprobs_of_another_shape_are_refused() -> None:
     with pytest.raises(AlgorithmError, match="shapes must be equal"):
         compute("decoupled_actor_critic", proximal_logprobs=torch.zeros(3, 1))
+
+
+def test_the_expected_gradient_of_the_unbiased_divergence_is_the_divergences_own() -> None:
+    """By enumeration: the behaviour policy samples each action of a categorical, weighted by its probability."""
+    weights = torch.tensor([0.3, -0.2, 0.9, -1.0], dtype=torch.float64, requires_grad=True)
+    reference = torch.tensor([0.1, 0.3, 0.4, 0.2], dtype=torch.float64).log()
+    proximal = torch.tensor([0.2, 0.2, 0.5, 0.1], dtype=torch.float64).log()
+    behaviour = torch.tensor([0.6, 0.25, 0.1, 0.05], dtype=torch.float64)
+    logprobs = weights.log_softmax(-1)
+    exact = torch.autograd.grad((logprobs.exp() * (logprobs - reference)).sum(), weights, retain_graph=True)[0]
+    mask, ones = torch.ones(1, 1, dtype=torch.bool), torch.ones(1, 1, dtype=torch.float64)
+    expected = torch.zeros_like(weights)
+    for action, probability in enumerate(behaviour):
+        loss, _ = policy_loss(
+            "decoupled_actor_critic",
+            logprobs=logprobs[action].view(1, 1),
+            old_logprobs=probability.log().view(1, 1),
+            proximal_logprobs=proximal[action].view(1, 1),
+            ref_logprobs=reference[action].view(1, 1),
+            advantages=ones * 0,
+            loss_mask=mask,
+            values=ones,
+            prev_values=ones,
+            returns=ones,
+            value_mask=mask,
+            denominators=compute_loss_denominators(
+                policy_mask=mask, entropy_mask=mask, value_mask=mask, data_parallel_size=1, all_reduce=lambda x: x
+            ),
+            clip_ratio_low=LOW,
+            clip_ratio_high=HIGH,
+            clip_ratio_c=None,
+            loss_agg_func="token-mean",
+            entropy_bonus=0.0,
+            kl_beta=0.1,
+            kl_penalty="k3_unbiased",
+            value_loss_coef=0.0,
+            value_clip=None,
+            huber_delta=None,
+            behave_weight_threshold=1.0,
+        )
+        expected += probability * torch.autograd.grad(loss, weights, retain_graph=True)[0]
+    assert torch.allclose(expected, 0.1 * exact, rtol=1e-9)
