@@ -27,15 +27,15 @@ class SequenceCost:
     quadratic: float = 0.0
 
     @classmethod
-    def of_decoder(cls, *, num_parameters: int, num_layers: int, hidden_size: int) -> SequenceCost:
+    def of_decoder(cls, *, num_parameters: int, num_layers: int, attention_size: int) -> SequenceCost:
         """Return the costs of a decoder: 2 P operations per token, and 2 per layer and channel for a causal pair.
 
         Args:
             num_parameters: ``P``; of one token's forward pass, embeddings left out.
             num_layers: Decoder layers.
-            hidden_size: Channels of the attention's output.
+            attention_size: Channels of the attention's output: heads times their size, whatever the hidden size is.
         """
-        return cls(quadratic=num_layers * hidden_size / num_parameters)
+        return cls(quadratic=num_layers * attention_size / num_parameters)
 
     def of(self, length: int) -> float:
         """Return the work of a sequence of ``length`` tokens."""

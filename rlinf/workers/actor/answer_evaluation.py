@@ -140,8 +140,12 @@ def decoder_flops(model: nn.Module) -> DecoderFlops:
     assert isinstance(model, CausalLM)
     config = model.hf_config
     num_parameters = sum(parameter.numel() for unit in model.recompute_units() for parameter in unit.parameters())
+    fields = config.to_dict()  # configurations of some families have no head_dim
+    head_dim = fields.get("head_dim") or config.hidden_size // config.num_attention_heads
     cost = SequenceCost.of_decoder(
-        num_parameters=num_parameters, num_layers=config.num_hidden_layers, hidden_size=config.hidden_size
+        num_parameters=num_parameters,
+        num_layers=config.num_hidden_layers,
+        attention_size=config.num_attention_heads * head_dim,
     )
     head_parameters = config.vocab_size * config.hidden_size
     return DecoderFlops(cost=cost, layer_parameters=num_parameters, head_parameters=head_parameters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from rlinf.algorithms.flops import DecoderFlops
@@ -15,6 +16,8 @@ from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
 pytest.importorskip("transformers")
 
+PRODUCTS = {torch.ops.aten.mm, torch.ops.aten.addmm}
+
 
 def test_products_with_weights_are_those_that_torch_counts(tmp_path):
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "vocab_size": 512}
@@ -25,11 +28,7 @@ def test_products_with_weights_are_those_that_torch_counts(tmp_path):
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad():
         model(packed, scored=is_answer)
-    counted = sum(
-        count
-        for operator, count in counter.get_flop_counts()["Global"].items()
-        if operator in {torch.ops.aten.mm, torch.ops.aten.addmm}
-    )
+    counted = sum(count for operator, count in counter.get_flop_counts()["Global"].items() if operator in PRODUCTS)
     flops = decoder_flops(model)
     without_attention = DecoderFlops(SequenceCost(), flops.layer_parameters, flops.head_parameters)
     found = without_attention.of_training(25 + 22, 20 + 13)
@@ -37,8 +36,30 @@ def test_products_with_weights_are_those_that_torch_counts(tmp_path):
     assert found / 3 == pytest.approx(counted, rel=0.02)
 
 
+@pytest.mark.parametrize("head_dim", [8, 64], ids=["narrow heads", "wide heads"])
+def test_attention_counts_the_channels_of_its_heads(tmp_path, head_dim):
+    """As in Qwen3, where heads times their size is not the hidden size; torch counts whole squares."""
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "vocab_size": 512}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": head_dim}
+    Qwen3ForCausalLM(Qwen3Config(**sizes, **heads, tie_word_embeddings=False)).save_pretrained(tmp_path)
+    model = get_model(tiny_config(tmp_path, attn_implementation="sdpa"))
+    length, answer = 200, 60
+    packed, is_answer = pack_answers([tuple(range(length - answer))], [tuple(range(answer))])
+    counter = FlopCounterMode(display=False)
+    with counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+        model(packed, scored=is_answer)
+    counts = counter.get_flop_counts()["Global"]
+    squares = sum(count for operator, count in counts.items() if operator not in PRODUCTS)
+    assert squares == 3 * 4 * length**2 * 4 * head_dim
+    flops = decoder_flops(model)
+    counted = sum(counts.values()) - squares / 2
+    assert flops.of_training(flops.cost.of(length), answer) / 3 == pytest.approx(counted, rel=0.005)
+
+
 def test_attention_costs_two_products_for_each_causal_pair():
-    flops = DecoderFlops(SequenceCost.of_decoder(num_parameters=1000, num_layers=2, hidden_size=16), 1000, 160)
+    flops = DecoderFlops(SequenceCost.of_decoder(num_parameters=1000, num_layers=2, attention_size=16), 1000, 160)
     length = 50
     pairs = length * length / 2
     attention = 2 * pairs * 2 * 2 * 16  # layers x pairs x (scores and sums) x (multiply and add) x channels

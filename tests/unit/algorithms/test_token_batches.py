@@ -141,7 +141,7 @@ def test_samples_alone_can_be_the_budget():
 
 
 def test_attention_makes_long_sequences_dearer():
-    cost = SequenceCost.of_decoder(num_parameters=1_300_000_000, num_layers=28, hidden_size=1536)
+    cost = SequenceCost.of_decoder(num_parameters=1_300_000_000, num_layers=28, attention_size=1536)
     assert cost.of(1000) == pytest.approx(1000 * (1 + 1000 * 28 * 1536 / 1.3e9))
     assert cost.of(20_000) > 2 * cost.of(10_000)
 
