@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,10 +16,12 @@ def filter_groups(
     rewards: torch.Tensor,
     loss_mask: torch.Tensor,
     group_ids: torch.Tensor,
-    rewards_lower_bound: float,
-    rewards_upper_bound: float,
+    rewards_lower_bound: float | None,
+    rewards_upper_bound: float | None,
 ) -> torch.Tensor:
     """Return ``loss_mask`` without the groups whose mean score lies outside the bounds (both inclusive).
+
+    Without any bound, the groups whose scores are all equal are left out: their advantages are 0.
 
     Advantage functions do not filter: the caller applies this first and uses the returned mask for the advantages and
     for the loss alike.
@@ -27,15 +30,20 @@ def filter_groups(
         rewards: [S, B].
         loss_mask: bool [S, B].
         group_ids: int64 [B]; a group's members must all be on this rank.
-        rewards_lower_bound: Smallest mean score of a group that is kept.
-        rewards_upper_bound: Largest mean score of a group that is kept.
+        rewards_lower_bound: Smallest mean score of a group that is kept; None sets no such bound.
+        rewards_upper_bound: Largest mean score of a group that is kept; None sets no such bound.
 
     Returns:
         bool [S, B].
     """
     scores = trajectory_scores(rewards, loss_mask)
-    mean = GroupStatistics(group_ids, loss_mask.any(dim=0)).mean(scores)
-    return loss_mask & (mean >= rewards_lower_bound) & (mean <= rewards_upper_bound)
+    groups = GroupStatistics(group_ids, loss_mask.any(dim=0))
+    if rewards_lower_bound is None and rewards_upper_bound is None:
+        return loss_mask & (groups.deviation(groups.centered(scores)) > 0)
+    lower = -math.inf if rewards_lower_bound is None else rewards_lower_bound
+    upper = math.inf if rewards_upper_bound is None else rewards_upper_bound
+    mean = groups.mean(scores)
+    return loss_mask & (mean >= lower) & (mean <= upper)
 
 
 def filter_by_config(

@@ -10,6 +10,9 @@ from pathlib import Path
 from rlinf.data.answers import Answer
 from rlinf.utils.files import write_atomic
 
+_ROUNDING = 1e-9
+"""Beyond what adding up rewards in double precision loses, and below any difference that a recipe can mean."""
+
 
 def write_answers(path: Path, answers: Iterable[Answer]) -> None:
     """Write one JSON line per answer: prompt, answer, rewards, length and the versions that drew it."""
@@ -47,12 +50,12 @@ def evaluation_metrics(
 
     Args:
         groups: The answers to each prompt, equally many each.
-        correct_reward: An answer counts as right from this reward on.
+        correct_reward: An answer counts as right from this reward on, see ``is_correct``.
         pass_at: The k of ``pass@k``; empty takes 1 and the number of answers to a prompt.
         prefix: Of the metrics' names.
     """
     size = len(groups[0])
-    right = [sum(answer.reward >= correct_reward for answer in group) for group in groups]
+    right = [sum(is_correct(answer.reward, correct_reward) for answer in group) for group in groups]
     answers = [answer for group in groups for answer in group]
     metrics = {
         f"{prefix}/accuracy": sum(right) / len(answers),
@@ -64,6 +67,18 @@ def evaluation_metrics(
         for k in sorted(set(pass_at) or {1, size}):
             metrics[f"{prefix}/pass@{k}"] = math.fsum(pass_at_k(size, count, k) for count in right) / len(groups)
     return metrics
+
+
+def is_correct(reward: float, correct_reward: float) -> bool:
+    """Return whether a response counts as correct: its reward reaches a threshold, up to rounding.
+
+    A weighted sum such as 0.7 + 0.2 + 0.1 is a little less than 1.
+
+    Args:
+        reward: Of the response.
+        correct_reward: The threshold.
+    """
+    return reward >= correct_reward or math.isclose(reward, correct_reward, rel_tol=_ROUNDING, abs_tol=_ROUNDING)
 
 
 def pass_at_k(num_samples: int, num_right: int, k: int) -> float:

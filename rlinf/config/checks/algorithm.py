@@ -108,14 +108,20 @@ def check_advantage_keys(cfg: EmbodiedConfig, world: WorldSizes, problems: Probl
         bounds = ("rewards_lower_bound", "rewards_upper_bound")
         if not advantage.filter_rewards:
             note_unused(problems, advantage, bounds, "algorithm", "without algorithm.filter_rewards")
-        elif advantage.rewards_lower_bound >= advantage.rewards_upper_bound:
-            problems.add(
-                "algorithm.rewards_lower_bound",
-                f"received {advantage.rewards_lower_bound}; must be below algorithm.rewards_upper_bound "
-                f"{advantage.rewards_upper_bound}, or every group is masked. Lower it.",
-            )
+        else:
+            _check_bounds(advantage, problems)
     if not isinstance(advantage, GAEConfig) and algorithm.adv_type in _BUILT_IN_ADVANTAGES:
         note_unused(problems, algorithm, ("bootstrap_type",), "algorithm", f"by adv_type={algorithm.adv_type}")
+
+
+def _check_bounds(advantage: GroupFilterConfig, problems: Problems) -> None:
+    lower, upper = advantage.rewards_lower_bound, advantage.rewards_upper_bound
+    if lower is not None and upper is not None and lower >= upper:
+        problems.add(
+            "algorithm.rewards_lower_bound",
+            f"received {lower}; must be below algorithm.rewards_upper_bound {upper}, or every group is masked. "
+            "Lower it.",
+        )
 
 
 def check_loss_keys(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:

@@ -60,11 +60,12 @@ class GroupFilterConfig(AdvantageConfig):
     """An estimator that compares the members of a group and can leave out groups that teach nothing."""
 
     filter_rewards: bool = False
-    """Mask groups whose mean return lies outside the bounds: they teach nothing."""
-    rewards_lower_bound: float = 0.0
-    """Smallest mean return of a group that is kept."""
-    rewards_upper_bound: float = 1.0
-    """Largest mean return of a group that is kept."""
+    """Mask groups whose mean return lies outside the bounds; without bounds, those whose returns are all equal, whose
+    advantages are 0."""
+    rewards_lower_bound: float | None = None
+    """Smallest mean return of a group that is kept; null sets no such bound."""
+    rewards_upper_bound: float | None = None
+    """Largest mean return of a group that is kept; null sets no such bound."""
 
 
 @dataclass(frozen=True, kw_only=True)

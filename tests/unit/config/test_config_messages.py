@@ -264,7 +264,12 @@ RELATIONS = [
         "without algorithm.filter_rewards",
     ),
     (
-        GRPO | {"algorithm.filter_rewards": True, "algorithm.rewards_lower_bound": 2.0},
+        GRPO
+        | {
+            "algorithm.filter_rewards": True,
+            "algorithm.rewards_lower_bound": 2.0,
+            "algorithm.rewards_upper_bound": 1.0,
+        },
         "algorithm.rewards_lower_bound",
         "below algorithm.rewards_upper_bound",
     ),

@@ -54,6 +54,14 @@ def test_an_evaluation_with_several_answers_to_each_prompt():
     assert found["eval/response_length"] == 2
 
 
+def test_weighted_rewards_that_are_all_1_count_as_correct():
+    reward = 0.7 * 1.0 + 0.2 * 1.0 + 0.1 * 1.0
+    assert reward < 1.0
+    found = evaluation_metrics([[answer(reward), answer(0.999)]], pass_at=[1])
+    assert found["eval/accuracy"] == found["eval/pass@1"] == 0.5
+    assert evaluation_metrics([[answer(0.0), answer(-1e-6)]], correct_reward=0.0)["eval/accuracy"] == 0.5
+
+
 def test_a_greedy_evaluation_has_one_share():
     found = evaluation_metrics([[answer(1.0)], [answer(0.0)]])
     assert found == {"eval/accuracy": 0.5, "eval/reward": 0.5, "eval/response_length": 2.0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -10,7 +11,8 @@ import torch
 from rlinf.algorithms.advantages.grpo import compute_grpo_advantages
 from rlinf.algorithms.advantages.raw import compute_raw_advantages
 from rlinf.algorithms.advantages.rloo import compute_rloo_advantages
-from rlinf.algorithms.filtering import filter_groups
+from rlinf.algorithms.filtering import filter_by_config, filter_groups
+from rlinf.config.schema.algorithm import GRPOConfig
 from rlinf.errors import AlgorithmError
 
 # Two groups, interleaved: group 5 has scores 1, 3, 5 and group 2 has scores 4, 4.
@@ -89,6 +91,27 @@ def test_filter_masks_whole_groups_inclusively() -> None:
     assert kept(3.0, 4.0) == [True] * 5
     assert kept(3.5, 4.0) == [False, True, False, True, False]
     assert kept(-math.inf, 3.5) == [True, False, True, False, True]
+
+
+def test_filtering_without_bounds_masks_groups_whose_scores_are_equal() -> None:
+    """Groups 7, 8 and 9 have the scores (1, 1), (0, 1) and (0, 0): what is masked counts in none."""
+    rewards = torch.tensor([[1.0, 0.0, 1.0, 1.0, 5.0, 0.0, 0.0]])
+    mask = torch.tensor([[True, True, True, True, False, True, True]])
+    groups = torch.tensor([7, 8, 7, 8, 9, 9, 9])
+    defaults = asdict(GRPOConfig(filter_rewards=True))
+    kept = filter_by_config(rewards=rewards, loss_mask=mask, group_ids=groups, adv_config=defaults)
+    assert kept.tolist() == [[False, True, False, True, False, False, False]]
+
+
+def test_one_bound_alone_leaves_the_other_side_open() -> None:
+    def kept(**bounds: float) -> list[bool]:
+        config = asdict(GRPOConfig(filter_rewards=True, **bounds))
+        mask = filter_by_config(rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS, adv_config=config)
+        return mask.any(dim=0).tolist()
+
+    assert kept(rewards_lower_bound=3.5) == [False, True, False, True, False]
+    assert kept(rewards_upper_bound=3.5) == [True, False, True, False, True]
+    assert kept(rewards_lower_bound=-1.0) == [True] * 5
 
 
 def test_group_ids_must_match_the_batch() -> None:
