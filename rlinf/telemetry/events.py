@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Literal
 
+from rlinf.utils.files import naming_file
 from rlinf.utils.logging import get_logger
 
 EVENTS_FILE = "events.jsonl"
@@ -43,7 +44,7 @@ class EventLog:
             text: What happened.
         """
         record = {"time": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "kind": kind, "step": self.step, "text": text}
-        with open(self._path, "a", encoding="utf-8") as file:
+        with naming_file(self._path), open(self._path, "a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
 
     def __enter__(self) -> EventLog:

@@ -14,7 +14,7 @@ from typing import IO, Any, Protocol
 
 from rlinf.errors import MetricError
 from rlinf.telemetry.backends import MetricBackend, RunInfo, open_backends
-from rlinf.utils.files import write_atomic
+from rlinf.utils.files import naming_file, write_atomic
 
 METRICS_FILE = "metrics.jsonl"
 _RESERVED = ("step", "time_seconds")
@@ -121,6 +121,9 @@ class MetricLogger:
 
         Args:
             step: The step that is complete.
+
+        Raises:
+            OSError: The record cannot be written; the disk is full, say. ``filename`` names the file.
         """
         if self._pending_step != step or self._file is None:
             return
@@ -144,8 +147,9 @@ class MetricLogger:
             write_atomic(self._path, "".join([*lines[:-1], line]))
             return open(self._path, "a", encoding="utf-8")
         # One write a record, so that a kill leaves at most one torn line, the last, which cut_back drops.
-        file.write(line)
-        file.flush()
+        with naming_file(self._path):
+            file.write(line)
+            file.flush()
         return file
 
     def finish(self, *, failed: bool = False) -> None:
@@ -166,8 +170,9 @@ class MetricLogger:
 
     def _close_file(self) -> None:
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            file, self._file = self._file, None
+            with naming_file(self._path):
+                file.close()
 
     def __enter__(self) -> MetricLogger:
         """Return itself."""

@@ -6,6 +6,8 @@ import logging
 import os
 import shutil
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 _LOG = logging.getLogger(__name__)
@@ -38,6 +40,21 @@ def fsync_tree(folder: Path) -> None:
         fsync_path(Path(parent))
 
 
+@contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Give errors of the disk, of which many do not say where, the name of the file that is written in the block.
+
+    Args:
+        path: The file.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def write_atomic(path: Path, data: bytes | str) -> None:
     """Replace a file's content in one step: write beside it, force to disk, rename, force the rename to disk.
 
@@ -49,7 +66,7 @@ def write_atomic(path: Path, data: bytes | str) -> None:
     # The name is unique, so that two writers never share a half-written file; the last rename wins.
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        with open(temporary, "xb") as file:
+        with naming_file(path), open(temporary, "xb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

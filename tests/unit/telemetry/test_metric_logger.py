@@ -1,14 +1,18 @@
 import json
 import math
 import os
+import resource
 import sys
 import types
+from contextlib import contextmanager
 
 import pytest
 
+from rlinf.cli.errors import run_and_report
 from rlinf.config.schema.runner import LoggerConfig
 from rlinf.errors import ConfigError, MetricError, MissingPackageError
 from rlinf.telemetry import MetricLogger
+from rlinf.telemetry.events import EventLog
 
 
 class Clock:
@@ -26,8 +30,41 @@ def rows(folder):
     return [json.loads(line, parse_constant=refuse) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+@contextmanager
+def full_disk(num_bytes):
+    """A disk on which a file may have so many bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 def make(folder, backends=(), **kwargs):
     return MetricLogger(folder, LoggerConfig(logger_backends=list(backends), experiment_name="exp"), **kwargs)
+
+
+def test_metrics_that_do_not_fit_on_the_disk_are_an_error_with_the_files_name_and_what_to_do(tmp_path, capfd):
+    def log():
+        logger = make(tmp_path)
+        logger.log({f"train/{number}": 1.0 for number in range(100)}, 1)
+        with full_disk(100):
+            try:
+                logger.commit(1)
+            finally:
+                logger.finish(failed=True)
+
+    assert run_and_report(log) == 1
+    error = capfd.readouterr().err
+    assert str(tmp_path / "metrics.jsonl") in error
+    assert "Free some space" in error
+    assert "runner.logger.log_path" in error
+
+
+def test_an_event_that_does_not_fit_on_the_disk_names_its_file(tmp_path):
+    with full_disk(100), pytest.raises(OSError, match="events.jsonl"):
+        EventLog(tmp_path).add("note", "x" * 1000)
 
 
 def test_one_flat_record_a_step_names_sorted(tmp_path):

@@ -1,4 +1,5 @@
 import os
+import resource
 
 import pytest
 
@@ -79,6 +80,20 @@ def test_fsync_tree_skips_dangling_links(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     fsync_tree(tmp_path)
     assert (tmp_path / "link").is_symlink()
+
+
+def test_a_file_that_does_not_fit_on_the_disk_is_named(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match=f"{path}'"):
+            write_atomic(path, "x" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [found.name for found in tmp_path.iterdir()] == ["file"]
+    assert path.read_text() == "old"
 
 
 def test_remove_folder_never_shows_a_half_removed_folder(tmp_path, monkeypatch):
