@@ -1,7 +1,8 @@
 """The run's one manager: registry, rendezvous, leases and health, in a small actor that loads neither torch nor numpy.
 
 All its state is touched on its endpoint's thread only. It holds one never-finishing call on every worker and channel
-host; when such a call fails, everybody is told at once.
+host; when such a call fails, everybody is told at once. The workers' processes are watched as well: those of its node
+by the manager itself, those of another node by the channel host there.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from rlinf.scheduler.comm.endpoint import Call
 from rlinf.scheduler.comm.heartbeat import SILENCE_SECONDS, Heartbeat
 from rlinf.scheduler.introspection import ask_reports
 from rlinf.scheduler.leases import Leases
+from rlinf.scheduler.process_watch import ProcessId, ProcessWatch
 from rlinf.scheduler.rosters import Answer, Roster, Rosters
 from rlinf.scheduler.runtime import Runtime, closed_error
 from rlinf.scheduler.status import RunState, assemble
@@ -53,7 +55,12 @@ class Manager:
 
     def __init__(self, runtime: Runtime, start_host: Any) -> None:
         self._endpoint = runtime.endpoint
+        runtime.endpoint.say_farewell()
+        self._node_id = runtime.node_id
         self._start_host = start_host
+        self._watch = ProcessWatch(runtime.endpoint.loop)
+        # Workers that channel hosts watch: their node, name and process.
+        self._watched: dict[str, tuple[str, WorkerAddress, ProcessId]] = {}
         self._heartbeat = Heartbeat(
             runtime.endpoint.loop, node_id=runtime.node_id, keys=runtime.spec.keys, on_silence=self._node_gone
         )
@@ -65,24 +72,41 @@ class Manager:
         self._leases = Leases()
         self._deaths: dict[tuple[str, int] | str, Death] = {}
         self._hosts: dict[str, EndpointInfo] = {}
+        self._starting_hosts: set[str] = set()
         self._host_waiters: dict[str, list[Call]] = defaultdict(list)
         self._channels: dict[str, _Channel] = {}
         self._channel_waiters: dict[str, list[Call]] = defaultdict(list)
         groups = ("begin", "master", "ready", "failed", "wait", "lookup", "member", "size", "end")
         channels = ("host", "add", "find", "remove")
         names = [f"group_{name}" for name in groups] + [f"channel_{name}" for name in channels]
-        for name in ("join", "lock", "unlock", "take_port", *names):
+        for name in ("join", "ended", "lock", "unlock", "take_port", *names):
             self._endpoint.serve(name, getattr(self, f"_{name}"))
 
     # Processes
 
     def _join(self, call: Call) -> None:
         self._processes[call.sender.uid] = call.sender
-        self._labels[call.sender.uid], address = call.args
+        self._labels[call.sender.uid], address, process = call.args
         if address is not None:
             self._joined[_launched(address)] = call.sender.uid
+        if address is not None and process is not None:
+            self._watch_worker(call.sender, address, process)
         self._heartbeat.watch(call.sender)
         call.reply(list(self._deaths.values()))
+
+    def _watch_worker(self, worker: EndpointInfo, address: WorkerAddress, process: ProcessId) -> None:
+        if worker.node_id == self._node_id:
+            self._watch.add(process, lambda: self.worker_gone(address, process.end))
+            return
+        self._watched[worker.uid] = (worker.node_id, address, process)
+        if worker.node_id in self._hosts:
+            self._endpoint.notify(self._hosts[worker.node_id], "watch", (address, process))
+        else:
+            self._need_host(worker.node_id)
+
+    def _ended(self, call: Call) -> None:
+        """A channel host tells that a worker's process has ended."""
+        self.worker_gone(*call.args)
 
     def _tell(self, operation: str, args: tuple[Any, ...]) -> None:
         for uid, process in self._processes.items():
@@ -177,12 +201,17 @@ class Manager:
             self._tell("closed", (roster.name, roster.incarnation, uids))
         call.reply()
 
-    def worker_gone(self, address: WorkerAddress, reason: str) -> None:
-        """Tell everybody that a worker's process has ended."""
+    def worker_gone(self, address: WorkerAddress, reason: str | None) -> None:
+        """Tell everybody that a worker's process has ended.
+
+        Args:
+            address: The worker.
+            reason: How; None where it has left the run by itself.
+        """
         roster = self._rosters.find(address)
         member = roster.members.get(address.rank) if roster else None
         error = WorkerDiedError(
-            f"Worker {address} is gone: {reason}",
+            f"Worker {address} is gone: {reason or 'it left the run'}",
             group=address.group_name,
             rank=address.rank,
             node=member.node_rank if member else None,
@@ -195,6 +224,8 @@ class Manager:
             return
         death: Death = (address, uid, error, roster.closed)
         self._deaths[address.group_name, address.rank] = death
+        if uid is not None and reason is None:
+            self._processes.pop(uid, None)  # it knows
         self._bury(uid, error, death)
 
     def _node_gone(self, node_id: str) -> None:
@@ -205,17 +236,19 @@ class Manager:
         get_logger(__name__).error("Lost a node: %s", reason)
         for member in workers:
             self.worker_gone(member.address, reason)
-        if node_id in self._hosts or node_id in self._host_waiters:
+        if node_id in self._hosts or node_id in self._starting_hosts:
             self.host_gone(node_id, reason)
 
     def _bury(self, uid: str | None, error: WorkerDiedError, death: Death) -> None:
-        self._forget(uid, error)
+        # The process is told too: one that was only out of reach, or stopped, hears of it later, and ends.
         self._tell("died", death)
+        self._forget(uid, error)
 
     def _forget(self, uid: str | None, error: WorkerDiedError) -> None:
         if uid is not None:
             self._processes.pop(uid, None)
             self._labels.pop(uid, None)
+            self._watched.pop(uid, None)
             self._heartbeat.forget(uid)
             self._leases.release_all(uid)
             self._endpoint.peer_died(uid, error)
@@ -251,23 +284,32 @@ class Manager:
             call.reply(self._hosts[node_id])
             return
         self._host_waiters[node_id].append(call)
-        if len(self._host_waiters[node_id]) == 1:
+        self._need_host(node_id)
+
+    def _need_host(self, node_id: str) -> None:
+        if node_id not in self._starting_hosts:
+            self._starting_hosts.add(node_id)
             self._start_host(node_id)
 
     def host_started(self, node_id: str, host: EndpointInfo) -> None:
         """A channel host is ready."""
+        self._starting_hosts.discard(node_id)
         self._hosts[node_id] = host
         self._processes[host.uid] = host
         self._labels[host.uid] = "channel host"
         self._heartbeat.watch(host)
         for death in self._deaths.values():
             self._endpoint.notify(host, "died", death)
+        for node, *worker in self._watched.values():
+            if node == node_id:
+                self._endpoint.notify(host, "watch", tuple(worker))
         for call in self._host_waiters.pop(node_id, []):
             call.reply(host)
 
     def host_gone(self, node_id: str, reason: str) -> None:
         """A channel host could not start, or has died."""
         error = WorkerDiedError(f"The channel host of node {node_id[:8]} is gone: {reason}", group="channel host")
+        self._starting_hosts.discard(node_id)
         for call in self._host_waiters.pop(node_id, []):
             call.fail(error)
         host = self._hosts.pop(node_id, None)
@@ -277,6 +319,8 @@ class Manager:
         death: Death = (None, host.uid, error, False)
         self._deaths[host.uid] = death
         self._bury(host.uid, error, death)
+        if any(node == node_id for node, *_ in self._watched.values()):
+            self._need_host(node_id)
 
     def _channel_add(self, call: Call) -> None:
         """Register a channel; a worker that was launched again gets back the one its predecessor created."""
@@ -384,7 +428,7 @@ class ManagerActor:
             loop.call_soon_threadsafe(self._manager.host_gone, node_id, str(error))
             return
         loop.call_soon_threadsafe(self._manager.host_started, node_id, info)
-        reason = await _end_of(actor.alive.remote())
+        reason = await _end_of(actor.alive.remote()) or "it left the run"
         loop.call_soon_threadsafe(self._manager.host_gone, node_id, reason)
 
     def _spawn(self, coroutine: Any) -> None:
@@ -397,14 +441,14 @@ def _launched(address: WorkerAddress) -> tuple[str, int, int]:
     return address.group_name, address.rank, address.incarnation
 
 
-async def _end_of(call: Any) -> str:
-    """Wait until a process's never-finishing call ends, and say why."""
+async def _end_of(call: Any) -> str | None:
+    """Wait until a process's never-finishing call ends, and say why; None if it has just returned."""
     try:
         await call
     except ray.exceptions.RayError as error:
         get_logger(__name__).debug("A watched process ended: %s", error)
         return str(error)
-    return "it left the run"
+    return None
 
 
 def _answer(call: Call) -> Answer:

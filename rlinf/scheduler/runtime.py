@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable, Hashable, Sequence
@@ -20,12 +21,16 @@ from rlinf.scheduler.comm.spans import peer_started
 from rlinf.scheduler.comm.work import AsyncWork
 from rlinf.scheduler.introspection import Introspection
 from rlinf.scheduler.network import listen_ip
+from rlinf.scheduler.process_watch import own_process
 from rlinf.scheduler.tracing import serve_trace
 from rlinf.telemetry import trace
 from rlinf.utils.logging import get_logger
 
 # A description of what a process waits for stays on a line.
 _MAX_ABOUT = 80
+
+# Of a process that was declared dead and hears of it.
+_EXIT_GIVEN_UP = 1
 
 DeathListener = Callable[[WorkerAddress, WorkerDiedError, bool], None]
 
@@ -81,7 +86,8 @@ class Runtime:
 
     def join(self) -> None:
         """Tell the manager about this process, and learn who has died before."""
-        for death in self.ask("join", self.label, self.identity.address if self.identity else None):
+        address = self.identity.address if self.identity else None
+        for death in self.ask("join", self.label, address, own_process()):
             self._on_death(*death)
 
     def ask(self, operation: str, *args: Any, timeout: float | None = None) -> Any:
@@ -155,6 +161,7 @@ class Runtime:
         self.mailbox.deliver(Envelope(*call.args), call.frames)
 
     def _on_death(self, address: WorkerAddress | None, uid: str | None, error: WorkerDiedError, closed: bool) -> None:
+        end_if_declared_dead(self.endpoint, uid, error)
         if uid is not None:
             self.endpoint.peer_died(uid, error)
             self.devices.peer_died(uid)
@@ -181,6 +188,20 @@ def closed_error(address: WorkerAddress) -> WorkerDiedError:
     """Return what waits for a worker end with once its group was closed."""
     text = f"Worker {address} is gone: its group was closed"
     return WorkerDiedError(text, group=address.group_name, rank=address.rank)
+
+
+def end_if_declared_dead(endpoint: Endpoint, uid: str | None, error: WorkerDiedError) -> None:
+    """End this process if it is the one that was given up: others go on without it, and may need its device.
+
+    Args:
+        endpoint: This process's.
+        uid: Of the process that was given up.
+        error: Why.
+    """
+    if uid == endpoint.info.uid:
+        get_logger(__name__).error("%s The run goes on without this process, which lives and ends now.", error)
+        logging.shutdown()
+        os._exit(_EXIT_GIVEN_UP)
 
 
 _lock = threading.Lock()

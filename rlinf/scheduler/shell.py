@@ -62,7 +62,7 @@ class WorkerShell:
             load_plugins()
             cls, args, kwargs = decode(payload)
             worker = cls(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - the boundary: the launch raises it in the driver
+        except BaseException as error:  # noqa: BLE001 - the boundary: the launch raises it in the driver
             failure = RemoteFailure.of(error, self._identity, "__init__")
             report = failure.to_error()
             report.failure = failure  # a cause does not survive pickling; this does

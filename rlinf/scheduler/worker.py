@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -59,6 +60,7 @@ class Worker:
     _logger: logging.Logger
     _closers: list[Callable[[], object]]
     _profile: WorkerProfile | None = None
+    _lock_holders: set[int]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Give the new worker its identity."""
@@ -71,6 +73,7 @@ class Worker:
         worker._world_size = identity.world_size if identity else 1
         worker._timers = Timers()
         worker._closers = []
+        worker._lock_holders = set()
         worker._logger = get_logger(str(worker._worker_address))
         worker._messenger = Messenger(worker._worker_address)
         return worker
@@ -331,7 +334,10 @@ class Worker:
 
     @property
     def device_lock(self) -> AbstractContextManager[None]:
-        """A lock that workers on the same device share: ``with self.device_lock: ...``; it dies with its holder."""
+        """A lock that workers on the same device share: ``with self.device_lock: ...``; it dies with its holder.
+
+        Threads of one worker wait for one another as workers do; one that holds the lock cannot take it again.
+        """
         return self._device_lock()
 
     @contextmanager
@@ -340,6 +346,12 @@ class Worker:
         if runtime is None:
             yield
             return
+        thread = threading.get_ident()
+        if thread in self._lock_holders:
+            raise RLinfError(
+                f"{self._worker_address} takes device_lock in a block that holds it already, and would wait for itself "
+                "for ever. Take it in one of the two places only."
+            )
         kind = "accelerator" if runtime.identity and runtime.identity.accelerators else "slot"
         ranks = runtime.identity.hardware_ranks if runtime.identity else ()
         taken: list[tuple[str, str, int]] = []
@@ -349,8 +361,10 @@ class Worker:
                 key = (kind, runtime.node_id, rank)
                 AsyncWork(runtime.ask_later("lock", key), describe=f"{self._worker_address} waits for {key}").wait()
                 taken.append(key)
+            self._lock_holders.add(thread)
             yield
         finally:
+            self._lock_holders.discard(thread)
             for key in taken:
                 runtime.ask("unlock", key)
 

@@ -11,7 +11,8 @@ from rlinf.errors import ChannelClosedError, WorkerDiedError
 from rlinf.scheduler.address import EndpointInfo, RunSpec, WorkerAddress
 from rlinf.scheduler.channel.queue import Answer, ChannelQueue, Item
 from rlinf.scheduler.comm.endpoint import Call
-from rlinf.scheduler.runtime import Runtime, closed_error
+from rlinf.scheduler.process_watch import ProcessWatch
+from rlinf.scheduler.runtime import Runtime, closed_error, end_if_declared_dead
 from rlinf.utils.logging import configure_worker_logging
 
 # Opaque, and in shared memory where they are large: an item outlives its producer.
@@ -19,7 +20,9 @@ Frames = list[Any]
 
 
 class ChannelHost:
-    """Serves the channels of one node; all state is touched by handlers of messages, which run one at a time.
+    """Serves the channels of one node, and watches its workers where the manager is on another one.
+
+    All state is touched by handlers of messages, which run one at a time.
 
     Args:
         runtime: The host process's own runtime.
@@ -28,6 +31,7 @@ class ChannelHost:
     def __init__(self, runtime: Runtime) -> None:
         self._queues: dict[str, ChannelQueue[Frames]] = {}
         self._endpoint = runtime.endpoint
+        self._watch = ProcessWatch(runtime.endpoint.loop)
         runtime.endpoint.keep_shared()
         serve = runtime.endpoint.serve
         serve("channel_create", self._create)
@@ -42,6 +46,7 @@ class ChannelHost:
         serve("died", lambda call: self._died(*call.args))
         serve("closed", lambda call: self._group_closed(*call.args))
         serve("started", lambda call: self._started(*call.args))
+        serve("watch", self._watch_worker)
         runtime.endpoint.serve_on_a_thread()
         runtime.introspection.add("channels", self._describe)
 
@@ -107,6 +112,7 @@ class ChannelHost:
         call.reply()
 
     def _died(self, address: WorkerAddress | None, uid: str | None, error: WorkerDiedError, closed: bool) -> None:
+        end_if_declared_dead(self._endpoint, uid, error)
         if uid is not None:
             # First, so that what its gets were granted is not sent to it again.
             self._endpoint.peer_died(uid, error)
@@ -122,6 +128,16 @@ class ChannelHost:
     def _started(self, name: str, incarnation: int, world_size: int) -> None:
         for queue in self._queues.values():
             queue.group_started(name)
+
+    def _watch_worker(self, call: Call) -> None:
+        """Tell the manager when a worker's process has ended."""
+        address, process = call.args
+
+        def tell() -> None:
+            self._endpoint.notify(call.sender, "ended", (address, process.end))
+
+        # The kernel wakes the loop, on whose thread messages are not served here.
+        self._endpoint.loop.call_soon_threadsafe(self._watch.add, process, tell)
 
     def _describe(self) -> list[dict[str, Any]]:
         return [queue.describe() for queue in self._queues.values() if not queue.closed]

@@ -36,6 +36,8 @@ _NO_NUMBER = -1
 # A message with so many bytes goes through shared memory, but for its frames that are smaller than a page.
 _SHARE_BYTES = 1 << 16
 _SHARE_FRAME_BYTES = 1 << 12
+# The news of a death comes to all processes within this time of the first one, which removes what the dead has left.
+_NEWS_SECONDS = 5.0
 
 Frame = Buffer | SharedFrame
 # A block and which frames of the message lie in it: (index, offset, length) of each.
@@ -147,6 +149,8 @@ class Endpoint:
         self._pending: dict[int, Request] = {}
         self._dead: dict[str, BaseException] = {}
         self._lock = threading.Lock()
+        # Notified when a peer has died, or nobody is left who would say so.
+        self._news = threading.Condition(self._lock)
         self._numbers = itertools.count()
         self._closed = False
         self._orphaned: BaseException | None = None
@@ -170,6 +174,13 @@ class Endpoint:
     def keep_shared(self) -> None:
         """Hand handlers payloads in shared memory as they are, to be passed on; they outlive their senders."""
         self._keep_shared = True
+
+    def say_farewell(self) -> None:
+        """Send what is queued for peers of other nodes even after their death was announced, should they be back.
+
+        For a process whose few messages say who has died.
+        """
+        self._transport.say_farewell()
 
     def serve_on_a_thread(self) -> None:
         """Read messages on a thread that does nothing else, which is faster: for processes that only serve."""
@@ -270,8 +281,9 @@ class Endpoint:
 
     def peer_died(self, uid: str, error: BaseException) -> None:
         """Fail all requests that wait for this peer, now and later; take back the memory that it was looking at."""
-        with self._lock:
+        with self._news:
             self._dead[uid] = error
+            self._news.notify_all()
         self._fail_requests(uid, error)
         self._transport.forget(uid)
         self.segments.ledger.drop(uid)
@@ -296,8 +308,9 @@ class Endpoint:
 
     def orphan(self, error: BaseException) -> None:
         """Fail all requests, now and later: nobody is left who would tell that their peers have died."""
-        with self._lock:
+        with self._news:
             self._orphaned = error
+            self._news.notify_all()
             futures = list(self._pending.values())
             self._pending.clear()
         for future in futures:
@@ -309,8 +322,9 @@ class Endpoint:
 
     def close(self) -> None:
         """Leave the run: pending requests fail, the thread ends."""
-        with self._lock:
+        with self._news:
             self._closed = True
+            self._news.notify_all()
             futures = list(self._pending.values())
             self._pending.clear()
         for future in futures:
@@ -340,6 +354,8 @@ class Endpoint:
         return inline, found, list(blocks.values())
 
     def _receive(self, sender: EndpointInfo, frames: list[memoryview]) -> None:
+        if sender.uid in self._dead:
+            return  # it was given up, or sent this before it died: what it held and asked for has been given to others
         kind, number = _KIND.unpack_from(frames[0])
         try:
             first, second, places = pickle.loads(frames[0][_KIND.size :])
@@ -362,7 +378,11 @@ class Endpoint:
             else:
                 request.end(error=first)
             return
-        self._handle(first, Call(self, sender, None if number == _NO_NUMBER else number, second, payload))
+        call = Call(self, sender, None if number == _NO_NUMBER else number, second, payload)
+        if kind == _REQUEST and isinstance(payload, UnreadableFrames):
+            call.fail(payload.reason())
+        else:
+            self._handle(first, call)
 
     def _refuse(self, sender: EndpointInfo, kind: int, number: int, error: Exception) -> None:
         """End what a message belongs to whose values cannot be read here."""
@@ -393,9 +413,17 @@ class Endpoint:
                     found.update((index, memory[start : start + length]) for index, start, length in frames)
         except OSError as error:
             get_logger(__name__).error("A message's shared memory cannot be read: %s", error)
-            return UnreadableFrames(ClusterError(f"A message from {sender.uid} cannot be read: {error}."))
+            return UnreadableFrames(partial(self._why_unreadable, sender.uid, str(error)))
         rest = iter(inline)
         return [found[index] if index in found else next(rest) for index in range(len(inline) + len(found))]
+
+    def _why_unreadable(self, uid: str, cause: str) -> BaseException:
+        """Return the death of a message's sender, the news of which may be on its way, or else what the system says."""
+        with self._news:
+            if not self._transport.on_own_thread():
+                self._news.wait_for(lambda: uid in self._dead or self._orphaned or self._closed, _NEWS_SECONDS)
+            error = self._dead.get(uid) or self._orphaned
+        return error or ClusterError(f"A message from {uid} cannot be read: {cause}.")
 
     def _on_released(self, owner: EndpointInfo, block: tuple[str, int], mapping: Mapping | None) -> None:
         # Called by finalizers, anywhere: only what is safe inside of everything else.

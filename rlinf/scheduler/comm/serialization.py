@@ -10,7 +10,7 @@ import ctypes
 import io
 import pickle
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -116,18 +116,21 @@ def decode(frames: Sequence[Buffer], fetch: Fetch | None = None) -> Any:
 
 
 class UnreadableFrames(list[Any]):
-    """In place of frames that did not arrive: whoever decodes them gets the reason.
+    """In place of frames that did not arrive: reading them raises the reason.
 
     Args:
-        error: The reason.
+        reason: Returns the error; may wait a moment for what explains it.
     """
 
-    def __init__(self, error: Exception) -> None:
+    def __init__(self, reason: Callable[[], BaseException]) -> None:
         super().__init__([b""])
-        self._error = error
+        self.reason = reason
 
     def __getitem__(self, index: Any) -> Any:
-        raise self._error
+        raise self.reason()
+
+    def __iter__(self) -> Iterator[Any]:
+        raise self.reason()
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:

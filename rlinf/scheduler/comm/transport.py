@@ -38,6 +38,8 @@ _MAX_PARTS = 512
 _COPY_BELOW_BYTES = 65536
 # Messages taken from a socket before other work of the loop gets a turn.
 _BATCH = 256
+# A network that was cut, or a machine that was suspended, is back within this time, or not in this run.
+_FAREWELL_SECONDS = 600.0
 
 
 class Transport:
@@ -117,6 +119,11 @@ class Transport:
         if self._network is not None:
             self._network.forget(uid)
 
+    def say_farewell(self) -> None:
+        """Give what is queued for a dead peer of another node some minutes to arrive: it may only be out of reach."""
+        if self._network is not None:
+            self._network.farewell_seconds = _FAREWELL_SECONDS
+
     def on_own_thread(self) -> bool:
         """Whether this thread receives messages, so that waiting for one would never end."""
         return threading.current_thread() is self._thread or self._local.on_reading_thread()
@@ -167,12 +174,15 @@ class _Network:
         loop: asyncio.AbstractEventLoop,
         on_message: Callable[[EndpointInfo, memoryview], None],
     ) -> None:
+        self.farewell_seconds = 0.0
         self._keys = keys
         self._loop = loop
         self._on_message = on_message
         self._context = zmq.Context(io_threads=1)
         self._peers: dict[str, tuple[threading.Lock, zmq.Socket[bytes]]] = {}
         self._peers_lock = threading.Lock()
+        # Connections to peers that were given up, as long as their last messages may still arrive.
+        self._leaving: list[zmq.Socket[bytes]] = []
         self._greetings: dict[bytes, EndpointInfo] = {}
         self._zap = self._bind_gatekeeper()
         host = f"[{listen_ip}]" if ":" in listen_ip else listen_ip
@@ -201,9 +211,20 @@ class _Network:
         """Close the connection to a dead peer and drop what was queued for it."""
         with self._peers_lock:
             entry = self._peers.pop(uid, None)
-        if entry is not None:
-            with entry[0]:
-                entry[1].close(linger=0)
+        if entry is None:
+            return
+        lock, socket = entry
+        if self.farewell_seconds:
+            self._leaving.append(socket)
+            with contextlib.suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._loop.call_later, self.farewell_seconds, self._leave, socket)
+            return
+        with lock:
+            socket.close(linger=0)
+
+    def _leave(self, socket: zmq.Socket[bytes]) -> None:
+        self._leaving.remove(socket)
+        socket.close(linger=0)
 
     def close(self, linger_seconds: float) -> None:
         """Close all sockets; the loop must have ended."""
@@ -215,6 +236,8 @@ class _Network:
         for lock, socket in peers:
             with lock:
                 socket.close(linger=int(linger_seconds * 1000))
+        for socket in self._leaving:
+            socket.close(linger=0)
         self._context.term()
 
     def _connect(self, peer: EndpointInfo) -> zmq.Socket[bytes]:
