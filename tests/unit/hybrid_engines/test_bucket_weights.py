@@ -101,3 +101,12 @@ def test_an_older_version_is_refused():
     receiver.load(*pack_weights(weights.items(), version=5, bucket_bytes=64))
     with pytest.raises(WeightSyncError, match="version 4"):
         receiver.load(*pack_weights(weights.items(), version=4, bucket_bytes=64))
+
+
+def test_weights_that_lack_one_of_the_models_are_refused():
+    model = nn.Linear(2, 2)
+    manifest, buckets = pack_weights([("weight", torch.zeros(2, 2))], version=1, bucket_bytes=64)
+    before = model.weight.clone()
+    with pytest.raises(WeightSyncError, match=r"missing \['bias'\]"):
+        WeightReceiver(model).load(manifest, buckets)
+    assert torch.equal(model.weight, before)

@@ -64,3 +64,17 @@ def test_a_seed_beyond_the_last_bit_of_a_total_stays_within_the_vocabulary() -> 
     logits[:, 0] = 0.0
     drawn = Drawer().draw(logits, [answer(seed) for seed in range(64)])
     assert all(0 <= token < 100_000 for token in drawn.token_ids)
+
+
+def test_a_greedy_response_never_takes_a_token_that_is_suppressed() -> None:
+    logits = torch.zeros(1, 10)
+    logits[0, [0, 4]] = torch.tensor([5.0, 3.0])
+    drawn = Drawer().draw(logits, [answer(temperature=0.0, min_new_tokens=2)])
+    assert drawn.token_ids == [4]
+
+
+def test_nothing_is_kept_of_responses_that_have_ended() -> None:
+    drawer = Drawer()
+    drawer.draw(torch.zeros(1, 10), [answer(3, repetition_penalty=2.0)])
+    drawer.forget([3])
+    assert not drawer._seen

@@ -1,0 +1,76 @@
+"""Workers without a cluster: messages go through queues of this process."""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Hashable
+from concurrent.futures import Future
+from typing import Any
+
+from rlinf.scheduler.comm.work import AsyncWork
+
+Address = tuple[str, int]
+
+
+class PostOffice:
+    """Messages by sender, receiver and tag, in the order in which they were sent."""
+
+    def __init__(self) -> None:
+        self.messages: defaultdict[Hashable, deque[Any]] = defaultdict(deque)
+        self.waiting: defaultdict[Hashable, deque[Future[Any]]] = defaultdict(deque)
+
+    def post(self, source: Address, target: Address, tag: Hashable, message: Any) -> None:
+        """Deliver a message to whoever waits for it, or keep it."""
+        route = (source, target, tag)
+        if self.waiting[route]:
+            self.waiting[route].popleft().set_result(message)
+        else:
+            self.messages[route].append(message)
+
+    def fetch(self, source: Address, target: Address, tag: Hashable) -> Future[Any]:
+        """Return the next message of a route, now or later."""
+        route, future = (source, target, tag), Future()
+        if self.messages[route]:
+            future.set_result(self.messages[route].popleft())
+        else:
+            self.waiting[route].append(future)
+        return future
+
+    def sent(self, source: Address, target: Address, tag: Hashable) -> list[Any]:
+        """Take everything that was sent on a route and not received."""
+        messages = list(self.messages[source, target, tag])
+        self.messages[source, target, tag].clear()
+        return messages
+
+    def wire(self, cls: type, *args: Any, group: str, rank: int = 0, world_size: int = 1) -> Any:
+        """Build a worker that sends and receives through this post office.
+
+        Args:
+            cls: Its class.
+            *args: Of its constructor.
+            group: Name of its group.
+            rank: Its rank.
+            world_size: Size of its group.
+        """
+        worker = cls.__new__(cls)
+        worker._group_name, worker._rank, worker._world_size = group, rank, world_size
+        worker._messenger = _Messenger(self, (group, rank))
+        worker.__init__(*args)
+        return worker
+
+
+class _Messenger:
+    """Stands where a worker's messenger stands."""
+
+    def __init__(self, office: PostOffice, address: Address) -> None:
+        self.office, self.address = office, address
+
+    def send(self, obj: Any, group: str, ranks: Any, *, tag: Hashable, timeout: float | None) -> AsyncWork[None]:
+        for rank in [ranks] if isinstance(ranks, int) else ranks:
+            self.office.post(self.address, (group, rank), tag, obj)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return AsyncWork(done)
+
+    def recv(self, group: str, rank: int, *, tag: Hashable, timeout: float | None) -> AsyncWork[Any]:
+        return AsyncWork(self.office.fetch((group, rank), self.address, tag))
