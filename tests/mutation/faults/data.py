@@ -1,0 +1,287 @@
+"""Faults of messages, replays, prompts and packing."""
+
+from __future__ import annotations
+
+from tests.mutation.fault import Fault
+
+_TESTS = {
+    "embodied.py": ("tests/unit/data/test_embodied_messages.py",),
+    "replay.py": ("tests/unit/data/test_replay.py",),
+    "segments.py": ("tests/unit/data/test_segments.py", "tests/unit/data/test_replay.py"),
+    "prompts.py": ("tests/unit/data/test_prompts.py",),
+    "examples.py": ("tests/unit/data/test_examples.py",),
+    "packing.py": ("tests/unit/data/test_packing.py",),
+    "routing.py": ("tests/unit/data/test_routing.py",),
+    "rewards.py": ("tests/unit/data/test_embodied_messages.py", "tests/unit/workers/test_rewards.py"),
+}
+
+
+def _fault(file: str, before: str, after: str, what: str) -> Fault:
+    return Fault(f"rlinf/data/{file}", before, after, _TESTS[file], what)
+
+
+FAULTS: list[Fault] = [
+    # Transitions and the replay.
+    _fault(
+        "replay.py",
+        "terminated=trajectory.terminations.any(-1).flatten(0, 1)[kept],",
+        "terminated=(trajectory.terminations | trajectory.truncations).any(-1).flatten(0, 1)[kept],",
+        "a truncation counts as terminal",
+    ),
+    _fault(
+        "replay.py",
+        "powers = gamma ** torch.arange(executed.shape[-1], dtype=torch.float64)",
+        "powers = gamma ** (1 + torch.arange(executed.shape[-1], dtype=torch.float64))",
+        "rewards of a chunk are discounted once too often",
+    ),
+    _fault(
+        "replay.py",
+        "rewards = (trajectory.rewards.flatten(0, 1) * powers).sum(-1).float()",
+        "rewards = trajectory.rewards.flatten(0, 1).sum(-1).float()",
+        "rewards of a chunk are not discounted",
+    ),
+    _fault(
+        "replay.py",
+        "lengths=executed.sum(-1)[kept],",
+        "lengths=torch.full_like(executed.sum(-1), executed.shape[-1])[kept],",
+        "what follows an interrupted chunk is discounted as after a whole one",
+    ),
+    _fault(
+        "replay.py",
+        "        kept = executed.any(-1)\n",
+        "        kept = torch.ones_like(executed.any(-1))\n",
+        "chunks that were not executed are learned from",
+    ),
+    _fault(
+        "replay.py",
+        "next_inputs={name: t.flatten(0, 1)[kept] for name, t in trajectory.next_inputs.items()},",
+        "next_inputs={name: inputs[name] for name in trajectory.next_inputs},",
+        "the next state is the present one",
+    ),
+    _fault(
+        "replay.py",
+        "ages = torch.randint(self.size, (count,), generator=generator)",
+        "ages = torch.randint(self.size, (count,))",
+        "sampling ignores its generator",
+    ),
+    _fault(
+        "replay.py",
+        "ages = torch.randint(self.size, (count,), generator=generator)",
+        "ages = torch.randint(max(self.size - 1, 1), (count,), generator=generator)",
+        "the newest transition is never sampled",
+    ),
+    _fault(
+        "replay.py",
+        "return Transitions.from_named(self._gather(self.first + ages))",
+        "return Transitions.from_named(self._gather(self.end - 1 - ages))",
+        "a draw depends on how much was added before a reload",
+    ),
+    _fault(
+        "replay.py",
+        "self.size = min(self.size + count, self.capacity)",
+        "self.size = min(self.size + count, self._memory_rows)",
+        "transitions in files are forgotten",
+    ),
+    _fault(
+        "replay.py",
+        "slots = (self.end + torch.arange(count)) % self._memory_rows",
+        "slots = (self.end + torch.arange(count).flip(0)) % self._memory_rows",
+        "transitions of one addition are stored in reverse order",
+    ),
+    _fault(
+        "replay.py",
+        "start = 0 if self._spills else max(count - self.capacity, 0)",
+        "start = 0",
+        "more transitions than fit are added one piece after the other",
+    ),
+    _fault(
+        "replay.py",
+        "places = (numbers < self.end - self._in_memory).nonzero().flatten()",
+        "places = (numbers < self.end - self._in_memory - 1).nonzero().flatten()",
+        "a spilled transition is read from memory that was overwritten",
+    ),
+    _fault(
+        "replay.py",
+        "mine = numbers % num_ranks == rank",
+        "mine = numbers % num_ranks == 0",
+        "every rank loads the same share",
+    ),
+    _fault(
+        "replay.py",
+        "            self._disk.drop_before(self.first)\n",
+        "            self._disk.drop_before(self.end)\n",
+        "spilled transitions that are still held are deleted",
+    ),
+    _fault(
+        "segments.py",
+        "if path.stat().st_size != segment.bytes or _checksum(path) != segment.xxh3_128:",
+        "if path.stat().st_size != segment.bytes:",
+        "damage that keeps a file's size is not noticed",
+    ),
+    _fault(
+        "segments.py",
+        "for index in [index for index, segment in self.segments.items() if segment.end <= first]:",
+        "for index in [index for index, segment in self.segments.items() if segment.start <= first]:",
+        "a segment whose newer rows are held is deleted",
+    ),
+    _fault(
+        "segments.py",
+        "            offset = int(numbers[0]) - segment.start\n",
+        "            offset = 0\n",
+        "rows older than the oldest held come back",
+    ),
+    _fault(
+        "segments.py",
+        'key=lambda part: int(part.parent.name.removeprefix("rank_"))',
+        "key=lambda part: part.parent.name",
+        "ranks of a saved replay are sorted as text",
+    ),
+    # Messages.
+    _fault(
+        "embodied.py",
+        "inside = ((self.final_ids >= start) & (self.final_ids < stop)).nonzero().flatten()",
+        "inside = ((self.final_ids >= start) & (self.final_ids <= stop)).nonzero().flatten()",
+        "an episode's end reaches a neighbour's share",
+    ),
+    _fault(
+        "embodied.py",
+        "final_ids = self.final_ids[inside] - start",
+        "final_ids = self.final_ids[inside]",
+        "rows of a share are numbered as those of the whole",
+    ),
+    _fault(
+        "embodied.py",
+        "(p.final_obs, p.final_ids + o)",
+        "(p.final_obs, p.final_ids)",
+        "rows of joined messages are numbered as those of their parts",
+    ),
+    _fault(
+        "embodied.py",
+        "intervene_flag=None if self.intervene_flag is None else self.intervene_flag[start:stop],",
+        "intervene_flag=self.intervene_flag,",
+        "a share carries the interventions of all",
+    ),
+    _fault(
+        "embodied.py",
+        "        order = torch.argsort(self.env_ids)\n",
+        "        order = torch.argsort(self.group_ids)\n",
+        "trajectories are ordered by group",
+    ),
+    _fault(
+        "embodied.py",
+        "final_values=None if self.final_values is None else cut(self.final_values),",
+        "final_values=self.final_values,",
+        "a share carries the final values of all",
+    ),
+    _fault(
+        "embodied.py",
+        "            versions=torch.cat([p.versions for p in parts], 1),\n",
+        "            versions=first.versions.expand(-1, 1).repeat(1, len(parts)) * 0,\n",
+        "joined trajectories lose their weight versions",
+    ),
+    _fault(
+        "rewards.py",
+        "        return outcome.obs\n    closing",
+        "        return outcome.obs\n    return outcome.obs\n    closing",
+        "a reward sees the first state of the next episode",
+    ),
+    # Routes.
+    _fault(
+        "routing.py",
+        "return Route((source_rank * num_destinations // num_sources,), 1)",
+        "return Route((source_rank % num_destinations,), 1)",
+        "shares are dealt out rather than contiguous",
+    ),
+    _fault(
+        "routing.py",
+        "return Route((destination_rank * num_sources // num_destinations,), num_destinations // num_sources)",
+        "return Route((destination_rank % num_sources,), num_destinations // num_sources)",
+        "a receiver looks at another sender than the one that sends",
+    ),
+    # Prompts and examples.
+    _fault(
+        "prompts.py",
+        'derive_seed(self._seed, "prompts", epoch)',
+        'derive_seed(self._seed, "prompts", 0)',
+        "every epoch has the same order",
+    ),
+    _fault(
+        "prompts.py",
+        'derive_seed(self._seed, "prompts", epoch)',
+        'derive_seed(0, "prompts", epoch)',
+        "the order of prompts does not depend on the seed",
+    ),
+    _fault(
+        "prompts.py",
+        "        self.position += 1\n",
+        "        self.position += 1 if offset < len(self._prompts) - 1 else 2\n",
+        "an epoch skips a prompt",
+    ),
+    _fault(
+        "prompts.py",
+        "if len(prompt.token_ids) <= cfg.max_prompt_length:",
+        "if len(prompt.token_ids) < cfg.max_prompt_length:",
+        "prompts of exactly the allowed length are left out",
+    ),
+    _fault(
+        "prompts.py",
+        "add_special_tokens=not _is_chat(content, cfg)",
+        "add_special_tokens=True",
+        "chat prompts get special tokens twice",
+    ),
+    _fault(
+        "examples.py",
+        "mask = [False] * len(token_ids)",
+        "mask = [True] * len(token_ids)",
+        "the prompt is learned",
+    ),
+    _fault(
+        "examples.py",
+        "num_learned = len(part) if piece.is_learned else 0",
+        "num_learned = len(part)",
+        "questions between learned turns are learned",
+    ),
+    _fault(
+        "examples.py",
+        "num_learned = len(part) - part[::-1].index(end)",
+        "num_learned = len(part) - part[::-1].index(end) - 1",
+        "the end token is not learned",
+    ),
+    _fault(
+        "examples.py",
+        'turns = turns if cfg.train_turns == "all" else turns[-1:]',
+        'turns = turns if cfg.train_turns == "all" else turns[:1]',
+        "the first turn is learned instead of the last",
+    ),
+    _fault(
+        "examples.py",
+        "    if length > cfg.max_length:\n        if cfg.on_too_long",
+        "    if length >= cfg.max_length:\n        if cfg.on_too_long",
+        "examples of exactly the allowed length are left out",
+    ),
+    # Packing.
+    _fault(
+        "packing.py",
+        "before = where.roll(1).where(positions > 0, where)",
+        "before = where.roll(1)",
+        "a sequence follows the one before it in the pack",
+    ),
+    _fault(
+        "packing.py",
+        "positions = torch.arange(len(places)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)",
+        "positions = torch.arange(len(places))",
+        "positions go on from one sequence to the next",
+    ),
+    _fault(
+        "packing.py",
+        "first_places.setdefault(prefix, len(token_ids))",
+        "first_places.setdefault(prefix[:1], len(token_ids))",
+        "prompts with equal first tokens are taken for one",
+    ),
+    _fault(
+        "packing.py",
+        "of_answers = [packed.places[end - len(answer) : end]",
+        "of_answers = [packed.places[end - len(answer) - 1 : end - 1]",
+        "responses are marked one token early",
+    ),
+]

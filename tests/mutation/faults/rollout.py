@@ -1,0 +1,291 @@
+"""Faults of the workers that generate: which weights, which random numbers, what is delivered."""
+
+from __future__ import annotations
+
+from tests.mutation.fault import Fault
+
+_WORKER = "tests/unit/workers/rollout/test_rollout_worker.py"
+_COLLECTOR = "tests/unit/workers/test_trajectory_collector.py"
+_EXPERTS = "tests/unit/workers/test_rollout_experts.py"
+_STREAM = "tests/unit/workers/test_weight_stream.py"
+_DISPATCH = "tests/unit/workers/test_dispatch.py"
+_GENERATION = "tests/unit/workers/rollout/test_generation_worker.py"
+_INFERENCE = "tests/unit/workers/inference/test_answer_evaluator.py"
+
+
+def _fault(file: str, before: str, after: str, what: str, *tests: str) -> Fault:
+    return Fault(f"rlinf/workers/{file}", before, after, tests, what)
+
+
+FAULTS: list[Fault] = [
+    _fault(
+        "rollout/rollout_worker.py",
+        'self._generator("actions", self._rank, step, epoch)',
+        'self._generator("actions", self._rank, step)',
+        "rollout epochs of a step sample the same",
+        _WORKER,
+    ),
+    _fault(
+        "rollout/rollout_worker.py",
+        'self._generator("actions", self._rank, step, epoch)',
+        'self._generator("actions", self._rank, epoch)',
+        "every step samples the same",
+        _WORKER,
+    ),
+    _fault(
+        "rollout/rollout_worker.py",
+        'self._generator("actions", self._rank, step, epoch)',
+        'self._generator("actions", 0, step, epoch)',
+        "all ranks sample the same",
+        _WORKER,
+    ),
+    _fault(
+        "rollout/rollout_worker.py",
+        'mode="train" if explores else "eval"',
+        'mode="train"',
+        "an evaluation samples",
+        _WORKER,
+    ),
+    _fault(
+        "rollout/rollout_worker.py",
+        "self.weights.wait_for(step - 1 - (self.cfg.algorithm.staleness_threshold or 0))",
+        "self.weights.wait_for(step - 2 - (self.cfg.algorithm.staleness_threshold or 0))",
+        "a rollout begins with weights one version too old",
+        _WORKER,
+    ),
+    _fault(
+        "rollout/rollout_worker.py",
+        "self.weights.wait_for(step - 1 - (self.cfg.algorithm.staleness_threshold or 0))",
+        "self.weights.wait_for(step - 1)",
+        "an asynchronous rollout waits for the newest weights",
+        _WORKER,
+    ),
+    _fault(
+        "rollout/rollout_worker.py",
+        "collector.add_last_values(self.model.predict_values(message.obs))",
+        "collector.add_last_values(self.model.predict_values(acted_on[stage]))",
+        "the last value is that of the state before",
+        _WORKER,
+    ),
+    _fault(
+        "rollout/rollout_worker.py",
+        "return ids.chunk(self.env_route.parts)[self._rank % self.env_route.parts]",
+        "return ids.chunk(self.env_route.parts)[0]",
+        "ranks that share an env worker number their environments alike",
+        _WORKER,
+    ),
+    _fault(
+        "rollout/rollout_worker.py",
+        "parts = actions.chunk(len(self.env_route.peers))",
+        "parts = actions.chunk(len(self.env_route.peers))[::-1]",
+        "env workers get each other's actions",
+        _WORKER,
+    ),
+    _fault(
+        "rollout/rollout_worker.py",
+        "collector.add_decision(output, version=self.weights.version)",
+        "collector.add_decision(output, version=self.weights.version + 1)",
+        "chunks carry the version of the next weights",
+        _WORKER,
+    ),
+    _fault(
+        "rollout/delivery.py",
+        "            env_ids=env_ids + epoch * cfg.total_num_envs,\n",
+        "            env_ids=env_ids,\n",
+        "rollout epochs number their environments alike",
+        _WORKER,
+    ),
+    _fault(
+        "rollout/delivery.py",
+        "group_ids=env_ids // cfg.group_size + epoch * num_groups,",
+        "group_ids=env_ids // cfg.group_size,",
+        "groups of several rollout epochs are mixed",
+        _WORKER,
+    ),
+    _fault(
+        "rollout/collector.py",
+        "            wanted = step.truncations[step.final_ids].any(-1)\n",
+        "            wanted = step.terminations[step.final_ids].any(-1)\n",
+        "terminal states are bootstrapped, truncated ones are not",
+        _WORKER,
+        _COLLECTOR,
+    ),
+    _fault(
+        "rollout/collector.py",
+        "return step.final_ids[wanted], self.model.predict_values(_select(step.final_obs, wanted))",
+        "return step.final_ids[wanted], self.model.predict_values(_select(step.obs, wanted))",
+        "final values are those of the next episode",
+        _WORKER,
+        _COLLECTOR,
+    ),
+    _fault(
+        "rollout/collector.py",
+        "return {name: tensor.index_copy(0, rows, final[name]) for name, tensor in inputs.items()}",
+        "return inputs",
+        "a transition leads into the next episode",
+        _COLLECTOR,
+    ),
+    _fault(
+        "rollout/collector.py",
+        "values = torch.stack([*rows, self.last_values]).cpu()",
+        "values = torch.stack([*rows, rows[-1]]).cpu()",
+        "the value after the last chunk is the one before it",
+        _WORKER,
+    ),
+    _fault(
+        "rollout/collector.py",
+        "action = torch.where(flag.view(*flag.shape, *[1] * (action.ndim - flag.ndim)), taken, action)",
+        "action = taken",
+        "actions without an intervention are replaced, too",
+        _COLLECTOR,
+    ),
+    _fault(
+        "rollout/experts.py",
+        "self.beta = self.loss.beta * self.loss.beta_decay ** (step - 1)",
+        "self.beta = self.loss.beta * self.loss.beta_decay**step",
+        "the expert's share decays one step early",
+        _EXPERTS,
+    ),
+    _fault(
+        "rollout/experts.py",
+        "            labelled = acts\n",
+        "            labelled = torch.ones_like(acts)\n",
+        "labels of states in which the expert did not take over are learned",
+        _EXPERTS,
+    ),
+    _fault(
+        "rollout/experts.py",
+        "draws = torch.rand(len(chosen), generator=generator, device=generator.device if generator else None)",
+        "draws = torch.rand(len(chosen), device=generator.device if generator else None)",
+        "who acts is not repeatable",
+        _EXPERTS,
+    ),
+    _fault(
+        "rollout/weight_stream.py",
+        "        while self.version < version:\n",
+        "        while self.version < version - 1:\n",
+        "weights one version older are enough",
+        _STREAM,
+        _WORKER,
+    ),
+    _fault(
+        "rollout/weight_stream.py",
+        "        while self._announced().done():\n            newest = self._take()\n",
+        "        if self._announced().done():\n            newest = self._take()\n",
+        "the oldest weights that have arrived are taken",
+        _STREAM,
+    ),
+    _fault(
+        "dispatch.py",
+        "        if ended[rollout] == self.num_env_workers:\n",
+        "        if ended[rollout] >= 1:\n",
+        "a rollout ends with its first env rank",
+        _DISPATCH,
+    ),
+    # Language models.
+    _fault(
+        "rollout/generation_worker.py",
+        "logprobs = completion.logprobs if completion.full_logprobs is None else completion.full_logprobs",
+        "logprobs = completion.logprobs",
+        "training compares with truncated log-probabilities",
+        _GENERATION,
+    ),
+    _fault(
+        "rollout/generation_worker.py",
+        'derive_seed(self.cfg.actor.seed, "answers", purpose, group_id)',
+        'derive_seed(self.cfg.actor.seed, "answers", purpose)',
+        "all prompts share a stream of random numbers",
+        _GENERATION,
+    ),
+    _fault(
+        "rollout/generation_worker.py",
+        'derive_seed(self.cfg.actor.seed, "answers", purpose, group_id)',
+        'derive_seed(self.cfg.actor.seed, "answers", group_id)',
+        "evaluation samples what training samples",
+        _GENERATION,
+    ),
+    _fault(
+        "rollout/generation_worker.py",
+        "        if manifest.version != version:\n",
+        "        if manifest.version < version:\n",
+        "weights of a later version than expected are taken",
+        _GENERATION,
+    ),
+    _fault(
+        "rollout/generation_worker.py",
+        "                await self.engine.load_bucket(index, bucket)\n",
+        "                await self.engine.load_bucket(0, bucket)\n",
+        "every bucket is loaded as the first",
+        _GENERATION,
+    ),
+    _fault(
+        "rollout/generation_worker.py",
+        "        finally:\n            await self.engine.resume()\n",
+        "        finally:\n            pass\n",
+        "the engine stays paused after an update",
+        _GENERATION,
+    ),
+    _fault(
+        "rollout/generation_worker.py",
+        "        temperature=0.0 if greedy else cfg.temperature,\n",
+        "        temperature=cfg.temperature,\n",
+        "a greedy evaluation samples",
+        _GENERATION,
+    ),
+    _fault(
+        "rollout/generation_worker.py",
+        "        stop=tuple(cfg.stop),\n",
+        "        stop=(),\n",
+        "stop strings get lost",
+        _GENERATION,
+    ),
+    _fault(
+        "rollout/generation_worker.py",
+        "        stop_token_ids=tuple(cfg.stop_token_ids),\n",
+        "",
+        "stop_token_ids get lost",
+        _GENERATION,
+    ),
+    _fault(
+        "rollout/generation_worker.py",
+        "        min_new_tokens=cfg.min_new_tokens,\n",
+        "",
+        "min_new_tokens gets lost",
+        _GENERATION,
+    ),
+    _fault(
+        "rollout/generation_worker.py",
+        "        repetition_penalty=cfg.repetition_penalty,\n",
+        "",
+        "the repetition penalty gets lost",
+        _GENERATION,
+    ),
+    _fault(
+        "rollout/generation_worker.py",
+        "abs(float(found[name].float().norm()) - norm) > _TOLERANCE * max(norm, 1e-6)",
+        "float(found[name].float().norm()) - norm > _TOLERANCE * max(norm, 1e-6)",
+        "weights that are too small pass the validation",
+        _GENERATION,
+    ),
+    _fault(
+        "inference/answer_evaluator.py",
+        "        if drawn != {self.version} or self.version < 0:\n",
+        "        if self.version < 0:\n",
+        "log-probabilities are computed with other weights than those that sampled",
+        _INFERENCE,
+    ),
+    _fault(
+        "inference/answer_evaluator.py",
+        "        self.version = -1\n        names = {",
+        "        names = {",
+        "a failed update leaves the old version in place",
+        _INFERENCE,
+    ),
+    _fault(
+        "inference/answer_evaluator.py",
+        "if manifest.is_partial and self.version < 0:",
+        "if False:",
+        "adapters are loaded without what they are added to",
+        _INFERENCE,
+    ),
+]
