@@ -73,7 +73,7 @@ FAULTS: list[Fault] = [
     _fault(
         "replay.py",
         "return Transitions.from_named(self._gather(self.first + ages))",
-        "return Transitions.from_named(self._gather(self.end - 1 - ages))",
+        "return Transitions.from_named(self._gather(ages))",
         "a draw depends on how much was added before a reload",
     ),
     _fault(
@@ -87,12 +87,6 @@ FAULTS: list[Fault] = [
         "slots = (self.end + torch.arange(count)) % self._memory_rows",
         "slots = (self.end + torch.arange(count).flip(0)) % self._memory_rows",
         "transitions of one addition are stored in reverse order",
-    ),
-    _fault(
-        "replay.py",
-        "start = 0 if self._spills else max(count - self.capacity, 0)",
-        "start = 0",
-        "more transitions than fit are added one piece after the other",
     ),
     _fault(
         "replay.py",

@@ -69,3 +69,20 @@ def test_what_is_no_saved_replay_is_told(folder, tmp_path):
     (folder / MANIFEST).write_text("{")
     with pytest.raises(DatasetError, match="cannot be read"):
         Manifest.read(folder)
+
+
+def test_a_folder_may_begin_in_the_middle_of_a_segment(folder):
+    manifest = Manifest.read(folder)
+    Manifest(6, 9, manifest.segment_rows, manifest.tensors, manifest.segments).write(folder)
+    parts = list(read_numbered(folder))
+    assert [numbers.tolist() for _, numbers in parts] == [[6, 7], [8]]
+    for rows, numbers in parts:
+        assert torch.equal(rows["x"], numbers.float().view(-1, 1))
+
+
+def test_parts_come_in_the_order_of_their_ranks(folder, tmp_path):
+    for rank in (10, 2, 0, 1):
+        part = tmp_path / "parts" / f"rank_{rank}"
+        part.mkdir(parents=True)
+        (part / MANIFEST).write_text((folder / MANIFEST).read_text())
+    assert [part.name for part in find_folders(tmp_path / "parts")] == ["rank_0", "rank_1", "rank_2", "rank_10"]
