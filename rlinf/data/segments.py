@@ -325,10 +325,10 @@ def read_numbered(folder: Path) -> Iterator[tuple[Rows, torch.Tensor]]:
             rows = load_file(path)
         except (OSError, SafetensorError) as error:
             raise DatasetError(f"'{path}', listed in {MANIFEST}, cannot be read: {error}. Save it again.") from error
-        numbers = torch.arange(max(segment.start, manifest.first), min(segment.end, manifest.end))
-        if len(numbers):
-            offset = int(numbers[0]) - segment.start
-            yield {name: tensor[offset : offset + len(numbers)] for name, tensor in rows.items()}, numbers
+        first, end = max(segment.start, manifest.first), min(segment.end, manifest.end)
+        if first < end:
+            held = slice(first - segment.start, end - segment.start)
+            yield {name: tensor[held] for name, tensor in rows.items()}, torch.arange(first, end)
 
 
 def find_folders(path: Path) -> list[Path]:

@@ -120,8 +120,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "segments.py",
-        "            offset = int(numbers[0]) - segment.start\n",
-        "            offset = 0\n",
+        "held = slice(first - segment.start, end - segment.start)",
+        "held = slice(0, end - first)",
         "rows older than the oldest held come back",
     ),
     _fault(
