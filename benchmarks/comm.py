@@ -17,9 +17,12 @@ import platform
 import statistics
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import ray
@@ -28,10 +31,18 @@ from ray.util.queue import Queue
 
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy, WorkerGroup
+from rlinf.scheduler.address import WorkerAddress
+from rlinf.scheduler.comm.endpoint import Reply
+from rlinf.scheduler.comm.futures import Promise
+from rlinf.scheduler.comm.serialization import decode, encode
 from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.results import WorkerGroupFuncResult
 
 KB, MB = 1 << 10, 1 << 20
 NUM_PEERS = 8
+ROWS = ("round_trip", "channel", "broadcast", "call", "group_wait", "launch")
+# Between two replies to a call of a simulated group.
+REPLY_SECONDS = 0.0005
 # Kind and size of each payload, and samples per turn: round trips, items through a channel, items through Ray's queue.
 PAYLOADS = {
     "1 KB bytes": ("bytes", KB, 2000, 2000, 100),
@@ -184,6 +195,50 @@ class Bench:
         }
 
 
+def group_waits(turns: int, ranks: Sequence[int] = (64, 256, 1024)) -> dict[str, Any]:
+    """Measure the CPU time of a thread that waits for one call of a group whose replies come every 0.5 ms.
+
+    Nothing but the replies is simulated. The peer waits for as many futures through one queue, which every reply wakes.
+    """
+
+    def measure(count: int, wait: Callable[[list[Promise[Reply]]], Any]) -> list[float]:
+        futures: list[Promise[Reply]] = [Promise() for _ in range(count)]
+        frames = encode(None)
+
+        def answer() -> None:
+            for future in futures:
+                time.sleep(REPLY_SECONDS)
+                future.set_result(Reply((True, 0.0), frames))
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        started = time.thread_time()
+        wait(futures)
+        seconds = time.thread_time() - started
+        answering.join()
+        return [seconds]
+
+    def ours(futures: list[Promise[Reply]]) -> None:
+        calls = [(WorkerAddress("group", rank), future) for rank, future in enumerate(futures)]
+        WorkerGroupFuncResult("nothing", calls).wait()
+
+    def theirs(futures: list[Promise[Reply]]) -> None:
+        arrived: SimpleQueue[Promise[Reply]] = SimpleQueue()
+        for future in futures:
+            future.add_done_callback(arrived.put)
+        for _ in futures:
+            decode(arrived.get().result().frames)
+
+    report: dict[str, Any] = {}
+    for count in ranks:
+        got = in_turns(turns, {"rlinf": partial(measure, count, ours), "queue": partial(measure, count, theirs)})
+        report[f"{count} ranks"] = {
+            **{f"{name}_cpu_ms": round(1000 * median(sum(samples, [])), 3) for name, samples in got.items()},
+            "time_vs_queue": ratio(got["rlinf"], got["queue"]),
+        }
+    return report
+
+
 def launch_once(kind: str) -> None:
     """Start Ray and four processes that import torch, and print the seconds to the first answer of all of them."""
     started = time.perf_counter()
@@ -217,7 +272,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="few samples, no launches")
-    parser.add_argument("--only", nargs="*", default=["round_trip", "channel", "broadcast", "call", "launch"])
+    parser.add_argument("--only", nargs="*", default=list(ROWS))
     parser.add_argument("--payloads", nargs="*", choices=list(PAYLOADS), default=list(PAYLOADS))
     parser.add_argument("--turns", type=int, default=None)
     parser.add_argument("--output", type=Path)
@@ -239,6 +294,8 @@ def main() -> None:
     }
     if "launch" in args.only and not args.quick:
         report["launch"] = launches(min(turns, 3))
+    if "group_wait" in args.only:
+        report["group_wait"] = group_waits(turns)
     with Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=NUM_PEERS)) as cluster:
         bench = Bench(cluster, turns, 0.02 if args.quick else 1.0)
         for name in args.payloads:

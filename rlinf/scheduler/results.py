@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
+from functools import partial
 from typing import Any
 
 from rlinf.errors import CommTimeoutError, WorkerDiedError
 from rlinf.scheduler.address import WorkerAddress
+from rlinf.scheduler.calls import RemoteFailure
 from rlinf.scheduler.comm.endpoint import Reply
-from rlinf.scheduler.comm.futures import wait_any
+from rlinf.scheduler.comm.futures import Promise, wait_any
 from rlinf.scheduler.comm.serialization import decode
 from rlinf.scheduler.comm.waits import Waiting
 from rlinf.utils.logging import get_logger
@@ -24,6 +29,39 @@ _MAX_ASKED = 8
 
 # Returns what workers do at the moment, in a line for each.
 Look = Callable[[Sequence[WorkerAddress]], Mapping[WorkerAddress, str]]
+
+
+class _Progress:
+    """Counts the replies to one call, so that a wait for them is woken once, however many there are.
+
+    It does not hold the replies: their callbacks hold it, and the memory of a result must not wait for a collection of
+    cycles.
+
+    Args:
+        count: Number of replies.
+
+    Attributes:
+        settled: Ends with the last reply or the first failure.
+        failed: Who has failed, in order of time, with the error of the request or what the method raised.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.settled: Promise[None] = Promise()
+        self.failed: deque[tuple[WorkerAddress, BaseException | RemoteFailure]] = deque()
+        self._count = count
+        self._numbers = itertools.count(1)
+        if not count:
+            self.settled.set_result(None)
+
+    def note(self, address: WorkerAddress, future: Future[Reply]) -> None:
+        """Take note of a reply. Threads may call this at once: each of its steps is atomic."""
+        error = future.exception()
+        succeeded, outcome = (False, error) if error is not None else future.result().value
+        if not succeeded:
+            self.failed.append((address, outcome))
+        if next(self._numbers) == self._count or not succeeded:
+            with contextlib.suppress(InvalidStateError):  # it had failed before
+                self.settled.set_result(None)
 
 
 class WorkerGroupFuncResult:
@@ -45,6 +83,9 @@ class WorkerGroupFuncResult:
         self._started = time.time()
         self._results: list[Any] | None = None
         self._speak_after = GROUP_WATCHDOG_SECONDS
+        self._progress = _Progress(len(calls))
+        for address, future in calls:
+            future.add_done_callback(partial(self._progress.note, address))
 
     def wait(self, timeout: float | None = None) -> list[Any]:
         """Block until every rank has returned.
@@ -61,47 +102,43 @@ class WorkerGroupFuncResult:
             CommTimeoutError: Not all ranks have returned in time; they go on and can be waited for again.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            self.raise_failure()
-            pending = self.pending()
-            if not pending:
-                return self._collect()
-            with Waiting(self.describe(), self._started):
-                wait_any(pending, self.patience(deadline))
+        while not self.done():
+            with Waiting(self.describe, self._started):
+                wait_any([self.settled], self.patience(deadline))
             self._expire(deadline, timeout)
             self.watch()
+        return self._collect()
 
     async def async_wait(self, timeout: float | None = None) -> list[Any]:
         """Wait on the running event loop; as ``wait`` otherwise."""
         deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
-            self.raise_failure()
-            pending = self.pending()
-            if not pending:
-                return self._collect()
-            # Shielded: cancelling this wait must not cancel the calls themselves.
-            waits = [asyncio.shield(asyncio.wrap_future(future)) for future in pending]
-            with Waiting(self.describe(), self._started):
-                await asyncio.wait(waits, timeout=self.patience(deadline), return_when=asyncio.FIRST_COMPLETED)
-            for waiting in waits:
-                waiting.add_done_callback(lambda done: done.cancelled() or done.exception())
+        settled = asyncio.wrap_future(self.settled)
+        while not self.done():
+            with Waiting(self.describe, self._started):
+                # Unlike awaiting it, this leaves it alone when it is cancelled itself.
+                await asyncio.wait([settled], timeout=self.patience(deadline))
             self._expire(deadline, timeout)
             if self._is_overdue():
                 await asyncio.to_thread(self.watch)
+        return self._collect()
 
     def done(self) -> bool:
         """Whether every rank has returned, or one has failed."""
-        return all(future.done() for future in self._futures) or self._first_failure() is not None
+        return self._progress.settled.done()
 
-    def pending(self) -> list[Future[Reply]]:
-        """Return the replies that have not come yet."""
-        return [future for future in self._futures if not future.done()]
+    @property
+    def settled(self) -> Future[None]:
+        """A future that ends once ``done``."""
+        return self._progress.settled
 
     def raise_failure(self) -> None:
-        """Raise the failure of the first rank that has failed, if one has."""
-        failed = self._first_failure()
-        if failed is not None:
-            raise failed
+        """Raise the failure of the rank that has failed first, if one has."""
+        if not self._progress.failed:
+            return
+        address, failure = self._progress.failed[0]
+        if isinstance(failure, BaseException):
+            raise _with_method(failure, address, self.method)
+        raise failure.to_error()
 
     def describe(self) -> str:
         """Return what is waited for, in words."""
@@ -129,19 +166,8 @@ class WorkerGroupFuncResult:
         self.wait()
         return [future.result().value[1] for future in self._futures]
 
-    def _first_failure(self) -> BaseException | None:
-        for address, future in zip(self._addresses, self._futures, strict=True):
-            if not future.done():
-                continue
-            error = future.exception()
-            if error is not None:
-                return _with_method(error, address, self.method)
-            succeeded, outcome = future.result().value
-            if not succeeded:
-                return outcome.to_error()  # type: ignore[no-any-return]
-        return None
-
     def _collect(self) -> list[Any]:
+        self.raise_failure()
         if self._results is None:
             self._results = [decode(future.result().frames) for future in self._futures]
         return self._results
@@ -150,11 +176,11 @@ class WorkerGroupFuncResult:
         return [a for a, future in zip(self._addresses, self._futures, strict=True) if not future.done()]
 
     def _is_overdue(self) -> bool:
-        return time.time() - self._started >= self._speak_after and bool(self._late())
+        return not self.done() and time.time() - self._started >= self._speak_after
 
     def _expire(self, deadline: float | None, timeout: float | None) -> None:
-        if deadline is not None and time.monotonic() >= deadline and (late := self._late()):
-            raise CommTimeoutError(f"{self.method}() has not returned within {timeout:g} s on: {_list(late)}.")
+        if deadline is not None and time.monotonic() >= deadline and not self.done():
+            raise CommTimeoutError(f"{self.method}() has not returned within {timeout:g} s on: {_list(self._late())}.")
 
 
 def wait_all(*results: WorkerGroupFuncResult, timeout: float | None = None) -> tuple[list[Any], ...]:
@@ -175,34 +201,36 @@ def wait_all(*results: WorkerGroupFuncResult, timeout: float | None = None) -> t
     started = time.time()
     deadline = None if timeout is None else time.monotonic() + timeout
     while True:
-        pending = [future for result in results for future in result.pending()]
-        if not pending:
+        for result in results:
+            result.raise_failure()
+        late = [result for result in results if not result.done()]
+        if not late:
             return tuple(result.wait() for result in results)
-        late = [result for result in results if result.pending()]
         if deadline is not None and time.monotonic() >= deadline:
             methods = ", ".join(f"{result.method}()" for result in late)
             raise CommTimeoutError(f"Not returned within {timeout:g} s: {methods}.")
-        with Waiting("; ".join(result.describe() for result in late), started):
-            wait_any(pending, min((result.patience(deadline) for result in late), default=0.0))
-        for result in results:
-            result.raise_failure()
-        for result in results:
+        with Waiting(partial(_describe, late), started):
+            wait_any([result.settled for result in late], min(result.patience(deadline) for result in late))
+        for result in late:
             result.watch()
 
 
 def wait_first(*results: WorkerGroupFuncResult) -> None:
-    """Wait until one of several calls makes progress: a rank of it has returned or failed.
+    """Wait until one of several calls has returned or failed; it may return before that.
 
     Args:
-        *results: Futures of group calls; without one that is pending this returns at once.
+        *results: Futures of group calls; with none, or one that is done, this returns at once.
     """
-    late = [result for result in results if result.pending()]
-    if not late or len(late) < len(results):
+    if not results or any(result.done() for result in results):
         return
-    with Waiting("; ".join(result.describe() for result in late[:_MAX_ASKED]), time.time()):
-        wait_any((future for result in late for future in result.pending()), min(r.patience(None) for r in late))
-    for result in late:
+    with Waiting(partial(_describe, results), time.time()):
+        wait_any([result.settled for result in results], min(result.patience(None) for result in results))
+    for result in results:
         result.watch()
+
+
+def _describe(results: Sequence[WorkerGroupFuncResult]) -> str:
+    return "; ".join(result.describe() for result in results[:_MAX_ASKED])
 
 
 def _with_method(error: BaseException, address: WorkerAddress, method: str) -> BaseException:

@@ -14,8 +14,11 @@ class Done:
     def __init__(self, value):
         self.value = value
 
-    def pending(self):
-        return []
+    def done(self):
+        return True
+
+    def raise_failure(self):
+        pass
 
     def wait(self):
         return [self.value]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from concurrent.futures import Future
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,20 +16,8 @@ from tests.unit.runners.reply_groups import Group, death
 PROMPTS = tuple(Prompt(index=index, token_ids=(index,), text=str(index)) for index in range(7))
 BATCH, SIZE = 4, 2
 RESTART = "runner.max_restarts=1"
-
-
-class Late(Future):
-    """A reply that comes after somebody has looked for it."""
-
-    def __init__(self, come):
-        super().__init__()
-        self.come = come
-
-    def done(self):
-        was_done, come, self.come = super().done(), self.come, None
-        if come is not None:
-            come()
-        return was_done
+# Weights arrive after somebody has begun to wait for them.
+LATE_SECONDS = 0.005
 
 
 class World:
@@ -65,7 +53,7 @@ class World:
         if self.interrupt_in == (call.method, call.keys.get("step", call.keys.get("version"))):
             raise KeyboardInterrupt
         if call.method == "sync_model_from_actor":
-            call.future = Late(lambda: self.receive(call))
+            threading.Timer(LATE_SECONDS, self.receive, (call,)).start()
             return
         call.give(getattr(self, call.method, lambda call: {})(call))
 

@@ -1,0 +1,146 @@
+"""Waiting for the replies of many ranks: one wake-up, the first failure, nothing kept."""
+
+import asyncio
+import gc
+import threading
+import weakref
+
+import pytest
+
+from rlinf.errors import CommTimeoutError, WorkerDiedError, WorkerError
+from rlinf.scheduler.address import WorkerAddress, WorkerIdentity
+from rlinf.scheduler.calls import RemoteFailure
+from rlinf.scheduler.comm.endpoint import Reply
+from rlinf.scheduler.comm.futures import Promise
+from rlinf.scheduler.comm.serialization import encode
+from rlinf.scheduler.results import WorkerGroupFuncResult, wait_all, wait_first
+
+RANKS = 256
+
+
+class Counted(Promise):
+    """A reply that counts how often it is looked at."""
+
+    looks = 0
+
+    def done(self):
+        Counted.looks += 1
+        return super().done()
+
+    def add_done_callback(self, callback):
+        Counted.looks += 1
+        super().add_done_callback(callback)
+
+
+def call(count, kind=Promise, method="work"):
+    futures = [kind() for _ in range(count)]
+    addresses = [WorkerAddress("group", rank) for rank in range(count)]
+    return WorkerGroupFuncResult(method, list(zip(addresses, futures, strict=True))), futures
+
+
+def finish(future, value):
+    future.set_result(Reply((True, 0.0), encode(value)))
+
+
+def fail(future, error, rank):
+    identity = WorkerIdentity(WorkerAddress("group", rank), 1, 0, {})
+    future.set_result(Reply((False, RemoteFailure.of(error, identity, "work")), []))
+
+
+def finish_slowly(futures):
+    for rank, future in enumerate(futures):
+        finish(future, rank)
+        threading.Event().wait(0.0005)
+
+
+@pytest.mark.parametrize("wait", [lambda result: result.wait(), lambda result: asyncio.run(result.async_wait())])
+def test_each_reply_is_looked_at_a_few_times_however_many_there_are(wait):
+    Counted.looks = 0
+    result, futures = call(RANKS, Counted)
+    answering = threading.Thread(target=finish_slowly, args=(futures,))
+    answering.start()
+    assert wait(result) == list(range(RANKS))
+    answering.join()
+    assert Counted.looks <= 8 * RANKS
+
+
+def test_the_wait_of_several_calls_looks_a_few_times_too():
+    Counted.looks = 0
+    pairs = [call(RANKS, Counted) for _ in range(2)]
+    answering = [threading.Thread(target=finish_slowly, args=(futures,)) for _, futures in pairs]
+    for thread in answering:
+        thread.start()
+    assert wait_all(*(result for result, _ in pairs)) == (list(range(RANKS)),) * 2
+    assert Counted.looks <= 16 * RANKS
+
+
+def test_the_first_failure_in_time_ends_the_wait():
+    result, futures = call(3)
+    fail(futures[2], KeyError("first"), 2)
+    fail(futures[0], KeyError("second"), 0)
+    assert result.done()
+    for _ in range(2):
+        with pytest.raises(WorkerError, match="first") as caught:
+            result.wait()
+        assert caught.value.rank == 2
+    finish(futures[1], None)
+    with pytest.raises(WorkerError, match="first"):
+        asyncio.run(result.async_wait())
+
+
+def test_a_death_names_the_method():
+    result, futures = call(2)
+    futures[1].set_exception(WorkerDiedError("gone", group="group", rank=1))
+    with pytest.raises(WorkerDiedError, match=r"while group:1 ran work\(\)"):
+        result.wait()
+
+
+def test_waits_with_an_end_name_the_late_and_can_be_repeated():
+    result, futures = call(2)
+    finish(futures[0], "a")
+    for _ in range(2):
+        with pytest.raises(CommTimeoutError, match=r"within 0.01 s on: group:1\."):
+            result.wait(timeout=0.01)
+        with pytest.raises(CommTimeoutError, match=r"on: group:1\."):
+            asyncio.run(result.async_wait(timeout=0.01))
+        with pytest.raises(CommTimeoutError, match=r"work\(\)"):
+            wait_all(result, timeout=0.01)
+    finish(futures[1], "b")
+    assert result.wait() == ["a", "b"]
+    assert call(0)[0].wait() == []
+
+
+def test_a_cancelled_wait_leaves_the_call_alone():
+    result, futures = call(1)
+
+    async def give_up():
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(result.async_wait(), 0.01)
+
+    asyncio.run(give_up())
+    finish(futures[0], 3)
+    assert result.wait() == [3]
+
+
+def test_one_of_several_ends_the_wait_for_the_first():
+    (first, _), (second, futures) = call(1), call(2)
+    threading.Timer(0.02, finish, (futures[0], 1)).start()
+    threading.Timer(0.04, finish, (futures[1], 1)).start()
+    wait_first(first, second)
+    assert (first.done(), second.done()) == (False, True)
+    wait_first(first, second)
+    wait_first()
+
+
+def test_a_result_that_is_dropped_keeps_no_reply():
+    result, futures = call(2)
+    for future in futures:
+        finish(future, None)
+    result.wait()
+    kept = [weakref.ref(future) for future in futures]
+    gc.disable()
+    try:
+        del result, futures, future
+        assert [ref() for ref in kept] == [None, None]
+    finally:
+        gc.enable()
