@@ -24,3 +24,5 @@ def test_the_communication_benchmark_reports_everything(tmp_path):
         assert set(report[payload]["channel"]) == {"1+1", "4+4"}
         assert report[payload]["broadcast"]["time_4_vs_1"] > 0
     assert report["call"]["time_vs_ray"] > 0
+    assert set(report["group_wait"]) == {"64 ranks", "256 ranks", "1024 ranks"}
+    assert report["group_wait"]["1024 ranks"]["time_vs_queue"] > 0
