@@ -40,7 +40,8 @@ _MAX_SEGMENTS = 1024
 
 # Unused mappings of others' segments that a process keeps, in bytes.
 _IDLE_MAPPED_BYTES = 512 << 20
-# Of /proc/<pid>/pagemap: bytes of each page's entry, and three of its bits.
+_PAGEMAP = "/proc/self/pagemap"
+# Of that file: bytes of each page's entry, and three of its bits.
 _PAGEMAP_BYTES = 8
 _PAGE_PRESENT, _PAGE_SWAPPED, _PAGE_OF_FILE = 1 << 63, 1 << 62, 1 << 61
 
@@ -482,16 +483,19 @@ class Mapping:
 
 
 def was_written(memory: mmap.mmap) -> bool:
-    """Whether a page of a private mapping of a file was written to and is its own since."""
+    """Whether a page of a private mapping of a file was written to and is its own since, or the kernel cannot tell."""
     import numpy as np
 
     address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     count = -(-len(memory) // mmap.PAGESIZE)
-    descriptor = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        data = os.pread(descriptor, count * _PAGEMAP_BYTES, address // mmap.PAGESIZE * _PAGEMAP_BYTES)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(_PAGEMAP, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = os.pread(descriptor, count * _PAGEMAP_BYTES, address // mmap.PAGESIZE * _PAGEMAP_BYTES)
+        finally:
+            os.close(descriptor)
+    except OSError:  # some sandboxes (gVisor) have no such file
+        return True
     pages = np.frombuffer(data, np.uint64)
     in_use = pages & np.uint64(_PAGE_PRESENT | _PAGE_SWAPPED) != 0
     own = pages & np.uint64(_PAGE_OF_FILE) == 0

@@ -140,6 +140,19 @@ def test_only_mappings_that_nobody_wrote_to_are_used_again(make):
     spacer.close()
 
 
+def test_a_kernel_that_cannot_tell_what_was_written_maps_anew(make, monkeypatch, tmp_path):
+    monkeypatch.setattr(segments, "_PAGEMAP", str(tmp_path / "missing"))
+    sender, receiver = make(), make()
+    for value in range(6):
+        item = torch.full((MB,), value, dtype=torch.uint8)
+        sender.request(receiver.info, "keep", (), encode(item)).result(timeout=20)
+        received = receiver.kept.pop()
+        assert received.unique().tolist() == [value]
+        received.fill_(99)
+        del received
+        settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+
+
 def test_unused_mappings_are_bounded(make, monkeypatch):
     monkeypatch.setattr(segments, "_IDLE_MAPPED_BYTES", 3 * MB)
     sender, receiver = make(), make()
