@@ -194,11 +194,13 @@ class WorkerGroup(Generic[W]):
     def __getattr__(self, method: str) -> Callable[..., WorkerGroupFuncResult]:
         if method.startswith("_"):
             raise AttributeError(method)
+        # Taken here, not by the call: a name or an argument that raises must not leave them to the next call.
+        targets, self._targets = self._targets, ()
         function = inspect.getattr_static(self._class, method, None)
         if function is None or not callable(getattr(self._class, method)):
             names = [entry for entry in dir(self._class) if not entry.startswith("_")]
             raise AttributeError(f"{self._class.__name__} has no method '{method}'.{did_you_mean(method, names)}")
-        return lambda *args, **kwargs: self._call(method, args, kwargs)
+        return lambda *args, **kwargs: self._call(method, targets, args, kwargs)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _attach, (self._class, self._name, self._members)
@@ -206,8 +208,9 @@ class WorkerGroup(Generic[W]):
     def __repr__(self) -> str:
         return f"WorkerGroup({self._class.__name__}, name={self._name!r}, world_size={len(self._members)})"
 
-    def _call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> WorkerGroupFuncResult:
-        targets, self._targets = self._targets, ()
+    def _call(
+        self, method: str, targets: tuple[int, ...], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> WorkerGroupFuncResult:
         self._revive()
         self.wait_ready()
         if self._runtime is None or not self._members:

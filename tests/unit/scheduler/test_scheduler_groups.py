@@ -122,6 +122,17 @@ def test_unknown_methods_and_ranks(pair):
         pair.execute_on(2)
 
 
+def test_chosen_ranks_are_for_the_method_that_was_named_with_them(pair):
+    with pytest.raises(AttributeError, match="ad"):
+        pair.execute_on(1).ad(1)
+    assert pair.add(5).wait() == [15, 16], "a mistyped name must not choose the ranks of the next call"
+    with pytest.raises(ZeroDivisionError):
+        pair.execute_on(1).add(1 // 0)
+    assert pair.add(5).wait() == [15, 16]
+    second = pair.execute_on(1).add
+    assert [pair.add(5).wait(), second(5).wait()] == [[15, 16], [16]]
+
+
 def test_handles_are_small_and_hold_no_environment(pair, monkeypatch):
     monkeypatch.setenv("A_SECRET", "do-not-travel")
     data = pickle.dumps(pair)
