@@ -26,7 +26,7 @@ from rlinf.placement import (
 from rlinf.scheduler.address import MANAGER_NAME, RunSpec, ray_namespace
 from rlinf.scheduler.attach import attach_ray
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
-from rlinf.scheduler.environment import PATH_VARIABLES, ProcessEnvironment, code_folders, newer_than
+from rlinf.scheduler.environment import ProcessEnvironment, code_folders, early_variables, newer_than
 from rlinf.scheduler.group import WorkerGroup, close_groups
 from rlinf.scheduler.manager import ManagerActor
 from rlinf.scheduler.node_settings import NodeSettings, check_interpreters
@@ -193,10 +193,8 @@ class Cluster:
         # Compared at every launch: the user may have changed a variable since the last one.
         environment = ProcessEnvironment(newer_than(self._head_hashes), configured, dict(launch), code_folders())
         runtime_env: dict[str, Any] = {}
-        plain = {name: value for name, value in configured.items() if name not in PATH_VARIABLES}
-        paths = {name: f"{value}:${{{name}}}" for name, value in configured.items() if name in PATH_VARIABLES}
-        if configured:
-            runtime_env["env_vars"] = {**plain, **paths}
+        if early := early_variables(configured):
+            runtime_env["env_vars"] = early
         if settings and settings.python_interpreter_path:
             runtime_env["py_executable"] = settings.python_interpreter_path
         return environment, runtime_env

@@ -52,6 +52,9 @@ _PERSONAL = frozenset(
         "RLINF_COMM_NET_DEVICES",
     }
 )
+# What the dynamic loader, the C library, the interpreter or Ray read before a worker can set anything itself.
+_EARLY = PATH_VARIABLES | {"LANG", "TMPDIR", "TZ"}
+_EARLY_PREFIXES = ("DYLD_", "GLIBC_", "LC_", "LD_", "MALLOC_", "PYTHON", "RAY_")
 _PERSONAL_PREFIXES = ("RAY_", "SSH_", "XDG_", "DBUS_", "BASH_FUNC_")
 
 
@@ -61,7 +64,7 @@ class ProcessEnvironment:
 
     Attributes:
         head: The head's variables that are newer than its ``ray start``.
-        configured: Variables of ``env_configs``: Ray has set them at the process's start; here for their precedence.
+        configured: Variables of ``env_configs``.
         launch: Variables of the launch itself.
         sys_path: Folders of the driver's code.
     """
@@ -81,6 +84,18 @@ class ProcessEnvironment:
         os.environ.update(self.launch)
         folders = [*self.sys_path, *self.head.get("PYTHONPATH", "").split(os.pathsep)]
         sys.path.extend(folder for folder in folders if folder and folder not in sys.path)
+
+
+def early_variables(configured: Mapping[str, str]) -> dict[str, str]:
+    """Return those of ``env_configs`` that must be there when a process starts, in the form that Ray wants.
+
+    Ray writes them to its logs and shows them on command lines; the others, secrets among them, stay out of both.
+    """
+    return {
+        name: f"{value}:${{{name}}}" if name in PATH_VARIABLES else value
+        for name, value in configured.items()
+        if name in _EARLY or name.startswith(_EARLY_PREFIXES)
+    }
 
 
 def set_variable(name: str, value: str) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import time
+from pathlib import Path
 
 from rlinf.scheduler import Channel, Worker
 
@@ -28,6 +29,11 @@ class Sample(Worker):
 
     def environ(self, *names):
         return {name: os.environ.get(name) for name in names}
+
+    def started_with(self, *names):
+        """Return variables as they were when the process began."""
+        block = dict(entry.partition("=")[::2] for entry in Path("/proc/self/environ").read_text().split("\0"))
+        return {name: block.get(name) for name in names}
 
     def note(self, value, seconds=0.0):
         time.sleep(seconds)

@@ -1,5 +1,6 @@
 """Secrets of the environment stay where they are: no handle, log or description of a worker carries them."""
 
+import contextlib
 import os
 import pickle
 import subprocess
@@ -8,14 +9,16 @@ import uuid
 from pathlib import Path
 
 import cloudpickle
+import psutil
 import pytest
 import ray
 from sample_workers import Sample
 
-from rlinf.config.schema.cluster import ClusterConfig
-from rlinf.scheduler import Channel, Cluster, PackedPlacementStrategy
+from rlinf.config.schema.cluster import ClusterConfig, EnvConfigs, NodeGroupConfig
+from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy, PackedPlacementStrategy
 from rlinf.scheduler.attach import keep_token_private
 
+CONFIGURED = "SERVICE_PASSWORD"
 NAMES = ("WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN")
 
 
@@ -27,8 +30,13 @@ def run(cluster, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         for name, value in secrets.items():
             patch.setenv(name, value)
-        with Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=2), log_dir=str(log_dir)) as second:
-            group = Sample.create_group().launch(second, PackedPlacementStrategy(0, 1), name="secretive")
+        secrets[CONFIGURED] = f"hidden-{uuid.uuid4().hex}"
+        variables = [{CONFIGURED: secrets[CONFIGURED]}, {"PYTHONHASHSEED": 5}, {"PYTHONPATH": "/early"}]
+        own = NodeGroupConfig(label="own", node_ranks=0, env_configs=[EnvConfigs(node_ranks=0, env_vars=variables)])
+        with Cluster(
+            cluster_cfg=ClusterConfig(cpu_slots_per_node=2, node_groups=[own]), log_dir=str(log_dir)
+        ) as second:
+            group = Sample.create_group().launch(second, NodePlacementStrategy([0, 0], "own"), name="secretive")
             yield second, group, secrets, log_dir
 
 
@@ -40,7 +48,15 @@ def leaks(data, secrets):
 
 def test_workers_have_what_the_user_has_set(run):
     _, group, secrets, _ = run
-    assert group.environ(*NAMES).wait() == [secrets, secrets]
+    assert group.environ(*NAMES, CONFIGURED).wait() == [secrets, secrets]
+
+
+def test_workers_start_with_what_an_interpreter_reads_at_its_start(run):
+    _, group, _, _ = run
+    for started_with in group.started_with("PYTHONHASHSEED", "PYTHONPATH", CONFIGURED).wait():
+        assert started_with["PYTHONHASHSEED"] == "5"
+        assert started_with["PYTHONPATH"].startswith("/early:")
+        assert started_with[CONFIGURED] is None
 
 
 def test_handles_carry_no_secret(run):
@@ -69,9 +85,9 @@ def test_the_cluster_itself_does_not_travel(run):
 
 def test_a_description_of_a_workers_environment_hides_values(run):
     cluster, _, secrets, _ = run
-    (placement, _) = PackedPlacementStrategy(0, 1).get_placement(cluster)
+    (placement,) = NodePlacementStrategy([0], "own").get_placement(cluster)
     environment, runtime_env = cluster.process_environment(placement, {})
-    assert leaks(pickle.dumps(environment), secrets) == list(NAMES), "this is what brings them to the worker"
+    assert leaks(pickle.dumps(environment), secrets) == [*NAMES, CONFIGURED], "this is what brings them to the worker"
     assert leaks(repr(environment), secrets) == []
     assert leaks(repr(runtime_env), secrets) == [], "Ray writes it to its logs"
     assert leaks(repr(cluster.run_spec), {"key": cluster.run_spec.keys[1].decode()}) == []
@@ -88,6 +104,9 @@ def test_no_log_holds_a_secret_or_the_key_of_the_run(run):
     assert any("secretive_0" in path.name for path in files)
     for path in files:
         assert leaks(path.read_bytes(), hidden) == [], path
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            assert leaks(" ".join(process.cmdline()), hidden) == [], process
 
 
 def test_rays_token_authentication_is_on(cluster):
