@@ -23,6 +23,8 @@ from rlinf.utils.logging import get_logger
 
 # Another machine on the same network answers within milliseconds.
 _ANSWER_SECONDS = 10.0
+# What a Unix socket's path of 107 bytes leaves next to "/ray/session_<date>_<time>_<process>/sockets/plasma_store".
+_RAY_BASE_BYTES = 38
 # Ray needs 3 to 10 s on an idle machine.
 _SLOW_START_SECONDS = 20.0
 
@@ -67,9 +69,9 @@ def attach_ray(namespace: str) -> Attachment:
         os.environ.setdefault("RAY_AUTH_MODE", "token")
         Config.initialize("")
         with _telling_of_a_slow_start(), _keeping_sigterm():
-            ray.init(address="local", include_dashboard=False, **options)
+            ray.init(address="local", include_dashboard=False, _temp_dir=str(_ray_folder()), **options)
         keep_token_private()
-    except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         raise ClusterError(
             f"Cannot {f'connect to the Ray at {address} ({why})' if address else 'start Ray'}: {error} `rlinf doctor` "
             "tells what this machine lacks."
@@ -82,7 +84,7 @@ def _telling_of_a_slow_start() -> Iterator[None]:
     """Say that Ray is still starting, and where it tells why, once it takes longer than one would expect."""
 
     def tell() -> None:
-        logs = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray/session_latest/logs"
+        logs = _ray_folder() / "session_latest/logs"
         get_logger(__name__).warning(
             "Ray has not started within %.0f s; waiting on. A busy machine or a slow disk takes minutes. Its logs: %s",
             _SLOW_START_SECONDS,
@@ -112,6 +114,13 @@ def _keeping_sigterm() -> Iterator[None]:
         ray_utils.set_sigterm_handler = set_handler
         # Ray's C++ part has set its handler behind Python's back.
         signal.signal(signal.SIGTERM, own)
+
+
+def _ray_folder() -> Path:
+    """Return the folder of Ray's sessions: Ray's own choice, but not one whose path is too long for its sockets."""
+    chosen = os.environ.get("RAY_TMPDIR")
+    base = chosen or os.environ.get("TMPDIR") or "/tmp"
+    return Path(base if chosen or len(os.fsencode(base)) <= _RAY_BASE_BYTES else "/tmp") / "ray"
 
 
 def _require_answer(address: str, why: str) -> None:
@@ -169,7 +178,7 @@ def _keep_log_lines() -> None:
 
 def find_own_ray() -> str | None:
     """Return the address of the Ray that this user started here with ``ray start``, if it is alive."""
-    record = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"
+    record = _ray_folder() / "ray_current_cluster"
     try:
         if record.stat().st_uid != os.getuid():
             return None

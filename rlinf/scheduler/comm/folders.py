@@ -18,6 +18,10 @@ from rlinf.errors import ClusterError
 
 SHARED_MEMORY = Path("/dev/shm")
 
+# A Unix socket's path has at most so many bytes, its name and that of the run so many characters.
+_SOCKET_PATH_BYTES, _UID_LENGTH, _NAMESPACE_LENGTH = 107, 16, 8
+_SHORT_BASE = Path("/tmp")
+
 # A folder younger than this may belong to a process that has not locked it yet.
 _SWEEP_AGE_SECONDS = 60.0
 
@@ -51,13 +55,20 @@ class RunFolder:
 
 
 def temporary_base() -> Path:
-    """Return the folder for sockets, and for segments where there is too little shared memory."""
+    """Return the folder for segments where there is too little shared memory."""
     return Path(tempfile.gettempdir())
+
+
+def socket_base() -> Path:
+    """Return the folder for sockets: the temporary one unless its path is too long for them, as in some batch jobs."""
+    base = temporary_base()
+    longest = _folder(base, "n" * _NAMESPACE_LENGTH) / ("u" * _UID_LENGTH)
+    return base if len(os.fsencode(longest)) <= _SOCKET_PATH_BYTES else _SHORT_BASE
 
 
 def remove_run_folders(namespace: str) -> None:
     """Delete the run's folders on this node."""
-    for base in (temporary_base(), SHARED_MEMORY):
+    for base in _bases():
         shutil.rmtree(_folder(base, namespace), ignore_errors=True)
 
 
@@ -68,14 +79,17 @@ def segments_folder(base: Path, namespace: str, uid: str) -> Path:
 
 def remove_process(namespace: str, uid: str) -> None:
     """Delete what a dead process of this node has left: segments that others have mapped stay valid for them."""
-    for base in (temporary_base(), SHARED_MEMORY):
+    for base in _bases():
         shutil.rmtree(segments_folder(base, namespace, uid), ignore_errors=True)
     with contextlib.suppress(OSError):
-        (_folder(temporary_base(), namespace) / uid).unlink()
+        (_folder(socket_base(), namespace) / uid).unlink()
+
+
+def _bases() -> set[Path]:
+    return {socket_base(), temporary_base(), SHARED_MEMORY}
 
 
 def _folder(base: Path, namespace: str) -> Path:
-    # A Unix socket's path may have about 100 characters: the name must be short.
     return base / f"rlinf_{os.getuid()}_{namespace}"
 
 

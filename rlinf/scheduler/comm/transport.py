@@ -20,7 +20,7 @@ from zmq.utils import z85
 
 from rlinf.errors import ClusterError
 from rlinf.scheduler.address import EndpointInfo
-from rlinf.scheduler.comm.folders import RunFolder, remove_run_folders, temporary_base
+from rlinf.scheduler.comm.folders import RunFolder, remove_run_folders, socket_base
 from rlinf.scheduler.comm.local import LocalSockets
 from rlinf.scheduler.comm.serialization import Buffer
 from rlinf.utils.logging import get_logger
@@ -69,7 +69,7 @@ class Transport:
         self._on_message = on_message
         self._dispatching = threading.Lock()
         self._closed = False
-        self._folder = RunFolder(temporary_base(), namespace)
+        self._folder = RunFolder(socket_base(), namespace)
         self.loop = asyncio.new_event_loop()
         uid = uuid.uuid4().hex[:16]
         self._path = self._folder.path / uid
