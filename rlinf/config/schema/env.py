@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -112,7 +113,9 @@ class EnvConfig(ConfigSection):
     rollout_epoch: PositiveInt = 1
     """Rollout epochs per step."""
     auto_reset: bool = True
-    """Start a new episode where one ended; otherwise the environment rests until the next rollout epoch."""
+    """Start a new episode where one ended; otherwise the environment rests until the next rollout epoch. An evaluation
+    counts as many episodes of each environment as fit into a rollout epoch at their greatest length: each start state
+    once, whether its episode is short or long."""
     ignore_terminations: bool = False
     """Go on after a termination (success, say) until the episode is truncated; success is still recorded."""
     use_fixed_reset_state_ids: bool = False
@@ -141,6 +144,19 @@ class EnvConfig(ConfigSection):
         """Whether an episode that has not ended goes on in the next rollout epoch."""
         names_its_states = self.use_fixed_reset_state_ids or self.use_ordered_reset_state_ids
         return self.auto_reset and not names_its_states
+
+    def num_counted_episodes(self, num_action_chunks: int) -> int:
+        """Return how many episodes of each environment end in every rollout epoch, however long they last.
+
+        An evaluation counts these. Of further ones only the short would end, so their mean would be biased.
+
+        Args:
+            num_action_chunks: Actions in a chunk (``C``); an episode that ends within a chunk ends the chunk.
+        """
+        repeats = math.prod(entry.num_repeats for entry in self.wrappers if isinstance(entry, ActionRepeatConfig))
+        chunks_per_episode = -(-self.max_episode_steps // (num_action_chunks * repeats))
+        chunks = self.max_steps_per_rollout_epoch // num_action_chunks
+        return max(1, chunks // chunks_per_episode) if self.auto_reset else 1
 
 
 @dataclass(frozen=True, kw_only=True)

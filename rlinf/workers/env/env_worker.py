@@ -126,11 +126,13 @@ class EnvWorker(Worker):
         """Step the evaluation environments through their rollout epochs, from the same states every time.
 
         Returns:
-            The episodes that ended.
+            The first episodes of each environment in each rollout epoch, as many as end there however long they last:
+            each start state counts once.
         """
-        stages = self._envs("eval")
-        log = _EpisodeLog(first_env=self._rank * stages[0].num_envs)
-        for epoch in range(self._env_cfg("eval").rollout_epoch):
+        cfg, stages = self._env_cfg("eval"), self._envs("eval")
+        num_counted = cfg.num_counted_episodes(self.cfg.actor.model.num_action_chunks)
+        log = _EpisodeLog(first_env=self._rank * stages[0].num_envs, num_counted=num_counted)
+        for epoch in range(cfg.rollout_epoch):
             log.epoch = epoch
             obs = [env.reset(epoch) for env in stages]
             self.link.begin_epoch("eval", step=0, epoch=epoch)
@@ -190,23 +192,27 @@ class _EpisodeLog:
 
     Args:
         first_env: Global index of the first environment.
+        num_counted: Episodes of each environment in each rollout epoch that count.
     """
 
-    def __init__(self, first_env: int) -> None:
+    def __init__(self, first_env: int, num_counted: int) -> None:
         self.first_env = first_env
+        self.num_counted = num_counted
         self.epoch = 0
         self.episodes: list[EvalEpisode] = []
         self._ended: Counter[tuple[int, int]] = Counter()
 
     def add(self, chunk: ChunkStep) -> None:
-        """Take the episodes that ended in a chunk."""
+        """Take the episodes that ended in a chunk, as far as they count."""
         if chunk.final_ids is None or chunk.final_obs is None:
             return
         tasks = chunk.final_obs.get("task_descriptions", [""] * len(chunk.episodes))
         for row, task, metrics in zip(chunk.final_ids.tolist(), tasks, chunk.episodes, strict=True):
             place = (self.epoch, self.first_env + row)
-            self.episodes.append(EvalEpisode(*place, number=self._ended[place], task=task, metrics=metrics))
+            number = self._ended[place]
             self._ended[place] += 1
+            if number < self.num_counted:
+                self.episodes.append(EvalEpisode(*place, number=number, task=task, metrics=metrics))
 
 
 def _add_means(metrics: MetricAccumulator, chunk: ChunkStep) -> None:

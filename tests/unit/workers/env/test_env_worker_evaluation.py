@@ -1,0 +1,91 @@
+"""An evaluation counts every start state once: short episodes are no more frequent in it than long ones."""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.envs import register_env
+from rlinf.envs.base import StepResult, VectorEnv
+from rlinf.telemetry.evaluation import EvalEpisode, mean_metrics
+from rlinf.workers.env.env_worker import EnvWorker
+
+NUM_ENVS, LIMIT = 64, 10
+
+
+class LuckEnv(VectorEnv):
+    """Half of the start states, the even ones, succeed in their second step; the others never do."""
+
+    def __init__(self, cfg: Any, *, num_envs: int, first_env: int = 0) -> None:
+        super().__init__(cfg, num_envs=num_envs, first_env=first_env)
+        self.observation_space = gymnasium.spaces.Dict({"states": gymnasium.spaces.Box(-1, 1, (4,), np.float32)})
+        self.action_space = gymnasium.spaces.Discrete(2)
+        self.seeds = np.zeros((2, num_envs), np.int64)
+
+    def reset_idx(self, env_ids: Any, seeds: Any) -> dict[str, Any]:
+        self.seeds[:, env_ids] = seeds, np.zeros(len(env_ids))
+        return {"states": np.zeros((len(env_ids), 4), np.float32)}
+
+    def step(self, actions: Any, active: Any) -> StepResult:
+        self.seeds[1] += active
+        success = (self.seeds[0] % 2 == 0) & (self.seeds[1] == 2)
+        obs = {"states": np.zeros((self.num_envs, 4), np.float32)}
+        return StepResult(obs, success.astype(np.float32), success, np.zeros_like(success), {"success": success})
+
+
+class NoLink:
+    """Acts by zeros, [B, C]."""
+
+    def __init__(self, num_chunks: int) -> None:
+        self.num_chunks = num_chunks
+
+    def receive(self, stage: int) -> torch.Tensor:
+        return torch.zeros(NUM_ENVS, self.num_chunks, dtype=torch.int64)
+
+    def __getattr__(self, method: str) -> Any:
+        return lambda *args, **keys: None
+
+
+def evaluate(steps: int, *overrides: str, num_chunks: int = 1) -> list[EvalEpisode]:
+    register_env("luck", LuckEnv)
+    keys = (
+        "~env.eval.init_params",
+        "~env.eval.auto_reset",
+        "env.eval.env_type=luck",
+        f"env.eval.total_num_envs={NUM_ENVS}",
+        f"env.eval.max_episode_steps={LIMIT}",
+        f"env.eval.max_steps_per_rollout_epoch={steps}",
+        f"+actor.model.num_action_chunks={num_chunks}",
+        *overrides,
+    )
+    cfg: Any = validate_cfg(load_recipe("gym_cartpole_ppo_mlp", list(keys)))
+    worker = EnvWorker(cfg, num_rollout_workers=1, num_actor_workers=1)
+    worker.link = NoLink(num_chunks)  # type: ignore[assignment]
+    return worker.evaluate()
+
+
+@pytest.mark.parametrize(
+    ("steps", "num_chunks", "counted"),
+    [(10, 1, 1), (19, 1, 1), (20, 1, 2), (60, 1, 6), (12, 4, 1), (20, 4, 1), (24, 4, 2)],
+)
+def test_every_environment_counts_equally_often(steps: int, num_chunks: int, counted: int) -> None:
+    episodes = evaluate(steps, "env.eval.rollout_epoch=2", num_chunks=num_chunks)
+    places = sorted((episode.epoch, episode.env, episode.number) for episode in episodes)
+    assert places == [(e, env, k) for e in range(2) for env in range(NUM_ENVS) for k in range(counted)]
+
+
+def test_half_of_the_start_states_is_a_half() -> None:
+    ordered = evaluate(2 * LIMIT, "env.eval.use_ordered_reset_state_ids=true")
+    assert mean_metrics(ordered)["eval/success_once"] == 0.5
+    assert mean_metrics(ordered)["eval/episode_len"] == (2 + LIMIT) / 2
+    drawn = evaluate(6 * LIMIT)
+    # 384 draws: five standard deviations are 0.13. Counting whatever has ended gave 0.8.
+    assert abs(mean_metrics(drawn)["eval/success_once"] - 0.5) < 0.13
+
+
+def test_repeated_actions_make_episodes_shorter_for_the_policy() -> None:
+    wrappers = "+env.eval.wrappers=[{name: action_repeat, num_repeats: 5}]"
+    assert len(evaluate(2 * LIMIT, wrappers)) == 10 * NUM_ENVS
