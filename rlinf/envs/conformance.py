@@ -16,8 +16,9 @@ from rlinf.envs.base import VectorEnv
 from rlinf.envs.raw_chunk import changed_rows
 from rlinf.errors import EpisodeRestoreError, RLinfError
 
-# Long enough to pass the end of most episodes that a check runs.
-_CONTINUED_CHUNKS = 30
+# Before and after the state is saved; rows are then in different steps of their episodes, and go on past their ends.
+_CHUNKS_BEFORE = 5
+_CONTINUED_CHUNKS = 10
 _METRICS = {"success_once", "success_at_end", "return", "reward", "episode_len"}
 
 
@@ -310,16 +311,15 @@ class _Checker:
         """Episodes that are continued from their saved state go on as if they had not been interrupted."""
         if not self.env.is_restorable:
             return
-        for num_before in (1, 5):
-            self.env.reset(4)
-            for number in range(num_before):
-                self._step(seed=number, num_chunks=self.num_chunks + number % 2)
-            state = self.env.state_dict()
-            _require("restore", state is not None, "state_dict() is None; prepare_actions has to return numpy arrays.")
-            undisturbed = [self._step(seed=50 + number) for number in range(_CONTINUED_CHUNKS)]
-            with ExitStack() as stack:
-                other = self.env if rebuild is None else stack.enter_context(rebuild())
-                self._check_continued(other, state or {}, undisturbed)
+        self.env.reset(4)
+        for number in range(_CHUNKS_BEFORE):
+            self._step(seed=number, num_chunks=self.num_chunks + number % 2)
+        state = self.env.state_dict()
+        _require("restore", state is not None, "state_dict() is None; prepare_actions has to return numpy arrays.")
+        undisturbed = [self._step(seed=50 + number) for number in range(_CONTINUED_CHUNKS)]
+        with ExitStack() as stack:
+            other = self.env if rebuild is None else stack.enter_context(rebuild())
+            self._check_continued(other, state or {}, undisturbed)
 
     def _check_continued(self, other: VectorEnv, state: dict[str, Any], undisturbed: list[ChunkStep]) -> None:
         why = (

@@ -30,7 +30,8 @@ class GymnasiumEnv(SingleEnvVectorEnv):
             first_env=first_env,
             factory=make_gymnasium_env,
             kwargs={
-                "init_params": dict(cfg.init_params),
+                # In place of the limit that the id is registered with, which may end episodes earlier.
+                "init_params": {**cfg.init_params, "max_episode_steps": cfg.max_episode_steps},
                 "import_module": cfg.import_module,
                 "success_key": cfg.success_key,
             },

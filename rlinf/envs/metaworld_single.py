@@ -18,6 +18,8 @@ from rlinf.utils.optional import require
 # A multiple of 16, which video encoders want; software rendering takes time in proportion to the pixels.
 _FRAME_SIZE = 256
 _CAMERA = "corner2"
+# Time limits are VectorEnv's; Meta-World's own would end episodes after 500 steps.
+_NO_LIMIT = 2**62
 # Meta-World's reset runs the reset of the model twice (about 9 ms instead of 5). In these tasks the first pass moves
 # bodies that the second reads, so both are needed; in the others the second alone gives the same state, bit for bit.
 _TASKS_RESET_TWICE = frozenset(
@@ -69,6 +71,7 @@ class MetaWorldSingleEnv:
         env._freeze_rand_vec = False
         env.seeded_rand_vec = True
         env._partially_observable = False
+        env.max_path_length = _NO_LIMIT
         # Computed while the goal was still hidden: it would clip the goal to zero.
         env.__dict__.pop("sawyer_observation_space", None)
         self._env = env

@@ -57,6 +57,20 @@ def check_evaluation(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems)
         )
 
 
+def check_start_states(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+    """An evaluation begins from other states than training; ordered ones are 0, 1, 2, ... in both."""
+    del world
+    train, evaluation = cfg.env.train, cfg.env.eval
+    if evaluation is None or evaluation.env_type != train.env_type:
+        return
+    if train.use_ordered_reset_state_ids and evaluation.use_ordered_reset_state_ids:
+        problems.add(
+            "env.train.use_ordered_reset_state_ids",
+            "received true, as env.eval.use_ordered_reset_state_ids; both begin with the states 0, 1, 2, ... whatever "
+            "their seeds are, so the policy would be evaluated where it has learned. Set it to false in env.train.",
+        )
+
+
 def check_schedule(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """A falling learning rate has an end, behind its warm-up."""
     del world
@@ -171,4 +185,13 @@ def check_model(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> N
         note_unused(problems, model, gaussian, "actor.model", "with actor.model.discrete")
 
 
-RULES = (check_intervals, check_evaluation, check_schedule, check_names, check_environments, check_cameras, check_model)
+RULES = (
+    check_intervals,
+    check_evaluation,
+    check_start_states,
+    check_schedule,
+    check_names,
+    check_environments,
+    check_cameras,
+    check_model,
+)

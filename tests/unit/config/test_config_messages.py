@@ -289,6 +289,11 @@ RELATIONS = [
         "Did you mean 'eval/success_once'?",
     ),
     (
+        {"env.train.use_ordered_reset_state_ids": True, "env.eval.use_ordered_reset_state_ids": True},
+        "env.train.use_ordered_reset_state_ids",
+        "evaluated where it has learned",
+    ),
+    (
         {"env.eval.max_steps_per_rollout_epoch": 50},
         "env.eval.max_steps_per_rollout_epoch",
         "Set it to at least 100",

@@ -67,14 +67,23 @@ def test_an_unknown_environment_suggests_the_closest() -> None:
 @pytest.mark.parametrize("env_id", ["CartPole-v1", "Pendulum-v1"])
 def test_gymnasium_environments_conform(env_id: str) -> None:
     with make_vector_env(gymnasium_config(env_id), num_envs=4) as env:
-        check_vector_env(env)
+        check_vector_env(env, rebuild=lambda: make_vector_env(gymnasium_config(env_id), num_envs=4))
+
+
+def test_a_limit_that_gymnasium_registers_ends_no_episode_early() -> None:
+    cfg = gymnasium_config("Pendulum-v1", max_episode_steps=250, max_steps_per_rollout_epoch=250)
+    with make_vector_env(cfg, num_envs=4) as env:
+        env.reset(0)
+        step = env.chunk_step(torch.zeros(4, 250, 1))
+    assert [episode["episode_len"] for episode in step.episodes] == [250.0] * 4
+    assert step.truncations[:, -1].all()
 
 
 @pytest.mark.parametrize("num_env_processes", [0, 2])
 def test_pictures_are_main_images(num_env_processes: int) -> None:
     keys = {"import_module": "toy_pictures", "num_env_processes": num_env_processes}
     with make_vector_env(gymnasium_config("ToyPictures-v0", **keys), num_envs=4) as env:
-        check_vector_env(env)
+        check_vector_env(env, rebuild=lambda: make_vector_env(gymnasium_config("ToyPictures-v0", **keys), num_envs=4))
         first = env.reset(0)
         assert set(first) == {"main_images"}
         assert first["main_images"].dtype == torch.uint8
@@ -133,7 +142,9 @@ def test_mujoco_environments_conform(env_id: str, size: int, keys: dict[str, Any
     pytest.importorskip(keys.get("import_module", "mujoco"))
     with make_vector_env(gymnasium_config(env_id, max_episode_steps=6, **keys), num_envs=4) as env:
         assert env.observation_space["states"].shape == (size,)
-        check_vector_env(env)
+        check_vector_env(
+            env, rebuild=lambda: make_vector_env(gymnasium_config(env_id, max_episode_steps=6, **keys), num_envs=4)
+        )
 
 
 def test_reaching_the_desired_goal_is_success() -> None:
@@ -220,7 +231,16 @@ def test_metaworld_conforms(task_name: str) -> None:
         assert env.observation_space["states"].shape == (39,)
         obs = env.reset(0)
         assert obs["task_descriptions"] == [TASK_DESCRIPTIONS[task_name]] * 4
-        check_vector_env(env)
+        check_vector_env(env, rebuild=lambda: make_vector_env(metaworld_config(task_name=task_name), num_envs=4))
+
+
+def test_metaworlds_own_limit_ends_no_episode_early() -> None:
+    pytest.importorskip("metaworld")
+    cfg = metaworld_config(max_episode_steps=510, max_steps_per_rollout_epoch=510)
+    with make_vector_env(cfg, num_envs=1) as env:
+        env.reset(0)
+        step = env.chunk_step(torch.zeros(1, 510, 4))
+    assert [episode["episode_len"] for episode in step.episodes] == [510.0]
 
 
 @pytest.mark.parametrize("num_env_processes", [0, 2])
@@ -235,7 +255,7 @@ def test_a_benchmarks_tasks_are_shared_out_over_the_groups(num_env_processes: in
         assert env.observation_space["states"].shape == (49,)
         assert torch.equal(obs["states"][:, 39:], torch.eye(10)[[2, 2, 3, 3]])
         assert torch.equal(obs["states"][0], obs["states"][1])
-        check_vector_env(env)
+        check_vector_env(env, rebuild=lambda: make_vector_env(cfg, num_envs=4, first_env=4))
 
 
 def test_each_task_of_a_benchmark_gets_equally_many_groups() -> None:

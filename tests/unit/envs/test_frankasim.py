@@ -44,7 +44,9 @@ def play(env: VectorEnv, *, closes: bool) -> list[dict[str, float]]:
 def test_states_conform(num_env_processes: int) -> None:
     with make_vector_env(frankasim_config(num_env_processes=num_env_processes), num_envs=4) as env:
         assert env.observation_space["states"].shape == (13,)
-        check_vector_env(env)
+        check_vector_env(
+            env, rebuild=lambda: make_vector_env(frankasim_config(num_env_processes=num_env_processes), num_envs=4)
+        )
 
 
 def test_grasping_and_lifting_the_cube_is_success() -> None:
@@ -69,4 +71,4 @@ def test_cameras_replace_the_cubes_position(monkeypatch: pytest.MonkeyPatch) -> 
         for key in ("main_images", "wrist_images"):
             assert first[key].shape == (2, 32, 32, 3)
             assert not torch.equal(first[key], second[key])
-        check_vector_env(env)
+        check_vector_env(env, rebuild=lambda: make_vector_env(cfg, num_envs=2))

@@ -55,7 +55,7 @@ def test_states_conform() -> None:
         assert env.action_dim == 4
         assert env.observation_space["states"].shape == (35,)
         assert env.reset(0)["task_descriptions"] == [TASK_DESCRIPTIONS["PushCube-v1"]] * 2
-        check_vector_env(env)
+        check_vector_env(env, rebuild=lambda: make_vector_env(maniskill_config(), num_envs=2))
 
 
 @pytest.mark.maniskill

@@ -18,7 +18,7 @@ def config(**keys: Any) -> PixelReachEnvConfig:
 @pytest.mark.parametrize("keys", [{}, {"wrist_camera": True, "goal_in_states": True, "image_size": 20}])
 def test_pixel_reach_conforms(keys: dict[str, Any]) -> None:
     with make_vector_env(config(**keys), num_envs=4) as env:
-        check_vector_env(env)
+        check_vector_env(env, rebuild=lambda: make_vector_env(config(**keys), num_envs=4))
 
 
 def test_going_to_the_goal_ends_in_success() -> None:

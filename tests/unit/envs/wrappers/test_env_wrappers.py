@@ -36,7 +36,7 @@ def pixel_reach(wrappers: list[WrapperConfig], **keys: Any) -> VectorEnv:
 @pytest.mark.parametrize("auto_reset", [True, False])
 def test_wrapped_environments_conform(wrappers: list[WrapperConfig], auto_reset: bool) -> None:
     with pixel_reach(wrappers, auto_reset=auto_reset) as env:
-        check_vector_env(env)
+        check_vector_env(env, rebuild=lambda: pixel_reach(wrappers, auto_reset=auto_reset))
 
 
 def test_single_environments_conform_too() -> None:
@@ -49,7 +49,7 @@ def test_single_environments_conform_too() -> None:
         wrappers=[REPEAT, FrameStackConfig(name="frame_stack", num_frames=2, keys=["states"])],
     )
     with make_vector_env(cfg, num_envs=2) as env:
-        check_vector_env(env)
+        check_vector_env(env, rebuild=lambda: make_vector_env(cfg, num_envs=2))
 
 
 def test_frames_are_stacked_the_oldest_first_and_never_over_episodes() -> None:
