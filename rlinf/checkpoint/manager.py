@@ -26,6 +26,7 @@ from rlinf.checkpoint.layout import (
     scan,
 )
 from rlinf.errors import CheckpointError
+from rlinf.registry import did_you_mean
 from rlinf.utils.files import (
     commit_folder,
     delete_leftover,
@@ -264,16 +265,20 @@ class CheckpointManager:
         if self._keep_best is None:
             return None
         best: tuple[float, Checkpoint] | None = None
+        measured: dict[str, float] = {}
         for checkpoint in complete:
-            value = _read_runner_file(checkpoint.path)["metrics"].get(self._keep_best)
+            metrics = _read_runner_file(checkpoint.path)["metrics"]
+            measured |= metrics
+            value = metrics.get(self._keep_best)
             if value is not None and (best is None or value >= best[0]):
                 best = value, checkpoint
         if best is None and not self._best_warned:
             self._best_warned = True
             _LOG.warning(
-                "runner.keep_best: no checkpoint so far was saved in a step that measured '%s'; let "
+                "runner.keep_best: no checkpoint so far was saved in a step that measured '%s'.%s Let "
                 "runner.save_interval be a multiple of runner.val_check_interval",
                 self._keep_best,
+                did_you_mean(self._keep_best, measured),
             )
         return best[1] if best else None
 

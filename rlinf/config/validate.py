@@ -17,6 +17,7 @@ from rlinf.config.checks import (
     inference,
     intervention,
     language,
+    metrics,
     off_policy,
     offline,
     reward,
@@ -47,6 +48,7 @@ RULES: dict[type[RLinfConfig], tuple[Callable[[Any, WorldSizes, Problems], None]
         *hardware.RULES,
         *simulators.RULES,
         *language.RULES,
+        *metrics.RULES,
     ),
     ReasoningConfig: (
         runner.check_intervals,
@@ -56,6 +58,7 @@ RULES: dict[type[RLinfConfig], tuple[Callable[[Any, WorldSizes, Problems], None]
         *text.RULES,
         *inference.RULES,
         *language.RULES,
+        *metrics.RULES,
     ),
     SftConfig: (
         runner.check_intervals,
@@ -63,6 +66,7 @@ RULES: dict[type[RLinfConfig], tuple[Callable[[Any, WorldSizes, Problems], None]
         *text.SHARED_RULES,
         *sft.RULES,
         *language.RULES,
+        *metrics.RULES,
     ),
 }
 """How the sections of a recipe must fit together, by its class."""

@@ -11,6 +11,7 @@ import gymnasium
 import numpy as np
 import torch
 
+from rlinf.config.metric_names import EPISODE_METRICS
 from rlinf.data.embodied import ChunkStep, Observation
 from rlinf.envs.base import VectorEnv
 from rlinf.envs.raw_chunk import changed_rows
@@ -19,7 +20,7 @@ from rlinf.errors import EpisodeRestoreError, RLinfError
 # Before and after the state is saved; rows are then in different steps of their episodes, and go on past their ends.
 _CHUNKS_BEFORE = 5
 _CONTINUED_CHUNKS = 10
-_METRICS = {"success_once", "success_at_end", "return", "reward", "episode_len"}
+_METRICS = set(EPISODE_METRICS)
 
 
 class ConformanceError(RLinfError, AssertionError):

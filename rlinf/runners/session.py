@@ -12,7 +12,8 @@ from types import TracebackType
 from rlinf.checkpoint import CheckpointManager, checkpoint_step
 from rlinf.config import to_dict
 from rlinf.config.schema.root import RLinfConfig
-from rlinf.errors import WorkerDiedError
+from rlinf.errors import ConfigError, WorkerDiedError
+from rlinf.registry import did_you_mean
 from rlinf.runners.reservation import reserve_run
 from rlinf.runners.run_paths import run_folder
 from rlinf.telemetry.console import Console
@@ -75,6 +76,7 @@ class RunSession:
         self.placement: str | None = None
         self.evaluated_steps = 0
         self.has_begun = False
+        self.goals_checked = False
 
     def __enter__(self) -> RunSession:
         """Record the launch, open the metric log and start showing progress."""
@@ -135,7 +137,15 @@ class RunSession:
             self.report.write()
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Record and show a finished step; nothing of it is lost if the run is killed from here on."""
+        """Record and show a finished step; nothing of it is lost if the run is killed from here on.
+
+        Args:
+            step: Its number; 0 is the evaluation before the first.
+            metrics: By name.
+
+        Raises:
+            ConfigError: ``runner.stop_at`` or ``runner.keep_best`` names a metric that the first evaluation lacks.
+        """
         if not metrics:
             return
         self.metrics |= metrics
@@ -148,6 +158,25 @@ class RunSession:
         if any(name.startswith("eval/") for name in metrics) or step in {1, self.cfg.runner.total_steps}:
             self.console.table(metrics, step)
         self.report.refresh()
+        self._check_goals(metrics)
+
+    def _check_goals(self, metrics: Mapping[str, float]) -> None:
+        """Look, at the first evaluation, whether the metrics that the recipe names are among those that it produced."""
+        produced = [name for name in metrics if name.startswith("eval/")]
+        if not produced or self.goals_checked or self.cfg.runner.only_eval:
+            return
+        self.goals_checked = True
+        wanted = {f"runner.stop_at.{name}": name for name in self.cfg.runner.stop_at}
+        best = self.cfg.runner.keep_best
+        if best is not None and best.startswith("eval/"):
+            wanted["runner.keep_best"] = best
+        missing = [
+            f"{path}: no evaluation produces '{name}'.{did_you_mean(name, produced)}"
+            for path, name in wanted.items()
+            if name not in produced
+        ]
+        if missing:
+            raise ConfigError("\n".join([*missing, f"Produced were: {', '.join(sorted(produced))}."]))
 
     def evaluates(self, step: int) -> bool:
         """Tell whether an evaluation is due after ``step`` (0 is the start); not again for the step resumed from."""

@@ -42,12 +42,6 @@ def check_evaluation(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems)
                     f"received {value!r}; it needs evaluations, and runner.val_check_interval is "
                     f"{runner.val_check_interval}. Set runner.val_check_interval to 10, say.",
                 )
-    for name in runner.stop_at:
-        if not name.startswith("eval/"):
-            problems.add(
-                f"runner.stop_at.{name}",
-                f"received '{name}'; allowed: metrics of evaluations. Did you mean 'eval/{name.rsplit('/', 1)[-1]}'?",
-            )
     if evaluation is not None and evaluation.max_steps_per_rollout_epoch < evaluation.max_episode_steps:
         problems.add(
             "env.eval.max_steps_per_rollout_epoch",

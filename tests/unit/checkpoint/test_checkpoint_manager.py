@@ -190,7 +190,9 @@ def test_a_metric_that_no_save_measures_is_warned_about_once(root, caplog):
     with caplog.at_level(logging.WARNING):
         for step in (1, 2):
             save(manager, step, success_once=1.0)
-    assert len([r for r in caplog.records if "eval/succes'" in r.getMessage()]) == 1
+    (warning,) = {r.getMessage() for r in caplog.records if "eval/succes'" in r.getMessage()}
+    assert "Did you mean 'eval/success_once'?" in warning
+    assert len([r for r in caplog.records if r.getMessage() == warning]) == 1
 
 
 def test_a_run_that_goes_back_to_an_earlier_step_keeps_what_it_saves_and_continues_from_it(root):

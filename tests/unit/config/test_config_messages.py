@@ -294,6 +294,21 @@ RELATIONS = [
         "evaluated where it has learned",
     ),
     (
+        {"runner": {"val_check_interval": 5, "stop_at": {"eval/retrun": 1}}},
+        "runner.stop_at.eval/retrun",
+        "Did you mean 'eval/return'?",
+    ),
+    (
+        {"runner": {"val_check_interval": 5, "keep_best": "eval/sucess_once"}},
+        "runner.keep_best",
+        "Did you mean 'eval/success_once'?",
+    ),
+    (
+        {"runner": {"val_check_interval": 5, "keep_best": "env/returns"}},
+        "runner.keep_best",
+        "Did you mean 'env/return'?",
+    ),
+    (
         {"env.eval.max_steps_per_rollout_epoch": 50},
         "env.eval.max_steps_per_rollout_epoch",
         "Set it to at least 100",

@@ -191,3 +191,29 @@ def test_the_recipe_of_an_evaluation_is_the_one_that_was_given(recipe):
     filled = reserved(cfg)
     logger = dataclasses.replace(filled.runner.logger, experiment_name=cfg.runner.logger.experiment_name)
     assert dataclasses.replace(filled, runner=dataclasses.replace(filled.runner, logger=logger)) == cfg
+
+
+@pytest.mark.parametrize(
+    ("key", "path"),
+    [("runner.stop_at={eval/sucess: 1}", "runner.stop_at.eval/sucess"), ("runner.keep_best=eval/sucess", "keep_best")],
+)
+def test_a_goal_that_the_first_evaluation_does_not_produce_ends_the_run_there(recipe, key, path):
+    cfg = recipe("runner.val_check_interval=1", key)
+    with RunSession(cfg) as session:
+        session.log(1, {"train/loss": 1.0})
+        with pytest.raises(ConfigError) as error:
+            session.log(2, {"train/loss": 1.0, "eval/success_once": 0.0, "eval/return": 1.0})
+    for part in (path, "'eval/sucess'", "Did you mean 'eval/success_once'?", "eval/return"):
+        assert part in str(error.value)
+    records = (session.folder / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(record)["step"] for record in records] == [1, 2]
+
+
+def test_goals_that_are_produced_end_nothing(recipe):
+    cfg = recipe("runner.val_check_interval=1", "runner.stop_at={eval/return: 5}", "runner.keep_best=train/loss")
+    with RunSession(cfg) as session:
+        session.log(0, {"eval/return": 1.0})
+        session.log(1, {"train/loss": 1.0})
+        assert not session.goal_reached({"eval/return": 1.0})
+        # A later evaluation may lack what none of its episodes reports.
+        session.log(2, {"eval/reward": 5.0})
