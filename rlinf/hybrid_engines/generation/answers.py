@@ -14,6 +14,9 @@ Decode = Callable[[list[int]], str]
 _TOKENS_PER_CHARACTER = 4
 """A character takes at most four bytes, and a token is at least one."""
 
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
+"""What decoders write for bytes that are no character."""
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Answer:
@@ -95,7 +98,8 @@ class Answer:
         assert self.decode is not None
         longest = max(map(len, self.params.stop))
         tail = self.token_ids[-(_TOKENS_PER_CHARACTER * longest + 1) :]
-        text, before = self.decode(tail), len(self.decode(tail[:-1]))
+        # Bytes at the end that are no character yet are replaced as they are decoded, and will be read again.
+        text, before = self.decode(tail), len(self.decode(tail[:-1]).rstrip(_REPLACEMENT))
         return any(text.find(stop, max(0, before - len(stop) + 1)) >= 0 for stop in self.params.stop)
 
 

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from driven_engine import MAX_CONTEXT_TOKENS, DrivenEngine, make_engine
 
-from examples.reasoning.make_tiny_model import make_tiny_model
+from examples.reasoning.make_tiny_model import VOCAB_SIZE, make_tiny_model
 
 
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a model that is sure enough of its tokens for differences to show."""
     folder = tmp_path_factory.mktemp("tiny_model")
-    return make_tiny_model(folder, seed=3, initializer_range=0.08, max_context_tokens=MAX_CONTEXT_TOKENS)
+    make_tiny_model(folder, seed=3, initializer_range=0.08, max_context_tokens=MAX_CONTEXT_TOKENS)
+    add_fragments(folder / "tokenizer.json")
+    return folder
+
+
+def add_fragments(file: Path) -> None:
+    """Name the tokens that the tokenizer leaves unnamed: the end of one two-byte character and the start of the next.
+
+    Two of them after one another hold a character that neither does.
+    """
+    tokenizer = json.loads(file.read_text(encoding="utf-8"))
+    names = tokenizer["model"]["vocab"]
+    # Byte-level tokenizers write these bytes as the characters of the same numbers.
+    fragments = [f"{chr(last)}\u00c3" for last in range(0xAE, 0xC0)]
+    for index, name in zip(range(len(names), VOCAB_SIZE), fragments, strict=False):
+        names[name] = index
+    file.write_text(json.dumps(tokenizer), encoding="utf-8")
 
 
 ENGINES = [

@@ -15,6 +15,7 @@ from rlinf.errors import EngineError, WeightSyncError
 from tests.unit.hybrid_engines.packing import pack_weights
 
 TOLERANCE = 1e-4
+UNFINISHED = "\N{REPLACEMENT CHARACTER}"
 SAMPLINGS = {
     "greedy": {"temperature": 0.0},
     "temperature 1": {"temperature": 1.0},
@@ -171,11 +172,29 @@ def test_stop_strings_end_an_answer_and_stay_part_of_it(driven: DrivenEngine) ->
     tokenizer = AutoTokenizer.from_pretrained(driven.model.config._name_or_path)
     plain = driven.answer(temperature=1.0, seed=5, max_new_tokens=40, ignore_eos=True)
     text = tokenizer.decode(plain.token_ids)
-    stop = text[20:23]
+    stop = next(text[start : start + 3] for start in range(20, len(text)) if text[start : start + 3].isascii())
     completion = driven.answer(temperature=1.0, seed=5, max_new_tokens=40, ignore_eos=True, stop=("never", stop))
     assert completion.finish_reason == "stop"
     assert completion.token_ids == plain.token_ids[: len(completion.token_ids)]
     assert tokenizer.decode(completion.token_ids) == text[: text.index(stop) + 3]
+
+
+def test_stop_strings_may_span_tokens_that_end_within_a_character(driven: DrivenEngine) -> None:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(driven.model.config._name_or_path)
+    sampling = {"temperature": 1.0, "max_new_tokens": 60, "ignore_eos": True}
+    for seed in range(20):
+        plain = driven.answer(seed=seed, **sampling)
+        text = tokenizer.decode(plain.token_ids)
+        found = [character for character in text if not character.isascii() and character != UNFINISHED]
+        if found:
+            break
+    completion = driven.answer(seed=seed, stop=(found[0],), **sampling)
+    assert completion.finish_reason == "stop"
+    assert completion.token_ids == plain.token_ids[: len(completion.token_ids)]
+    ended = tokenizer.decode(completion.token_ids).rstrip(UNFINISHED)
+    assert ended.index(found[0]) == len(ended) - 1
 
 
 def test_the_models_end_token_ends_an_answer_unless_ignored(driven: DrivenEngine) -> None:
