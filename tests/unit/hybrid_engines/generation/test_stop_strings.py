@@ -84,3 +84,9 @@ def test_a_stop_string_that_was_complete_too_early_ends_nothing_later(
     decode = load_decoder(folder)
     early = next(count for count in range(len(tokens)) if "\u00e9" in decode(tokens[:count]))
     assert generate(answer(decode, "\u00e9", min_new_tokens=early + distance), tokens) == TEXT
+
+
+def test_a_stop_string_may_begin_an_answer(folder: Path, tokens: list[int]) -> None:
+    text = generate(answer(load_decoder(folder), "a"), tokens)
+    assert text is not None
+    assert text.startswith("a")

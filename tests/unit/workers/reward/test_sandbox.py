@@ -229,6 +229,51 @@ def test_a_program_that_ends_just_before_its_time_is_over_has_ended(sandbox, tmp
     own.close()
 
 
+SLOW_WATCH = """
+import importlib.util, json, sys, time
+spec = importlib.util.spec_from_file_location("launcher", {launcher!r})
+launcher = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(launcher)
+watch = launcher.watch
+
+
+def late(program, plan, proc):
+    plan["wall_seconds"] = 0.0
+    time.sleep({pause})
+    return watch(program, plan, proc)
+
+
+launcher.watch = late
+launcher.main(json.loads(sys.argv[1]))
+"""
+
+
+def test_a_program_that_ended_has_ended_however_late_that_is_noticed(sandbox, tmp_path, monkeypatch):
+    """The supervisor comes to look when the time is over, and the program has long ended."""
+    slow = tmp_path / "slow_launcher.py"
+    slow.write_text(SLOW_WATCH.format(launcher=str(sandbox_module._LAUNCHER), pause=1.5))
+    monkeypatch.setattr(sandbox_module, "_LAUNCHER", slow)
+    own = Sandbox(SandboxLimits(timeout_seconds=60.0))
+    own.close()
+
+
+KERNEL_TIME = """
+import os
+for _ in range(3):
+    if os.fork() == 0:
+        file = os.open("/dev/urandom", os.O_RDONLY)
+        while True: os.read(file, 1 << 20)
+for _ in range(3): os.wait()
+"""
+
+
+def test_time_in_the_kernel_counts(sandbox):
+    """Without it, each of the processes would end by its own limit, and the program well."""
+    own = Sandbox(SandboxLimits(timeout_seconds=1.0, wall_seconds=60.0))
+    assert own.run({"main.py": KERNEL_TIME}).killed_for == "timeout"
+    own.close()
+
+
 @pytest.mark.parametrize("isolate", [True, False])
 def test_too_much_output_ends_everything_that_the_program_started(request, isolate):
     if isolate:

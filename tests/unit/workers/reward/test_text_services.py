@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 import socketserver
 import threading
 import time
@@ -133,6 +134,25 @@ def test_the_time_of_a_request_is_that_of_the_whole_response(text, drip):
             json_service.post_json(url, {}, timeout_seconds=0.3, max_retries=0)
         assert server.was_left.wait(60)
         server.shutdown()
+        thread.join()
+
+
+def test_a_silent_service_is_left():
+    """It takes the request, begins a response and says nothing more."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def begin():
+            with server.accept()[0] as connection:
+                connection.recv(1 << 16)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n{")
+                connection.recv(1 << 16)
+
+        thread = threading.Thread(target=begin, daemon=True)
+        thread.start()
+        with pytest.raises(RewardError, match="timed out"):
+            json_service.post_json(
+                f"http://127.0.0.1:{server.getsockname()[1]}/", {}, timeout_seconds=0.3, max_retries=0
+            )
         thread.join()
 
 

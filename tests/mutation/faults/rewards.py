@@ -1,0 +1,189 @@
+"""Faults of rewards of text: the code sandbox, services, sums, and what is counted as correct."""
+
+from __future__ import annotations
+
+from tests.mutation.fault import Fault
+
+LAUNCHER = "rlinf/workers/reward/sandbox_launcher.py"
+SANDBOX = "rlinf/workers/reward/sandbox.py"
+CODE = "rlinf/workers/reward/code_reward.py"
+SERVICE = "rlinf/workers/reward/json_service.py"
+SANDBOX_TESTS = "tests/unit/workers/reward/test_sandbox.py"
+CODE_TESTS = "tests/unit/workers/reward/test_code_reward.py"
+SERVICE_TESTS = "tests/unit/workers/reward/test_text_services.py"
+RECORDS = "tests/unit/telemetry/test_answer_records.py"
+
+FAULTS: list[Fault] = [
+    # What ends a program
+    Fault(
+        LAUNCHER,
+        "os.umask(0o022)",
+        "os.umask(0o077)",
+        (f"{SANDBOX_TESTS}::test_a_program_reads_prints_and_writes_in_its_own_folder",),
+        "folders of the view are closed to the program",
+    ),
+    Fault(
+        LAUNCHER,
+        "    block_signals()\n    try:\n        return watch(",
+        "    try:\n        return watch(",
+        (f"{SANDBOX_TESTS}::test_signals_to_the_supervisor_are_the_programs_own_affair",),
+        "a program can interrupt its supervisor",
+    ),
+    Fault(
+        LAUNCHER,
+        "        if (code := reap(program)) is not None:",
+        "        if time.monotonic() < deadline and (code := reap(program)) is not None:",
+        (f"{SANDBOX_TESTS}::test_a_program_that_ended_has_ended_however_late_that_is_noticed",),
+        "a program that has ended is late where its supervisor was",
+    ),
+    Fault(
+        LAUNCHER,
+        "        if began >= deadline:",
+        "        if False:",
+        (f"{SANDBOX_TESTS}::test_greedy_programs_are_ended",),
+        "a program may sleep as long as it likes",
+    ),
+    Fault(
+        LAUNCHER,
+        "for count in stat[11:15])",
+        "for count in stat[11:12])",
+        (f"{SANDBOX_TESTS}::test_time_in_the_kernel_counts",),
+        "processor time in the kernel is not counted",
+    ),
+    Fault(
+        LAUNCHER,
+        "            found[pid] = stat\n            parents.append(pid)",
+        "            found[pid] = stat",
+        (f"{SANDBOX_TESTS}::test_processes_share_one_bound_of_memory",),
+        "memory of a program's children is not counted",
+    ),
+    Fault(
+        LAUNCHER,
+        "for count in (resident_bytes, proportional_bytes):",
+        "for count in (resident_bytes,):",
+        (f"{SANDBOX_TESTS}::test_processes_share_one_bound_of_memory",),
+        "pages that a fork shares count for each process",
+    ),
+    Fault(
+        LAUNCHER,
+        '    if sum(int(stat[17]) for stat in found.values()) > plan["limits"]["RLIMIT_NPROC"]:',
+        "    if False:",
+        (f"{SANDBOX_TESTS}::test_the_number_of_processes_is_bounded_where_the_kernel_does_not",),
+        "a root's program may have any number of processes",
+    ),
+    Fault(
+        LAUNCHER,
+        "        refuse_ownerless_memory()\n",
+        "",
+        (f"{SANDBOX_TESTS}::test_no_memory_can_be_had_that_no_process_is_charged_for",),
+        "memfds and shared mappings are bounded by nothing",
+    ),
+    Fault(
+        LAUNCHER,
+        "        (IF_EQUAL, 1, 0, MAP_SHARED_ANONYMOUS),",
+        "        (IF_EQUAL, 0, 0, MAP_SHARED_ANONYMOUS),",
+        (f"{SANDBOX_TESTS}::test_no_memory_can_be_had_that_no_process_is_charged_for",),
+        "shared anonymous mappings are allowed",
+    ),
+    # What the sandbox makes of it
+    Fault(
+        SANDBOX,
+        "_START_FACTOR * self._start_seconds",
+        "0.0 * self._start_seconds",
+        (f"{SANDBOX_TESTS}::test_starting_the_interpreter_takes_none_of_the_time",),
+        "starting the interpreter takes of the program's time",
+    ),
+    Fault(
+        SANDBOX,
+        "if outcome.exit_code == 0 and outcome.output.strip() == word.encode():",
+        "if outcome.exit_code is not None:",
+        (f"{SANDBOX_TESTS}::test_an_interpreter_that_does_not_start_is_an_error_when_the_sandbox_is_made",),
+        "the sandbox's check does not look at its outcome",
+    ),
+    Fault(
+        SANDBOX,
+        "            if exceeded:\n                _signal_group(launcher, signal.SIGTERM)\n",
+        "            if exceeded:\n                _signal_group(launcher, signal.SIGKILL)\n",
+        (f"{SANDBOX_TESTS}::test_too_much_output_ends_everything_that_the_program_started",),
+        "children outlive a program that wrote too much",
+    ),
+    Fault(
+        CODE,
+        "        return _LIMITS[outcome.killed_for]",
+        '        return "wrong"',
+        (f"{CODE_TESTS}::test_each_reward_says_why_a_program_failed",),
+        "a program that ran out of time counts as wrong",
+    ),
+    Fault(
+        CODE,
+        "self._failures.update(failures - {",
+        "self._failures.update({} and {",
+        (f"{CODE_TESTS}::test_programs_that_often_exceed_limits_are_logged",),
+        "programs that exceed limits are not logged",
+    ),
+    # Services
+    Fault(
+        SERVICE,
+        "        self._sock.settimeout(left)",
+        "        self._sock.settimeout(None)",
+        (f"{SERVICE_TESTS}::test_a_silent_service_is_left",),
+        "a service that says nothing is waited for",
+    ),
+    Fault(
+        SERVICE,
+        "        if left <= 0:",
+        "        left = max(left, 1.0)\n        if left <= 0:",
+        (f"{SERVICE_TESTS}::test_the_time_of_a_request_is_that_of_the_whole_response",),
+        "each byte of a response has time of its own",
+    ),
+    Fault(
+        SERVICE,
+        "isinstance(rewards, list) and len(rewards)",
+        "len(rewards)",
+        (f"{SERVICE_TESTS}::test_an_answer_of_another_kind_is_shown",),
+        "a text or a mapping passes for a list of rewards",
+    ),
+    Fault(
+        SERVICE,
+        "    ) from None",
+        "    ) from failure",
+        (f"{SERVICE_TESTS}::test_errors_do_not_hold_the_secrets_of_an_address",),
+        "the cause of an error shows the address's secrets",
+    ),
+    # Sums and shares
+    Fault(
+        "rlinf/telemetry/answers.py",
+        " or math.isclose(reward, correct_reward, rel_tol=_ROUNDING, abs_tol=_ROUNDING)",
+        "",
+        (RECORDS,),
+        "rounding makes a correct response wrong",
+    ),
+    Fault(
+        "rlinf/workers/reward/text_rewards.py",
+        "for name, value in measured.items() for key",
+        "for name, value in {}.items() for key",
+        ("tests/unit/workers/reward/test_text_rewards_sum.py",),
+        "what rewards measure is lost",
+    ),
+    Fault(
+        "rlinf/algorithms/filtering.py",
+        "    if rewards_lower_bound is None and rewards_upper_bound is None:",
+        "    if False:",
+        ("tests/unit/algorithms/advantages/test_group_advantages.py",),
+        "filter_rewards without bounds does nothing",
+    ),
+    Fault(
+        "rlinf/algorithms/losses/decoupled_actor_critic.py",
+        "        behaviour_logprobs=old_logprobs,\n",
+        "",
+        ("tests/unit/algorithms/losses/test_decoupled_actor_critic_loss.py",),
+        "the divergence's weight lacks the behaviour policy",
+    ),
+    Fault(
+        "rlinf/workers/actor/answer_evaluation.py",
+        "attention_size=config.num_attention_heads * head_dim",
+        "attention_size=config.hidden_size",
+        ("tests/unit/algorithms/test_flops.py",),
+        "operations of attention follow the hidden size",
+    ),
+]
