@@ -13,7 +13,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlinf.config.schema.cluster import ClusterConfig
-from rlinf.errors import ClusterError, PlacementError, WorkerDiedError
+from rlinf.errors import ClusterError, PlacementError, RLinfError, WorkerDiedError
 from rlinf.placement import (
     FlexiblePlacementStrategy,
     NodeGroup,
@@ -27,6 +27,7 @@ from rlinf.scheduler.address import MANAGER_NAME, RunSpec, ray_namespace
 from rlinf.scheduler.attach import attach_ray
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
 from rlinf.scheduler.environment import ProcessEnvironment, code_folders, early_variables, newer_than
+from rlinf.scheduler.gcs_watch import GcsWatch
 from rlinf.scheduler.group import WorkerGroup, close_groups
 from rlinf.scheduler.manager import ManagerActor
 from rlinf.scheduler.node_settings import NodeSettings, check_interpreters
@@ -67,9 +68,12 @@ class Cluster:
         self.namespace = uuid.uuid4().hex[:8]
         self._groups: list[WorkerGroup[Any]] = []
         self._closed = False
+        # Whether nobody is left who would notice deaths: Ray may not answer then.
+        self._is_lost = False
         self.runtime: Runtime
         self.manager: Any = None
         self.trace_collector: TraceCollector | None = None
+        self._gcs_watch: GcsWatch | None = None
         attachment = attach_ray(ray_namespace(self.namespace))
         self._owns_ray = attachment.owned
         atexit.register(self.close)
@@ -139,6 +143,8 @@ class Cluster:
             return
         self._closed = True
         atexit.unregister(self.close)
+        if self._gcs_watch is not None:
+            self._gcs_watch.close()
         if ray.is_initialized():
             self._end_actors()
         if self.trace_collector is not None:
@@ -249,19 +255,27 @@ class Cluster:
         if tracer.enable:
             self.trace_collector = TraceCollector(self.runtime.endpoint, trace_path(tracer, log_dir))
         self.manager.alive.remote().future().add_done_callback(self._on_manager_end)
+        self._gcs_watch = GcsWatch(ray.get_runtime_context().gcs_address, self._end_all_waits)
 
     def _on_manager_end(self, call: Any) -> None:
         """The manager's never-finishing call has ended: without it no wait could be sure to end."""
         if self._closed or self.run_spec.manager is None:
             return
         error = WorkerDiedError(f"The run's manager is gone: {call.exception()}", group="manager", rank=0)
+        self._end_all_waits(error)
+        self.runtime.endpoint.peer_died(self.run_spec.manager.uid, error)
+
+    def _end_all_waits(self, error: RLinfError) -> None:
+        """Nobody is left who would notice a death: no process of the run waits for another one any more."""
+        if self._closed:
+            return
+        self._is_lost = True
         get_logger(__name__).error("%s All waits of the run end.", error)
+        self.runtime.orphan(error)
         for group in self._groups:
             for member in group.worker_info_list:
                 with contextlib.suppress(ClusterError):  # this cluster is being closed
                     self.runtime.endpoint.notify(member.endpoint, "orphaned", (error,))
-        self.runtime.endpoint.peer_died(self.run_spec.manager.uid, error)
-        self.runtime.orphan(error)
 
     def _end_actors(self) -> None:
         close_groups(self._groups)
@@ -271,7 +285,7 @@ class Cluster:
             ray.kill(self.manager)  # the channel hosts are its own, and end with it
         here = self.runtime.node_id if hasattr(self, "runtime") else None
         others = [node for node in getattr(self, "_nodes", []) if node.node_id != here]
-        if others and sys.exc_info()[0] is None:
+        if others and not self._is_lost and sys.exc_info()[0] is None:
             clean = ray.remote(remove_socket_folder)
             done = [
                 clean.options(

@@ -329,7 +329,7 @@ def close_groups(groups: Sequence[WorkerGroup[Any]]) -> None:
     for group in running:
         first = group._members[0].address if group._members else group._starting
         if first is not None and group._runtime is not None:
-            with contextlib.suppress(WorkerDiedError):  # a dead manager: what it would be told no longer matters
+            with contextlib.suppress(WorkerDiedError, ClusterError):  # without a manager nobody is left to be told
                 group._runtime.ask("group_end", first)
         for actor, _ in group._actors:
             ray.kill(actor)

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from rlinf.errors import ClusterError, WorkerDiedError
+from rlinf.errors import ClusterError, RLinfError, WorkerDiedError
 from rlinf.scheduler.address import RunSpec, WorkerAddress, WorkerIdentity, WorkerInfo
 from rlinf.scheduler.comm.devices import DeviceTransfers
 from rlinf.scheduler.comm.endpoint import Call, Endpoint, Frame
@@ -143,8 +143,8 @@ class Runtime:
         self.lookup_member(*source, False).add_done_callback(looked_up)
         return result
 
-    def orphan(self, error: WorkerDiedError) -> None:
-        """End every wait of this process, now and later: the manager is gone, so deaths are not noticed any more."""
+    def orphan(self, error: RLinfError) -> None:
+        """End every wait of this process, now and later: deaths are not noticed any more."""
         self.endpoint.orphan(error)
         self.mailbox.orphan(error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -48,6 +49,12 @@ class Chaotic(Worker):
 
     def sleep(self, seconds):
         time.sleep(seconds)
+
+    def fork(self, seconds):
+        """Leave a child that holds all that this process has open; returns its process."""
+        child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(seconds,))
+        child.start()
+        return child.pid
 
     def die_in(self, seconds):
         threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()

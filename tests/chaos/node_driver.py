@@ -46,6 +46,7 @@ def raylet_of(node):
 
 def lose(cluster, chance, raylets, stopped):
     """Kill one node's raylet and stop everything of the other's, which does not close a single connection."""
+    lose_a_parent(cluster)
     here = Chaotic.create_group().launch(cluster, NodePlacementStrategy([0] * 4), name="here", wait=False)
     names = ("killed", "stopped")
     there = [
@@ -74,9 +75,25 @@ def lose(cluster, chance, raylets, stopped):
         with pytest.raises(WorkerDiedError) as caught:
             feeding.wait(timeout=SECONDS)
         assert caught.value.group == name
+    # Who was stopped goes on one day: nobody needs it any more.
+    for process in stopped:
+        process.send_signal(signal.SIGCONT)
+    psutil.Process(there[1].worker_info_list[0].pid).wait(SECONDS)
     # The run can go on where it still has nodes.
     again = Chaotic.create_group().launch(cluster, NodePlacementStrategy([0]), name="killed")
     assert [rank for rank, _ in again.identify().wait(timeout=60)] == [0]
+
+
+def lose_a_parent(cluster):
+    """Kill a worker of another node than the manager's whose forked child lives on."""
+    group = Chaotic.create_group().launch(cluster, NodePlacementStrategy([1]), name="parent")
+    child = psutil.Process(group.fork(300).wait()[0])
+    running = group.sleep(300)
+    psutil.Process(group.worker_info_list[0].pid).kill()
+    with pytest.raises(WorkerDiedError, match="parent:0"):
+        running.wait(timeout=SECONDS)
+    assert child.is_running()
+    child.kill()
 
 
 def stop(raylet, stopped):

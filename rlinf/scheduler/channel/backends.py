@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, Protocol
 
-from rlinf.errors import ClusterError
+from rlinf.errors import ClusterError, WorkerDiedError
 from rlinf.scheduler.address import EndpointInfo
 from rlinf.scheduler.channel.queue import ChannelQueue, Item
 from rlinf.scheduler.comm.deadlines import process_deadlines
@@ -189,7 +189,8 @@ class HostedBackend:
 
     def close(self) -> None:
         """Refuse further puts."""
-        self._endpoint.ask(self.host, "channel_close", self.channel_id)
+        with contextlib.suppress(WorkerDiedError):  # the queue has gone with its host
+            self._endpoint.ask(self.host, "channel_close", self.channel_id)
 
     def pass_on(self) -> None:
         """Note that the handle was given to others: the queue waits for them when it is closed."""

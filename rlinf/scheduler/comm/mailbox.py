@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import NamedTuple
 
-from rlinf.errors import CommTimeoutError, WorkerDiedError
+from rlinf.errors import CommTimeoutError, RLinfError, WorkerDiedError
 from rlinf.scheduler.comm.deadlines import Deadlines
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.utils.logging import get_logger
@@ -70,7 +70,7 @@ class Mailbox:
         # The newest incarnation of each source, and the number of its next message.
         self._expected: dict[Source, tuple[int, int]] = {}
         self._dead: dict[Source, tuple[int, WorkerDiedError]] = {}
-        self._orphaned: WorkerDiedError | None = None
+        self._orphaned: RLinfError | None = None
         self.num_dropped = 0
 
     def deliver(self, envelope: Envelope, frames: Frames) -> None:
@@ -151,7 +151,7 @@ class Mailbox:
             failed = [self._waiting.pop(key) for key in list(self._waiting) if key[0] == source]
         self._fail(failed, error)
 
-    def orphan(self, error: WorkerDiedError) -> None:
+    def orphan(self, error: RLinfError) -> None:
         """Fail all receives, now and later: nobody is left who would tell that their sources have died."""
         with self._lock:
             self._orphaned = error
@@ -175,7 +175,7 @@ class Mailbox:
             known = self._dead.get(source)
             return None if known is None else known[1]
 
-    def _fail(self, waiting: Iterable[Iterable[Future[Frames]]], error: WorkerDiedError) -> None:
+    def _fail(self, waiting: Iterable[Iterable[Future[Frames]]], error: RLinfError) -> None:
         for futures in waiting:
             for future in futures:
                 self._deadlines.remove(future)
@@ -192,7 +192,7 @@ class Mailbox:
         self._untaken[future] = (Envelope(key[0], message.incarnation, message.sequence, key[1]), message.frames)
         return message.frames
 
-    def _failure_of(self, source: Source) -> WorkerDiedError | None:
+    def _failure_of(self, source: Source) -> RLinfError | None:
         return self._dead[source][1] if source in self._dead else self._orphaned
 
     def _hand_over(self, envelope: Envelope, frames: Frames) -> Future[Frames] | None:

@@ -5,10 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import threading
 import time
 from pathlib import Path
 
 from rlinf.scheduler import Channel, Worker
+
+
+class Quitting(Worker):
+    """Leaves its constructor by what is no ``Exception``."""
+
+    def __init__(self, kind):
+        super().__init__()
+        raise kind("not yet")
 
 
 class Sample(Worker):
@@ -62,6 +71,28 @@ class Sample(Worker):
 
     def sleep(self, seconds):
         time.sleep(seconds)
+
+    def lock_twice(self):
+        with self.device_lock, self.device_lock:
+            pass
+
+    def lock_in_turns(self):
+        """Take the lock in a thread that waits for this one; then again here."""
+        taken = []
+
+        def take():
+            with self.device_lock:
+                taken.append("other")
+
+        with self.device_lock:
+            thread = threading.Thread(target=take)
+            thread.start()
+            time.sleep(0.2)
+            taken.append("this")
+        thread.join()
+        with self.device_lock:
+            taken.append("again")
+        return taken
 
     def on_main_thread(self):
         import threading

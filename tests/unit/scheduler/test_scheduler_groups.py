@@ -4,9 +4,9 @@ import pickle
 import time
 
 import pytest
-from sample_workers import Sample
+from sample_workers import Quitting, Sample
 
-from rlinf.errors import ClusterError, CommTimeoutError, WorkerDiedError, WorkerError
+from rlinf.errors import ClusterError, CommTimeoutError, RLinfError, WorkerDiedError, WorkerError
 from rlinf.scheduler import Channel, NodePlacementStrategy, Worker, WorkerGroup
 
 
@@ -166,6 +166,20 @@ def test_a_rank_that_cannot_start_raises_at_launch(cluster):
     group = Sample.create_group().launch(cluster, NodePlacementStrategy([0]), name="broken")
     assert group.add(1).wait() == [1]
     group.close()
+
+
+@pytest.mark.parametrize("kind", [GeneratorExit, SystemExit])
+def test_whatever_leaves_a_constructor_raises_at_launch(cluster, kind):
+    with pytest.raises(WorkerError, match="not yet") as caught:
+        Quitting.create_group(kind).launch(cluster, NodePlacementStrategy([0]), name="quitting")
+    assert caught.value.method == "__init__"
+
+
+def test_a_lock_that_is_taken_twice_is_an_error_and_threads_take_it_in_turns(pair):
+    with pytest.raises(WorkerError, match="device_lock") as caught:
+        pair.execute_on(0).lock_twice().wait(timeout=30)
+    assert isinstance(caught.value.__cause__, RLinfError)
+    assert pair.execute_on(0).lock_in_turns().wait(timeout=30) == [["this", "other", "again"]]
 
 
 def test_a_dead_rank_fails_the_calls_on_it_and_its_name_can_be_used_again(launch):

@@ -308,6 +308,7 @@ def test_the_death_of_a_channel_host_ends_all_waits_on_it(cluster):
                 pending.wait(timeout=30)
         with pytest.raises(WorkerDiedError):
             channel.put_nowait(3)
+        channel.close()
         again = Channel.create("fragile")
         again.put("on a new host")
         assert again.get(timeout=30) == "on a new host"
