@@ -122,6 +122,10 @@ class CommTimeoutError(RLinfError, TimeoutError):
     """A send, recv, broadcast, get or wait took longer than its timeout; the message names who waits for whom."""
 
 
+class PayloadError(RLinfError, ValueError):
+    """A tensor that ``send_tensor`` cannot send, or ``recv_tensor`` cannot receive into: its kind, dtype or shape."""
+
+
 class ChannelClosedError(RLinfError):
     """The channel was closed and holds no more items for this key."""
 

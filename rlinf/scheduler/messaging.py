@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rlinf.errors import CommTimeoutError
+from rlinf.errors import CommTimeoutError, PayloadError
 from rlinf.scheduler.address import WorkerAddress
 from rlinf.scheduler.comm.endpoint import Frame
 from rlinf.scheduler.comm.futures import Promise
-from rlinf.scheduler.comm.serialization import Fetch, Park, decode, encode, fill_tensor, tensor_bytes
+from rlinf.scheduler.comm.serialization import Fetch, Park, check_dense, decode, encode, fill_tensor, tensor_bytes
 from rlinf.scheduler.comm.spans import MessageTrace
 from rlinf.scheduler.comm.work import SENT, AsyncWork, Claim, default_timeout_seconds, give_up_dropped
 from rlinf.scheduler.runtime import current_runtime
@@ -77,17 +77,28 @@ class Messenger:
     def send_tensor(
         self, tensor: torch.Tensor, group: str, ranks: Ranks, *, tag: Hashable, timeout: float | None
     ) -> AsyncWork[None]:
-        """Send a tensor's bytes to one or several ranks."""
+        """Send a tensor's bytes to one or several ranks.
+
+        Raises:
+            PayloadError: The tensor is not dense.
+        """
+        check_dense(tensor, f"send_tensor at {self.address}")
         park = self._parker(group, ranks)
         with self._trace.sending(("tensor", tag), (group, ranks)):
             ticket = None if park is None else park(tensor)
-            frames: list[Frame] = [tensor_bytes(tensor)] if ticket is None else [b"", pickle.dumps(ticket)]
+            header = pickle.dumps((str(tensor.dtype), tuple(tensor.shape), ticket))
+            frames: list[Frame] = [header, tensor_bytes(tensor)] if ticket is None else [header]
             return self._send_frames(frames, group, ranks, ("tensor", tag), timeout)
 
     def recv_tensor(
         self, tensor: torch.Tensor, group: str, rank: int, *, tag: Hashable, timeout: float | None
     ) -> AsyncWork[None]:
-        """Receive bytes into a tensor."""
+        """Receive bytes into a tensor.
+
+        Raises:
+            PayloadError: The tensor is not dense; when waited for: what was sent has another dtype or shape.
+        """
+        check_dense(tensor, f"recv_tensor at {self.address}")
         future, claim = self._receive((group, rank), ("tensor", tag), timeout)
         label = self._trace.receiving(group, rank, ("tensor", tag))
         fill = partial(_fill, tensor, current_runtime().devices.fetch)
@@ -190,16 +201,17 @@ class Messenger:
 
 
 def _fill(tensor: torch.Tensor, fetch: Fetch, frames: Sequence[Any]) -> None:
-    if len(frames) == 1:
-        fill_tensor(tensor, frames[0])
-        return
     import torch
 
-    source = fetch(pickle.loads(frames[1]))
-    if (source.shape, source.dtype) != (tensor.shape, tensor.dtype):
-        raise ValueError(
-            f"recv_tensor got a tensor of {tuple(source.shape)} {source.dtype} for one of {tuple(tensor.shape)} "
-            f"{tensor.dtype}; both sides must use the same shape and dtype."
+    dtype, shape, ticket = pickle.loads(frames[0])
+    source = None if ticket is None else fetch(ticket)
+    if (dtype, shape) != (str(tensor.dtype), tuple(tensor.shape)):
+        raise PayloadError(
+            f"recv_tensor got a tensor of {shape} {dtype} for one of {tuple(tensor.shape)} {tensor.dtype}; "
+            "both sides must use the same shape and dtype."
         )
+    if source is None:
+        fill_tensor(tensor, frames[1])
+        return
     with torch.no_grad():
         tensor.copy_(source)

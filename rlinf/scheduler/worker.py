@@ -225,7 +225,11 @@ class Worker:
         tag: Hashable = None,
         timeout: float | None = None,
     ) -> AsyncWork[None] | None:
-        """Send a tensor's bytes alone; the receiver calls ``recv_tensor`` with one of the same shape and dtype."""
+        """Send a tensor's bytes alone; the receiver calls ``recv_tensor`` with one of the same shape and dtype.
+
+        Raises:
+            PayloadError: The tensor is not dense (sparse, nested or quantized): use ``send``.
+        """
         work = self._messenger.send_tensor(tensor, dst_group_name, dst_rank, tag=tag, timeout=timeout)
         return work if async_op else work.wait()
 
@@ -241,7 +245,7 @@ class Worker:
         """Receive into ``tensor`` in place what ``send_tensor`` sent.
 
         Raises:
-            ValueError: The tensors' sizes differ.
+            PayloadError: The tensor is not dense, or the one that was sent has another shape or dtype.
         """
         work = self._messenger.recv_tensor(tensor, src_group_name, src_rank, tag=tag, timeout=timeout)
         return work if async_op else work.wait()

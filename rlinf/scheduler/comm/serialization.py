@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import cloudpickle
 
-from rlinf.errors import ClusterError
+from rlinf.errors import ClusterError, PayloadError
 
 if TYPE_CHECKING:
     import torch
@@ -146,6 +146,28 @@ def tensor_bytes(tensor: torch.Tensor) -> memoryview:
         # numpy does not know every type of torch. The stride is given because that of a single element may be any.
         tensor = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
     return memoryview(tensor.numpy().reshape(-1).data).cast("B")
+
+
+def check_dense(tensor: torch.Tensor, where: str) -> None:
+    """Check that a tensor's elements lie in memory as they are, so that they can travel as bytes.
+
+    Raises:
+        PayloadError: They do not; the message begins with ``where``.
+    """
+    import torch
+
+    kinds = {
+        "nested": tensor.is_nested,
+        "quantized": tensor.is_quantized,
+        "meta": tensor.is_meta,
+        str(tensor.layout): tensor.layout is not torch.strided,
+    }
+    found = [kind for kind, holds in kinds.items() if holds]
+    if found:
+        raise PayloadError(
+            f"{where} works on the bytes of dense tensors; this one is {', '.join(found)} ({tensor.dtype}). "
+            "Make it dense, or use send and recv, which take any object."
+        )
 
 
 def _on_host(tensor: torch.Tensor) -> torch.Tensor:
