@@ -1,4 +1,6 @@
-"""Objects to frames and back: pickle 5 with out-of-band buffers, tensors found wherever they are nested.
+"""Objects to frames and back: pickle 5 with out-of-band buffers, found wherever they are nested.
+
+The memory of tensors, of arrays and of large ``bytes`` and ``bytearray`` travels beside the pickle.
 
 The pickler (cloudpickle's, which also takes closures and classes of ``__main__``; the plain one for small plain data)
 is chosen before a byte is written: no fast path that fails half-way and leaves a corrupt stream.
@@ -33,6 +35,10 @@ _fetch: ContextVar[Fetch | None] = ContextVar("fetch", default=None)
 _REQUIRED_ALIGNMENT_BYTES = 8
 # A copy starts at a cache line.
 _COPY_ALIGNMENT_BYTES = 64
+# Larger bytes and bytearrays travel beside the pickle.
+_OUT_OF_BAND_BYTES = 1 << 16
+# First byte of a pickle with such bytes, which takes an unpickler of its own; other pickles begin with 0x80.
+_WITH_BYTES = b"\0"
 # Types that every pickler writes alike, and how much of a nest is looked through to find that there are no others.
 _PLAIN_TYPES = frozenset({bytes, str, int, float, bool, type(None)})
 _PLAIN_NESTS = frozenset({tuple, list, dict})
@@ -45,13 +51,28 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     park: Park | None = None
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        # By identity; what has no other reference must live until the end.
+        self.beside: dict[int, tuple[int, Any]] = {}
+
+    def persistent_id(self, obj: Any) -> Any:
+        kind = type(obj)
+        if (kind is not bytes and kind is not bytearray) or len(obj) < _OUT_OF_BAND_BYTES:
+            return None
+        known = self.beside.get(id(obj))
+        if known is not None:
+            return known[0]
+        self.beside[id(obj)] = (len(self.beside), obj)
+        return kind is bytearray, pickle.PickleBuffer(obj)
+
     def reducer_override(self, obj: Any) -> Any:
         torch = sys.modules.get("torch")
         if torch is not None and isinstance(obj, torch.Tensor):
             reduced = _reduce_tensor(obj, self.park)
             if reduced is not None:
                 return reduced
-        return super().reducer_override(obj)
+        return _reduce_array(obj) or super().reducer_override(obj)
 
 
 class _PlainPickler(pickle.Pickler):
@@ -62,7 +83,22 @@ class _PlainPickler(pickle.Pickler):
     def reducer_override(self, obj: Any) -> Any:
         torch = sys.modules.get("torch")
         reduced = _reduce_tensor(obj, self.park) if torch is not None and type(obj) is torch.Tensor else None
-        return NotImplemented if reduced is None else reduced
+        return reduced or _reduce_array(obj) or NotImplemented
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads a pickle with bytes beside it."""
+
+    def __init__(self, stream: io.BytesIO, buffers: Sequence[Buffer]) -> None:
+        super().__init__(stream, buffers=buffers)
+        self._beside: list[Any] = []
+
+    def persistent_load(self, pid: Any) -> Any:
+        if type(pid) is int:
+            return self._beside[pid]
+        is_bytearray, data = pid
+        self._beside.append(bytearray(data) if is_bytearray else bytes(data))
+        return self._beside[-1]
 
 
 def encode(obj: Any, park: Park | None = None) -> list[Buffer]:
@@ -77,7 +113,7 @@ def encode(obj: Any, park: Park | None = None) -> list[Buffer]:
     Raises:
         TypeError: Or another error of pickle: the object cannot be pickled. Nothing has been sent then.
     """
-    if type(obj) in _PLAIN_TYPES:
+    if type(obj) in _PLAIN_TYPES and _is_plain(obj, 0, None):
         return [pickle.dumps(obj, protocol=5)]
     stream = io.BytesIO()
     buffers: list[pickle.PickleBuffer] = []
@@ -85,13 +121,18 @@ def encode(obj: Any, park: Park | None = None) -> list[Buffer]:
     writer = pickler(stream, protocol=5, buffer_callback=buffers.append)
     writer.park = park
     writer.dump(obj)
-    return [stream.getvalue(), *(buffer.raw() for buffer in buffers)]
+    frames: list[Buffer] = [stream.getvalue(), *(buffer.raw() for buffer in buffers)]
+    if isinstance(writer, _Pickler) and writer.beside:
+        frames[0] = _WITH_BYTES + frames[0]
+    return frames
 
 
 def _is_plain(obj: Any, depth: int, torch: Any) -> bool:
     """Whether ``obj`` is small and of types that every pickler writes alike, so that the plain one does, faster."""
     kind = type(obj)
     if kind in _PLAIN_TYPES:
+        return kind is not bytes or len(obj) < _OUT_OF_BAND_BYTES
+    if _is_plain_array(obj):
         return True
     if torch is not None and kind is torch.Tensor:
         return bool(obj.layout is torch.strided)
@@ -110,7 +151,10 @@ def decode(frames: Sequence[Buffer], fetch: Fetch | None = None) -> Any:
     """
     token = _fetch.set(fetch)
     try:
-        return pickle.loads(frames[0], buffers=[_writable(frame) for frame in frames[1:]])
+        head, buffers = frames[0], [_writable(frame) for frame in frames[1:]]
+        if head[:1] == _WITH_BYTES:
+            return _Unpickler(io.BytesIO(head[1:]), buffers).load()
+        return pickle.loads(head, buffers=buffers)
     finally:
         _fetch.reset(token)
 
@@ -217,6 +261,19 @@ def _reduce_tensor(tensor: torch.Tensor, park: Park | None) -> tuple[Any, ...] |
         return _rebuild_parked, (ticket, requires_grad, kind is torch.nn.Parameter)
     state = (tensor.dtype, tuple(tensor.shape), device, requires_grad, kind is torch.nn.Parameter)
     return _rebuild_tensor, (pickle.PickleBuffer(tensor_bytes(tensor)), *state)
+
+
+def _is_plain_array(obj: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and type(obj) is numpy.ndarray and obj.dtype.isbuiltin == 1 and not obj.dtype.hasobject
+
+
+def _reduce_array(obj: Any) -> tuple[Any, ...] | None:
+    """Reduce an array whose elements do not lie side by side: numpy itself would write them into the pickle."""
+    if not _is_plain_array(obj) or obj.flags.forc:
+        return None
+    reduced: tuple[Any, ...] = sys.modules["numpy"].ascontiguousarray(obj).__reduce_ex__(5)
+    return reduced
 
 
 def _rebuild_plain_tensor(data: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:

@@ -73,6 +73,65 @@ def test_large_tensors_do_not_go_through_the_pickle():
     assert len(frames[0]) < 1000
 
 
+BESIDE = {
+    "bytes": bytes(range(256)) * 1000,
+    "bytearray": bytearray(range(256)) * 1000,
+    "array": np.arange(100_000),
+    "every other": np.arange(200_000)[::2],
+    "transposed": np.arange(120_000).reshape(300, 400).T,
+    "reversed": np.arange(100_000.0)[::-1],
+}
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["alone", "nested"])
+@pytest.mark.parametrize("kind", BESIDE)
+def test_large_bytes_and_arrays_do_not_go_through_the_pickle(kind, nested):
+    item = BESIDE[kind]
+    frames = encode({"deep": [Sample(item, "x")]} if nested else item)
+    assert len(frames) == 2
+    assert len(frames[0]) < 1000
+    back = travel({"deep": [Sample(item, "x")]} if nested else item)
+    back = back["deep"][0].obs if nested else back
+    assert type(back) is type(item)
+    assert np.array_equal(back, item) if isinstance(item, np.ndarray) else back == item
+
+
+def test_small_bytes_stay_in_the_pickle():
+    for item in (b"x" * 1000, bytearray(1000), {"a": [b"y" * 1000]}):
+        assert len(encode(item)) == 1
+        assert travel(item) == item
+
+
+def test_the_same_large_bytes_twice_travel_once_and_stay_one():
+    first, second, other = bytearray(100_000), b"x" * 100_000, b"x" * 100_000
+    item = [first, second, {"again": (first, second)}, other]
+    assert sum(memoryview(frame).nbytes for frame in encode(item)) < 301_000
+    back = travel(item)
+    assert back == item
+    back[2]["again"][0][0] = 7
+    assert back[0][0] == 7
+    assert back[1] is back[2]["again"][1]
+
+
+def test_received_bytes_belong_to_the_receiver():
+    data = bytearray(100_000)
+    frames = encode(data)
+    back = decode(frames)
+    data[0] = 1
+    back[1] = 2
+    assert (back[0], data[1]) == (0, 0)
+
+
+def test_large_bytes_next_to_a_closure_and_tensors():
+    offset = 3
+    item = [b"z" * 100_000, torch.arange(30_000), lambda value: value + offset, np.ones((300, 400))[:, ::2]]
+    back = travel(item)
+    assert back[0] == item[0]
+    assert torch.equal(back[1], item[1])
+    assert back[2](1) == 4
+    assert np.array_equal(back[3], item[3])
+
+
 def test_received_arrays_are_writable():
     back = travel({"t": torch.zeros(3), "a": np.zeros(3), "odd": np.zeros((4, 4))[:, 1]})
     for value in back.values():
