@@ -39,6 +39,11 @@ _SHARE_FRAME_BYTES = 1 << 12
 # The news of a death comes to all processes within this time of the first one, which removes what the dead has left.
 _NEWS_SECONDS = 5.0
 
+# Smaller blocks that are let go of are told to their owners a moment later, together: waking the thread that tells
+# costs more than all the rest of such a message. An owner that waits for a larger one would have to make another.
+_TELL_AT_ONCE_BYTES = 4 << 20
+_TELL_SECONDS = 0.002
+
 Frame = Buffer | SharedFrame
 # A block and which frames of the message lie in it: (index, offset, length) of each.
 _FramesIn = tuple[Reference, tuple[tuple[int, int, int], ...]]
@@ -144,7 +149,8 @@ class Endpoint:
         self._read_while_waiting = read_while_waiting
         self._keep_shared = False
         self._released: deque[tuple[EndpointInfo, tuple[str, int], Mapping | None]] = deque()
-        self._mappings = Mappings(lambda owner, mapping: self._on_released(owner, mapping.block, mapping))
+        self._will_tell = False
+        self._mappings = Mappings(self._on_unmapped)
         self._handlers: dict[str, Handler] = {}
         self._pending: dict[int, Request] = {}
         self._dead: dict[str, BaseException] = {}
@@ -406,7 +412,7 @@ class Endpoint:
         try:
             for reference, frames in places:
                 if self._keep_shared:
-                    block = self.segments.adopt(reference, partial(self._on_released, sender, reference[:2], None))
+                    block = self.segments.adopt(reference, partial(self._on_released, sender, reference, None))
                     found.update((index, SharedFrame(block, *place)) for index, *place in frames)
                 else:
                     memory = self._mappings.open(reference, sender)
@@ -425,13 +431,22 @@ class Endpoint:
             error = self._dead.get(uid) or self._orphaned
         return error or ClusterError(f"A message from {uid} cannot be read: {cause}.")
 
-    def _on_released(self, owner: EndpointInfo, block: tuple[str, int], mapping: Mapping | None) -> None:
+    def _on_unmapped(self, owner: EndpointInfo, mapping: Mapping) -> None:
+        self._on_released(owner, (*mapping.block, len(mapping.memory)), mapping)
+
+    def _on_released(self, owner: EndpointInfo, reference: Reference, mapping: Mapping | None) -> None:
         # Called by finalizers, anywhere: only what is safe inside of everything else.
-        self._released.append((owner, block, mapping))
+        path, use, num_bytes = reference
+        self._released.append((owner, (path, use), mapping))
         with contextlib.suppress(RuntimeError):  # the loop has ended
-            self.loop.call_soon_threadsafe(self._tell_releases)
+            if num_bytes >= _TELL_AT_ONCE_BYTES:
+                self.loop.call_soon_threadsafe(self._tell_releases)
+            elif not self._will_tell:
+                self._will_tell = True
+                self.loop.call_soon_threadsafe(self.loop.call_later, _TELL_SECONDS, self._tell_releases)
 
     def _tell_releases(self) -> None:
+        self._will_tell = False
         blocks: dict[EndpointInfo, list[tuple[str, int]]] = defaultdict(list)
         while self._released:
             owner, block, mapping = self._released.popleft()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import io
+import mmap
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import cloudpickle
 
 from rlinf.errors import ClusterError, PayloadError
+from rlinf.scheduler.comm.segments import copy_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -39,6 +41,21 @@ _COPY_ALIGNMENT_BYTES = 64
 _OUT_OF_BAND_BYTES = 1 << 16
 # First byte of a pickle with such bytes, which takes an unpickler of its own; other pickles begin with 0x80.
 _WITH_BYTES = b"\0"
+# From here on memory of its own is asked for on huge pages.
+_HUGE_BYTES = 4 << 20
+_madvise = ctypes.CDLL(None).madvise
+_madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+_make = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)
+_address = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)
+# How an object is made without contents, and where they belong.
+_NEW_BYTES = (
+    _make(("PyBytes_FromStringAndSize", ctypes.pythonapi)),
+    _address(("PyBytes_AsString", ctypes.pythonapi)),
+)
+_NEW_BYTEARRAY = (
+    _make(("PyByteArray_FromStringAndSize", ctypes.pythonapi)),
+    _address(("PyByteArray_AsString", ctypes.pythonapi)),
+)
 # Types that every pickler writes alike, and how much of a nest is looked through to find that there are no others.
 _PLAIN_TYPES = frozenset({bytes, str, int, float, bool, type(None)})
 _PLAIN_NESTS = frozenset({tuple, list, dict})
@@ -97,8 +114,22 @@ class _Unpickler(pickle.Unpickler):
         if type(pid) is int:
             return self._beside[pid]
         is_bytearray, data = pid
-        self._beside.append(bytearray(data) if is_bytearray else bytes(data))
+        self._beside.append(_copy(data, _NEW_BYTEARRAY if is_bytearray else _NEW_BYTES))
         return self._beside[-1]
+
+
+def _copy(data: Buffer, new: tuple[Any, Any]) -> Any:
+    """Return a copy of the data in a new object, on huge pages where it is large: faults cost more than the copy."""
+    make, address_of = new
+    source = memoryview(data)
+    made = make(None, source.nbytes)
+    address = address_of(made)
+    if source.nbytes >= _HUGE_BYTES:
+        start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
+        _madvise(start, (address + source.nbytes - start) // mmap.PAGESIZE * mmap.PAGESIZE, mmap.MADV_HUGEPAGE)
+    # Nobody has seen the object yet: filling it is what Python's own constructors do.
+    copy_bytes(memoryview((ctypes.c_char * source.nbytes).from_address(address)).cast("B"), source)
+    return made
 
 
 def encode(obj: Any, park: Park | None = None) -> list[Buffer]:
