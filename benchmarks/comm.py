@@ -6,6 +6,7 @@ whatever else the machine does meets all of them; a ratio is the median over tur
     python benchmarks/comm.py                # a few minutes
     python benchmarks/comm.py --quick        # every path once, few samples
     python benchmarks/comm.py --output benchmarks/results/comm.json
+    python benchmarks/comm.py --only in_place --output benchmarks/results/comm.json --update   # these rows alone
 """
 
 from __future__ import annotations
@@ -40,16 +41,22 @@ from rlinf.scheduler.results import WorkerGroupFuncResult
 
 KB, MB = 1 << 10, 1 << 20
 NUM_PEERS = 8
-ROWS = ("round_trip", "channel", "broadcast", "call", "group_wait", "launch")
+ROWS = ("round_trip", "channel", "broadcast", "in_place", "call", "group_wait", "launch")
 # Between two replies to a call of a simulated group.
 REPLY_SECONDS = 0.0005
-# Kind and size of each payload, and samples per turn: round trips, items through a channel, items through Ray's queue.
+# Kind and size of each payload, and samples per turn: round trips (0: through channels alone), items through a channel,
+# items through Ray's queue.
 PAYLOADS = {
     "1 KB bytes": ("bytes", KB, 2000, 2000, 100),
     "1 KB tensor": ("tensor", KB, 1000, 1000, 100),
     "1 MB tensor": ("tensor", MB, 200, 200, 20),
     "64 MB tensor": ("tensor", 64 * MB, 8, 12, 3),
+    "64 MB bytes": ("bytes", 64 * MB, 0, 12, 3),
+    "64 MB bytearray": ("bytearray", 64 * MB, 0, 12, 3),
+    "64 MB array": ("array", 64 * MB, 0, 12, 3),
 }
+# Size, and samples per turn, of tensors that are received in place.
+IN_PLACE = {"1 MB": (MB, 200), "64 MB": (64 * MB, 8)}
 
 
 def in_turns(turns: int, contenders: dict[str, Callable[[], list[float]]]) -> dict[str, list[list[float]]]:
@@ -146,15 +153,41 @@ class Bench:
                     "ray": lambda u=users: self.queue_rate(  # type: ignore[misc]
                         lambda: Queue(maxsize), kind, size, u, self.samples(count_ray)
                     ),
+                    "memcpy": lambda: [1 / median(self.pair(lambda: self.peers.execute_on(0).copy_memory(size, 9)))],
                 },
             )
             rates = {name: median(sum(turns, [])) for name, turns in got.items()}
             result[f"{users}+{users}"] = {
-                **{f"{name}_items_per_s": round(rate, 1) for name, rate in rates.items()},
+                **{f"{name}_items_per_s": round(rates[name], 1) for name in ("rlinf", "ray")},
                 **{f"{name}_mb_per_s": round(rate * size / MB, 1) for name, rate in rates.items()},
                 "rate_vs_ray": ratio(got["rlinf"], got["ray"]),
+                "speed_vs_memcpy": ratio(got["rlinf"], got["memcpy"]),
             }
         return result
+
+    def in_place(self, size: int, count: int) -> dict[str, Any]:
+        """Compare streams of tensors that are received into a tensor of the receiver's."""
+        n = self.samples(count)
+
+        def stream(way: str) -> list[float]:
+            pending = self.peers.execute_on(0).send_in_place(way, size, n)
+            seconds: list[float] = self.peers.execute_on(1).receive_in_place(way, size, n).wait()[0]
+            pending.wait()
+            return seconds
+
+        got = in_turns(
+            self._turns,
+            {
+                "rlinf": lambda: stream("rlinf"),
+                "gloo": lambda: stream("gloo"),
+                "memcpy": lambda: self.pair(lambda: self.peers.execute_on(0).copy_memory(size, n + 1)),
+            },
+        )
+        return {
+            **{f"{name}_mb_per_s": round(size / median(sum(turns, [])) / MB, 1) for name, turns in got.items()},
+            "speed_vs_gloo": round(1 / ratio(got["rlinf"], got["gloo"]), 3),
+            "speed_vs_memcpy": round(1 / ratio(got["rlinf"], got["memcpy"]), 3),
+        }
 
     def broadcasts(self, kind: str, size: int, count: int) -> dict[str, Any]:
         n = self.samples(count) + 1
@@ -268,6 +301,13 @@ def launches(turns: int) -> dict[str, Any]:
     }
 
 
+def updated(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """Return an older report with the rows of a newer one, which say at which commit and load they were measured."""
+    about = {name: new[name] for name in ("commit", "load_before", "load_after", "turns")}
+    rows = {name: {**row, "measured": about} for name, row in new.items() if isinstance(row, dict) and row}
+    return {**old, **rows}
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -276,6 +316,7 @@ def main() -> None:
     parser.add_argument("--payloads", nargs="*", choices=list(PAYLOADS), default=list(PAYLOADS))
     parser.add_argument("--turns", type=int, default=None)
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--update", action="store_true", help="keep the rows of the output that are not measured now")
     parser.add_argument("--launch", choices=["rlinf", "ray"], help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.launch:
@@ -301,15 +342,19 @@ def main() -> None:
         for name in args.payloads:
             kind, size, trips, items, items_ray = PAYLOADS[name]
             entry = report[name] = {}
-            if "round_trip" in args.only:
+            if trips and "round_trip" in args.only:
                 entry["round_trip"] = bench.round_trips(kind, size, trips)
             if "channel" in args.only:
                 entry["channel"] = bench.queues(kind, size, items, items_ray)
-            if "broadcast" in args.only:
+            if trips and "broadcast" in args.only:
                 entry["broadcast"] = bench.broadcasts(kind, size, trips // 2)
+        if "in_place" in args.only:
+            report["in place"] = {name: bench.in_place(*row) for name, row in IN_PLACE.items()}
         if "call" in args.only:
             report["call"] = bench.calls()
     report["load_after"] = os.getloadavg()
+    if args.update and args.output and args.output.exists():
+        report = updated(json.loads(args.output.read_text()), report)
     text = json.dumps(report, indent=1)
     if args.output:
         args.output.write_text(text + "\n")

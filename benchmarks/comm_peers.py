@@ -25,16 +25,16 @@ while True:
 
 
 def make_payload(kind: str, num_bytes: int) -> object:
-    """Return ``num_bytes`` as ``bytes``, as a numpy ``array`` or as a ``tensor``."""
-    if kind == "bytes":
-        return bytes(num_bytes)
+    """Return ``num_bytes`` as ``bytes``, a ``bytearray``, a numpy ``array`` or a ``tensor``."""
+    if kind in {"bytes", "bytearray"}:
+        return {"bytes": bytes, "bytearray": bytearray}[kind](num_bytes)
     array = np.zeros(num_bytes // 4, np.float32)
     return array if kind == "array" else torch.from_numpy(array)
 
 
 def touch(payload: object) -> None:
     """Read one byte of every page, so that memory that was only mapped counts as not yet received."""
-    if not isinstance(payload, bytes):
+    if not isinstance(payload, (bytes, bytearray)):  # those are copies already
         data = payload.numpy() if isinstance(payload, torch.Tensor) else payload
         data.view(np.uint8)[::PAGE].sum()
 
@@ -112,6 +112,28 @@ class Peer(Worker):
             np.copyto(target, source)
             seconds.append(time.perf_counter() - started)
         return seconds
+
+    # Tensors in place: rank 0 sends a stream, rank 1 measures
+
+    def send_in_place(self, way: str, num_bytes: int, count: int) -> None:
+        payload = torch.zeros(num_bytes // 4)
+        for _ in range(count + 1):
+            if way == "rlinf":
+                self.send_tensor(payload, self._group_name, 1)
+            else:
+                torch.distributed.send(payload, 1)
+
+    def receive_in_place(self, way: str, num_bytes: int, count: int) -> list[float]:
+        """Return the seconds between one tensor and the next, on average."""
+        payload = torch.zeros(num_bytes // 4)
+        for number in range(count + 1):
+            if number == 1:
+                started = time.perf_counter()
+            if way == "rlinf":
+                self.recv_tensor(payload, self._group_name, 0)
+            else:
+                torch.distributed.recv(payload, 0)
+        return [(time.perf_counter() - started) / count]
 
     # Queues: returns when the work began and ended, on the machine's clock
 
