@@ -23,6 +23,10 @@ def test_the_communication_benchmark_reports_everything(tmp_path):
         )
         assert set(report[payload]["channel"]) == {"1+1", "4+4"}
         assert report[payload]["broadcast"]["time_4_vs_1"] > 0
+    for payload in ("64 MB bytes", "64 MB bytearray", "64 MB array"):
+        assert report[payload]["channel"]["1+1"]["speed_vs_memcpy"] > 0
+    for size in ("1 MB", "64 MB"):
+        assert {"speed_vs_gloo", "speed_vs_memcpy"} <= set(report["in place"][size])
     assert report["call"]["time_vs_ray"] > 0
     assert set(report["group_wait"]) == {"64 ranks", "256 ranks", "1024 ranks"}
     assert report["group_wait"]["1024 ranks"]["time_vs_queue"] > 0
