@@ -58,6 +58,23 @@ class EpisodeRestoreError(EnvironmentFailure):
     """Saved episodes cannot be continued: replaying their actions does not lead to the saved observations."""
 
 
+class ConformanceError(RLinfError, AssertionError):
+    """An environment or a policy breaks a rule of its interface.
+
+    Attributes:
+        rule: The rule's short name, for example ``"reset-determinism"``.
+    """
+
+    def __init__(self, rule: str, message: str) -> None:
+        super().__init__(f"[{rule}] {message}")
+        self.rule = rule
+        self._message = message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Keep the rule when the error travels between processes."""
+        return (type(self), (self.rule, self._message))
+
+
 class RewardError(RLinfError):
     """A reward that cannot be computed: a service that does not answer, a wrong shape, or a number that is not one."""
 

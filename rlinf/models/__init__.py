@@ -82,4 +82,8 @@ def __getattr__(name: str) -> Any:
         from rlinf.models import base_policy
 
         return getattr(base_policy, name)
+    if name == "check_policy":
+        from rlinf.models.conformance import check_policy
+
+        return check_policy
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

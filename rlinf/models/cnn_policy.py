@@ -40,8 +40,8 @@ class ImageEncoder(Encoder):
                 for key in cfg.image_keys
             }
         )
-        self.state = StateEncoder(cfg) if cfg.obs_dim else None
-        self.width = len(cfg.image_keys) * cfg.latent_dim + cfg.obs_dim
+        self.state = StateEncoder(cfg) if cfg.state_size else None
+        self.width = len(cfg.image_keys) * cfg.latent_dim + cfg.state_size
 
     def observe(self, obs: Observation, device: torch.device) -> dict[str, torch.Tensor]:
         """See ``Encoder``.

@@ -30,7 +30,7 @@ class DeterministicMLPPolicy(EnsembleQPolicy):
     policy_head: nn.Module
 
     def __init__(self, cfg: MLPPolicyConfig, encoder: Encoder) -> None:
-        size = cfg.num_action_chunks * cfg.action_dim
+        size = cfg.num_action_chunks * cfg.action_size
         super().__init__(cfg, encoder, policy_head=_policy_network(cfg, encoder.width, size))
         self.exploration_noise = cfg.exploration_noise
         self.target_policy_head = copy.deepcopy(self.policy_head).requires_grad_(False)

@@ -56,7 +56,7 @@ class StateEncoder(Encoder):
 
     def __init__(self, cfg: StatePolicyConfig) -> None:
         super().__init__()
-        self.width = cfg.obs_dim
+        self.width = cfg.state_size
         self.normalizer = build_normalizer(cfg)
 
     def observe(self, obs: Observation, device: torch.device) -> dict[str, torch.Tensor]:

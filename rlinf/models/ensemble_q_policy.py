@@ -34,7 +34,7 @@ class QEnsemble(nn.Module):
     def __init__(self, cfg: StatePolicyConfig, *, input_dim: int | None = None) -> None:
         super().__init__()
         self.num_heads = cfg.num_q_heads
-        first = (input_dim or cfg.obs_dim) + cfg.num_action_chunks * cfg.action_dim
+        first = (input_dim or cfg.state_size) + cfg.num_action_chunks * cfg.action_size
         before, between = _BEFORE_LINEAR.get(cfg.q_head_type), _BEFORE_ACTIVATION.get(cfg.q_head_type)
         layers: list[nn.Module] = []
         for width, next_width in itertools.pairwise([first, *cfg.hidden_dims, 1]):
@@ -74,7 +74,7 @@ class EnsembleQPolicy(QPolicy):
     def __init__(self, cfg: StatePolicyConfig, encoder: Encoder, **networks: nn.Module) -> None:
         super().__init__()
         self.cfg = cfg
-        self.shape = (cfg.num_action_chunks, cfg.action_dim)
+        self.shape = (cfg.num_action_chunks, cfg.action_size)
         self.encoder = encoder
         for name, network in networks.items():
             self.add_module(name, network)
@@ -113,7 +113,7 @@ class EnsembleQPolicy(QPolicy):
     @property
     def action_size(self) -> int:
         """See ``QPolicy``."""
-        return self.cfg.num_action_chunks * self.cfg.action_dim
+        return self.cfg.num_action_chunks * self.cfg.action_size
 
     def targets(self) -> list[tuple[nn.Module, nn.Module]]:
         """See ``QPolicy``."""

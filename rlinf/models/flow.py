@@ -33,7 +33,7 @@ class Noise(nn.Module, abc.ABC):
     def __init__(self, cfg: FlowPolicyConfig, features: int) -> None:
         super().__init__()
         self.num_steps = cfg.num_denoise_steps
-        self.shape = (cfg.num_action_chunks, cfg.action_dim)
+        self.shape = (cfg.num_action_chunks, cfg.action_size)
         self.level = cfg.noise_level
 
     def drift(self, velocity: torch.Tensor, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
@@ -128,7 +128,7 @@ class ActionFlow(nn.Module):
     def __init__(self, cfg: FlowPolicyConfig, features: int) -> None:
         super().__init__()
         self.num_steps = cfg.num_denoise_steps
-        self.shape = (cfg.num_action_chunks, cfg.action_dim)
+        self.shape = (cfg.num_action_chunks, cfg.action_size)
         self.network = VELOCITIES[cfg.velocity](cfg, features)
         self.noise = NOISES[cfg.noise_method](cfg, features)
 

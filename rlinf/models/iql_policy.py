@@ -67,11 +67,11 @@ class IQLPolicy(BasePolicy):
     def __init__(self, cfg: MLPPolicyConfig, encoder: Encoder) -> None:
         super().__init__()
         self.cfg = cfg
-        self.shape = (cfg.num_action_chunks, cfg.action_dim)
+        self.shape = (cfg.num_action_chunks, cfg.action_size)
         self.encoder = encoder
         width = encoder.width
         self.policy_head = orthogonal_mlp(
-            cfg, cfg.num_action_chunks * cfg.action_dim, output_gain=0.01, input_dim=width
+            cfg, cfg.num_action_chunks * cfg.action_size, output_gain=0.01, input_dim=width
         )
         self.value_head = orthogonal_mlp(cfg, 1, output_gain=1.0, input_dim=width)
         self.log_std = nn.Parameter(torch.full(self.shape, cfg.initial_log_std))

@@ -58,18 +58,18 @@ class MLPPolicy(BasePolicy):
         self.chunk = cfg.num_action_chunks
         self.encoder = encoder
         width = encoder.width
-        self.policy_head = orthogonal_mlp(cfg, self.chunk * cfg.action_dim, output_gain=0.01, input_dim=width)
+        self.policy_head = orthogonal_mlp(cfg, self.chunk * cfg.action_size, output_gain=0.01, input_dim=width)
         self.value_head = None
         if cfg.add_value_head:
             self.value_head = orthogonal_mlp(cfg, num_values, output_gain=1.0, input_dim=width)
         if not cfg.discrete:
-            self.log_std = nn.Parameter(torch.full((self.chunk, cfg.action_dim), cfg.initial_log_std))
+            self.log_std = nn.Parameter(torch.full((self.chunk, cfg.action_size), cfg.initial_log_std))
 
     def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
         """See ``BasePolicy``; ``forward_inputs`` holds what the encoder sees and ``action`` [N, C(, A)]."""
         features = self.encoder(forward_inputs)
         action = forward_inputs["action"]
-        output = run_head(self.policy_head, features).view(-1, self.chunk, self.cfg.action_dim)
+        output = run_head(self.policy_head, features).view(-1, self.chunk, self.cfg.action_size)
         if self.cfg.discrete:
             logits = output.log_softmax(-1)
             logprobs = logits.gather(-1, action.unsqueeze(-1))
@@ -89,7 +89,7 @@ class MLPPolicy(BasePolicy):
         """See ``BasePolicy``."""
         seen = self.encoder.observe(obs, self.device)
         features = self.encoder(seen)
-        output = run_head(self.policy_head, features).view(-1, self.chunk, self.cfg.action_dim)
+        output = run_head(self.policy_head, features).view(-1, self.chunk, self.cfg.action_size)
         if self.cfg.discrete:
             logits = output.log_softmax(-1)
             action = logits.argmax(-1)
@@ -159,7 +159,7 @@ def orthogonal_mlp(
 ) -> nn.Sequential:
     """Build a network with the hidden layers of ``cfg`` and orthogonal weights; it reads ``obs_dim`` unless told."""
     layers: list[nn.Module] = []
-    width = input_dim or cfg.obs_dim
+    width = input_dim or cfg.state_size
     for hidden in cfg.hidden_dims:
         layers += [orthogonal(nn.Linear(width, hidden), math.sqrt(2)), ACTIVATIONS[cfg.activation]()]
         width = hidden

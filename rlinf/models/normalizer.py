@@ -71,7 +71,7 @@ class NoNormalizer(nn.Module):
 
 def build_normalizer(cfg: StatePolicyConfig) -> RunningNormalizer | NoNormalizer:
     """Build what a model's keys ask for."""
-    return RunningNormalizer(cfg.obs_dim, cfg.obs_clip) if cfg.normalize_obs else NoNormalizer()
+    return RunningNormalizer(cfg.state_size, cfg.obs_clip) if cfg.normalize_obs else NoNormalizer()
 
 
 def _reduce_count_and_sum(

@@ -36,7 +36,7 @@ class SquashedMLPPolicy(EnsembleQPolicy):
     policy_head: nn.Module
 
     def __init__(self, cfg: MLPPolicyConfig, encoder: Encoder) -> None:
-        size = cfg.num_action_chunks * cfg.action_dim
+        size = cfg.num_action_chunks * cfg.action_size
         super().__init__(cfg, encoder, policy_head=_policy_network(cfg, encoder.width, size))
 
     def shard_units(self) -> list[nn.Module]:

@@ -28,7 +28,7 @@ class MLPVelocity(nn.Module):
 
     def __init__(self, cfg: FlowPolicyConfig, features: int, *, outputs: int = 1) -> None:
         super().__init__()
-        self.size = cfg.num_action_chunks * cfg.action_dim
+        self.size = cfg.num_action_chunks * cfg.action_size
         width = features + self.size + 2 * _TIME_OCTAVES
         self.trunk = orthogonal_mlp(cfg, outputs * self.size, output_gain=0.01, input_dim=width)
 

@@ -16,6 +16,7 @@ from rlinf.scheduler import Cluster
 from rlinf.utils.placement import HybridComponentPlacement
 from rlinf.workers.actor.embodied_actor import EmbodiedFSDPActor
 from rlinf.workers.env.env_worker import EnvWorker
+from rlinf.workers.env.spaces import fill_sizes, leaves_sizes
 from rlinf.workers.reward.reward_worker import RewardWorker
 from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
 
@@ -55,15 +56,17 @@ def _launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str,
         num_env, num_rollout, num_actor = (placement.get_world_size(c) for c in ("env", "rollout", "actor"))
         num_reward = 0 if cfg.reward is None else placement.get_world_size("reward")
         num_collecting = num_env if cfg.runner.enable_decoupled_mode else num_rollout
+        env = EnvWorker.create_group(cfg, num_rollout, num_actor, num_reward).launch(
+            cluster, name=cfg.env.group_name, placement_strategy=placement.get_strategy("env"), wait=False
+        )
+        if leaves_sizes(cfg):
+            cfg = fill_sizes(cfg, env.wait_ready().policy_sizes().wait()[0])
         # All groups start at once: most of the time is spent importing torch.
         actor = EmbodiedFSDPActor.create_group(cfg, num_rollout, num_collecting).launch(
             cluster, name=cfg.actor.group_name, placement_strategy=placement.get_strategy("actor"), wait=False
         )
         rollout = MultiStepRolloutWorker.create_group(cfg, num_env, num_actor, num_reward).launch(
             cluster, name=cfg.rollout.group_name, placement_strategy=placement.get_strategy("rollout"), wait=False
-        )
-        env = EnvWorker.create_group(cfg, num_rollout, num_actor, num_reward).launch(
-            cluster, name=cfg.env.group_name, placement_strategy=placement.get_strategy("env"), wait=False
         )
         reward = None
         if cfg.reward is not None:

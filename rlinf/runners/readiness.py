@@ -194,7 +194,7 @@ def _raised(check: Callable[[], object]) -> Iterator[RLinfError]:
 
 def _runs_here(cfg: RLinfConfig) -> bool:
     """Return whether all components run on this machine, with this interpreter and its environment variables."""
-    is_alone = (cfg.cluster.num_nodes or 1) == 1 and "RAY_ADDRESS" not in os.environ
+    is_alone = (cfg.cluster.num_nodes or 1) == 1 and not os.environ.get("RAY_ADDRESS")
     return is_alone and not any(group.env_configs for group in cfg.cluster.node_groups)
 
 

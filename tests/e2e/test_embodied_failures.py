@@ -103,3 +103,9 @@ def test_sigterm_before_the_loop_begins_ends_the_run_as_cleanly(start_run, tmp_p
     assert "stack" not in run.output
     # Ray's own agents notice the death of their raylet, where it had hardly started, a minute later.
     assert not [process for process in run.survivors() if "Agent" not in process.name()]
+
+
+def test_sizes_that_are_not_the_environments_are_told_with_both(start_run, tmp_path):
+    run = start_run("gym_cartpole_ppo_mlp", *TINY, "actor.model.obs_dim=5", f"runner.logger.log_path={tmp_path}")
+    fails(run, "actor.model.obs_dim: received 5; env.train has 4.", "leave obs_dim, action_dim and discrete out")
+    assert "Traceback" not in run.output

@@ -4,6 +4,7 @@ import json
 import shutil
 
 import pytest
+import yaml
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.lerobot import LeRobotDataset, check_dataset
@@ -121,3 +122,11 @@ def test_episodes_of_several_workers_become_one_data_set(run_recipe):
     assert dataset.features["action"].dtype == "int64"
     assert int(dataset.column("next.done").sum()) == 4
     assert not list(folder.glob(".dataset*"))
+
+
+def test_sizes_that_the_recipe_leaves_out_come_from_the_environment(start_run, tmp_path):
+    left_out = ("~actor.model.obs_dim", "~actor.model.action_dim", "~actor.model.discrete")
+    run = start_run("gym_cartpole_ppo_mlp", *TINY, *left_out, f"runner.logger.log_path={tmp_path}")
+    assert run.wait() == 0, run.output[-4000:]
+    model = yaml.safe_load((tmp_path / "gym_cartpole_ppo_mlp" / "config.yaml").read_text())["actor"]["model"]
+    assert (model["obs_dim"], model["action_dim"], model["discrete"]) == (4, 2, True)

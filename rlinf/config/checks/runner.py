@@ -5,8 +5,8 @@ from __future__ import annotations
 from rlinf.config.checks.sizes import WorldSizes
 from rlinf.config.problems import Problems, describe_value
 from rlinf.config.schema.algorithm import SACLossConfig
-from rlinf.config.schema.env import GymnasiumEnvConfig, ManiSkillEnvConfig
-from rlinf.config.schema.model import CNNPolicyConfig, MLPPolicyConfig
+from rlinf.config.schema.env import GymnasiumEnvConfig, ManiSkillEnvConfig, NoEnvConfig
+from rlinf.config.schema.model import CNNPolicyConfig, MLPPolicyConfig, StatePolicyConfig
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.unused import note_unused
@@ -166,6 +166,20 @@ def check_cameras(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) ->
         note_unused(problems, model, ("random_shift",), "actor.model", "without actor.model.add_q_head")
 
 
+def check_sizes_known(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+    """Sizes that the recipe leaves out can be taken from an environment."""
+    del world
+    model = cfg.actor.model
+    if cfg.env.eval is not None or not isinstance(cfg.env.train, NoEnvConfig):
+        return
+    if isinstance(model, StatePolicyConfig):
+        for key, size in (("obs_dim", model.obs_dim), ("action_dim", model.action_dim)):
+            if size is None:
+                problems.add(
+                    f"actor.model.{key}", "missing; there is no environment to take it from. Give that of the data set."
+                )
+
+
 def check_model(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
     """Keys of the model that have no effect."""
     del world
@@ -187,5 +201,6 @@ RULES = (
     check_names,
     check_environments,
     check_cameras,
+    check_sizes_known,
     check_model,
 )

@@ -13,6 +13,7 @@ from rlinf.config.schema.base import (
     PositiveInt,
     Precision,
 )
+from rlinf.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +46,10 @@ class ModelConfig(ConfigSection):
 class StatePolicyConfig(ModelConfig):
     """Keys that all models on state observations share."""
 
-    obs_dim: PositiveInt
-    """Length of ``obs["states"]`` of one environment."""
-    action_dim: PositiveInt
-    """Length of one action; for discrete actions their number."""
+    obs_dim: PositiveInt | None = None
+    """Length of ``obs["states"]`` of one environment; null takes the environment's."""
+    action_dim: PositiveInt | None = None
+    """Length of one action; for discrete actions their number; null takes the environment's."""
     hidden_dims: list[PositiveInt] = field(default_factory=lambda: [256, 256])
     """Widths of the hidden layers, of the policy and of the value or Q networks alike."""
     activation: Literal["tanh", "relu", "gelu"] = "tanh"
@@ -61,13 +62,33 @@ class StatePolicyConfig(ModelConfig):
     """Actions are this times the policy's sample, clipped by the environment to its bounds; with ``add_q_head`` the
     sample is squashed into (-1, 1)."""
 
+    @property
+    def state_size(self) -> int:
+        """``obs_dim``, which must be known by now."""
+        return self._known("obs_dim", self.obs_dim)
+
+    @property
+    def action_size(self) -> int:
+        """``action_dim``, which must be known by now."""
+        return self._known("action_dim", self.action_dim)
+
+    @staticmethod
+    def _known(key: str, size: int | None) -> int:
+        if size is None:
+            raise ConfigError(
+                f"actor.model.{key}: missing; a run takes it from the environment, a model that is built by itself "
+                f"cannot. Give {key}."
+            )
+        return size
+
 
 @dataclass(frozen=True, kw_only=True)
 class MLPPolicyConfig(StatePolicyConfig):
     """``model_type: mlp_policy``: a multi-layer perceptron on state observations."""
 
-    discrete: bool = False
-    """A categorical policy over ``action_dim`` choices instead of a diagonal Gaussian."""
+    discrete: bool | None = None
+    """A categorical policy over ``action_dim`` choices instead of a diagonal Gaussian; null takes the environment's
+    where ``action_dim`` is left out too, and is false where it is given."""
     initial_log_std: float = 0.0
     """Start of the Gaussian's log standard deviation, which depends on the state only with ``add_q_head``."""
     deterministic: bool = False

@@ -20,6 +20,7 @@ from rlinf.data.embodied import Trajectory
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.models.base_policy import BasePolicy, PolicyEvaluation
+from rlinf.models.conformance import check_evaluation
 from rlinf.workers.actor.learner import Learner, MakeEngine, accumulate, metrics_over_ranks
 
 
@@ -189,6 +190,8 @@ class PolicyLearner(Learner):
         num_actions, action_dim = old_logprobs.shape[1:]
         level, entropy_level = self.algorithm.logprob_type, self.algorithm.entropy_type
         evaluation: PolicyEvaluation = model(forward_inputs=inputs)
+        prev_values = None if targets.prev_values is None else targets.prev_values[rows]
+        check_evaluation(evaluation, logprobs=old_logprobs, values=prev_values)
         ref_logprobs = None
         if self.reference is not None:
             with torch.no_grad():
@@ -204,7 +207,7 @@ class PolicyLearner(Learner):
             entropy=reduce_to_level(evaluation.entropy, executed, entropy_level),
             entropy_mask=masks["entropy"],
             values=evaluation.values,
-            prev_values=None if targets.prev_values is None else targets.prev_values[rows],
+            prev_values=prev_values,
             returns=targets.returns[rows],
             value_mask=masks["value"],
             ref_logprobs=ref_logprobs,

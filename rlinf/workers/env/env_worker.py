@@ -23,6 +23,7 @@ from rlinf.telemetry.metrics import Metric, MetricAccumulator
 from rlinf.workers.dispatch import Dispatch
 from rlinf.workers.env.episode_states import EpisodeStates
 from rlinf.workers.env.policy_link import BoundLink, DecoupledLink, PolicyLink
+from rlinf.workers.env.spaces import PolicySizes, check_sizes, sizes_of
 
 
 class EnvWorker(Worker):
@@ -65,6 +66,11 @@ class EnvWorker(Worker):
             )
         if not self.cfg.runner.only_eval and not isinstance(self.cfg.env.train, NoEnvConfig):
             self._envs("train")
+
+    def policy_sizes(self) -> PolicySizes:
+        """Return the sizes of observations and actions of the environments that the run begins with."""
+        trains = not self.cfg.runner.only_eval and not isinstance(self.cfg.env.train, NoEnvConfig)
+        return sizes_of(self._envs("train" if trains else "eval")[0])
 
     @Worker.timer("interact")
     def interact(self, *, step: int, restart: bool = False) -> dict[str, Metric]:
@@ -181,6 +187,7 @@ class EnvWorker(Worker):
                 stages.append(make_vector_env(cfg, num_envs=num_envs, first_env=start, hardware=hardware))
                 self.at_shutdown(stages[-1].close)
             self.stages[mode] = stages
+            check_sizes(self.cfg.actor.model, sizes_of(stages[0]), f"env.{mode}")
         elif mode == "train" and self.cfg.env.train.enable_offload:
             for env in self.stages[mode]:
                 env.onload()

@@ -15,6 +15,7 @@ from rlinf.envs.scripted import ScriptedPolicy, scripted_policies
 from rlinf.hybrid_engines.inference import inference_backends
 from rlinf.hybrid_engines.weights.bucket import WeightReceiver
 from rlinf.models.base_policy import BasePolicy, Mode
+from rlinf.models.conformance import check_output
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.dispatch import Dispatch
@@ -220,6 +221,7 @@ class MultiStepRolloutWorker(Worker):
         """Return actions, and in training what the model reports on them."""
         if mode == "train":
             actions, output = self.model.predict_action_batch(obs, mode="train", generator=generator)
+            check_output(actions, output, num_action_chunks=self.cfg.actor.model.num_action_chunks)
             if self.teacher is None:
                 return actions, output
             return self.teacher.take_part(obs, actions, output, generator)

@@ -406,7 +406,7 @@ def test_all_problems_are_reported_at_once(recipe):
     changes = {
         "actor.optim": {"lrr": 1, "lr": -1.0},
         "env.train.total_num_envs": "many",
-        "actor.model.obs_dim": "DELETE",
+        "actor.global_batch_size": "DELETE",
     }
     with pytest.raises(ConfigError) as caught:
         validate_cfg(recipe(changes))
@@ -416,7 +416,7 @@ def test_all_problems_are_reported_at_once(recipe):
         "actor.optim.lrr",
         "actor.optim.lr",
         "env.train.total_num_envs",
-        "actor.model.obs_dim",
+        "actor.global_batch_size",
     }
 
 

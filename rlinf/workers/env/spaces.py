@@ -1,0 +1,131 @@
+"""Sizes of observations and actions: what the model's keys leave to the environment, and whether the others fit it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gymnasium
+
+from rlinf.config import validate_cfg
+from rlinf.config.schema.algorithm import DAggerLossConfig
+from rlinf.config.schema.env import NoEnvConfig
+from rlinf.config.schema.expert import PolicyExpertConfig
+from rlinf.config.schema.model import MLPPolicyConfig, ModelConfig, StatePolicyConfig
+from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.envs.base import VectorEnv
+from rlinf.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySizes:
+    """What a policy must know of an environment, in the words of ``actor.model``.
+
+    Attributes:
+        obs_dim: Length of ``states`` of one environment; None where it shows none, or no vector.
+        action_dim: Length of one action, or the number of discrete actions.
+        discrete: Whether actions are discrete.
+    """
+
+    obs_dim: int | None
+    action_dim: int
+    discrete: bool
+
+
+def sizes_of(env: VectorEnv) -> PolicySizes:
+    """Return the sizes of an environment, behind its wrappers."""
+    states = env.shown_space.spaces.get("states")
+    shape = None if states is None else states.shape
+    obs_dim = shape[0] if shape is not None and len(shape) == 1 else None
+    space = env.action_space
+    if isinstance(space, gymnasium.spaces.Discrete):
+        return PolicySizes(obs_dim, int(space.n), discrete=True)
+    return PolicySizes(obs_dim, env.action_dim, discrete=False)
+
+
+def leaves_sizes(cfg: EmbodiedConfig) -> bool:
+    """Return whether the model, or that of its expert, has sizes that must be taken from the environment."""
+    return any(model.obs_dim is None or model.action_dim is None for model in _models(cfg))
+
+
+def fill_sizes(cfg: EmbodiedConfig, sizes: PolicySizes) -> EmbodiedConfig:
+    """Return the recipe with the sizes that it leaves out taken from the environment.
+
+    Args:
+        cfg: The recipe.
+        sizes: The environment's.
+
+    Raises:
+        ConfigError: The environment shows no state vector, or what it has does not suit the algorithm.
+    """
+    cfg = replace(cfg, actor=replace(cfg.actor, model=_filled(cfg.actor.model, sizes)))
+    loss = cfg.algorithm.loss
+    if isinstance(loss, DAggerLossConfig) and isinstance(loss.expert, PolicyExpertConfig):
+        model = None if loss.expert.model is None else _filled(loss.expert.model, sizes)
+        loss = replace(loss, expert=replace(loss.expert, model=model))
+        cfg = replace(cfg, algorithm=replace(cfg.algorithm, loss=loss))
+    filled = validate_cfg(cfg)
+    assert isinstance(filled, EmbodiedConfig)
+    return filled
+
+
+def check_sizes(model: ModelConfig, sizes: PolicySizes, section: str) -> None:
+    """Check that the sizes that a recipe gives are the environment's.
+
+    Args:
+        model: The ``actor.model`` section.
+        sizes: The environment's.
+        section: ``env.train`` or ``env.eval``, for the message.
+
+    Raises:
+        ConfigError: They differ; one line for each key.
+    """
+    if not isinstance(model, StatePolicyConfig):
+        return
+    discrete: bool | None = False
+    if isinstance(model, MLPPolicyConfig) and model.discrete is not False:
+        discrete = None if model.action_dim is None and model.discrete is None else bool(model.discrete)
+    rows: list[tuple[str, Any, Any]] = [
+        # 0: the model sees images only.
+        ("obs_dim", model.obs_dim or None, sizes.obs_dim),
+        ("discrete", discrete, sizes.discrete),
+        ("action_dim", model.action_dim, sizes.action_dim),
+    ]
+    lines = [
+        f"actor.model.{key}: received {_text(given)}; {section} has {_text(actual)}."
+        for key, given, actual in rows
+        if given is not None and given != actual
+    ]
+    if lines:
+        remedy = "Correct that, or leave obs_dim, action_dim and discrete out to take them from the environment."
+        raise ConfigError("\n".join([*lines, remedy]))
+
+
+def _models(cfg: EmbodiedConfig) -> list[StatePolicyConfig]:
+    if isinstance(cfg.env.train, NoEnvConfig) and cfg.env.eval is None:
+        return []
+    loss = cfg.algorithm.loss
+    expert = loss.expert if isinstance(loss, DAggerLossConfig) else None
+    models = [cfg.actor.model, expert.model if isinstance(expert, PolicyExpertConfig) else None]
+    return [model for model in models if isinstance(model, StatePolicyConfig)]
+
+
+def _filled(model: ModelConfig, sizes: PolicySizes) -> ModelConfig:
+    if not isinstance(model, StatePolicyConfig):
+        return model
+    if model.obs_dim is None and sizes.obs_dim is None:
+        raise ConfigError(
+            "actor.model.obs_dim: missing, and the environment shows no vector of states. Choose "
+            "actor.model.model_type=cnn_policy for images, or an environment with states."
+        )
+    if isinstance(model, MLPPolicyConfig) and model.action_dim is None and model.discrete is None:
+        model = replace(model, discrete=sizes.discrete)
+    return replace(
+        model,
+        obs_dim=model.obs_dim if model.obs_dim is not None else sizes.obs_dim,
+        action_dim=model.action_dim or sizes.action_dim,
+    )
+
+
+def _text(value: Any) -> str:
+    return "none" if value is None else str(value).lower()

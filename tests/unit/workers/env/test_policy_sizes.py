@@ -1,0 +1,113 @@
+"""Sizes that a recipe leaves out are the environment's; those that it gives are compared with it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.envs import make_vector_env
+from rlinf.errors import ConfigError
+from rlinf.models import get_policy
+from rlinf.workers.env.spaces import PolicySizes, check_sizes, fill_sizes, leaves_sizes, sizes_of
+
+CARTPOLE = PolicySizes(obs_dim=4, action_dim=2, discrete=True)
+PENDULUM = PolicySizes(obs_dim=3, action_dim=1, discrete=False)
+LEFT_OUT = ("~actor.model.obs_dim", "~actor.model.action_dim")
+
+
+def recipe(name, *overrides):
+    return validate_cfg(load_recipe(name, overrides))
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("gym_cartpole_ppo_mlp", CARTPOLE),
+        ("gym_pendulum_ppo_mlp", PENDULUM),
+        ("pixel_reach_ppo_cnn", PolicySizes(obs_dim=2, action_dim=2, discrete=False)),
+    ],
+)
+def test_sizes_of_environments(name, sizes):
+    with closing(make_vector_env(recipe(name).env.train, num_envs=2)) as env:
+        assert sizes_of(env) == sizes
+
+
+def test_wrappers_change_what_a_policy_sees():
+    stack = "env.train.wrappers=[{name: frame_stack, num_frames: 3, keys: [states]}]"
+    with closing(make_vector_env(recipe("gym_cartpole_ppo_mlp", stack).env.train, num_envs=1)) as env:
+        assert sizes_of(env).obs_dim == 12
+
+
+def test_what_is_left_out_is_taken_from_the_environment():
+    cfg = recipe("gym_cartpole_ppo_mlp", *LEFT_OUT, "~actor.model.discrete")
+    assert leaves_sizes(cfg)
+    model = fill_sizes(cfg, CARTPOLE).actor.model
+    assert (model.obs_dim, model.action_dim, model.discrete) == (4, 2, True)
+    assert not leaves_sizes(fill_sizes(cfg, CARTPOLE))
+    get_policy(model)
+
+
+def test_what_is_given_stays():
+    cfg = recipe("gym_cartpole_ppo_mlp", "actor.model.obs_dim=5")
+    assert not leaves_sizes(cfg)
+    assert not leaves_sizes(recipe("pixel_reach_ppo_cnn")), "0 is a model that sees images only"
+    assert fill_sizes(cfg, CARTPOLE) == cfg
+
+
+def test_the_expert_sees_the_same_environment():
+    expert = (
+        "~algorithm.expert",
+        "+algorithm.expert={expert_type: policy, ckpt_path: weights.pt, model: {model_type: mlp_policy}}",
+    )
+    cfg = recipe("metaworld_reach_dagger_mlp", *expert)
+    assert leaves_sizes(cfg)
+    model = fill_sizes(cfg, PolicySizes(39, 4, discrete=False)).algorithm.loss.expert.model
+    assert (model.obs_dim, model.action_dim) == (39, 4)
+
+
+def test_actions_that_the_algorithm_cannot_learn_are_refused_once_they_are_known():
+    cfg = recipe("gym_pendulum_sac_mlp", *LEFT_OUT)
+    with pytest.raises(ConfigError, match=r"actor\.model\.discrete: received True"):
+        fill_sizes(cfg, CARTPOLE)
+
+
+def test_an_environment_without_states_is_told():
+    cfg = recipe("gym_cartpole_ppo_mlp", *LEFT_OUT)
+    with pytest.raises(ConfigError, match=r"actor\.model\.obs_dim: .*no vector of states.*cnn_policy"):
+        fill_sizes(cfg, PolicySizes(None, 2, discrete=True))
+
+
+def test_sizes_that_differ_are_told_together():
+    model = recipe("gym_cartpole_ppo_mlp", "actor.model.obs_dim=5", "actor.model.action_dim=3").actor.model
+    with pytest.raises(ConfigError) as caught:
+        check_sizes(model, CARTPOLE, "env.eval")
+    text = str(caught.value)
+    assert "actor.model.obs_dim: received 5; env.eval has 4." in text
+    assert "actor.model.action_dim: received 3; env.eval has 2." in text
+    assert "discrete: received" not in text
+    assert "leave obs_dim, action_dim and discrete out" in text
+
+
+def test_a_gaussian_on_discrete_actions_is_told():
+    model = recipe("gym_cartpole_ppo_mlp", "~actor.model.discrete").actor.model
+    with pytest.raises(ConfigError, match=r"actor\.model\.discrete: received false; env\.train has true"):
+        check_sizes(model, CARTPOLE, "env.train")
+
+
+def test_sizes_that_fit_pass():
+    check_sizes(recipe("gym_cartpole_ppo_mlp").actor.model, CARTPOLE, "env.train")
+    check_sizes(recipe("gym_cartpole_ppo_mlp", *LEFT_OUT, "~actor.model.discrete").actor.model, PENDULUM, "env.train")
+    check_sizes(recipe("pixel_reach_ppo_cnn").actor.model, PolicySizes(2, 2, discrete=False), "env.train")
+
+
+def test_without_an_environment_sizes_are_required():
+    overrides = (*LEFT_OUT, "~env.eval", "env.eval=null", "runner.val_check_interval=-1")
+    with pytest.raises(ConfigError, match=r"actor\.model\.obs_dim: missing; there is no environment"):
+        recipe("gym_pendulum_bc_mlp", *overrides)
+
+
+def test_a_model_built_by_itself_says_which_size_it_misses():
+    with pytest.raises(ConfigError, match=r"actor\.model\.obs_dim: missing.*Give obs_dim"):
+        get_policy(recipe("gym_cartpole_ppo_mlp", *LEFT_OUT).actor.model)
