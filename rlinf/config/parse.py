@@ -49,7 +49,7 @@ _BOOLEAN_WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false",
 _field_types: dict[type[ConfigSection], dict[str, Any]] = {}
 
 SectionParser = Callable[["Parser", object, str], Any]
-UnknownKey = Callable[[type[ConfigSection], str, str], str]
+UnknownKey = Callable[[type[ConfigSection], str, str, "Mapping[str, Any] | None"], str]
 
 
 class Parser:
@@ -58,7 +58,10 @@ class Parser:
     Args:
         problems: Where problems go.
         section_parsers: How the sections are parsed that are not simply their dataclass, by annotation.
-        explain_unknown: Makes the text for an unknown key from (section's class, section's path, key).
+        explain_unknown: Makes the text for an unknown key from (section's class, section's path, key, whole recipe).
+
+    Attributes:
+        recipe: The whole recipe, plain, where one is parsed; suggestions are then keys that it may have.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Parser:
         self.problems = problems
         self._section_parsers = section_parsers or {}
         self._explain_unknown = explain_unknown or closest_key
+        self.recipe: Mapping[str, Any] | None = None
 
     def section(self, cls: type[S], data: object, path: str = "") -> S | None:
         """Parse a mapping into ``cls``; None when it has problems.
@@ -103,7 +107,7 @@ class Parser:
         names = set(known)
         for key in keys:
             if key not in names:
-                self.problems.add(join(path, key), self._explain_unknown(cls, path, key))
+                self.problems.add(join(path, key), self._explain_unknown(cls, path, key, self.recipe))
 
     def fields(
         self, cls: type[ConfigSection], keys: Mapping[str, Any], path: str, skip: Iterable[str] = ()
@@ -204,8 +208,9 @@ def fields_of(cls: type[ConfigSection] | ConfigSection) -> tuple[dataclasses.Fie
     return dataclasses.fields(cast("Any", cls))
 
 
-def closest_key(cls: type[ConfigSection], path: str, key: str) -> str:
+def closest_key(cls: type[ConfigSection], path: str, key: str, recipe: Mapping[str, Any] | None = None) -> str:
     """Return the text for an unknown key: the closest known one, and all that are known."""
+    del recipe
     names = sorted(field_types(cls))
     close = did_you_mean(key, names)
     return f"unknown key.{close}" if close else f"unknown key. Known keys here: {', '.join(names) or 'none'}."

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Iterator, Mapping
 from typing import Any, cast, get_args, get_origin
 
-from rlinf.config.foreign_keys import explain_foreign
+from rlinf.config.foreign_keys import explain_foreign, explain_foreign_value
 from rlinf.config.parse import MISSING, Parser, SectionParser, field_types, fields_of, is_required
 from rlinf.config.problems import describe_value, is_union, join
 from rlinf.config.registries import (
@@ -75,13 +75,14 @@ def parse_recipe(parser: Parser, data: object) -> RLinfConfig | None:
     keys = parser.mapping(data, "")
     if keys is None:
         return None
+    parser.recipe = keys
     given = keys.get("runner")
     runner = {str(key): value for key, value in given.items()} if isinstance(given, Mapping) else {}
     default = next(field.default for field in fields_of(RunnerConfig) if field.name == "task_type")
     close = None if "task_type" in runner else closest("task_type", runner)
-    if close is not None and not _paths_of(close, near="runner"):
+    if close is not None and not _paths_of(close, near="runner", recipe=None):
         # With the default instead of what was meant, every other section would be of another kind.
-        parser.problems.add(f"runner.{close}", _explain_by_name(close, ["task_type"], "runner"))
+        parser.problems.add(f"runner.{close}", _explain_by_name(close, ["task_type"], "runner", keys))
         return None
     name = choose(
         parser, {"task_type": default, **runner}, path="runner", discriminator="task_type", registry=task_configs
@@ -89,7 +90,7 @@ def parse_recipe(parser: Parser, data: object) -> RLinfConfig | None:
     return None if name is None else parser.section(task_configs.get(name), keys)
 
 
-def explain_unknown(cls: type[ConfigSection], path: str, key: str) -> str:
+def explain_unknown(cls: type[ConfigSection], path: str, key: str, recipe: Mapping[str, Any] | None = None) -> str:
     """Return the text for an unknown key: whose key it is, where it goes, or which one was meant."""
     kinds = {**_KINDS, RLinfConfig: ("runner.task_type", task_configs)}
     for base, (discriminator, registry) in kinds.items():
@@ -102,19 +103,20 @@ def explain_unknown(cls: type[ConfigSection], path: str, key: str) -> str:
     # Of patterns that fit everything in a section, a slip of the pen is none.
     if foreign and closest(key, names, cutoff=0.85) is None:
         return f"unknown key: {foreign}"
-    return _explain_by_name(key, sorted(names) if path else names, path)
+    return _explain_by_name(key, sorted(names) if path else names, path, recipe)
 
 
-def _explain_by_name(key: str, known: list[str], path: str) -> str:
+def _explain_by_name(key: str, known: list[str], path: str, recipe: Mapping[str, Any] | None) -> str:
     """Return the text for a key that nobody is known to have at this place.
 
     Args:
         key: The key.
         known: Keys of the section.
         path: Dotted path of the section.
+        recipe: The whole recipe, if one is parsed: what is suggested is a key that it may have.
     """
     # Something of the very same name is the better guess: a section that is indented wrongly has many keys.
-    guesses = _paths_of(key, near=path)[:1]
+    guesses = _paths_of(key, near=path, recipe=recipe)[:1]
     close = closest(key, known)
     if close is not None:
         guesses.append(join(path, close))
@@ -166,7 +168,8 @@ def choose(
     elif not isinstance(value, str):
         parser.problems.add(at, f"received {describe_value(value)}; allowed: a string. {options}")
     elif value not in registry:
-        hint = did_you_mean(value.lower(), names)
+        known_as = explain_foreign_value(discriminator, value)
+        hint = did_you_mean(value.lower(), names) if known_as is None else f" {known_as}"
         parser.problems.add(at, f"unknown {registry.kind} '{value}'.{hint} {options}")
     elif value.lower() not in names:
         parser.problems.add(
@@ -190,7 +193,7 @@ def _note_strange_keys(
     known = {name for choice in _fitting(registry, base) for name in field_types(registry.get(choice))}
     for key in keys:
         if key not in known:
-            parser.problems.add(join(path, key), _explain_by_name(key, sorted(known), path))
+            parser.problems.add(join(path, key), _explain_by_name(key, sorted(known), path, parser.recipe))
 
 
 def _parse_algorithm(cls: type[AlgorithmConfig], parser: Parser, data: object, path: str) -> AlgorithmConfig | None:
@@ -229,12 +232,14 @@ def _note_foreign_algorithm_keys(
     for key in keys:
         if key in known:
             continue
-        text = _explain_algorithm_key(key, names, known, path)
+        text = _explain_algorithm_key(key, names, known, path, parser.recipe)
         if text:
             parser.problems.add(join(path, key), text)
 
 
-def _explain_algorithm_key(key: str, names: Mapping[str, str | None], known: set[str], path: str) -> str:
+def _explain_algorithm_key(
+    key: str, names: Mapping[str, str | None], known: set[str], path: str, recipe: Mapping[str, Any] | None
+) -> str:
     if key in ALGORITHM_PARTS:
         return f"unknown key. Write the keys of {ALGORITHM_PARTS[key][0]} directly under {path}."
     all_owners = {part: _owners(registry, key) for part, (_, registry) in ALGORITHM_PARTS.items()}
@@ -247,7 +252,7 @@ def _explain_algorithm_key(key: str, names: Mapping[str, str | None], known: set
     foreign = explain_foreign(join(path, key))
     if foreign:
         return f"unknown key: {foreign}"
-    return _explain_by_name(key, sorted(known), path)
+    return _explain_by_name(key, sorted(known), path, recipe)
 
 
 def _belongs_elsewhere(discriminator: str, chosen: str, owners: list[str]) -> str:
@@ -265,10 +270,18 @@ def _fitting(registry: Registry[Any], base: type[ConfigSection]) -> list[str]:
     return [name for name in registry.names() if issubclass(registry.get(name), base)]
 
 
-def _paths_of(key: str, near: str) -> list[str]:
-    """Return the paths at which the whole recipe knows ``key``: those in the same section first, then the shorter."""
+def _paths_of(key: str, near: str, recipe: Mapping[str, Any] | None) -> list[str]:
+    """Return the paths at which a recipe may have ``key``: those in the same section first, then the shorter.
+
+    Args:
+        key: The key.
+        near: Dotted path of the section in which it was found.
+        recipe: The recipe; None is any. Items of lists and entries of mappings are left out: their paths cannot be
+            written as they are.
+    """
     top = near.split(".")[0]
-    paths = [path for path in known_paths() if path.rsplit(".", 1)[-1] == key]
+    known = known_paths() if recipe is None else _paths_of_recipe(recipe)
+    paths = [path for path in known if path.rsplit(".", 1)[-1] == key and not set("[<") & set(path)]
     return sorted(
         paths, key=lambda path: (path.split(".")[0] != top, path.count("."), ".eval." in path, len(path), path)
     )
@@ -290,14 +303,24 @@ def _paths_with(registered: tuple[type, ...]) -> tuple[str, ...]:
     return tuple(sorted({path for cls, top in tops for path in _walk(cls, top)}))
 
 
-def _walk(cls: type[ConfigSection], path: str) -> Iterator[str]:
+def _paths_of_recipe(recipe: Mapping[str, Any]) -> list[str]:
+    """Return the keys that a recipe may have: those of what it chooses, and of everything where it does not choose."""
+    runner = recipe.get("runner")
+    task = str(runner.get("task_type", "embodied") if isinstance(runner, Mapping) else "embodied")
+    chosen = [task] if task in task_configs else task_configs.names()
+    return sorted({path for name in chosen for path in _walk(task_configs.get(name), "", recipe)})
+
+
+def _walk(cls: type[ConfigSection], path: str, data: object = None) -> Iterator[str]:
     for name, annotation in field_types(cls).items():
-        at = path if issubclass(cls, AlgorithmConfig) and name in ALGORITHM_PARTS else join(path, name)
+        at, value = join(path, name), data.get(name) if isinstance(data, Mapping) else None
+        if issubclass(cls, AlgorithmConfig) and name in ALGORITHM_PARTS:
+            at, value = path, {**_default_choices(cls), **data} if isinstance(data, Mapping) else None
         if at != path:
             yield at
         for section, below in _sections_in(annotation, at):
-            for variant in _variants(section, name):
-                yield from _walk(variant, below)
+            for variant in _variants(section, name, value):
+                yield from _walk(variant, below, value)
 
 
 def _sections_in(annotation: Any, path: str) -> Iterator[tuple[type[ConfigSection], str]]:
@@ -314,12 +337,15 @@ def _sections_in(annotation: Any, path: str) -> Iterator[tuple[type[ConfigSectio
             yield from _sections_in(member, path)
 
 
-def _variants(section: type[ConfigSection], name: str) -> list[type[ConfigSection]]:
-    registry = ALGORITHM_PARTS[name][1] if name in ALGORITHM_PARTS else None
-    if section in _KINDS:
-        registry = _KINDS[section][1]
-    if registry is None:
+def _variants(section: type[ConfigSection], name: str, data: object) -> list[type[ConfigSection]]:
+    """Return the classes that a section may be parsed into: the one that ``data`` chooses, if it does."""
+    kind = _KINDS.get(section, ALGORITHM_PARTS.get(name))
+    if kind is None:
         return [section]
+    discriminator, registry = kind
+    chosen = data.get(discriminator) if isinstance(data, Mapping) else None
+    if isinstance(chosen, str) and chosen in registry:
+        return [registry.get(chosen)]
     base = section if section in _KINDS else ConfigSection
     return list({id(cls): cls for cls in (registry.get(entry) for entry in _fitting(registry, base))}.values())
 

@@ -1,0 +1,123 @@
+"""Names of other frameworks are translated, and suggestions lead to keys that the recipe may have."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from omegaconf import OmegaConf
+
+from rlinf.config import foreign_keys, load_recipe, validate_cfg
+from rlinf.config.registries import advantage_configs, loss_configs
+from rlinf.config.sections import known_paths
+from rlinf.errors import ConfigError
+
+EMBODIED, TEXT, SAC = "gym_cartpole_ppo_mlp", "tiny_math_grpo", "gym_pendulum_sac_mlp"
+
+
+def told(recipe, *overrides):
+    with pytest.raises(ConfigError) as caught:
+        validate_cfg(load_recipe(recipe, overrides))
+    return str(caught.value)
+
+
+def line_of(text, path):
+    return next(line for line in text.splitlines() if line.startswith(f"  - {path}:"))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "override", "key"),
+    [
+        (EMBODIED, "learning_rate=1e-3", "actor.optim.lr"),
+        (EMBODIED, "actor.optim.learning_rate=1e-3", "actor.optim.lr"),
+        (EMBODIED, "algorithm.ent_coef=0.01", "algorithm.entropy_bonus"),
+        (EMBODIED, "algorithm.vf_coef=0.5", "algorithm.value_loss_coef"),
+        (EMBODIED, "total_timesteps=100000", "runner.max_epochs"),
+        (EMBODIED, "n_envs=8", "env.train.total_num_envs"),
+        (EMBODIED, "algorithm.clip_range=0.2", "algorithm.clip_ratio_low"),
+        (EMBODIED, "algorithm.name=ppo", "algorithm.adv_type"),
+        (SAC, "algorithm.buffer_size=1000", "algorithm.replay_buffer.capacity"),
+        (TEXT, "num_generations=8", "algorithm.group_size"),
+        (TEXT, "algorithm.kl_coef=0.01", "algorithm.kl_beta"),
+        (TEXT, "actor_rollout_ref.rollout.n=8", "algorithm.group_size"),
+        (TEXT, "trainer.total_epochs=8", "runner.max_epochs"),
+        (TEXT, "data.max_response_length=512", "algorithm.sampling_params.max_new_tokens"),
+    ],
+)
+def test_names_of_other_frameworks_are_translated(recipe, override, key):
+    path = override.partition("=")[0]
+    line = line_of(told(recipe, override), path.partition(".")[0] if path.startswith(("actor_r", "trainer")) else path)
+    assert key in line
+    assert "Known" not in line
+
+
+@pytest.mark.parametrize(
+    ("override", "names"),
+    [
+        ("algorithm.loss_type=ppo", ("loss_type=actor_critic", "adv_type=gae")),
+        ("algorithm.loss_type=SAC", ("loss_type=embodied_sac", "adv_type=embodied_sac")),
+        ("algorithm.adv_type=reinforce++", ("adv_type=reinpp",)),
+    ],
+)
+def test_choices_of_other_frameworks_are_translated(override, names):
+    text = told(EMBODIED, override)
+    assert all(name in text for name in names)
+
+
+def test_translations_name_what_exists():
+    known = {re.sub(r"\[\]|<name>\.", "", path) for path in known_paths()} | {"env.train.init_params.id"}
+    known |= {path.replace("env.train", "env.eval") for path in known}
+    texts = [*foreign_keys._NAMES_ELSEWHERE.values(), *(text for _, text in foreign_keys._EXPLANATIONS)]
+    named = {
+        path
+        for text in texts
+        for path in re.findall(r"\b(?:actor|algorithm|cluster|data|env|rollout|runner)\.[a-z_.]+[a-z]", text)
+    }
+    # Keys of verl that the translation of its sections names.
+    verl = {"actor.ppo_mini_batch_size", "actor.ppo_epochs", "actor.kl_loss_coef", "rollout.n", "rollout.name"}
+    assert named - known <= verl | {"rollout.temperature"}
+    for (discriminator, _), text in foreign_keys._VALUES_ELSEWHERE.items():
+        choices = dict(re.findall(r"(\w+_type)=(\w+)", text))
+        assert discriminator in choices
+        assert choices.get("loss_type", "actor") in loss_configs
+        assert choices.get("adv_type", "gae") in advantage_configs
+
+
+def put(recipe, path, value):
+    """Write a value into a plain recipe, through whatever stands in its way."""
+    *sections, key = path.split(".")
+    for section in sections:
+        if not isinstance(recipe.get(section), dict):
+            recipe[section] = {}
+        recipe = recipe[section]
+    recipe[key] = value
+
+
+def problems(recipe):
+    with pytest.raises(ConfigError) as caught:
+        validate_cfg(recipe)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", [EMBODIED, TEXT, "tiny_math_sft", SAC])
+def test_suggestions_do_not_lead_to_further_unknown_keys(name):
+    recipe = OmegaConf.to_container(load_recipe(name), resolve=True)
+    for key in {path.rsplit(".", 1)[-1] for path in known_paths()} - set(recipe["runner"]["logger"]):
+        put(recipe, f"weight_syncer.bucket.{key}", "@")
+    found = re.findall(r"- weight_syncer\.bucket\.([^:]+): unknown key\. Did you mean '([^']+)'", problems(recipe))
+    suggested = dict(found)
+    assert "seed" in suggested
+    recipe = OmegaConf.to_container(load_recipe(name), resolve=True)
+    # What is suggested stays what the recipe chooses.
+    for path in {path for path in suggested.values() if not path.endswith(("_type", "_backend", ".format"))}:
+        # Deeper keys stay where a shorter path is a section.
+        if not isinstance(recipe.get(path), dict) and not any(p.startswith(f"{path}.") for p in suggested.values()):
+            put(recipe, path, "@")
+    again = problems(recipe)
+    assert not re.findall(r"(.*): (?:unknown key|unknown section|not used)", again), again
+
+
+def test_a_seed_is_the_actors():
+    assert "seed: unknown key: write actor.seed" in told(EMBODIED, "seed=3")
+    assert "seed: unknown key: write actor.seed" in told(TEXT, "seed=3")
+    assert "Did you mean 'actor.seed'?" in told(EMBODIED, "data.seed=3")
