@@ -39,7 +39,10 @@ def parse_mixed(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> 
     args, rest = parser.parse_known_args(sys.argv[1:] if argv is None else argv)
     unknown = [text for text in rest if text.startswith("-") or not hasattr(args, "overrides")]
     if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}")
+        hint = ""
+        if hasattr(args, "overrides"):
+            hint = " (keys of the recipe are written without dashes: runner.max_steps=10)"
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if rest:
         args.overrides = [*args.overrides, *rest]
     return args

@@ -267,6 +267,10 @@ def _remedy(annotation: Any, value: object) -> str:
 
 
 def _string_remedy(leaves: set[Any], value: str) -> str:
+    if dict in leaves or any(isinstance(leaf, type) and issubclass(leaf, ConfigSection) for leaf in leaves):
+        inner = value.strip().removeprefix("{").removesuffix("}")
+        if ":" in inner:
+            return f"Write a mapping, in braces and without quotes inside them: '...={{{inner}}}' on a command line."
     if leaves & {int, float} and _is_number(value):
         hint = f"{float(value):g}" if int not in leaves else value
         mantissa, e, exponent = hint.partition("e")

@@ -53,9 +53,13 @@ def load_recipe(name: str, overrides: Iterable[str] = (), config_dir: str | Path
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
         # Where Hydra looked, one line for each folder, would bury what it looked for.
         reason = " ".join(str(error).partition("Config search path:")[0].split()).rstrip(".")
-        raise ConfigError(
-            f"recipe {stem} ({folder}) cannot be composed: {reason}. Check its defaults list and the overrides."
-        ) from error
+        remedy = "Check its defaults list and the overrides."
+        if "Could not override" in reason:
+            remedy = (
+                "A preset is chosen for its place: model@actor.model=NAME, env@env.train=NAME or env@env.eval=NAME; a "
+                "key is written with its whole path, actor.model.model_type=NAME."
+            )
+        raise ConfigError(f"recipe {stem} ({folder}) cannot be composed: {reason}. {remedy}") from error
     for key, value in placements:
         _override_placement(cfg, key, value)
     return cfg
@@ -121,7 +125,7 @@ def _prepare(overrides: Sequence[str], folders: Sequence[Path]) -> tuple[list[st
         if override.is_sweep_override():
             raise ConfigError(
                 f"override '{text}': Hydra reads a comma, or a function, as a sweep over several values; "
-                f"write '{key}=\"...\"' with double quotes inside single quotes to give one string."
+                f"{_sweep_remedy(key, text.partition('=')[2])}"
             )
         if (key == _PLACEMENT or key.startswith(f"{_PLACEMENT}.")) and not override.is_delete():
             placements.append((key, override.value()))
@@ -141,9 +145,29 @@ def _parse_override(text: str) -> Override:
     except HydraException as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
-            f"override '{text}' cannot be read: {reason}. Write key=value, without spaces around '='; "
-            "quote a value that holds special characters: 'key=\"value\"'."
+            f"override '{text}' cannot be read: {reason}. {_quote_remedy(*text.partition('=')[::2])}"
         ) from error
+
+
+def _sweep_remedy(key: str, value: str) -> str:
+    if ":" in value:
+        return f"write a mapping in braces: '{key}={{{value}}}'."
+    return (
+        f"write '{key}=[{value}]' for a list, or '{key}=\"{value}\"', with double quotes inside single quotes, for one "
+        "string."
+    )
+
+
+def _quote_remedy(key: str, value: str) -> str:
+    """Return how an override is written that cannot be read, by how its value begins."""
+    for opening, closing, kind, example in (("{", "}", "mapping", "name: 1, other: 2"), ("[", "]", "list", "1, 2")):
+        if value.startswith(opening):
+            whole = f"{opening}{example}{closing}"
+            return (
+                f"A {kind} is one argument, in single quotes for the shell and without quotes around its keys: "
+                f"'{key}={whole}'."
+            )
+    return "Write key=value, without spaces around '='; quote a value that holds special characters: 'key=\"value\"'."
 
 
 def _override_placement(cfg: DictConfig, key: str, value: Any) -> None:
