@@ -23,6 +23,7 @@ from rlinf.errors import CheckpointError, ConfigError, DatasetError, MissingPack
 from rlinf.models.model_path import require_model_path
 from rlinf.runners.reservation import find_checkpoint
 from rlinf.telemetry.backends import check_backends
+from rlinf.telemetry.rundir import check_run_dir
 from rlinf.utils.optional import is_installed, missing_package
 
 # Logs, metrics and the smallest of checkpoints need some of it.
@@ -45,8 +46,8 @@ def check_ready(cfg: RLinfConfig) -> None:
             evaluation has no weights, and nothing else is wrong.
         DatasetError: Files that the recipe names do not exist, and nothing else is wrong.
         MissingPackageError: Packages are not installed, and nothing else is wrong.
-        ConfigError: Results cannot be written, a name is unknown, a metric service is not logged in to, the model is
-            not there; or several kinds of errors, one line each.
+        ConfigError: Results cannot be written, the folder holds another run, a name is unknown, a metric service is not
+            logged in to, the model is not there; or several kinds of errors, one line each.
     """
     errors = find_missing(cfg)
     if len(errors) == 1:
@@ -105,6 +106,14 @@ def check_disk(cfg: RLinfConfig) -> Iterator[RLinfError]:
             f"needs {MIN_FREE_BYTES >> 20} MiB at the least. Free some space, or set runner.logger.log_path to a "
             "folder on a larger disk."
         )
+
+
+def check_run_folder(cfg: RLinfConfig) -> Iterator[RLinfError]:
+    """The experiment's folder is free; an evaluation gets one of its own."""
+    runner = cfg.runner
+    path, name, resumes = runner.logger.log_path, runner.logger.experiment_name, runner.resume_dir is not None
+    if not runner.only_eval:
+        yield from _raised(lambda: check_run_dir(path, name, resume=resumes, overwrite=runner.overwrite))
 
 
 def check_metric_services(cfg: RLinfConfig) -> Iterator[RLinfError]:
@@ -172,6 +181,7 @@ def _check_environments(cfg: RLinfConfig, *, with_simulators: bool) -> Iterator[
 CHECKS: tuple[Check, ...] = (
     check_base_packages,
     check_disk,
+    check_run_folder,
     check_metric_services,
     check_packages,
     check_weights,

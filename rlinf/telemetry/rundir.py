@@ -98,20 +98,10 @@ def claim_run_dir(log_path: str | Path, experiment_name: str, *, resume: bool, o
     if folder in _claimed:
         yield folder
         return
-    if resume and overwrite:
-        raise ConfigError(
-            "runner.resume_dir continues a run and runner.overwrite=true deletes it; set one of the two "
-            "(runner.resume_dir=null or runner.overwrite=false)"
-        )
+    _check_flags(resume=resume, overwrite=overwrite)
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder):
-        used = signs_of_run(folder)
-        if used and not resume and not overwrite:
-            raise ConfigError(
-                f"runner.logger.experiment_name={experiment_name}: {folder} already holds a run ({', '.join(used)}). "
-                "Continue it with runner.resume_dir=auto, delete it and start anew with runner.overwrite=true, or "
-                "choose another runner.logger.experiment_name"
-            )
+        check_run_dir(log_path, experiment_name, resume=resume, overwrite=overwrite)
         for leftover in folder.glob(f"{_TRASH_PREFIX}*"):
             delete_leftover(leftover)
         if overwrite:
@@ -121,6 +111,37 @@ def claim_run_dir(log_path: str | Path, experiment_name: str, *, resume: bool, o
             yield folder
         finally:
             _claimed.discard(folder)
+
+
+def check_run_dir(log_path: str | Path, experiment_name: str, *, resume: bool, overwrite: bool) -> None:
+    """Check that a run may have the experiment's folder, as far as that can be seen without claiming it.
+
+    Args:
+        log_path: See ``claim_run_dir``.
+        experiment_name: See ``claim_run_dir``.
+        resume: See ``claim_run_dir``.
+        overwrite: See ``claim_run_dir``.
+
+    Raises:
+        ConfigError: The name leaves ``log_path``, the folder holds a run and neither flag is set, or both are.
+    """
+    folder = _run_dir(log_path, experiment_name)
+    _check_flags(resume=resume, overwrite=overwrite)
+    used = signs_of_run(folder)
+    if used and not resume and not overwrite:
+        raise ConfigError(
+            f"runner.logger.experiment_name={experiment_name}: {folder} already holds a run ({', '.join(used)}). "
+            "Continue it with runner.resume_dir=auto, delete it and start anew with runner.overwrite=true, or "
+            "choose another runner.logger.experiment_name"
+        )
+
+
+def _check_flags(*, resume: bool, overwrite: bool) -> None:
+    if resume and overwrite:
+        raise ConfigError(
+            "runner.resume_dir continues a run and runner.overwrite=true deletes it; set one of the two "
+            "(runner.resume_dir=null or runner.overwrite=false)"
+        )
 
 
 def signs_of_run(folder: Path) -> list[str]:

@@ -161,3 +161,13 @@ def test_offline_no_simulator_is_imported(tmp_path):
         "assert len(find_missing(cfg)) == 1 and not {'torch', 'ray'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+def test_a_folder_that_holds_a_run_is_told(ready, tmp_path):
+    folder = tmp_path / "a" / "b" / "gym_cartpole_ppo_mlp"
+    (folder / "checkpoints" / "global_step_1").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"already holds a run.*runner\.resume_dir=auto.*runner\.overwrite=true"):
+        ready()
+    ready("runner.overwrite=true")
+    ready("runner.logger.experiment_name=another")
+    ready("runner.only_eval=true", f"runner.ckpt_path={tmp_path}")
