@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, get_args
@@ -67,7 +68,7 @@ def _registry_rows(registry: Registry[Any], prefix: str = "") -> Iterable[Row]:
 def _summary(cls: type) -> str:
     """Return the first line of a section's docstring, without the discriminator that it repeats."""
     line = (cls.__doc__ or "").strip().splitlines()[0] if cls.__doc__ else ""
-    text = line.split("``: ", 1)[-1] if line.startswith("``") else line
+    text = re.sub(r"^``[^`]+``(?: \([^)]*\))?: ", "", line)
     return "" if text.startswith(("``", "Keys of")) else text
 
 

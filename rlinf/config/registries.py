@@ -24,6 +24,8 @@ from rlinf.config.schema.algorithm import (
     LossConfig,
     NFTLossConfig,
     NoAdvantageConfig,
+    RawAdvantageConfig,
+    ReinPPBaselineConfig,
     ReinPPConfig,
     RLOOConfig,
     SACLossConfig,
@@ -132,9 +134,9 @@ model_configs.register("qwen3", CausalLMConfig)
 advantage_configs.register("gae", GAEConfig)
 advantage_configs.register("grpo", GRPOConfig)
 advantage_configs.register("reinpp", ReinPPConfig)
-advantage_configs.register("reinpp_baseline", ReinPPConfig)
+advantage_configs.register("reinpp_baseline", ReinPPBaselineConfig)
 advantage_configs.register("rloo", RLOOConfig)
-advantage_configs.register("raw", AdvantageConfig)
+advantage_configs.register("raw", RawAdvantageConfig)
 advantage_configs.register("sft", NoAdvantageConfig)
 advantage_configs.register("embodied_sac", NoAdvantageConfig)
 advantage_configs.register("embodied_crossq", NoAdvantageConfig)

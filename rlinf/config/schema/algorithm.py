@@ -34,7 +34,7 @@ class AdvantageConfig(ConfigSection):
 
 @dataclass(frozen=True, kw_only=True)
 class NoAdvantageConfig(AdvantageConfig):
-    """No estimator: an off-policy loss needs none, and registers its own name as that of the advantage."""
+    """No advantages: the loss of the same name takes none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class NormalizedAdvantageConfig(AdvantageConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GAEConfig(NormalizedAdvantageConfig):
-    """``adv_type: gae``."""
+    """``adv_type: gae``: generalised advantage estimation, with a value head."""
 
     gamma: Fraction = 0.99
     """Discount per chunk step (chunk_level rewards) or per action (action_level rewards)."""
@@ -70,7 +70,7 @@ class GroupFilterConfig(AdvantageConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GRPOConfig(GroupFilterConfig):
-    """``adv_type: grpo``."""
+    """``adv_type: grpo``: the return relative to those of the group (GRPO)."""
 
     normalize_advantages: bool = True
     """Divide by the group's standard deviation; false only subtracts its mean (Dr.GRPO)."""
@@ -78,15 +78,25 @@ class GRPOConfig(GroupFilterConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RLOOConfig(GroupFilterConfig):
-    """``adv_type: rloo``."""
+    """``adv_type: rloo``: the return less the mean of the others in the group (REINFORCE leave-one-out)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReinPPConfig(NormalizedAdvantageConfig):
-    """``adv_type: reinpp`` and ``reinpp_baseline``."""
+    """``adv_type: reinpp``: the discounted return, normalised over the whole batch (REINFORCE++)."""
 
     gamma: Fraction = 1.0
     """Discount of the returns."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReinPPBaselineConfig(ReinPPConfig):
+    """``adv_type: reinpp_baseline``: the same, less the mean return of the group."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RawAdvantageConfig(AdvantageConfig):
+    """``adv_type: raw``: the trajectory's return as it is (REINFORCE)."""
 
 
 @dataclass(frozen=True, kw_only=True)

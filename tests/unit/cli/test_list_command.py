@@ -43,3 +43,13 @@ def test_broken_plugin_fails_cleanly(capsys, monkeypatch):
     monkeypatch.setenv("RLINF_EXT_MODULE", "no_such_plugin")
     assert main(["list", "envs"]) == 1
     assert "RLINF_EXT_MODULE=no_such_plugin" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["algorithms", "engines", "envs", "interveners", "models", "rewards", "wrappers"])
+def test_everything_has_a_line_about_it(capsys, kind):
+    assert main(["list", kind]) == 0
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert all(lines.values())
+    if kind == "algorithms":
+        assert "off-policy" not in lines["adv_type=sft"]
+        assert lines["adv_type=reinpp"] != lines["adv_type=reinpp_baseline"]
