@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from rlinf.utils.optional import install_command
+
 GIB = 1 << 30
 # Less shared memory than this and large messages between workers fall back to files.
 MIN_SHM_BYTES = 1 * GIB
@@ -51,7 +53,18 @@ REQUIRED_PACKAGES: dict[str, str] = {
 OPTIONAL_PACKAGES: dict[str, str] = {
     "metaworld": "env_type=metaworld",
     "mani-skill": "env_type=maniskill",
+    "mujoco": "env_type=frankasim, and Gymnasium's MuJoCo environments",
+    "gymnasium-robotics": "import_module=gymnasium_robotics",
     "imageio": "videos",
+    "imageio-ffmpeg": "videos",
+    "transformers": "language models",
+    "datasets": "language models",
+    "math-verify": "reward_type=math",
+    "peft": "actor.model.is_lora",
+    "vllm": "rollout_backend=vllm",
+    "sglang": "rollout_backend=sglang",
+    "h5py": "data.format=minari and d4rl",
+    "pyarrow": "data sets in the LeRobot format",
     "plotly": "report.html",
     "wandb": "W&B",
     "swanlab": "SwanLab",
@@ -131,7 +144,8 @@ def check_packages() -> Iterable[Finding]:
     for name, purpose in OPTIONAL_PACKAGES.items():
         found = installed_version(name)
         if found is None:
-            yield Finding(name, "note", f"not installed; only needed for {purpose}", f"pip install {name}")
+            remedy = install_command(name.replace("-", "_"))
+            yield Finding(name, "note", f"not installed; only needed for {purpose}", remedy)
         else:
             yield Finding(name, "ok", found)
 

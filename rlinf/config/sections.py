@@ -276,12 +276,16 @@ def _paths_of(key: str, near: str, recipe: Mapping[str, Any] | None) -> list[str
     Args:
         key: The key.
         near: Dotted path of the section in which it was found.
-        recipe: The recipe; None is any. Items of lists and entries of mappings are left out: their paths cannot be
-            written as they are.
+        recipe: The recipe; None is any. Items of lists and entries of mappings, whose paths cannot be written as they
+            are, are named only within the section.
     """
     top = near.split(".")[0]
     known = known_paths() if recipe is None else _paths_of_recipe(recipe)
-    paths = [path for path in known if path.rsplit(".", 1)[-1] == key and not set("[<") & set(path)]
+    paths = [
+        path
+        for path in known
+        if path.rsplit(".", 1)[-1] == key and (not set("[<") & set(path) or (near and path.startswith(f"{near}.")))
+    ]
     return sorted(
         paths, key=lambda path: (path.split(".")[0] != top, path.count("."), ".eval." in path, len(path), path)
     )

@@ -14,6 +14,7 @@ import pytest
 
 from rlinf.cli import doctor
 from rlinf.cli.main import main
+from rlinf.utils.optional import INSTALL_COMMANDS
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -161,3 +162,28 @@ def test_doctor_starts_without_any_third_party_package():
     assert done.returncode == 1
     assert "[fail] pydantic" in done.stdout
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("mani-skill", "bash requirements/install.sh embodied --env maniskill"),
+        ("mujoco", "bash requirements/install.sh embodied --env frankasim"),
+        ("transformers", "bash requirements/install.sh reason"),
+        ("datasets", "bash requirements/install.sh reason"),
+        ("vllm", "bash requirements/install.sh reason --engine vllm"),
+        ("sglang", "bash requirements/install.sh reason --engine sglang"),
+        ("h5py", "pip install 'rlinf[offline]'"),
+        ("wandb", "pip install 'rlinf[wandb]'"),
+    ],
+)
+def test_optional_packages_are_installed_as_the_project_pins_them(monkeypatch, name, remedy):
+    monkeypatch.setattr(doctor, "installed_version", lambda _: None)
+    findings = {finding.name: finding for finding in doctor.check_packages()}
+    assert findings[name].level == "note"
+    assert findings[name].remedy.startswith(remedy)
+
+
+def test_every_optional_package_has_an_installer_that_knows_its_version():
+    for name in doctor.OPTIONAL_PACKAGES:
+        assert name.replace("-", "_") in INSTALL_COMMANDS
