@@ -545,6 +545,7 @@ class VectorEnv(abc.ABC):
         )
         chunk.executed[:, column] = active
         chunk.rewards[:, column] = np.where(active, to_numpy(result.rewards, np.float32), 0)
+        chunk.reports_success = chunk.reports_success or "success" in result.infos
         chunk.successes[:, column] = active & to_numpy(result.infos.get("success", False), np.bool_)
         chunk.terminations[:, column] = active & terminated
         chunk.truncations[:, column] = active & truncated

@@ -9,7 +9,7 @@ import numpy as np
 
 from rlinf.envs.raw_chunk import BoolArray, FloatArray, IntArray, RawChunk
 
-_STATE = ("steps", "episodes", "_returns", "_success_once", "_last_reward")
+_STATE = ("steps", "episodes", "_returns", "_success_once", "_reports_success", "_last_reward")
 
 
 class EpisodeTracker:
@@ -29,6 +29,8 @@ class EpisodeTracker:
         self.episodes: IntArray = np.zeros(num_envs, np.int64)
         self._returns = np.zeros(num_envs, np.float64)
         self._success_once = np.zeros(num_envs, np.bool_)
+        # Known from the first step on that says so; some environments only say when a task has been solved.
+        self._reports_success = np.zeros(num_envs, np.bool_)
         self._last_reward: FloatArray = np.zeros(num_envs, np.float32)
 
     def state_dict(self) -> dict[str, Any]:
@@ -60,6 +62,7 @@ class EpisodeTracker:
         self.steps += counts
         # The task's own rewards: returns stay comparable whatever the learner is given.
         self._returns += np.where(chunk.executed, chunk.rewards, 0).sum(axis=1, dtype=np.float64)
+        self._reports_success |= chunk.reports_success
         self._success_once |= (chunk.successes & chunk.executed).any(axis=1)
         last = np.maximum(counts - 1, 0)
         episodes = tuple(self._metrics(int(row), bool(chunk.successes[row, last[row]])) for row in chunk.final_ids)
@@ -83,9 +86,9 @@ class EpisodeTracker:
     def _metrics(self, row: int, success_at_end: bool) -> dict[str, float]:
         length = int(self.steps[row])
         total = float(self._returns[row])
+        success = {"success_once": float(self._success_once[row]), "success_at_end": float(success_at_end)}
         return {
-            "success_once": float(self._success_once[row]),
-            "success_at_end": float(success_at_end),
+            **(success if self._reports_success[row] else {}),
             "return": total,
             "reward": total / max(length, 1),
             "episode_len": float(length),

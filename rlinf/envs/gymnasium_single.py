@@ -46,7 +46,8 @@ class GymnasiumSingleEnv:
     def step(self, action: Any) -> SingleStep:
         """Execute one action."""
         obs, reward, terminated, truncated, info = self._env.step(action)
-        return obs, float(reward), bool(terminated), bool(truncated), bool(info.get(self._success_key, False))
+        success = info.get(self._success_key)
+        return obs, float(reward), bool(terminated), bool(truncated), None if success is None else bool(success)
 
     def observe(self, raw: Any) -> dict[str, Any]:
         """Return ``main_images``, uint8 [H, W, 3], or ``states``, float32 [S]."""

@@ -54,7 +54,8 @@ class ManiSkillSingleEnv:
     def step(self, action: Any) -> SingleStep:
         """Execute one action."""
         obs, reward, terminated, truncated, info = self._env.step(action)
-        return obs, float(reward), bool(terminated), bool(truncated), bool(info.get("success", False))
+        success = info.get("success")
+        return obs, float(reward), bool(terminated), bool(truncated), None if success is None else bool(success)
 
     def observe(self, raw: Any) -> dict[str, Any]:
         """Return ``states`` float32 [S], ``task_descriptions`` and, with cameras, their images, uint8 [H, W, 3].

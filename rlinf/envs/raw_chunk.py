@@ -100,6 +100,7 @@ class RawChunk:
         reset_frames: Rendered image of the episode newly started, per recorded row.
         render_error: Why rendering failed, if it did.
         observations: Where asked for, what was seen after each executed action, by row.
+        reports_success: Whether any environment said if its task is solved; ``successes`` mean nothing without.
     """
 
     obs: RawObservation
@@ -114,6 +115,7 @@ class RawChunk:
     reset_frames: dict[int, Frame] = field(default_factory=dict)
     render_error: str | None = None
     observations: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    reports_success: bool = False
 
     @classmethod
     def empty(cls, shape: tuple[int, int]) -> RawChunk:
@@ -147,6 +149,7 @@ class RawChunk:
             reset_frames={first + row: value for first, chunk in parts for row, value in chunk.reset_frames.items()},
             render_error=next((chunk.render_error for chunk in chunks if chunk.render_error), None),
             observations={first + row: value for first, chunk in parts for row, value in chunk.observations.items()},
+            reports_success=any(chunk.reports_success for chunk in chunks),
         )
 
 

@@ -16,8 +16,8 @@ import numpy.typing as npt
 from rlinf.envs.raw_chunk import ChunkRequest, Frame, RawChunk, RawObservation, RawReset
 from rlinf.errors import EnvironmentFailure, RLinfError
 
-SingleStep = tuple[Any, float, bool, bool, bool]
-"""(simulator's observation, reward, terminated, truncated, success)."""
+SingleStep = tuple[Any, float, bool, bool, bool | None]
+"""(simulator's observation, reward, terminated, truncated, success); success is None where the step does not say."""
 
 
 class SingleEnv(Protocol):
@@ -173,7 +173,8 @@ class SingleEnvRows:
             terminated, truncated = rule.ends(terminated, truncated, taken)
             chunk.executed[row, column] = True
             chunk.rewards[row, column] = reward
-            chunk.successes[row, column] = success
+            chunk.successes[row, column] = bool(success)
+            chunk.reports_success = chunk.reports_success or success is not None
             if request.observes:
                 chunk.observations.setdefault(row, []).append(env.observe(raw))
             if row < self._spec.num_recorded:

@@ -88,7 +88,7 @@ class SingleEnvVectorEnv(VectorEnv):
             rewards=chunk.rewards[:, 0],
             terminations=chunk.terminations[:, 0],
             truncations=chunk.truncations[:, 0],
-            infos={"success": chunk.successes[:, 0]},
+            infos={"success": chunk.successes[:, 0]} if chunk.reports_success else {},
         )
 
     def _reset_rows(self, rows: IntArray, seeds: IntArray) -> RawReset:

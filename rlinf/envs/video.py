@@ -44,6 +44,7 @@ class VideoRecorder:
         self._epoch = 0
         self._keeps_files = False
         self._episodes: dict[int, _Episode] = {}
+        self._reports_success = False
         self._tiles: _Video | None = None
         self._shown: dict[int, list[Frame]] = {}
         self._latest: dict[int, Frame] = {}
@@ -88,12 +89,14 @@ class VideoRecorder:
         if not self.enabled:
             return
         self._report(chunk.render_error)
+        self._reports_success = self._reports_success or chunk.reports_success
         for row, frames in chunk.frames.items():
             if not self.enabled:
                 return
             episode = self._episodes[row]
             for column, frame in enumerate(frames):
-                episode.account(float(rewards[row, column]), bool(chunk.successes[row, column]))
+                success = bool(chunk.successes[row, column]) if self._reports_success else None
+                episode.account(float(rewards[row, column]), success)
                 self._append(episode, frame)
             if row in chunk.final_ids:
                 episode.video.close()
@@ -108,7 +111,9 @@ class VideoRecorder:
         name = f"epoch_{self._epoch:06d}_env_{self._first_env + row:04d}_episode_{number:03d}.mp4"
         tasks = obs.get("task_descriptions")
         task = "" if tasks is None else str(tasks[row])
-        self._episodes[row] = _Episode(row, number, task, self._video(name))
+        self._episodes[row] = _Episode(
+            row, number, task, self._video(name), success=False if self._reports_success else None
+        )
         if frame is not None:
             self._append(self._episodes[row], frame)
 
@@ -194,7 +199,7 @@ class _Video:
 class _Episode:
     """The episode that an environment is in, and the numbers drawn onto its frames."""
 
-    def __init__(self, row: int, number: int, task: str, video: _Video) -> None:
+    def __init__(self, row: int, number: int, task: str, video: _Video, *, success: bool | None) -> None:
         self.row = row
         self.number = number
         self.task = task
@@ -202,9 +207,10 @@ class _Episode:
         self._steps = 0
         self._reward = 0.0
         self._return = 0.0
-        self._success = False
+        # None where the environment does not say.
+        self._success = success
 
-    def account(self, reward: float, success: bool) -> None:
+    def account(self, reward: float, success: bool | None) -> None:
         self._steps += 1
         self._reward = reward
         self._return += reward
@@ -216,7 +222,7 @@ class _Episode:
             f"step {self._steps}",
             f"reward {self._reward:.3f}",
             f"return {self._return:.2f}",
-            f"success {'yes' if self._success else 'no'}",
+            *([] if self._success is None else [f"success {'yes' if self._success else 'no'}"]),
         ]
 
 

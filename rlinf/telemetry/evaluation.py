@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from rich import box
@@ -41,10 +41,13 @@ class EvalEpisode:
 def mean_metrics(episodes: Sequence[EvalEpisode]) -> dict[str, float]:
     """Return ``eval/<name>``, the mean over the episodes that report the name; with several tasks also for each task.
 
+    Where any episode reports success, those that do not have failed: some environments only say when they succeed.
+
     Args:
         episodes: Of all ranks.
     """
     result: dict[str, float] = {}
+    episodes = [_with_success(episode) for episode in episodes] if _report_success(episodes) else episodes
     by_task = _by_task(episodes)
     for task, members in {"": list(episodes), **(by_task if len(by_task) > 1 else {})}.items():
         names = dict.fromkeys(name for episode in members for name in episode.metrics)
@@ -52,6 +55,14 @@ def mean_metrics(episodes: Sequence[EvalEpisode]) -> dict[str, float]:
             values = [episode.metrics[name] for episode in members if name in episode.metrics]
             result[f"eval/{name}/{task}" if task else f"eval/{name}"] = math.fsum(values) / len(values)
     return result
+
+
+def _report_success(episodes: Sequence[EvalEpisode]) -> bool:
+    return any("success_once" in episode.metrics for episode in episodes)
+
+
+def _with_success(episode: EvalEpisode) -> EvalEpisode:
+    return replace(episode, metrics={"success_once": 0.0, "success_at_end": 0.0, **episode.metrics})
 
 
 def success_interval(successes: float, count: int) -> tuple[float, float]:
@@ -84,14 +95,16 @@ def evaluation_table(episodes: Sequence[EvalEpisode]) -> Table:
     """
     table = Table(box=box.SIMPLE, title=Text("evaluation, with 95 % confidence"), title_justify="left")
     table.add_column("task", overflow="fold")
-    for column in ("episodes", "success", "return", "length"):
+    has_success = _report_success(episodes)
+    for column in ("episodes", *(("success",) if has_success else ()), "return", "length"):
         table.add_column(column, justify="right")
     by_task = _by_task(episodes)
     for task, members in by_task.items() if len(by_task) > 1 else ():
-        table.add_row(*_cells(task, members))
+        table.add_row(*_cells(task, members, has_success=has_success))
     if len(by_task) > 1:
         table.add_section()
-    table.add_row(*_cells("all" if len(by_task) > 1 else next(iter(by_task)) or "all", episodes))
+    name = "all" if len(by_task) > 1 else next(iter(by_task)) or "all"
+    table.add_row(*_cells(name, episodes, has_success=has_success))
     return table
 
 
@@ -101,15 +114,15 @@ def write_episodes(path: Path, episodes: Iterable[EvalEpisode]) -> None:
     write_atomic(path, "".join(json.dumps(asdict(episode)) + "\n" for episode in episodes))
 
 
-def _cells(task: str, episodes: Sequence[EvalEpisode]) -> list[str]:
+def _cells(task: str, episodes: Sequence[EvalEpisode], *, has_success: bool) -> list[str]:
     count = len(episodes)
     successes = math.fsum(episode.metrics.get("success_once", 0.0) for episode in episodes)
     low, high = success_interval(successes, count)
     returns, margin = mean_interval([episode.metrics["return"] for episode in episodes])
     length = math.fsum(episode.metrics["episode_len"] for episode in episodes) / count
     spread = "" if math.isnan(margin) else f" ± {format_number(margin)}"
-    success = f"{successes / count:.2f} [{low:.2f}, {high:.2f}]"
-    return [task, str(count), success, f"{format_number(returns)}{spread}", format_number(length)]
+    success = [f"{successes / count:.2f} [{low:.2f}, {high:.2f}]"] if has_success else []
+    return [task, str(count), *success, f"{format_number(returns)}{spread}", format_number(length)]
 
 
 def _by_task(episodes: Iterable[EvalEpisode]) -> dict[str, list[EvalEpisode]]:

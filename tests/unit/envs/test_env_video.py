@@ -104,11 +104,11 @@ def test_the_task_is_drawn_with_the_numbers(tmp_path: Path, monkeypatch: pytest.
     recorder.start_epoch(0, RawReset({"task_descriptions": ["open the drawer"]}, frames={0: frame}))
     chunk = RawChunk.empty((1, 1))
     chunk.obs, chunk.frames, chunk.reset_frames = {"task_descriptions": ["close it"]}, {0: [frame]}, {0: frame}
-    chunk.successes[0, 0], chunk.final_ids = True, np.array([0])
+    chunk.successes[0, 0], chunk.final_ids, chunk.reports_success = True, np.array([0]), True
     recorder.add_chunk(chunk, np.full((1, 1), 0.5, np.float32))
     recorder.close()
     assert drawn == [
-        ["open the drawer", "step 0", "reward 0.000", "return 0.00", "success no"],
+        ["open the drawer", "step 0", "reward 0.000", "return 0.00"],
         ["open the drawer", "step 1", "reward 0.500", "return 0.50", "success yes"],
         ["close it", "step 0", "reward 0.000", "return 0.00", "success no"],
     ]
