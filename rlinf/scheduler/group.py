@@ -247,7 +247,8 @@ class WorkerGroup(Generic[W]):
         runtime = self._runtime = cluster.runtime
         self._collector = cluster.trace_collector
         incarnation = runtime.ask("group_begin", self._name, len(placements))
-        payload = [bytes(frame) for frame in encode(self._payload)]
+        # Stored once: as a plain argument it would be stored again for each rank.
+        payload = ray.put([bytes(frame) for frame in encode(self._payload)])
         first = WorkerAddress(self._name, 0, incarnation)
         cluster.add_group(self)
         try:
@@ -265,7 +266,7 @@ class WorkerGroup(Generic[W]):
         placement: Placement,
         incarnation: int,
         placements: list[Placement],
-        payload: list[bytes],
+        payload: ray.ObjectRef,
     ) -> tuple[Any, Any]:
         address = WorkerAddress(self._name, placement.rank, incarnation)
         accelerators = cluster.visible_accelerators(placement)

@@ -33,6 +33,9 @@ class Sample(Worker):
     def add(self, value):
         return self.base + value + self._rank
 
+    def given(self):
+        return self.base
+
     def pid(self):
         return os.getpid()
 

@@ -3,7 +3,10 @@
 import pickle
 import time
 
+import numpy as np
 import pytest
+import ray
+from ray._private.internal_api import node_stats
 from sample_workers import Quitting, Sample
 
 from rlinf.errors import ClusterError, CommTimeoutError, RLinfError, WorkerDiedError, WorkerError
@@ -180,6 +183,20 @@ def test_a_lock_that_is_taken_twice_is_an_error_and_threads_take_it_in_turns(pai
         pair.execute_on(0).lock_twice().wait(timeout=30)
     assert isinstance(caught.value.__cause__, RLinfError)
     assert pair.execute_on(0).lock_in_turns().wait(timeout=30) == [["this", "other", "again"]]
+
+
+def test_constructor_arguments_are_stored_once_for_all_ranks(launch):
+    num_bytes = 8 << 20
+
+    def stored():
+        (node,) = ray.nodes()
+        stats = node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False)
+        return stats.store_stats.cumulative_created_bytes
+
+    before = stored()
+    group = launch(Sample.create_group(base=np.zeros(num_bytes, np.uint8)), ranks=3)
+    assert num_bytes <= stored() - before < 2 * num_bytes
+    assert [base.shape for base in group.execute_on(0, 2).given().wait()] == [(num_bytes,)] * 2
 
 
 def test_a_dead_rank_fails_the_calls_on_it_and_its_name_can_be_used_again(launch):
