@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.errors import CommTimeoutError
+from rlinf.errors import CommTimeoutError, WorkerDiedError
 from rlinf.runners.embodied_runner import EmbodiedRunner
 from rlinf.telemetry.events import EVENTS_FILE
 
@@ -18,8 +18,8 @@ class Done:
     def __init__(self, value: Any, error: Exception | None = None) -> None:
         self.value, self.error = value, error
 
-    def pending(self) -> list[Any]:
-        return []
+    def done(self) -> bool:
+        return True
 
     def raise_failure(self) -> None:
         if self.error is not None:
@@ -36,6 +36,12 @@ class Group:
     def __init__(self, name: str, calls: list[tuple[Any, ...]], answers: dict[str, Any]) -> None:
         self.name, self.calls, self.answers = name, calls, answers
 
+    def relaunch(self, *, wait: bool) -> None:
+        self.calls.append((self.name, "relaunch", None, None))
+
+    def wait_ready(self) -> "Group":
+        return self
+
     def close(self) -> None:
         self.calls.append((self.name, "close", None, None))
 
@@ -44,6 +50,7 @@ class Group:
             self.calls.append((self.name, method, keys.get("step"), keys.get("restart")))
             if method == "save_checkpoint":
                 Path(args[0]).mkdir(parents=True)
+                (Path(args[0]) / "state").write_text("saved")
             answer = self.answers.get(f"{self.name}.{method}", [] if method == "evaluate" else {})
             if callable(answer):
                 answer = answer(keys.get("step"))
@@ -87,6 +94,20 @@ def test_a_resume_continues_episodes_or_says_why_not(tmp_path: Path, reason: str
     assert begun(calls) == [(3, reason is not None)]
     told = [text for text in events(runner) if "new episodes" in text]
     assert told == ([] if reason is None else [f"Training goes on with new episodes: {reason}"])
+
+
+@pytest.mark.parametrize("dead", ["rollout", "actor"])
+def test_after_a_death_episodes_are_those_of_the_checkpoint_gone_back_to_or_new(tmp_path: Path, dead: str) -> None:
+    keys = ("runner.save_interval=2", "runner.max_epochs=4", "runner.max_restarts=1")
+    deaths = [WorkerDiedError("it was killed", group=dead, rank=0)]
+    answers = {"rollout.generate": lambda step: deaths.pop() if step == 4 and deaths else {}, "env.load_episodes": None}
+    runner, calls = make_runner(tmp_path, *keys, **answers)
+    runner.run()
+    went_back = dead == "actor"
+    again = [(3, False), (4, False)] if went_back else [(4, True)]
+    assert begun(calls) == [(1, True), (2, False), (3, False), (4, False), *again]
+    assert [step for _, method, step, _ in calls if method == "load_episodes"] == ([2] if went_back else [])
+    assert any("new episodes" in text for text in events(runner)) is not went_back
 
 
 @pytest.mark.parametrize("is_stuck", [False, True])
