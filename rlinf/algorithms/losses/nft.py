@@ -77,23 +77,13 @@ def nft_loss(
         loss_mask=loss_mask,
     )
     # Masked before they are squared: an infinite value outside the mask would poison the gradient.
-    velocity, old, target, advantages = (
+    masked = (
         torch.where(loss_mask, tensor, torch.zeros_like(tensor))
         for tensor in (at_least_float32(velocity), old_velocity.detach(), target.detach(), advantages.detach())
     )
-    change = nft_beta * (velocity - old)
-    positive, negative = (old + change - target).square(), (old - change - target).square()
-    optimality = (advantages / adv_clip_max).clamp(-1.0, 1.0)
-    reward = 0.5 + 0.5 * torch.where(saturated, optimality.clamp(min=0.0), optimality)
-    per_entry = reward * positive + (1.0 - reward) * negative
+    per_entry, errors = _weighted_errors(*masked, saturated, nft_beta=nft_beta, adv_clip_max=adv_clip_max)
     loss = aggregate_loss(per_entry, loss_mask, loss_agg_func=loss_agg_func, denominators=denominators.policy)
-    metrics = masked_metrics(
-        loss_mask,
-        nft_positive_loss=positive,
-        nft_negative_loss=negative,
-        nft_reward=reward,
-        nft_velocity_change=(velocity - old).square(),
-    )
+    metrics = masked_metrics(loss_mask, **errors)
     metrics["nft_loss"] = loss_metric(loss, loss_mask, denominators)
     if values is not None:
         if prev_values is None or returns is None or value_mask is None:
@@ -111,3 +101,26 @@ def nft_loss(
         metrics.update(value_metrics)
     metrics["total_loss"] = loss_metric(loss, loss_mask, denominators)
     return loss, metrics
+
+
+def _weighted_errors(
+    velocity: torch.Tensor,
+    old: torch.Tensor,
+    target: torch.Tensor,
+    advantages: torch.Tensor,
+    saturated: torch.Tensor,
+    *,
+    nft_beta: float,
+    adv_clip_max: float,
+) -> tuple[torch.Tensor, Metrics]:
+    """Return the loss of each entry, and by name the numbers per entry that metrics are made of."""
+    change = nft_beta * (velocity - old)
+    positive, negative = (old + change - target).square(), (old - change - target).square()
+    optimality = (advantages / adv_clip_max).clamp(-1.0, 1.0)
+    reward = 0.5 + 0.5 * torch.where(saturated, optimality.clamp(min=0.0), optimality)
+    return reward * positive + (1.0 - reward) * negative, {
+        "nft_positive_loss": positive,
+        "nft_negative_loss": negative,
+        "nft_reward": reward,
+        "nft_velocity_change": (velocity - old).square(),
+    }
