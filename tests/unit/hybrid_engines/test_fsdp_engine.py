@@ -2,11 +2,13 @@ import math
 
 import pytest
 import torch
+from torch.distributed.fsdp import FSDPModule
 
 from rlinf.config.schema.model import MLPPolicyConfig
-from rlinf.config.schema.train import FSDPConfig, OptimConfig
+from rlinf.config.schema.train import FSDPConfig, MixedPrecisionConfig, OptimConfig
 from rlinf.errors import CheckpointError, NumericalError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.hybrid_engines.train.loss_scale import LossScaler
 from rlinf.hybrid_engines.train.optim import learning_rate_factor
 from rlinf.hybrid_engines.train.state import load_weights
 from rlinf.models import get_model
@@ -115,7 +117,9 @@ def test_weights_load_from_folder_pt_and_safetensors(tmp_path):
     torch.save(expected, tmp_path / "weights.pt")
     save_file(expected, tmp_path / "weights.safetensors")
     for path in (tmp_path / "global_step_3", tmp_path / "weights.pt", tmp_path / "weights.safetensors"):
+        torch.manual_seed(5)
         fresh = get_model(MODEL)
+        assert not torch.equal(fresh.state_dict()["policy_head.0.weight"], expected["policy_head.0.weight"])
         load_weights(path, fresh)
         assert all(torch.equal(fresh.state_dict()[name], expected[name]) for name in expected), path
 
@@ -200,3 +204,148 @@ def test_learning_rate_follows_its_schedule(scheduler, expected):
     cfg = OptimConfig(lr_scheduler=scheduler, lr_warmup_steps=2, total_training_steps=6, min_lr_ratio=0.1)
     assert [learning_rate_factor(step, cfg) for step in range(6)] == pytest.approx(expected)
     assert learning_rate_factor(100, cfg) == pytest.approx(1.0 if scheduler == "constant" else 0.1)
+
+
+def first_gradients(trained, scale=1.0):
+    trained.forward_backward([batch()], lambda model, inputs: (scale * loss_fn(model, inputs)[0], {}))
+    return {name: p.grad.clone() for name, p in trained.model.named_parameters() if p.grad is not None}
+
+
+def adamw(trained, gradients, steps, **keys):
+    """Weights after some steps of torch's AdamW with the same gradient each time."""
+    parameters = {name: p.detach().clone().requires_grad_() for name, p in trained.model.named_parameters()}
+    reference = torch.optim.AdamW([p for name, p in parameters.items() if name in gradients], **keys)
+    for _ in range(steps):
+        for name, gradient in gradients.items():
+            parameters[name].grad = gradient.clone()
+        reference.step()
+    return parameters
+
+
+def test_steps_are_those_of_adamw_with_the_keys_of_the_recipe():
+    keys = {"adam_beta1": 0.7, "adam_beta2": 0.9, "adam_eps": 0.05, "weight_decay": 0.3, "clip_grad": 1e9}
+    trained = engine(**keys)
+    gradients = first_gradients(trained)
+    expected = adamw(trained, gradients, 3, lr=1e-2, betas=(0.7, 0.9), eps=0.05, weight_decay=0.3)
+    for _ in range(3):
+        for name, parameter in trained.model.named_parameters():
+            parameter.grad = gradients[name].clone() if name in gradients else None
+        trained.step()
+    for name, parameter in trained.model.named_parameters():
+        torch.testing.assert_close(parameter, expected[name], msg=name)
+
+
+@pytest.mark.parametrize("max_norm", [0.01, 1e9])
+def test_the_whole_gradient_is_shortened_and_keeps_its_direction(max_norm):
+    # eps this large makes Adam's first step proportional to the gradient.
+    trained = engine(clip_grad=max_norm, adam_eps=1e6, weight_decay=0.0, lr=1e6)
+    before, gradients = weights(trained), first_gradients(trained)
+    norm = torch.stack([gradient.norm() for gradient in gradients.values()]).norm()
+    trained.step()
+    after = weights(trained)
+    for name, gradient in gradients.items():
+        clipped = gradient * min(1.0, max_norm / float(norm))
+        torch.testing.assert_close(before[name] - after[name], clipped, atol=1e-6, rtol=1e-3, msg=name)
+
+
+def test_fp16_scales_the_loss_and_unscales_the_gradient():
+    trained, single = engine(precision="fp16", clip_grad=1e9), engine(clip_grad=1e9)
+    scaled, expected = first_gradients(trained), first_gradients(single)
+    for name, gradient in expected.items():
+        torch.testing.assert_close(scaled[name] / trained.scaler.scale, gradient, atol=2e-3, rtol=2e-2)
+    assert trained.step()["grad_norm"] == pytest.approx(single.step()["grad_norm"], rel=1e-2)
+
+
+def test_the_loss_scale_grows_after_a_run_of_good_steps_and_halves_after_a_bad_one():
+    scaler = LossScaler(enabled=True)
+    scaler.GROWTH_INTERVAL = 3
+    history = []
+    for finite in (True, True, False, True, True, True, True, True, True, True):
+        scaler.update(finite=finite)
+        history.append(scaler.scale / 65536.0)
+    assert history == [1, 1, 0.5, 0.5, 0.5, 1, 1, 1, 2, 2]
+    for _ in range(40):
+        scaler.update(finite=False)
+    assert scaler.scale == 1.0
+
+
+def test_the_loss_scale_is_part_of_a_checkpoint(tmp_path):
+    trained = engine(precision="fp16")
+    trained.forward_backward([batch()], lambda model, b: (loss_fn(model, b)[0] * 1e30, {}))
+    trained.step()
+    train(trained, 2)
+    trained.save(tmp_path / "actor")
+    resumed = engine(precision="fp16")
+    resumed.load(tmp_path / "actor")
+    assert resumed.scaler.state_dict() == trained.scaler.state_dict() == {"scale": 32768.0, "good_steps": 2}
+    assert resumed.num_steps == trained.num_steps == 3  # the skipped one counts
+
+
+def test_metrics_are_summed_over_micro_batches():
+    whole = engine().forward_backward([batch()], loss_fn)["loss"]
+    parts = engine().forward_backward([batch(), batch()], loss_fn)["loss"]
+    torch.testing.assert_close(parts, 2 * whole)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_forward_pass_keeps_no_graph_and_has_the_precision_of_training(precision):
+    trained = engine(precision=precision)
+    (found,) = trained.forward([batch()], lambda model, inputs: model(forward_inputs=inputs).logprobs)
+    assert not found.requires_grad
+    seen = []
+
+    def recorded(model, inputs):
+        seen.append(model(forward_inputs=inputs).logprobs)
+        return loss_fn(model, inputs)
+
+    trained.forward_backward([batch()], recorded)
+    assert torch.equal(found, seen[0])
+    (full,) = engine().forward([batch()], lambda model, inputs: model(forward_inputs=inputs).logprobs)
+    assert torch.equal(found, full) == (precision == "fp32")
+
+
+def test_mixed_precision_has_the_last_word():
+    mixed = MixedPrecisionConfig(param_dtype="bf16")
+    trained = FSDPEngine(
+        get_model(MODEL),
+        optim=None,
+        fsdp=FSDPConfig(sharding_strategy="no_shard", mixed_precision=mixed),
+        precision="fp32",
+        device=torch.device("cpu"),
+    )
+    assert trained.compute_dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(("reduce_dtype", "expected"), [(None, torch.float32), ("bf16", torch.bfloat16)])
+def test_gradients_are_reduced_in_single_precision_unless_told(reduce_dtype, expected):
+    trained = FSDPEngine(
+        get_model(MODEL),
+        optim=OptimConfig(lr=1e-2),
+        fsdp=FSDPConfig(
+            sharding_strategy="full_shard",
+            mixed_precision=MixedPrecisionConfig(param_dtype="bf16", reduce_dtype=reduce_dtype),
+        ),
+        precision="bf16",
+        device=torch.device("cpu"),
+    )
+    policies = [m._get_fsdp_state()._mp_policy for m in trained.model.modules() if isinstance(m, FSDPModule)]
+    assert len(policies) > 1
+    assert {policy.reduce_dtype for policy in policies} == {expected}
+
+
+@pytest.mark.parametrize("strategy", ["no_shard", "full_shard"])
+def test_imported_weights_take_the_place_of_what_was_there(strategy):
+    source, target = engine(strategy), engine(strategy)
+    expected = train(source)
+    target.import_weights(expected.items())
+    found = weights(target)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def test_the_schedule_of_the_first_step_is_its_first_entry():
+    trained = engine(lr_warmup_steps=3, value_lr=4e-2)
+    rates = []
+    for _ in range(4):
+        trained.forward_backward([batch()], loss_fn)
+        rates.append(trained.step()["lr"])
+    assert rates == pytest.approx([0.25e-2, 0.5e-2, 0.75e-2, 1e-2])

@@ -9,6 +9,7 @@ import torch
 from rlinf.data.packing import pack_answers, pack_sequences
 from rlinf.errors import AlgorithmError, ConfigError, MissingPackageError
 from rlinf.models import get_model, get_policy
+from rlinf.models.packed_attention import packed_attention, plan_attention
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
 SEQUENCES = [[5, 6, 7, 8, 9, 10], [1], [3, 4, 5, 6, 7, 8, 9, 11, 12, 33], [2, 1], [1, 2, 3, 4, 5, 6, 7, 8, 9, 30, 31]]
@@ -193,3 +194,25 @@ def test_the_attention_cannot_be_used_without_its_plan(tiny):
     model = get_model(tiny_config(folder))
     with pytest.raises(AlgorithmError, match="not called by CausalLM"):
         model.model(input_ids=torch.tensor([[1, 2]]))
+
+
+def test_scores_are_scaled_as_the_layer_says(tiny):
+    packed = pack_sequences([[1, 2, 3], [4, 5]])
+    generator = torch.Generator().manual_seed(0)
+    query, key, value = (torch.randn(1, 2, 5, 4, generator=generator, dtype=torch.float64) for _ in range(3))
+    found, _ = packed_attention(torch.nn.Identity(), query, key, value, None, plan=plan_attention(packed), scaling=0.9)
+    for part in (slice(0, 3), slice(3, 5)):
+        scores = 0.9 * query[0, :, part] @ key[0, :, part].transpose(1, 2)
+        length = part.stop - part.start
+        scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -torch.inf)
+        expected = (scores.softmax(-1) @ value[0, :, part]).transpose(0, 1)
+        torch.testing.assert_close(found[0, part], expected)
+
+
+@pytest.mark.parametrize(("alpha", "scaling"), [(6.0, 2.0), (None, 1.0)])
+def test_adapters_are_scaled_by_alpha_over_rank(tmp_path, alpha, scaling):
+    save_tiny(tmp_path)
+    model = get_model(tiny_config(tmp_path, is_lora=True, lora_rank=3, lora_alpha=alpha))
+    layers = [module for module in model.modules() if hasattr(module, "lora_A")]
+    assert layers
+    assert {layer.scaling["default"] for layer in layers} == {scaling}

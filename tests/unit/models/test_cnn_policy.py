@@ -119,3 +119,17 @@ def test_stacked_frames_are_more_channels():
         obs[key] = torch.cat([obs[key], obs[key].flip(1)], -1)
     actions, _ = model.predict_action_batch(obs, mode="eval")
     assert actions.shape == (ROWS, 1, DIM)
+
+
+def test_pixels_are_centred_and_keep_their_places():
+    encoder = policy().encoder.cameras["main_images"]
+    seen = []
+    encoder.backbone.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
+    images = torch.zeros(1, SIZE, 24, 3, dtype=torch.uint8)
+    images[0, 2, 5, 1] = 255
+    encoder(images)
+    (pixels,) = seen
+    assert pixels.shape == (1, 3, SIZE, 24)
+    assert pixels[0, 1, 2, 5] == 0.5
+    assert (pixels == 0.5).sum() == 1
+    assert (pixels == -0.5).sum() == pixels.numel() - 1

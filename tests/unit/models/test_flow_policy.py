@@ -9,6 +9,7 @@ from torch.distributions import Normal
 from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.models import get_model
 from rlinf.models.base_policy import ForwardType
+from rlinf.models.velocity import _embed
 
 ROWS, CHUNK, DIM, STEPS = 5, 3, 2, 4
 NOISY = ["flow_sde", "flow_noise"]
@@ -155,3 +156,33 @@ def test_samples_match_the_mixture_that_the_flow_was_trained_on(method):
             assert float(offsets.mean(0).abs().max()) < 0.1
             assert float((offsets.norm(dim=1) < 4 * SPREAD).float().mean()) > 0.9
             assert float(offsets.std(0).max()) < 2 * SPREAD
+
+
+def test_gate_and_candidate_of_a_recurrent_step():
+    policy = shake(build(velocity="gated"))
+    states, x, time = observations()["states"], torch.randn(ROWS, CHUNK, DIM), torch.rand(ROWS)
+    network = policy.flow.network
+    gate, candidate = network._output(states, x, time).view(ROWS, 2, CHUNK, DIM).unbind(1)
+    expected = torch.sigmoid(gate) * (candidate - x)
+    torch.testing.assert_close(network(states, x, time), expected)
+
+
+def test_every_time_of_a_flow_is_told_from_every_other():
+    times = torch.linspace(0.0, 1.0, 17)
+    embedded = _embed(times)
+    distances = torch.cdist(embedded, embedded) + torch.eye(17)
+    assert float(distances.min()) > 0.1
+    torch.testing.assert_close(embedded[0], torch.tensor([0.0] * 4 + [1.0] * 4))
+
+
+def test_the_density_of_sampled_steps_has_the_gradient_of_their_noise():
+    policy = build(noise_method="flow_noise").double()
+    states = observations()["states"].double()
+    noise = torch.randn(ROWS, STEPS + 1, CHUNK, DIM, dtype=torch.float64)
+    _, logprobs = policy.flow.sample(states, noise)
+    log_stds = policy.flow.noise.log_stds(states)
+    expected = Normal(torch.zeros_like(log_stds), log_stds.exp()).log_prob(noise[:, 1:] * log_stds.exp()).sum(1)
+    torch.testing.assert_close(logprobs, expected)
+    parameters = list(policy.flow.noise.head.parameters())
+    found, right = (torch.autograd.grad(output.sum(), parameters) for output in (logprobs, -log_stds.sum(1)))
+    torch.testing.assert_close(found, right)

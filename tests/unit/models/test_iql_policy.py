@@ -79,3 +79,42 @@ def test_a_policy_that_cannot_learn_from_recordings_says_so():
     flow = get_model(FlowPolicyConfig(model_type="flow_policy", obs_dim=5, action_dim=2, hidden_dims=[4]))
     with pytest.raises(AlgorithmError, match="does not implement recorded_inputs"):
         flow.recorded_inputs(OBS, ACTIONS)
+
+
+def apart():
+    """A policy whose target critics have moved away from its critics."""
+    policy = make()
+    with torch.no_grad():
+        policy.target_critic.layers[-1].bias += 7.0
+    return policy
+
+
+def test_values_and_advantages_follow_the_target_critics():
+    policy = apart()
+    action, inputs = batch(policy)
+    q = policy.critic(inputs["states"], action).detach()
+    for evaluation in (
+        policy(ForwardType.CRITIC, inputs=inputs, action=action, next_inputs=inputs),
+        policy(ForwardType.ACTOR, inputs=inputs, action=action),
+    ):
+        torch.testing.assert_close(evaluation.target_q, q + 7.0)
+        assert not evaluation.target_q.requires_grad
+    assert not any(parameter.requires_grad for parameter in policy.target_critic.parameters())
+
+
+def test_what_follows_is_valued_in_the_next_state_and_gets_no_gradient():
+    policy = make()
+    action, inputs = batch(policy)
+    after = {"states": inputs["states"] + 1.0}
+    evaluation = policy(ForwardType.CRITIC, inputs=inputs, action=action, next_inputs=after)
+    torch.testing.assert_close(evaluation.next_values.unsqueeze(-1), policy.predict_values(after))
+    assert not torch.allclose(evaluation.next_values, evaluation.values)
+    assert not evaluation.next_values.requires_grad
+    assert evaluation.values.requires_grad
+
+
+@pytest.mark.parametrize(("log_std", "bound"), [(-9.0, -5.0), (4.0, 2.0)])
+def test_the_standard_deviation_stays_within_bounds(log_std, bound):
+    evaluation = make(initial_log_std=log_std)(forward_inputs=make().recorded_inputs(OBS, ACTIONS))
+    entropy = Normal(0.0, torch.tensor(bound).exp()).entropy()
+    torch.testing.assert_close(evaluation.entropy, entropy.expand(6, 2, 3))

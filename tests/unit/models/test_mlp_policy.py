@@ -116,3 +116,44 @@ def test_an_unknown_model_type_is_answered_with_the_known_ones():
 def test_a_model_cannot_take_a_built_in_name():
     with pytest.raises(RegistryError, match="mlp_policy"):
         register_model("MLP_Policy", lambda cfg, num_values: None)
+
+
+def categorical(policy, obs):
+    """The distribution of discrete actions [B, C], with weights that prefer some of them."""
+    with torch.no_grad():
+        policy.policy_head[-1].bias.copy_(torch.linspace(-1.0, 1.5, len(policy.policy_head[-1].bias)))
+    logits = policy.policy_head(obs["states"]).view(len(obs["states"]), policy.chunk, -1)
+    return torch.distributions.Categorical(logits=logits)
+
+
+def test_discrete_actions_follow_the_categorical_distribution():
+    policy, obs = build(discrete=True, num_action_chunks=3), {"states": torch.randn(4, 3)}
+    expected = categorical(policy, obs)
+    greedy, output = policy.predict_action_batch(obs, mode="eval")
+    assert torch.equal(greedy, expected.probs.argmax(-1))
+    evaluation = policy(forward_inputs=output.forward_inputs)
+    torch.testing.assert_close(evaluation.entropy, expected.entropy().unsqueeze(-1))
+    torch.testing.assert_close(output.logprobs, expected.log_prob(greedy).unsqueeze(-1))
+    many = {"states": obs["states"][:1].expand(20_000, 3)}
+    before = torch.get_rng_state()
+    actions, _ = policy.predict_action_batch(many, mode="train", generator=torch.Generator().manual_seed(1))
+    again, _ = policy.predict_action_batch(many, mode="train", generator=torch.Generator().manual_seed(1))
+    assert torch.equal(actions, again)
+    assert torch.equal(before, torch.get_rng_state())
+    shares = torch.nn.functional.one_hot(actions, 2).float().mean(0)
+    torch.testing.assert_close(shares, expected.probs[0], atol=0.02, rtol=0.0)
+
+
+def test_recorded_actions_are_brought_into_the_units_of_the_policy():
+    policy, obs = build(action_scale=4.0), {"states": torch.randn(2, 3)}
+    actions = torch.tensor([[[2.0, -4.0]], [[0.0, 1.0]]])
+    assert policy.recorded_inputs(obs, actions)["action"].tolist() == [[[0.5, -1.0]], [[0.0, 0.25]]]
+    chosen = torch.tensor([[1], [0]])
+    assert torch.equal(build(discrete=True).recorded_inputs(obs, chosen)["action"], chosen)
+
+
+def test_normalised_observations_are_cut_off():
+    normalizer = RunningNormalizer(2, 3.0)
+    normalizer.update(torch.tensor([[0.0, 1.0], [2.0, 5.0]], dtype=torch.float64), lambda x: x)
+    found = normalizer(torch.tensor([[2.0, 3.0], [50.0, -50.0]]))
+    torch.testing.assert_close(found, torch.tensor([[1.0, 0.0], [3.0, -3.0]]))

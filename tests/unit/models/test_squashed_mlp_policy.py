@@ -100,3 +100,41 @@ def test_inference_is_sent_the_policy_alone():
     learned = {name.split(".")[0] for name, p in model.named_parameters() if p.requires_grad}
     assert learned == {"policy_head", "critic"}
     assert math.isclose(float(model.predict_values(observations()).shape[1]), 1.0)
+
+
+def test_samples_and_their_densities_have_the_gradient_of_the_reparameterised_sample():
+    model, obs = policy().double(), {"states": observations()["states"].double()}
+    noise = torch.randn(ROWS, CHUNK, DIM, dtype=torch.float64)
+    action, logprobs = model.sample(obs["states"], noise)
+    mean, log_std = model._gaussian(obs["states"])
+    raw = mean + noise * log_std.exp()
+    torch.testing.assert_close(action, raw.tanh())
+    expected = Normal(mean, log_std.exp()).log_prob(raw) - (1 - raw.tanh().square()).log()
+    torch.testing.assert_close(logprobs, expected)
+    weights = torch.randn(ROWS, CHUNK, DIM, dtype=torch.float64)
+    parameters = list(model.policy_head.parameters())
+    for actual, wanted in ((action, raw.tanh()), (logprobs, expected)):
+        found, right = (
+            torch.autograd.grad((weights * output).sum(), parameters, retain_graph=True) for output in (actual, wanted)
+        )
+        torch.testing.assert_close(found, right)
+
+
+def test_the_entropy_is_estimated_as_minus_the_log_probability():
+    model, obs = policy(), observations()
+    _, report = model.predict_action_batch(obs, mode="train", generator=torch.Generator().manual_seed(2))
+    evaluation = model.default_forward(report.forward_inputs)
+    torch.testing.assert_close(evaluation.entropy, -evaluation.logprobs)
+
+
+def test_the_losses_are_given_the_density_of_a_whole_chunk():
+    model, obs, noise = policy(), observations(), torch.randn(ROWS, CHUNK, DIM)
+    evaluation = model(ForwardType.ACTOR, inputs=obs, noise=noise)
+    _, logprobs = model.sample(obs["states"], noise)
+    torch.testing.assert_close(evaluation.logprobs, logprobs.sum((1, 2)))
+
+
+def test_the_value_is_that_of_the_most_pessimistic_critic():
+    model, obs = policy(num_q_heads=3), observations()
+    q = model.critic(obs["states"], model.act(obs["states"]))
+    torch.testing.assert_close(model.predict_values(obs), q.min(1, keepdim=True).values.detach())
