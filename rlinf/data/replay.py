@@ -56,14 +56,15 @@ class Transitions:
         executed = trajectory.executed.flatten(0, 1)
         kept = executed.any(-1)
         powers = gamma ** torch.arange(executed.shape[-1], dtype=torch.float64)
-        rewards = (trajectory.rewards.flatten(0, 1) * powers).sum(-1).float()
+        # What lies beside actions that were not executed is of no transition.
+        rewards = torch.where(executed, trajectory.rewards.flatten(0, 1), 0.0)
         inputs = {name: t.flatten(0, 1)[kept] for name, t in trajectory.forward_inputs.items()}
         return Transitions(
             actions=inputs.pop("action"),
             inputs={name: inputs[name] for name in trajectory.next_inputs},
-            rewards=rewards[kept],
+            rewards=(rewards * powers).sum(-1).float()[kept],
             next_inputs={name: t.flatten(0, 1)[kept] for name, t in trajectory.next_inputs.items()},
-            terminated=trajectory.terminations.any(-1).flatten(0, 1)[kept],
+            terminated=(trajectory.terminations & trajectory.executed).any(-1).flatten(0, 1)[kept],
             lengths=executed.sum(-1)[kept],
         )
 

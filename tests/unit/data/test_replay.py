@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import shutil
 from pathlib import Path
@@ -62,6 +63,21 @@ def test_chunks_become_transitions_by_what_was_executed():
     assert new.lengths.tolist() == [2, 3, 1]
     assert new.terminated.tolist() == [False, False, True]  # cut off is not terminated
     torch.testing.assert_close(new.actions[:, 0, 0], torch.tensor([0.0, 0.1, 0.2]))
+
+
+def test_what_lies_beside_actions_that_were_not_executed_is_of_no_transition():
+    whole = trajectory()
+    garbage = torch.where(whole.executed, whole.rewards, torch.tensor(float("nan"), dtype=whole.rewards.dtype))
+    spoilt = dataclasses.replace(whole, rewards=garbage, terminations=whole.terminations | ~whole.executed)
+    clean = dataclasses.replace(
+        whole,
+        rewards=torch.where(whole.executed, whole.rewards, 0.0),
+        terminations=whole.terminations & whole.executed,
+    )
+    found, expected = (Transitions.from_trajectory(one, gamma=0.5) for one in (spoilt, clean))
+    assert torch.equal(found.rewards, expected.rewards)
+    assert torch.equal(found.terminated, expected.terminated)
+    assert not found.terminated.all()
 
 
 def test_joined_trajectories_keep_next_inputs_with_their_environments():
