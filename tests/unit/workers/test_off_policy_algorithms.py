@@ -12,7 +12,9 @@ from off_policy_toys import LOSS, assert_same, changed, make_learner, make_traje
 from rlinf.config.schema.algorithm import CrossQLossConfig, DemoBufferConfig, TD3LossConfig
 from rlinf.data.replay import ReplayBuffer, Transitions
 from rlinf.errors import DatasetError
+from rlinf.models.base_policy import ForwardType
 from rlinf.scheduler.network import find_free_port
+from rlinf.workers.actor.demonstrations import Demonstrations
 
 CROSSQ_LOSS = CrossQLossConfig(**{f.name: getattr(LOSS, f.name) for f in dataclasses.fields(LOSS)})
 TD3_LOSS = TD3LossConfig(tau=0.1, replay_buffer=LOSS.replay_buffer, critic_actor_ratio=2, target_update_freq=2)
@@ -198,3 +200,36 @@ def test_two_ranks_agree_under_any_sharding(tmp_path, demos):
         for rank in (0, 1):
             for result in torch.load(tmp_path / f"{name}_{rank}.pt").values():
                 assert_same(result, weights_of_one, atol=5e-4, rtol=1e-3)
+
+
+def test_td3_smooths_targets_by_bounded_noise_and_leaves_the_policys_alone():
+    learner = make_td3(updates=1)
+    learner.algorithm.target_noise, learner.algorithm.target_noise_clip = 3.0, 0.25
+    seen, forward = {}, learner.policy.forward
+
+    def record(forward_type, **arguments):
+        seen[forward_type] = arguments["noise"]
+        return forward(forward_type, **arguments)
+
+    learner.policy.forward = record
+    train(learner, 1, 2)
+    assert seen[ForwardType.CRITIC].abs().max() == 0.25
+    assert seen[ForwardType.ACTOR].abs().max() > 1.0
+
+
+def test_the_share_of_demonstrations_is_that_of_the_recipe(demos):
+    demo_buffer = DemoBufferConfig(load_path=str(demos), batch_share=0.25)
+    learner = make_learner(dataclasses.replace(LOSS, demo_buffer=demo_buffer))
+    train(learner, 1, 1)
+    batches, _ = learner._draw(torch.Generator().manual_seed(0))
+    assert int((torch.cat([rows.rewards for rows, _ in batches]) == 50.0).sum()) == 8
+
+
+def test_demonstrations_are_drawn_uniformly_from_what_was_saved_and_interventions(demos):
+    demo_buffer = DemoBufferConfig(load_path=str(demos), batch_share=0.5, interventions=True)
+    parts = Demonstrations(demo_buffer, num_ranks=1)
+    new = Transitions.from_trajectory(make_trajectory(), gamma=0.9)
+    parts.add(new, torch.arange(len(new)) < 5)
+    assert len(parts.interventions) == 5
+    saved, intervened = parts.sample(106, torch.Generator().manual_seed(0))
+    assert (len(saved), len(intervened)) == (96, 10)  # 48 were saved

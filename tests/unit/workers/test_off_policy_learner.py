@@ -19,6 +19,7 @@ from off_policy_toys import (
 )
 
 from rlinf.config.schema.algorithm import EntropyTuningConfig, ReplayBufferConfig
+from rlinf.config.schema.optim import AdamWConfig
 from rlinf.errors import CheckpointError, NumericalError
 from rlinf.scheduler.network import find_free_port
 
@@ -202,3 +203,122 @@ def test_two_ranks_agree_under_any_sharding_and_resume_under_another_number(tmp_
         assert not any(
             torch.equal(a, b) for a, b in zip(first[sharding]["drawn"], second[sharding]["drawn"], strict=True)
         )
+
+
+class Halves:
+    """Stands for the other one of two ranks, which holds as much of everything, but another entropy."""
+
+    def __init__(self, learner, entropy):
+        self.learner, self.entropy = learner, entropy
+
+    def __call__(self, tensor):
+        return tensor + torch.tensor([self.entropy, 1.0])
+
+
+def temperature_steps(entropies, clip_grad=1e9, lr=1e-2):
+    """Update the temperature with entropies of this rank and another one; return raw temperatures and gradients."""
+    tuning = EntropyTuningConfig(optim=AdamWConfig(lr=lr, clip_grad=clip_grad, weight_decay=0.0), target_entropy=-2.0)
+    learner = make_learner(dataclasses.replace(LOSS, entropy_tuning=tuning))
+    raw, gradients = learner.algorithm.temperature.raw, []
+    values = [raw.item()]
+    for mine, other in entropies:
+        learner.engine.all_reduce = Halves(learner, other)
+        learner._update_temperature({"entropy": torch.tensor([mine, 1.0])})
+        values.append(raw.item())
+        gradients.append(raw.grad.item())
+    return values, gradients
+
+
+def test_the_temperature_follows_the_mean_entropy_of_all_ranks():
+    for (mine, other), rises in {(-1.0, -5.0): True, (-1.0, -2.0): False, (-3.0, 2.0): False}.items():
+        values, _ = temperature_steps([(mine, other)])
+        assert (values[1] > values[0]) == rises
+
+
+def test_the_temperatures_gradient_is_that_of_one_update_and_is_clipped():
+    values, gradients = temperature_steps([(-4.0, -6.0), (-4.0, -6.0)])
+    # d/draw of -softplus(raw) (log pi + target) with a mean log-probability of 5.
+    for value, gradient in zip(values, gradients, strict=False):
+        slope = torch.sigmoid(torch.tensor(value)).item()
+        assert gradient == pytest.approx(-slope * (5.0 - 2.0), rel=1e-5)
+    assert temperature_steps([(-4.0, -6.0)], clip_grad=0.25)[1] == [-0.25]
+    assert temperature_steps([(4.0, 6.0)], clip_grad=0.25)[1] == [0.25]
+
+
+def test_the_temperature_its_optimizer_and_its_schedule_are_restored(tmp_path):
+    learner, resumed = make_learner(), make_learner()
+    train(learner, 1, 2)
+    learner.save(tmp_path / "actor")
+    resumed.load(tmp_path / "actor")
+    mine, other = learner.temperature_optim, resumed.temperature_optim
+    assert torch.equal(resumed.algorithm.temperature.raw, learner.algorithm.temperature.raw)
+    assert other.num_steps == mine.num_steps == 8
+    assert resumed.updates_made == 8
+    state, restored = (optimizer.adam.state_dict()["state"][0] for optimizer in (mine, other))
+    assert state.keys() == restored.keys()
+    assert all(torch.equal(state[name], restored[name]) for name in state)
+
+
+def test_rewards_of_executed_actions_are_discounted_within_a_chunk():
+    learner = make_learner(dataclasses.replace(LOSS, gamma=0.5))
+    trajectory = make_trajectory()
+    learner.prepare(trajectory)
+    rewards = (trajectory.rewards * trajectory.executed * torch.tensor([1.0, 0.5, 0.25])).sum(-1)
+    assert sorted(learner.pending.rewards.tolist()) == pytest.approx(sorted(rewards.flatten().tolist()), rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["_update_critics", "_update_policy"])
+def test_gradients_do_not_grow_with_the_batch(method):
+    norms = {}
+    for batch in (16, 32):
+        learner = make_learner(updates=1)
+        learner.prepare(make_trajectory())
+        learner._take_pending()
+        learner.actor = dataclasses.replace(learner.actor, global_batch_size=batch)
+        rows = learner.replay.sample(16, torch.Generator().manual_seed(0))
+        noise = torch.zeros(16, *learner.policy.noise_shape)
+        learner._draw = lambda _, part=(rows, noise), batch=batch: ([part] * (batch // 16), batch)
+        arguments = (None, None) if method == "_update_critics" else (None,)
+        metrics = getattr(learner, method)(*arguments)
+        norms[batch] = float(metrics[f"{'critic' if 'critics' in method else 'policy'}_grad_norm"][0])
+    assert norms[16] == pytest.approx(norms[32], rel=1e-4)
+
+
+def test_draws_differ_from_step_to_step_and_from_rank_to_rank(monkeypatch):
+    learner = make_learner(updates=1)
+    learner.prepare(make_trajectory())
+    learner._take_pending()
+    seeds = []
+    monkeypatch.setattr(learner, "_draw", lambda generator: seeds.append(generator.initial_seed()) or _stop())
+    monkeypatch.setattr(learner, "_take_pending", lambda: None)
+    monkeypatch.setattr(learner, "_readiness", lambda: (48, True))
+    for step, rank in ((1, 0), (2, 0), (1, 1)):
+        learner.engine.rank = rank
+        with pytest.raises(StopIteration):
+            learner.update(step)
+    assert len(set(seeds)) == 3
+
+
+def _stop():
+    raise StopIteration
+
+
+def test_a_chunk_counts_as_intervention_as_soon_as_somebody_took_part():
+    trajectory = make_trajectory()
+    intervened = torch.zeros_like(trajectory.executed)
+    intervened[0, 2, 1] = True
+    learner = make_learner()
+    learner.prepare(dataclasses.replace(trajectory, intervened=intervened))
+    assert int(learner.intervened.sum()) == 1
+
+
+def test_the_replays_of_all_ranks_together_must_hold_enough():
+    loss = dataclasses.replace(LOSS, replay_buffer=ReplayBufferConfig(capacity=200, min_buffer_size=2 * STEPS * ENVS))
+    learner = make_learner(loss)
+    learner.prepare(make_trajectory())
+    learner._take_pending()
+    learner.engine.world_size = 2
+    learner.engine.all_reduce = lambda tensor: 2 * tensor  # the other rank holds as much
+    assert learner._readiness() == (2 * STEPS * ENVS, True)
+    learner.engine.all_reduce = lambda tensor: tensor  # the other rank holds nothing
+    assert learner._readiness() == (STEPS * ENVS, False)

@@ -1,5 +1,6 @@
 """The gradient is the same for any micro-batch size, one or two ranks, and any sharding."""
 
+import copy
 import dataclasses
 import os
 
@@ -8,6 +9,7 @@ import torch
 import torch.multiprocessing as mp
 
 from rlinf.algorithms.minibatch import plan_micro_batches
+from rlinf.algorithms.registry import policy_loss
 from rlinf.config.registries import loss_configs
 from rlinf.config.schema.algorithm import (
     ActorCriticLossConfig,
@@ -19,7 +21,7 @@ from rlinf.config.schema.algorithm import (
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.embodied import Trajectory
-from rlinf.errors import NumericalError
+from rlinf.errors import AlgorithmError, NumericalError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.network import find_free_port
@@ -234,3 +236,109 @@ def test_a_reward_that_is_not_finite_is_an_error_before_anything_is_learned():
     trajectory.rewards[3, 2, 0] = float("nan")
     with pytest.raises(NumericalError, match="Advantages are not finite"):
         make_learner(trajectory)
+
+
+def recorded_losses(learner, monkeypatch, step=1):
+    """Make an update and return what each micro-batch handed to its loss."""
+    calls = []
+
+    def record(loss_type, **arguments):
+        calls.append({"loss_type": loss_type, **arguments})
+        return policy_loss(loss_type, **arguments)
+
+    monkeypatch.setattr("rlinf.workers.actor.policy_learner.policy_loss", record)
+    learner.update(step)
+    return calls
+
+
+def test_the_proximal_policy_is_that_at_the_start_of_the_update_for_all_its_steps(monkeypatch):
+    learner, _ = make_learner(make_trajectory(torch.float32), "decoupled_actor_critic")
+    samples, policy = learner.samples, copy.deepcopy(learner.engine.model)
+    calls = recorded_losses(learner, monkeypatch)
+    with torch.no_grad():
+        current = policy(forward_inputs=samples.forward_inputs).logprobs
+    executed = samples.targets.action_mask.unsqueeze(-1)
+    start, acted = ((executed * logprobs).sum(-1) for logprobs in (current, samples.logprobs))
+    assert len(calls) == 6
+    for call in calls:
+        rows = [int((call["old_logprobs"][i] - acted).abs().sum(1).argmin()) for i in range(16)]
+        torch.testing.assert_close(call["old_logprobs"], acted[rows])
+        torch.testing.assert_close(call["proximal_logprobs"], start[rows])
+    assert not torch.allclose(calls[-1]["logprobs"], calls[-1]["proximal_logprobs"])
+
+
+def test_the_reference_is_the_policy_before_the_first_update(monkeypatch):
+    learner, _ = make_learner(make_trajectory(torch.float32))
+    learner.reference = freeze_copy(learner.engine.model, torch.device("cpu"))
+    initial = copy.deepcopy(learner.engine.model)
+    samples = learner.samples
+    calls = recorded_losses(learner, monkeypatch)
+    with torch.no_grad():
+        expected = initial(forward_inputs=samples.forward_inputs).logprobs
+    expected = (samples.targets.action_mask.unsqueeze(-1) * expected).sum(-1)
+    for call in calls:
+        assert not call["ref_logprobs"].requires_grad
+        assert all(bool((expected - row).abs().sum(1).min() < 1e-4) for row in call["ref_logprobs"])
+    assert not torch.allclose(calls[-1]["logprobs"], calls[-1]["ref_logprobs"])
+
+
+def test_masks_and_entropies_know_what_was_executed(monkeypatch):
+    learner, _ = make_learner(make_trajectory(torch.float32), update_epoch=1, global_batch_size=48, micro_batch_size=48)
+    learner.algorithm = dataclasses.replace(learner.algorithm, entropy_type="chunk_level")
+    samples = learner.samples
+    (call,) = recorded_losses(learner, monkeypatch)
+    num_actions = int(make_trajectory(torch.float32).executed.sum())
+    assert int(call["loss_mask"].sum()) == num_actions < call["loss_mask"].numel()
+    for name in ("entropy_mask", "value_mask"):
+        assert int(call[name].sum()) == 47  # one chunk was not executed at all
+    lengths = samples.targets.action_mask.sum(-1)
+    entropy = call["entropy"].detach().squeeze(-1)
+    per_action = float(entropy.max()) / CHUNK
+    assert sorted(entropy.tolist()) == pytest.approx(sorted((per_action * lengths).tolist()), rel=1e-5)
+
+
+def test_epochs_of_a_step_have_minibatches_of_their_own():
+    learner, _ = make_learner(make_trajectory(torch.float32))
+    plans = [torch.cat(learner.plan(step=step, epoch=epoch)).tolist() for step, epoch in ((1, 0), (1, 1), (2, 0))]
+    assert plans[0] != plans[1]
+    assert plans[0] != plans[2]
+    assert sorted(plans[0]) == sorted(plans[1]) == list(range(48))
+
+
+def test_statistics_of_observations_wait_for_the_last_update(monkeypatch):
+    learner, _ = make_learner(make_trajectory(torch.float32))
+    counts = []
+    forward_backward = learner.forward_backward
+
+    def record(samples, plan):
+        counts.append(float(learner.engine.model.encoder.normalizer.count))
+        return forward_backward(samples, plan)
+
+    monkeypatch.setattr(learner, "forward_backward", record)
+    learner.update(1)
+    assert counts == [0.0] * 6
+
+
+def test_keys_of_the_recipe_reach_the_advantages():
+    trajectory = make_trajectory(torch.float32)
+    terminations = torch.zeros_like(trajectory.truncations)
+    terminations[1, 0, 0] = True
+    trajectory = dataclasses.replace(
+        trajectory, terminations=terminations, final_values=torch.full((STEPS, ENVS, 1), 50.0)
+    )
+    learner, standard = make_learner(trajectory)
+    learner.algorithm = dataclasses.replace(learner.algorithm, bootstrap_type="always")
+    assert learner.prepare(trajectory)["return"] > standard["return"] + 0.1
+    learner.algorithm = dataclasses.replace(learner.algorithm, reward_type="action_level")
+    with pytest.raises(AlgorithmError, match="action_level needs values"):
+        learner.prepare(trajectory)
+
+
+def test_samples_do_not_depend_on_the_order_in_which_trajectories_arrive():
+    trajectory = make_trajectory(torch.float32)
+    order = [5, 2, 7, 0, 1, 6, 3, 4]
+    mixed = Trajectory.concat([trajectory.envs(i, i + 1) for i in order])
+    (one, _), (other, _) = make_learner(trajectory), make_learner(mixed)
+    assert torch.equal(one.samples.logprobs, other.samples.logprobs)
+    assert torch.equal(one.samples.ids, other.samples.ids)
+    torch.testing.assert_close(one.samples.targets.advantages, other.samples.targets.advantages)
