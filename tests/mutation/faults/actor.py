@@ -5,13 +5,85 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 WORKERS = "tests/unit/workers"
-POLICY = (f"{WORKERS}/test_policy_learner.py",)
-VELOCITY = (f"{WORKERS}/test_velocity_learner.py",)
-OFF_POLICY = (f"{WORKERS}/test_off_policy_learner.py", f"{WORKERS}/test_off_policy_algorithms.py")
-DATA = (f"{WORKERS}/test_data_learners.py",)
-TEXT = (f"{WORKERS}/test_text_learner.py", f"{WORKERS}/test_text_samples.py")
+
+
+def within(file: str, *names: str) -> tuple[str, ...]:
+    """Return tests of a file by their names: those that start further processes take too long for all faults."""
+    return tuple(f"{WORKERS}/{file}.py::test_{name}" for name in names)
+
+
+POLICY = within(
+    "test_policy_learner",
+    "the_proximal_policy_is_that_at_the_start_of_the_update_for_all_its_steps",
+    "the_reference_is_the_policy_before_the_first_update",
+    "masks_and_entropies_know_what_was_executed",
+    "epochs_of_a_step_have_minibatches_of_their_own",
+    "statistics_of_observations_wait_for_the_last_update",
+    "keys_of_the_recipe_reach_the_advantages",
+    "samples_do_not_depend_on_the_order_in_which_trajectories_arrive",
+    "an_update_visits_every_minibatch_of_every_epoch_and_then_the_statistics",
+    "the_decoupled_loss_is_given_the_policy_at_the_start_of_the_update",
+    "a_reward_that_is_not_finite_is_an_error_before_anything_is_learned",
+)
+POLICY_RANKS = within("test_policy_learner", "the_gradient_does_not_depend_on_the_number_of_ranks")
+VELOCITY = within(
+    "test_velocity_learner",
+    "the_old_policy_is_the_one_that_acted",
+    "noise_is_new_in_every_epoch_and_the_same_in_every_run",
+    "updates_do_not_depend_on_the_micro_batch_size",
+)
+OFF_POLICY = within(
+    "test_off_policy_learner",
+    "the_temperature_follows_the_mean_entropy_of_all_ranks",
+    "the_temperatures_gradient_is_that_of_one_update_and_is_clipped",
+    "the_temperature_its_optimizer_and_its_schedule_are_restored",
+    "rewards_of_executed_actions_are_discounted_within_a_chunk",
+    "gradients_do_not_grow_with_the_batch",
+    "draws_differ_from_step_to_step_and_from_rank_to_rank",
+    "a_chunk_counts_as_intervention_as_soon_as_somebody_took_part",
+    "the_replays_of_all_ranks_together_must_hold_enough",
+    "the_policy_learns_once_for_so_many_updates_of_the_critics",
+    "target_critics_follow_the_critics_by_tau",
+    "a_loaded_learner_continues_bit_for_bit",
+)
+ALGORITHMS = within(
+    "test_off_policy_algorithms",
+    "td3_smooths_targets_by_bounded_noise_and_leaves_the_policys_alone",
+    "the_share_of_demonstrations_is_that_of_the_recipe",
+    "demonstrations_are_drawn_uniformly_from_what_was_saved_and_interventions",
+    "td3_delays_policy_and_all_targets",
+    "rlpd_forms_targets_of_some_critics_that_all_ranks_agree_on",
+    "interventions_are_demonstrations_too",
+)
+DATA = within(
+    "test_data_learners",
+    "updates_do_not_depend_on_the_micro_batch_size",
+    "target_critics_follow_the_critics_by_tau",
+    "labels_are_gathered_as_they_count_and_the_oldest_make_room",
+    "only_interventions_are_imitated",
+    "cloning_moves_the_policy_to_the_recorded_actions",
+)
+DATA_RANKS = within("test_data_learners", "two_ranks_do_what_one_does_under_any_sharding")
+TEXT = (
+    f"{WORKERS}/test_text_samples.py",
+    *within(
+        "test_text_learner",
+        "on_policy_the_ratio_is_one_recomputed_or_not",
+        "off_policy_recomputing_takes_the_trainers_word_for_the_ratio",
+        "the_reference_is_the_initial_model",
+        "staleness_counts_versions_of_every_token",
+        "updates_with_nothing_to_learn_from_are_left_out",
+        "the_order_in_which_answers_come_in_does_not_matter",
+        "a_correction_weighs_what_the_engine_computed_differently",
+    ),
+)
 SAMPLES = (f"{WORKERS}/test_text_samples.py",)
-SFT = (f"{WORKERS}/test_sft_learner.py",)
+TEXT_RANKS = within("test_text_learner", "two_ranks_make_the_update_of_one")
+SFT = within(
+    "test_sft_learner",
+    "an_evaluation_measures_what_transformers_measures",
+    "examples_are_learned_batch_by_batch_in_their_order",
+)
 
 FAULTS: list[Fault] = [
     # On-policy
@@ -77,28 +149,28 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/policy_learner.py",
         "rank=self.engine.rank, micro_batch_size",
         "rank=0, micro_batch_size",
-        POLICY,
+        POLICY_RANKS,
         "all ranks compute what rank 0 owns",
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
         "data_parallel_size=self.engine.world_size,",
         "data_parallel_size=1,",
-        POLICY,
+        POLICY_RANKS,
         "the gradient shrinks with the number of ranks",
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
         "            all_reduce=self.engine.all_reduce,\n        )\n\n        def loss_fn",
         "        )\n\n        def loss_fn",
-        POLICY,
+        POLICY_RANKS,
         "denominators are counted on each rank",
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
         "            all_reduce=self.engine.all_reduce,\n        )\n        if not torch",
         "        )\n        if not torch",
-        POLICY,
+        POLICY_RANKS,
         "advantages are normalised on each rank",
     ),
     Fault(
@@ -265,14 +337,14 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/off_policy_learner.py",
         "for target, source in self.policy.targets():",
         "for target, source in self.policy.targets()[:1]:",
-        OFF_POLICY,
+        ALGORITHMS,
         "only the first target moves",
     ),
     Fault(
         "rlinf/workers/actor/off_policy_learner.py",
         "noise=self.algorithm.next_noise(noise),",
         "noise=noise,",
-        OFF_POLICY,
+        ALGORITHMS,
         "targets are smoothed by noise without scale and bound",
     ),
     Fault(
@@ -286,7 +358,7 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/off_policy_learner.py",
         "round(count * self.demos.batch_share)",
         "round(count * (1 - self.demos.batch_share))",
-        OFF_POLICY,
+        ALGORITHMS,
         "the share of demonstrations is that of the replay",
     ),
     Fault(
@@ -307,14 +379,14 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/off_policy_learner.py",
         '"target critics", step)',
         '"target critics")',
-        OFF_POLICY,
+        ALGORITHMS,
         "every step's targets are formed by the same critics",
     ),
     Fault(
         "rlinf/workers/actor/off_policy_learner.py",
         "order[: self.loss.num_min_q]",
         "order[: self.loss.num_min_q + 1]",
-        OFF_POLICY,
+        ALGORITHMS,
         "targets are formed by a critic too many",
     ),
     Fault(
@@ -351,14 +423,14 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/demonstrations.py",
         "self.interventions.add(new.map(lambda x: x[intervened]))",
         "self.interventions.add(new)",
-        (f"{WORKERS}/test_off_policy_algorithms.py", *OFF_POLICY),
+        ALGORITHMS,
         "the policy's own actions are kept as demonstrations",
     ),
     Fault(
         "rlinf/workers/actor/demonstrations.py",
         "share = round(count * seen / total) - drawn",
         "share = count // 2",
-        (f"{WORKERS}/test_off_policy_algorithms.py", *OFF_POLICY),
+        ALGORITHMS,
         "demonstrations are not drawn uniformly over all parts",
     ),
     # Recorded data
@@ -394,7 +466,7 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/iql_learner.py",
         "len(batch) // self.engine.world_size\n",
         "len(batch)\n",
-        DATA,
+        DATA_RANKS,
         "IQL's loss shrinks with the number of ranks",
     ),
     Fault(
@@ -415,14 +487,14 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/data_learner.py",
         "first = self.engine.rank * share",
         "first = 0",
-        DATA,
+        DATA_RANKS,
         "all ranks compute the same share",
     ),
     Fault(
         "rlinf/workers/actor/data_learner.py",
         "new.map(lambda x: x[self.engine.rank :: self.engine.world_size].to(self.engine.device))",
         "new.map(lambda x: x.to(self.engine.device))",
-        DATA,
+        DATA_RANKS,
         "every rank counts all data in the statistics",
     ),
     Fault(
@@ -436,7 +508,7 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/imitation_learner.py",
         "return loss * self.engine.world_size, metrics",
         "return loss, metrics",
-        DATA,
+        DATA_RANKS,
         "the imitation loss shrinks with the number of ranks",
     ),
     Fault(
@@ -464,7 +536,7 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/imitation_learner.py",
         "order = torch.argsort(torch.cat(self.engine.all_gather(trajectory.env_ids)))",
         "order = torch.arange(sum(map(len, self.engine.all_gather(trajectory.env_ids))))",
-        DATA,
+        DATA_RANKS,
         "labels are stored in the order of ranks",
     ),
     Fault(
@@ -570,7 +642,7 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/answer_evaluation.py",
         "if not micro.is_padding:",
         "if True:",
-        TEXT,
+        TEXT_RANKS,
         "a filler's log-probabilities count twice",
     ),
     Fault(
@@ -598,7 +670,7 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/token_learner.py",
         "            data_parallel_size=engine.world_size,\n",
         "            data_parallel_size=1,\n",
-        (f"{WORKERS}/test_text_gradients.py",),
+        TEXT_RANKS,
         "the gradient of text shrinks with the number of ranks",
     ),
     Fault(

@@ -24,8 +24,20 @@ FAULTS: list[Fault] = [
     # Transitions and the replay.
     _fault(
         "replay.py",
-        "terminated=trajectory.terminations.any(-1).flatten(0, 1)[kept],",
-        "terminated=(trajectory.terminations | trajectory.truncations).any(-1).flatten(0, 1)[kept],",
+        "rewards = torch.where(executed, trajectory.rewards.flatten(0, 1), 0.0)",
+        "rewards = trajectory.rewards.flatten(0, 1)",
+        "rewards of actions that were not executed count",
+    ),
+    _fault(
+        "replay.py",
+        "terminated=(trajectory.terminations & trajectory.executed).any(-1)",
+        "terminated=trajectory.terminations.any(-1)",
+        "terminations of actions that were not executed count",
+    ),
+    _fault(
+        "replay.py",
+        "terminated=(trajectory.terminations & trajectory.executed).any(-1)",
+        "terminated=((trajectory.terminations | trajectory.truncations) & trajectory.executed).any(-1)",
         "a truncation counts as terminal",
     ),
     _fault(
@@ -36,8 +48,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "replay.py",
-        "rewards = (trajectory.rewards.flatten(0, 1) * powers).sum(-1).float()",
-        "rewards = trajectory.rewards.flatten(0, 1).sum(-1).float()",
+        "rewards=(rewards * powers).sum(-1).float()[kept],",
+        "rewards=rewards.sum(-1).float()[kept],",
         "rewards of a chunk are not discounted",
     ),
     _fault(
