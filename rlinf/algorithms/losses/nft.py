@@ -77,11 +77,13 @@ def nft_loss(
         loss_mask=loss_mask,
     )
     # Masked before they are squared: an infinite value outside the mask would poison the gradient.
-    masked = (
+    velocity, old, target, signal = (
         torch.where(loss_mask, tensor, torch.zeros_like(tensor))
         for tensor in (at_least_float32(velocity), old_velocity.detach(), target.detach(), advantages.detach())
     )
-    per_entry, errors = _weighted_errors(*masked, saturated, nft_beta=nft_beta, adv_clip_max=adv_clip_max)
+    per_entry, errors = _weighted_errors(
+        velocity, old, target, signal, saturated, nft_beta=nft_beta, adv_clip_max=adv_clip_max
+    )
     loss = aggregate_loss(per_entry, loss_mask, loss_agg_func=loss_agg_func, denominators=denominators.policy)
     metrics = masked_metrics(loss_mask, **errors)
     metrics["nft_loss"] = loss_metric(loss, loss_mask, denominators)
