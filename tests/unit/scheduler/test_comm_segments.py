@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.errors import WorkerDiedError
+from rlinf.errors import ClusterError, WorkerDiedError
 from rlinf.scheduler.comm import folders, segments
 from rlinf.scheduler.comm.endpoint import Endpoint
 from rlinf.scheduler.comm.segments import SegmentPool, SharedFrame, size_class
@@ -292,8 +292,12 @@ def test_a_message_whose_memory_is_gone_says_so(make, namespace):
     receiver.serve("data", lambda call: (arrived.append(call.frames), call.reply()))
     frames = sender.share(encode(data()))
     shutil.rmtree(folders.segments_folder(folders.SHARED_MEMORY, namespace, sender.info.uid))
-    sender.request(receiver.info, "data", (), frames).result(timeout=20)
-    with pytest.raises(Exception, match="cannot be read"):
+    with pytest.raises(ClusterError, match="cannot be read"):
+        sender.request(receiver.info, "data", (), frames).result(timeout=20)
+    assert arrived == []
+    sender.notify(receiver.info, "data", (), frames)
+    settle(lambda: arrived)
+    with pytest.raises(ClusterError, match="cannot be read"):
         decode(arrived[0])
 
 

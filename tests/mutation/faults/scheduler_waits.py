@@ -1,0 +1,224 @@
+"""Faults in waits that are given up, in what they leave behind, and in payloads."""
+
+from __future__ import annotations
+
+from tests.mutation.fault import Fault
+
+_WORK = "rlinf/scheduler/comm/work.py"
+_MAILBOX = "rlinf/scheduler/comm/mailbox.py"
+_QUEUE = "rlinf/scheduler/channel/queue.py"
+_BACKENDS = "rlinf/scheduler/channel/backends.py"
+_SERIALIZATION = "rlinf/scheduler/comm/serialization.py"
+
+_GIVEN_UP = ("tests/unit/scheduler/test_given_up_waits.py",)
+_QUEUES = ("tests/unit/scheduler/test_channel_queue.py",)
+_DEADLINES = ("tests/unit/scheduler/test_comm_deadlines.py",)
+_IN_PLACE = ("tests/unit/scheduler/test_tensors_in_place.py",)
+_FRAMES = ("tests/unit/scheduler/test_comm_serialization.py",)
+
+FAULTS: list[Fault] = [
+    Fault(
+        file=_WORK,
+        before="""                    await self._async_await(timeout)
+            return self._finish(self._future.result())
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                self.give_up()
+            raise""",
+        after="""                    await self._async_await(timeout)
+            return self._finish(self._future.result())
+        except BaseException:
+            raise""",
+        tests=_GIVEN_UP,
+        what="a cancelled task keeps its item for itself",
+    ),
+    Fault(
+        file=_WORK,
+        before="""                    self._await(timeout)
+            return self._finish(self._future.result())
+        except BaseException as error:
+            if not isinstance(error, Exception):""",
+        after="""                    self._await(timeout)
+            return self._finish(self._future.result())
+        except BaseException as error:
+            if not isinstance(error, BaseException):""",
+        tests=_GIVEN_UP,
+        what="an interrupted wait stays registered",
+    ),
+    Fault(
+        file=_WORK,
+        before="if claim is not None and claim.loop is not None and self._outcome is None:",
+        after="if claim is not None and self._outcome is None and not self._future.done():",
+        tests=_GIVEN_UP,
+        what="dropped work that has ended keeps its item, and a dropped put is not carried out",
+    ),
+    Fault(
+        file=_WORK,
+        before="""                for work in held:
+                    work.give_up()""",
+        after="                held.clear()",
+        tests=_GIVEN_UP,
+        what="a continuation that is given up keeps what its source brings",
+    ),
+    Fault(
+        file="rlinf/scheduler/comm/helpers.py",
+        before="starts = self._num_free <= 0",
+        after="starts = threading.active_count() < 3",
+        tests=_GIVEN_UP,
+        what="a continuation that waits holds up the others",
+    ),
+    Fault(
+        file="rlinf/scheduler/comm/helpers.py",
+        before='threading.Thread(target=self._run, name="rlinf-then", daemon=True)',
+        after='threading.Thread(target=self._run, name="rlinf-then")',
+        tests=_GIVEN_UP,
+        what="a script does not end while a continuation waits",
+    ),
+    Fault(
+        file="rlinf/scheduler/comm/endpoint.py",
+        before="""        if cancelled:
+            self._forget(self.number)""",
+        after="        if cancelled:\n            pass",
+        tests=_GIVEN_UP,
+        what="cancelled requests are kept for ever",
+    ),
+    Fault(
+        file="rlinf/scheduler/comm/endpoint.py",
+        before="""        if ended:
+            self._forget(self.number)""",
+        after="        if ended:\n            pass",
+        tests=_GIVEN_UP,
+        what="timed-out requests are kept for ever",
+    ),
+    Fault(
+        file=_BACKENDS,
+        before="            request.add_done_callback(self._endpoint.deadlines.remove)\n",
+        after="",
+        tests=_GIVEN_UP,
+        what="a timed get keeps its item until its time-out",
+    ),
+    Fault(
+        file=_BACKENDS,
+        before="if request.cancelled() or request.exception() is None:",
+        after="if request.cancelled():",
+        tests=_GIVEN_UP,
+        what="an item that had arrived is not given back",
+    ),
+    Fault(
+        file=_BACKENDS,
+        before="        weakref.finalize(self, _leave_soon, *leave).atexit = False\n",
+        after="",
+        tests=_GIVEN_UP,
+        what="what is left in closed channels stays",
+    ),
+    Fault(
+        file="rlinf/scheduler/channel/channel.py",
+        before="        self._backend.pass_on()\n",
+        after="",
+        tests=_GIVEN_UP,
+        what="a closed channel goes before those it was given to have opened it",
+    ),
+    Fault(
+        file=_MAILBOX,
+        before="while place and arrived[place - 1][:2] > message[:2]:",
+        after="while False:",
+        tests=_GIVEN_UP,
+        what="a message that comes back stands last",
+    ),
+    Fault(
+        file=_MAILBOX,
+        before="if untaken is not None and self._is_stale(untaken[0]):",
+        after="if untaken is None:",
+        tests=_GIVEN_UP,
+        what="a message of a dead worker comes back",
+    ),
+    Fault(
+        file=_MAILBOX,
+        before="""        if not waiting:
+            self._waiting.pop(key, None)
+        if found""",
+        after="        if found",
+        tests=_GIVEN_UP,
+        what="every tag leaves a queue behind",
+    ),
+    Fault(
+        file="rlinf/scheduler/comm/outbox.py",
+        before="            pickle.dumps(tag)",
+        after="            pass",
+        tests=_GIVEN_UP,
+        what="a first message with a bad tag fails in a callback",
+    ),
+    Fault(
+        file="rlinf/scheduler/comm/outbox.py",
+        before="""                if not future.set_running_or_notify_cancel():
+                    continue""",
+        after="                future.set_running_or_notify_cancel()",
+        tests=_GIVEN_UP,
+        what="a send that was given up is sent",
+    ),
+    Fault(
+        file=_QUEUE,
+        before="lane.items.insert(next(later, len(lane.items)), item)",
+        after="lane.items.appendleft(item)",
+        tests=_QUEUES,
+        what="items that come back change their order",
+    ),
+    Fault(
+        file=_QUEUE,
+        before="                del lane.items[place]",
+        after="                pass",
+        tests=_QUEUES,
+        what="a put that was given up is put all the same",
+    ),
+    Fault(
+        file=_QUEUE,
+        before="            self._forgotten.update(lane.producers, lane.consumers)\n",
+        after="",
+        tests=_QUEUES,
+        what="the death of who fed a forgotten key ends no wait",
+    ),
+    Fault(
+        file=_QUEUE,
+        before="lane = self._lanes.pop(key, None)\n        if lane is None:",
+        after="lane = self._lanes.get(key)\n        if lane is None:",
+        tests=_QUEUES,
+        what="keys in use are forgotten first",
+    ),
+    Fault(
+        file="rlinf/scheduler/comm/deadlines.py",
+        before="if entry is not None and entry.when == when:",
+        after="if entry is None:",
+        tests=_DEADLINES,
+        what="deadlines do not fire",
+    ),
+    Fault(
+        file="rlinf/scheduler/messaging.py",
+        before="if (dtype, shape) != (str(tensor.dtype), tuple(tensor.shape)):",
+        after="if shape != tuple(tensor.shape):",
+        tests=_IN_PLACE,
+        what="recv_tensor takes another dtype for its own",
+    ),
+    Fault(
+        file=_SERIALIZATION,
+        before='        "quantized": tensor.is_quantized,\n',
+        after="",
+        tests=_IN_PLACE,
+        what="a quantized tensor is taken for a dense one",
+    ),
+    Fault(
+        file=_SERIALIZATION,
+        before="""        if known is not None:
+            return known[0]
+""",
+        after="",
+        tests=_FRAMES,
+        what="bytes that occur twice arrive as two objects",
+    ),
+    Fault(
+        file=_SERIALIZATION,
+        before="return kind is not bytes or len(obj) < _OUT_OF_BAND_BYTES",
+        after="return True",
+        tests=_FRAMES,
+        what="large bytes go through the pickle",
+    ),
+]
