@@ -10,7 +10,7 @@ _QUEUE = "rlinf/scheduler/channel/queue.py"
 _BACKENDS = "rlinf/scheduler/channel/backends.py"
 _SERIALIZATION = "rlinf/scheduler/comm/serialization.py"
 
-_GIVEN_UP = ("tests/unit/scheduler/test_given_up_waits.py",)
+_GIVEN_UP = ("tests/unit/scheduler/test_comm_given_up.py",)
 _QUEUES = ("tests/unit/scheduler/test_channel_queue.py",)
 _DEADLINES = ("tests/unit/scheduler/test_comm_deadlines.py",)
 _IN_PLACE = ("tests/unit/scheduler/test_tensors_in_place.py",)
