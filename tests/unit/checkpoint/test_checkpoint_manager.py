@@ -292,6 +292,36 @@ def test_a_checkpoint_that_cannot_be_deleted_ends_no_save_and_costs_no_other(roo
     assert names(root) == ["LATEST", "global_step_4"]
 
 
+def test_an_undeletable_file_keeps_no_other_on_the_disk(root, undeletable):
+    manager = CheckpointManager(root, keep=1)
+    folder = manager.begin(1)
+    for name in ("a", "w", "z"):
+        (folder / name).write_text("weights")
+    manager.commit(1, {})
+    undeletable.add("w")
+    save(manager, 2)
+    (trash,) = root.glob(".trash*")
+    assert [path.name for path in trash.rglob("*")] == ["w"]
+
+
+def test_a_checkpoint_that_cannot_be_moved_away_stays_and_ends_no_save(root, monkeypatch, caplog):
+    manager = CheckpointManager(root, keep=1)
+    save(manager, 1)
+    rename = os.rename
+
+    def busy(source, target):
+        if ".trash" in os.path.basename(target):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", busy)
+    monkeypatch.setattr(logging.getLogger("rlinf"), "propagate", True)
+    with caplog.at_level(logging.WARNING):
+        save(manager, 2)
+    assert "global_step_1 cannot be deleted" in caplog.text
+    assert names(root) == ["LATEST", "global_step_1", "global_step_2"]
+
+
 def test_what_a_killed_run_left_and_cannot_be_deleted_ends_no_save(root, undeletable, caplog):
     (CheckpointManager(root).begin(5) / "w").write_text("half")
     undeletable.add("w")
