@@ -51,19 +51,21 @@ class SafeReader(FileSystemReader):
 
     Args:
         path: The checkpoint's folder.
+
+    Raises:
+        CheckpointError: The file ``.metadata`` in it holds anything else, or is damaged.
     """
 
-    def read_metadata(self, *args: Any, **kwargs: Any) -> layout.Metadata:
-        """Return what the file ``.metadata`` holds.
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        # At once: torch answers an error in reading it by looking for another file.
+        self.found = read_metadata(path / ".metadata")
 
-        Raises:
-            CheckpointError: It holds anything else, or is damaged.
-        """
-        path = Path(str(self._get_metadata_path(kwargs.get("rank"))))
-        found = read_metadata(path)
-        found.storage_meta = found.storage_meta or layout.StorageMeta()
-        found.storage_meta.load_id = self.load_id
-        return found
+    def read_metadata(self, *args: Any, **kwargs: Any) -> layout.Metadata:
+        """Return what the file ``.metadata`` holds."""
+        self.found.storage_meta = self.found.storage_meta or layout.StorageMeta()
+        self.found.storage_meta.load_id = self.load_id
+        return self.found
 
 
 class SafePlanner(DefaultLoadPlanner):

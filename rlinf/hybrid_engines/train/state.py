@@ -128,8 +128,9 @@ def _require_dcp(path: Path) -> None:
 
 
 def _read(path: Path, content: dict[str, Any]) -> None:
+    reader = SafeReader(path)
     try:
-        dcp_load(content, storage_reader=SafeReader(path), planner=SafePlanner())
+        dcp_load(content, storage_reader=reader, planner=SafePlanner())
     except (CheckpointException, RuntimeError, ValueError) as error:
         refused = _refusal_within(error)
         if refused is not None:

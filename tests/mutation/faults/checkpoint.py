@@ -39,7 +39,7 @@ FAULTS: list[Fault] = [
         _MANAGER,
         "final = self._root / path.name.removeprefix(OLD_PREFIX)\n                if final.exists()",
         "final = self._root / path.name.removeprefix(OLD_PREFIX)\n                if True",
-        ("tests/unit/checkpoint/test_checkpoint_kill.py",),
+        (f"{_MANAGER_TESTS}::test_a_checkpoint_whose_replacement_was_interrupted_comes_back",),
         "a checkpoint whose replacement was interrupted is deleted",
     ),
     Fault(
@@ -131,15 +131,15 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         _STATE,
-        "storage_reader=SafeReader(path), planner=SafePlanner()",
-        "storage_reader=SafeReader(path)",
+        "storage_reader=reader, planner=SafePlanner()",
+        "storage_reader=reader",
         (f"{_READER_TESTS}::test_a_value_that_would_run_code_is_refused",),
         "torch's own planner unpickles",
     ),
     Fault(
         _STATE,
-        "storage_reader=SafeReader(path), planner=SafePlanner()",
-        "checkpoint_id=str(path), planner=SafePlanner()",
+        "reader = SafeReader(path)",
+        "reader = __import__('torch').distributed.checkpoint.FileSystemReader(path)",
         (f"{_READER_TESTS}::test_metadata_that_would_run_code_is_refused",),
         "torch's own reader unpickles",
     ),
@@ -147,7 +147,7 @@ FAULTS: list[Fault] = [
         _STATE,
         "        if refused is not None:\n            raise refused from error\n",
         "",
-        (f"{_READER_TESTS}::test_metadata_that_would_run_code_is_refused",),
+        (f"{_READER_TESTS}::test_a_value_that_would_run_code_is_refused",),
         "a refusal is told as a recipe that does not fit",
     ),
     Fault(

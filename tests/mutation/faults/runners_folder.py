@@ -18,7 +18,7 @@ FAULTS: list[Fault] = [
         _LOCK,
         "fcntl.LOCK_EX | fcntl.LOCK_NB",
         "fcntl.LOCK_SH | fcntl.LOCK_NB",
-        (f"{_LOCK_TESTS}::test_a_claim_within_a_claim_of_the_same_process_leaves_it_locked",),
+        (f"{_LOCK_TESTS}::test_a_second_launch_is_refused_and_names_who_is_there",),
         "two processes share a run's folder",
     ),
     Fault(
@@ -121,13 +121,6 @@ FAULTS: list[Fault] = [
         "            return folder\n",
         (f"{_RESERVATION_TESTS}::test_an_evaluation_works_in_a_folder_of_its_own",),
         "two evaluations write into one folder",
-    ),
-    Fault(
-        "rlinf/runners/launch.py",
-        "reserve_run(with_dataset_folder(cfg), stack)",
-        "reserve_run(cfg, stack)",
-        ("tests/e2e/test_embodied_runs.py::test_episodes_of_several_workers_become_one_data_set",),
-        "collected episodes have no folder",
     ),
     Fault(
         _SESSION,

@@ -292,6 +292,15 @@ def test_a_checkpoint_that_cannot_be_deleted_ends_no_save_and_costs_no_other(roo
     assert names(root) == ["LATEST", "global_step_4"]
 
 
+def test_a_checkpoint_whose_replacement_was_interrupted_comes_back(root):
+    save(CheckpointManager(root), 3)
+    os.rename(root / "global_step_3", root / ".old_global_step_3")
+    manager = CheckpointManager(root)
+    manager.begin(4)
+    assert manager.resolve("auto").name == "global_step_3"
+    assert not (root / ".old_global_step_3").exists()
+
+
 def test_an_undeletable_file_keeps_no_other_on_the_disk(root, undeletable):
     manager = CheckpointManager(root, keep=1)
     folder = manager.begin(1)

@@ -34,6 +34,7 @@ def test_a_slip_is_refused_with_its_path_and_the_name_that_was_meant(name, overr
     ("name", "override"),
     [
         ("gym_mountain_car_rlpd_mlp", "runner.keep_best=eval/success_once/push the button"),
+        ("gym_mountain_car_rlpd_mlp", "runner.keep_best=eval/success_once/a"),
         ("gym_mountain_car_rlpd_mlp", "runner.keep_best=eval/return_smoothed"),
         ("gym_mountain_car_rlpd_mlp", "runner.keep_best=env/return"),
         ("gym_mountain_car_rlpd_mlp", "runner.keep_best=train/critic_loss"),

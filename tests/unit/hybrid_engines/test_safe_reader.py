@@ -13,6 +13,7 @@ from torch.distributed.checkpoint import metadata as layout
 import rlinf
 from rlinf.errors import CheckpointError, ConfigError
 from rlinf.hybrid_engines.train import state
+from rlinf.hybrid_engines.train.safe_reader import read_metadata
 from rlinf.models.success_classifier import SuccessClassifier
 from rlinf.workers.actor.off_policy_learner import _read
 
@@ -53,6 +54,7 @@ def assert_refused(folder, load, *expected):
     assert not folder.exists(), "code ran"
     for part in (*expected, "run code"):
         assert part in str(error.value)
+    assert "does not fit this recipe" not in str(error.value)
 
 
 def test_what_was_saved_comes_back(checkpoint):
@@ -95,8 +97,10 @@ def test_a_pickle_of_something_else_or_a_torn_one_is_refused(checkpoint):
     whole = (folder / ".metadata").read_bytes()
     for content in (pickle.dumps({"a": 1}), pickle.dumps(layout.StorageMeta()), whole[: len(whole) // 2], b""):
         (folder / ".metadata").write_bytes(content)
-        with pytest.raises(CheckpointError, match=r"\.metadata' of the checkpoint is not loaded"):
+        with pytest.raises(CheckpointError, match=r"^'.*\.metadata' of the checkpoint is not loaded"):
             state.load_weights(folder, parts(1)[0])
+        with pytest.raises(CheckpointError, match=r"^'.*\.metadata' of the checkpoint is not loaded"):
+            read_metadata(folder / ".metadata")
 
 
 def test_a_value_that_would_run_code_is_refused(checkpoint, tmp_path):
