@@ -48,6 +48,8 @@ ALGORITHM_PARTS: dict[str, tuple[str, Registry[Any]]] = {
 }
 """Parts of ``AlgorithmConfig``: the key that chooses, and what it chooses from."""
 
+_HARDWARE_ENTRIES = "cluster.node_groups[].hardware.configs[]"
+
 _KINDS: dict[type[ConfigSection], tuple[str, Registry[Any]]] = {
     DataConfig: ("format", data_configs),
     EnvConfig: ("env_type", env_configs),
@@ -277,15 +279,12 @@ def _paths_of(key: str, near: str, recipe: Mapping[str, Any] | None) -> list[str
         key: The key.
         near: Dotted path of the section in which it was found.
         recipe: The recipe; None is any. Items of lists and entries of mappings, whose paths cannot be written as they
-            are, are named only within the section.
+            are, are named only where there is nothing else.
     """
     top = near.split(".")[0]
     known = known_paths() if recipe is None else _paths_of_recipe(recipe)
-    paths = [
-        path
-        for path in known
-        if path.rsplit(".", 1)[-1] == key and (not set("[<") & set(path) or (near and path.startswith(f"{near}.")))
-    ]
+    found = [path for path in known if path.rsplit(".", 1)[-1] == key]
+    paths = [path for path in found if not set("[<") & set(path)] or found
     return sorted(
         paths, key=lambda path: (path.split(".")[0] != top, path.count("."), ".eval." in path, len(path), path)
     )
@@ -303,16 +302,19 @@ def _paths_with(registered: tuple[type, ...]) -> tuple[str, ...]:
     """Walk the schema anew only where what is registered has changed."""
     del registered
     tops: list[tuple[type[ConfigSection], str]] = [(task_configs.get(name), "") for name in task_configs]
-    tops += [(hardware_configs.get(name), "cluster.node_groups[].hardware.configs[]") for name in hardware_configs]
+    tops += [(hardware_configs.get(name), _HARDWARE_ENTRIES) for name in hardware_configs]
     return tuple(sorted({path for cls, top in tops for path in _walk(cls, top)}))
 
 
 def _paths_of_recipe(recipe: Mapping[str, Any]) -> list[str]:
     """Return the keys that a recipe may have: those of what it chooses, and of everything where it does not choose."""
     runner = recipe.get("runner")
-    task = str(runner.get("task_type", "embodied") if isinstance(runner, Mapping) else "embodied")
-    chosen = [task] if task in task_configs else task_configs.names()
-    return sorted({path for name in chosen for path in _walk(task_configs.get(name), "", recipe)})
+    task = runner.get("task_type") if isinstance(runner, Mapping) else None
+    # Without a task type it is one that steps environments, unless nothing else says so either.
+    task = "embodied" if task is None and "env" in recipe else task
+    chosen = [str(task)] if task in task_configs else task_configs.names()
+    paths = {path for name in chosen for path in _walk(task_configs.get(name), "", recipe)}
+    return sorted(paths.union(*(_walk(hardware_configs.get(name), _HARDWARE_ENTRIES) for name in hardware_configs)))
 
 
 def _walk(cls: type[ConfigSection], path: str, data: object = None) -> Iterator[str]:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import psutil
 import ray
 from ray._private import ray_logging
 from ray._private import utils as ray_utils
+from ray._private import worker as ray_worker
 from ray._raylet import Config  # type: ignore[attr-defined]
 
 from rlinf.errors import ClusterError
@@ -55,6 +57,7 @@ def attach_ray(namespace: str) -> Attachment:
     why = "RAY_ADDRESS"
     if not address:
         address, why = find_own_ray() or "", "started by this user on this machine"
+    _without_colors()
     options: dict[str, Any] = {"namespace": namespace, "log_to_driver": True, "logging_level": "WARNING"}
     try:
         if address:
@@ -77,6 +80,15 @@ def attach_ray(namespace: str) -> Attachment:
             "tells what this machine lacks."
         ) from error
     return Attachment(True, "a Ray of its own on this machine")
+
+
+def _without_colors() -> None:
+    """Keep Ray's prefixes of worker lines free of terminal codes where they go to a file or a pipe."""
+    if sys.stdout.isatty() and sys.stderr.isatty():
+        return
+    for codes in (ray_worker.colorama.Fore, ray_worker.colorama.Style):
+        for name in vars(codes):
+            setattr(codes, name, "")
 
 
 @contextlib.contextmanager

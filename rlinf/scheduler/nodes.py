@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from rlinf.utils.logging import get_logger
 _LOOK_SECONDS = 1.0
 # Between two lines of the countdown.
 _SAY_SECONDS = 10.0
+# From then on the countdown is a warning, as other waits are.
+_LONG_SECONDS = 30.0
 
 
 def wait_for_nodes(num_nodes: int | None) -> list[dict[str, Any]]:
@@ -41,8 +44,10 @@ def wait_for_nodes(num_nodes: int | None) -> list[dict[str, Any]]:
                 "others, lower cluster.num_nodes, or raise RLINF_CLUSTER_TIMEOUT_SECONDS."
             )
         if time.monotonic() >= said:
-            get_logger(__name__).info(
-                "Waiting for nodes: %d of %d, %.0f s left.", len(alive), num_nodes, limit - waited
+            # Seen with --quiet, too, once it takes longer than one would expect.
+            level = logging.INFO if waited < _LONG_SECONDS else logging.WARNING
+            get_logger(__name__).log(
+                level, "Waiting for nodes: %d of %d, %.0f s left.", len(alive), num_nodes, limit - waited
             )
             said = time.monotonic() + _SAY_SECONDS
         time.sleep(_LOOK_SECONDS)

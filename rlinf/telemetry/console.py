@@ -28,6 +28,8 @@ _HEADLINES = {
     "eval success": ("eval/success_once", "eval/success_at_end"),
     "steps/s": ("time/env_steps_per_second", "env/steps_per_second", "rollout/env_steps_per_second"),
 }
+# Labels of what ended episodes report.
+_OF_EPISODES = ("return", "success")
 # Steps whose durations the ETA is made of: enough to smooth out evaluations, few enough to follow a change of pace.
 _ETA_WINDOW = 20
 _MAX_WIDTH = 80
@@ -132,11 +134,14 @@ class Console:
 
         Args:
             step: Its number.
-            metrics: Numbers by name; those the line does not show are ignored, those missing keep their last value.
+            metrics: Numbers by name; those the line does not show are ignored. Of those missing, returns and successes
+                in training are not shown, as no episode has ended; others keep their last value.
         """
         if step > self._step or not self._marks:
             self._marks.append((self._clock(), step))
         self._step = step
+        for name in (name for label in _OF_EPISODES for name in _HEADLINES[label]):
+            self._latest.pop(name, None)
         self._latest.update(metrics)
         if self._live is None:
             self._print(" | ".join(f"{label} {text}" for label, text in self._parts().items()))

@@ -16,6 +16,8 @@ from rich.text import Text
 # Known groups in the order in which a step runs through them; others follow by name.
 _GROUPS = ("train", "eval", "env", "rollout", "time")
 _BAR_WIDTH = 16
+# Columns of a name beside its number, twice in 80.
+_HALF_WIDTH = 24
 
 
 def format_number(value: float) -> str:
@@ -78,30 +80,35 @@ class LiveLine:
         done, text = self._describe()
         grid = Table.grid(padding=(0, 1))
         grid.add_column(width=_BAR_WIDTH)
-        grid.add_column(overflow="fold")
+        # Cut off at the terminal's width: a second line would flicker.
+        grid.add_column(overflow="ellipsis", no_wrap=True)
         grid.add_row(ProgressBar(total=1.0, completed=done, width=_BAR_WIDTH), Text(text))
         yield grid
 
 
 def metric_table(metrics: Mapping[str, float], title: str) -> Table:
-    """Return a table of two metrics a row, one block per prefix.
+    """Return a table of two metrics a row, one block per prefix; of one, if a name is too long for half of the width.
 
     Args:
         metrics: Numbers by name.
         title: Headline.
     """
     table = Table(title=Text(title), box=box.SIMPLE, show_header=False, padding=(0, 1), title_justify="left")
-    for _ in range(2):
+    groups = {
+        group: [(name.removeprefix(f"{group}/"), format_number(metrics[name])) for name in names]
+        for group, names in _by_group(metrics).items()
+    }
+    longest = max((len(name) for cells in groups.values() for name, _ in cells), default=0)
+    per_row = 2 if longest <= _HALF_WIDTH else 1
+    for _ in range(per_row):
         table.add_column(overflow="fold", ratio=3)
         table.add_column(justify="right", overflow="fold", min_width=10)
-    for group, names in _by_group(metrics).items():
+    for group, cells in groups.items():
         table.add_section()
-        cells = [(name.removeprefix(f"{group}/"), format_number(metrics[name])) for name in names]
-        cells += [("", "")] * (len(cells) % 2)
         if group:
-            table.add_row(Text(f"{group}/", style="bold"), "", "", "")
-        for left, right in zip(cells[::2], cells[1::2], strict=True):
-            table.add_row(Text(left[0]), Text(left[1]), Text(right[0]), Text(right[1]))
+            table.add_row(Text(f"{group}/", style="bold"))
+        for start in range(0, len(cells), per_row):
+            table.add_row(*(Text(text) for cell in cells[start : start + per_row] for text in cell))
     return table
 
 

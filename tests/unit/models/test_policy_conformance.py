@@ -76,7 +76,7 @@ class Broken:
             "logprobs",
             r"PolicyEvaluation\.logprobs: received float32 \[5, 1\]",
         ),
-        ({"evaluate": lambda e: replace(e, entropy=e.entropy.sum())}, "logprobs", r"PolicyEvaluation\.entropy"),
+        ({"evaluate": lambda e: replace(e, entropy=e.entropy.sum())}, "entropy", r"PolicyEvaluation\.entropy"),
         ({"evaluate": lambda e: replace(e, values=None)}, "values", r"PolicyEvaluation\.values is None"),
         ({"evaluate": lambda e: replace(e, logprobs=e.logprobs.detach())}, "gradients", "no gradient"),
         ({"evaluate": lambda e: replace(e, logprobs=e.logprobs + 1)}, "recompute", "other logprobs"),

@@ -9,9 +9,10 @@ import sys
 import textwrap
 
 import pytest
+from rich.console import Console as RichConsole
 
 from rlinf.telemetry.console import Console
-from rlinf.telemetry.panels import format_duration, format_number
+from rlinf.telemetry.panels import LiveLine, format_duration, format_number
 
 
 class Clock:
@@ -36,7 +37,7 @@ def test_plain_output_is_one_line_a_step_and_the_phases_before_the_first():
         "demo: 10 steps",
         "  starting workers ...",
         "step 1/10 | return 12.5 | success 0.25 | steps/s 1234 | ETA 0:04:30",
-        "step 2/10 | success 0.25 | steps/s 1234 | ETA 0:04:00",
+        "step 2/10 | steps/s 1234 | ETA 0:04:00",
         "a [bracket] note",
     ]
 
@@ -97,6 +98,34 @@ def test_table_is_grouped_and_fits_into_80_columns():
     assert "12345678" in text
     # Long names are folded, not cut off.
     assert text.count("b") == 60 * 4
+
+
+def test_names_are_whole_in_tables_and_short_ones_share_rows():
+    long = {"actor/dual_clip_fraction_of_samples": 0.1, "rollout/tokens_per_second_per_device": 2.0}
+    out = io.StringIO()
+    Console(10, "demo", file=out).table({**long, "train/loss": 1.0, "train/kl": 2.0}, 1)
+    assert all(name.partition("/")[2] in out.getvalue() for name in long)
+    assert max(map(len, out.getvalue().splitlines())) <= 80
+    out = io.StringIO()
+    Console(10, "demo", file=out).table({"train/loss": 1.0, "train/kl": 2.0}, 1)
+    assert any("kl" in line and "loss" in line for line in out.getvalue().splitlines())
+
+
+def test_the_live_line_is_one_line_of_a_narrow_terminal():
+    out = io.StringIO()
+    terminal = RichConsole(file=out, width=60, force_terminal=True)
+    terminal.print(LiveLine(lambda: (0.5, "step 5/10  " * 20)))
+    assert len(out.getvalue().rstrip("\n").splitlines()) == 1
+
+
+def test_a_return_of_an_earlier_step_is_not_shown():
+    out = io.StringIO()
+    with Console(10, "demo", file=out, clock=Clock()) as console:
+        console.update(1, {"env/return": 12.5, "eval/return": 3.0})
+        console.update(2, {"train/loss": 1.0})
+    last = out.getvalue().splitlines()[-1]
+    assert "eval return 3" in last
+    assert "12.5" not in last
 
 
 def test_summary_names_every_place_in_whole_lines_and_leaves_out_what_there_is_not():
