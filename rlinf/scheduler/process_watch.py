@@ -25,10 +25,12 @@ class ProcessId(NamedTuple):
     Attributes:
         pid: Its number.
         started: When it started, in the kernel's ticks since the machine did.
+        namespace: Which processes the number counts: those of its container, where it is in one.
     """
 
     pid: int
     started: int
+    namespace: int
 
     @property
     def end(self) -> str:
@@ -38,8 +40,8 @@ class ProcessId(NamedTuple):
 
 def own_process() -> ProcessId | None:
     """Return this process; None on a system that does not tell when it started."""
-    started = _start_of(os.getpid())
-    return None if started is None else ProcessId(os.getpid(), started)
+    started, namespace = _start_of(os.getpid()), _namespace()
+    return None if started is None or namespace is None else ProcessId(os.getpid(), started, namespace)
 
 
 class ProcessWatch:
@@ -55,11 +57,13 @@ class ProcessWatch:
     def add(self, process: ProcessId, on_end: Callable[[], None]) -> None:
         """Call ``on_end`` a moment after a process has ended, when Ray has had its say.
 
-        One that cannot be seen from here, as from another container, is not watched.
+        One of another container, which cannot be seen from here, is not watched.
         """
-        if not _runs(process):
+        if process.namespace != _namespace():
             return
         try:
+            if not _runs(process):
+                raise ProcessLookupError(process.pid)  # its number may be another one's by now
             descriptor = os.pidfd_open(process.pid)
         except (AttributeError, OSError):
             self._look(process, on_end)
@@ -78,6 +82,13 @@ class ProcessWatch:
 
 def _runs(process: ProcessId) -> bool:
     return _start_of(process.pid) == process.started
+
+
+def _namespace() -> int | None:
+    try:
+        return Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        return None
 
 
 def _start_of(pid: int) -> int | None:

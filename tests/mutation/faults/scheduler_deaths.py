@@ -27,6 +27,13 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         file="rlinf/scheduler/process_watch.py",
+        before="        if process.namespace != _namespace():",
+        after="        if process.namespace is None:",
+        tests=_WATCH,
+        what="a process of another container is taken for one that has ended",
+    ),
+    Fault(
+        file="rlinf/scheduler/process_watch.py",
         before='.rpartition(")")[2].split()',
         after='.partition(")")[2].split()',
         tests=_WATCH,

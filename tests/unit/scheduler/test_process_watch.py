@@ -63,8 +63,20 @@ def test_a_process_ends_although_its_child_lives_and_nobody_waits_for_it(loop, p
     assert ended.wait(20)
 
 
-def test_another_process_of_the_same_number_is_not_watched(loop, parent):
-    ended = watch(loop, parent.identity._replace(started=parent.identity.started + 1))
+def test_a_process_whose_number_is_another_ones_has_ended(loop, parent):
+    ended = watch(loop, parent.identity._replace(started=parent.identity.started - 1))
+    assert ended.wait(20)
+    assert parent.poll() is None
+
+
+def test_one_that_ended_before_it_was_watched_has_ended(loop, parent):
+    parent.kill()
+    parent.wait()
+    assert watch(loop, parent.identity).wait(20)
+
+
+def test_the_processes_of_another_container_are_not_watched(loop, parent):
+    ended = watch(loop, parent.identity._replace(namespace=parent.identity.namespace + 1))
     parent.kill()
     assert not ended.wait(3)
 
