@@ -30,7 +30,7 @@ VELOCITY = within(
     "test_velocity_learner",
     "the_old_policy_is_the_one_that_acted",
     "noise_is_new_in_every_epoch_and_the_same_in_every_run",
-    "updates_do_not_depend_on_the_micro_batch_size",
+    "noise_and_times_belong_to_samples_wherever_they_lie",
 )
 OFF_POLICY = within(
     "test_off_policy_learner",
@@ -61,9 +61,15 @@ DATA = within(
     "target_critics_follow_the_critics_by_tau",
     "labels_are_gathered_as_they_count_and_the_oldest_make_room",
     "only_interventions_are_imitated",
-    "cloning_moves_the_policy_to_the_recorded_actions",
+    "the_mean_loss_of_two_ranks_is_the_loss_of_one",
+    "only_executed_actions_are_imitated",
+    "recorded_rewards_are_scaled_and_discounted_within_a_chunk",
+    "every_step_draws_a_batch_of_its_own",
+    "each_rank_counts_its_share_of_the_data_in_the_statistics",
+    "labels_count_where_there_is_one_and_something_was_executed",
+    "rows_of_all_ranks_lie_in_the_order_of_environments",
+    "loading_takes_the_place_of_the_labels_that_are_there",
 )
-DATA_RANKS = within("test_data_learners", "two_ranks_do_what_one_does_under_any_sharding")
 TEXT = (
     f"{WORKERS}/test_text_samples.py",
     *within(
@@ -75,14 +81,20 @@ TEXT = (
         "updates_with_nothing_to_learn_from_are_left_out",
         "the_order_in_which_answers_come_in_does_not_matter",
         "a_correction_weighs_what_the_engine_computed_differently",
+        "every_epoch_has_minibatches_of_its_own",
+        "values_alone_do_not_replace_the_engines_log_probabilities",
+        "the_reference_of_adapters_is_the_model_without_them",
+        "the_longest_answer_is_the_constant_of_an_update",
     ),
 )
 SAMPLES = (f"{WORKERS}/test_text_samples.py",)
 TEXT_RANKS = within("test_text_learner", "two_ranks_make_the_update_of_one")
+METRICS = (f"{WORKERS}/test_learner_metrics.py",)
 SFT = within(
     "test_sft_learner",
     "an_evaluation_measures_what_transformers_measures",
     "examples_are_learned_batch_by_batch_in_their_order",
+    "an_evaluation_counts_the_examples_of_all_ranks",
 )
 
 FAULTS: list[Fault] = [
@@ -466,7 +478,7 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/iql_learner.py",
         "len(batch) // self.engine.world_size\n",
         "len(batch)\n",
-        DATA_RANKS,
+        DATA,
         "IQL's loss shrinks with the number of ranks",
     ),
     Fault(
@@ -487,14 +499,14 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/data_learner.py",
         "first = self.engine.rank * share",
         "first = 0",
-        DATA_RANKS,
+        DATA,
         "all ranks compute the same share",
     ),
     Fault(
         "rlinf/workers/actor/data_learner.py",
         "new.map(lambda x: x[self.engine.rank :: self.engine.world_size].to(self.engine.device))",
         "new.map(lambda x: x.to(self.engine.device))",
-        DATA_RANKS,
+        DATA,
         "every rank counts all data in the statistics",
     ),
     Fault(
@@ -508,7 +520,7 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/imitation_learner.py",
         "return loss * self.engine.world_size, metrics",
         "return loss, metrics",
-        DATA_RANKS,
+        DATA,
         "the imitation loss shrinks with the number of ranks",
     ),
     Fault(
@@ -536,7 +548,7 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/imitation_learner.py",
         "order = torch.argsort(torch.cat(self.engine.all_gather(trajectory.env_ids)))",
         "order = torch.arange(sum(map(len, self.engine.all_gather(trajectory.env_ids))))",
-        DATA_RANKS,
+        DATA,
         "labels are stored in the order of ranks",
     ),
     Fault(
@@ -553,13 +565,6 @@ FAULTS: list[Fault] = [
         "temperature = 1.0",
         TEXT,
         "training ignores the temperature",
-    ),
-    Fault(
-        "rlinf/workers/actor/text_samples.py",
-        "scored = batch.is_answer if whole_answers else",
-        'scored = batch.tokens["loss_mask"] if whole_answers else',
-        TEXT,
-        "log-probabilities of tokens outside the mask are not computed",
     ),
     Fault(
         "rlinf/workers/actor/text_samples.py",
@@ -647,13 +652,6 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/answer_evaluation.py",
-        "algorithm=algorithm, whole_answers=True)",
-        "algorithm=algorithm)",
-        TEXT,
-        "values of tokens outside the mask are 0",
-    ),
-    Fault(
-        "rlinf/workers/actor/answer_evaluation.py",
         "which = engine_model if model is engine.model else model",
         "which = engine_model",
         TEXT,
@@ -705,21 +703,21 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/learner.py",
         "sums[name] = sums[name] + value if name in sums else value",
         "sums[name] = value",
-        (*POLICY, *OFF_POLICY),
+        METRICS,
         "metrics are those of the last update",
     ),
     Fault(
         "rlinf/workers/actor/learner.py",
         "sum(step[name] for step in steps) / len(steps)",
         "sum(step[name] for step in steps)",
-        (*POLICY, *TEXT),
+        METRICS,
         "reports of optimizer steps are summed",
     ),
     Fault(
         "rlinf/workers/actor/embodied_actor.py",
         "age = (self.version - trajectory.versions)[trajectory.executed.any(-1)]",
         "age = (self.version - trajectory.versions).flatten()",
-        ("tests/unit/workers",),
+        METRICS,
         "staleness counts chunks that were not executed",
     ),
 ]

@@ -38,8 +38,8 @@ def test_every_row_applies() -> None:
     assert not wrong
 
 
-def test_no_fault_is_listed_twice() -> None:
-    edits = [(row.fault.file, row.fault.before, row.fault.after) for row in load()]
+def test_no_table_lists_a_fault_twice() -> None:
+    edits = [(row.area, row.fault.file, row.fault.before, row.fault.after) for row in load()]
     assert len(edits) == len(set(edits))
 
 

@@ -262,3 +262,110 @@ def test_two_ranks_do_what_one_does_under_any_sharding(tmp_path):
             resumed = make_learner(name)
             resumed.load(tmp_path / name / sharding)
             assert_same(weights(resumed), results[0][name, sharding][1], atol=0, rtol=0)
+
+
+def losses_of_rank(learner, batch, rank, world_size, monkeypatch):
+    """Return the loss that a rank's micro-batches sum up to, for each optimizer that steps."""
+    engine, losses = learner.engine, []
+
+    def forward_backward(parts, loss_fn, *, optimizer=None):
+        losses.append(sum(float(loss_fn(engine.model, part)[0].detach()) for part in parts))
+        return {}
+
+    monkeypatch.setattr(engine, "rank", rank)
+    monkeypatch.setattr(engine, "world_size", world_size)
+    monkeypatch.setattr(engine, "forward_backward", forward_backward)
+    monkeypatch.setattr(engine, "step", lambda optimizer="policy": {})
+    monkeypatch.setattr(engine, "blend", lambda *arguments: None)
+    learner.update_once(batch)
+    return losses
+
+
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_the_mean_loss_of_two_ranks_is_the_loss_of_one(name, monkeypatch):
+    learner = make_learner(name)
+    batch = learner.stored.sample(32, torch.Generator().manual_seed(0))
+    alone = losses_of_rank(learner, batch, 0, 1, monkeypatch)
+    first, second = (losses_of_rank(learner, batch, rank, 2, monkeypatch) for rank in (0, 1))
+    assert first != pytest.approx(second)
+    assert [(a + b) / 2 for a, b in zip(first, second, strict=True)] == pytest.approx(alone, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["embodied_bc", "offline_iql"])
+def test_only_executed_actions_are_imitated(name, monkeypatch):
+    learner = make_learner(name)
+    batch = learner.stored.sample(32, torch.Generator().manual_seed(0))
+    assert {1, 3} <= set(batch.lengths.tolist())
+    with torch.no_grad():
+        evaluation = learner.policy(forward_inputs={**batch.inputs, "action": batch.actions})
+    executed = torch.arange(CHUNK) < batch.lengths[:, None]
+    logprobs = (evaluation.logprobs.sum(-1) * executed).sum(-1)
+    if name == "offline_iql":
+        seen = []
+        actor_loss = learner.losses.actor_loss
+        monkeypatch.setattr(
+            learner.losses, "actor_loss", lambda **keys: seen.append(keys["logprobs"].detach()) or actor_loss(**keys)
+        )
+        losses_of_rank(learner, batch, 0, 1, monkeypatch)
+        torch.testing.assert_close(torch.cat(seen), logprobs)
+    else:
+        (loss,) = losses_of_rank(learner, batch, 0, 1, monkeypatch)
+        assert loss == pytest.approx(-float(logprobs.sum() / batch.lengths.sum()), rel=1e-4)
+
+
+def test_recorded_rewards_are_scaled_and_discounted_within_a_chunk():
+    episodes = make_episodes()
+    loss = LOSSES["offline_iql"]
+    rewards = make_learner("offline_iql").stored.contents().rewards
+    first = episodes[0].rewards[:CHUNK] * loss.gamma ** torch.arange(CHUNK)
+    assert loss.gamma < 1
+    assert float(rewards[0]) == pytest.approx(float(DATA.reward_coef * first.sum()), rel=1e-5)
+
+
+def test_every_step_draws_a_batch_of_its_own(monkeypatch):
+    learner, drawn = make_learner("embodied_bc"), []
+    monkeypatch.setattr(learner, "update_once", lambda batch: drawn.append(batch.actions) or {})
+    learner.update(1)
+    learner.update(2)
+    learner.update(1)
+    per_step = len(drawn) // 3
+    assert not torch.equal(drawn[0], drawn[per_step])
+    assert torch.equal(drawn[0], drawn[2 * per_step])
+
+
+def test_each_rank_counts_its_share_of_the_data_in_the_statistics(monkeypatch):
+    learner = make_learner("embodied_bc")
+    new, normalizer = learner.stored.contents(), learner.engine.model.encoder.normalizer
+    before = int(normalizer.count)
+    monkeypatch.setattr(learner.engine, "world_size", 2)
+    learner.take_transitions(new)
+    assert int(normalizer.count) - before == -(-len(new) // 2)
+
+
+def test_labels_count_where_there_is_one_and_something_was_executed():
+    learner = make_learner("embodied_dagger")
+    labelled = torch.tensor([True, True, False, False])
+    executed = torch.tensor([[True] * CHUNK, [False] * CHUNK, [True] * CHUNK, [False] * CHUNK])
+    kept = learner.collect({"states": torch.zeros(4, 5)}, torch.zeros(4, CHUNK, DIM), labelled, executed)
+    assert kept.tolist() == [True, False, False, False]
+    assert len(learner.pending) == 1
+
+
+def test_rows_of_all_ranks_lie_in_the_order_of_environments(monkeypatch):
+    learner = make_learner("embodied_dagger")
+    whole = make_rollout(1)
+    mine, other = whole.envs(4, 8), whole.envs(0, 4)
+    given = iter([other.env_ids, other.rewards, other.executed.byte()])
+    monkeypatch.setattr(learner.engine, "all_gather", lambda tensor: [tensor, next(given)])
+    gather = learner.gather(mine)
+    assert torch.equal(gather(mine.rewards), whole.rewards.flatten(0, 1))
+    assert torch.equal(gather(mine.executed), whole.executed.flatten(0, 1))
+
+
+def test_loading_takes_the_place_of_the_labels_that_are_there(tmp_path):
+    saved, other = make_learner("embodied_dagger"), make_learner("embodied_dagger")
+    train(saved, 1, 1)
+    saved.save(tmp_path / "actor")
+    train(other, 2, 3)
+    other.load(tmp_path / "actor")
+    assert torch.equal(other.stored.contents().actions, saved.stored.contents().actions)

@@ -190,3 +190,15 @@ def test_two_ranks_make_the_updates_of_one(folder, tmp_path):
     mp.spawn(run_rank, (find_free_port(), str(folder), str(tmp_path / "found.pt")), nprocs=2)
     for (_, keys), (weights, metrics) in zip(RANKED, torch.load(tmp_path / "found.pt"), strict=True):
         assert_same((weights, metrics), train(config(folder, *keys)))
+
+
+def test_an_evaluation_counts_the_examples_of_all_ranks(folder, monkeypatch):
+    learner = make_learner(config(folder))
+    alone = learner.evaluate(make_examples())
+    other = torch.tensor([10.0, 0.0, 10.0], dtype=torch.float64)
+    sums = []
+    monkeypatch.setattr(learner.engine, "all_reduce", lambda tensor: sums.append(tensor) or tensor + other)
+    together = learner.evaluate(make_examples())
+    loss, right, count = (sums[0] + other).tolist()
+    assert together == pytest.approx({"loss": loss / count, "token_accuracy": right / count})
+    assert together != pytest.approx(alone)

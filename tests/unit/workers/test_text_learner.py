@@ -15,6 +15,7 @@ from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.network import find_free_port
 from rlinf.workers.actor.text_learner import TextLearner
+from rlinf.workers.actor.text_samples import text_denominators
 from tests.unit.models.tiny_language_models import save_tiny
 
 pytest.importorskip("transformers")
@@ -267,3 +268,45 @@ def test_updates_with_nothing_to_learn_from_are_left_out(folder):
     learner.prepare(make_answers(folder), version=3)
     assert learner.update(3)["skipped_updates"] == 0
     assert not torch.equal(weights_of(learner), before)
+
+
+def test_every_epoch_has_minibatches_of_its_own(folder):
+    plan = list(make_learner(config(folder)).minibatches(12, 1))
+    assert len(plan) == 6
+    assert sorted(sum(plan[:3], [])) == sorted(sum(plan[3:], [])) == list(range(12))
+    assert plan[:3] != plan[3:]
+
+
+def test_values_alone_do_not_replace_the_engines_log_probabilities(folder):
+    learner = make_learner(config(folder, *VALUES, "algorithm.recompute_logprobs=false"))
+    answers = make_answers(folder, noise=0.3)
+    assert "mismatch_k1" not in learner.prepare(answers, version=3)
+    ordered = sorted(answers, key=lambda a: (a.group_id, a.member))
+    for found, given in zip(learner.samples.tokens["old_logprobs"], ordered, strict=True):
+        assert found.tolist() == pytest.approx(list(given.logprobs))
+
+
+def test_the_reference_of_adapters_is_the_model_without_them(folder):
+    keys = ("actor.model.is_lora=true", "actor.model.lora_rank=2", "algorithm.kl_beta=0.5", "algorithm.update_epoch=1")
+    learner = make_learner(config(folder, *keys, "actor.global_batch_size=12"))
+    learner.reference = None
+    divergences = []
+    for step in (1, 2, 3):
+        learner.prepare(make_answers(folder), version=3)
+        divergences.append(learner.update(step)["actor_kl_ref"])
+    assert divergences[0] == pytest.approx(0.0, abs=1e-7)
+    assert divergences[-1] > 1e-6
+
+
+def test_the_longest_answer_is_the_constant_of_an_update(folder, monkeypatch):
+    learner = make_learner(config(folder))
+    learner.prepare(make_answers(folder), version=3)
+    seen = []
+
+    def record(batches, **keys):
+        seen.append(keys["max_tokens"])
+        return text_denominators(batches, **keys)
+
+    monkeypatch.setattr("rlinf.workers.actor.token_learner.text_denominators", record)
+    learner.update(1)
+    assert set(seen) == {12}

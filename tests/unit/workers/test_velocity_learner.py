@@ -1,5 +1,6 @@
 """Updates by velocities: against the policy that acted, the same for any micro-batch size and ranks, repeatable."""
 
+import dataclasses
 import os
 
 import pytest
@@ -159,3 +160,13 @@ def test_two_ranks_learn_what_one_learns_under_any_sharding(tmp_path):
         for actual, others in torch.load(tmp_path / f"rank{rank}.pt", weights_only=False).values():
             assert_same(actual, expected, atol=2e-4, rtol=1e-3)
             assert others == pytest.approx(metrics, rel=1e-3, abs=1e-5)
+
+
+def test_noise_and_times_belong_to_samples_wherever_they_lie():
+    learner = make_learner()
+    learner.plan(step=1, epoch=0)
+    noise, time = learner.noise, learner.time
+    learner.samples = dataclasses.replace(learner.samples, ids=learner.samples.ids.flip(0))
+    learner.plan(step=1, epoch=0)
+    assert torch.equal(learner.noise, noise.flip(0))
+    assert torch.equal(learner.time, time.flip(0))
