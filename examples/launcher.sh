@@ -79,8 +79,38 @@ find_recipe() {
       return 0
     fi
   done
-  printf '%s: unknown recipe "%s". Recipes:\n%s\n' "$SCRIPT" "$RECIPE" "$(list_recipes)" >&2
+  printf '%s: unknown recipe "%s".%s Recipes:\n%s\n' "$SCRIPT" "$RECIPE" "$(suggest_recipe)" "$(list_recipes)" >&2
   return 1
+}
+
+# Prints which launcher runs the recipe, if it is another one's, or else the recipe whose name is closest to it.
+suggest_recipe() {
+  local file close
+  for file in "$REPO"/examples/*/config/"${RECIPE%.yaml}.yaml"; do
+    if [[ -f $file ]]; then
+      printf ' It is run by: bash %s' "$(cd "$REPO" && ls examples/"$(basename "$(dirname "$(dirname "$file")")")"/run_*.sh)"
+      return
+    fi
+  done
+  close="$(list_recipes | awk -v name="${RECIPE%.yaml}" '
+    function distance(a, b, i, j, row, left, above, cost) {
+      for (j = 0; j <= length(b); j++) row[j] = j
+      for (i = 1; i <= length(a); i++) {
+        above = row[0]
+        row[0] = i
+        for (j = 1; j <= length(b); j++) {
+          cost = above + (substr(a, i, 1) != substr(b, j, 1))
+          above = row[j]
+          if (row[j] + 1 < cost) cost = row[j] + 1
+          if (row[j - 1] + 1 < cost) cost = row[j - 1] + 1
+          row[j] = cost
+        }
+      }
+      return row[length(b)]
+    }
+    { found = distance(name, $1); if (best == "" || found < least) { best = $1; least = found } }
+    END { if (best != "" && least <= length(name) / 3) print best }')"
+  if [[ -n $close ]]; then printf ' Did you mean "%s"?' "$close"; fi
 }
 
 # What a recipe needs is read without Python, which may not be installed yet.

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["run_and_report", "run_entry"]
 
+_SCRIPTS = {
+    "embodied": "examples/embodiment/run_embodiment.sh or examples/embodiment/train_embodied_agent.py",
+    "offline": "examples/embodiment/run_embodiment.sh or examples/embodiment/train_offline.py",
+    "reasoning": "examples/reasoning/run_main_grpo_math.sh or examples/reasoning/main_grpo.py",
+    "sft": "examples/sft/run_sft.sh or examples/sft/main_sft.py",
+}
+"""What runs recipes, by their ``runner.task_type``."""
+
 
 def run_entry(
     task_type: str, launch: str, argv: Sequence[str] | None = None, *, asynchronous: bool | None = False
@@ -35,7 +43,10 @@ def run_entry(
         asynchronous: Whether the script runs the recipes with ``algorithm.staleness_threshold``, or those without;
             None runs both.
     """
-    args = parse_mixed(_parser(task_type), argv)
+    parser = _parser(task_type)
+    args = parse_mixed(parser, argv)
+    if args.config_name is None and args.overrides and _names_recipe(args.overrides[0]):
+        args.config_name = args.overrides.pop(0)
     if args.quiet:
         os.environ["RLINF_QUIET"] = "1"
         os.environ.setdefault("RLINF_LOG_LEVEL", "WARNING")
@@ -48,12 +59,12 @@ def run_entry(
         config_dir = find_config_dir(args.config_dir)
         if args.config_name is None:
             known = ", ".join(list_recipes(config_dir)) or "none"
-            raise ConfigError(f"--config-name: missing; give the name of a recipe. Known recipes: {known}.")
+            parser.error(f"--config-name: missing; give the name of a recipe. Known recipes: {known}.")
         cfg = validate_cfg(load_recipe(args.config_name, args.overrides, config_dir))
         if cfg.runner.task_type != task_type:
             raise ConfigError(
                 f"runner.task_type: received '{cfg.runner.task_type}'; this script runs task_type={task_type}. "
-                "Use the script under examples/ that belongs to the recipe."
+                f"Use {_SCRIPTS.get(cfg.runner.task_type, 'the script that belongs to the recipe')}."
             )
         if asynchronous is not None:
             _check_asynchronous(cfg, asynchronous)
@@ -64,6 +75,11 @@ def run_entry(
         return result if isinstance(result, int) else 0
 
     return run_and_report(action)
+
+
+def _names_recipe(argument: str) -> bool:
+    """Return whether an argument is no override: those have a value, or a sign that removes or adds."""
+    return "=" not in argument and not argument.startswith(("~", "+"))
 
 
 def _check_asynchronous(cfg: RLinfConfig, asynchronous: bool) -> None:

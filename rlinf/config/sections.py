@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator, Mapping
 from typing import Any, cast, get_args, get_origin
 
@@ -41,6 +42,7 @@ from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.runner import RunnerConfig
 from rlinf.config.schema.text_reward import TextRewardConfig
 from rlinf.registry import Registry, closest, did_you_mean
+from rlinf.utils.plugins import MODULE_VARIABLE
 
 ALGORITHM_PARTS: dict[str, tuple[str, Registry[Any]]] = {
     "advantage": ("adv_type", advantage_configs),
@@ -172,6 +174,8 @@ def choose(
     elif value not in registry:
         known_as = explain_foreign_value(discriminator, value)
         hint = did_you_mean(value.lower(), names) if known_as is None else f" {known_as}"
+        if not hint and not os.environ.get(MODULE_VARIABLE):
+            options += f" If a plug-in registers it, name its module in {MODULE_VARIABLE}."
         parser.problems.add(at, f"unknown {registry.kind} '{value}'.{hint} {options}")
     elif value.lower() not in names:
         parser.problems.add(

@@ -58,10 +58,26 @@ def test_debug_level_shows_the_traceback(capsys, monkeypatch):
 
 
 def test_missing_name_lists_the_recipes(capsys):
-    assert run_entry("embodied", "no_such_module:launch", []) == 1
+    with pytest.raises(SystemExit) as caught:
+        run_entry("embodied", "no_such_module:launch", [])
+    assert caught.value.code == 2
     error = capsys.readouterr().err
     assert "--config-name" in error
     assert RECIPE in error
+
+
+def test_the_recipe_may_stand_without_its_option(launcher, capsys):
+    assert run_entry("embodied", launcher("print(cfg.actor.seed)"), [RECIPE, "actor.seed=9"]) == 0
+    assert capsys.readouterr().out == "9\n"
+
+
+@pytest.mark.parametrize(
+    ("script", "recipe", "named"),
+    [("embodied", "tiny_math_sft", "run_sft.sh"), ("sft", RECIPE, "run_embodiment.sh")],
+)
+def test_a_recipe_of_another_script_is_told_which(capsys, script, recipe, named):
+    assert run_entry(script, "no_such_module:launch", [recipe]) == 1
+    assert named in capsys.readouterr().err
 
 
 def test_recipe_of_another_task_type_is_refused(capsys):

@@ -123,3 +123,9 @@ def test_a_seed_is_the_actors():
     assert "seed: unknown key: write actor.seed" in told(EMBODIED, "seed=3")
     assert "seed: unknown key: write actor.seed" in told(TEXT, "seed=3")
     assert "Did you mean 'actor.seed'?" in told(EMBODIED, "data.seed=3")
+
+
+def test_what_a_plugin_may_register_is_told_with_the_variable(monkeypatch):
+    monkeypatch.delenv("RLINF_EXT_MODULE", raising=False)
+    assert "name its module in RLINF_EXT_MODULE" in told(EMBODIED, "env.train.env_type=point")
+    assert "RLINF_EXT_MODULE" not in told(EMBODIED, "env.train.env_type=gymnasum"), "a slip of the pen"

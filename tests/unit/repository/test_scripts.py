@@ -320,3 +320,17 @@ def test_planted_faults_take_the_place_of_the_gates(code: str, venv: Path) -> No
     assert run.returncode == int(code)
     calls = (venv.parent / "calls").read_text(encoding="utf-8").splitlines()
     assert calls == ["python -m tests.mutation.run rlinf/algorithms --jobs 1"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "told"),
+    [
+        ("gym_cartpol_ppo_mlp", 'Did you mean "gym_cartpole_ppo_mlp"?'),
+        ("tiny_math_grpo", "bash examples/reasoning/run_main_grpo_math.sh"),
+        ("tiny_math_sft", "bash examples/sft/run_sft.sh"),
+    ],
+)
+def test_an_unknown_recipe_is_told_what_was_meant(recipe, told):
+    run = bash(RUN, recipe, "--dry-run")
+    assert run.returncode == 1
+    assert told in run.stderr

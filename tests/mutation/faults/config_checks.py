@@ -1,0 +1,88 @@
+"""Faults of suggestions, of checks before a run starts and of sizes."""
+
+from tests.mutation.fault import Fault
+
+_READY = ("tests/unit/runners/test_readiness.py",)
+_NAMES = ("tests/unit/config/test_foreign_names.py",)
+_SIZES = ("tests/unit/workers/env/test_policy_sizes.py",)
+_POLICY = ("tests/unit/models/test_policy_conformance.py",)
+
+FAULTS: list[Fault] = [
+    Fault(
+        "rlinf/runners/readiness.py",
+        "            if _runs_here(cfg) and not is_installed(package):\n",
+        "            if not is_installed(package):\n",
+        _READY,
+        "packages of other machines are looked for here",
+    ),
+    Fault(
+        "rlinf/runners/readiness.py",
+        "    return is_alone and not any(group.env_configs for group in cfg.cluster.node_groups)\n",
+        "    return is_alone\n",
+        _READY,
+        "another interpreter is taken for this one",
+    ),
+    Fault(
+        "rlinf/runners/readiness.py",
+        "        if cfg.runner.only_eval and path.partition",
+        "        if False and path.partition",
+        _READY,
+        "an evaluation needs data to learn from",
+    ),
+    Fault(
+        "rlinf/runners/readiness.py",
+        "    if not runner.only_eval:\n        yield from _raised(lambda: check_run_dir",
+        "    if runner.only_eval:\n        yield from _raised(lambda: check_run_dir",
+        _READY,
+        "a folder that holds a run is not noticed",
+    ),
+    Fault(
+        "rlinf/runners/readiness.py",
+        "    if len(errors) == 1:\n        raise errors[0]\n",
+        "    if errors:\n        raise errors[0]\n",
+        _READY,
+        "only the first thing that is missing is reported",
+    ),
+    Fault(
+        "rlinf/config/sections.py",
+        "    known = known_paths() if recipe is None else _paths_of_recipe(recipe)\n",
+        "    known = known_paths()\n",
+        _NAMES,
+        "keys of other kinds of recipes are suggested",
+    ),
+    Fault(
+        "rlinf/workers/env/spaces.py",
+        "        if given is not None and given != actual\n",
+        "        if given is not None and given == actual\n",
+        _SIZES,
+        "sizes that fit are refused",
+    ),
+    Fault(
+        "rlinf/workers/env/spaces.py",
+        "        return PolicySizes(obs_dim, int(space.n), discrete=True)\n",
+        "        return PolicySizes(obs_dim, env.action_dim, discrete=True)\n",
+        _SIZES,
+        "discrete actions are counted as one number",
+    ),
+    Fault(
+        "rlinf/workers/env/spaces.py",
+        "    filled = validate_cfg(cfg)\n",
+        "    filled = cfg\n",
+        _SIZES,
+        "actions that the algorithm cannot learn pass once they are known",
+    ),
+    Fault(
+        "rlinf/models/conformance.py",
+        "    size = actions.shape[2] if actions.ndim == 3 else 1\n",
+        "    size = output.logprobs.shape[-1]\n",
+        _POLICY,
+        "log-probabilities of another size pass",
+    ),
+    Fault(
+        "rlinf/models/conformance.py",
+        'evaluation.logprobs.requires_grad, "default',
+        'True, "default',
+        _POLICY,
+        "detached log-probabilities pass",
+    ),
+]
