@@ -175,7 +175,10 @@ FAULTS: list[Fault] = [
         file="rlinf/scheduler/environment.py",
         before="        if name in _EARLY or name.startswith(_EARLY_PREFIXES)",
         after="        if name",
-        tests=(_UNIT + "test_security_secrets.py",),
+        tests=(
+            _UNIT + "test_scheduler_parts.py::test_only_what_a_process_reads_as_it_starts_is_set_by_ray",
+            _UNIT + "test_security_secrets.py",
+        ),
         what="secrets of node groups are in Ray's logs",
     ),
     Fault(

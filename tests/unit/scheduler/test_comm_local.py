@@ -120,23 +120,28 @@ def test_a_peer_that_hangs_up_and_is_not_dead_is_an_error_of_the_sender(make, se
 
 
 class _Scarce:
-    """A socket whose first sends fail for want of kernel memory."""
+    """A socket whose first message, and some attempts to send it later, fail for want of kernel memory."""
 
-    def __init__(self, connection, failures):
+    def __init__(self, connection):
         self._connection = connection
-        self._failures = failures
+        self._first = [errno.ENOBUFS]
+        self._later = [errno.ENOMEM, errno.ENOBUFS] * 5
 
     def __getattr__(self, name):
         return getattr(self._connection, name)
 
     def sendmsg(self, parts):
-        return self.send(b"".join(parts))
+        self._fail(self._first)
+        return self._connection.sendmsg(parts)
 
     def send(self, data):
-        if self._failures:
-            code = self._failures.pop()
-            raise OSError(code, os.strerror(code))
+        self._fail(self._later)
         return self._connection.send(data)
+
+    def _fail(self, codes):
+        if codes:
+            code = codes.pop()
+            raise OSError(code, os.strerror(code))
 
 
 def test_messages_wait_while_the_kernel_has_no_memory(make):
@@ -145,7 +150,7 @@ def test_messages_wait_while_the_kernel_has_no_memory(make):
     server.serve("note", lambda call: (got.append(call.args[0]), done.set() if call.args[0] == 5 else None))
     client.notify(server.info, "note", (0,))
     peer = client._transport._local._peers[server.info.uid]
-    peer._socket = _Scarce(peer._socket, [errno.ENOBUFS, errno.ENOMEM, errno.ENOBUFS])
+    peer._socket = _Scarce(peer._socket)
     for number in range(1, 6):
         client.notify(server.info, "note", (number,))
     assert done.wait(20)

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from rlinf.errors import ClusterError, WorkerDiedError
 from rlinf.placement import AcceleratorType, NodeGroup, NodeInfo, PackedPlacementStrategy
 from rlinf.scheduler.address import EndpointInfo, WorkerAddress, WorkerInfo
-from rlinf.scheduler.environment import ProcessEnvironment, environment_hashes, newer_than, prepend_path
+from rlinf.scheduler.environment import (
+    ProcessEnvironment,
+    early_variables,
+    environment_hashes,
+    newer_than,
+    prepend_path,
+)
 from rlinf.scheduler.launch import launch_environment
 from rlinf.scheduler.leases import Leases
 from rlinf.scheduler.nodes import rank_nodes
@@ -94,6 +100,12 @@ def test_environment_precedence(monkeypatch):
     assert os.environ["PATH"] == "/head:/bin:/usr/bin"
     for name in "ABC":
         monkeypatch.delenv(name)
+
+
+def test_only_what_a_process_reads_as_it_starts_is_set_by_ray():
+    configured = {"PASSWORD": "x", "PATH": "/a", "LD_PRELOAD": "/b.so", "PYTHONHASHSEED": "5", "TZ": "UTC", "LD": "x"}
+    early = {"PATH": "/a:${PATH}", "LD_PRELOAD": "/b.so", "PYTHONHASHSEED": "5", "TZ": "UTC"}
+    assert early_variables(configured) == early
 
 
 def test_paths_are_prepended_once():
