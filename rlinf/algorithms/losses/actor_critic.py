@@ -100,20 +100,17 @@ def actor_critic_loss(
     )
     if values is None or prev_values is None:
         raise AlgorithmError("actor_critic_loss: needs 'values' and 'prev_values'; give the model a value head.")
-    mask = loss_mask if value_mask is None else value_mask
     critic, value_metrics = mean_value_loss(
         values=values,
         prev_values=prev_values,
         returns=returns,
-        value_mask=mask,
+        value_mask=loss_mask if value_mask is None else value_mask,
         value_clip=value_clip,
         huber_delta=huber_delta,
         denominators=denominators,
     )
     loss = loss + value_loss_coef * critic
-    metrics.update(value_metrics)
-    metrics["total_loss"] = loss_metric(loss, loss_mask, denominators)
-    return loss, metrics
+    return loss, metrics | value_metrics | {"total_loss": loss_metric(loss, loss_mask, denominators)}
 
 
 def mean_value_loss(

@@ -364,8 +364,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/algorithms/losses/actor_critic.py",
-        "mask = loss_mask if value_mask is None else value_mask",
-        "mask = torch.ones_like(values, dtype=torch.bool)",
+        "value_mask=loss_mask if value_mask is None else value_mask",
+        "value_mask=torch.ones_like(values, dtype=torch.bool)",
         LOSSES,
         "all values count",
     ),

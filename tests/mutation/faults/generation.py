@@ -67,13 +67,6 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         SEQUENCE,
-        "return len(self.token_ids) >= self.params.min_new_tokens",
-        "return len(self.token_ids) > self.params.min_new_tokens",
-        STOP_STRINGS,
-        "the token after min_new_tokens cannot end an answer",
-    ),
-    Fault(
-        SEQUENCE,
         "(token_id in self.end_ids or (self.params.stop",
         "((self.params.stop",
         (f"{CONFORMANCE}::test_stop_token_ids_end_an_answer_and_stay_part_of_it",),
