@@ -37,7 +37,7 @@ MEANINGS = {
         "expert_distance": "mean distance of the policy's actions from the expert's (DAgger)",
         "reward": "mean reward of an answer, weighed and summed",
         "reward/<name>": "mean of the reward `reward.rewards.<name>`, unweighted",
-        "reward/<name>_<metric>": "mean of a metric that this reward measures, such as `timeouts` of `reward_type: code`",
+        "reward/<name>_<metric>": "mean of what this reward measures, such as `timeouts` of `reward_type: code`",
         "prompt_length": "mean tokens of a prompt",
         "response_length": "mean tokens of an answer",
         "truncated": "share of answers that were cut off at `max_new_tokens`",
