@@ -209,3 +209,19 @@ def test_an_unreadable_put_is_refused_and_not_stored(run):
     with pytest.raises(ClusterError, match="cannot be read"):
         put.result(timeout=20)
     assert here.endpoint.ask(host.endpoint.info, "channel_size", "c", "k", timeout=20) == 0
+
+
+@pytest.mark.parametrize("says_farewell", [True, False])
+def test_the_last_words_to_another_node_arrive_where_they_are_to(says_farewell):
+    namespace, keys, heard = uuid.uuid4().hex[:8], new_keys(), threading.Event()
+    here, there = (Endpoint(namespace=namespace, node_id=node, keys=keys, listen_ip="127.0.0.1") for node in "ab")
+    there.serve("last", lambda call: heard.set())
+    if says_farewell:
+        here.say_farewell()
+    # The connection is not made yet: what is sent waits for it.
+    here.notify(there.info, "last")
+    here.peer_died(there.info.uid, WorkerDiedError("gone"))
+    assert heard.wait(20 if says_farewell else 2) is says_farewell
+    here.close()
+    there.close()
+    remove_socket_folder(namespace)
