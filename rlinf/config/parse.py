@@ -17,6 +17,7 @@ from rlinf.config.problems import (
     Problems,
     describe_type,
     describe_value,
+    is_secret,
     is_union,
     join,
     leaf_types,
@@ -183,9 +184,10 @@ class Parser:
     def _leaf(self, annotation: Any, value: object, path: str) -> Any:
         checked = _check(annotation, value)
         if checked is INVALID:
+            remedy = "Give a value of the allowed kind." if is_secret(path) else _remedy(annotation, value)
             self.problems.add(
                 path,
-                f"received {describe_value(value)}; allowed: {describe_type(annotation)}. {_remedy(annotation, value)}",
+                f"received {describe_value(value, path)}; allowed: {describe_type(annotation)}. {remedy}",
             )
         return checked
 

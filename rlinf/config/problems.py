@@ -67,10 +67,22 @@ def join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def describe_value(value: object) -> str:
-    """Return a received value and its kind in words, for example ``'5e-6' (a string)``."""
+def is_secret(path: str) -> bool:
+    """Return whether the value at ``path`` may be a key or a password: environment variables often are."""
+    return ".env_vars" in path
+
+
+def describe_value(value: object, path: str = "") -> str:
+    """Return a received value and its kind in words, for example ``'5e-6' (a string)``.
+
+    Args:
+        value: The value.
+        path: Dotted path of its key; what ``is_secret`` is not shown.
+    """
     if value is None:
         return "null"
+    if is_secret(path):
+        return f"a hidden value ({_kind(value)})"
     text = repr(value)
     text = text if len(text) <= 60 else text[:57] + "..."
     return f"{text} ({_kind(value)})"

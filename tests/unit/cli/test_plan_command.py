@@ -137,3 +137,13 @@ def test_plan_lists_what_this_machine_lacks_beside_the_plan(capsys, tmp_path, mo
 def test_the_command_is_there_without_its_script():
     run = subprocess.run([sys.executable, "-m", "rlinf", "--version"], capture_output=True, text=True, check=True)
     assert run.stdout.startswith("rlinf ")
+
+
+@pytest.mark.parametrize(("value", "code"), [("topsecret", 0), ("[topsecret]", 1)])
+def test_values_of_environment_variables_are_not_shown(capsys, value, code):
+    entry = f"{{node_ranks: 0, env_vars: [{{WANDB_API_KEY: {value}}}]}}"
+    group = f"cluster.node_groups=[{{label: a, node_ranks: 0, env_configs: [{entry}]}}]"
+    assert main(["plan", RECIPE, "--resolved", group]) == code
+    told = capsys.readouterr()
+    assert "WANDB_API_KEY" in told.out + told.err
+    assert "topsecret" not in told.out + told.err
