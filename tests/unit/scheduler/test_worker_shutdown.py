@@ -88,6 +88,8 @@ def test_an_environment_that_cannot_be_closed_keeps_no_other_open(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(env_worker, "make_vector_env", make)
+    monkeypatch.setattr(env_worker, "sizes_of", lambda env: None)
+    monkeypatch.setattr(env_worker, "check_sizes", lambda *sizes: None)
     cfg = validate_cfg(load_recipe("gym_cartpole_ppo_mlp", ["rollout.pipeline_stage_num=2"]))
     worker = EnvWorker(cfg, 1, 1)
     for mode in ("train", "eval"):
