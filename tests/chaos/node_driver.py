@@ -1,5 +1,6 @@
 """Loses two of three simulated nodes while workers of the third wait for them; run as ``node_driver.py SEED``."""
 
+import contextlib
 import os
 import random
 import signal
@@ -34,8 +35,9 @@ def main(seed):
             lose(cluster, chance, [raylet_of(handle) for handle in handles[1:]], stopped)
     finally:
         for process in stopped:
-            process.send_signal(signal.SIGCONT)
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGCONT)
+                process.kill()
         ray.shutdown()
         nodes.shutdown()
 
@@ -78,7 +80,8 @@ def lose(cluster, chance, raylets, stopped):
     # Who was stopped goes on one day: nobody needs it any more.
     for process in stopped:
         process.send_signal(signal.SIGCONT)
-    psutil.Process(there[1].worker_info_list[0].pid).wait(SECONDS)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(there[1].worker_info_list[0].pid).wait(SECONDS)
     # The run can go on where it still has nodes.
     again = Chaotic.create_group().launch(cluster, NodePlacementStrategy([0]), name="killed")
     assert [rank for rank, _ in again.identify().wait(timeout=60)] == [0]
