@@ -69,7 +69,7 @@ class Outcome:
     Attributes:
         row: The fault and its area.
         verdict: ``killed`` (a test failed), ``survived`` (all passed) or ``error`` (it says nothing about the tests).
-        reason: Of an error: why.
+        reason: Of an error: why; of a killed one, whether it was by a time-out.
         seconds: Wall-clock time of its tests.
         output: Last lines of pytest, for a survivor or an error.
     """
@@ -279,6 +279,9 @@ def judge(ended: Ended) -> Outcome:
     }
     verdict = {0: "survived", 1: "killed"}.get(-1 if ended.code is None else ended.code, "error")
     reason = reasons.get(ended.code, f"exit code {ended.code}") if verdict == "error" else ""
+    if verdict == "killed" and "Timeout (>" in ended.output:
+        # Of a fault that makes something wait for ever, or of a machine that is too busy.
+        reason = "a test timed out"
     assert ended.job.row is not None
     return Outcome(ended.job.row, verdict, reason, ended.seconds, "" if verdict == "killed" else ended.output)
 
@@ -400,6 +403,8 @@ def main(arguments: list[str]) -> int:
         fault = outcome.row.fault
         place = f"{len(outcomes)}/{len(chosen.rows)}"
         print(f"{place:>9} {outcome.verdict:<8} {outcome.seconds:5.1f} s  {fault.file}: {fault.what}", flush=True)
+        if outcome.verdict == "killed" and outcome.reason:
+            print(f"{'':>9} {outcome.reason}", flush=True)
     result = report(outcomes, chosen.root, time.monotonic() - started)
     chosen.json.parent.mkdir(parents=True, exist_ok=True)
     chosen.json.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

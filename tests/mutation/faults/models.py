@@ -56,7 +56,7 @@ FAULTS: list[Fault] = [
         "rlinf/models/mlp_policy.py",
         '"action": action if self.cfg.discrete else action / self.cfg.action_scale,',
         '"action": action,',
-        (*MLP, "tests/unit/workers/test_data_learners.py"),
+        MLP,
         "recorded actions are not brought into the policy's units",
     ),
     Fault(
@@ -91,7 +91,7 @@ FAULTS: list[Fault] = [
         "rlinf/models/mlp_policy.py",
         "greedy = None if self.cfg.discrete else output",
         "greedy = None if self.cfg.discrete else output.detach()",
-        (*MLP, "tests/unit/workers/test_data_learners.py"),
+        ("tests/unit/workers/test_data_learners.py::test_cloning_moves_the_policy_to_the_recorded_actions",),
         "the greedy action has no gradient",
     ),
     # Squashed Gaussian
@@ -652,12 +652,5 @@ FAULTS: list[Fault] = [
         "enable_gqa=True",
         LANGUAGE,
         "the scale of scores is torch's own",
-    ),
-    Fault(
-        "rlinf/models/success_classifier.py",
-        "return logits.squeeze(-1)",
-        "return -logits.squeeze(-1)",
-        ("tests/unit/workers/reward", "tests/unit/examples/test_train_reward_model.py"),
-        "the log-odds are those of failure",
     ),
 ]

@@ -5,6 +5,14 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 ENGINE = ("tests/unit/hybrid_engines/test_fsdp_engine.py",)
+OFF_POLICY = "tests/unit/workers/test_off_policy_learner.py"
+TARGETS = (
+    f"{OFF_POLICY}::test_target_critics_follow_the_critics_by_tau",
+    f"{OFF_POLICY}::test_the_policy_learns_once_for_so_many_updates_of_the_critics",
+    f"{OFF_POLICY}::test_the_replay_fills_before_anything_is_learned",
+    f"{OFF_POLICY}::test_a_loaded_learner_continues_bit_for_bit",
+)
+RANKS = ("tests/unit/workers/test_policy_learner.py::test_the_gradient_does_not_depend_on_the_number_of_ranks",)
 
 FAULTS: list[Fault] = [
     Fault(
@@ -40,7 +48,7 @@ FAULTS: list[Fault] = [
         "rlinf/hybrid_engines/train/fsdp.py",
         "parameters = [p for p in chosen.parameters if p.grad is not None]",
         "parameters = [p for p in self.model.parameters() if p.grad is not None]",
-        (*ENGINE, "tests/unit/workers/test_off_policy_learner.py"),
+        (*ENGINE, *TARGETS),
         "the norm counts another optimizer's gradients",
     ),
     Fault(
@@ -68,14 +76,14 @@ FAULTS: list[Fault] = [
         "rlinf/hybrid_engines/train/fsdp.py",
         "for each in self.optimizers.values() for p in each.parameters",
         "for each in (chosen,) for p in each.parameters",
-        (*ENGINE, "tests/unit/workers/test_off_policy_learner.py"),
+        (*ENGINE, *TARGETS),
         "gradients of the other optimizer outlive a step",
     ),
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
         "flat /= self.world_size",
         "pass",
-        ("tests/unit/workers/test_policy_learner.py",),
+        RANKS,
         "gradients of replicas are summed, not averaged",
     ),
     Fault(
@@ -89,21 +97,21 @@ FAULTS: list[Fault] = [
         "rlinf/hybrid_engines/train/fsdp.py",
         "index == len(micro_batches) - 1",
         "index == 0",
-        ("tests/unit/workers/test_policy_learner.py",),
+        RANKS,
         "gradients are reduced at the first micro-batch only",
     ),
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
         "list(target.parameters()), list(source.parameters()), weight",
         "list(source.parameters()), list(target.parameters()), weight",
-        ("tests/unit/workers/test_off_policy_learner.py",),
+        TARGETS,
         "critics follow their targets",
     ),
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
         "list(target.parameters()), list(source.parameters()), weight",
         "list(target.parameters()), list(source.parameters()), 1.0 - weight",
-        ("tests/unit/workers/test_off_policy_learner.py",),
+        TARGETS,
         "targets keep tau of themselves",
     ),
     Fault(
@@ -117,7 +125,7 @@ FAULTS: list[Fault] = [
         "rlinf/hybrid_engines/train/fsdp.py",
         'return "num_steps" if optimizer == "policy" else f"{optimizer}_num_steps"',
         'return "num_steps"',
-        (*ENGINE, "tests/unit/workers/test_off_policy_learner.py"),
+        (*ENGINE, *TARGETS),
         "two optimizers save one counter",
     ),
     Fault(
@@ -271,14 +279,14 @@ FAULTS: list[Fault] = [
         "rlinf/hybrid_engines/train/optim.py",
         'ScheduledOptimizer({"critic": critics}, critic_cfg or cfg, fused=fused)',
         'ScheduledOptimizer({"critic": critics}, cfg, fused=fused)',
-        ("tests/unit/workers/test_off_policy_learner.py",),
+        TARGETS,
         "critic_optim has no effect",
     ),
     Fault(
         "rlinf/hybrid_engines/train/optim.py",
         "        if not parameter.requires_grad:\n            continue\n",
         "",
-        ("tests/unit/workers/test_text_learner.py", "tests/unit/workers/test_off_policy_learner.py"),
+        TARGETS,
         "frozen parameters belong to the optimizer",
     ),
     Fault(
