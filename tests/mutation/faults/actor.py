@@ -363,7 +363,7 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/off_policy_learner.py",
         "(self.policy.augment(seen, generator) for seen in (rows.inputs, rows.next_inputs))",
         "(self.policy.augment(rows.inputs, generator), rows.next_inputs)",
-        (f"{WORKERS}/test_cnn_learner.py",),
+        within("test_off_policy_learner", "observations_of_both_states_are_augmented"),
         "next observations are not augmented",
     ),
     Fault(

@@ -322,3 +322,14 @@ def test_the_replays_of_all_ranks_together_must_hold_enough():
     assert learner._readiness() == (2 * STEPS * ENVS, True)
     learner.engine.all_reduce = lambda tensor: tensor  # the other rank holds nothing
     assert learner._readiness() == (STEPS * ENVS, False)
+
+
+def test_observations_of_both_states_are_augmented():
+    learner = make_learner()
+    learner.prepare(make_trajectory())
+    learner._take_pending()
+    learner.policy.augment = lambda seen, generator: {name: tensor + 100.0 for name, tensor in seen.items()}
+    batches, _ = learner._draw(torch.Generator().manual_seed(0))
+    for rows, _ in batches:
+        assert rows.inputs["states"].min() > 50.0
+        assert rows.next_inputs["states"].min() > 50.0
