@@ -178,13 +178,6 @@ FAULTS: list[Fault] = [
         what="the death of who fed a forgotten key ends no wait",
     ),
     Fault(
-        file=_QUEUE,
-        before="lane = self._lanes.pop(key, None)\n        if lane is None:",
-        after="lane = self._lanes.get(key)\n        if lane is None:",
-        tests=_QUEUES,
-        what="keys in use are forgotten first",
-    ),
-    Fault(
         file="rlinf/scheduler/comm/deadlines.py",
         before="if entry is not None and entry.when == when:",
         after="if entry is None:",
