@@ -140,7 +140,7 @@ def test_a_checkpoint_without_episodes_is_told(tmp_path: Path) -> None:
     "key", ["auto_reset=false", "use_fixed_reset_state_ids=true", "use_ordered_reset_state_ids=true"]
 )
 def test_nothing_is_kept_where_every_rollout_epoch_begins_anew(tmp_path: Path, key: str) -> None:
-    worker = make_worker(f"env.train.{key}")
+    worker = make_worker(f"env.train.{key}", "env.eval.use_ordered_reset_state_ids=false")
     worker.interact(step=1)
     worker.save_episodes(str(tmp_path / "env"), step=1)
     assert not (tmp_path / "env").exists()
