@@ -551,13 +551,6 @@ FAULTS: list[Fault] = [
         DATA,
         "labels are stored in the order of ranks",
     ),
-    Fault(
-        "rlinf/workers/actor/imitation_learner.py",
-        "        self.stored.clear()\n",
-        "",
-        DATA,
-        "loading adds to the labels that are there",
-    ),
     # Text
     Fault(
         "rlinf/workers/actor/text_samples.py",

@@ -46,13 +46,6 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
-        "parameters = [p for p in chosen.parameters if p.grad is not None]",
-        "parameters = [p for p in self.model.parameters() if p.grad is not None]",
-        (*ENGINE, *TARGETS),
-        "the norm counts another optimizer's gradients",
-    ),
-    Fault(
-        "rlinf/hybrid_engines/train/fsdp.py",
         "chosen.step(skip=not finite)",
         "chosen.step()",
         ENGINE,
@@ -71,13 +64,6 @@ FAULTS: list[Fault] = [
         "            pass\n",
         ENGINE,
         "gradients pile up over steps",
-    ),
-    Fault(
-        "rlinf/hybrid_engines/train/fsdp.py",
-        "for each in self.optimizers.values() for p in each.parameters",
-        "for each in (chosen,) for p in each.parameters",
-        (*ENGINE, *TARGETS),
-        "gradients of the other optimizer outlive a step",
     ),
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
@@ -125,7 +111,7 @@ FAULTS: list[Fault] = [
         "rlinf/hybrid_engines/train/fsdp.py",
         'return "num_steps" if optimizer == "policy" else f"{optimizer}_num_steps"',
         'return "num_steps"',
-        (*ENGINE, *TARGETS),
+        (f"{OFF_POLICY}::test_both_optimizers_count_their_own_steps",),
         "two optimizers save one counter",
     ),
     Fault(
@@ -174,7 +160,7 @@ FAULTS: list[Fault] = [
         "rlinf/hybrid_engines/train/fsdp.py",
         "target.copy_(tensor)",
         "target.add_(tensor)",
-        ("tests/unit/hybrid_engines/test_adapter_merger.py", "tests/unit/hybrid_engines/test_weight_update.py"),
+        ENGINE,
         "imported weights are added",
     ),
     Fault(

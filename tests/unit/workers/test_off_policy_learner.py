@@ -333,3 +333,13 @@ def test_observations_of_both_states_are_augmented():
     for rows, _ in batches:
         assert rows.inputs["states"].min() > 50.0
         assert rows.next_inputs["states"].min() > 50.0
+
+
+def test_both_optimizers_count_their_own_steps(tmp_path):
+    loss = dataclasses.replace(LOSS, critic_actor_ratio=2)
+    learner, resumed = make_learner(loss), make_learner(loss)
+    train(learner, 1, 1)
+    learner.save(tmp_path / "actor")
+    resumed.load(tmp_path / "actor")
+    steps = {name: optimizer.num_steps for name, optimizer in resumed.engine.optimizers.items()}
+    assert steps == {"policy": 2, "critic": 4}
