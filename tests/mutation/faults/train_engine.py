@@ -289,11 +289,4 @@ FAULTS: list[Fault] = [
         ENGINE,
         "the optimizer's state is not restored",
     ),
-    Fault(
-        "rlinf/hybrid_engines/train/state.py",
-        '        set_model_state_dict(model, content["model"])\n',
-        "",
-        ENGINE,
-        "weights of a folder are read and not loaded",
-    ),
 ]

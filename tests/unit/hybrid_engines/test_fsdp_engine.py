@@ -212,12 +212,12 @@ def first_gradients(trained, scale=1.0):
 
 
 def adamw(trained, gradients, steps, **keys):
-    """Weights after some steps of torch's AdamW with the same gradient each time."""
+    """Weights after some steps of torch's AdamW with gradients that change from step to step."""
     parameters = {name: p.detach().clone().requires_grad_() for name, p in trained.model.named_parameters()}
     reference = torch.optim.AdamW([p for name, p in parameters.items() if name in gradients], **keys)
-    for _ in range(steps):
+    for step in range(steps):
         for name, gradient in gradients.items():
-            parameters[name].grad = gradient.clone()
+            parameters[name].grad = (1 - 3 * step) * gradient
         reference.step()
     return parameters
 
@@ -227,9 +227,9 @@ def test_steps_are_those_of_adamw_with_the_keys_of_the_recipe():
     trained = engine(**keys)
     gradients = first_gradients(trained)
     expected = adamw(trained, gradients, 3, lr=1e-2, betas=(0.7, 0.9), eps=0.05, weight_decay=0.3)
-    for _ in range(3):
+    for step in range(3):
         for name, parameter in trained.model.named_parameters():
-            parameter.grad = gradients[name].clone() if name in gradients else None
+            parameter.grad = (1 - 3 * step) * gradients[name] if name in gradients else None
         trained.step()
     for name, parameter in trained.model.named_parameters():
         torch.testing.assert_close(parameter, expected[name], msg=name)
