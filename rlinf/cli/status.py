@@ -16,7 +16,7 @@ from rich.table import Table
 
 from rlinf.errors import MissingPackageError
 from rlinf.scheduler.introspection import clock
-from rlinf.scheduler.status import ask_status
+from rlinf.scheduler.status import ask_status, run_title
 
 # Fits a terminal next to nothing else; a wider one is used up to the second.
 _MIN_WIDTH, _MAX_WIDTH = 80, 100
@@ -26,7 +26,9 @@ _STACK_SECONDS = 20.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``rlinf status``."""
-    parser.add_argument("namespace", nargs="?", help="name of the run; may be left out where only one is alive")
+    parser.add_argument(
+        "run", nargs="?", help="name of the run, or of its experiment; may be left out where only one run is alive"
+    )
     parser.add_argument(
         "--address", metavar="HOST:PORT", help="the run's Ray; default RAY_ADDRESS, else this machine's"
     )
@@ -45,14 +47,14 @@ def run(args: argparse.Namespace) -> int:
         MissingPackageError: ``--stacks`` needs py-spy.
     """
     spy = _find_py_spy() if args.stacks else None
-    status = ask_status(args.namespace, args.address)
+    status = ask_status(args.run, args.address)
     if spy is not None:
         status["stacks"] = {name: _stack(spy, pid) for name, pid in _local_pids(status)}
     if args.json:
         print(json.dumps(status, indent=2))
         return 0
     console = Console(width=min(max(shutil.get_terminal_size().columns, _MIN_WIDTH), _MAX_WIDTH), highlight=False)
-    console.print(f"Run {status['namespace']}", markup=False)
+    console.print(f"Run {run_title(status['namespace'], status['experiment_name'])}", markup=False)
     console.print(_processes(status))
     for table in (_channels(status), _leases(status)):
         if table.row_count:

@@ -9,10 +9,9 @@ from rlinf.runners.async_embodied_runner import AsyncEmbodiedRunner
 from rlinf.runners.collection import collected_episodes
 from rlinf.runners.embodied_runner import EmbodiedRunner
 from rlinf.runners.offline_runner import OfflineRunner
-from rlinf.runners.records import record_run
+from rlinf.runners.records import open_cluster, record_run
 from rlinf.runners.reservation import reserve_run
-from rlinf.runners.run_paths import run_folder, with_dataset_folder, with_run_paths
-from rlinf.scheduler import Cluster
+from rlinf.runners.run_paths import with_dataset_folder, with_run_paths
 from rlinf.utils.placement import HybridComponentPlacement
 from rlinf.workers.actor.embodied_actor import EmbodiedFSDPActor
 from rlinf.workers.env.env_worker import EnvWorker
@@ -50,7 +49,7 @@ def launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str, 
 def _launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str, float]:
     with (
         ExitStack() as afterwards,
-        Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))) as cluster,
+        open_cluster(cfg) as cluster,
     ):
         placement = HybridComponentPlacement(cfg, cluster)
         num_env, num_rollout, num_actor = (placement.get_world_size(c) for c in ("env", "rollout", "actor"))

@@ -10,10 +10,8 @@ from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.prompts import PromptSet, load_tokenizer, read_prompts
 from rlinf.runners.launch_language import data_notes, launch_groups, read_sets
 from rlinf.runners.reasoning_runner import ReasoningRunner
-from rlinf.runners.records import record_run
+from rlinf.runners.records import open_cluster, record_run
 from rlinf.runners.reservation import reserve_run
-from rlinf.runners.run_paths import run_folder
-from rlinf.scheduler import Cluster
 from rlinf.workers.actor.text_actor import TextActor
 
 
@@ -30,7 +28,7 @@ def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
         cfg = reserve_run(cfg, stack)
         train, val = read_prompt_sets(cfg)
         afterwards = stack.enter_context(ExitStack())
-        cluster = stack.enter_context(Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))))
+        cluster = stack.enter_context(open_cluster(cfg))
         ready = launch_groups(cfg, cluster, TextActor)
         runner = ReasoningRunner(
             cfg,

@@ -11,11 +11,9 @@ from rlinf.config.schema.root import SftConfig
 from rlinf.data.examples import read_examples
 from rlinf.data.prompts import load_tokenizer
 from rlinf.runners.launch_language import data_notes, launch_groups, read_sets
-from rlinf.runners.records import record_run
+from rlinf.runners.records import open_cluster, record_run
 from rlinf.runners.reservation import reserve_run
-from rlinf.runners.run_paths import run_folder
 from rlinf.runners.sft_runner import SftRunner
-from rlinf.scheduler import Cluster
 from rlinf.workers.actor.sft_actor import SftActor
 
 
@@ -35,7 +33,7 @@ def launch_sft(cfg: SftConfig) -> dict[str, float]:
         train, val = read_sets(cfg, read)
         cfg = with_length(cfg, 0 if train is None else len(train.examples))
         afterwards = stack.enter_context(ExitStack())
-        cluster = stack.enter_context(Cluster(cfg.cluster.num_nodes, cfg.cluster, log_dir=str(run_folder(cfg))))
+        cluster = stack.enter_context(open_cluster(cfg))
         runner = SftRunner(cfg, launch_groups(cfg, cluster, SftActor), train=train, val=val)
         runner.session.notes += data_notes(train, val)
         record_run(runner.session, cluster, afterwards)

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.placement import draw_plan
+from rlinf.runners.run_paths import run_folder
 from rlinf.runners.session import RunSession
 from rlinf.scheduler import Cluster
 from rlinf.utils.placement import HybridComponentPlacement
 
 
+def open_cluster(cfg: RLinfConfig) -> Cluster:
+    """Return the cluster of a recipe; its worker logs go to the run's folder, its status names the experiment."""
+    experiment_name = cfg.runner.logger.experiment_name
+    return Cluster(cfg.cluster.num_nodes, cfg.cluster, str(run_folder(cfg)), experiment_name=experiment_name)
+
+
 def record_run(session: RunSession, cluster: Cluster, afterwards: ExitStack) -> None:
-    """Record the placement, and let the page about the run be written at its end.
+    """Record which run it is and the placement, and let the page about the run be written at its end.
 
     Args:
         session: The run's.
@@ -19,5 +27,6 @@ def record_run(session: RunSession, cluster: Cluster, afterwards: ExitStack) -> 
         afterwards: Is closed after the cluster, which writes the trace when it closes.
     """
     nodes = [cluster.get_node_info(rank) for rank in range(cluster.num_nodes)]
+    session.run_id = cluster.namespace
     session.placement = draw_plan(HybridComponentPlacement(session.cfg, cluster), nodes)
     afterwards.callback(session.write_report)

@@ -38,6 +38,7 @@ class RunSession:
     Attributes:
         notes: Lines that the run begins with.
         places: What the end of the run points to beside metrics and checkpoints, by name; None is not shown.
+        run_id: Name of the run among those alive, as ``rlinf status`` takes it; recorded when the loop begins.
         placement: Where everything runs, as ``rlinf.placement.draw_plan`` draws it; recorded when the loop begins.
         report: The run's page; see ``write_report``.
         begins_at: The checkpoint that the run continues from, or that it evaluates; None begins anew.
@@ -73,6 +74,7 @@ class RunSession:
         self.report = RunReport(self.folder, is_wanted=runner.logger.report)
         self.places: dict[str, str | Path | None] = {}
         self.notes: list[str] = []
+        self.run_id: str | None = None
         self.placement: str | None = None
         self.evaluated_steps = 0
         self.has_begun = False
@@ -87,6 +89,7 @@ class RunSession:
             config=to_dict(self.cfg),
             seed=self.cfg.actor.seed,
             placement=self.placement,
+            run_id=self.run_id,
         )
         self.has_begun = True
         self.logger = self._open_logger()

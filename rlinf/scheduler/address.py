@@ -115,6 +115,7 @@ class RunSpec:
         log_dir: Folder for worker logs, or None for none.
         manager: Where the run's manager listens; None while the manager itself starts.
         trace_events: Events that a process keeps for the trace; 0 records none.
+        experiment_name: What the run works on; None where nobody has said it.
     """
 
     namespace: str
@@ -123,3 +124,4 @@ class RunSpec:
     log_dir: str | None
     manager: EndpointInfo | None = None
     trace_events: int = 0
+    experiment_name: str | None = None

@@ -7,6 +7,7 @@ import contextlib
 import sys
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import ray
@@ -50,6 +51,7 @@ class Cluster:
         num_nodes: Nodes to use; None or 0 is what ``cluster_cfg`` says, else all that are alive.
         cluster_cfg: The recipe's ``cluster`` section.
         log_dir: Folder under which ``worker_logs/`` is written; None writes none.
+        experiment_name: What the run works on, for ``rlinf status``.
 
     Raises:
         ClusterError: Ray cannot be reached, nodes are missing, or their ranks do not fit.
@@ -62,7 +64,12 @@ class Cluster:
     """
 
     def __init__(
-        self, num_nodes: int | None = None, cluster_cfg: ClusterConfig | None = None, log_dir: str | None = None
+        self,
+        num_nodes: int | None = None,
+        cluster_cfg: ClusterConfig | None = None,
+        log_dir: str | None = None,
+        *,
+        experiment_name: str | None = None,
     ) -> None:
         self.config = cluster_cfg or ClusterConfig()
         self.namespace = uuid.uuid4().hex[:8]
@@ -78,7 +85,7 @@ class Cluster:
         self._owns_ray = attachment.owned
         atexit.register(self.close)
         try:
-            self._start(num_nodes or self.config.num_nodes, log_dir)
+            self._start(num_nodes or self.config.num_nodes, log_dir, experiment_name)
         except BaseException:
             self.close()
             raise
@@ -223,11 +230,13 @@ class Cluster:
             for rank in placement.local_hardware_ranks
         )
 
-    def _start(self, num_nodes: int | None, log_dir: str | None) -> None:
+    def _start(self, num_nodes: int | None, log_dir: str | None, experiment_name: str | None) -> None:
         self._actors: list[Any] = []
         here = ray.get_runtime_context().get_node_id()
         alive = wait_for_nodes(num_nodes)
-        spec = RunSpec(self.namespace, new_keys(), spans_nodes=len(alive) > 1, log_dir=log_dir)
+        spec = RunSpec(
+            self.namespace, new_keys(), spans_nodes=len(alive) > 1, log_dir=log_dir, experiment_name=experiment_name
+        )
         affinity = NodeAffinitySchedulingStrategy(here, soft=False)
         options: dict[str, Any] = {"name": MANAGER_NAME, "namespace": ray_namespace(self.namespace)}
         self.manager = (
@@ -247,7 +256,7 @@ class Cluster:
         check_interpreters(self._settings, self._nodes)
         tracer = self.config.tracer
         events = tracer.max_events_per_worker if tracer.enable else 0
-        self.run_spec = RunSpec(spec.namespace, spec.keys, spec.spans_nodes, spec.log_dir, ray.get(starting), events)
+        self.run_spec = replace(spec, manager=ray.get(starting), trace_events=events)
         own_ip = next(node["NodeManagerAddress"] for node in alive if node["NodeID"] == here)
         self.runtime = Runtime(self.run_spec, node_id=here, node_ip=own_ip)
         enter_runtime(self.runtime)

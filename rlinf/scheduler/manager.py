@@ -373,6 +373,10 @@ class ManagerActor:
         """Never return: the driver learns of the manager's death from the failure of this call."""
         await asyncio.Event().wait()
 
+    async def experiment_name(self) -> str | None:
+        """Return what the run works on; None where nobody has said it."""
+        return self._spec.experiment_name
+
     async def status(self) -> dict[str, Any]:
         """Return what every process of the run does at this moment; see ``rlinf.scheduler.status``."""
         loop = asyncio.get_running_loop()
@@ -385,7 +389,8 @@ class ManagerActor:
         self._runtime.endpoint.loop.call_soon_threadsafe(describe)
         state = await described
         reports = await asyncio.to_thread(ask_reports, self._runtime.endpoint, list(state.processes.values()))
-        return {"namespace": self._spec.namespace, **assemble(state, reports)}
+        run = {"namespace": self._spec.namespace, "experiment_name": self._spec.experiment_name}
+        return {**run, **assemble(state, reports)}
 
     async def watch(self, address: WorkerAddress, calls: list[Any]) -> None:
         """Watch the never-finishing call on a worker.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,43 +94,51 @@ def _named(state: RunState) -> dict[str, Any]:
     return {"locks": locks, "ports": [{**port, "holder": name(port["holder"])} for port in state.leases["ports"]]}
 
 
-def ask_status(namespace: str | None, address: str | None = None) -> dict[str, Any]:
+def ask_status(name: str | None, address: str | None = None) -> dict[str, Any]:
     """Ask a running run what it does.
 
     Args:
-        namespace: The run; None is the only one there is.
+        name: The run, or its experiment; None is the only run there is.
         address: ``HOST:PORT`` of its Ray; None looks at ``RAY_ADDRESS``, else at each Ray of this user here.
 
     Returns:
-        As ``assemble``, with ``namespace``, and ``here``: Ray's id of this node.
+        As ``assemble``, with ``namespace``, ``experiment_name`` and ``here``: Ray's id of this node.
 
     Raises:
         ClusterError: There is no such run, or several to choose from, or its manager does not answer.
     """
     given = address or os.environ.get("RAY_ADDRESS", "").strip()
     addresses = [given] if given else running_rays()
-    found: dict[str, str] = {}
+    places: dict[str, str] = {}
+    experiments: dict[str, str | None] = {}
     for candidate in addresses:
         with _connected(candidate) as namespaces:
-            if namespace in namespaces or (namespace is None and namespaces and len(addresses) == 1 == len(namespaces)):
-                return _ask(namespace or namespaces[0])
-            found.update(dict.fromkeys(namespaces, candidate))
-    if namespace is None and len(found) == 1:
-        ((namespace, only),) = found.items()
-        with _connected(only):
-            return _ask(namespace)
-    raise _no_choice(namespace, found, addresses)
+            if name in namespaces or (name is None and len(addresses) == 1 == len(namespaces)):
+                return _ask(name or namespaces[0])
+            places.update(dict.fromkeys(namespaces, candidate))
+            experiments.update(_experiments(namespaces))
+    meant = [run for run, experiment in experiments.items() if name in {None, experiment}]
+    if len(meant) == 1:
+        with _connected(places[meant[0]]):
+            return _ask(meant[0])
+    raise _no_choice(name, experiments, addresses)
 
 
-def _no_choice(namespace: str | None, found: Mapping[str, str], addresses: list[str]) -> ClusterError:
-    names = sorted(found)
+def run_title(namespace: str, experiment_name: str | None) -> str:
+    """Return a run's name as users read it, for example ``290df286 (gym_cartpole_ppo_mlp)``."""
+    return namespace if experiment_name is None else f"{namespace} ({experiment_name})"
+
+
+def _no_choice(name: str | None, experiments: Mapping[str, str | None], addresses: list[str]) -> ClusterError:
     if not addresses:
         return ClusterError("No Ray of this user runs on this machine; set RAY_ADDRESS=HOST:PORT for one elsewhere.")
-    if not names:
+    if not experiments:
         return ClusterError(f"No run is alive on the Ray at {', '.join(addresses)}.")
-    if namespace is None:
-        return ClusterError(f"{len(names)} runs are alive: name one of {', '.join(names)}.")
-    return ClusterError(f"No run '{namespace}' is alive.{did_you_mean(namespace, names)} Alive: {', '.join(names)}.")
+    alive = ", ".join(run_title(run, experiment) for run, experiment in sorted(experiments.items()))
+    if name is None or name in experiments.values():
+        return ClusterError(f"More than one run is alive: name one of {alive}.")
+    names = sorted({*experiments, *filter(None, experiments.values())})
+    return ClusterError(f"No run '{name}' is alive.{did_you_mean(name, names)} Alive: {alive}.")
 
 
 @contextmanager
@@ -159,6 +167,20 @@ def _connected(address: str) -> Iterator[list[str]]:
 def _namespaces() -> list[str]:
     actors = ray.util.list_named_actors(all_namespaces=True)
     return sorted(run_of(str(actor["namespace"])) for actor in actors if actor["name"] == MANAGER_NAME)
+
+
+def _experiments(namespaces: list[str]) -> dict[str, str | None]:
+    """Return what runs work on; None for those that do not say it in time."""
+    told: dict[Any, str] = {}
+    for namespace in namespaces:
+        with suppress(ValueError):  # it has ended since
+            manager = ray.get_actor(MANAGER_NAME, namespace=ray_namespace(namespace))
+            told[manager.experiment_name.remote()] = namespace
+    names: dict[str, str | None] = dict.fromkeys(told.values())
+    for answer in ray.wait(list(told), num_returns=len(told), timeout=_ASK_SECONDS)[0] if told else ():
+        with suppress(ray.exceptions.RayError):
+            names[told[answer]] = ray.get(answer)
+    return names
 
 
 def _ask(namespace: str) -> dict[str, Any]:

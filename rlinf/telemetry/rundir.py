@@ -180,11 +180,12 @@ def record_launch(
     seed: int | None = None,
     command: Sequence[str] | None = None,
     placement: str | None = None,
+    run_id: str | None = None,
 ) -> None:
     """Record that a run begins, or goes on, in its folder.
 
     Writes ``config.yaml`` (a differing one of an earlier launch is kept as ``config.<n>.yaml``) and ``run.json`` (one
-    entry a launch: time, host, command, seed, versions, git commit, placement).
+    entry a launch: time, run, host, command, seed, versions, git commit, placement).
 
     Args:
         folder: The experiment's folder, as ``claim_run_dir`` yields it.
@@ -193,12 +194,14 @@ def record_launch(
         seed: The run's seed.
         command: The command line; None takes this process's.
         placement: Where everything runs, as ``rlinf.placement.draw_plan`` draws it; None where that is not known.
+        run_id: The name by which ``rlinf status`` knows the launch; None where it has none.
 
     Raises:
         ConfigError: ``run.json`` cannot be read.
     """
     launch = {
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "run_id": run_id,
         "resumed": bool(signs_of_run(folder)),
         "host": socket.gethostname(),
         "command": list(command if command is not None else [sys.executable, *sys.argv]),

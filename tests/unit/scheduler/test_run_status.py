@@ -4,12 +4,16 @@ import json
 import time
 
 import pytest
+import ray
 from sample_workers import Sample
 
 from rlinf.cli.main import main
 from rlinf.cli.status import _find_py_spy
 from rlinf.errors import ClusterError, MissingPackageError
 from rlinf.scheduler import Channel
+from rlinf.scheduler.address import MANAGER_NAME, RunSpec, ray_namespace
+from rlinf.scheduler.comm.transport import new_keys
+from rlinf.scheduler.manager import ManagerActor
 from rlinf.scheduler.status import ask_status
 
 
@@ -85,6 +89,32 @@ def test_channels_and_locks_are_told_with_who_waits(cluster, pair, unique, capsy
 def test_an_unknown_run_names_those_alive(cluster):
     with pytest.raises(ClusterError, match=cluster.namespace):
         ask_status("nothing")
+
+
+@pytest.fixture
+def second_run(cluster):
+    """Let another run stand on the same Ray, as far as its manager tells of it."""
+    spec = RunSpec("second00", new_keys(), spans_nodes=False, log_dir=None, experiment_name="walker")
+    options = {"name": MANAGER_NAME, "namespace": ray_namespace(spec.namespace)}
+    manager = ray.remote(ManagerActor).options(num_cpus=0, max_concurrency=10, **options).remote(spec)
+    ray.get(manager.start.remote())
+    yield spec.namespace
+    ray.kill(manager)
+
+
+def test_of_two_runs_the_experiments_are_named(cluster, second_run, capsys):
+    assert main(["status"]) == 1
+    told = capsys.readouterr().err
+    assert f"{second_run} (walker)" in told
+    assert cluster.namespace in told
+    assert main(["status", "walkr"]) == 1
+    assert "Did you mean 'walker'?" in capsys.readouterr().err
+
+
+def test_a_run_is_found_by_its_experiment(cluster, second_run, capsys):
+    assert main(["status", "walker"]) == 0
+    assert f"Run {second_run} (walker)" in capsys.readouterr().out
+    assert ask_status(cluster.namespace)["experiment_name"] is None
 
 
 def test_stacks_show_where_a_worker_stands(cluster, pair, capsys):
