@@ -25,6 +25,8 @@ _SCRIPTS = {
     "sft": "examples/sft/run_sft.sh or examples/sft/main_sft.py",
 }
 """What runs recipes, by their ``runner.task_type``."""
+_ASYNCHRONOUS = "examples/embodiment/run_embodiment.sh or examples/embodiment/train_async.py"
+"""What runs embodied recipes with ``algorithm.staleness_threshold``."""
 
 
 def run_entry(
@@ -64,7 +66,7 @@ def run_entry(
         if cfg.runner.task_type != task_type:
             raise ConfigError(
                 f"runner.task_type: received '{cfg.runner.task_type}'; this script runs task_type={task_type}. "
-                f"Use {_SCRIPTS.get(cfg.runner.task_type, 'the script that belongs to the recipe')}."
+                f"Use {_scripts_of(cfg)}."
             )
         if asynchronous is not None:
             _check_asynchronous(cfg, asynchronous)
@@ -82,6 +84,13 @@ def _names_recipe(argument: str) -> bool:
     return "=" not in argument and not argument.startswith(("~", "+"))
 
 
+def _scripts_of(cfg: RLinfConfig) -> str:
+    """Return what runs a recipe; a task type of a plug-in has a script of its own."""
+    if cfg.runner.task_type == "embodied" and cfg.algorithm.staleness_threshold is not None:
+        return _ASYNCHRONOUS
+    return _SCRIPTS.get(cfg.runner.task_type, "the script that belongs to the recipe")
+
+
 def _check_asynchronous(cfg: RLinfConfig, asynchronous: bool) -> None:
     threshold = cfg.algorithm.staleness_threshold
     if (threshold is not None) == asynchronous:
@@ -89,11 +98,11 @@ def _check_asynchronous(cfg: RLinfConfig, asynchronous: bool) -> None:
     if asynchronous:
         raise ConfigError(
             "algorithm.staleness_threshold: missing; this script trains while environments are stepped. Set it to 1, "
-            "say, or use train_embodied_agent.py, which takes turns."
+            f"say, or use {_scripts_of(cfg)}."
         )
     raise ConfigError(
         f"algorithm.staleness_threshold: received {threshold}; this script takes turns between environments and "
-        "training. Use train_async.py, or remove the key."
+        f"training. Use {_scripts_of(cfg)}, or remove the key."
     )
 
 

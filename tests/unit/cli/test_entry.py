@@ -73,7 +73,11 @@ def test_the_recipe_may_stand_without_its_option(launcher, capsys):
 
 @pytest.mark.parametrize(
     ("script", "recipe", "named"),
-    [("embodied", "tiny_math_sft", "run_sft.sh"), ("sft", RECIPE, "run_embodiment.sh")],
+    [
+        ("embodied", "tiny_math_sft", "run_sft.sh"),
+        ("sft", RECIPE, "run_embodiment.sh"),
+        ("sft", "gym_cartpole_async_ppo_mlp", "train_async.py"),
+    ],
 )
 def test_a_recipe_of_another_script_is_told_which(capsys, script, recipe, named):
     assert run_entry(script, "no_such_module:launch", [recipe]) == 1
@@ -87,7 +91,10 @@ def test_recipe_of_another_task_type_is_refused(capsys):
 
 @pytest.mark.parametrize(
     ("asynchronous", "recipe", "remedy"),
-    [(True, RECIPE, "train_embodied_agent.py"), (False, "gym_cartpole_async_ppo_mlp", "train_async.py")],
+    [
+        (True, RECIPE, "examples/embodiment/train_embodied_agent.py"),
+        (False, "gym_cartpole_async_ppo_mlp", "examples/embodiment/train_async.py"),
+    ],
 )
 def test_recipe_of_the_other_script_is_refused(asynchronous, recipe, remedy, capsys):
     code = run_entry("embodied", "no_such_module:launch", ["--config-name", recipe], asynchronous=asynchronous)
