@@ -25,6 +25,7 @@ def make_policy():
 
 def take_part(step=1, **keys):
     policy = make_policy()
+    torch.seed()  # nothing depends on the global state
     teacher = Teacher(DAggerLossConfig(expert=ExpertConfig(expert_type="x"), **keys), policy, lambda obs: EXPERT)
     teacher.begin(step)
     actions, output = policy.predict_action_batch(OBS, mode="eval")
@@ -45,6 +46,11 @@ def test_the_expert_acts_ever_more_rarely(step, share):
     assert float(acts.float().mean()) == pytest.approx(share, abs=0.08)
     torch.testing.assert_close(mixed[acts], EXPERT[acts])
     torch.testing.assert_close(mixed[~acts], actions[~acts])
+
+
+def test_who_acts_follows_from_the_generator():
+    first, second = (take_part(2, beta=1.0, beta_decay=0.5)[2]["expert_acts"] for _ in range(2))
+    assert torch.equal(first, second)
 
 
 def test_the_expert_takes_over_where_the_policy_is_too_far_off():

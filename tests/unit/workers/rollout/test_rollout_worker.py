@@ -81,7 +81,7 @@ class World:
         for number in range(epochs * (CHUNKS + 1)):
             for peer in self.worker.env_route.peers:
                 ended = truncated if number % (CHUNKS + 1) == 1 else ()
-                message = step(number, envs=self.envs, truncated=ended)
+                message = step(number % (CHUNKS + 1), envs=self.envs, truncated=ended)
                 self.office.post(("EnvGroup", peer), ("RolloutGroup", self.rank), step_tag(mode, 0), message)
 
     def actions(self, mode="train", peer=0):
