@@ -32,6 +32,7 @@ from rlinf.scheduler.comm.endpoint import Call
 from rlinf.scheduler.launch import launch_environment
 from rlinf.scheduler.manager import Manager
 from rlinf.scheduler.node_settings import NodeSettings
+from rlinf.scheduler.process_watch import ProcessId
 from rlinf.scheduler.sharding import pieces
 
 RESULTS = Path(__file__).resolve().parent / "results" / "control_plane.json"
@@ -61,6 +62,9 @@ class CountingEndpoint:
 
     def serve(self, operation: str, handler: Callable[[Call], None]) -> None:
         self.handlers[operation] = handler
+
+    def say_farewell(self) -> None:
+        """Nothing: here messages do not queue."""
 
     def send(self, peer: EndpointInfo, kind: int, number: int, values: tuple[Any, Any], frames: Any) -> None:
         self.traffic.messages += 1
@@ -164,7 +168,7 @@ class Simulation:
             for rank in range(self.half):
                 process = self.processes[first + rank]
                 address = WorkerAddress(name, rank, 1)
-                self.endpoint.ask(process, "join", str(address), address)
+                self.endpoint.ask(process, "join", str(address), address, ProcessId(1000 + first + rank, 0, 0))
                 self.endpoint.ask(process, "group_master", address, ("10.0.0.0", 29500) if rank == 0 else None)
                 self.endpoint.ask(process, "group_ready", self._info(name, rank, first))
             self.endpoint.ask(self.processes[0], "group_wait", WorkerAddress(name, 0, 1))
