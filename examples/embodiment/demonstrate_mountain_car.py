@@ -11,6 +11,11 @@ import argparse
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import needed
+
+needed.check_packages(__file__)
+
 import gymnasium
 import numpy as np
 import torch

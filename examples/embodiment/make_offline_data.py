@@ -19,6 +19,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import needed
+
+needed.check_packages(__file__)
+
 import numpy as np
 import torch
 

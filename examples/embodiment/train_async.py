@@ -4,6 +4,12 @@
 """
 
 import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import needed
+
+needed.check_packages(__file__)
 
 from rlinf.cli.entry import run_entry
 

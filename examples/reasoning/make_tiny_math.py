@@ -14,6 +14,11 @@ import random
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import needed
+
+needed.check_packages(__file__)
+
 import torch
 from make_tiny_model import make_tiny_model
 from torch import nn

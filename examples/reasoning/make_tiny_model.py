@@ -8,7 +8,13 @@ from __future__ import annotations
 
 import argparse
 import string
+import sys
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import needed
+
+needed.check_packages(__file__)
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers

@@ -17,6 +17,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import needed
+
+needed.check_packages(__file__)
+
 import torch
 from torch.nn import functional
 
