@@ -18,6 +18,7 @@ from rlinf.config.validate import RunPlan, plan_run, planned_cluster
 from rlinf.errors import ConfigError
 from rlinf.placement import draw_plan
 from rlinf.runners.readiness import bullets, find_missing
+from rlinf.utils.secrets import hide_for_reader
 
 _ROWS: dict[type[RLinfConfig], Callable[[Any, WorldSizes], list[tuple[str, str]]]] = {
     EmbodiedConfig: embodied_rows,
@@ -59,21 +60,12 @@ def run(args: argparse.Namespace) -> int:
     if args.resolved:
         import yaml
 
-        print(f"\n{yaml.safe_dump(_hide_secrets(to_dict(plan.cfg)), sort_keys=False, allow_unicode=True)}", end="")
+        print(f"\n{yaml.safe_dump(hide_for_reader(to_dict(plan.cfg)), sort_keys=False, allow_unicode=True)}", end="")
     missing = find_missing(plan.cfg, offline=True)
     if missing:
         # The recipe is valid, and may be meant for another machine: the exit code says nothing of this.
         print("\n".join(["\nIt cannot be run on this machine as it is:", *bullets(missing)]), file=sys.stderr)
     return 0
-
-
-def _hide_secrets(value: Any, *, hides: bool = False) -> Any:
-    """Return a plain recipe in which environment variables have no values: they may be keys."""
-    if isinstance(value, dict):
-        return {key: _hide_secrets(item, hides=hides or key == "env_vars") for key, item in value.items()}
-    if isinstance(value, list):
-        return [_hide_secrets(item, hides=hides) for item in value]
-    return "<hidden>" if hides else value
 
 
 def _draw(plan: RunPlan) -> str:

@@ -17,7 +17,6 @@ from rlinf.config.problems import (
     Problems,
     describe_type,
     describe_value,
-    is_secret,
     is_union,
     join,
     leaf_types,
@@ -25,6 +24,7 @@ from rlinf.config.problems import (
 )
 from rlinf.config.schema.base import ConfigSection
 from rlinf.registry import did_you_mean
+from rlinf.utils.secrets import is_secret_key
 
 S = TypeVar("S", bound=ConfigSection)
 
@@ -184,7 +184,7 @@ class Parser:
     def _leaf(self, annotation: Any, value: object, path: str) -> Any:
         checked = _check(annotation, value)
         if checked is INVALID:
-            remedy = "Give a value of the allowed kind." if is_secret(path) else _remedy(annotation, value)
+            remedy = "Give a value of the allowed kind." if is_secret_key(path) else _remedy(annotation, value)
             self.problems.add(
                 path,
                 f"received {describe_value(value, path)}; allowed: {describe_type(annotation)}. {remedy}",

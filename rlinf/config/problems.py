@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le, Lt
 
 from rlinf.errors import ConfigError, PlacementError
+from rlinf.utils.secrets import hide_for_reader, is_secret_key, mask_addresses
 
 _WORDS: dict[object, str] = {
     int: "integer",
@@ -38,7 +39,7 @@ class Problems:
             path: Dotted path of the key, or an empty string for the whole recipe.
             text: What was received, what is allowed and what to do.
         """
-        line = f"{path or 'recipe'}: {text}"
+        line = f"{path or 'recipe'}: {mask_addresses(text)}"
         if line not in self.lines:
             self.lines.append(line)
 
@@ -67,23 +68,18 @@ def join(path: str, key: object) -> str:
     return f"{path}.{key}" if path else str(key)
 
 
-def is_secret(path: str) -> bool:
-    """Return whether the value at ``path`` may be a key or a password: environment variables often are."""
-    return ".env_vars" in path
-
-
 def describe_value(value: object, path: str = "") -> str:
     """Return a received value and its kind in words, for example ``'5e-6' (a string)``.
 
     Args:
         value: The value.
-        path: Dotted path of its key; what ``is_secret`` is not shown.
+        path: Dotted path of its key; what ``is_secret_key`` is not shown.
     """
     if value is None:
         return "null"
-    if is_secret(path):
+    if is_secret_key(path):
         return f"a hidden value ({_kind(value)})"
-    text = repr(value)
+    text = repr(hide_for_reader(value))
     text = text if len(text) <= 60 else text[:57] + "..."
     return f"{text} ({_kind(value)})"
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import rlinf
 from rlinf.errors import ConfigError
+from rlinf.utils.secrets import hide_in_argument
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -124,8 +125,8 @@ def _prepare(overrides: Sequence[str], folders: Sequence[Path]) -> tuple[list[st
         key = override.key_or_group
         if override.is_sweep_override():
             raise ConfigError(
-                f"override '{text}': Hydra reads a comma, or a function, as a sweep over several values; "
-                f"{_sweep_remedy(key, text.partition('=')[2])}"
+                f"override '{hide_in_argument(text)}': Hydra reads a comma, or a function, as a sweep over several "
+                f"values; {_sweep_remedy(key, hide_in_argument(text).partition('=')[2])}"
             )
         if (key == _PLACEMENT or key.startswith(f"{_PLACEMENT}.")) and not override.is_delete():
             placements.append((key, override.value()))
@@ -143,9 +144,11 @@ def _parse_override(text: str) -> Override:
     try:
         return OverridesParser.create().parse_override(text)
     except HydraException as error:
-        reason = " ".join(str(error).split())
+        shown = hide_in_argument(text)
+        # Hydra's words quote parts of it.
+        reason = " ".join(str(error).split()) if shown == text else "part of it is hidden"
         raise ConfigError(
-            f"override '{text}' cannot be read: {reason}. {_quote_remedy(*text.partition('=')[::2])}"
+            f"override '{shown}' cannot be read: {reason}. {_quote_remedy(*text.partition('=')[::2])}"
         ) from error
 
 

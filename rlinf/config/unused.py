@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from rlinf.config.parse import fields_of
 from rlinf.config.problems import Problems, join
 from rlinf.config.schema.base import ConfigSection
+from rlinf.utils.secrets import hide_for_reader
 
 
 def note_unused(problems: Problems, section: ConfigSection, names: Iterable[str], path: str, reason: str) -> None:
@@ -28,4 +29,5 @@ def note_unused(problems: Problems, section: ConfigSection, names: Iterable[str]
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         value = getattr(section, field.name)
         if value != default:
-            problems.add(join(path, field.name), f"received {value!r}; not used {reason}. Remove it, or change that.")
+            shown = hide_for_reader(value)
+            problems.add(join(path, field.name), f"received {shown!r}; not used {reason}. Remove it, or change that.")

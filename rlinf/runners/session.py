@@ -29,6 +29,7 @@ from rlinf.telemetry.rundir import (
 )
 from rlinf.telemetry.trace import PHASE_PREFIX, STEP_MARK, Phases, instant
 from rlinf.telemetry.trace_export import trace_path
+from rlinf.utils.secrets import hide_for_record
 from rlinf.utils.signals import hear_interrupts
 
 
@@ -256,7 +257,7 @@ class RunSession:
 
     def _open_logger(self) -> MetricLogger:
         resume_step = self.resume_step if self.resume_from is not None else None
-        return MetricLogger(self.folder, self.cfg.runner.logger, to_dict(self.cfg), resume_step)
+        return MetricLogger(self.folder, self.cfg.runner.logger, hide_for_record(to_dict(self.cfg)), resume_step)
 
     def _describe_end(self, error: BaseException | None) -> str:
         where = f"at step {self.events.step} of {self.cfg.runner.total_steps}"

@@ -16,6 +16,7 @@ from typing import IO
 
 from rlinf.errors import RunLockedError
 from rlinf.utils.logging import get_logger
+from rlinf.utils.secrets import hide_in_argument
 
 LOCK_FILE = "run.lock"
 
@@ -68,7 +69,7 @@ def _describe_process() -> dict[str, object]:
     return {
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "command": [sys.executable, *sys.argv],
+        "command": [hide_in_argument(part) for part in (sys.executable, *sys.argv)],
         "started_at": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
 

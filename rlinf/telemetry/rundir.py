@@ -24,6 +24,7 @@ from rlinf.telemetry.logger import METRICS_FILE
 from rlinf.telemetry.run_lock import locked
 from rlinf.telemetry.trace_export import TRACE_FILE
 from rlinf.utils.files import delete_leftover, rename_durably, write_atomic
+from rlinf.utils.secrets import hide_for_record, hide_in_argument
 
 CHECKPOINTS_FOLDER = "checkpoints"
 CONFIG_FILE = "config.yaml"
@@ -185,7 +186,8 @@ def record_launch(
     """Record that a run begins, or goes on, in its folder.
 
     Writes ``config.yaml`` (a differing one of an earlier launch is kept as ``config.<n>.yaml``) and ``run.json`` (one
-    entry a launch: time, run, host, command, seed, versions, git commit, placement).
+    entry a launch: time, run, host, command, seed, versions, git commit, placement). Keys and passwords are left out
+    of both, see ``rlinf.utils.secrets.hide_for_record``.
 
     Args:
         folder: The experiment's folder, as ``claim_run_dir`` yields it.
@@ -204,7 +206,7 @@ def record_launch(
         "run_id": run_id,
         "resumed": bool(signs_of_run(folder)),
         "host": socket.gethostname(),
-        "command": list(command if command is not None else [sys.executable, *sys.argv]),
+        "command": [hide_in_argument(part) for part in (command or (sys.executable, *sys.argv))],
         "seed": seed,
         "versions": _versions(),
         "git": _git_state(Path(__file__).parent),
@@ -239,7 +241,7 @@ def _artifacts(folder: Path) -> Iterator[Path]:
 def _write_config(folder: Path, config: object) -> None:
     from omegaconf import OmegaConf
 
-    text = OmegaConf.to_yaml(OmegaConf.create(_plain(config)))
+    text = OmegaConf.to_yaml(OmegaConf.create(hide_for_record(_plain(config))))
     path = folder / CONFIG_FILE
     if path.exists() and path.read_text(encoding="utf-8") != text:
         earlier = len(list(folder.glob("config.*.yaml")))

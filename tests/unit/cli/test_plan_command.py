@@ -147,3 +147,22 @@ def test_values_of_environment_variables_are_not_shown(capsys, value, code):
     told = capsys.readouterr()
     assert "WANDB_API_KEY" in told.out + told.err
     assert "topsecret" not in told.out + told.err
+
+
+@pytest.mark.parametrize(
+    ("override", "code"),
+    [
+        ("+reward.rewards.api={reward_type: text_api, url: 'http://me:topsecret@host/?api_key=topsecret'}", 0),
+        ("+reward.rewards.api={reward_type: text_api, url: 'ftp://me:topsecret@host/?api_key=topsecret'}", 1),
+        ("+reward.rewards.api={reward_type: text_api, url: ['http://host/?api_key=topsecret']}", 1),
+        ("+reward.rewards.api={reward_type: text_api, url: 'http://host', api_key: topsecret}", 1),
+        ("reward.rewards='http://host/?api_key=topsecret'", 1),
+        ("reward.api_key=topsecret,topsecret", 1),
+        ("reward.api_key=(topsecret", 1),
+    ],
+)
+def test_keys_and_passwords_are_not_shown(capsys, override, code):
+    assert main(["plan", "tiny_math_grpo", "--resolved", override]) == code
+    told = capsys.readouterr()
+    assert "reward" in told.out + told.err
+    assert "topsecret" not in told.out + told.err

@@ -3,6 +3,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -208,3 +209,13 @@ def test_names_that_leave_the_log_path_are_refused(tmp_path, name):
     with pytest.raises(ConfigError, match="experiment_name"):
         start(tmp_path, name, overwrite=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_keys_and_passwords_are_not_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["train.py", "reward.url=http://a/?api_key=topsecret"])
+    config = {"env_vars": [{"HF_TOKEN": "topsecret", "NCCL_DEBUG": "INFO"}], "url": "http://a/?api_key=topsecret"}
+    folder = start(tmp_path, config=config, command=["train.py", "env_vars=[{HF_TOKEN: topsecret}]", "lr=1"])
+    texts = [(folder / name).read_text() for name in ("config.yaml", "run.json")]
+    assert "topsecret" not in "".join([*texts, (folder / "run.lock").read_text()])
+    assert yaml.safe_load(texts[0])["env_vars"] == [{"HF_TOKEN": "<hidden>", "NCCL_DEBUG": "INFO"}]
+    assert json.loads(texts[1])["launches"][0]["command"] == ["train.py", "env_vars=[{HF_TOKEN: <hidden>}]", "lr=1"]

@@ -1,0 +1,57 @@
+"""What is shown of keys and passwords, and what a run's folder keeps of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlinf.utils.secrets import hide_for_reader, hide_for_record, hide_in_argument, mask_addresses
+
+URL = "https://me:word@host/score?api_key=topsecret&model=a"
+
+
+def test_a_reader_sees_no_variable_and_no_key():
+    recipe = {
+        "env_vars": [{"WANDB_API_KEY": "topsecret", "NCCL_DEBUG": "INFO"}],
+        "reward": {"url": URL, "api_key": "topsecret", "password": None},
+        "data": {"prompt_key": "question", "max_tokens": 3},
+    }
+    assert hide_for_reader(recipe) == {
+        "env_vars": [{"WANDB_API_KEY": "<hidden>", "NCCL_DEBUG": "<hidden>"}],
+        "reward": {"url": "https://***@host/score?api_key=***&model=***", "api_key": "<hidden>", "password": None},
+        "data": {"prompt_key": "question", "max_tokens": 3},
+    }
+
+
+def test_a_record_keeps_what_is_no_key():
+    recipe = {
+        "node_groups": [{"env_vars": [{"WANDB_API_KEY": "topsecret", "HF_TOKEN": 7, "NCCL_DEBUG": "INFO"}]}],
+        "reward": {"url": URL, "api_key": "topsecret"},
+        "data": {"prompt_key": "question", "max_tokens": 3},
+    }
+    assert hide_for_record(recipe) == {
+        "node_groups": [{"env_vars": [{"WANDB_API_KEY": "<hidden>", "HF_TOKEN": "<hidden>", "NCCL_DEBUG": "INFO"}]}],
+        "reward": {"url": "https://***@host/score?api_key=***&model=a", "api_key": "<hidden>"},
+        "data": {"prompt_key": "question", "max_tokens": 3},
+    }
+
+
+@pytest.mark.parametrize(
+    ("argument", "kept"),
+    [
+        ("--config-name", "--config-name"),
+        ("data.prompt_key=question", "data.prompt_key=question"),
+        ("reward.api_key=topsecret", "reward.api_key=<hidden>"),
+        (f"reward.url={URL}", "reward.url=https://***@host/score?api_key=***&model=a"),
+        ("rewards={a: {url: 'http://h/?token=topsecret'}}", "rewards={a: {url: 'http://h/?token=***'}}"),
+        (
+            "groups=[{env_vars: [{WANDB_API_KEY: topsecret, NCCL_DEBUG: INFO}, {HF_TOKEN: 'top secret'}]}]",
+            "groups=[{env_vars: [{WANDB_API_KEY: <hidden>, NCCL_DEBUG: INFO}, {HF_TOKEN: <hidden>}]}]",
+        ),
+    ],
+)
+def test_a_command_line_is_kept_without_keys(argument, kept):
+    assert hide_in_argument(argument) == kept
+
+
+def test_a_text_that_is_no_address_is_no_error():
+    assert mask_addresses("see http://[host and http://a/b") == "see <hidden> and http://a/b"
