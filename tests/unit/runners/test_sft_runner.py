@@ -91,6 +91,7 @@ class World:
 
     def save_checkpoint(self, call):
         Path(call.args[0]).mkdir(parents=True)
+        (Path(call.args[0]) / "state").write_text("saved")
 
 
 def make_runner(folder, world, *overrides, val=None):
