@@ -5,6 +5,12 @@ from tests.mutation.fault import Fault
 _SUCCESS = ("tests/unit/envs/test_success_reports.py",)
 _CONSOLE = ("tests/unit/telemetry/test_console_output.py",)
 _ENTRY = ("tests/unit/cli/test_entry.py",)
+_STATUS = ("tests/unit/scheduler/test_run_status.py",)
+_RECORDS = ("tests/unit/runners/test_run_records.py",)
+_MISSING = ("tests/unit/examples/test_missing_packages.py",)
+_SECRETS = ("tests/unit/utils/test_secrets.py",)
+_FOLDER = ("tests/unit/telemetry/test_run_folder.py",)
+_PLAN = ("tests/unit/cli/test_plan_command.py",)
 
 FAULTS: list[Fault] = [
     Fault(
@@ -62,5 +68,96 @@ FAULTS: list[Fault] = [
         "            level = logging.INFO\n",
         ("tests/unit/scheduler/test_node_countdown.py",),
         "a long wait for nodes is silent with --quiet",
+    ),
+    Fault(
+        "rlinf/scheduler/status.py",
+        "if name in {None, experiment}]",
+        "if name is None]",
+        _STATUS,
+        "a run is not found by its experiment",
+    ),
+    Fault(
+        "rlinf/scheduler/status.py",
+        'return namespace if experiment_name is None else f"{namespace} ({experiment_name})"',
+        "return namespace",
+        _STATUS,
+        "runs are listed without their experiments",
+    ),
+    Fault(
+        "rlinf/runners/records.py",
+        "    session.run_id = cluster.namespace\n",
+        "",
+        _RECORDS,
+        "run.json does not say which run it was",
+    ),
+    Fault(
+        "rlinf/runners/records.py",
+        "experiment_name=experiment_name)",
+        "experiment_name=None)",
+        _RECORDS,
+        "the run does not know its experiment",
+    ),
+    Fault(
+        "rlinf/cli/entry.py",
+        'cfg.runner.task_type == "embodied" and cfg.algorithm.staleness_threshold is not None',
+        "False",
+        _ENTRY,
+        "an asynchronous recipe is sent to the script that takes turns",
+    ),
+    Fault(
+        "examples/reasoning/make_tiny_math.py",
+        "needed.check_packages(__file__)\n",
+        "",
+        _MISSING,
+        "a script in a foreign Python ends with a traceback",
+    ),
+    Fault(
+        "rlinf/utils/secrets.py",
+        'hides or key == "env_vars" or is_secret_key(str(key))',
+        "hides or is_secret_key(str(key))",
+        _SECRETS,
+        "values of environment variables are shown",
+    ),
+    Fault(
+        "rlinf/utils/secrets.py",
+        'is_environment=is_environment or key == "env_vars"',
+        "is_environment=is_environment",
+        _SECRETS,
+        "keys in environment variables are kept",
+    ),
+    Fault(
+        "rlinf/utils/secrets.py",
+        '        argument = _VARIABLE.sub(rf"\\g<kept>{HIDDEN}", argument)\n',
+        "        pass\n",
+        _SECRETS,
+        "keys of a command line are kept",
+    ),
+    Fault(
+        "rlinf/telemetry/rundir.py",
+        "OmegaConf.create(hide_for_record(_plain(config)))",
+        "OmegaConf.create(_plain(config))",
+        _FOLDER,
+        "config.yaml holds keys",
+    ),
+    Fault(
+        "rlinf/telemetry/run_lock.py",
+        "[hide_in_argument(part) for part in (sys.executable, *sys.argv)]",
+        "[sys.executable, *sys.argv]",
+        _FOLDER,
+        "the lock's file holds keys",
+    ),
+    Fault(
+        "rlinf/config/problems.py",
+        "repr(hide_for_reader(value))",
+        "repr(value)",
+        _PLAN,
+        "a key that a message cuts off is shown",
+    ),
+    Fault(
+        "rlinf/config/recipes.py",
+        "if shown == text else",
+        "if text else",
+        _PLAN,
+        "Hydra's words quote a key",
     ),
 ]

@@ -159,6 +159,8 @@ def test_values_of_environment_variables_are_not_shown(capsys, value, code):
         ("reward.rewards='http://host/?api_key=topsecret'", 1),
         ("reward.api_key=topsecret,topsecret", 1),
         ("reward.api_key=(topsecret", 1),
+        ("reward.api_key={topsecret", 1),
+        (f"+reward.rewards.api={{reward_type: text_api, url: ['http://me:topsecret{60 * '_'}@host']}}", 1),
     ],
 )
 def test_keys_and_passwords_are_not_shown(capsys, override, code):

@@ -24,12 +24,14 @@ def test_a_reader_sees_no_variable_and_no_key():
 
 def test_a_record_keeps_what_is_no_key():
     recipe = {
-        "node_groups": [{"env_vars": [{"WANDB_API_KEY": "topsecret", "HF_TOKEN": 7, "NCCL_DEBUG": "INFO"}]}],
+        "node_groups": [{"env_vars": [{"AWS_ACCESS_KEY_ID": "topsecret", "HF_TOKEN": 7, "NCCL_DEBUG": "INFO"}]}],
         "reward": {"url": URL, "api_key": "topsecret"},
         "data": {"prompt_key": "question", "max_tokens": 3},
     }
     assert hide_for_record(recipe) == {
-        "node_groups": [{"env_vars": [{"WANDB_API_KEY": "<hidden>", "HF_TOKEN": "<hidden>", "NCCL_DEBUG": "INFO"}]}],
+        "node_groups": [
+            {"env_vars": [{"AWS_ACCESS_KEY_ID": "<hidden>", "HF_TOKEN": "<hidden>", "NCCL_DEBUG": "INFO"}]}
+        ],
         "reward": {"url": "https://***@host/score?api_key=***&model=a", "api_key": "<hidden>"},
         "data": {"prompt_key": "question", "max_tokens": 3},
     }
