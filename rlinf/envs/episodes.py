@@ -61,9 +61,9 @@ class EpisodeTracker:
         counts = chunk.executed.sum(axis=1)
         self.steps += counts
         # The task's own rewards: returns stay comparable whatever the learner is given.
-        self._returns += np.where(chunk.executed, chunk.rewards, 0).sum(axis=1, dtype=np.float64)
+        self._returns += chunk.rewards.sum(axis=1, dtype=np.float64)
         self._reports_success |= chunk.reports_success
-        self._success_once |= (chunk.successes & chunk.executed).any(axis=1)
+        self._success_once |= chunk.successes.any(axis=1)
         last = np.maximum(counts - 1, 0)
         episodes = tuple(self._metrics(int(row), bool(chunk.successes[row, last[row]])) for row in chunk.final_ids)
         ended = np.zeros(len(self.steps), np.bool_)

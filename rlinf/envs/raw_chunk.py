@@ -92,7 +92,7 @@ class RawChunk:
         rewards: float32 [B, C]; the simulator's, 0 where not executed.
         terminations: bool [B, C].
         truncations: bool [B, C].
-        successes: bool [B, C].
+        successes: bool [B, C]; false where not executed.
         executed: bool [B, C]; true for the leading actions of a row, then false.
         final_ids: int64 [F], ascending; rows whose episode ended.
         final_obs: Observations in which they ended, ``F`` rows; None if F is 0.

@@ -6,10 +6,10 @@ from tests.mutation.fault import Fault
 
 _RULES = "tests/unit/envs/test_vector_env_rules.py"
 _TESTS = {
-    "actions.py": (_RULES,),
-    "base.py": (_RULES,),
-    "episodes.py": (_RULES,),
-    "raw_chunk.py": (_RULES,),
+    "actions.py": ("tests/unit/envs/test_actions.py",),
+    "base.py": (_RULES, "tests/unit/envs/wrappers/test_env_wrappers.py"),
+    "episodes.py": ("tests/unit/envs/test_episodes.py", _RULES),
+    "raw_chunk.py": ("tests/unit/envs/test_raw_chunk.py", _RULES),
     "reset_states.py": (_RULES,),
     "single_env.py": (_RULES,),
     "process_pool.py": (_RULES, "tests/unit/envs/test_env_process_pool.py"),
@@ -96,14 +96,14 @@ FAULTS: list[Fault] = [
     # Metrics and shaped rewards.
     _fault(
         "episodes.py",
-        "self._returns += np.where(chunk.executed, chunk.rewards, 0).sum(axis=1, dtype=np.float64)",
+        "self._returns += chunk.rewards.sum(axis=1, dtype=np.float64)",
         "self._returns += rewards.sum(axis=1, dtype=np.float64)",
         "returns are those of shaped rewards",
     ),
     _fault(
         "episodes.py",
-        "self._success_once |= (chunk.successes & chunk.executed).any(axis=1)",
-        "self._success_once = (chunk.successes & chunk.executed).any(axis=1)",
+        "self._success_once |= chunk.successes.any(axis=1)",
+        "self._success_once = chunk.successes.any(axis=1)",
         "a success before the last chunk is forgotten",
     ),
     _fault(

@@ -67,7 +67,7 @@ def trajectory(env_ids):
         terminations=flags,
         truncations=flags,
         executed=~flags,
-        final_values=None,
+        final_values=-ids.float().view(1, -1, 1).expand(3, num_envs, 1),
         group_ids=ids // 2,
         env_ids=ids,
         versions=ids.expand(3, num_envs).clone(),
@@ -76,14 +76,15 @@ def trajectory(env_ids):
 
 
 def test_trajectories_are_joined_and_sorted_by_environment():
-    joined = Trajectory.concat([trajectory([4, 5]), trajectory([0, 1, 2, 3])]).sorted()
+    joined = Trajectory.concat([trajectory([5, 4]), trajectory([2, 0, 3, 1])]).sorted()
     assert joined.env_ids.tolist() == list(range(6))
     assert joined.num_envs == 6
     assert joined.num_steps == 3
     for field in (joined.rewards, joined.forward_inputs["states"]):
         assert field[0, :, 0].tolist() == list(range(6))
     assert joined.versions.tolist() == [list(range(6))] * 3
-    assert joined.values.shape == (4, 6, 1)
+    assert joined.values[:, :, 0].tolist() == [list(range(6))] * 4
+    assert joined.final_values[:, :, 0].tolist() == [[-row for row in range(6)]] * 3
     assert joined.intervened[0, :, 0].tolist() == [True, False] * 3
     assert joined.group_ids.tolist() == [0, 0, 1, 1, 2, 2]
 
@@ -91,6 +92,7 @@ def test_trajectories_are_joined_and_sorted_by_environment():
 def test_envs_cuts_every_field():
     part = trajectory([0, 1, 2, 3]).envs(1, 3)
     assert part.env_ids.tolist() == [1, 2]
+    assert part.final_values[0, :, 0].tolist() == [-1, -2]
     assert all(
         getattr(part, f.name).shape[0 if f.name.endswith("ids") else 1] == 2
         for f in dataclasses.fields(part)

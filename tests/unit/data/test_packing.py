@@ -43,6 +43,13 @@ def test_equal_prompts_lie_in_the_pack_once():
     assert packed.num_tokens == 9
 
 
+def test_prompts_that_only_begin_alike_are_not_shared():
+    packed, where = pack_answers([[1, 2], [1, 3], [1]], [[4], [5], [6]], share_prompts=True)
+    assert packed.token_ids.tolist() == [1, 2, 4, 1, 3, 5, 1, 6]
+    assert where.tolist() == [False, False, True, False, False, True, False, True]
+    assert packed.shared == (0, 0, 0)
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(AlgorithmError, match=r"lengths \[2, 0\]"):
         pack_sequences([[1, 2], []])

@@ -90,6 +90,17 @@ def test_delayed_actions_are_executed_later_and_never_in_the_next_episode(num_ac
         assert torch.equal(step.obs["states"], expected.obs["states"])
 
 
+def test_the_last_wrapper_is_the_first_to_change_actions() -> None:
+    actions = torch.rand(4, 4, 2, generator=torch.Generator().manual_seed(0)) * 0.2
+    late = torch.cat([torch.zeros(4, 2, 2), actions[:, :2]], 1).repeat_interleave(2, dim=1)
+    with pixel_reach([REPEAT, DELAY], ignore_terminations=True) as env:
+        env.reset(0)
+        states = env.chunk_step(actions).obs["states"]
+    with pixel_reach([], ignore_terminations=True) as plain:
+        plain.reset(0)
+        assert torch.equal(states, plain.chunk_step(late).obs["states"])
+
+
 def test_discrete_actions_cannot_be_delayed() -> None:
     cfg = GymnasiumEnvConfig(
         env_type="gymnasium",

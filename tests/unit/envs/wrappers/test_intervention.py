@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -104,6 +105,18 @@ def test_nobody_is_asked_for_an_environment_at_rest(recorder: type[Recorder]) ->
         env.chunk_step(RIGHT.expand(2, 1, 2))
         assert [len(intervener.seen) for intervener in recorder.made] == [5, 5]
     assert all(intervener.is_closed for intervener in recorder.made)
+
+
+def test_an_action_that_was_not_executed_is_no_intervention(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Recorder, "act", lambda self, situation: self.answer)
+    with make_env(auto_reset=False) as env:
+        env.reset(0)
+        for _ in range(4):
+            env.chunk_step(RIGHT.expand(2, 1, 2))
+        # Somebody looks at another start state of row 1, whose episode is over: it still rests.
+        env.restart(np.array([1]), np.array([5]))
+        steps = [env.chunk_step(-RIGHT.expand(2, 1, 2)) for _ in range(2)]
+    assert not any(step.executed.any() or step.intervene_flag.any() for step in steps)
 
 
 def test_repeated_actions_are_intervened_in_as_one() -> None:
