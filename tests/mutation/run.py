@@ -286,8 +286,31 @@ def judge(ended: Ended) -> Outcome:
     return Outcome(ended.job.row, verdict, reason, ended.seconds, "" if verdict == "killed" else ended.output)
 
 
+def make_baselines(rows: list[Row]) -> list[Job]:
+    """Return a job for each test file: every test of it that a row names, once."""
+    named: dict[str, dict[str, None]] = {}
+    for test in (test for row in rows for test in row.fault.tests):
+        named.setdefault(file_of(test), {})[test] = None
+    return [Job((file,) if file in tests else tuple(tests)) for file, tests in named.items()]
+
+
+def file_of(test: str) -> str:
+    """Return the file of a node id."""
+    return test.partition("::")[0]
+
+
+def run_baselines(root: Path, slots: list[Path], rows: list[Row]) -> dict[str, Ended]:
+    """Run the tests without a fault; return how they ended, by test file."""
+    jobs, ends = make_baselines(rows), dict[str, Ended]()
+    for ended in run_jobs(root, slots, jobs):
+        file = file_of(ended.job.tests[0])
+        ends[file] = ended
+        print(f"{f'{len(ends)}/{len(jobs)}':>9} without a fault {ended.seconds:5.1f} s  {file}", flush=True)
+    return ends
+
+
 def run_faults(root: Path, rows: list[Row], num_jobs: int) -> Iterator[Outcome]:
-    """Run each distinct selection of tests without a fault, then every fault's tests with it.
+    """Run all tests without a fault, then every fault's tests with it.
 
     Args:
         root: The repository.
@@ -305,18 +328,17 @@ def run_faults(root: Path, rows: list[Row], num_jobs: int) -> Iterator[Outcome]:
             good.append(row)
     with tempfile.TemporaryDirectory(prefix="mutation-") as folder:
         slots = [make_slot(root, Path(folder).resolve() / f"slot{i}") for i in range(num_jobs)]
-        limits: dict[tuple[str, ...], float] = {}
-        baselines = [Job(tests) for tests in dict.fromkeys(row.fault.tests for row in good)]
-        for count, ended in enumerate(run_jobs(root, slots, baselines), 1):
-            place = f"{count}/{len(baselines)}"
-            print(f"{place:>9} without a fault {ended.seconds:5.1f} s  {' '.join(ended.job.tests)}", flush=True)
-            if ended.code == 0:
-                limits[ended.job.tests] = max(PATIENCE * ended.seconds, SHORTEST_LIMIT_SECONDS)
-                continue
-            for row in [row for row in good if row.fault.tests == ended.job.tests]:
-                reason = f"its tests fail without the fault (exit code {ended.code})"
-                yield Outcome(row, "error", reason, ended.seconds, ended.output)
-        jobs = [Job(row.fault.tests, row, limits[row.fault.tests]) for row in good if row.fault.tests in limits]
+        baselines = run_baselines(root, slots, good)
+        jobs = []
+        for row in good:
+            ends = [baselines[file] for file in dict.fromkeys(map(file_of, row.fault.tests))]
+            failed = next((ended for ended in ends if ended.code != 0), None)
+            if failed is None:
+                limit = max(PATIENCE * sum(ended.seconds for ended in ends), SHORTEST_LIMIT_SECONDS)
+                jobs.append(Job(row.fault.tests, row, limit))
+            else:
+                reason = f"{file_of(failed.job.tests[0])} fails without the fault (exit code {failed.code})"
+                yield Outcome(row, "error", reason, failed.seconds, failed.output)
         yield from map(judge, run_jobs(root, slots, jobs))
 
 

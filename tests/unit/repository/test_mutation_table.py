@@ -92,12 +92,11 @@ def test_a_row_that_says_nothing_about_its_tests_is_an_error(project: Path) -> N
 FAULTS = [
     Fault("rlinf/number.py", "import_me_not = 1", "", DOUBLE, "is not there"),
     Fault("rlinf/number.py", '\"\"\"A module.\"\"\"', "import rlinf.nothing", DOUBLE, "does not import"),
-    Fault("rlinf/number.py", "2 * a", "5 * a", ("tests/test_number.py::test_broken",), "baseline fails"),
+    Fault("rlinf/number.py", "2 * a", "5 * a", ("tests/test_broken.py::test_broken",), "baseline fails"),
 ]
 """
     table.write_text(TABLE + more, encoding="utf-8")
-    with (project / "tests" / "test_number.py").open("a", encoding="utf-8") as tests:
-        tests.write("\n\ndef test_broken() -> None:\n    assert not double(3)\n")
+    (project / "tests" / "test_broken.py").write_text("def test_broken() -> None:\n    assert 0\n", encoding="utf-8")
 
     ended = run(project, "--minimum", "0")
 
@@ -106,7 +105,7 @@ FAULTS = [
     assert {fault["what"]: (fault["verdict"], fault["reason"]) for fault in result["faults"]} == {
         "is not there": ("error", "'before' occurs 0 times in rlinf/number.py, not once"),
         "does not import": ("error", "the tests cannot be collected"),
-        "baseline fails": ("error", "its tests fail without the fault (exit code 1)"),
+        "baseline fails": ("error", "tests/test_broken.py fails without the fault (exit code 1)"),
     }
 
 
