@@ -1,5 +1,6 @@
 """What goes wrong ends with exit code 1, one clear message, and nothing left running."""
 
+import json
 import signal
 import time
 from pathlib import Path
@@ -50,7 +51,7 @@ def test_a_worker_that_cannot_start_is_named_with_its_reason(start_run, tmp_path
 def test_a_used_experiment_folder_is_refused_with_the_ways_out(start_run, tmp_path):
     folder = tmp_path / "gym_cartpole_ppo_mlp"
     folder.mkdir()
-    (folder / "metrics.jsonl").write_text("")
+    (folder / "metrics.jsonl").write_text(json.dumps({"step": 1, "time_seconds": 1.0}) + "\n")
     run = start_run("gym_cartpole_ppo_mlp", *TINY, f"runner.logger.log_path={tmp_path}")
     fails(run, "runner.resume_dir=auto", "runner.overwrite=true")
 
