@@ -83,7 +83,7 @@ def test_ray_that_is_not_installed(tmp_path):
         check=False,
     )
     assert done.returncode == 1, done.stderr
-    assert done.stderr.startswith(f"Error: The package 'ray' is not installed for {python}.")
+    assert done.stderr.startswith(f"Error: Every run needs the package 'ray', which is not installed for {python}.")
     assert "bash requirements/install.sh embodied" in done.stderr
 
 
