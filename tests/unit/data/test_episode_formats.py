@@ -39,11 +39,11 @@ def minari(path, **keys):
 
 
 def test_a_minari_folder_and_its_file_are_read_in_the_order_of_numbers(tmp_path):
-    written = [(arrays(3 + number % 2), {"seed": number}) for number in range(12)]
+    written = [(arrays(3 + number % 3), {"seed": number}) for number in range(12)]
     write_minari(tmp_path / "data-v0", written, {"dataset_id": "data-v0"})
     for place in ("data-v0", "data-v0/data/main_data.hdf5"):
         read = read_episodes(minari(tmp_path / place))
-        assert [len(episode) for episode in read] == [3 + number % 2 for number in range(12)]
+        assert [len(episode) for episode in read] == [3 + number % 3 for number in range(12)]
     first = read[0]
     assert first.obs["states"].tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert first.actions.tolist() == pytest.approx(np.array([[0.0], [0.1], [0.2]]))

@@ -88,6 +88,20 @@ def test_a_description_is_of_all_parts(tmp_path):
     assert found.bytes == sum(f.stat().st_size for part in find_folders(tmp_path) for f in part.glob("*.safetensors"))
 
 
+def test_a_deal_is_at_random_and_named_by_its_seed(tmp_path):
+    source = saved(tmp_path / "source", range(40))  # several segments
+
+    def first_part(name, seed):
+        parts = [tmp_path / f"{name}_a", tmp_path / f"{name}_b"]
+        assert split_replay(source, parts, [0.5, 0.5], seed=seed) == [20, 20]
+        return rewards(parts[0])
+
+    dealt = first_part("first", 0)
+    assert dealt not in (list(range(20)), list(range(20, 40)))
+    assert first_part("again", 0) == dealt
+    assert first_part("other", 1) != dealt
+
+
 def test_what_does_not_fit_is_an_error_and_leaves_nothing(tmp_path):
     sources = [saved(tmp_path / "a", range(3)), saved(tmp_path / "b", range(3), dim=2)]
     with pytest.raises(DatasetError, match="different tensors"):

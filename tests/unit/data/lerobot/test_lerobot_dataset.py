@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlinf.data.lerobot import LeRobotDataset, LeRobotEpisode, LeRobotWriter, check_dataset, merge_datasets
+from rlinf.data.lerobot.format import Feature, place
+from rlinf.data.lerobot.stats import episode_stats
 from rlinf.data.lerobot.writer import WriterOptions
 from rlinf.errors import DatasetError
 
@@ -155,14 +157,14 @@ def test_version_2_1_is_read(tmp_path):
     info = {
         "codebase_version": "v2.1",
         "robot_type": None,
-        "total_episodes": 2,
-        "total_frames": 5,
+        "total_episodes": 11,
+        "total_frames": 14,
         "total_tasks": 1,
         "total_videos": 0,
         "total_chunks": 1,
         "chunks_size": 1000,
         "fps": 10,
-        "splits": {"train": "0:2"},
+        "splits": {"train": "0:11"},
         "data_path": "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
         "video_path": None,
         "features": features,
@@ -170,7 +172,7 @@ def test_version_2_1_is_read(tmp_path):
     (tmp_path / "meta/info.json").write_text(json.dumps(info))
     (tmp_path / "meta/tasks.jsonl").write_text('{"task_index": 0, "task": "stack"}\n')
     lines, stats, start = [], [], 0
-    for number, length in enumerate((2, 3)):
+    for number, length in enumerate((2, 3, *[1] * 9)):
         actions = [[10.0 * number + step, float(step)] for step in range(length)]
         columns = {
             "action": pa.array(actions, pa.list_(pa.float32(), 2)),
@@ -189,12 +191,42 @@ def test_version_2_1_is_read(tmp_path):
     (tmp_path / "meta/episodes.jsonl").write_text("\n".join(lines))
     (tmp_path / "meta/episodes_stats.jsonl").write_text("\n".join(stats))
     dataset = LeRobotDataset(tmp_path)
-    whole = np.array([[0, 0], [1, 1], [10, 0], [11, 1], [12, 2]])
+    whole = np.array([[0, 0], [1, 1], [10, 0], [11, 1], [12, 2], *([10 * number, 0] for number in range(2, 11))])
     np.testing.assert_array_equal(dataset.column("action"), whole)
     assert dataset.episode(1).task == "stack"
-    np.testing.assert_array_equal(dataset.episode(1).columns["action"], whole[2:])
+    np.testing.assert_array_equal(dataset.episode(1).columns["action"], whole[2:5])
+    np.testing.assert_array_equal(dataset.episode(2).columns["action"], [[20, 0]])
     np.testing.assert_allclose(dataset.stats["action"]["mean"], whole.mean(0))
     np.testing.assert_allclose(dataset.stats["action"]["std"], whole.std(0))
+
+
+def test_episodes_are_found_in_whatever_order_the_metadata_lists_them(tmp_path):
+    root = write(tmp_path / "x")
+    (path,) = root.glob("meta/episodes/*/*.parquet")
+    table = pq.read_table(path)
+    pq.write_table(table.take([2, 0, 1]), path)
+    dataset = LeRobotDataset(root)
+    assert [record.length for record in dataset.episodes] == [5, 1, 7]
+    np.testing.assert_array_equal(dataset.episode(2).columns["action"], EPISODES[2].columns["action"])
+
+
+def test_tasks_are_numbered_without_gaps(tmp_path):
+    dataset = LeRobotDataset(write(tmp_path / "x", [make_episode(2), make_episode(2), make_episode(2, task="push")]))
+    assert dataset.tasks_of(np.array([0, 2, 4])) == ["reach", "reach", "push"]
+    assert dataset.column("task_index").reshape(-1).tolist() == [0, 0, 0, 0, 1, 1]
+
+
+def test_statistics_of_images_are_from_the_whole_episode():
+    shades = np.broadcast_to(np.arange(250, dtype=np.uint8)[:, None, None, None], (250, 2, 2, 3))
+    stats = episode_stats({CAMERA: shades}, {CAMERA: Feature("image", (2, 2, 3))})[CAMERA]
+    assert stats["count"].tolist() == [100]
+    assert (float(stats["min"].max()), float(stats["max"].min())) == (0.0, 249 / 255)
+    np.testing.assert_allclose(stats["mean"], 124.5 / 255, atol=0.01)
+
+
+def test_a_folder_has_a_thousand_files():
+    assert place(999) == {"chunk_index": 0, "file_index": 999}
+    assert place(2001) == {"chunk_index": 2, "file_index": 1}
 
 
 def test_what_is_no_data_set_is_told(tmp_path):

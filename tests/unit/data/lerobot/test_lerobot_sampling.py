@@ -1,9 +1,12 @@
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rlinf.data.lerobot import FrameSampler, split_episodes
+from rlinf.data.lerobot.dataset import EpisodeRecord
 from rlinf.errors import DatasetError
 
 
@@ -33,6 +36,12 @@ def test_epochs_differ_and_a_step_is_drawn_again_alike():
     assert sampler.batch(0).tolist() != sampler.batch(1).tolist()
     assert FrameSampler(np.arange(64), 64, seed=3).batch(1).tolist() == sampler.batch(1).tolist()
     assert FrameSampler(np.arange(64), 64, seed=4).batch(1).tolist() != sampler.batch(1).tolist()
+
+
+def test_frames_are_those_of_the_chosen_episodes():
+    dataset = SimpleNamespace(episodes=[EpisodeRecord(3, 0, ""), EpisodeRecord(2, 3, ""), EpisodeRecord(4, 5, "")])
+    sampler = FrameSampler.of_episodes(dataset, [1, 2], batch_size=6, seed=0)
+    assert sorted(sampler.batch(0).tolist()) == [3, 4, 5, 6, 7, 8]
 
 
 def test_batches_that_cannot_be_made_are_errors():

@@ -1,0 +1,259 @@
+"""Faults of data sets on the disk, and of the tools for saved replays."""
+
+from __future__ import annotations
+
+from tests.mutation.fault import Fault
+
+_LEROBOT = "tests/unit/data/lerobot/test_lerobot_dataset.py"
+_TESTS = {
+    "episodes.py": ("tests/unit/data/test_episode_formats.py",),
+    "minari.py": ("tests/unit/data/test_episode_formats.py",),
+    "d4rl.py": ("tests/unit/data/test_episode_formats.py",),
+    "replay_tools.py": ("tests/unit/data/test_replay_tools.py",),
+    "lerobot/dataset.py": (_LEROBOT,),
+    "lerobot/stats.py": (_LEROBOT,),
+    "lerobot/writer.py": (_LEROBOT,),
+    "lerobot/pictures.py": (_LEROBOT,),
+    "lerobot/format.py": (_LEROBOT,),
+    "lerobot/episodes.py": ("tests/unit/data/lerobot/test_lerobot_episodes.py",),
+    "lerobot/sampling.py": ("tests/unit/data/lerobot/test_lerobot_sampling.py",),
+}
+
+
+def _fault(file: str, before: str, after: str, what: str) -> Fault:
+    return Fault(f"rlinf/data/{file}", before, after, _TESTS[file], what)
+
+
+FAULTS: list[Fault] = [
+    # Transitions of recorded episodes.
+    _fault(
+        "episodes.py",
+        "        actions[~executed] = 0\n",
+        "",
+        "a short chunk repeats the episode's last action",
+    ),
+    _fault(
+        "episodes.py",
+        "terminated=(ends == length) & episode.terminated,",
+        "terminated=(ends == length),",
+        "an episode that was cut off counts as terminated",
+    ),
+    _fault(
+        "episodes.py",
+        "next_inputs = report(_rows(episode.obs, ends), actions)",
+        "next_inputs = report(_rows(episode.obs, (starts + 1)), actions)",
+        "what follows a chunk is what follows its first action",
+    ),
+    _fault(
+        "episodes.py",
+        "powers = reward_coef * gamma ** torch.arange(",
+        "powers = gamma ** torch.arange(",
+        "recorded rewards are not scaled",
+    ),
+    _fault(
+        "episodes.py",
+        "* executed * powers",
+        "* powers",
+        "the last reward is added up behind the end",
+    ),
+    _fault(
+        "minari.py",
+        'key=lambda name: int(name.removeprefix("episode_"))',
+        "key=str",
+        "episodes are sorted as text",
+    ),
+    _fault(
+        "minari.py",
+        'terminated=bool(np.any(group["terminations"][()])),',
+        'terminated=bool(np.any(group["truncations"][()])),',
+        "truncations are read as terminations",
+    ),
+    _fault(
+        "minari.py",
+        "[np.asarray(node[key][()]) for key in cfg.state_keys]",
+        "[np.asarray(node[key][()]) for key in sorted(cfg.state_keys)]",
+        "parts of a state are sorted by name",
+    ),
+    _fault(
+        "minari.py",
+        '            steps += len(arrays["rewards"])\n',
+        '            steps += len(arrays["observations"])\n',
+        "the last observation counts as a step",
+    ),
+    _fault(
+        "d4rl.py",
+        'ends = ends | columns["timeouts"].astype(bool)',
+        'ends = columns["timeouts"].astype(bool)',
+        "terminated episodes go on in the next ones",
+    ),
+    _fault(
+        "d4rl.py",
+        "        stop -= 1\n",
+        "        states = np.concatenate([states, states[-1:]])\n",
+        "an episode that was cut off ends in the state before its end",
+    ),
+    _fault(
+        "d4rl.py",
+        'columns["next_observations"][stop - 1 : stop]',
+        'columns["next_observations"][start : start + 1]',
+        "episodes end in their second state",
+    ),
+    # Saved replays.
+    _fault(
+        "replay_tools.py",
+        "reward_mean=total / max(count, 1),",
+        "reward_mean=total / max(len(parts), 1),",
+        "the mean reward is that per part",
+    ),
+    _fault(
+        "replay_tools.py",
+        "            start += len(numbers)\n",
+        "            start = len(numbers)\n",
+        "a deal begins anew with every segment",
+    ),
+    _fault(
+        "replay_tools.py",
+        "order = torch.randperm(total, generator=torch.Generator().manual_seed(seed))",
+        "order = torch.arange(total)",
+        "the first part receives the oldest transitions",
+    ),
+    _fault(
+        "replay_tools.py",
+        "torch.Generator().manual_seed(seed)",
+        "torch.Generator().manual_seed(0)",
+        "a deal does not depend on its seed",
+    ),
+    # LeRobot.
+    _fault(
+        "lerobot/dataset.py",
+        'np.searchsorted(self._ends, indices, side="right")',
+        'np.searchsorted(self._ends, indices, side="left")',
+        "an episode's first frame belongs to the one before",
+    ),
+    _fault(
+        "lerobot/dataset.py",
+        "numbers > last",
+        "numbers >= last",
+        "the last action of an episode counts as padding",
+    ),
+    _fault(
+        "lerobot/dataset.py",
+        "offsets = indices[places] - record.start",
+        "offsets = indices[places]",
+        "images are counted over the whole data set",
+    ),
+    _fault(
+        "lerobot/dataset.py",
+        "start_seconds=start + offset / fps",
+        "start_seconds=offset / fps",
+        "frames of a shared video are those of its first episode",
+    ),
+    _fault(
+        "lerobot/dataset.py",
+        'self.tasks[int(table["task_index"][0].as_py())]',
+        "self.tasks[0]",
+        "every episode has the first task",
+    ),
+    _fault(
+        "lerobot/dataset.py",
+        'key=lambda row: int(row["episode_index"])',
+        'key=lambda row: str(row["episode_index"])',
+        "episodes of version 2.1 are sorted as text",
+    ),
+    _fault(
+        "lerobot/dataset.py",
+        "        sorted(episodes, key=lambda record: record.start),\n",
+        "        episodes,\n",
+        "episodes keep the order of the metadata's files",
+    ),
+    _fault(
+        "lerobot/stats.py",
+        "** 2 + (means - mean) ** 2) * counts",
+        "** 2) * counts",
+        "how episodes differ is missing from the standard deviation",
+    ),
+    _fault(
+        "lerobot/stats.py",
+        "mean = (means * counts).sum(0) / total",
+        "mean = means.mean(0)",
+        "short episodes weigh as much as long ones",
+    ),
+    _fault(
+        "lerobot/stats.py",
+        "chosen = np.linspace(0, len(values) - 1, min(len(values), MAX_PICTURES)).round().astype(int)",
+        "chosen = np.arange(min(len(values), MAX_PICTURES))",
+        "statistics of images are those of an episode's beginning",
+    ),
+    _fault(
+        "lerobot/writer.py",
+        '"index": self._num_frames + steps[:, None],',
+        '"index": steps[:, None],',
+        "frames are numbered within their episode",
+    ),
+    _fault(
+        "lerobot/writer.py",
+        "self._tasks.setdefault(episode.task, len(self._tasks))",
+        "self._tasks.setdefault(episode.task, len(self._episodes))",
+        "numbers of tasks have gaps",
+    ),
+    _fault(
+        "lerobot/writer.py",
+        "        start = file.num_frames\n",
+        "        start = 0\n",
+        "every episode begins at the start of its video",
+    ),
+    _fault(
+        "lerobot/writer.py",
+        "path = self._folder / VIDEO_PATH.format(video_key=name, **place(number))",
+        "path = self._folder / VIDEO_PATH.format(video_key=name, **place(0))",
+        "a new video overwrites the first",
+    ),
+    _fault(
+        "lerobot/pictures.py",
+        "seek = max(start_seconds - 0.5 / fps, 0.0)",
+        "seek = max(start_seconds + 0.5 / fps, 0.0)",
+        "pictures come one frame late",
+    ),
+    _fault(
+        "lerobot/format.py",
+        '"file_index": number % CHUNK_FILES}',
+        '"file_index": number}',
+        "files of later folders go on with their numbers",
+    ),
+    _fault(
+        "lerobot/episodes.py",
+        "length = len(recorded) if terminated else len(recorded) - 1",
+        "length = len(recorded)",
+        "an action whose effect is not known is learned from",
+    ),
+    _fault(
+        "lerobot/episodes.py",
+        "actions.float() if actions.is_floating_point() else actions[:, 0]",
+        "actions.float()",
+        "discrete actions become continuous",
+    ),
+    _fault(
+        "lerobot/sampling.py",
+        'derive_seed(self.seed, "dataset", "order", epoch)',
+        'derive_seed(self.seed, "dataset", "order", 0)',
+        "every epoch has the same order",
+    ),
+    _fault(
+        "lerobot/sampling.py",
+        "[self.rank :: self.num_ranks]",
+        "[0 :: self.num_ranks]",
+        "all ranks learn from the same frames",
+    ),
+    _fault(
+        "lerobot/sampling.py",
+        "parts = [np.arange(record.start, record.end) for record in records]",
+        "parts = [np.arange(record.length) for record in records]",
+        "all episodes are drawn from the first frames",
+    ),
+    _fault(
+        "lerobot/sampling.py",
+        "return sorted(order[count:]), sorted(order[:count])",
+        "return sorted(order), sorted(order[:count])",
+        "episodes to validate on are trained on",
+    ),
+]
