@@ -453,6 +453,10 @@ class Endpoint:
             if mapping is not None and owner.uid not in self._dead:
                 self._mappings.keep(mapping)
             blocks[owner].append(block)
+        if blocks and not self._will_tell:
+            # More will follow: to look again soon costs less than to be woken.
+            self._will_tell = True
+            self.loop.call_later(_TELL_SECONDS, self._tell_releases)
         for owner, released in blocks.items():
             with contextlib.suppress(ClusterError):  # who has left has taken its memory back
                 self.send(owner, _RELEASE, _NO_NUMBER, (released, None), ())

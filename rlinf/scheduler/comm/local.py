@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import errno
 import math
 import os
@@ -26,6 +27,9 @@ from typing import Any
 
 from rlinf.scheduler.comm.futures import wait_any
 from rlinf.utils.logging import get_logger
+
+# Keeps Python's lock: none of what it calls takes time.
+_libc = ctypes.PyDLL(None, use_errno=True)
 
 # Called with what the peer said when it connected, and with the message.
 RecordHandler = Callable[[Any, memoryview], None]
@@ -96,14 +100,15 @@ class LocalSockets:
         # Between the endpoint's loop and the events: shut while another thread reads, and for a moment after.
         self._gate = select.epoll()
         self._gate.register(self._events.fileno(), select.EPOLLIN)
-        self._gate_is_shut = self._will_reopen = False
-        self._last_read = 0.0
+        self._gate_is_shut = False
+        self._reopening = _Timer()
         self._reading = threading.Lock()
         self._reader: int | None = None
 
     def start(self) -> None:
         """Read on the loop's thread from now on; call it there."""
         self._loop.add_reader(self._gate.fileno(), self._read_on_loop)
+        self._loop.add_reader(self._reopening.descriptor, self._reopen)
 
     def send(self, uid: str, address: str, parts: Sequence[bytes | bytearray | memoryview], num_bytes: int) -> None:
         """Send a message of ``num_bytes`` to the process ``uid``, which listens at ``address``; dropped if it is gone.
@@ -136,6 +141,7 @@ class LocalSockets:
             return
         try:
             self._reader = threading.get_ident()
+            self._reopening.set(0.0)
             future.add_done_callback(self._wake)
             if not self._gate_is_shut:
                 self._gate_is_shut = True
@@ -147,13 +153,9 @@ class LocalSockets:
                     break
                 self._read(left)
         finally:
-            self._last_read = time.monotonic()
             self._reader = None
+            self._reopening.set(_GRACE_SECONDS)
             self._reading.release()
-            if not self._will_reopen:
-                self._will_reopen = True
-                with contextlib.suppress(RuntimeError):  # the loop has ended
-                    self._loop.call_soon_threadsafe(self._loop.call_later, _GRACE_SECONDS, self._reopen)
         if not future.done() and self._closed:
             wait_any([future], timeout)
 
@@ -181,6 +183,7 @@ class LocalSockets:
                 incoming.socket.close()
             self._listener.close()
             self._gate.close()
+            self._reopening.close()
             self._events.close()
             os.close(self._wakeup)
 
@@ -190,15 +193,16 @@ class LocalSockets:
                 os.eventfd_write(self._wakeup, 1)
 
     def _reopen(self) -> None:
-        """Let the endpoint's thread read again, unless another has done so lately or does so now."""
-        self._will_reopen = False
-        if self._closed or not self._reading.acquire(blocking=False):
+        """Let the endpoint's thread read again, unless another does so: that one sets the timer when it ends."""
+        self._reopening.clear()
+        if self._closed:
+            return
+        if not self._reading.acquire(blocking=False):
+            if self._reader is None:  # the other has set the timer already, or is about to stop it
+                self._reopening.set(_GRACE_SECONDS)
             return
         try:
-            if time.monotonic() - self._last_read < _GRACE_SECONDS:
-                self._will_reopen = True
-                self._loop.call_later(_GRACE_SECONDS, self._reopen)
-            elif self._gate_is_shut:
+            if self._gate_is_shut:
                 self._gate_is_shut = False
                 self._gate.modify(self._events.fileno(), select.EPOLLIN)
         finally:
@@ -272,6 +276,31 @@ class LocalSockets:
             incoming.peer = self._on_greeting(bytes(message))
         else:
             self._on_message(incoming.peer, message)
+
+
+class _Timer:
+    """A timer whose descriptor is readable when its time has come; to set it wakes no thread, unlike the loop's own."""
+
+    def __init__(self) -> None:
+        self.descriptor = _libc.timerfd_create(time.CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        if self.descriptor < 0:
+            raise OSError(ctypes.get_errno(), "timerfd_create failed")
+
+    def set(self, seconds: float) -> None:
+        """Start it anew, or stop it with 0."""
+        whole = int(seconds)
+        # The interval of a repeated timer, and the time until the first: seconds and nanoseconds.
+        _libc.timerfd_settime(self.descriptor, 0, (ctypes.c_long * 4)(0, 0, whole, int((seconds - whole) * 1e9)), None)
+
+    def clear(self) -> None:
+        """Note that its time has come."""
+        with contextlib.suppress(BlockingIOError):  # set anew meanwhile
+            os.read(self.descriptor, 8)
+
+    def close(self) -> None:
+        """Free it; to set it has no effect any more."""
+        descriptor, self.descriptor = self.descriptor, -1
+        os.close(descriptor)
 
 
 class _Incoming:

@@ -44,6 +44,8 @@ _PAGEMAP = "/proc/self/pagemap"
 # Of that file: bytes of each page's entry, and three of its bits.
 _PAGEMAP_BYTES = 8
 _PAGE_PRESENT, _PAGE_SWAPPED, _PAGE_OF_FILE = 1 << 63, 1 << 62, 1 << 61
+# Advice that Python's mmap has no name for.
+_MADV_POPULATE_WRITE = 23
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -340,6 +342,9 @@ class SegmentPool:
         try:
             os.posix_fallocate(descriptor, 0, size)
             memory = _map(descriptor, size, shared=True)
+            # One call instead of a fault for each page, of which Linux before 5.14 does not know.
+            with contextlib.suppress(OSError):
+                memory.madvise(_MADV_POPULATE_WRITE)
         except OSError as error:
             os.unlink(path)
             if error.errno not in {errno.ENOSPC, errno.ENOMEM, errno.EDQUOT}:

@@ -14,6 +14,8 @@ _GIVEN_UP = ("tests/unit/scheduler/test_comm_given_up.py",)
 _QUEUES = ("tests/unit/scheduler/test_channel_queue.py",)
 _DEADLINES = ("tests/unit/scheduler/test_comm_deadlines.py",)
 _IN_PLACE = ("tests/unit/scheduler/test_tensors_in_place.py",)
+_SEGMENTS = ("tests/unit/scheduler/test_comm_segments.py",)
+_LOCAL = ("tests/unit/scheduler/test_comm_local.py",)
 _FRAMES = ("tests/unit/scheduler/test_comm_serialization.py",)
 
 FAULTS: list[Fault] = [
@@ -213,5 +215,33 @@ FAULTS: list[Fault] = [
         after="return True",
         tests=_FRAMES,
         what="large bytes go through the pickle",
+    ),
+    Fault(
+        file="rlinf/scheduler/comm/segments.py",
+        before="                memory.madvise(_MADV_POPULATE_WRITE)",
+        after="                pass",
+        tests=_SEGMENTS,
+        what="each page of a new segment is a fault",
+    ),
+    Fault(
+        file="rlinf/scheduler/comm/endpoint.py",
+        before="if blocks and not self._will_tell:",
+        after="if False:",
+        tests=_SEGMENTS,
+        what="each release wakes the thread that tells it",
+    ),
+    Fault(
+        file="rlinf/scheduler/comm/local.py",
+        before="            self._reopening.set(_GRACE_SECONDS)\n            self._reading.release()",
+        after="            self._reading.release()",
+        tests=_LOCAL,
+        what="messages are not read when nobody waits any more",
+    ),
+    Fault(
+        file="rlinf/scheduler/comm/local.py",
+        before="                self._gate.modify(self._events.fileno(), select.EPOLLIN)",
+        after="                pass",
+        tests=_LOCAL,
+        what="reading stays with the thread that has waited",
     ),
 ]

@@ -22,8 +22,8 @@ def make():
     namespace, keys = uuid.uuid4().hex[:8], new_keys()
     made = []
 
-    def endpoint():
-        made.append(Endpoint(namespace=namespace, node_id="n0", keys=keys, listen_ip=None))
+    def endpoint(**options):
+        made.append(Endpoint(namespace=namespace, node_id="n0", keys=keys, listen_ip=None, **options))
         return made[-1]
 
     yield endpoint
@@ -179,3 +179,37 @@ def test_the_accept_loop_waits_for_a_free_descriptor(make, server, monkeypatch):
     assert client.ask(server.info, "echo", 1, timeout=20) == 1
     assert len(attempts) - refused >= 2, "the connection that waited was accepted too"
     stranger.close()
+
+
+def test_a_wait_that_ends_wakes_no_other_thread(make, server, monkeypatch):
+    client = make(read_while_waiting=True)
+    client.ask(server.info, "echo", 0, timeout=20)
+    woken = []
+    monkeypatch.setattr(client.loop, "call_soon_threadsafe", lambda *call: woken.append(call))
+    for number in range(5):
+        assert client.ask(server.info, "echo", number, timeout=20) == number
+        time.sleep(0.01)
+    monkeypatch.undo()
+    assert woken == []
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.0005, 0.001, 0.0015])
+def test_messages_are_read_after_a_wait_although_no_other_follows(make, server, pause):
+    client = make(read_while_waiting=True)
+    heard = threading.Semaphore(0)
+    client.serve("tell", lambda call: heard.release())
+    for number in range(30):
+        client.ask(server.info, "echo", number, timeout=20)
+        time.sleep(pause)  # about as long as reading stays with the thread that has waited
+        server.notify(client.info, "tell")
+        assert heard.acquire(timeout=20)
+
+
+def test_a_wait_that_times_out_gives_reading_back(make, server):
+    client = make(read_while_waiting=True)
+    heard = threading.Event()
+    client.serve("tell", lambda call: heard.set())
+    with pytest.raises(TimeoutError):
+        client.promise().result(timeout=0.05)
+    server.notify(client.info, "tell")
+    assert heard.wait(20)

@@ -3,6 +3,7 @@
 import gc
 import mmap
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from rlinf.errors import ClusterError, WorkerDiedError
-from rlinf.scheduler.comm import folders, segments
+from rlinf.scheduler.comm import endpoint, folders, segments
 from rlinf.scheduler.comm.endpoint import Endpoint
 from rlinf.scheduler.comm.segments import SegmentPool, SharedFrame, size_class
 from rlinf.scheduler.comm.serialization import decode, encode
@@ -85,6 +86,30 @@ def test_segments_are_reused(make, namespace):
         receiver.kept.clear()
         settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
     assert len(files(namespace)) == 1
+
+
+def test_a_new_segment_has_its_pages(namespace):
+    pool = SegmentPool(namespace, "p")
+    memory = np.frombuffer(pool.reserve(8 * MB), np.uint8)
+    before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
+    memory[:] = 1
+    faults = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before
+    assert faults < 8 * MB // mmap.PAGESIZE // 4
+    del memory
+    pool.close()
+
+
+def test_releases_that_follow_one_another_wake_the_thread_that_tells_once(make, monkeypatch):
+    monkeypatch.setattr(endpoint, "_TELL_SECONDS", 1.0)
+    sender, receiver = make(), make()
+    woken = []
+    wake = receiver.loop.call_soon_threadsafe
+    monkeypatch.setattr(receiver.loop, "call_soon_threadsafe", lambda *call: (woken.append(call), wake(*call)))
+    for _ in range(2):
+        sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
+        receiver.kept.clear()
+        settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+    assert len(woken) == 1
 
 
 def test_a_segment_comes_back_when_the_last_array_over_it_dies(make):
@@ -204,8 +229,8 @@ def test_what_a_relay_keeps_outlives_its_producer(make, namespace):
     queued = []
     relay.serve("put", lambda call: (queued.append(call.frames), call.reply()))
     producer.request(relay.info, "put", (), encode(data())).result(timeout=20)
-    for endpoint in (relay, consumer):
-        endpoint.peer_died(producer.info.uid, WorkerDiedError("gone"))
+    for process in (relay, consumer):
+        process.peer_died(producer.info.uid, WorkerDiedError("gone"))
     assert len(files(namespace)) == 1, "only the relay's name of it is left"
     relay.request(consumer.info, "keep", (), queued.pop()).result(timeout=20)
     assert torch.equal(consumer.kept[0], data())
