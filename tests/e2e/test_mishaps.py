@@ -160,6 +160,8 @@ def test_a_recipe_for_gpus_where_there_are_none(start_run, questions, tmp_path):
         f"data.val_data_paths=[{questions / 'val.jsonl'}]",
         "data.prompt_key=question",
         "data.answer_key=answer",
+        "rollout.rollout_backend=hf",
+        "~rollout.gpu_memory_utilization",
         f"runner.logger.log_path={tmp_path}",
         entry=REPO / "examples/reasoning/main_grpo.py",
     )
