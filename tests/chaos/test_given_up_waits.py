@@ -190,7 +190,7 @@ def test_interrupts_lose_nothing(sides, channel, chance):
 
 
 def test_a_consumer_that_dies_with_items_that_it_has_not_taken(sides, channel, chance):
-    """What had arrived at it and was not waited for goes to the next consumer, in order."""
+    """What had arrived at it and was not waited for goes to the next consumer; none is lost, none comes twice."""
     left, right = sides
     feeding = left.feed(channel, "right", 0, chance)
     polling = right.poll(channel, "left", chance, count=10_000)
@@ -204,7 +204,8 @@ def test_a_consumer_that_dies_with_items_that_it_has_not_taken(sides, channel, c
             got.append(channel.get(timeout=PROCESS_SECONDS)[0])
     with contextlib.suppress(RLinfError):
         feeding.wait(timeout=PROCESS_SECONDS)
-    assert got == list(range(got[0], got[-1] + 1)) if got else True
+    # This process may hear of the death before the channel's host, and take a later item before the others come back.
+    assert sorted(got) == list(range(min(got), max(got) + 1)) if got else True
 
 
 def test_nothing_of_it_is_left_at_the_host(sides, cluster, channel, chance):
