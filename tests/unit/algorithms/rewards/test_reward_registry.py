@@ -6,11 +6,13 @@ import pytest
 
 from rlinf.algorithms import rewards
 from rlinf.algorithms.rewards import get_reward_class, register_reward
+from rlinf.config import registries
 from rlinf.errors import RegistryError
 
 
 def test_rewards_register_by_call_and_by_decorator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rewards.rewards, "_entries", {})
+    for registry in (rewards.rewards, registries.reward_configs):
+        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
 
     class Length:
         pass
