@@ -101,6 +101,14 @@ class Run:
             return False
 
 
+def is_agent_of_ray(process):
+    """Tell Ray's agents by their commands, which they have before they take their names."""
+    try:
+        return "agent" in " ".join(process.cmdline()).lower()
+    except psutil.Error:
+        return True
+
+
 @pytest.fixture(scope="module")
 def one_node():
     """One Ray for all runs of this module: each run attaches to it."""

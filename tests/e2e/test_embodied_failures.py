@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import TINY, read_metrics
+from tests.e2e.conftest import TINY, is_agent_of_ray, read_metrics
 
 pytestmark = pytest.mark.timeout(300)
 PLUGIN = {"RLINF_EXT_MODULE": "tests.e2e.broken_envs", "PYTHONPATH": str(Path(__file__).parents[2])}
@@ -103,7 +103,7 @@ def test_sigterm_before_the_loop_begins_ends_the_run_as_cleanly(start_run, tmp_p
     assert "Terminated." in run.output
     assert "stack" not in run.output
     # Ray's own agents notice the death of their raylet, where it had hardly started, a minute later.
-    assert not [process for process in run.survivors() if "Agent" not in process.name()]
+    assert not [process for process in run.survivors() if not is_agent_of_ray(process)]
 
 
 def test_sizes_that_are_not_the_environments_are_told_with_both(start_run, tmp_path):
