@@ -34,7 +34,16 @@ class SaysOnlySuccess(gymnasium.Env):
         return np.zeros(1, np.float32), 0.0, ended, False, {"success": True} if ended and self.succeeds else {}
 
 
+class AlwaysFails(SaysOnlySuccess):
+    """Its info has the key at every step, and no episode succeeds."""
+
+    def step(self, action):
+        obs, reward, terminated, truncated, _ = super().step(action)
+        return obs, reward, terminated, truncated, {"success": False}
+
+
 gymnasium.register("SaysOnlySuccess-v0", SaysOnlySuccess)
+gymnasium.register("AlwaysFails-v0", AlwaysFails)
 
 
 def config(env_id, **keys):
@@ -81,6 +90,12 @@ def test_success_that_is_only_said_when_it_happens_is_known_from_then_on():
     known = ["success_once" in episode for episode in episodes]
     assert known == sorted(known), "once known, every episode has it"
     assert {0.0, 1.0} == {episode["success_once"] for episode in episodes if "success_once" in episode}
+
+
+def test_an_environment_that_says_that_it_failed_has_success():
+    episodes = episodes_of(config("AlwaysFails-v0"))
+    assert episodes
+    assert all(episode["success_once"] == 0.0 for episode in episodes)
 
 
 def episode(env, **metrics):

@@ -101,7 +101,7 @@ def test_table_is_grouped_and_fits_into_80_columns():
 
 
 def test_names_are_whole_in_tables_and_short_ones_share_rows():
-    long = {"actor/dual_clip_fraction_of_samples": 0.1, "rollout/tokens_per_second_per_device": 2.0}
+    long = {"actor/dual_clip_fraction_of_samples": 0.1, "actor/tokens_per_second_per_device": 2.0}
     out = io.StringIO()
     Console(10, "demo", file=out).table({**long, "train/loss": 1.0, "train/kl": 2.0}, 1)
     assert all(name.partition("/")[2] in out.getvalue() for name in long)

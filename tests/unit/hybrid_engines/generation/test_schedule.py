@@ -11,11 +11,12 @@ import pytest
 import torch
 
 from rlinf.data.generation import GenerationRequest, GenerationResult, SamplingParams
+from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.generation.answers import Answer
 from rlinf.hybrid_engines.generation.backend import BackendLimits, DrawnToken, StepBackend
 from rlinf.hybrid_engines.generation.replies import Reply
 from rlinf.hybrid_engines.generation.schedule import Schedule
-from rlinf.hybrid_engines.weights.bucket import Manifest
+from rlinf.hybrid_engines.weights.bucket import Manifest, plan_buckets
 
 ROOM = 3
 
@@ -192,3 +193,11 @@ def test_a_context_that_is_nearly_full_bounds_a_response(play: Callable[..., Non
         assert served.schedule.stats().num_generated_tokens == 98
 
     play(scenario)
+
+
+def test_an_update_of_some_weights_is_refused_before_all_have_been_sent(tiny_model: Path) -> None:
+    served = Served(tiny_model)
+    weights = [("a", torch.ones(2))]
+    part = plan_buckets(weights, version=1, bucket_bytes=100, is_partial=True)
+    with pytest.raises(WeightSyncError, match="does not have the others from a complete one"):
+        served.schedule.begin_update(part)
