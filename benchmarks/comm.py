@@ -36,7 +36,7 @@ from rlinf.scheduler.address import WorkerAddress
 from rlinf.scheduler.comm.endpoint import Reply
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.serialization import decode, encode
-from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.probe import find_free_port
 from rlinf.scheduler.results import WorkerGroupFuncResult
 
 KB, MB = 1 << 10, 1 << 20

@@ -29,9 +29,8 @@ from rlinf.placement.strategies import PackedPlacementStrategy
 from rlinf.scheduler.address import EndpointInfo, WorkerAddress, WorkerInfo
 from rlinf.scheduler.cluster import Cluster
 from rlinf.scheduler.comm.endpoint import Call
-from rlinf.scheduler.launch import launch_environment
+from rlinf.scheduler.environment import NodeSettings, launch_environment
 from rlinf.scheduler.manager import Manager
-from rlinf.scheduler.node_settings import NodeSettings
 from rlinf.scheduler.process_watch import ProcessId
 from rlinf.scheduler.sharding import pieces
 

@@ -50,7 +50,7 @@ def main() -> None:
 
 def say_interface() -> None:
     """Print this machine's address on the chosen interface; nothing where none is chosen."""
-    from rlinf.scheduler.network import listen_ip
+    from rlinf.scheduler.probe import listen_ip
 
     address = listen_ip("")
     if address:

@@ -1,4 +1,4 @@
-"""Inference backends of embodied policies: ``rollout.rollout_backend`` names one."""
+"""Inference backends of embodied policies (``rollout.rollout_backend``), and the precisions that recipes name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import torch
 
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.model import ModelConfig
-from rlinf.hybrid_engines.precision import DTYPES
 from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy
 from rlinf.registry import Registry
@@ -17,6 +16,8 @@ InferenceBackend = Callable[..., BasePolicy]
 """Called as ``backend(model_cfg, num_values=V, precision=..., device=...)``."""
 
 inference_backends: Registry[InferenceBackend] = Registry("inference backend")
+
+DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def build_torch_policy(cfg: ModelConfig, *, num_values: int, precision: Precision, device: torch.device) -> BasePolicy:

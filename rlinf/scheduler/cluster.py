@@ -27,11 +27,17 @@ from rlinf.placement import (
 from rlinf.scheduler.address import MANAGER_NAME, RunSpec, ray_namespace
 from rlinf.scheduler.attach import attach_ray
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
-from rlinf.scheduler.environment import ProcessEnvironment, code_folders, early_variables, newer_than
+from rlinf.scheduler.environment import (
+    NodeSettings,
+    ProcessEnvironment,
+    check_interpreters,
+    code_folders,
+    early_variables,
+    newer_than,
+)
 from rlinf.scheduler.gcs_watch import GcsWatch
 from rlinf.scheduler.group import WorkerGroup, close_groups
 from rlinf.scheduler.manager import ManagerActor
-from rlinf.scheduler.node_settings import NodeSettings, check_interpreters
 from rlinf.scheduler.nodes import describe_node, gather_probes, rank_nodes, start_probes, wait_for_nodes
 from rlinf.scheduler.runtime import Runtime, enter_runtime, leave_runtime
 from rlinf.scheduler.tracing import TraceCollector

@@ -1,4 +1,4 @@
-"""Which environment variables a worker gets.
+"""The environment of each worker's process: variables, interpreter and declared hardware.
 
 Precedence: the node's at ``ray start`` < the head's set after that < ``env_configs.env_vars`` < what the launch sets.
 """
@@ -6,10 +6,21 @@ Precedence: the node's at ``ray start`` < the head's set after that < ``env_conf
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from rlinf.config.schema.cluster import EnvConfigs, NodeGroupConfig
+from rlinf.errors import ClusterError
+from rlinf.placement import AcceleratorType, NodeGroup, NodeInfo, Placement, parse_node_ranks
 
 # Lists of folders: a new value goes in front of the old one.
 PATH_VARIABLES = frozenset(
@@ -56,6 +67,19 @@ _PERSONAL = frozenset(
 _EARLY = PATH_VARIABLES | {"LANG", "TMPDIR", "TZ"}
 _EARLY_PREFIXES = ("DYLD_", "GLIBC_", "LC_", "LD_", "MALLOC_", "PYTHON", "RAY_")
 _PERSONAL_PREFIXES = ("RAY_", "SSH_", "XDG_", "DBUS_", "BASH_FUNC_")
+
+# The variable that limits what a process sees, by vendor.
+_VISIBLE_VARIABLES = {
+    AcceleratorType.NV_GPU: ("CUDA_VISIBLE_DEVICES",),
+    AcceleratorType.AMD_GPU: ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+    AcceleratorType.INTEL_GPU: ("ZE_AFFINITY_MASK",),
+    AcceleratorType.MUSA_GPU: ("MUSA_VISIBLE_DEVICES",),
+    AcceleratorType.NPU: ("ASCEND_RT_VISIBLE_DEVICES",),
+}
+
+# Importing Ray on a busy machine, or from a shared file system.
+_INTERPRETER_SECONDS = 120
+_ASK_INTERPRETER = "import json, sys, ray; print(json.dumps(['%d.%d' % sys.version_info[:2], ray.__version__]))"
 
 
 @dataclass(frozen=True)
@@ -136,3 +160,132 @@ def code_folders() -> tuple[str, ...]:
 
 def _hash(value: str) -> str:
     return hashlib.blake2b(value.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+
+
+def launch_environment(
+    group: str,
+    placement: Placement,
+    placements: list[Placement],
+    namespace: str,
+    accelerators: Sequence[str],
+) -> dict[str, str]:
+    """Return a worker's identity and devices as variables; MASTER_ADDR and MASTER_PORT follow when rank 0 is up.
+
+    Args:
+        group: Name of the group.
+        placement: Of this rank.
+        placements: Of all ranks.
+        namespace: Name of the run.
+        accelerators: Ids of the accelerators it sees, as visible-devices variables want them.
+    """
+    visible = ",".join(accelerators)
+    variables = {
+        "GROUP_NAME": group,
+        "WORKER_NAME": f"{group}:{placement.rank}",
+        "RANK": str(placement.rank),
+        "WORLD_SIZE": str(len(placements)),
+        "LOCAL_RANK": str(placement.local_rank),
+        "LOCAL_WORLD_SIZE": str(placement.local_world_size),
+        "NODE_RANK": str(placement.placement_node_rank),
+        "CLUSTER_NODE_RANK": str(placement.cluster_node_rank),
+        "NODE_LOCAL_RANK": str(placement.local_rank),
+        "NODE_LOCAL_WORLD_SIZE": str(placement.local_world_size),
+        "LOCAL_ACCELERATOR_RANK": str(placement.local_accelerator_rank),
+        "VISIBLE_DEVICES": ",".join(placement.visible_accelerators),
+        "CUDA_VISIBLE_DEVICES": visible,
+        "ACCELERATOR_TYPE": str(placement.accelerator_type),
+        "LOCAL_HARDWARE_RANKS": ",".join(map(str, placement.local_hardware_ranks)),
+        "NODE_GROUP_LABEL": placement.node_group_label,
+        "CLUSTER_NAMESPACE": namespace,
+    }
+    for name in _VISIBLE_VARIABLES.get(placement.accelerator_type, ()):
+        variables[name] = visible
+    return variables
+
+
+class NodeSettings:
+    """The recipe's words on each node of each group.
+
+    Args:
+        configs: ``cluster.node_groups``.
+        groups: The resolved groups by label.
+    """
+
+    def __init__(self, configs: Sequence[NodeGroupConfig], groups: Mapping[str, NodeGroup]) -> None:
+        self._environments: dict[tuple[str, int], EnvConfigs] = {}
+        self._devices: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+        self._declared: set[str] = set()
+        # (config path, node rank, interpreter)
+        self.interpreters: list[tuple[str, int, str]] = []
+        for index, config in enumerate(configs):
+            nodes = groups[config.label].node_ranks
+            for number, entry in enumerate(config.env_configs):
+                is_all = str(entry.node_ranks).strip() == "all"  # of the group, not of the cluster
+                path = f"cluster.node_groups[{index}].env_configs[{number}]"
+                for rank in nodes if is_all else parse_node_ranks(entry.node_ranks, max(nodes) + 1):
+                    self._environments[config.label, rank] = entry
+                    if entry.python_interpreter_path:
+                        where = f"{path}.python_interpreter_path"
+                        self.interpreters.append((where, rank, entry.python_interpreter_path))
+            if config.hardware is not None:
+                self._declared.add(config.label)
+                for device in config.hardware.configs:
+                    described = {"type": config.hardware.type, **device}
+                    self._devices[config.label, int(device["node_rank"])].append(described)
+
+    def environment(self, label: str, node_rank: int) -> EnvConfigs | None:
+        """Return the entry of ``env_configs`` for a node of a group, if it has one."""
+        return self._environments.get((label, node_rank))
+
+    def devices(self, label: str, node_rank: int) -> list[dict[str, Any]] | None:
+        """Return the declared hardware of a node in the order of its hardware ranks; None if the group has none."""
+        return self._devices[label, node_rank] if label in self._declared else None
+
+
+def check_interpreters(settings: NodeSettings, nodes: Sequence[NodeInfo]) -> None:
+    """Ask every configured interpreter for its version, on its node: Ray would try to start a wrong one for ever.
+
+    Raises:
+        ClusterError: An interpreter cannot run workers; the message names all such nodes.
+    """
+    ask = ray.remote(ask_interpreter)
+    answers = [
+        ask.options(
+            num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[rank].node_id, soft=False)
+        ).remote(interpreter)
+        for _, rank, interpreter in settings.interpreters
+    ]
+    wanted = ("{}.{}".format(*sys.version_info[:2]), ray.__version__)
+    problems = []
+    for (path, rank, interpreter), answer in zip(settings.interpreters, ray.get(answers), strict=True):
+        where = f"{path}: '{interpreter}' on node {rank} ({nodes[rank].hostname or nodes[rank].ip})"
+        if isinstance(answer, str):
+            problems.append(f"{where} cannot run Ray: {answer}")
+        elif answer != wanted:
+            problems.append(
+                f"{where} has Python {answer[0]} and Ray {answer[1]}; the driver's Python {wanted[0]} and Ray "
+                f"{wanted[1]} are needed."
+            )
+    if problems:
+        remedy = "Install RLinf there, with the same versions, and give the path of that python; or remove the key."
+        raise ClusterError("\n".join([*problems, remedy]))
+
+
+def ask_interpreter(interpreter: str) -> tuple[str, str] | str:
+    """Return the versions of Python and Ray that an interpreter has, or why it cannot tell."""
+    try:
+        answer = subprocess.run(
+            [*interpreter.split(), "-c", _ASK_INTERPRETER],
+            capture_output=True,
+            text=True,
+            timeout=_INTERPRETER_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        return str(error)
+    lines = answer.stdout.splitlines()
+    if answer.returncode or not lines:
+        said = answer.stderr.strip().splitlines()
+        return said[-1] if said else f"it exits with {answer.returncode}"
+    python, version = json.loads(lines[-1])
+    return python, version

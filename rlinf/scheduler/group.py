@@ -19,11 +19,11 @@ from rlinf.scheduler.address import WorkerAddress, WorkerIdentity, WorkerInfo
 from rlinf.scheduler.calls import RemoteFailure
 from rlinf.scheduler.comm.serialization import encode
 from rlinf.scheduler.comm.work import WATCHDOG_SECONDS, AsyncWork
-from rlinf.scheduler.introspection import ask_reports, summarize
-from rlinf.scheduler.launch import launch_environment
+from rlinf.scheduler.environment import launch_environment
 from rlinf.scheduler.results import WorkerGroupFuncResult
 from rlinf.scheduler.runtime import Runtime, current_runtime
 from rlinf.scheduler.shell import WorkerShell
+from rlinf.scheduler.status import ask_reports, summarize
 from rlinf.scheduler.tracing import TraceCollector
 from rlinf.utils.logging import get_logger
 

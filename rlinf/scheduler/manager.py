@@ -18,12 +18,10 @@ from rlinf.errors import ClusterError, RLinfError, WorkerDiedError
 from rlinf.scheduler.address import EndpointInfo, RunSpec, WorkerAddress, WorkerInfo
 from rlinf.scheduler.comm.endpoint import Call
 from rlinf.scheduler.comm.heartbeat import SILENCE_SECONDS, Heartbeat
-from rlinf.scheduler.introspection import ask_reports
-from rlinf.scheduler.leases import Leases
 from rlinf.scheduler.process_watch import ProcessId, ProcessWatch
-from rlinf.scheduler.rosters import Answer, Roster, Rosters
+from rlinf.scheduler.rosters import Answer, Leases, Roster, Rosters
 from rlinf.scheduler.runtime import Runtime, closed_error
-from rlinf.scheduler.status import RunState, assemble
+from rlinf.scheduler.status import RunState, ask_reports, assemble
 from rlinf.utils.logging import configure_worker_logging, get_logger
 
 # (address or None, uid or None, error, closed): what every process is told about a death.

@@ -16,9 +16,8 @@ from rlinf.errors import CommTimeoutError, WorkerDiedError
 from rlinf.scheduler.address import WorkerAddress
 from rlinf.scheduler.calls import RemoteFailure
 from rlinf.scheduler.comm.endpoint import Reply
-from rlinf.scheduler.comm.futures import Promise, wait_any
+from rlinf.scheduler.comm.futures import Promise, Waiting, wait_any
 from rlinf.scheduler.comm.serialization import decode
-from rlinf.scheduler.comm.waits import Waiting
 from rlinf.utils.logging import get_logger
 
 # A call that runs for so long says what its late ranks do, and again whenever that time has doubled: training calls

@@ -19,9 +19,9 @@ from rlinf.scheduler.comm.mailbox import Envelope, Frames, Mailbox, Source
 from rlinf.scheduler.comm.outbox import Outbox
 from rlinf.scheduler.comm.spans import peer_started
 from rlinf.scheduler.comm.work import AsyncWork
-from rlinf.scheduler.introspection import Introspection
-from rlinf.scheduler.network import listen_ip
+from rlinf.scheduler.probe import listen_ip
 from rlinf.scheduler.process_watch import own_process
+from rlinf.scheduler.status import Introspection
 from rlinf.scheduler.tracing import serve_trace
 from rlinf.telemetry import trace
 from rlinf.utils.logging import get_logger

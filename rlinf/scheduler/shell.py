@@ -18,7 +18,7 @@ from rlinf.scheduler.address import RunSpec, WorkerIdentity, WorkerInfo
 from rlinf.scheduler.calls import CallServer, RemoteFailure
 from rlinf.scheduler.comm.serialization import decode
 from rlinf.scheduler.environment import ProcessEnvironment
-from rlinf.scheduler.network import find_free_port, listen_ip
+from rlinf.scheduler.probe import find_free_port, listen_ip
 from rlinf.scheduler.runtime import Runtime, enter_runtime
 from rlinf.utils.logging import configure_worker_logging, get_logger
 from rlinf.utils.plugins import load_plugins

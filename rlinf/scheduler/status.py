@@ -1,25 +1,35 @@
-"""What a run does at this moment: put together by its manager, asked for by ``rlinf status``.
+"""What a run does now: each process reports (``Introspection``), the manager joins, ``rlinf status`` asks.
 
-Whoever asks needs no key of the run: the question goes through Ray, which lets in only who has the cluster's token.
+A process reports from its endpoint's thread, so also while its methods are blocked. ``rlinf status`` needs no key of the
+run: it asks through Ray, which admits only holders of the cluster's token.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import ray
 
-from rlinf.errors import ClusterError
+from rlinf.errors import ClusterError, RLinfError
 from rlinf.registry import did_you_mean
 from rlinf.scheduler.address import MANAGER_NAME, EndpointInfo, ray_namespace, run_of
 from rlinf.scheduler.attach import adopt_authentication, running_rays
+from rlinf.scheduler.comm.endpoint import Call, Endpoint, Reply
+from rlinf.scheduler.comm.futures import current_waits, wait_any
 
 # The manager itself waits for answers of its processes for a part of it.
 _ASK_SECONDS = 20.0
+
+STATUS = "status"
+# Who has not answered by then computes without letting go of Python's lock, or is stopped.
+ANSWER_SECONDS = 3.0
 
 
 @dataclass(frozen=True)
@@ -190,3 +200,63 @@ def _ask(namespace: str) -> dict[str, Any]:
     except (ray.exceptions.RayError, ValueError) as error:
         raise ClusterError(f"The manager of run '{namespace}' does not answer: {error}") from error
     return {**status, "here": ray.get_runtime_context().get_node_id()}
+
+
+class Introspection:
+    """Answers what this process does.
+
+    Args:
+        endpoint: Where the question arrives.
+        label: Name of the process.
+    """
+
+    def __init__(self, endpoint: Endpoint, label: str) -> None:
+        self._label = label
+        self._parts: dict[str, Callable[[], Any]] = {}
+        endpoint.serve(STATUS, self._answer)
+
+    def add(self, name: str, describe: Callable[[], Any]) -> None:
+        """Report what ``describe`` returns, plain values only, under ``name``; called on the endpoint's thread."""
+        self._parts[name] = describe
+
+    def report(self) -> dict[str, Any]:
+        """Return the report: ``label``, ``pid``, ``waits`` and the added parts."""
+        report: dict[str, Any] = {"label": self._label, "pid": os.getpid(), "waits": current_waits()}
+        for name, describe in self._parts.items():
+            report[name] = describe()
+        return report
+
+    def _answer(self, call: Call) -> None:
+        call.reply(self.report())
+
+
+def ask_reports(endpoint: Endpoint, processes: Sequence[EndpointInfo]) -> dict[str, dict[str, Any]]:
+    """Ask processes what they do; not from the endpoint's own thread.
+
+    Returns:
+        The reports by uid, of those that answered within ``ANSWER_SECONDS``.
+    """
+    pending: dict[str, Future[Reply]] = {process.uid: endpoint.request(process, STATUS) for process in processes}
+    deadline = time.monotonic() + ANSWER_SECONDS
+    reports: dict[str, dict[str, Any]] = {}
+    for uid, future in pending.items():
+        wait_any([future], max(deadline - time.monotonic(), 0.0))
+        try:
+            reports[uid] = future.result(timeout=0).value
+        except (FutureTimeoutError, RLinfError):
+            continue
+    return reports
+
+
+def summarize(report: dict[str, Any] | None) -> str:
+    """Return in one line what a process does."""
+    if report is None:
+        return "does not answer"
+    running = [f"runs {call['method']}() since {clock(call['since'])}" for call in report.get("calls", ())]
+    waiting = [f"{wait['what']} (since {clock(wait['since'])})" for wait in report["waits"]]
+    return "; ".join([*running, *waiting]) or "idle"
+
+
+def clock(seconds: float) -> str:
+    """Return a time of day for people."""
+    return time.strftime("%H:%M:%S", time.localtime(seconds))

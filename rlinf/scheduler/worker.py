@@ -16,9 +16,8 @@ from rlinf.scheduler.address import WorkerAddress
 from rlinf.scheduler.channel import Channel
 from rlinf.scheduler.comm.work import AsyncWork
 from rlinf.scheduler.messaging import Messenger
-from rlinf.scheduler.network import find_free_port
 from rlinf.scheduler.platform import LazyDeviceType, LazyPlatform, worker_device
-from rlinf.scheduler.reserved import check_method_names
+from rlinf.scheduler.probe import find_free_port
 from rlinf.scheduler.runtime import find_runtime
 from rlinf.scheduler.sharding import receive_shard, send_shards
 from rlinf.scheduler.tracing import timed
@@ -36,6 +35,21 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Ranks = int | Sequence[int]
+
+GROUP_MEMBERS = frozenset(
+    {
+        "close",
+        "execute_on",
+        "from_group_name",
+        "launch",
+        "name",
+        "relaunch",
+        "restart",
+        "wait_ready",
+        "worker_info_list",
+        "world_size",
+    }
+)
 
 
 class Worker:
@@ -455,3 +469,17 @@ def _timers_of(args: tuple[Any, ...]) -> Timers:
     if not args or not isinstance(args[0], Worker):
         raise RLinfError("@Worker.timer is for methods of Worker subclasses.")
     return args[0]._timers
+
+
+def check_method_names(cls: type) -> None:
+    """Check that a worker class's methods can be called through its group.
+
+    Raises:
+        TypeError: A public method clashes with the group's own names.
+    """
+    clashes = sorted(GROUP_MEMBERS & set(vars(cls)))
+    if clashes:
+        raise TypeError(
+            f"{cls.__name__} defines {', '.join(clashes)}, which its WorkerGroup uses itself: "
+            f"group.{clashes[0]} could not reach it. Rename the method. Reserved: {', '.join(sorted(GROUP_MEMBERS))}."
+        )

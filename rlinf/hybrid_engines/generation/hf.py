@@ -18,7 +18,7 @@ from rlinf.hybrid_engines.generation.drawing import Drawer
 from rlinf.hybrid_engines.generation.model_folder import read_model_config
 from rlinf.hybrid_engines.generation.slot_cache import ATTENTION, SlotCache, slot_attention
 from rlinf.hybrid_engines.generation.stepping import SteppingEngine
-from rlinf.hybrid_engines.precision import DTYPES
+from rlinf.hybrid_engines.inference import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.utils.optional import require
 

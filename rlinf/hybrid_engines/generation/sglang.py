@@ -18,7 +18,7 @@ from rlinf.hybrid_engines.generation.answers import Answer
 from rlinf.hybrid_engines.generation.backend import BackendLimits, DrawnToken, StepBackend
 from rlinf.hybrid_engines.generation.model_folder import read_model_config, read_weight_names
 from rlinf.hybrid_engines.generation.stepping import SteppingEngine
-from rlinf.hybrid_engines.precision import DTYPES
+from rlinf.hybrid_engines.inference import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.utils.optional import install_command, require
 

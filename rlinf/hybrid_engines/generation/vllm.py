@@ -17,7 +17,7 @@ from rlinf.hybrid_engines.generation.answers import Answer, derive_seed
 from rlinf.hybrid_engines.generation.backend import BackendLimits, DrawnToken, StepBackend
 from rlinf.hybrid_engines.generation.drawing import Narrowing
 from rlinf.hybrid_engines.generation.stepping import SteppingEngine
-from rlinf.hybrid_engines.precision import DTYPES
+from rlinf.hybrid_engines.inference import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.utils.optional import require
 

@@ -20,7 +20,7 @@ from rlinf.config.schema.base import Precision
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
 from rlinf.errors import NumericalError, WeightSyncError
-from rlinf.hybrid_engines.precision import DTYPES
+from rlinf.hybrid_engines.inference import DTYPES
 from rlinf.hybrid_engines.train import state
 from rlinf.hybrid_engines.train.base import BatchT, LossFn, MetricSums, TrainEngine
 from rlinf.hybrid_engines.train.loss_scale import LossScaler

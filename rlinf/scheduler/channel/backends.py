@@ -14,9 +14,8 @@ from typing import Any, Protocol
 from rlinf.errors import ClusterError, WorkerDiedError
 from rlinf.scheduler.address import EndpointInfo
 from rlinf.scheduler.channel.queue import ChannelQueue, Item
-from rlinf.scheduler.comm.deadlines import process_deadlines
 from rlinf.scheduler.comm.endpoint import Endpoint, Request
-from rlinf.scheduler.comm.futures import Promise
+from rlinf.scheduler.comm.futures import Promise, process_deadlines
 from rlinf.scheduler.comm.serialization import decode, encode
 from rlinf.scheduler.comm.work import Claim
 from rlinf.scheduler.runtime import current_runtime

@@ -19,9 +19,8 @@ from typing import Any
 
 from rlinf.errors import ClusterError, RLinfError, error_text
 from rlinf.scheduler.address import EndpointInfo
-from rlinf.scheduler.comm.deadlines import Deadlines
 from rlinf.scheduler.comm.folders import remove_process
-from rlinf.scheduler.comm.futures import Promise, Wait
+from rlinf.scheduler.comm.futures import Deadlines, Promise, Wait
 from rlinf.scheduler.comm.segments import Block, Mapping, Mappings, Reference, SegmentPool, SharedFrame
 from rlinf.scheduler.comm.serialization import Buffer, UnreadableFrames
 from rlinf.scheduler.comm.transport import Transport

@@ -12,8 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from rlinf.errors import CommTimeoutError, RLinfError, WorkerDiedError
-from rlinf.scheduler.comm.deadlines import Deadlines
-from rlinf.scheduler.comm.futures import Promise
+from rlinf.scheduler.comm.futures import Deadlines, Promise
 from rlinf.utils.logging import get_logger
 
 Source = tuple[str, int]

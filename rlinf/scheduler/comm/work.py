@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from rlinf.errors import CommTimeoutError
-from rlinf.scheduler.comm.futures import Promise
+from rlinf.scheduler.comm.futures import Promise, Waiting
 from rlinf.scheduler.comm.helpers import run_on_helper
 from rlinf.scheduler.comm.spans import Label, traced_async_wait, traced_wait
-from rlinf.scheduler.comm.waits import Waiting
 from rlinf.utils.logging import get_logger
 
 T = TypeVar("T")

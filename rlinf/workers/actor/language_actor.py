@@ -12,7 +12,7 @@ from typing import Any, Generic
 import torch
 
 from rlinf.config.schema.root import LanguageConfig
-from rlinf.hybrid_engines.precision import DTYPES
+from rlinf.hybrid_engines.inference import DTYPES
 from rlinf.hybrid_engines.train import train_engines
 from rlinf.hybrid_engines.train.base import TrainEngine
 from rlinf.hybrid_engines.train.state import load_weights

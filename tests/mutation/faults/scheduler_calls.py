@@ -165,7 +165,7 @@ FAULTS: list[Fault] = [
         what="two ranks get one GPU",
     ),
     Fault(
-        file="rlinf/scheduler/launch.py",
+        file="rlinf/scheduler/environment.py",
         before='    visible = ",".join(accelerators)',
         after='    visible = ",".join(placement.visible_accelerators)',
         tests=(_UNIT + "test_scheduler_parts.py::test_every_process_knows_its_own_device",),

@@ -12,7 +12,7 @@ _SERIALIZATION = "rlinf/scheduler/comm/serialization.py"
 
 _GIVEN_UP = ("tests/unit/scheduler/test_comm_given_up.py",)
 _QUEUES = ("tests/unit/scheduler/test_channel_queue.py",)
-_DEADLINES = ("tests/unit/scheduler/test_comm_deadlines.py",)
+_DEADLINES = ("tests/unit/scheduler/test_comm_futures.py",)
 _IN_PLACE = ("tests/unit/scheduler/test_tensors_in_place.py",)
 _SEGMENTS = ("tests/unit/scheduler/test_comm_segments.py",)
 _LOCAL = ("tests/unit/scheduler/test_comm_local.py",)
@@ -180,7 +180,7 @@ FAULTS: list[Fault] = [
         what="the death of who fed a forgotten key ends no wait",
     ),
     Fault(
-        file="rlinf/scheduler/comm/deadlines.py",
+        file="rlinf/scheduler/comm/futures.py",
         before="if entry is not None and entry.when == when:",
         after="if entry is None:",
         tests=_DEADLINES,

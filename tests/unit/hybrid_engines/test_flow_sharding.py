@@ -12,7 +12,7 @@ from rlinf.config.schema.train import FSDPConfig, OptimConfig
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.models.base_policy import ForwardType
-from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.probe import find_free_port
 
 ROWS, CHUNK, DIM, STEPS = 8, 3, 2, 4
 MODELS = MappingProxyType(

@@ -9,7 +9,7 @@ import torch.multiprocessing as mp
 from torch import nn
 
 from rlinf.models.ensemble import EnsembleBatchRenorm, EnsembleLayerNorm, EnsembleLinear
-from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.probe import find_free_port
 
 HEADS, ROWS, DIM = 3, 8, 4
 

@@ -12,8 +12,8 @@ import pytest
 from rlinf.config.schema.cluster import EnvConfigs, HardwareConfig, NodeGroupConfig
 from rlinf.errors import ClusterError
 from rlinf.placement import NodeInfo, build_node_groups
-from rlinf.scheduler.network import listen_ip
-from rlinf.scheduler.node_settings import NodeSettings, ask_interpreter
+from rlinf.scheduler.environment import NodeSettings, ask_interpreter
+from rlinf.scheduler.probe import listen_ip
 
 HERE = Path(__file__).parent
 HEADER = """

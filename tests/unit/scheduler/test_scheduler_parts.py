@@ -15,14 +15,13 @@ from rlinf.scheduler.environment import (
     ProcessEnvironment,
     early_variables,
     environment_hashes,
+    launch_environment,
     newer_than,
     prepend_path,
 )
-from rlinf.scheduler.launch import launch_environment
-from rlinf.scheduler.leases import Leases
 from rlinf.scheduler.nodes import rank_nodes
 from rlinf.scheduler.probe import NodeProbe
-from rlinf.scheduler.rosters import Rosters
+from rlinf.scheduler.rosters import Leases, Rosters
 from rlinf.scheduler.sharding import batch_length, check_cut, cut, join, pieces
 
 

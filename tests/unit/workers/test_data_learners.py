@@ -23,7 +23,7 @@ from rlinf.data.episodes import Episode
 from rlinf.errors import DatasetError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
-from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.imitation_learner import CollectingLearner, DAggerLearner
 from rlinf.workers.actor.learner import learners
 

@@ -13,7 +13,7 @@ from rlinf.config.schema.algorithm import CrossQLossConfig, DemoBufferConfig, TD
 from rlinf.data.replay import ReplayBuffer, Transitions
 from rlinf.errors import DatasetError
 from rlinf.models.base_policy import ForwardType
-from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.demonstrations import Demonstrations
 
 CROSSQ_LOSS = CrossQLossConfig(**{f.name: getattr(LOSS, f.name) for f in dataclasses.fields(LOSS)})

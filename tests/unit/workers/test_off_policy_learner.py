@@ -21,7 +21,7 @@ from off_policy_toys import (
 from rlinf.config.schema.algorithm import EntropyTuningConfig, ReplayBufferConfig
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.errors import CheckpointError, NumericalError
-from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.probe import find_free_port
 
 
 def test_updates_do_not_depend_on_the_micro_batch_size():

@@ -24,7 +24,7 @@ from rlinf.data.embodied import Trajectory
 from rlinf.errors import AlgorithmError, NumericalError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
-from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.policy_learner import PolicyLearner, freeze_copy
 
 STEPS, ENVS, CHUNK, DIM = 6, 8, 3, 2

@@ -12,7 +12,7 @@ from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.examples import Example
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
-from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.sft_learner import SftLearner
 from tests.unit.models.tiny_language_models import save_tiny
 

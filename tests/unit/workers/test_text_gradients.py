@@ -22,7 +22,7 @@ from rlinf.config.schema.train import FSDPConfig, OptimConfig
 from rlinf.data.answers import Answer, Prompt
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
-from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.answer_evaluation import PassPlanner
 from rlinf.workers.actor.text_samples import make_text_samples, text_denominators, text_loss
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config

@@ -13,7 +13,7 @@ from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.answers import Answer, Prompt
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
-from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.text_learner import TextLearner
 from rlinf.workers.actor.text_samples import text_denominators
 from tests.unit.models.tiny_language_models import save_tiny

@@ -14,7 +14,7 @@ from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
-from rlinf.scheduler.network import find_free_port
+from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.learner import learners
 
 STEPS, ENVS, CHUNK, DIM = 4, 8, 3, 2
