@@ -1,7 +1,7 @@
 """What a run does now: each process reports (``Introspection``), the manager joins, ``rlinf status`` asks.
 
-A process reports from its endpoint's thread, so also while its methods are blocked. ``rlinf status`` needs no key of the
-run: it asks through Ray, which admits only holders of the cluster's token.
+A process reports from its endpoint's thread, so also while its methods are blocked. ``rlinf status`` needs no key of
+the run: it asks through Ray, which admits only holders of the cluster's token.
 """
 
 from __future__ import annotations
