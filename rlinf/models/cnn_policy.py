@@ -13,7 +13,8 @@ from rlinf.errors import EnvironmentFailure
 from rlinf.models.base_policy import BasePolicy
 from rlinf.models.convolutions import backbones
 from rlinf.models.encoder import Encoder, StateEncoder
-from rlinf.models.mlp_policy import build_heads, orthogonal
+from rlinf.models.heads import orthogonal
+from rlinf.models.mlp_policy import build_heads
 
 
 def build_cnn_policy(cfg: CNNPolicyConfig, *, num_values: int = 1) -> BasePolicy:

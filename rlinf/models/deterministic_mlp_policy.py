@@ -12,7 +12,7 @@ from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import Mode, PolicyEvaluation
 from rlinf.models.encoder import Encoder
 from rlinf.models.ensemble_q_policy import EnsembleQPolicy
-from rlinf.models.mlp_policy import ACTIVATIONS, run_head
+from rlinf.models.heads import ACTIVATIONS, run_head
 
 
 class DeterministicMLPPolicy(EnsembleQPolicy):

@@ -14,7 +14,7 @@ from rlinf.config.schema.model import StatePolicyConfig
 from rlinf.data.embodied import Observation
 from rlinf.models.encoder import Encoder
 from rlinf.models.ensemble import EnsembleBatchRenorm, EnsembleLayer, EnsembleLayerNorm, EnsembleLinear
-from rlinf.models.mlp_policy import ACTIVATIONS
+from rlinf.models.heads import ACTIVATIONS
 from rlinf.models.q_policy import ActorEvaluation, CriticEvaluation, QPolicy
 
 _BEFORE_LINEAR: dict[str, Callable[[int, int], nn.Module]] = {"crossq": EnsembleBatchRenorm}

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from rlinf.config.schema.model import FlowPolicyConfig
-from rlinf.models.mlp_policy import gaussian_logprob, orthogonal_mlp, run_head
+from rlinf.models.heads import gaussian_logprob, orthogonal_mlp, run_head
 from rlinf.models.velocity import VELOCITIES
 
 _LOG_STD_BOUNDS = (-5.0, 2.0)

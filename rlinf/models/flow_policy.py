@@ -12,7 +12,7 @@ from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
 from rlinf.models.encoder import Encoder, StateEncoder
 from rlinf.models.flow import ActionFlow
-from rlinf.models.mlp_policy import orthogonal_mlp, run_head
+from rlinf.models.heads import orthogonal_mlp, run_head
 from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
 
 

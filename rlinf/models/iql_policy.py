@@ -14,7 +14,7 @@ from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
 from rlinf.models.encoder import Encoder
 from rlinf.models.ensemble_q_policy import QEnsemble, run_critic
-from rlinf.models.mlp_policy import gaussian_entropy, gaussian_logprob, orthogonal_mlp, run_head
+from rlinf.models.heads import gaussian_entropy, gaussian_logprob, orthogonal_mlp, run_head
 
 _LOG_STD_BOUNDS = (-5.0, 2.0)
 """Those of the authors' code: the policy never grows so certain that a new action has no likelihood."""

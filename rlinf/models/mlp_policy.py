@@ -1,20 +1,20 @@
-"""``mlp_policy``, and what it shares with ``cnn_policy``: heads on an encoder's features, for any kind of action."""
+"""``mlp_policy``: the policy for on-policy losses, and the builder that chooses a policy by its heads."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 import torch
 from torch import nn
 
-from rlinf.config.schema.model import MLPPolicyConfig, StatePolicyConfig
+from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
+from rlinf.models.deterministic_mlp_policy import DeterministicMLPPolicy
 from rlinf.models.encoder import Encoder, StateEncoder
-
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU, "gelu": nn.GELU}
-HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+from rlinf.models.heads import gaussian_entropy, gaussian_logprob, orthogonal_mlp, run_head
+from rlinf.models.iql_policy import IQLPolicy
+from rlinf.models.squashed_mlp_policy import SquashedMLPPolicy
 
 
 def build_mlp_policy(cfg: MLPPolicyConfig, *, num_values: int = 1) -> BasePolicy:
@@ -27,16 +27,8 @@ def build_heads(cfg: MLPPolicyConfig, encoder: Encoder, *, num_values: int) -> B
     if not cfg.add_q_head:
         return MLPPolicy(cfg, encoder, num_values=num_values)
     if cfg.add_value_head:
-        from rlinf.models.iql_policy import IQLPolicy
-
         return IQLPolicy(cfg, encoder)
-    if cfg.deterministic:
-        from rlinf.models.deterministic_mlp_policy import DeterministicMLPPolicy
-
-        return DeterministicMLPPolicy(cfg, encoder)
-    from rlinf.models.squashed_mlp_policy import SquashedMLPPolicy
-
-    return SquashedMLPPolicy(cfg, encoder)
+    return DeterministicMLPPolicy(cfg, encoder) if cfg.deterministic else SquashedMLPPolicy(cfg, encoder)
 
 
 class MLPPolicy(BasePolicy):
@@ -136,39 +128,3 @@ class MLPPolicy(BasePolicy):
     ) -> None:
         """See ``BasePolicy``: the observation statistics."""
         self.encoder.update_statistics(forward_inputs, valid, all_reduce)
-
-
-def run_head(head: nn.Module, features: torch.Tensor) -> torch.Tensor:
-    """Run a network in the precision of its weights; everything outside stays float32."""
-    output: torch.Tensor = head(features.to(next(head.parameters()).dtype))
-    return output.float() if output.dtype in {torch.bfloat16, torch.float16} else output
-
-
-def gaussian_logprob(action: torch.Tensor, mean: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
-    """Return the log-density of each component under a diagonal Gaussian."""
-    return -0.5 * ((action - mean) * torch.exp(-log_std)) ** 2 - log_std - HALF_LOG_2PI
-
-
-def gaussian_entropy(log_std: torch.Tensor) -> torch.Tensor:
-    """Return the entropy of each component of a diagonal Gaussian."""
-    return log_std + 0.5 + HALF_LOG_2PI
-
-
-def orthogonal_mlp(
-    cfg: StatePolicyConfig, output_dim: int, *, output_gain: float, input_dim: int | None = None
-) -> nn.Sequential:
-    """Build a network with the hidden layers of ``cfg`` and orthogonal weights; it reads ``obs_dim`` unless told."""
-    layers: list[nn.Module] = []
-    width = input_dim or cfg.state_size
-    for hidden in cfg.hidden_dims:
-        layers += [orthogonal(nn.Linear(width, hidden), math.sqrt(2)), ACTIVATIONS[cfg.activation]()]
-        width = hidden
-    layers.append(orthogonal(nn.Linear(width, output_dim), output_gain))
-    return nn.Sequential(*layers)
-
-
-def orthogonal(layer: nn.Linear, gain: float) -> nn.Linear:
-    """Initialise a layer with orthogonal weights of a gain and no bias, and return it."""
-    nn.init.orthogonal_(layer.weight, gain)
-    nn.init.zeros_(layer.bias)
-    return layer

@@ -13,7 +13,7 @@ from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import Mode, PolicyEvaluation
 from rlinf.models.encoder import Encoder
 from rlinf.models.ensemble_q_policy import EnsembleQPolicy
-from rlinf.models.mlp_policy import ACTIVATIONS, HALF_LOG_2PI, gaussian_logprob, run_head
+from rlinf.models.heads import ACTIVATIONS, HALF_LOG_2PI, gaussian_logprob, run_head
 
 _LOG_STD_BOUNDS = (-5.0, 2.0)
 """Log standard deviations are squashed into these, as in Haarnoja et al. (2018) and CleanRL: a gradient never dies."""

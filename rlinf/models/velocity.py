@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rlinf.config.schema.model import FlowPolicyConfig
-from rlinf.models.mlp_policy import orthogonal_mlp
+from rlinf.models.heads import orthogonal_mlp
 
 _TIME_OCTAVES = 4
 """Time enters as sines and cosines of 1, 2, 4 and 8 half turns: finer than the steps that policies make."""
