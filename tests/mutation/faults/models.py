@@ -18,14 +18,14 @@ LANGUAGE = (f"{MODELS}/test_causal_lm.py",)
 FAULTS: list[Fault] = [
     # Gaussian and categorical policies
     Fault(
-        "rlinf/models/mlp_policy.py",
+        "rlinf/models/heads.py",
         "** 2 - log_std - HALF_LOG_2PI",
         "** 2 + log_std - HALF_LOG_2PI",
         MLP,
         "the Gaussian's log-density adds the log standard deviation",
     ),
     Fault(
-        "rlinf/models/mlp_policy.py",
+        "rlinf/models/heads.py",
         "return log_std + 0.5 + HALF_LOG_2PI",
         "return log_std - 0.5 + HALF_LOG_2PI",
         MLP,
