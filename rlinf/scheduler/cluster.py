@@ -36,7 +36,7 @@ from rlinf.scheduler.environment import (
     newer_than,
 )
 from rlinf.scheduler.gcs_watch import GcsWatch
-from rlinf.scheduler.group import WorkerGroup, close_groups
+from rlinf.scheduler.group_processes import GroupProcesses, close_groups
 from rlinf.scheduler.manager import ManagerActor
 from rlinf.scheduler.nodes import describe_node, gather_probes, rank_nodes, start_probes, wait_for_nodes
 from rlinf.scheduler.runtime import Runtime, enter_runtime, leave_runtime
@@ -79,7 +79,7 @@ class Cluster:
     ) -> None:
         self.config = cluster_cfg or ClusterConfig()
         self.namespace = uuid.uuid4().hex[:8]
-        self._groups: list[WorkerGroup[Any]] = []
+        self._groups: list[GroupProcesses] = []
         self._closed = False
         # Whether nobody is left who would notice deaths: Ray may not answer then.
         self._is_lost = False
@@ -194,7 +194,7 @@ class Cluster:
             strategy = FlexiblePlacementStrategy([[rank] for rank in range(count)])
         return strategy.get_placement(self, isolate)
 
-    def add_group(self, group: WorkerGroup[Any]) -> None:
+    def add_group(self, group: GroupProcesses) -> None:
         """Note a group that must end with the cluster."""
         if self._closed:
             raise ClusterError("The cluster is closed.")
@@ -288,7 +288,7 @@ class Cluster:
         get_logger(__name__).error("%s All waits of the run end.", error)
         self.runtime.orphan(error)
         for group in self._groups:
-            for member in group.worker_info_list:
+            for member in group.members:
                 with contextlib.suppress(ClusterError):  # this cluster is being closed
                     self.runtime.endpoint.notify(member.endpoint, "orphaned", (error,))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import time
 from collections.abc import Callable, Sequence
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from rlinf.errors import ClusterError, WorkerDiedError, WorkerError
+from rlinf.errors import ClusterError, WorkerError
 from rlinf.placement import Placement, PlacementStrategy
 from rlinf.registry import did_you_mean
 from rlinf.scheduler.address import WorkerAddress, WorkerIdentity, WorkerInfo
@@ -20,21 +19,18 @@ from rlinf.scheduler.calls import RemoteFailure
 from rlinf.scheduler.comm.serialization import encode
 from rlinf.scheduler.comm.work import WATCHDOG_SECONDS, AsyncWork
 from rlinf.scheduler.environment import launch_environment
+from rlinf.scheduler.group_processes import GroupProcesses, close_groups
 from rlinf.scheduler.results import WorkerGroupFuncResult
 from rlinf.scheduler.runtime import Runtime, current_runtime
 from rlinf.scheduler.shell import WorkerShell
 from rlinf.scheduler.status import ask_reports, summarize
-from rlinf.scheduler.tracing import TraceCollector
 from rlinf.utils.logging import get_logger
 
 if TYPE_CHECKING:
     from rlinf.scheduler.cluster import Cluster
-    from rlinf.scheduler.worker import Worker
 
-W = TypeVar("W", bound="Worker")
-
-# A worker that is idle leaves within this time after it was told to; a busy one is killed then.
-_SHUTDOWN_SECONDS = 3.0
+# A subclass of Worker; that module imports this one.
+W = TypeVar("W")
 
 
 class WorkerGroup(Generic[W]):
@@ -52,14 +48,10 @@ class WorkerGroup(Generic[W]):
         self._class = worker_class
         self._payload: tuple[Any, ...] = (worker_class, args, kwargs or {})
         self._name = worker_class.__name__
-        self._members: list[WorkerInfo] = []
-        self._runtime: Runtime | None = None
-        self._actors: list[Any] = []
+        self._processes = GroupProcesses()
         self._targets: tuple[int, ...] = ()
         self._restart: Literal["never", "on_failure"] = "never"
         self._relaunch: Callable[[], None] | None = None
-        self._starting: WorkerAddress | None = None
-        self._collector: TraceCollector | None = None
 
     def launch(
         self,
@@ -109,14 +101,15 @@ class WorkerGroup(Generic[W]):
             WorkerError: As ``launch``.
             WorkerDiedError: As ``launch``.
         """
-        if self._starting is not None and self._runtime is not None:
-            first, self._starting = self._starting, None
+        processes = self._processes
+        if processes.starting is not None and self._processes.runtime is not None:
+            first, processes.starting = processes.starting, None
             try:
-                self._members = self._await_ready(self._runtime, first)
-                if self._collector is not None:
-                    self._collector.meet(self._members)
+                processes.members = self._await_ready(self._processes.runtime, first)
+                if processes.collector is not None:
+                    processes.collector.meet(processes.members)
             except BaseException:
-                self._starting = first
+                processes.starting = first
                 self.close()
                 raise
         return self
@@ -160,9 +153,11 @@ class WorkerGroup(Generic[W]):
         """
         group = cls(worker_class)
         group._name = name
-        group._runtime = current_runtime()
-        what = f"{group._runtime.label} waits for the launch of group '{name}'"
-        group._members = AsyncWork(group._runtime.lookup_group(name, True), list, what).wait(timeout)
+        group._processes.runtime = current_runtime()
+        what = f"{group._processes.runtime.label} waits for the launch of group '{name}'"
+        group._processes.members = AsyncWork(group._processes.runtime.lookup_group(name, True), list, what).wait(
+            timeout
+        )
         return group
 
     @property
@@ -187,9 +182,13 @@ class WorkerGroup(Generic[W]):
 
     def close(self) -> None:
         """End all ranks: they finish the method they run, within seconds, or are killed; harmless the second time."""
-        close_groups([self])
+        close_groups([self._processes])
 
     _close = close
+
+    @property
+    def _members(self) -> list[WorkerInfo]:
+        return self._processes.members
 
     def __getattr__(self, method: str) -> Callable[..., WorkerGroupFuncResult]:
         if method.startswith("_"):
@@ -213,52 +212,53 @@ class WorkerGroup(Generic[W]):
     ) -> WorkerGroupFuncResult:
         self._revive()
         self.wait_ready()
-        if self._runtime is None or not self._members:
+        if self._processes.runtime is None or not self._members:
             raise ClusterError(f"Group '{self._name}' is not running; launch it before calling {method}().")
         members = [self._members[rank] for rank in targets] if targets else self._members
-        endpoint = self._runtime.endpoint
+        endpoint = self._processes.runtime.endpoint
         frames = endpoint.share(encode((args, kwargs)))
         calls = [(member.address, endpoint.request(member.endpoint, "call", (method,), frames)) for member in members]
         return WorkerGroupFuncResult(method, calls, self._look)
 
     def _revive(self) -> None:
         """Launch again what has died, where ``restart`` asks for it; another process's handle finds the new ranks."""
-        if self._runtime is None:
+        if self._processes.runtime is None:
             return
-        is_dead = self._runtime.endpoint.is_dead
+        is_dead = self._processes.runtime.endpoint.is_dead
         death = next((error for m in self._members if (error := is_dead(m.endpoint.uid)) is not None), None)
         if death is None:
             return
         if self._relaunch is None:
-            self._members = self._runtime.lookup_group(self._name, False).result()
+            self._processes.members = self._processes.runtime.lookup_group(self._name, False).result()
         elif self._restart == "on_failure":
             get_logger(__name__).warning("%s Launching group '%s' again.", death, self._name)
             self.relaunch()
 
     def _look(self, addresses: Sequence[WorkerAddress]) -> dict[WorkerAddress, str]:
         """Ask ranks what they do."""
-        if self._runtime is None:
+        if self._processes.runtime is None:
             return {}
         members = [self._members[address.rank] for address in addresses if address.rank < len(self._members)]
-        reports = ask_reports(self._runtime.endpoint, [member.endpoint for member in members])
+        reports = ask_reports(self._processes.runtime.endpoint, [member.endpoint for member in members])
         return {member.address: summarize(reports.get(member.endpoint.uid)) for member in members}
 
     def _start(self, cluster: Cluster, placements: list[Placement]) -> None:
-        runtime = self._runtime = cluster.runtime
-        self._collector = cluster.trace_collector
+        processes = self._processes
+        runtime = processes.runtime = cluster.runtime
+        processes.collector = cluster.trace_collector
         incarnation = runtime.ask("group_begin", self._name, len(placements))
         # Stored once: as a plain argument it would be stored again for each rank.
         payload = ray.put([bytes(frame) for frame in encode(self._payload)])
         first = WorkerAddress(self._name, 0, incarnation)
-        cluster.add_group(self)
+        cluster.add_group(processes)
         try:
             for placement in placements:
-                self._actors.append(self._start_rank(cluster, placement, incarnation, placements, payload))
+                processes.actors.append(self._start_rank(cluster, placement, incarnation, placements, payload))
         except BaseException:
-            self._starting = first
+            processes.starting = first
             self.close()
             raise
-        self._starting = first
+        processes.starting = first
 
     def _start_rank(
         self,
@@ -310,36 +310,9 @@ class WorkerGroup(Generic[W]):
             return members
 
 
-def close_groups(groups: Sequence[WorkerGroup[Any]]) -> None:
-    """End several groups together, so that busy ranks of all of them share one time of grace."""
-    running = [group for group in groups if group._actors]
-    if not ray.is_initialized():
-        return
-    for group in running:
-        if group._collector is not None:
-            group._collector.gather(group._members)
-    for group in running:
-        for member in group._members:
-            if group._runtime is not None:
-                with contextlib.suppress(ClusterError):  # who cannot be reached is killed
-                    group._runtime.endpoint.notify(member.endpoint, "shutdown")
-    # Only ranks that got ready listen; the others are killed at once.
-    runs = [run for group in running if group._members for _, run in group._actors]
-    if runs:
-        ray.wait(runs, num_returns=len(runs), timeout=_SHUTDOWN_SECONDS)
-    for group in running:
-        first = group._members[0].address if group._members else group._starting
-        if first is not None and group._runtime is not None:
-            with contextlib.suppress(WorkerDiedError, ClusterError):  # without a manager nobody is left to be told
-                group._runtime.ask("group_end", first)
-        for actor, _ in group._actors:
-            ray.kill(actor)
-        group._actors, group._members, group._starting = [], [], None
-
-
 def _attach(worker_class: type[Any], name: str, members: list[WorkerInfo]) -> WorkerGroup[Any]:
     group = WorkerGroup[Any](worker_class)
     group._name = name
-    group._members = members
-    group._runtime = current_runtime()
+    group._processes.members = members
+    group._processes.runtime = current_runtime()
     return group

@@ -130,6 +130,18 @@ def test_a_fault_is_caught(name: str, copy: Path) -> None:
     assert fault.message in output
 
 
+def test_an_import_circle_is_caught(copy: Path) -> None:
+    late = LATE_IMPORT.replace("rlinf.scheduler", "rlinf.utils.second")
+    (copy / "rlinf/utils/first.py").write_text(DOC + late, encoding="utf-8")
+    types = TYPE_IMPORT.replace("rlinf.workers", "rlinf.utils.first")
+    (copy / "rlinf/utils/second.py").write_text(DOC + types, encoding="utf-8")
+
+    run = run_gate(IMPORTS, copy)
+
+    assert run.returncode != 0
+    assert "No cycles are allowed in rlinf.utils" in run.stdout
+
+
 @pytest.mark.parametrize("command", [RUFF, FORMAT, MYPY, IMPORTS, PYTEST])
 def test_a_clean_project_passes(command: tuple[str, ...], copy: Path) -> None:
     run = run_gate(command, copy)
