@@ -1,8 +1,8 @@
-"""What a run needs to go on after a kill as if nothing had happened: checkpoints, and the state that goes into them.
+"""Checkpoints: a killed run resumes as if it had not been interrupted.
 
-Owns the folder layout, atomic publishing, retention, ``runner.resume_dir`` and the registry of everything mutable. May
-import ``rlinf.errors``, ``rlinf.registry``, ``rlinf.utils`` and ``rlinf.config``; torch only when tensors are stored,
-Ray never. New kinds of state implement ``Stateful`` where they live and are registered by their owner.
+Owns the folder layout, atomic publishing, retention and ``runner.resume_dir``. May import ``rlinf.errors``,
+``rlinf.registry``, ``rlinf.utils`` and ``rlinf.config``; torch only when tensors are stored, Ray never. The owner of a
+state writes it below the folder that ``CheckpointManager.begin`` returns, nests of tensors with ``tree_file``.
 """
 
 from __future__ import annotations
@@ -11,19 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlinf.checkpoint.manager import CheckpointManager, checkpoint_step, load_runner_state
-    from rlinf.checkpoint.rng import RngState
-    from rlinf.checkpoint.stateful import Stateful, StatefulRegistry
+    from rlinf.checkpoint.manager import CheckpointManager, checkpoint_step
 
-__all__ = ["CheckpointManager", "RngState", "Stateful", "StatefulRegistry", "checkpoint_step", "load_runner_state"]
+__all__ = ["CheckpointManager", "checkpoint_step"]
 
 _MODULES = {
     "CheckpointManager": "manager",
-    "RngState": "rng",
-    "Stateful": "stateful",
-    "StatefulRegistry": "stateful",
     "checkpoint_step": "manager",
-    "load_runner_state": "manager",
 }
 
 

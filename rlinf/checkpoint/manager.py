@@ -98,7 +98,7 @@ class CheckpointManager:
 
         Args:
             step: The step given to ``begin``.
-            runner_state: Small JSON-able state of the runner itself; ``load_runner_state`` returns it.
+            runner_state: Small JSON-able state of the runner itself, for ``runner.json``.
             metrics: Metrics at this step, for ``keep_best``.
             required: Names in the folder that must exist and not be empty, for example ``["actor"]``: a check that the
                 workers' files arrived.
@@ -192,14 +192,6 @@ class CheckpointManager:
         write_atomic(mine.path / COMPLETE, marker)
         write_atomic(self._root / LATEST, mine.path.name + "\n")
 
-    def load_runner_state(self, path: Path) -> dict[str, Any]:
-        """Return the runner state that was given to ``commit``; see ``load_runner_state`` of this module.
-
-        Args:
-            path: A checkpoint's folder, from ``resolve``.
-        """
-        return load_runner_state(path)
-
     def _newest(self, root: Path) -> Path | None:
         complete, problems = scan(root)
         for problem in problems:
@@ -292,19 +284,6 @@ def _holds_bytes(path: Path) -> bool:
     return any(file.is_file() and file.stat().st_size > 0 for file in files)
 
 
-def load_runner_state(path: Path) -> dict[str, Any]:
-    """Return the runner state of a checkpoint.
-
-    Args:
-        path: A checkpoint's folder.
-
-    Raises:
-        CheckpointError: ``runner.json`` is missing or cannot be read.
-    """
-    state: dict[str, Any] = _read_runner_file(Path(path))["state"]
-    return state
-
-
 def checkpoint_step(path: Path) -> int:
     """Return the global step of a checkpoint, from what is written in it and not from its folder's name.
 
@@ -324,7 +303,8 @@ def _runner_json(step: int, runner_state: Mapping[str, Any], metrics: Mapping[st
         return json.dumps(record, indent=1) + "\n"
     except (TypeError, ValueError) as error:
         raise CheckpointError(
-            f"the runner's state at step {step} is not JSON ({error}); keep tensors and arrays in a StatefulRegistry"
+            f"the runner's state at step {step} is not JSON ({error}); save tensors and arrays in files of "
+            "the checkpoint's folder"
         ) from error
 
 

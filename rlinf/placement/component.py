@@ -25,7 +25,7 @@ class PlacementMode(Enum):
     HYBRID = "hybrid"
     """Any mix."""
     AUTO = "auto"
-    """Elastic: devices move between components while the run goes on."""
+    """A published name for elastic placement, which is not offered: no placement has this mode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,19 +251,18 @@ class ModelParallelComponentPlacement(ComponentPlacement):
     Args:
         cfg: As for ``ComponentPlacement``; it must place ``actor`` and ``rollout``.
         cluster: The cluster, running or planned.
-        elastic: Let devices move between components during the run (``PlacementMode.AUTO``), whatever they start on.
 
     Raises:
         PlacementError: A rule is malformed, ``actor`` or ``rollout`` is missing, or their devices overlap in part.
     """
 
-    def __init__(self, cfg: Any, cluster: PlacementCluster, *, elastic: bool = False) -> None:
+    def __init__(self, cfg: Any, cluster: PlacementCluster) -> None:
         super().__init__(cfg, cluster)
-        self._mode = PlacementMode.AUTO if elastic else self._find_mode()
+        self._mode = self._find_mode()
 
     @property
     def placement_mode(self) -> PlacementMode:
-        """COLLOCATED if actor and rollout hold the same devices, DISAGGREGATED if they share none, AUTO if elastic."""
+        """COLLOCATED if actor and rollout hold the same devices, DISAGGREGATED if they share none."""
         return self._mode
 
     def _find_mode(self) -> PlacementMode:

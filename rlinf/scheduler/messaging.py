@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pickle
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
@@ -17,6 +18,7 @@ from rlinf.scheduler.comm.serialization import Fetch, Park, check_dense, decode,
 from rlinf.scheduler.comm.spans import MessageTrace
 from rlinf.scheduler.comm.work import SENT, AsyncWork, Claim, default_timeout_seconds, give_up_dropped
 from rlinf.scheduler.runtime import current_runtime
+from rlinf.utils.logging import get_logger
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +31,7 @@ _BROADCAST = ("rlinf", "broadcast")
 
 @dataclass(frozen=True)
 class CollectiveGroupOptions:
-    """Wishes for the communication of accelerator tensors; CPU transports ignore them.
+    """Settings of collectives over accelerators, accepted from published code; no transport here has a use for them.
 
     Attributes:
         accel_max_ctas: Most thread blocks that a collective may use, or None for the library's choice.
@@ -40,6 +42,19 @@ class CollectiveGroupOptions:
     accel_max_ctas: int | None = None
     accel_min_ctas: int | None = None
     is_high_priority_stream: bool = False
+
+
+@functools.cache
+def _log_unused_options() -> None:
+    get_logger(__name__).warning(
+        "CollectiveGroupOptions have no effect: messages travel over shared memory and sockets, not over collectives."
+    )
+
+
+def note_options(options: CollectiveGroupOptions | None) -> None:
+    """Log once per process that options of a message are not used."""
+    if options is not None:
+        _log_unused_options()
 
 
 class Messenger:

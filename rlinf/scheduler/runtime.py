@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,6 @@ _MAX_ABOUT = 80
 
 # Of a process that was declared dead and hears of it.
 _EXIT_GIVEN_UP = 1
-
-DeathListener = Callable[[WorkerAddress, WorkerDiedError, bool], None]
 
 
 class Runtime:
@@ -77,9 +75,8 @@ class Runtime:
             serve_trace(self.endpoint)
         self.introspection = Introspection(self.endpoint, label)
         self.introspection.add("dropped", lambda: self.mailbox.num_dropped)
-        self._death_listeners: list[DeathListener] = []
         self.endpoint.serve("data", self._on_data)
-        self.endpoint.serve("died", lambda call: self._on_death(*call.args))
+        self.endpoint.serve("died", lambda call: self._on_death(*call.args[:-1]))
         self.endpoint.serve("closed", lambda call: self._on_closed(*call.args))
         self.endpoint.serve("started", lambda call: self._on_started(*call.args))
         self.endpoint.serve("orphaned", lambda call: self.orphan(*call.args))
@@ -88,7 +85,7 @@ class Runtime:
         """Tell the manager about this process, and learn who has died before."""
         address = self.identity.address if self.identity else None
         for death in self.ask("join", self.label, address, own_process()):
-            self._on_death(*death)
+            self._on_death(*death[:-1])  # whether its group was closed matters to channels only
 
     def ask(self, operation: str, *args: Any, timeout: float | None = None) -> Any:
         """Ask the manager and wait for its answer."""
@@ -148,10 +145,6 @@ class Runtime:
         self.endpoint.orphan(error)
         self.mailbox.orphan(error)
 
-    def on_death(self, listener: DeathListener) -> None:
-        """Call ``listener(address, error, closed)`` on the endpoint's thread whenever a worker is gone."""
-        self._death_listeners.append(listener)
-
     def close(self) -> None:
         """Leave the run."""
         self.devices.close()
@@ -160,7 +153,7 @@ class Runtime:
     def _on_data(self, call: Call) -> None:
         self.mailbox.deliver(Envelope(*call.args), call.frames)
 
-    def _on_death(self, address: WorkerAddress | None, uid: str | None, error: WorkerDiedError, closed: bool) -> None:
+    def _on_death(self, address: WorkerAddress | None, uid: str | None, error: WorkerDiedError) -> None:
         end_if_declared_dead(self.endpoint, uid, error)
         if uid is not None:
             self.endpoint.peer_died(uid, error)
@@ -168,14 +161,12 @@ class Runtime:
         if address is None:
             return
         self.mailbox.source_died((address.group_name, address.rank), address.incarnation, error)
-        for listener in self._death_listeners:
-            listener(address, error, closed)
 
     def _on_closed(self, name: str, incarnation: int, uids: dict[int, str | None]) -> None:
         """Ranks of a group have been ended in good order."""
         for rank, uid in uids.items():
             address = WorkerAddress(name, rank, incarnation)
-            self._on_death(address, uid, closed_error(address), True)
+            self._on_death(address, uid, closed_error(address))
 
     def _on_started(self, name: str, incarnation: int, world_size: int) -> None:
         for rank in range(world_size):

@@ -15,7 +15,7 @@ from rlinf.errors import RLinfError
 from rlinf.scheduler.address import WorkerAddress
 from rlinf.scheduler.channel import Channel
 from rlinf.scheduler.comm.work import AsyncWork
-from rlinf.scheduler.messaging import Messenger
+from rlinf.scheduler.messaging import CollectiveGroupOptions, Messenger, note_options
 from rlinf.scheduler.platform import LazyDeviceType, LazyPlatform, worker_device
 from rlinf.scheduler.probe import find_free_port
 from rlinf.scheduler.runtime import find_runtime
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 Ranks = int | Sequence[int]
+Options = CollectiveGroupOptions | None
 
 GROUP_MEMBERS = frozenset(
     {
@@ -173,9 +174,9 @@ class Worker:
         return self._messenger.shared_buffer(num_bytes)
 
     @overload
-    def send(self, obj: Any, dst_group_name: str, dst_rank: Ranks, async_op: Literal[False] = False, tag: Hashable = None, timeout: float | None = None) -> None: ...  # fmt: skip  # noqa: E501
+    def send(self, obj: Any, dst_group_name: str, dst_rank: Ranks, async_op: Literal[False] = False, tag: Hashable = None, timeout: float | None = None, options: Options = None) -> None: ...  # fmt: skip  # noqa: E501
     @overload
-    def send(self, obj: Any, dst_group_name: str, dst_rank: Ranks, async_op: Literal[True], tag: Hashable = None, timeout: float | None = None) -> AsyncWork[None]: ...  # fmt: skip  # noqa: E501
+    def send(self, obj: Any, dst_group_name: str, dst_rank: Ranks, async_op: Literal[True], tag: Hashable = None, timeout: float | None = None, options: Options = None) -> AsyncWork[None]: ...  # fmt: skip  # noqa: E501
     def send(
         self,
         obj: Any,
@@ -184,6 +185,7 @@ class Worker:
         async_op: bool = False,
         tag: Hashable = None,
         timeout: float | None = None,
+        options: Options = None,
     ) -> AsyncWork[None] | None:
         """Send any object to one or several ranks of a group; it may change once this returns.
 
@@ -194,18 +196,20 @@ class Worker:
             async_op: Return an ``AsyncWork`` instead of waiting until the receivers are found.
             tag: What the receiver must ask for; None matches None.
             timeout: Seconds to wait for the receivers' launch; None is ``RLINF_TIMEOUT_SECONDS``.
+            options: Accepted from published code; has no effect, which is logged once.
 
         Raises:
             WorkerDiedError: A receiver is gone.
             CommTimeoutError: The group was not launched in time.
         """
+        note_options(options)
         work = self._messenger.send(obj, dst_group_name, dst_rank, tag=tag, timeout=timeout)
         return work if async_op else work.wait()
 
     @overload
-    def recv(self, src_group_name: str, src_rank: int, async_op: Literal[False] = False, tag: Hashable = None, timeout: float | None = None) -> Any: ...  # fmt: skip  # noqa: E501
+    def recv(self, src_group_name: str, src_rank: int, async_op: Literal[False] = False, tag: Hashable = None, timeout: float | None = None, options: Options = None) -> Any: ...  # fmt: skip  # noqa: E501
     @overload
-    def recv(self, src_group_name: str, src_rank: int, async_op: Literal[True], tag: Hashable = None, timeout: float | None = None) -> AsyncWork[Any]: ...  # fmt: skip  # noqa: E501
+    def recv(self, src_group_name: str, src_rank: int, async_op: Literal[True], tag: Hashable = None, timeout: float | None = None, options: Options = None) -> AsyncWork[Any]: ...  # fmt: skip  # noqa: E501
     def recv(
         self,
         src_group_name: str,
@@ -213,6 +217,7 @@ class Worker:
         async_op: bool = False,
         tag: Hashable = None,
         timeout: float | None = None,
+        options: Options = None,
     ) -> Any:
         """Receive the next object that a worker has sent with this tag.
 
@@ -222,11 +227,13 @@ class Worker:
             async_op: Return an ``AsyncWork`` instead of waiting.
             tag: The sender's tag.
             timeout: Seconds to wait; None is ``RLINF_TIMEOUT_SECONDS``.
+            options: As for ``send``.
 
         Raises:
             WorkerDiedError: The sender is gone.
             CommTimeoutError: Nothing came in time.
         """
+        note_options(options)
         work = self._messenger.recv(src_group_name, src_rank, tag=tag, timeout=timeout)
         return work if async_op else work.wait()
 
@@ -270,6 +277,7 @@ class Worker:
         groups: Sequence[tuple[str, Ranks | None]] = (),
         src: tuple[str, int] | None = None,
         timeout: float | None = None,
+        options: Options = None,
     ) -> Any:
         """Give every listed worker the source's object; all of them must call this.
 
@@ -278,10 +286,12 @@ class Worker:
             groups: (group, rank or ranks, None for all) of everybody who takes part; empty is the worker's own group.
             src: The source; None is the first rank of the first group.
             timeout: Seconds to wait; None is ``RLINF_TIMEOUT_SECONDS``.
+            options: As for ``send``.
 
         Returns:
             The source's object.
         """
+        note_options(options)
         members = list(groups) or [(self._group_name, None)]
         return self._messenger.broadcast(obj, members, src, timeout=timeout)
 

@@ -21,27 +21,22 @@ if TYPE_CHECKING:
     from rlinf.data.lerobot.check import check_dataset
     from rlinf.data.lerobot.dataset import LeRobotDataset
     from rlinf.data.lerobot.format import LeRobotEpisode
-    from rlinf.data.lerobot.sampling import FrameSampler, split_episodes
     from rlinf.data.lerobot.writer import LeRobotWriter, merge_datasets
 
 _MODULES = {
     "LeRobotEpisode": "format",
-    "FrameSampler": "sampling",
     "LeRobotDataset": "dataset",
     "LeRobotWriter": "writer",
     "check_dataset": "check",
     "merge_datasets": "writer",
-    "split_episodes": "sampling",
 }
 
 __all__ = [
     "LeRobotEpisode",
-    "FrameSampler",
     "LeRobotDataset",
     "LeRobotWriter",
     "check_dataset",
     "merge_datasets",
-    "split_episodes",
 ]
 
 

@@ -16,7 +16,6 @@ _TESTS = {
     "lerobot/pictures.py": (_LEROBOT,),
     "lerobot/format.py": (_LEROBOT,),
     "lerobot/episodes.py": ("tests/unit/data/lerobot/test_lerobot_episodes.py",),
-    "lerobot/sampling.py": ("tests/unit/data/lerobot/test_lerobot_sampling.py",),
 }
 
 
@@ -231,29 +230,5 @@ FAULTS: list[Fault] = [
         "actions.float() if actions.is_floating_point() else actions[:, 0]",
         "actions.float()",
         "discrete actions become continuous",
-    ),
-    _fault(
-        "lerobot/sampling.py",
-        'derive_seed(self.seed, "dataset", "order", epoch)',
-        'derive_seed(self.seed, "dataset", "order", 0)',
-        "every epoch has the same order",
-    ),
-    _fault(
-        "lerobot/sampling.py",
-        "[self.rank :: self.num_ranks]",
-        "[0 :: self.num_ranks]",
-        "all ranks learn from the same frames",
-    ),
-    _fault(
-        "lerobot/sampling.py",
-        "parts = [np.arange(record.start, record.end) for record in records]",
-        "parts = [np.arange(record.length) for record in records]",
-        "all episodes are drawn from the first frames",
-    ),
-    _fault(
-        "lerobot/sampling.py",
-        "return sorted(order[count:]), sorted(order[:count])",
-        "return sorted(order), sorted(order[:count])",
-        "episodes to validate on are trained on",
     ),
 ]

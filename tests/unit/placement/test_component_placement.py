@@ -138,11 +138,10 @@ def test_model_parallel_compares_devices_over_overlapping_groups(group_spec):
     assert ModelParallelComponentPlacement(recipe(**rules), cluster).placement_mode is PlacementMode.COLLOCATED
 
 
-def test_model_parallel_refuses_a_partial_overlap_unless_elastic(cluster):
+def test_model_parallel_refuses_a_partial_overlap(cluster):
     cfg = recipe(actor="0-7", rollout="4-11")
     with pytest.raises(PlacementError, match="share 4 of 8 and 8"):
         ModelParallelComponentPlacement(cfg, cluster)
-    assert ModelParallelComponentPlacement(cfg, cluster, elastic=True).placement_mode is PlacementMode.AUTO
 
 
 def test_model_parallel_needs_actor_and_rollout(cluster):

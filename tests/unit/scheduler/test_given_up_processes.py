@@ -118,10 +118,10 @@ def test_a_process_that_was_given_up_ends_when_it_hears_of_it(run, is_stopped):
 def test_a_process_whose_work_has_ended_is_left_to_its_group(run):
     process = run.member_process(0)
     other = run.member(1)
-    heard = threading.Event()
-    other.on_death(lambda *_: heard.set())
+    message = other.receive(("g", 0), None, None)
     run.on_manager(run.manager.worker_gone, WorkerAddress("g", 0, 1), None)
-    assert heard.wait(20)
+    with pytest.raises(WorkerDiedError):
+        message.result(20)
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(1)
 
