@@ -114,6 +114,31 @@ def test_the_task_is_drawn_with_the_numbers(tmp_path: Path, monkeypatch: pytest.
     ]
 
 
+def test_returns_add_up_and_success_stays_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[list[str]] = []
+    monkeypatch.setattr("rlinf.envs.video.draw_text", lambda frame, lines: (drawn.append(lines[1:]), frame)[1])
+    recorder = VideoRecorder(VideoConfig(save_video=True, video_base_dir=str(tmp_path)), num_envs=1, first_env=0)
+    frame = np.zeros((16, 16, 3), np.uint8)
+    recorder.start_epoch(0, RawReset({}, frames={}))
+    for reports in (False, True, False):
+        chunk = RawChunk.empty((1, 1))
+        chunk.frames, chunk.reports_success = {0: [frame]}, reports
+        recorder.add_chunk(chunk, np.full((1, 1), 0.5, np.float32))
+    recorder.close()
+    assert drawn == [
+        ["reward 0.500", "return 0.50"],
+        ["reward 0.500", "return 1.00", "success no"],
+        ["reward 0.500", "return 1.50", "success no"],
+    ]
+
+
+def test_videos_are_numbered_over_all_workers(tmp_path: Path) -> None:
+    video = VideoConfig(save_video=True, video_base_dir=str(tmp_path), num_videos=3, info_on_video=False)
+    with make_single(make_config(video_cfg=video), num_envs=2, first_env=2) as env:
+        env.reset(0)
+    assert [path.name for path in tmp_path.iterdir()] == ["epoch_000000_env_0002_episode_000.mp4"]
+
+
 def test_environments_beyond_num_videos_are_not_rendered(tmp_path: Path) -> None:
     with make_single(recorded(tmp_path), num_envs=2, first_env=2) as env:
         env.reset(0)

@@ -87,6 +87,21 @@ def test_environments_stepped_as_a_batch_are_collected_too(tmp_path):
     np.testing.assert_array_equal(dataset.column("observation.state")[0], first["states"][0])
 
 
+def test_a_success_in_mid_episode_counts(tmp_path):
+    cfg = EnvConfig(
+        env_type="batch",
+        total_num_envs=2,
+        max_episode_steps=6,
+        max_steps_per_rollout_epoch=8,
+        data_collection=DataCollectionConfig(enabled=True, save_dir=str(tmp_path), only_success=True),
+    )
+    with BatchEnv(cfg, num_envs=2) as env:  # succeeds at its second step, and goes on
+        env.reset(0)
+        env.chunk_step(torch.zeros(2, 8, env.action_dim))
+        env.finish_collection()
+    assert LeRobotDataset(tmp_path / "part_000000").num_episodes == 2
+
+
 def test_collecting_needs_a_folder():
     with pytest.raises(ConfigError, match="save_dir"):
         EpisodeCollector(DataCollectionConfig(enabled=True), num_envs=1, first_env=0)

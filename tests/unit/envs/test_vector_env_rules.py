@@ -1,5 +1,6 @@
 """The rules of VectorEnv, by hand-computed numbers, on a batch simulator and on single environments."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from batch_env import BatchEnv, make_config, make_single
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.envs.base import VectorEnv
+from rlinf.envs.base import StepResult, VectorEnv
 from rlinf.errors import ConfigError, EnvironmentFailure, NumericalError
 
 
@@ -270,6 +271,20 @@ def test_offload_is_undone_by_reset() -> None:
         env.reset(0)
         env.onload()
     assert calls == ["off", "on"]
+
+
+class SucceedsTooLate(BatchEnv):
+    """Says that it has succeeded when its episodes have long ended."""
+
+    def step(self, actions: Any, active: Any) -> StepResult:
+        return replace(super().step(actions, active), infos={"success": self.time > 3 + self.seeds % 5})
+
+
+def test_what_an_environment_at_rest_says_of_success_does_not_count() -> None:
+    with SucceedsTooLate(ordered(auto_reset=False), num_envs=4) as env:
+        env.reset(0)
+        episodes = [episode for _ in range(2) for episode in env.chunk_step(zeros(4, 12)).episodes]
+    assert [episode["success_once"] for episode in episodes] == [0.0] * 4
 
 
 def test_an_error_of_a_batch_simulator_names_it_and_its_step() -> None:

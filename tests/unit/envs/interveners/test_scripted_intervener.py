@@ -1,5 +1,6 @@
 """When the scripted intervener takes over, and when it hands back."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,6 +47,17 @@ def test_it_takes_over_when_the_reward_stops_rising_and_only_for_a_while() -> No
     ]  # fmt: skip
 
 
+def test_a_reward_that_only_recovers_is_no_progress() -> None:
+    assert acts(make(stall_steps=2, hold_steps=1), [0.0] * 4, [0.3, 0.1, 0.2]) == [False, False, False, True]
+
+
+def test_progress_is_the_episodes_own() -> None:
+    intervener = make(stall_steps=2, hold_steps=1)
+    acts(intervener, [0.0, 0.0], [0.9])
+    intervener.begin()
+    assert not any(acts(intervener, [0.0] * 4, [0.1, 0.2, 0.3]))
+
+
 def test_progress_below_the_least_does_not_count() -> None:
     rewards = [0.1, 0.2, 0.3, 0.4]
     assert not any(acts(make(stall_steps=2, min_progress=0.05), [0.0] * 5, rewards))
@@ -68,6 +80,8 @@ def test_by_chance_it_acts_as_often_as_it_says_and_the_same_again() -> None:
     assert first == again
     assert sum(first) / 400 == pytest.approx(0.3, abs=0.06)
     assert first != acts(make(takeover_probability=0.3, hold_steps=1), [0.1] * 400)
+    cfg = ScriptedIntervenerConfig(intervener_type="scripted", policy="ones", takeover_probability=0.3, hold_steps=1)
+    assert first != acts(ScriptedIntervener(cfg, env=replace(ENV, seed=4), row=0), [0.0] * 400)
 
 
 def test_an_episode_begins_with_the_policy() -> None:

@@ -1,5 +1,6 @@
 """The arm's environment: what actions do, what they can never do, and how episodes begin and end."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -81,12 +82,32 @@ def test_before_it_goes_to_its_start_the_arm_goes_straight_up() -> None:
     np.testing.assert_allclose(ways[-1][:3], [0.5, 0.0, 0.3])
 
 
+def test_an_arm_above_its_start_goes_sideways_first() -> None:
+    env = make(random_xy_meters=0.0)
+    env.reset(0)
+    for _ in range(4):
+        state = act(env, 1.0, 0.0, 1.0)[0]
+    assert state.pose[2] > 0.32
+    ways = []
+    move_to = env._client.move_to
+    env._client.move_to = lambda pose: (ways.append(pose.copy()), move_to(pose))[1]  # type: ignore[method-assign]
+    env.reset(0)
+    np.testing.assert_allclose(ways[0][:3], state.pose[:3])
+
+
 @pytest.mark.parametrize("action", [[1, 0, 0], [1, 1, 1], [50, -50, 0]])
 def test_no_action_moves_further_than_a_step(action: list[float]) -> None:
     env = make(random_xy_meters=0.0)
     before = env.reset(0).pose
     after = act(env, *action)[0].pose
     assert np.linalg.norm(after[:3] - before[:3]) == pytest.approx(0.02)
+
+
+def test_every_number_of_an_action_is_limited_by_itself() -> None:
+    env = make(random_xy_meters=0.0)
+    before = env.reset(0).pose
+    after = act(env, 30.0, 0.5, 0.0)[0].pose
+    np.testing.assert_allclose(after[:2] - before[:2], 0.02 * np.array([1.0, 0.5]) / np.hypot(1.0, 0.5), atol=1e-9)
 
 
 def test_no_action_turns_further_than_a_step_or_than_the_tilt() -> None:
@@ -152,6 +173,39 @@ def test_too_much_force_stops_the_arm_and_cuts_the_episode_off() -> None:
     assert [step[3] for step in steps] == [False, True]
     assert env._client.goal[2] == pytest.approx(0.14)  # type: ignore[attr-defined]
     assert not any(act(make_and_reset(keys), 0.0, 0.0, -1.0)[3] for _ in range(2))
+
+
+@pytest.mark.parametrize("force", [[16.0, 0, 0], [0, -16.0, 0], [-9.0, -9.0, -9.0]])
+def test_a_force_in_any_direction_stops_the_arm(force: list[float]) -> None:
+    env = make(random_xy_meters=0.0, max_force_newtons=15.0)
+    env.reset(0)
+    press(env, force)
+    assert act(env, 0.0, 0.0, -1.0)[2:] == (False, True, False)
+
+
+def test_an_episode_that_succeeds_under_force_has_ended_by_itself() -> None:
+    env = make(random_xy_meters=0.0, max_force_newtons=15.0)
+    env.reset(0)
+    for _ in range(9):
+        act(env, 0.0, 0.0, -1.0)
+    press(env, [0.0, 0.0, 20.0])
+    assert act(env, 0.0, 0.0, -1.0)[2:] == (True, False, True)
+
+
+@pytest.mark.parametrize(("number", "opening"), [(-0.4, 1.0), (0.4, 1.0), (-0.6, 0.0)])
+def test_small_numbers_leave_the_fingers_alone(number: float, opening: float) -> None:
+    env = make()
+    env.reset(0)
+    for _ in range(12):
+        state = env.step(np.array([0, 0, 0, 0, 0, 0, number]))[0]
+    assert state.gripper == pytest.approx(opening)
+
+
+def press(env: FrankaSingleEnv, force: list[float]) -> None:
+    """Let the robot report a force from now on."""
+    state = env._client.state
+    wrench = np.array([*force, 0.0, 0.0, 0.0])
+    env._client.state = lambda: replace(state(), wrench=wrench)  # type: ignore[method-assign]
 
 
 def make_and_reset(keys: dict[str, Any]) -> FrankaSingleEnv:

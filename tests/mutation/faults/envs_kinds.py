@@ -1,0 +1,334 @@
+"""Faults of what is recorded of environments, of their wrappers, and of each kind of environment."""
+
+from __future__ import annotations
+
+from tests.mutation.fault import Fault
+
+_TESTS = {
+    "base.py": ("tests/unit/envs/test_vector_env_rules.py", "tests/unit/envs/test_env_video.py"),
+    "process_pool.py": ("tests/unit/envs/test_env_process_pool.py",),
+    "video.py": ("tests/unit/envs/test_env_video.py",),
+    "episode_collector.py": ("tests/unit/envs/test_episode_collector.py",),
+    "gymnasium_single.py": ("tests/unit/envs/test_builtin_envs.py", "tests/unit/envs/test_success_reports.py"),
+    "metaworld_single.py": ("tests/unit/envs/test_builtin_envs.py",),
+    "frankasim_single.py": ("tests/unit/envs/test_frankasim.py",),
+    "wrappers/action_delay.py": ("tests/unit/envs/wrappers/test_env_wrappers.py",),
+    "wrappers/action_repeat.py": ("tests/unit/envs/wrappers/test_env_wrappers.py",),
+    "wrappers/intervention.py": ("tests/unit/envs/wrappers/test_intervention.py",),
+    "interveners/scripted.py": ("tests/unit/envs/interveners/test_scripted_intervener.py",),
+    "realworld/franka.py": ("tests/unit/envs/realworld/test_franka.py",),
+    "realworld/dummy.py": ("tests/unit/envs/realworld/test_dummy.py",),
+    "realworld/poses.py": ("tests/unit/envs/realworld/test_poses.py",),
+    "realworld/client.py": ("tests/unit/envs/realworld/test_client.py",),
+    "realworld/expert.py": ("tests/unit/envs/realworld/test_realworld_env.py",),
+}
+
+
+def _fault(file: str, before: str, after: str, what: str) -> Fault:
+    return Fault(f"rlinf/envs/{file}", before, after, _TESTS[file], what)
+
+
+FAULTS: list[Fault] = [
+    # Batch simulators.
+    _fault(
+        "base.py",
+        "chunk.successes[:, column] = active & to_numpy(",
+        "chunk.successes[:, column] = to_numpy(",
+        "environments at rest succeed",
+    ),
+    _fault(
+        "base.py",
+        "        order = np.argsort(rows)\n        chunk.final_ids = rows[order]\n",
+        "        order = np.arange(len(rows))\n        chunk.final_ids = rows[order]\n",
+        "episodes are reported in the order in which they end",
+    ),
+    _fault(
+        "base.py",
+        "chunk.obs = put_rows(result.obs, resting, take_rows(chunk.obs, resting)) if len(resting) else result.obs",
+        "chunk.obs = result.obs",
+        "an environment at rest shows another state",
+    ),
+    _fault(
+        "base.py",
+        "self._frames([row for row in self._recorder.rows if active[row]])",
+        "self._frames(list(self._recorder.rows))",
+        "environments at rest are rendered",
+    ),
+    _fault(
+        "base.py",
+        "steps = request.steps + column + 1\n",
+        "steps = request.steps + column\n",
+        "episodes of batch simulators are one step too long",
+    ),
+    # Videos.
+    _fault(
+        "video.py",
+        "number=episode.number + 1, frame=chunk.reset_frames.get(row)",
+        "number=episode.number, frame=chunk.reset_frames.get(row)",
+        "all episodes go into one video",
+    ),
+    _fault(
+        "video.py",
+        "number=episode.number + 1, frame=chunk.reset_frames.get(row)",
+        "number=episode.number + 1, frame=None",
+        "videos of later episodes begin after their first step",
+    ),
+    _fault(
+        "video.py",
+        "min(max(cfg.num_videos - first_env, 0), num_envs)",
+        "min(cfg.num_videos, num_envs)",
+        "every worker records its first environments",
+    ),
+    _fault(
+        "video.py",
+        "self._latest[row] = frames[min(index, len(frames) - 1)]",
+        "self._latest[row] = frames[-1]",
+        "tiles show the last frame of a chunk throughout",
+    ),
+    _fault(
+        "video.py",
+        'name = f"epoch_{self._epoch:06d}_env_{self._first_env + row:04d}_episode_{number:03d}.mp4"',
+        'name = f"epoch_{self._epoch:06d}_env_{row:04d}_episode_{number:03d}.mp4"',
+        "videos of different workers have one name",
+    ),
+    _fault("video.py", "self._return += reward\n", "self._return = reward\n", "the return that is drawn is the reward"),
+    _fault(
+        "video.py",
+        "self._reports_success = self._reports_success or chunk.reports_success",
+        "self._reports_success = chunk.reports_success",
+        "a task that was solved is no longer said to be",
+    ),
+    # Collected episodes.
+    _fault(
+        "episode_collector.py",
+        "                self._seen[row] = after\n",
+        "",
+        "every frame shows the episode's first state",
+    ),
+    _fault(
+        "episode_collector.py",
+        "action = np.atleast_1d(np.asarray(request.actions[row, column]))",
+        "action = np.atleast_1d(np.asarray(request.actions[row, 0]))",
+        "every frame has the first action of its chunk",
+    ),
+    _fault(
+        "episode_collector.py",
+        'not any(frame["next.success"][0] for frame in frames)',
+        'not frames[-1]["next.success"][0]',
+        "a success before the end does not count",
+    ),
+    _fault(
+        "episode_collector.py",
+        "                self._begin(row, _row(chunk.obs, row))\n",
+        "",
+        "an episode holds the frames of the one before",
+    ),
+    _fault(
+        "episode_collector.py",
+        '"next.terminated": np.array([terminated]),',
+        '"next.terminated": np.array([terminated or truncated]),',
+        "a truncation is collected as a termination",
+    ),
+    # Wrappers.
+    _fault(
+        "wrappers/action_delay.py",
+        "            self.waiting[step.final_ids] = 0\n",
+        "            pass\n",
+        "delayed actions reach the next episode",
+    ),
+    _fault(
+        "wrappers/action_delay.py",
+        "            self.waiting[rows] = 0\n",
+        "            pass\n",
+        "delayed actions reach the next rollout epoch",
+    ),
+    _fault(
+        "wrappers/action_repeat.py",
+        "executed=executed[..., 0],",
+        "executed=executed.all(-1),",
+        "an action that an end interrupts counts as not executed",
+    ),
+    _fault(
+        "wrappers/action_repeat.py",
+        'length = -(-episode["episode_len"] // self.cfg.num_repeats)',
+        'length = episode["episode_len"] // self.cfg.num_repeats',
+        "an interrupted action is missing from the episode's length",
+    ),
+    _fault(
+        "wrappers/intervention.py",
+        "            self.steps[row] += 1\n",
+        "            self.steps[row] += 1\n            self.shown[row] = _row(step.obs, 0)\n",
+        "operators see the first environment",
+    ),
+    # The scripted operator.
+    _fault(
+        "interveners/scripted.py",
+        "self.best = max(self.best, situation.reward)",
+        "self.best = situation.reward",
+        "a reward that rises again counts as progress",
+    ),
+    _fault(
+        "interveners/scripted.py",
+        "        self.stalled = 0\n        return action\n",
+        "        return action\n",
+        "an intervention does not give the policy new time",
+    ),
+    _fault(
+        "interveners/scripted.py",
+        "        if situation.step == 0:\n            return\n",
+        "",
+        "the reward before an episode counts in it",
+    ),
+    _fault(
+        "interveners/scripted.py",
+        "        self.best = -math.inf\n        self.stalled = 0\n",
+        "        self.best = -math.inf if not hasattr(self, 'best') else self.best\n        self.stalled = 0\n",
+        "progress is measured by the episode before",
+    ),
+    _fault(
+        "interveners/scripted.py",
+        "default_rng([self.seed, situation.step, _checksum(situation.obs)])",
+        "default_rng([self.seed, situation.step])",
+        "all environments are taken over at the same steps",
+    ),
+    _fault(
+        "interveners/scripted.py",
+        "default_rng([self.seed, situation.step, _checksum(situation.obs)])",
+        "default_rng([situation.step, _checksum(situation.obs)])",
+        "the seed does not decide when somebody takes over",
+    ),
+    # Kinds of environments.
+    _fault(
+        "gymnasium_single.py",
+        "None if success is None else bool(success)",
+        "bool(success)",
+        "a simulator that is silent about success reports failure",
+    ),
+    _fault(
+        "gymnasium_single.py",
+        "return self._env.reset(seed=seed)[0]",
+        "return self._env.reset()[0]",
+        "start states do not follow from their seeds",
+    ),
+    _fault(
+        "gymnasium_single.py",
+        "return obs, float(reward), bool(terminated), bool(truncated),",
+        "return obs, float(reward), bool(terminated or truncated), False,",
+        "a simulator's truncation counts as termination",
+    ),
+    _fault(
+        "metaworld_single.py",
+        "        obs[18:36] = env._prev_obs\n",
+        "",
+        "the first observation holds a frame of the episode before",
+    ),
+    _fault(
+        "metaworld_single.py",
+        "env.max_path_length = _NO_LIMIT",
+        "env.max_path_length = 500",
+        "the simulator ends episodes by itself",
+    ),
+    _fault(
+        "metaworld_single.py",
+        "np.eye(num_tasks, dtype=np.float32)[task_number]",
+        "np.eye(num_tasks, dtype=np.float32)[0]",
+        "tasks learned together cannot be told apart",
+    ),
+    _fault(
+        "frankasim_single.py",
+        "        self._plan.qpos[:] = self._data.qpos\n",
+        "",
+        "the arm's plan goes on from the episode before",
+    ),
+    _fault(
+        "frankasim_single.py",
+        "np.clip(self._target + _MAX_STEP_METERS * wanted[:3], *_WORKSPACE)",
+        "self._target + _MAX_STEP_METERS * wanted[:3]",
+        "the simulated hand leaves its workspace",
+    ),
+    _fault(
+        "frankasim_single.py",
+        "place = [*generator.uniform(*_CUBE_AREA), CUBE_HALF_SIZE]",
+        "place = [*_CUBE_AREA.mean(0), CUBE_HALF_SIZE]",
+        "the cube always lies in the middle",
+    ),
+    _fault(
+        "frankasim_single.py",
+        'row["states"] = raw[:7]',
+        'row["states"] = raw[6:]',
+        "with cameras the states show the cube",
+    ),
+    # Robots.
+    _fault(
+        "realworld/franka.py",
+        "        return self._safe(goal), float(action[-1] > 0) if moves else None",
+        "        return goal, float(action[-1] > 0) if moves else None",
+        "actions lead out of the robot's workspace",
+    ),
+    _fault(
+        "realworld/franka.py",
+        "        action = np.clip(action, -1.0, 1.0)\n",
+        "",
+        "the length of an action along an axis is not limited",
+    ),
+    _fault(
+        "realworld/franka.py",
+        "        lift[2] = max(lift[2], goal[2])\n",
+        "        lift[2] = goal[2]\n",
+        "a robot above its start goes down before it goes sideways",
+    ),
+    _fault(
+        "realworld/franka.py",
+        "float(np.linalg.norm(state.wrench[:3])) > limit",
+        "float(np.max(state.wrench[:3])) > limit",
+        "only a force along a positive axis stops the robot",
+    ),
+    _fault(
+        "realworld/franka.py",
+        "is_blocked and not success, success",
+        "is_blocked, success",
+        "a success under force is also cut off",
+    ),
+    _fault(
+        "realworld/franka.py",
+        "abs(action[-1]) > _GRIPPER_THRESHOLD",
+        "abs(action[-1]) > 0",
+        "noise opens and closes the fingers",
+    ),
+    _fault(
+        "realworld/franka.py",
+        "        self._client.set_gripper(1.0)\n",
+        "",
+        "an episode begins with the gripper as it was",
+    ),
+    _fault(
+        "realworld/franka.py",
+        "self._next_tick, remaining = self._clock.now() + period, period",
+        "remaining = 0.0",
+        "a late action gets no time",
+    ),
+    _fault(
+        "realworld/poses.py",
+        "multiply(turns[2], multiply(turns[1], turns[0]))",
+        "multiply(turns[0], multiply(turns[1], turns[2]))",
+        "roll, pitch and yaw turn around the moved axes",
+    ),
+    _fault(
+        "realworld/poses.py",
+        "np.array([x, y, z]) * (1.0 if w >= 0 else -1.0)",
+        "np.array([x, y, z])",
+        "the arm turns the longer way round",
+    ),
+    _fault(
+        "realworld/client.py",
+        "        if connection.num_users == 0:\n",
+        "        if connection.num_users >= 0:\n",
+        "the end of an evaluation closes the robot's connection",
+    ),
+    _fault(
+        "realworld/dummy.py",
+        "        if self.pose[2] >= top:\n            return np.array([*position[:2], top])\n",
+        "",
+        "the arm slips into the hole from beside it",
+    ),
+]
