@@ -87,14 +87,13 @@ def compare_weights(turns: int, folder: Path) -> dict[str, Any]:
     """Synchronise the weights of a large model, in turns with copying as many bytes."""
     from rlinf.runners.launch_language import launch_groups
     from rlinf.scheduler import Cluster, wait_all
-    from rlinf.workers.actor.text_actor import TextActor
 
     make_inputs(SYNCED, folder)
     cfg = load_rlinf(SYNCED, folder)
     source = torch.ones((folder / "model/model.safetensors").stat().st_size, dtype=torch.uint8)
     target = torch.zeros_like(source)
     with Cluster(cfg.cluster.num_nodes, cfg.cluster) as cluster:
-        groups = launch_groups(cfg, cluster, TextActor)
+        groups = launch_groups(cfg, cluster)
         wait_all(*(group.init_worker() for group in groups.values()))
         versions = iter(range(turns + 1))
 
@@ -118,7 +117,6 @@ def compare_rollout(turns: int, folder: Path, backend: str) -> dict[str, Any]:
     from rlinf.hybrid_engines.generation import generation_engines
     from rlinf.runners.launch_language import launch_groups
     from rlinf.scheduler import Cluster, wait_all
-    from rlinf.workers.actor.text_actor import TextActor
 
     case = Case(128, 4, NUM_REQUESTS, max_numbers=12, answer_tokens=ROLLOUT_TOKENS)
     make_inputs(case, folder)
@@ -143,7 +141,7 @@ def compare_rollout(turns: int, folder: Path, backend: str) -> dict[str, Any]:
         await asyncio.gather(*map(engine.generate, requests))
 
     with Cluster(cfg.cluster.num_nodes, cfg.cluster) as cluster:
-        groups = launch_groups(cfg, cluster, TextActor)
+        groups = launch_groups(cfg, cluster)
         wait_all(*(group.init_worker() for group in groups.values()))
         worker = groups["rollout"]
 

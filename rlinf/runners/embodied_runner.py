@@ -16,7 +16,7 @@ from rlinf.workers.dispatch import Dispatch
 
 if TYPE_CHECKING:
     from rlinf.scheduler import WorkerGroupFuncResult
-    from rlinf.workers.actor.embodied_actor import EmbodiedFSDPActor
+    from rlinf.workers.actor.actor_worker import ActorWorker
     from rlinf.workers.env.env_worker import EnvWorker
     from rlinf.workers.reward.reward_worker import RewardWorker
     from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
@@ -39,7 +39,7 @@ class EmbodiedRunner(StepRunner):
     def __init__(
         self,
         cfg: EmbodiedConfig,
-        actor: WorkerGroup[EmbodiedFSDPActor],
+        actor: WorkerGroup[ActorWorker],
         rollout: WorkerGroup[MultiStepRolloutWorker],
         env: WorkerGroup[EnvWorker],
         reward: WorkerGroup[RewardWorker] | None = None,
@@ -111,7 +111,7 @@ class EmbodiedRunner(StepRunner):
     def compute_advantages_and_returns(self) -> Metrics:
         """Turn rewards into what the policy learns from."""
         self.session.phase("advantages")
-        return dict(self.actor.compute_advantages_and_returns().wait()[0])
+        return dict(self.actor.compute_advantages().wait()[0])
 
     def evaluate(self) -> Metrics:
         """Play the evaluation environments greedily, from the same states every time."""

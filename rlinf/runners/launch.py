@@ -13,7 +13,7 @@ from rlinf.runners.records import open_cluster, record_run
 from rlinf.runners.reservation import reserve_run
 from rlinf.runners.run_paths import with_dataset_folder, with_run_paths
 from rlinf.utils.placement import HybridComponentPlacement
-from rlinf.workers.actor.embodied_actor import EmbodiedFSDPActor
+from rlinf.workers.actor.actor_worker import ActorWorker
 from rlinf.workers.env.env_worker import EnvWorker
 from rlinf.workers.env.spaces import fill_sizes, leaves_sizes
 from rlinf.workers.reward.reward_worker import RewardWorker
@@ -61,7 +61,7 @@ def _launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str,
         if leaves_sizes(cfg):
             cfg = fill_sizes(cfg, env.wait_ready().policy_sizes().wait()[0])
         # All groups start at once: most of the time is spent importing torch.
-        actor = EmbodiedFSDPActor.create_group(cfg, num_rollout, num_collecting).launch(
+        actor = ActorWorker.create_group(cfg, {cfg.rollout.group_name: num_rollout}, num_collecting).launch(
             cluster, name=cfg.actor.group_name, placement_strategy=placement.get_strategy("actor"), wait=False
         )
         rollout = MultiStepRolloutWorker.create_group(cfg, num_env, num_actor, num_reward).launch(

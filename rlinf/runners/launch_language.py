@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 from rlinf.config.schema.root import LanguageConfig
 from rlinf.scheduler import Cluster, WorkerGroup
 from rlinf.utils.placement import HybridComponentPlacement
-from rlinf.workers.actor.language_actor import LanguageActor
+from rlinf.workers.actor.actor_worker import ActorWorker
 from rlinf.workers.inference.inference_worker import InferenceWorker
 from rlinf.workers.reward.text_reward_worker import TextRewardWorker
 from rlinf.workers.rollout.generation_worker import GenerationWorker
@@ -24,15 +24,12 @@ class RowSet(Protocol):
 RowSetT = TypeVar("RowSetT", bound=RowSet)
 
 
-def launch_groups(
-    cfg: LanguageConfig, cluster: Cluster, actor: type[LanguageActor[Any]]
-) -> dict[str, WorkerGroup[Any]]:
+def launch_groups(cfg: LanguageConfig, cluster: Cluster) -> dict[str, WorkerGroup[Any]]:
     """Launch the worker groups that a recipe of a language model has sections for, and wait until they are ready.
 
     Args:
         cfg: The recipe.
         cluster: Where to.
-        actor: Class of the actor.
 
     Returns:
         The groups, by component.
@@ -40,7 +37,7 @@ def launch_groups(
     placement = HybridComponentPlacement(cfg, cluster)
     names, num_actors = cfg.group_names, placement.get_world_size("actor")
     receivers = {names[part]: placement.get_world_size(part) for part in ("rollout", "inference") if part in names}
-    groups: dict[str, WorkerGroup[Any]] = {"actor": actor.create_group(cfg, receivers)}
+    groups: dict[str, WorkerGroup[Any]] = {"actor": ActorWorker.create_group(cfg, receivers)}
     if cfg.rollout is not None:
         groups["rollout"] = GenerationWorker.create_group(cfg, num_actors)
     if "inference" in names:

@@ -12,7 +12,6 @@ from rlinf.runners.launch_language import data_notes, launch_groups, read_sets
 from rlinf.runners.reasoning_runner import ReasoningRunner
 from rlinf.runners.records import open_cluster, record_run
 from rlinf.runners.reservation import reserve_run
-from rlinf.workers.actor.text_actor import TextActor
 
 
 def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
@@ -29,7 +28,7 @@ def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
         train, val = read_prompt_sets(cfg)
         afterwards = stack.enter_context(ExitStack())
         cluster = stack.enter_context(open_cluster(cfg))
-        ready = launch_groups(cfg, cluster, TextActor)
+        ready = launch_groups(cfg, cluster)
         runner = ReasoningRunner(
             cfg,
             actor=ready["actor"],

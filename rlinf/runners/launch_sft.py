@@ -14,7 +14,6 @@ from rlinf.runners.launch_language import data_notes, launch_groups, read_sets
 from rlinf.runners.records import open_cluster, record_run
 from rlinf.runners.reservation import reserve_run
 from rlinf.runners.sft_runner import SftRunner
-from rlinf.workers.actor.sft_actor import SftActor
 
 
 def launch_sft(cfg: SftConfig) -> dict[str, float]:
@@ -34,7 +33,7 @@ def launch_sft(cfg: SftConfig) -> dict[str, float]:
         cfg = with_length(cfg, 0 if train is None else len(train.examples))
         afterwards = stack.enter_context(ExitStack())
         cluster = stack.enter_context(open_cluster(cfg))
-        runner = SftRunner(cfg, launch_groups(cfg, cluster, SftActor), train=train, val=val)
+        runner = SftRunner(cfg, launch_groups(cfg, cluster), train=train, val=val)
         runner.session.notes += data_notes(train, val)
         record_run(runner.session, cluster, afterwards)
         runner.init_workers()

@@ -22,7 +22,7 @@ from rlinf.telemetry.rundir import SAMPLES_FOLDER
 
 if TYPE_CHECKING:
     from rlinf.scheduler import WorkerGroupFuncResult
-    from rlinf.workers.actor.text_actor import TextActor
+    from rlinf.workers.actor.actor_worker import ActorWorker
     from rlinf.workers.inference.inference_worker import InferenceWorker
     from rlinf.workers.reward.text_reward_worker import TextRewardWorker
     from rlinf.workers.rollout.generation_worker import GenerationWorker
@@ -51,7 +51,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         self,
         cfg: ReasoningConfig,
         *,
-        actor: WorkerGroup[TextActor],
+        actor: WorkerGroup[ActorWorker],
         rollout: WorkerGroup[GenerationWorker],
         reward: WorkerGroup[TextRewardWorker],
         inference: WorkerGroup[InferenceWorker] | None = None,
@@ -95,7 +95,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         sections = {"rollout": self.cfg.rollout, "inference": self.cfg.inference}
         offloaded = [name for name, section in sections.items() if section is not None and section.enable_offload]
         wait_all(*(self.groups[name].sleep() for name in offloaded))
-        result = self.actor.prepare(answers, version=self.step)
+        result = self.actor.compute_advantages(answers)
         self.wait_for_training(result)
         return dict(result.wait()[0])
 

@@ -51,7 +51,7 @@ class SftRunner(LanguageRunner[Example]):
             if self.batch_step != self.step:
                 self.batch = [self.sampler.draw()[1] for _ in range(self.cfg.samples_per_step)]
                 self.batch_step = self.step
-            self.groups["actor"].prepare(self.batch).wait()
+            self.groups["actor"].compute_advantages(self.batch).wait()
             learned = sum(example.num_learned for example in self.batch)
             epoch = self.sampler.position / self.num_examples
             return self.run_training({"train/tokens": float(learned), "train/epoch": epoch})

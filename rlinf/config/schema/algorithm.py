@@ -387,6 +387,8 @@ class BCLossConfig(ImitationLossConfig):
 class DAggerLossConfig(ImitationLossConfig):
     """``loss_type: embodied_dagger``: imitation of an expert in the states that the policy itself runs into."""
 
+    learner: ClassVar[str] = "dagger"
+
     expert: ExpertConfig
     """Who is imitated."""
     beta: Fraction = 1.0

@@ -41,6 +41,11 @@ class RLinfConfig(ConfigSection):
     """Weights from actor to rollout."""
 
     @property
+    def learner(self) -> str:
+        """Registered learner of the actor."""
+        return self.algorithm.loss.learner
+
+    @property
     def group_names(self) -> dict[str, str]:
         """Names of the worker groups by the components that are placed, in the order in which errors list them."""
         return {"actor": self.actor.group_name}
@@ -124,6 +129,11 @@ class ReasoningConfig(LanguageConfig):
     """Generation engines."""
     inference: InferenceConfig | None = None
     """Log-probabilities beside the actor."""
+
+    @property
+    def learner(self) -> str:
+        """See ``RLinfConfig``: of language models, whatever the policy loss."""
+        return "text"
 
     @property
     def group_names(self) -> dict[str, str]:

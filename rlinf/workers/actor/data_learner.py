@@ -4,50 +4,48 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import torch
 
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.model import StatePolicyConfig
+from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.config.schema.train import ActorConfig
 from rlinf.data.embodied import Trajectory
-from rlinf.data.episodes import Episode, chunk_episodes
+from rlinf.data.episodes import Episode, chunk_episodes, read_episodes
 from rlinf.data.replay import ReplayBuffer, Transitions
 from rlinf.errors import AlgorithmError, DatasetError
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
-from rlinf.models.base_policy import BasePolicy
+from rlinf.models.trainable import TrainableModel
 from rlinf.utils.seeding import derive_seed
-from rlinf.workers.actor.learner import Learner, accumulate, metrics_over_ranks
+from rlinf.workers.actor.learner import EmbodiedLearner, MakeEngine, accumulate, metrics_over_ranks
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
-class DataLearner(Learner):
-    """Draws batches from stored transitions, uniformly and with replacement.
-
-    Args:
-        engine: Holds the policy.
-        actor: The ``actor`` section.
-        num_updates: Updates in one step.
-    """
+class DataLearner(EmbodiedLearner):
+    """Samples batches from stored transitions, uniformly and with replacement; see ``Learner``."""
 
     gamma = 1.0
     """Discount per action; losses that value states set their own."""
     needs_next = False
     """Whether the loss looks at what follows a transition."""
 
-    def __init__(self, engine: TrainEngine, *, actor: ActorConfig, num_updates: int) -> None:
-        super().__init__(engine)
-        self.actor = actor
-        self.num_updates = num_updates
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig) -> None:
+        super().__init__(engine, cfg=cfg)
         self.stored = ReplayBuffer(1)
 
-    @property
-    def policy(self) -> BasePolicy:
-        """The policy, maybe sharded."""
-        policy = self.engine.model
-        assert isinstance(policy, BasePolicy)
-        return policy
+    @classmethod
+    def build(cls, model: TrainableModel, make_engine: MakeEngine, *, cfg: RLinfConfig) -> Self:
+        """See ``Learner``: also reads the dataset of an offline run."""
+        learner = super().build(model, make_engine, cfg=cfg)
+        if isinstance(cfg, EmbodiedConfig) and cfg.data is not None and not cfg.runner.only_eval:
+            learner.take_data(read_episodes(cfg.data), cfg.data)
+        return learner
 
-    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
+    def compute_advantages(self, batch: Trajectory) -> dict[str, float]:
         """See ``Learner``; only learners that go on collecting take rollouts."""
         raise AlgorithmError(f"{type(self).__name__} learns from recorded data. Set runner.task_type=offline.")
 
@@ -87,7 +85,7 @@ class DataLearner(Learner):
             return size
         generator = torch.Generator().manual_seed(derive_seed(self.actor.seed, "actor", "data", step))
         sums: MetricSums = {}
-        for _ in range(self.num_updates):
+        for _ in range(self.algorithm.update_epoch):
             accumulate(sums, self.update_once(self.stored.sample(self.actor.global_batch_size, generator)))
         return metrics_over_ranks(self.engine, sums) | size
 

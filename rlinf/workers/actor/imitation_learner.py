@@ -10,36 +10,24 @@ from torch import nn
 
 from rlinf.algorithms.imitation import imitation_loss
 from rlinf.algorithms.types import finalize_metrics, metric_pair
-from rlinf.config.schema.algorithm import (
-    DAggerLossConfig,
-    EmbodiedAlgorithmConfig,
-    HGDAggerLossConfig,
-    ImitationLossConfig,
-)
-from rlinf.config.schema.train import ActorConfig
+from rlinf.config.schema.algorithm import DAggerLossConfig, HGDAggerLossConfig, ImitationLossConfig
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.replay import ReplayBuffer, Transitions
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
-from rlinf.models.base_policy import BasePolicy, PolicyEvaluation
+from rlinf.models.base_policy import PolicyEvaluation
 from rlinf.workers.actor.data_learner import DataLearner, executed_mask
-from rlinf.workers.actor.learner import MakeEngine
 
 _LABELS = "labels"
 
 
 class ImitationLearner(DataLearner):
-    """Brings the policy closer to the actions that are stored.
+    """Brings the policy closer to the actions that are stored; see ``Learner``."""
 
-    Args:
-        engine: Holds the policy.
-        loss: Keys of the loss.
-        actor: The ``actor`` section.
-        num_updates: Updates in one step.
-    """
-
-    def __init__(self, engine: TrainEngine, *, loss: ImitationLossConfig, actor: ActorConfig, num_updates: int) -> None:
-        super().__init__(engine, actor=actor, num_updates=num_updates)
-        self.kind = loss.imitation_loss
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig) -> None:
+        super().__init__(engine, cfg=cfg)
+        assert isinstance(self.algorithm.loss, ImitationLossConfig)
+        self.kind = self.algorithm.loss.imitation_loss
 
     def update_once(self, batch: Transitions) -> MetricSums:
         """See ``DataLearner``."""
@@ -62,24 +50,12 @@ class ImitationLearner(DataLearner):
 
 
 class CollectingLearner(ImitationLearner):
-    """Collects what to imitate from rollouts, all of it on every rank.
+    """Collects what to imitate from rollouts, all of it on every rank; see ``Learner``."""
 
-    Args:
-        engine: Holds the policy.
-        loss: Keys of the loss.
-        actor: The ``actor`` section.
-        num_updates: Updates in one step.
-    """
-
-    def __init__(
-        self,
-        engine: TrainEngine,
-        *,
-        loss: DAggerLossConfig | HGDAggerLossConfig,
-        actor: ActorConfig,
-        num_updates: int,
-    ) -> None:
-        super().__init__(engine, loss=loss, actor=actor, num_updates=num_updates)
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig) -> None:
+        super().__init__(engine, cfg=cfg)
+        loss = self.algorithm.loss
+        assert isinstance(loss, (DAggerLossConfig, HGDAggerLossConfig))
         self.stored = ReplayBuffer(loss.capacity)
         self.pending: Transitions | None = None
 
@@ -141,11 +117,11 @@ class CollectingLearner(ImitationLearner):
 class DAggerLearner(CollectingLearner):
     """Imitates an expert's labels of what the policy meets."""
 
-    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
+    def compute_advantages(self, batch: Trajectory) -> dict[str, float]:
         """See ``Learner``: gathers the labels of all ranks; the update takes them in."""
-        whole = self.gather(trajectory)
-        executed = whole(trajectory.executed)
-        inputs = {name: whole(tensor) for name, tensor in trajectory.forward_inputs.items()}
+        whole = self.gather(batch)
+        executed = whole(batch.executed)
+        inputs = {name: whole(tensor) for name, tensor in batch.forward_inputs.items()}
         labels, labelled, acts = (inputs.pop(name) for name in ("label", "labelled", "expert_acts"))
         actions, acted = inputs.pop("action"), executed.any(-1)
         kept = self.collect(inputs, labels, labelled, executed)
@@ -163,45 +139,12 @@ class DAggerLearner(CollectingLearner):
 class InterventionLearner(CollectingLearner):
     """Imitates whoever acted in place of the policy, where they did (HG-DAgger, Kelly et al., 2019)."""
 
-    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
+    def compute_advantages(self, batch: Trajectory) -> dict[str, float]:
         """See ``Learner``: gathers the interventions of all ranks; the update takes them in."""
-        assert trajectory.intervened is not None
-        whole = self.gather(trajectory)
-        executed, intervened = whole(trajectory.executed), whole(trajectory.intervened)
-        inputs = {name: whole(tensor) for name, tensor in trajectory.forward_inputs.items()}
+        assert batch.intervened is not None
+        whole = self.gather(batch)
+        executed, intervened = whole(batch.executed), whole(batch.intervened)
+        inputs = {name: whole(tensor) for name, tensor in batch.forward_inputs.items()}
         kept = self.collect(inputs, inputs.pop("action"), intervened.any(-1), executed)
         # The same on every rank already: nothing is left to be summed.
         return finalize_metrics({"intervened": metric_pair(kept.sum().double(), executed.any(-1).sum())})
-
-
-def build_intervention_learner(
-    model: BasePolicy,
-    make_engine: MakeEngine,
-    *,
-    algorithm: EmbodiedAlgorithmConfig,
-    actor: ActorConfig,
-    device: torch.device,
-) -> InterventionLearner:
-    """Build the learner of ``learner: interventions``; see ``learners``."""
-    del device
-    loss = algorithm.loss
-    assert isinstance(loss, HGDAggerLossConfig)
-    return InterventionLearner(make_engine(model), loss=loss, actor=actor, num_updates=algorithm.update_epoch)
-
-
-def build_imitation_learner(
-    model: BasePolicy,
-    make_engine: MakeEngine,
-    *,
-    algorithm: EmbodiedAlgorithmConfig,
-    actor: ActorConfig,
-    device: torch.device,
-) -> ImitationLearner:
-    """Build the learner of ``learner: imitation``; see ``learners``."""
-    del device
-    loss = algorithm.loss
-    assert isinstance(loss, ImitationLossConfig)
-    engine = make_engine(model)
-    if isinstance(loss, DAggerLossConfig):
-        return DAggerLearner(engine, loss=loss, actor=actor, num_updates=algorithm.update_epoch)
-    return ImitationLearner(engine, loss=loss, actor=actor, num_updates=algorithm.update_epoch)

@@ -8,30 +8,24 @@ import torch
 from torch import nn
 
 from rlinf.algorithms.iql import IQL
-from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, IQLLossConfig
-from rlinf.config.schema.train import ActorConfig
+from rlinf.config.schema.algorithm import IQLLossConfig
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.replay import Transitions
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
-from rlinf.models.base_policy import BasePolicy, ForwardType
+from rlinf.models.base_policy import ForwardType
 from rlinf.models.iql_policy import AdvantageEvaluation, IQLPolicy, ValueEvaluation
 from rlinf.workers.actor.data_learner import DataLearner, executed_mask
-from rlinf.workers.actor.learner import MakeEngine
 
 
 class IQLLearner(DataLearner):
-    """Improves on the policies that recorded the data.
-
-    Args:
-        engine: Holds the policy, an ``IQLPolicy``.
-        loss: Keys of the loss.
-        actor: The ``actor`` section.
-        num_updates: Updates in one step.
-    """
+    """Improves on the policies that recorded the data; its engine holds an ``IQLPolicy``."""
 
     needs_next = True
 
-    def __init__(self, engine: TrainEngine, *, loss: IQLLossConfig, actor: ActorConfig, num_updates: int) -> None:
-        super().__init__(engine, actor=actor, num_updates=num_updates)
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig) -> None:
+        super().__init__(engine, cfg=cfg)
+        loss = self.algorithm.loss
+        assert isinstance(loss, IQLLossConfig)
         keys = asdict(loss)
         self.tau = keys.pop("tau")
         self.gamma = loss.gamma
@@ -70,18 +64,3 @@ class IQLLearner(DataLearner):
         assert isinstance(policy, IQLPolicy)
         self.engine.blend(policy.target_critic, policy.critic, self.tau)
         return sums
-
-
-def build_iql_learner(
-    model: BasePolicy,
-    make_engine: MakeEngine,
-    *,
-    algorithm: EmbodiedAlgorithmConfig,
-    actor: ActorConfig,
-    device: torch.device,
-) -> IQLLearner:
-    """Build the learner of ``learner: iql``; see ``learners``."""
-    del device
-    loss = algorithm.loss
-    assert isinstance(loss, IQLLossConfig)
-    return IQLLearner(make_engine(model), loss=loss, actor=actor, num_updates=algorithm.update_epoch)

@@ -1,44 +1,94 @@
-"""What an actor does with rollouts; ``loss_type`` says through its dataclass which kind of learner it needs."""
+"""The contract between the actor and what its model learns with."""
 
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
 from rlinf.algorithms.types import finalize_metrics
+from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import Trajectory
+from rlinf.errors import AlgorithmError
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.models.base_policy import BasePolicy
+from rlinf.models.trainable import TrainableModel
 from rlinf.registry import Registry
 
-MakeEngine = Callable[[BasePolicy], TrainEngine]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+BatchT = TypeVar("BatchT")
+ModelT = TypeVar("ModelT", bound=TrainableModel)
+MakeEngine = Callable[[TrainableModel], TrainEngine]
+"""Builds the engine of a model; it may shard the model, so copies are made before."""
 
 
-class Learner(abc.ABC):
-    """Improves the policy that an engine holds.
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What an update has processed, over all ranks.
 
-    Args:
-        engine: Holds the policy.
+    Attributes:
+        tokens: Of prompts and responses, once for each time that they were trained on.
+        flops: Operations of the model.
     """
 
-    def __init__(self, engine: TrainEngine) -> None:
-        self.engine = engine
+    tokens: int = 0
+    flops: float = 0.0
 
-    @abc.abstractmethod
-    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
-        """Take this rank's share of a rollout.
+    def __add__(self, other: Work) -> Work:
+        """Return both together."""
+        return Work(self.tokens + other.tokens, self.flops + other.flops)
+
+
+class Learner(abc.ABC, Generic[BatchT]):
+    """Improves the model that an engine holds.
+
+    A step calls ``compute_advantages`` with its batch, then ``update``. All ranks call every method together.
+
+    Attributes:
+        work: What the last update has processed; None where it is not counted.
+
+    Args:
+        engine: Holds the model.
+        cfg: The recipe.
+    """
+
+    work: Work | None = None
+
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig) -> None:
+        self.engine, self.cfg, self.actor = engine, cfg, cfg.actor
+
+    @classmethod
+    def build(cls, model: TrainableModel, make_engine: MakeEngine, *, cfg: RLinfConfig) -> Self:
+        """Build the engine of a model, and the learner.
 
         Args:
-            trajectory: All environments of this rank.
+            model: With equal weights on every rank, on the host.
+            make_engine: Builds the engine.
+            cfg: The recipe.
+        """
+        return cls(make_engine(model), cfg=cfg)
+
+    @abc.abstractmethod
+    def compute_advantages(self, batch: BatchT) -> dict[str, float]:
+        """Take a step's batch, and compute what its update needs.
+
+        Args:
+            batch: Of embodied RL this rank's share; of language models all samples, on every rank.
 
         Returns:
             Metrics over all ranks.
 
         Raises:
             NumericalError: A reward or value was not finite.
+            AlgorithmError: The learner learns from recorded data alone.
         """
 
     @abc.abstractmethod
@@ -46,7 +96,7 @@ class Learner(abc.ABC):
         """Make the step's optimizer updates.
 
         Args:
-            step: Step of the run, from 1; names the random draws.
+            step: Step of the run, from 1; names the random streams.
 
         Returns:
             Metrics over all ranks, micro-batches and optimizer steps.
@@ -55,8 +105,23 @@ class Learner(abc.ABC):
             NumericalError: A gradient is not finite.
         """
 
+    def evaluate(self, batch: BatchT) -> dict[str, float]:
+        """Return metrics of the model on a batch, over all ranks, without learning from it.
+
+        Args:
+            batch: As ``compute_advantages`` takes it.
+
+        Raises:
+            AlgorithmError: The model is evaluated by rollouts alone.
+        """
+        raise AlgorithmError(f"{type(self).__name__} measures nothing by itself: its model is evaluated by rollouts.")
+
+    def behaviour_versions(self, batch: BatchT) -> torch.Tensor | None:
+        """Return the versions of the weights that made a batch's decisions, int64 [N]; None without staleness."""
+        return None
+
     def save(self, path: Path) -> None:
-        """Write all that changes under the folder ``path``; called by all ranks together."""
+        """Write all that changes under the folder ``path``."""
         self.engine.save(path)
 
     def load(self, path: Path) -> None:
@@ -64,8 +129,33 @@ class Learner(abc.ABC):
         self.engine.load(path)
 
     def close(self) -> None:
-        """Leave the process group, and what else must not be left behind."""
-        self.engine.close()
+        """Release what the learner holds beside its engine."""
+
+
+class EmbodiedLearner(Learner[Trajectory]):
+    """Improves a policy that acts in environments; see ``Learner``."""
+
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig) -> None:
+        super().__init__(engine, cfg=cfg)
+        assert isinstance(cfg.algorithm, EmbodiedAlgorithmConfig)
+        self.algorithm = cfg.algorithm
+
+    @property
+    def policy(self) -> BasePolicy:
+        """The policy, maybe sharded."""
+        assert isinstance(self.engine.model, BasePolicy)
+        return self.engine.model
+
+    def behaviour_versions(self, batch: Trajectory) -> torch.Tensor | None:
+        """See ``Learner``: of the chunks that were executed, where rollouts run ahead of the training."""
+        if self.algorithm.staleness_threshold is None:
+            return None
+        return batch.versions[batch.executed.any(-1)]
+
+
+def freeze_copy(model: ModelT) -> ModelT:
+    """Return a copy of a model that never changes."""
+    return copy.deepcopy(model).eval().requires_grad_(False)
 
 
 def accumulate(sums: MetricSums, metrics: MetricSums) -> None:
@@ -94,11 +184,29 @@ def metrics_over_ranks(
     return metrics
 
 
-learners: Registry[Callable[..., Learner]] = Registry("learner")
-"""Called as ``builder(model, make_engine, algorithm=..., actor=..., device=...)``; the engine may shard the model."""
-learners.register_lazy("on_policy", "rlinf.workers.actor.policy_learner:build_policy_learner")
-learners.register_lazy("velocity", "rlinf.workers.actor.velocity_learner:build_velocity_learner")
-learners.register_lazy("off_policy", "rlinf.workers.actor.off_policy_learner:build_off_policy_learner")
-learners.register_lazy("imitation", "rlinf.workers.actor.imitation_learner:build_imitation_learner")
-learners.register_lazy("interventions", "rlinf.workers.actor.imitation_learner:build_intervention_learner")
-learners.register_lazy("iql", "rlinf.workers.actor.iql_learner:build_iql_learner")
+def staleness(engine: TrainEngine, ages: torch.Tensor) -> dict[str, float]:
+    """Return by how many versions the weights that acted are older than those about to be trained.
+
+    Args:
+        engine: Knows the ranks.
+        ages: int64 [N]; differences of versions on this rank.
+    """
+    parts = torch.tensor([ages.sum(), ages.numel(), ages.max() if ages.numel() else 0], dtype=torch.float64)
+    total, count, oldest = torch.stack(engine.all_gather(parts)).unbind(1)
+    return {
+        "staleness_mean": float(total.sum() / count.sum().clamp(min=1)),
+        "staleness_max": float(oldest.max()),
+    }
+
+
+learners: Registry[type[Learner[Any]]] = Registry("learner")
+"""What ``cfg.learner`` names."""
+learners.register_lazy("on_policy", "rlinf.workers.actor.policy_learner:PolicyLearner")
+learners.register_lazy("velocity", "rlinf.workers.actor.velocity_learner:VelocityLearner")
+learners.register_lazy("off_policy", "rlinf.workers.actor.off_policy_learner:OffPolicyLearner")
+learners.register_lazy("imitation", "rlinf.workers.actor.imitation_learner:ImitationLearner")
+learners.register_lazy("dagger", "rlinf.workers.actor.imitation_learner:DAggerLearner")
+learners.register_lazy("interventions", "rlinf.workers.actor.imitation_learner:InterventionLearner")
+learners.register_lazy("iql", "rlinf.workers.actor.iql_learner:IQLLearner")
+learners.register_lazy("text", "rlinf.workers.actor.text_learner:TextLearner")
+learners.register_lazy("sft", "rlinf.workers.actor.sft_learner:SftLearner")

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 
-from rlinf.algorithms.registry import OffPolicyAlgorithm, make_off_policy_algorithm
+from rlinf.algorithms.registry import make_off_policy_algorithm
 from rlinf.algorithms.types import metric_pair
 from rlinf.config.schema.algorithm import (
-    EmbodiedAlgorithmConfig,
     OffPolicyLossConfig,
     ReplayBufferConfig,
     SACLossConfig,
 )
-from rlinf.config.schema.train import ActorConfig
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.replay import ReplayBuffer, Transitions
 from rlinf.data.segments import remove_parts
@@ -25,12 +24,11 @@ from rlinf.errors import CheckpointError, NumericalError
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.hybrid_engines.train.optim import ScheduledOptimizer
 from rlinf.hybrid_engines.train.safe_reader import refusal
-from rlinf.models.base_policy import BasePolicy, ForwardType
+from rlinf.models.base_policy import ForwardType
 from rlinf.models.q_policy import ActorEvaluation, CriticEvaluation, QPolicy
-from rlinf.utils.closing import close_all
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.demonstrations import Demonstrations
-from rlinf.workers.actor.learner import Learner, MakeEngine, accumulate, metrics_over_ranks
+from rlinf.workers.actor.learner import EmbodiedLearner, accumulate, metrics_over_ranks
 
 _STATE_FILE = "learner.pt"
 _REPLAY_FOLDER = "replay"
@@ -40,29 +38,22 @@ _Batch = tuple[Transitions, torch.Tensor]
 """A micro-batch of transitions and the noise [n, ...] of the actions that are sampled for it."""
 
 
-class OffPolicyLearner(Learner):
+class OffPolicyLearner(EmbodiedLearner):
     """Improves a policy on all that was collected so far.
 
     Args:
         engine: Holds the policy, a ``QPolicy``.
-        loss: Keys of the loss.
-        algorithm: The losses.
-        actor: The ``actor`` section.
-        num_updates: Updates of the critics in one step.
+        cfg: The recipe.
     """
 
-    def __init__(
-        self,
-        engine: TrainEngine,
-        *,
-        loss: OffPolicyLossConfig,
-        algorithm: OffPolicyAlgorithm,
-        actor: ActorConfig,
-        num_updates: int,
-    ) -> None:
-        super().__init__(engine)
-        self.loss, self.algorithm, self.actor = loss, algorithm, actor
-        self.num_updates = num_updates
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig) -> None:
+        super().__init__(engine, cfg=cfg)
+        loss = self.algorithm.loss
+        assert isinstance(loss, OffPolicyLossConfig)
+        self.loss = loss
+        self.losses = make_off_policy_algorithm(
+            self.algorithm.loss_type, **asdict(loss), action_size=self.policy.action_size, device=engine.device
+        )
         self.updates_made = 0
         self.pending: Transitions | None = None
         self.replay = _make_replay(loss.replay_buffer, engine.rank, engine.world_size)
@@ -70,7 +61,7 @@ class OffPolicyLearner(Learner):
         self.demos = None if demos is None else Demonstrations(demos, num_ranks=engine.world_size)
         self.intervened: torch.Tensor | None = None
         self.temperature_optim: ScheduledOptimizer | None = None
-        temperature = algorithm.temperature
+        temperature = self.losses.temperature
         if isinstance(loss, SACLossConfig) and temperature is not None and temperature.is_learned:
             self.temperature_optim = ScheduledOptimizer(
                 {"temperature": [temperature.raw]}, loss.entropy_tuning.optim, fused=True
@@ -78,12 +69,13 @@ class OffPolicyLearner(Learner):
 
     @property
     def policy(self) -> QPolicy:
-        """What the engine holds."""
-        return cast(QPolicy, self.engine.model)
+        """The policy, maybe sharded."""
+        assert isinstance(self.engine.model, QPolicy)
+        return self.engine.model
 
-    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
+    def compute_advantages(self, batch: Trajectory) -> dict[str, float]:
         """See ``Learner``: lays the trajectories out as transitions; the update takes them into the replay."""
-        new = Transitions.from_trajectory(trajectory.sorted(), gamma=self.loss.gamma)
+        new = Transitions.from_trajectory(batch.sorted(), gamma=self.loss.gamma)
         if not torch.isfinite(new.rewards).all():
             raise NumericalError(
                 "Rewards are not finite: the environments returned a reward that is NaN or infinite. Look at "
@@ -94,8 +86,8 @@ class OffPolicyLearner(Learner):
         self.pending, self.intervened = new, None
         rewards, count = new.rewards.double(), torch.tensor(len(new))
         metrics = {"chunk_reward": metric_pair(rewards.sum(), count)}
-        if trajectory.intervened is not None:
-            self.intervened = _interventions(trajectory)
+        if batch.intervened is not None:
+            self.intervened = _interventions(batch)
             metrics["intervened"] = metric_pair(self.intervened.sum().double(), count)
         return metrics_over_ranks(self.engine, metrics)
 
@@ -130,8 +122,8 @@ class OffPolicyLearner(Learner):
             self.demos.save(path / _DEMOS_FOLDER, rank=self.engine.rank)
         if self.engine.rank == 0:
             state: dict[str, Any] = {"updates_made": self.updates_made}
-            if self.algorithm.temperature is not None:
-                state["temperature"] = self.algorithm.temperature.raw.detach()
+            if self.losses.temperature is not None:
+                state["temperature"] = self.losses.temperature.raw.detach()
             if self.temperature_optim is not None:
                 state["temperature_optim"] = self.temperature_optim.adam.state_dict()
                 state["temperature_steps"] = self.temperature_optim.num_steps
@@ -142,9 +134,9 @@ class OffPolicyLearner(Learner):
         super().load(path)
         state = _read(path / _STATE_FILE)
         self.updates_made = state["updates_made"]
-        if self.algorithm.temperature is not None and "temperature" in state:
+        if self.losses.temperature is not None and "temperature" in state:
             with torch.no_grad():
-                self.algorithm.temperature.raw.copy_(state["temperature"])
+                self.losses.temperature.raw.copy_(state["temperature"])
         if self.temperature_optim is not None and "temperature_optim" in state:
             self.temperature_optim.adam.load_state_dict(state["temperature_optim"])
             self.temperature_optim.num_steps = state["temperature_steps"]
@@ -155,7 +147,7 @@ class OffPolicyLearner(Learner):
 
     def close(self) -> None:
         """See ``Learner``: leaves no spilled transitions behind."""
-        close_all([self.replay.close, super().close])
+        self.replay.close()
 
     def _take_pending(self) -> None:
         """Take the prepared transitions into replay and statistics; only now, so that a step is made whole or not."""
@@ -182,9 +174,12 @@ class OffPolicyLearner(Learner):
     def _draw_members(self, step: int) -> list[torch.Tensor | None]:
         """Return for each update of a step the critics that form its targets; the same on all ranks."""
         if self.loss.num_min_q is None:
-            return [None] * self.num_updates
+            return [None] * self.algorithm.update_epoch
         generator = torch.Generator().manual_seed(derive_seed(self.actor.seed, "actor", "target critics", step))
-        orders = [torch.randperm(self.actor.model.num_q_heads, generator=generator) for _ in range(self.num_updates)]
+        orders = [
+            torch.randperm(self.actor.model.num_q_heads, generator=generator)
+            for _ in range(self.algorithm.update_epoch)
+        ]
         return [order[: self.loss.num_min_q].to(self.engine.device) for order in orders]
 
     def _update_critics(self, generator: torch.Generator, members: torch.Tensor | None) -> MetricSums:
@@ -197,10 +192,10 @@ class OffPolicyLearner(Learner):
                 inputs=rows.inputs,
                 action=rows.actions,
                 next_inputs=rows.next_inputs,
-                noise=self.algorithm.next_noise(noise),
+                noise=self.losses.next_noise(noise),
                 members=members,
             )
-            loss, metrics = self.algorithm.critic_loss(
+            loss, metrics = self.losses.critic_loss(
                 q=evaluation.q,
                 next_q=evaluation.next_q,
                 next_logprobs=evaluation.next_logprobs,
@@ -219,14 +214,14 @@ class OffPolicyLearner(Learner):
         def loss_fn(model: nn.Module, batch: _Batch) -> tuple[torch.Tensor, MetricSums]:
             rows, noise = batch
             evaluation: ActorEvaluation = model(ForwardType.ACTOR, inputs=rows.inputs, noise=noise)
-            loss, metrics = self.algorithm.actor_loss(q=evaluation.q, logprobs=evaluation.logprobs)
+            loss, metrics = self.losses.actor_loss(q=evaluation.q, logprobs=evaluation.logprobs)
             return loss / share, metrics
 
         metrics = self.engine.forward_backward(batches, loss_fn, optimizer="policy")
         return metrics | self._step("policy") | self._update_temperature(metrics)
 
     def _update_temperature(self, metrics: MetricSums) -> MetricSums:
-        temperature, optimizer = self.algorithm.temperature, self.temperature_optim
+        temperature, optimizer = self.losses.temperature, self.temperature_optim
         if temperature is None:
             return {}
         if optimizer is not None:
@@ -263,25 +258,6 @@ class OffPolicyLearner(Learner):
         from_demos = round(count * self.demos.batch_share)
         own = self.replay.sample(count - from_demos, generator)
         return Transitions.concat([own, *self.demos.sample(from_demos, generator)])
-
-
-def build_off_policy_learner(
-    model: BasePolicy,
-    make_engine: MakeEngine,
-    *,
-    algorithm: EmbodiedAlgorithmConfig,
-    actor: ActorConfig,
-    device: torch.device,
-) -> OffPolicyLearner:
-    """Build the learner of ``learner: off_policy``; see ``learners``."""
-    loss = algorithm.loss
-    assert isinstance(loss, OffPolicyLossConfig)
-    assert isinstance(model, QPolicy)
-    losses = make_off_policy_algorithm(
-        algorithm.loss_type, **asdict(loss), action_size=model.action_size, device=device
-    )
-    engine = make_engine(model)
-    return OffPolicyLearner(engine, loss=loss, algorithm=losses, actor=actor, num_updates=algorithm.update_epoch)
 
 
 def _interventions(trajectory: Trajectory) -> torch.Tensor:

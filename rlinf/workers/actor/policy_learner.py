@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -14,14 +14,17 @@ from rlinf.algorithms.minibatch import MicroBatch, SampleOwnership, plan_micro_b
 from rlinf.algorithms.preprocess import rows_to_samples
 from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.targets import Targets, compute_targets
-from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig
-from rlinf.config.schema.train import ActorConfig
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
-from rlinf.models.base_policy import BasePolicy, PolicyEvaluation
+from rlinf.models.base_policy import PolicyEvaluation
 from rlinf.models.conformance import check_evaluation
-from rlinf.workers.actor.learner import Learner, MakeEngine, accumulate, metrics_over_ranks
+from rlinf.models.trainable import TrainableModel
+from rlinf.workers.actor.learner import EmbodiedLearner, MakeEngine, accumulate, freeze_copy, metrics_over_ranks
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,45 +55,31 @@ class Batch:
     masks: dict[str, torch.Tensor]
 
 
-class PolicyLearner(Learner):
+class PolicyLearner(EmbodiedLearner):
     """Improves a policy on rollouts it made itself.
 
     Args:
         engine: Holds the policy.
-        algorithm: The ``algorithm`` section.
-        actor: The ``actor`` section.
-        reference: Frozen copy of the initial policy, on the engine's device; needed with ``kl_beta`` > 0.
+        cfg: The recipe.
+        reference: Frozen copy of the initial policy; needed with ``kl_beta`` > 0.
     """
 
-    def __init__(
-        self,
-        engine: TrainEngine,
-        *,
-        algorithm: EmbodiedAlgorithmConfig,
-        actor: ActorConfig,
-        reference: BasePolicy | None = None,
-    ) -> None:
-        super().__init__(engine)
-        self.algorithm = algorithm
-        self.actor = actor
-        self.reference = reference
-        self.loss_keys = asdict(algorithm.loss)
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig, reference: TrainableModel | None = None) -> None:
+        super().__init__(engine, cfg=cfg)
+        self.reference = None if reference is None else reference.to(engine.device)
+        self.loss_keys = asdict(self.algorithm.loss)
         self.samples: Samples | None = None
         self.ownership: SampleOwnership | None = None
 
-    def prepare(self, trajectory: Trajectory) -> dict[str, float]:
-        """Compute advantages and returns, and lay the trajectories out as samples.
+    @classmethod
+    def build(cls, model: TrainableModel, make_engine: MakeEngine, *, cfg: RLinfConfig) -> Self:
+        """See ``Learner``."""
+        reference = freeze_copy(model) if cfg.algorithm.loss.needs_reference else None
+        return cls(make_engine(model), cfg=cfg, reference=reference)
 
-        Args:
-            trajectory: This rank's share of the rollout.
-
-        Returns:
-            Metrics over all ranks.
-
-        Raises:
-            NumericalError: A reward or value was not finite.
-        """
-        trajectory = trajectory.sorted()
+    def compute_advantages(self, batch: Trajectory) -> dict[str, float]:
+        """See ``Learner``: also lays the trajectories out as samples."""
+        trajectory = batch.sorted()
         targets, metrics = compute_targets(
             trajectory,
             adv_type=self.algorithm.adv_type,
@@ -141,10 +130,8 @@ class PolicyLearner(Learner):
                 )
                 accumulate(sums, self.forward_backward(samples, plan))
                 steps.append(self.engine.step())
-        policy = self.engine.model
-        assert isinstance(policy, BasePolicy)
         valid = samples.targets.action_mask.any(-1)
-        policy.update_statistics(samples.forward_inputs, valid, self.engine.all_reduce)
+        self.policy.update_statistics(samples.forward_inputs, valid, self.engine.all_reduce)
         self.samples = None
         return metrics_over_ranks(self.engine, sums, steps)
 
@@ -237,24 +224,6 @@ class PolicyLearner(Learner):
 
     def _to_samples(self, rows: torch.Tensor) -> torch.Tensor:
         return rows_to_samples(rows).to(self.engine.device)
-
-
-def build_policy_learner(
-    model: BasePolicy,
-    make_engine: MakeEngine,
-    *,
-    algorithm: EmbodiedAlgorithmConfig,
-    actor: ActorConfig,
-    device: torch.device,
-) -> PolicyLearner:
-    """Build the learner of ``learner: on_policy``; see ``learners``."""
-    reference = freeze_copy(model, device) if algorithm.loss.needs_reference else None
-    return PolicyLearner(make_engine(model), algorithm=algorithm, actor=actor, reference=reference)
-
-
-def freeze_copy(policy: BasePolicy, device: torch.device) -> BasePolicy:
-    """Return a copy of a policy that never changes."""
-    return copy.deepcopy(policy).to(device).eval().requires_grad_(False)
 
 
 def _map_targets(targets: Targets, device: torch.device) -> Targets:

@@ -13,8 +13,10 @@ from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_to
 from rlinf.workers.actor.token_learner import TokenLearner
 
 
-class SftLearner(TokenLearner[SftConfig]):
+class SftLearner(TokenLearner[Sequence[Example]]):
     """Improves a language model on examples; see ``TokenLearner``."""
+
+    cfg: SftConfig
 
     @property
     def max_answer_tokens(self) -> int:
@@ -28,25 +30,22 @@ class SftLearner(TokenLearner[SftConfig]):
         for start in range(0, count, size):
             yield range(start, min(start + size, count))
 
-    def prepare(self, examples: Sequence[Example]) -> None:
-        """Take the examples of a step.
+    def compute_advantages(self, batch: Sequence[Example]) -> dict[str, float]:
+        """See ``Learner``: examples have no advantages, they are taken as they are."""
+        self.samples = _samples(batch)
+        return {}
+
+    def evaluate(self, batch: Sequence[Example]) -> dict[str, float]:
+        """Return the loss and the accuracy of the model's predictions on examples.
 
         Args:
-            examples: All of them, on every rank.
-        """
-        self.samples = _samples(examples)
-
-    def evaluate(self, examples: Sequence[Example]) -> dict[str, float]:
-        """Compute what the model thinks of examples, without learning them.
-
-        Args:
-            examples: All of them, on every rank; at least as many as ranks.
+            batch: At least as many examples as ranks.
 
         Returns:
             ``loss``, the mean negative log-likelihood of a learned token, and ``token_accuracy``, the share of them
             that is the most likely token; over all ranks.
         """
-        samples = _samples(examples)
+        samples = _samples(batch)
         batches = self.planner.pack(samples, self.planner.plan(samples))
 
         def evaluate(model: nn.Module, batch: TextBatch) -> torch.Tensor:

@@ -1,55 +1,62 @@
-"""Learning from a model's own answers."""
+"""Reinforcement learning of a language model from its own responses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from rlinf.algorithms.minibatch import plan_minibatches
 from rlinf.algorithms.text_targets import Ragged
-from rlinf.algorithms.types import Metrics, finalize_metrics, metric_pair
-from rlinf.config.schema.root import ReasoningConfig
+from rlinf.algorithms.types import finalize_metrics
+from rlinf.config.schema.root import ReasoningConfig, RLinfConfig
 from rlinf.data.answers import Answer
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.base import TrainEngine
 from rlinf.models.causal_lm import CausalLM
+from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.answer_evaluation import evaluate_answers
+from rlinf.workers.actor.learner import MakeEngine, freeze_copy
 from rlinf.workers.actor.text_samples import make_text_samples
 from rlinf.workers.actor.token_learner import TokenLearner
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
-class TextLearner(TokenLearner[ReasoningConfig]):
-    """Improves a language model on answers that it gave itself.
 
-    Every rank holds all answers of a step, so advantages need no communication.
+class TextLearner(TokenLearner[Sequence[Answer]]):
+    """Improves a language model on its own responses.
+
+    Every rank holds all responses of a step, so advantages need no communication.
 
     Args:
         engine: Holds the model.
         cfg: The recipe.
-        reference: Frozen copy of the initial model; None without a divergence, or where adapters can be switched off.
+        reference: Frozen copy of the initial model; None without a KL term, or where adapters can be switched off.
     """
 
-    def __init__(self, engine: TrainEngine, *, cfg: ReasoningConfig, reference: CausalLM | None = None) -> None:
+    cfg: ReasoningConfig
+
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig, reference: CausalLM | None = None) -> None:
+        assert isinstance(cfg, ReasoningConfig)
         super().__init__(engine, cfg=cfg)
-        self.reference = reference
+        self.reference = None if reference is None else reference.to(engine.device)
 
-    def prepare(self, answers: Sequence[Answer], *, version: int) -> dict[str, float]:
-        """Compute log-probabilities unless an inference group has, advantages and returns.
+    @classmethod
+    def build(cls, model: TrainableModel, make_engine: MakeEngine, *, cfg: RLinfConfig) -> Self:
+        """See ``Learner``."""
+        assert isinstance(model, CausalLM)
+        assert isinstance(cfg, ReasoningConfig)
+        needs_copy = cfg.algorithm.needs_reference and not model.cfg.is_lora
+        reference = freeze_copy(model) if needs_copy else None
+        return cls(make_engine(model), cfg=cfg, reference=reference)
 
-        Args:
-            answers: All answers of the step.
-            version: Version of the weights that are about to be trained.
-
-        Returns:
-            Metrics over all answers.
-
-        Raises:
-            NumericalError: A reward or value was not finite.
-        """
-        answers = sorted(answers, key=lambda answer: (answer.group_id, answer.member))
+    def compute_advantages(self, batch: Sequence[Answer]) -> dict[str, float]:
+        """See ``Learner``: also computes log-probabilities, unless an inference group has, and values."""
+        answers = sorted(batch, key=lambda answer: (answer.group_id, answer.member))
         algorithm, model = self.cfg.algorithm, self.engine.model
         trainer: Ragged | None = None
         values: Ragged | None = None
@@ -66,7 +73,11 @@ class TextLearner(TokenLearner[ReasoningConfig]):
         )
         if not torch.isfinite(torch.cat(self.samples.tokens["advantages"])).all():
             raise NumericalError("Advantages are not finite: a reward or a value is NaN or infinite. Look at rollout/.")
-        return finalize_metrics(metrics | _staleness(answers, version))
+        return finalize_metrics(metrics)
+
+    def behaviour_versions(self, batch: Sequence[Answer]) -> torch.Tensor:
+        """See ``Learner``: of every token."""
+        return torch.cat([torch.tensor(answer.versions) for answer in batch])
 
     @property
     def max_answer_tokens(self) -> int:
@@ -91,12 +102,3 @@ class TextLearner(TokenLearner[ReasoningConfig]):
         context: AbstractContextManager[None] = model.without_adapters() if self.reference is None else nullcontext()
         with context:
             return self._evaluate(self.reference or model, answers)[0]
-
-
-def _staleness(answers: Sequence[Answer], version: int) -> Metrics:
-    """Return by how many versions the weights that answered are older than those about to be trained."""
-    ages = torch.cat([version - torch.tensor(answer.versions) for answer in answers]).double()
-    return {
-        "staleness_mean": metric_pair(ages.sum(), torch.tensor(len(ages))),
-        "staleness_max": metric_pair(ages.max(), torch.tensor(1)),
-    }

@@ -4,53 +4,33 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 import torch
 from torch import nn
 
-from rlinf.config.schema.root import LanguageConfig
+from rlinf.config.schema.root import LanguageConfig, RLinfConfig
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
 from rlinf.workers.actor.answer_evaluation import PassPlanner, decoder_flops
-from rlinf.workers.actor.learner import accumulate, metrics_over_ranks
+from rlinf.workers.actor.learner import BatchT, Learner, Work, accumulate, metrics_over_ranks
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, text_denominators, text_loss
 
-ConfigT = TypeVar("ConfigT", bound=LanguageConfig)
 
+class TokenLearner(Learner[BatchT]):
+    """Improves a language model on samples that every rank holds (they are small next to the model).
 
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What an update has got through, over all ranks.
-
-    Attributes:
-        tokens: Of prompts and answers, once for each time that they were trained on.
-        flops: Operations of the model.
-    """
-
-    tokens: int = 0
-    flops: float = 0.0
-
-    def __add__(self, other: Work) -> Work:
-        """Return both together."""
-        return Work(self.tokens + other.tokens, self.flops + other.flops)
-
-
-class TokenLearner(abc.ABC, Generic[ConfigT]):
-    """Improves a language model on samples that every rank holds (they are small beside the model).
-
-    So plans need no communication; forward and backward passes are shared out by their work.
+    So plans need no communication; forward and backward passes are distributed by their cost.
 
     Args:
         engine: Holds the model.
         cfg: The recipe.
-
-    Attributes:
-        work: What the last update has got through.
     """
 
-    def __init__(self, engine: TrainEngine, *, cfg: ConfigT) -> None:
-        self.engine, self.cfg = engine, cfg
+    cfg: LanguageConfig
+    work: Work
+
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig) -> None:
+        assert isinstance(cfg, LanguageConfig)
+        super().__init__(engine, cfg=cfg)
         self.flops = decoder_flops(engine.model)
         self.planner = PassPlanner.of(
             engine, cfg.runner, max_tokens=cfg.runner.max_tokens_per_mbs, max_samples=cfg.actor.micro_batch_size
@@ -73,17 +53,7 @@ class TokenLearner(abc.ABC, Generic[ConfigT]):
         """
 
     def update(self, step: int) -> dict[str, float]:
-        """Make the step's optimizer updates on the prepared samples; those in which no token counts are left out.
-
-        Args:
-            step: Step of the run; names the shuffles.
-
-        Returns:
-            Metrics over all ranks, micro-batches and optimizer steps.
-
-        Raises:
-            NumericalError: A gradient is not finite.
-        """
+        """See ``Learner``; minibatches in which no token counts are left out."""
         assert self.samples is not None
         samples, self.samples = self.samples, None
         self.work = Work()

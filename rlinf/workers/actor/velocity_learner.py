@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import nn
 
@@ -9,14 +11,17 @@ from rlinf.algorithms.aggregation import LossDenominators
 from rlinf.algorithms.levels import expand_to_level, mask_at_level
 from rlinf.algorithms.minibatch import MicroBatch
 from rlinf.algorithms.registry import policy_loss
-from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig
-from rlinf.config.schema.train import ActorConfig
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
-from rlinf.models.base_policy import BasePolicy, ForwardType
+from rlinf.models.base_policy import ForwardType
+from rlinf.models.trainable import TrainableModel
 from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
 from rlinf.utils.seeding import derive_seed
-from rlinf.workers.actor.learner import MakeEngine
-from rlinf.workers.actor.policy_learner import Batch, PolicyLearner, Samples, freeze_copy
+from rlinf.workers.actor.learner import MakeEngine, freeze_copy
+from rlinf.workers.actor.policy_learner import Batch, PolicyLearner, Samples
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class VelocityLearner(PolicyLearner):
@@ -27,18 +32,22 @@ class VelocityLearner(PolicyLearner):
 
     Args:
         engine: Holds the policy, a ``VelocityPolicy``.
-        algorithm: The ``algorithm`` section.
-        actor: The ``actor`` section.
-        old: Copy of the policy on the engine's device; takes the weights that acted at each update.
+        cfg: The recipe.
+        old: Copy of the policy; takes the weights that acted at each update.
     """
 
-    def __init__(
-        self, engine: TrainEngine, *, algorithm: EmbodiedAlgorithmConfig, actor: ActorConfig, old: BasePolicy
-    ) -> None:
-        super().__init__(engine, algorithm=algorithm, actor=actor)
-        self.old = old
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig, old: VelocityPolicy) -> None:
+        super().__init__(engine, cfg=cfg)
+        self.old = old.to(engine.device)
         self.noise = torch.empty(0)
         self.time = torch.empty(0)
+
+    @classmethod
+    def build(cls, model: TrainableModel, make_engine: MakeEngine, *, cfg: RLinfConfig) -> Self:
+        """See ``Learner``."""
+        assert isinstance(model, VelocityPolicy)
+        old = freeze_copy(model)
+        return cls(make_engine(model), cfg=cfg, old=old)
 
     def update(self, step: int) -> dict[str, float]:
         """See ``Learner``."""
@@ -91,17 +100,3 @@ class VelocityLearner(PolicyLearner):
         executed = batch.masked(samples.targets.action_mask)
         policy = mask_at_level(executed, "token_level", action_dim=samples.logprobs.shape[-1])
         return {"policy": policy, "entropy": policy, "value": batch.masked(samples.targets.value_mask)}
-
-
-def build_velocity_learner(
-    model: BasePolicy,
-    make_engine: MakeEngine,
-    *,
-    algorithm: EmbodiedAlgorithmConfig,
-    actor: ActorConfig,
-    device: torch.device,
-) -> VelocityLearner:
-    """Build the learner of ``learner: velocity``; see ``learners``."""
-    assert isinstance(model, VelocityPolicy)
-    old = freeze_copy(model, device)
-    return VelocityLearner(make_engine(model), algorithm=algorithm, actor=actor, old=old)

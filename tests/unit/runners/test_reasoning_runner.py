@@ -113,7 +113,7 @@ def test_a_step_that_is_made_again_has_the_answers_that_it_had(tmp_path):
     assert [number for number, _ in world.begun] == list(range(6 * BATCH))
 
 
-@pytest.mark.parametrize("dies", [("prepare", 4, "actor"), ("run_training", 4, "actor")])
+@pytest.mark.parametrize("dies", [("compute_advantages", 4, "actor"), ("run_training", 4, "actor")])
 def test_an_actor_comes_back_at_its_checkpoint_and_asks_from_there(tmp_path, dies):
     world = World(dies)
     run(tmp_path, world, RESTART, "runner.save_interval=2", "algorithm.staleness_threshold=1")
@@ -132,7 +132,8 @@ def test_without_a_checkpoint_an_actor_begins_anew(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("interrupted", "steps"), [(("prepare", 3), 3), (("run_training", 4), 3), (("sync_model_from_actor", 4), 4)]
+    ("interrupted", "steps"),
+    [(("compute_advantages", 3), 3), (("run_training", 4), 3), (("sync_model_from_actor", 4), 4)],
 )
 def test_an_interrupted_run_saves_what_has_been_trained_on(tmp_path, interrupted, steps):
     world = World()
@@ -150,7 +151,7 @@ def test_an_interrupted_run_saves_what_has_been_trained_on(tmp_path, interrupted
         ("evaluate", 10, "inference"),
         ("sync_model_from_actor", 9, "inference"),
         ("answer", 10, "rollout"),
-        ("prepare", 4, "actor"),
+        ("compute_advantages", 4, "actor"),
     ],
 )
 def test_log_probabilities_come_from_the_inference_group_whatever_dies(tmp_path, dies):

@@ -49,7 +49,7 @@ class World:
             raise KeyboardInterrupt
         call.give(getattr(self, call.method, lambda call: {})(call))
 
-    def prepare(self, call):
+    def compute_advantages(self, call):
         self.prepared = [example.prompt_ids[0] for example in call.args[0]]
 
     def run_training(self, call):
@@ -206,7 +206,7 @@ def test_a_resumed_run_goes_on_behind_what_was_learned(tmp_path):
     assert learned(world) == drawn(2 * BATCH, first=4 * BATCH)
 
 
-@pytest.mark.parametrize("dies", [("prepare", 4, "actor"), ("run_training", 4, "actor")])
+@pytest.mark.parametrize("dies", [("compute_advantages", 4, "actor"), ("run_training", 4, "actor")])
 def test_an_actor_that_dies_comes_back_at_its_checkpoint(tmp_path, dies):
     world = World(dies)
     run(tmp_path, world, *ALONE, "runner.max_restarts=1", "runner.save_interval=2")
@@ -226,7 +226,7 @@ def test_the_death_of_an_engine_costs_an_evaluation_nothing(tmp_path, dies):
     assert [r["step"] for r in records(runner) if "eval/accuracy" in r] == [0, 3, 6]
 
 
-@pytest.mark.parametrize(("interrupted", "steps"), [(("prepare", 3), 2), (("run_training", 3), 2)])
+@pytest.mark.parametrize(("interrupted", "steps"), [(("compute_advantages", 3), 2), (("run_training", 3), 2)])
 def test_an_interrupted_run_saves_what_has_been_learned(tmp_path, interrupted, steps):
     world = World(interrupt_in=interrupted)
     runner = make_runner(tmp_path, world, *ALONE)

@@ -147,7 +147,7 @@ def test_a_death_costs_no_answer(tmp_path, threshold, keys, dies):
 
 def test_an_interrupted_step_is_asked_again_as_a_whole(tmp_path):
     world = world_of(every_third)
-    world.interrupt_in = ("prepare", 3)
+    world.interrupt_in = ("compute_advantages", 3)
     runner = run(tmp_path, world, DYNAMIC, "algorithm.staleness_threshold=1", start=False)
     with pytest.raises(KeyboardInterrupt):
         runner.run()

@@ -95,12 +95,12 @@ class Interrupted(World):
 
 
 def test_an_actor_that_is_being_restored_is_not_saved(tmp_path):
-    world = Interrupted("relaunch", 1, ("prepare", 4, "actor"))
+    world = Interrupted("relaunch", 1, ("compute_advantages", 4, "actor"))
     runner, _ = interrupt(tmp_path, world, RESTART, "runner.save_interval=2")
     assert saved_steps(runner) == [2]
 
 
 def test_a_training_that_died_is_forgotten_when_the_step_is_made_again(tmp_path):
-    world = Interrupted("prepare", 3, ("run_training", 2, "actor"))
+    world = Interrupted("compute_advantages", 3, ("run_training", 2, "actor"))
     runner, _ = interrupt(tmp_path, world, RESTART, "runner.save_interval=1")
     assert (saved_steps(runner), recorded_steps(runner)) == ([1], [1])

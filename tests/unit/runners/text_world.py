@@ -31,7 +31,7 @@ class World:
 
     def __init__(self, *deaths, has_inference=False):
         self.deaths = list(deaths)
-        self.engine_version = None
+        self.engine_version = self.actor_version = None
         self.teaches = lambda number: True
         self.prepared = []
         self.trained, self.begun, self.evaluated, self.positions = [], [], [], {}
@@ -50,7 +50,7 @@ class World:
             _, _, group = self.deaths.pop(0)
             call.fail(death(group))
             return
-        if self.interrupt_in == (call.method, call.keys.get("step", call.keys.get("version"))):
+        if self.interrupt_in == (call.method, call.keys.get("step", call.keys.get("version", self.actor_version))):
             raise KeyboardInterrupt
         if call.method == "sync_model_from_actor":
             threading.Timer(LATE_SECONDS, self.receive, (call,)).start()
@@ -94,9 +94,12 @@ class World:
         if call is self.rollout.calls[-1]:
             self.engine_version = None
 
-    def prepare(self, call):
+    def sync_model_to_rollout(self, call):
+        self.actor_version = call.keys["version"]
+
+    def compute_advantages(self, call):
         self.prepared = call.args[0]
-        return {"rollout/version": float(call.keys["version"])}
+        return {"rollout/version": float(self.actor_version)}
 
     def run_training(self, call):
         self.trained.append((call.keys["step"], self.prepared))

@@ -6,8 +6,7 @@ import pytest
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.scheduler import Worker
-from rlinf.workers.actor.embodied_actor import EmbodiedFSDPActor
-from rlinf.workers.actor.text_actor import TextActor
+from rlinf.workers.actor.actor_worker import ActorWorker
 from rlinf.workers.env import env_worker
 from rlinf.workers.env.env_worker import EnvWorker
 from rlinf.workers.inference.inference_worker import InferenceWorker
@@ -61,10 +60,10 @@ def test_all_is_closed_newest_first_though_some_fail():
 
 
 def test_workers_that_were_never_initialised_end_quietly(robot, text):
-    EmbodiedFSDPActor(robot, 1, 1)._shut_down()
+    ActorWorker(robot, {"RolloutGroup": 1}, 1)._shut_down()
     EnvWorker(robot, 1, 1)._shut_down()
     RewardWorker(robot, 1)._shut_down()
-    for worker in (TextActor(text, {}), InferenceWorker(text, 1), TextRewardWorker(text), GenerationWorker(text, 1)):
+    for worker in (ActorWorker(text, {}), InferenceWorker(text, 1), TextRewardWorker(text), GenerationWorker(text, 1)):
         worker._shut_down()
 
 
@@ -112,7 +111,7 @@ def test_a_reward_that_cannot_be_closed_keeps_no_other_open():
 @pytest.mark.parametrize("offloads", [True, False])
 def test_saving_leaves_the_device_as_it_was_found(robot, tmp_path, offloads):
     calls = []
-    actor = EmbodiedFSDPActor(robot, 1, 1)
+    actor = ActorWorker(robot, {"RolloutGroup": 1}, 1)
     actor.cfg = types.SimpleNamespace(actor=types.SimpleNamespace(enable_offload=offloads))
     actor.engine = types.SimpleNamespace(onload=lambda: calls.append("onload"), offload=lambda: calls.append("offload"))
     actor.learner = types.SimpleNamespace(save=lambda path: calls.append(path))

@@ -11,6 +11,7 @@ from rlinf.config.schema.algorithm import (
 )
 from rlinf.config.schema.model import FlowPolicyConfig, MLPPolicyConfig
 from rlinf.config.schema.optim import AdamWConfig
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
@@ -94,20 +95,20 @@ def make_learner(
         advantage=NoAdvantageConfig(),
         loss=loss,
     )
-    build = learners.get(loss.learner)
-    return build(get_model(model), make_engine, algorithm=algorithm, actor=actor, device=torch.device("cpu"))
+    cfg = RLinfConfig(algorithm=algorithm, actor=actor)
+    return learners.get(loss.learner).build(get_model(model), make_engine, cfg=cfg)
 
 
 def weights(learner):
     state = learner.engine.model.state_dict().items()
     whole = {name: (t.full_tensor() if hasattr(t, "full_tensor") else t).detach().clone() for name, t in state}
-    temperature = learner.algorithm.temperature
+    temperature = learner.losses.temperature
     return whole if temperature is None else whole | {"temperature": temperature.raw.detach().clone()}
 
 
 def train(learner, first, last, rank=0):
     for step in range(first, last + 1):
-        learner.prepare(make_trajectory(10 * step + rank))
+        learner.compute_advantages(make_trajectory(10 * step + rank))
         metrics = learner.update(step)
     return metrics
 

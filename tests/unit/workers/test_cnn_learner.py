@@ -5,6 +5,7 @@ import torch
 
 from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, NoAdvantageConfig, SACLossConfig
 from rlinf.config.schema.model import CNNPolicyConfig
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
@@ -67,9 +68,9 @@ def trained(sharding="no_shard", micro=8, random_shift=2):
         advantage=NoAdvantageConfig(),
         loss=SACLossConfig(),
     )
-    build = learners.get(algorithm.loss.learner)
-    learner = build(get_model(model), make_engine, algorithm=algorithm, actor=actor, device=torch.device("cpu"))
-    learner.prepare(trajectory())
+    cfg = RLinfConfig(algorithm=algorithm, actor=actor)
+    learner = learners.get(cfg.learner).build(get_model(model), make_engine, cfg=cfg)
+    learner.compute_advantages(trajectory())
     learner.update(1)
     state = learner.engine.model.state_dict()
     assert learner.replay.sample(1, torch.Generator().manual_seed(0)).inputs["main_images"].dtype == torch.uint8

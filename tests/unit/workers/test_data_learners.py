@@ -1,6 +1,7 @@
 """Updates from recorded data: the same for any micro-batch size, ranks and sharding, continued bit for bit."""
 
 import os
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,6 +18,7 @@ from rlinf.config.schema.algorithm import (
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.expert import ExpertConfig
 from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.episodes import Episode
@@ -114,8 +116,8 @@ def make_learner(name, sharding="no_shard", rank=0, world_size=1, micro=16):
     algorithm = EmbodiedAlgorithmConfig(
         adv_type="none", loss_type="none", update_epoch=4, advantage=NoAdvantageConfig(), loss=loss
     )
-    build = learners.get(loss.learner)
-    learner = build(get_model(model), make_engine, algorithm=algorithm, actor=actor, device=torch.device("cpu"))
+    cfg = RLinfConfig(algorithm=algorithm, actor=actor)
+    learner = learners.get(loss.learner).build(get_model(model), make_engine, cfg=cfg)
     if name not in COLLECTING:
         learner.take_data(make_episodes(), DATA)
     return learner
@@ -131,7 +133,7 @@ def train(learner, first, last):
     for step in range(first, last + 1):
         if isinstance(learner, CollectingLearner):
             labels = isinstance(learner, DAggerLearner)
-            learner.prepare(make_rollout(step, engine.rank, engine.world_size, labels=labels))
+            learner.compute_advantages(make_rollout(step, engine.rank, engine.world_size, labels=labels))
         metrics = learner.update(step)
     return metrics
 
@@ -174,7 +176,7 @@ def test_observations_are_normalised_by_the_whole_dataset():
 
 def test_target_critics_follow_the_critics_by_tau():
     learner = make_learner("offline_iql")
-    learner.num_updates = 1
+    learner.algorithm = replace(learner.algorithm, update_epoch=1)
     before = weights(learner)
     learner.update(1)
     after = weights(learner)
@@ -195,7 +197,7 @@ def test_data_of_another_task_is_refused():
 
 def test_labels_are_gathered_as_they_count_and_the_oldest_make_room():
     learner = make_learner("embodied_dagger")
-    assert learner.prepare(make_rollout(1)) == pytest.approx(
+    assert learner.compute_advantages(make_rollout(1)) == pytest.approx(
         {"labelled": 16 / 28, "expert_acts": 16 / 28, "expert_distance": learner_distance(1)}
     )
     assert len(learner.stored) == 0  # only the update takes them in
@@ -219,7 +221,7 @@ def test_only_interventions_are_imitated():
     kept = rollout.intervened.any(-1) & rollout.executed.any(-1)
     assert 0 < int(kept.sum()) < kept.numel()
     share = int(kept.sum()) / int(rollout.executed.any(-1).sum())
-    assert learner.prepare(rollout) == {"intervened": pytest.approx(share)}
+    assert learner.compute_advantages(rollout) == {"intervened": pytest.approx(share)}
     learner.update(1)
     stored = learner.stored.contents()
     assert torch.equal(stored.actions, rollout.forward_inputs["action"][kept])
@@ -230,7 +232,7 @@ def test_without_any_label_nothing_is_learned():
     learner, rollout = make_learner("embodied_dagger"), make_rollout(1)
     rollout.forward_inputs["labelled"][:] = False
     before = weights(learner)
-    learner.prepare(rollout)
+    learner.compute_advantages(rollout)
     assert learner.update(1) == {"stored": 0.0}
     assert_same(weights(learner), before, atol=0, rtol=0)
 

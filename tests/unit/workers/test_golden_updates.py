@@ -54,7 +54,7 @@ class Reference:
     def __init__(self, name, learner):
         self.name = name
         self.w = {key: tensor.double().numpy() for key, tensor in weights(learner).items()}
-        temperature = learner.algorithm.temperature
+        temperature = learner.losses.temperature
         self.alpha = 0.0 if temperature is None else np.log1p(np.exp(self.w["temperature"][0]))
 
     def features(self, states):
@@ -171,7 +171,7 @@ def mean(metric):
 def test_an_update_has_the_losses_of_the_equations(name):
     learner = make_learner(**LEARNERS[name])
     train(learner, 1, 3)  # targets differ from what they follow, and running moments from their start
-    learner.prepare(make_trajectory(40))
+    learner.compute_advantages(make_trajectory(40))
     learner._take_pending()
     members = torch.tensor([3, 1]) if name == "rlpd" else None
     batch, noise = draw(learner, 5)

@@ -5,8 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlinf.workers.actor.embodied_actor import EmbodiedFSDPActor
-from rlinf.workers.actor.learner import accumulate, metrics_over_ranks
+from rlinf.workers.actor.learner import EmbodiedLearner, accumulate, metrics_over_ranks, staleness
 
 
 def engine_of_two_ranks():
@@ -32,8 +31,8 @@ def test_metrics_are_means_over_ranks_and_over_optimizer_steps():
 
 
 def test_staleness_is_that_of_chunks_that_were_executed():
-    actor = EmbodiedFSDPActor.__new__(EmbodiedFSDPActor)
-    actor.version, actor.engine = 7, engine_of_two_ranks()
+    learner = SimpleNamespace(algorithm=SimpleNamespace(staleness_threshold=1))
     executed = torch.tensor([[[True, False], [True, True]], [[True, True], [False, False]]])
     trajectory = SimpleNamespace(versions=torch.tensor([[7, 5], [6, 0]]), executed=executed)
-    assert actor._staleness(trajectory) == {"staleness_mean": 1.0, "staleness_max": 2.0}
+    ages = 7 - EmbodiedLearner.behaviour_versions(learner, trajectory)
+    assert staleness(engine_of_two_ranks(), ages) == {"staleness_mean": 1.0, "staleness_max": 2.0}

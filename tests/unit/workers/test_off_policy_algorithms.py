@@ -113,7 +113,7 @@ def test_interventions_are_demonstrations_too(demos, tmp_path, also_saved):
     demo_buffer = DemoBufferConfig(load_path=str(demos) if also_saved else None, interventions=True)
     loss = dataclasses.replace(LOSS, gamma=0.0, demo_buffer=demo_buffer)
     learner = make_learner(loss)
-    learner.prepare(make_trajectory())
+    learner.compute_advantages(make_trajectory())
     learner.update(1)
     num_saved = len(learner.demos)
     assert num_saved == (len(learner.replay) if also_saved else 0)
@@ -123,7 +123,7 @@ def test_interventions_are_demonstrations_too(demos, tmp_path, also_saved):
         return torch.cat([rows.rewards for rows, _ in batches])
 
     assert int((rewards_drawn() == 50.0).sum()) == (16 if also_saved else 0)
-    learner.prepare(intervene(make_trajectory(1)))
+    learner.compute_advantages(intervene(make_trajectory(1)))
     assert len(learner.demos) == num_saved  # only the update takes them in
     learner.update(2)
     assert len(learner.demos) == num_saved + 3
@@ -135,7 +135,7 @@ def test_interventions_are_demonstrations_too(demos, tmp_path, also_saved):
     for step in (3, 4):
         results = []
         for one in (learner, resumed):
-            one.prepare(intervene(make_trajectory(step)))
+            one.compute_advantages(intervene(make_trajectory(step)))
             results.append(one.update(step))
         assert results[0] == results[1]
     assert_same(weights(resumed), weights(learner), atol=0, rtol=0)
@@ -147,7 +147,7 @@ def test_demonstrations_of_another_environment_are_an_error(tmp_path):
     replay.add(dataclasses.replace(other, inputs={"states": other.inputs["states"][:, :4]}))
     replay.save(tmp_path / "demos")
     with pytest.raises(DatasetError, match=r"demo_buffer\.load_path has for inputs\.states .*\[4\]"):
-        make_rlpd(tmp_path / "demos").prepare(make_trajectory())
+        make_rlpd(tmp_path / "demos").compute_advantages(make_trajectory())
 
 
 def test_rlpd_forms_targets_of_some_critics_that_all_ranks_agree_on(demos):
@@ -204,7 +204,7 @@ def test_two_ranks_agree_under_any_sharding(tmp_path, demos):
 
 def test_td3_smooths_targets_by_bounded_noise_and_leaves_the_policys_alone():
     learner = make_td3(updates=1)
-    learner.algorithm.target_noise, learner.algorithm.target_noise_clip = 3.0, 0.25
+    learner.losses.target_noise, learner.losses.target_noise_clip = 3.0, 0.25
     seen, forward = {}, learner.policy.forward
 
     def record(forward_type, **arguments):

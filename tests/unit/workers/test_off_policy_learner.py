@@ -38,7 +38,7 @@ def test_the_replay_fills_before_anything_is_learned():
     learner = make_learner(loss)
     before = weights(learner)
     executed = make_trajectory().executed.any(-1)
-    assert learner.prepare(make_trajectory())["chunk_reward"] != 0
+    assert learner.compute_advantages(make_trajectory())["chunk_reward"] != 0
     assert learner.update(1) == {"replay_size": STEPS * ENVS}
     assert int(learner.engine.model.encoder.normalizer.count) == int(executed.sum())
     assert not changed(before, weights(learner), ("policy", "critic", "target", "temperature"))
@@ -54,9 +54,9 @@ def test_the_share_of_interventions_is_told():
     intervened = torch.zeros_like(trajectory.executed)
     intervened[0, :3] = True
     learner = make_learner()
-    assert "intervened" not in learner.prepare(trajectory)
+    assert "intervened" not in learner.compute_advantages(trajectory)
     count = int(trajectory.executed.any(-1).sum())
-    metrics = learner.prepare(dataclasses.replace(trajectory, intervened=intervened))
+    metrics = learner.compute_advantages(dataclasses.replace(trajectory, intervened=intervened))
     assert metrics["intervened"] == pytest.approx(3 / count)
 
 
@@ -116,7 +116,7 @@ def test_a_step_that_was_only_prepared_leaves_no_trace(tmp_path):
     undisturbed, interrupted = make_learner(), make_learner()
     for learner in (undisturbed, interrupted):
         train(learner, 1, 2)
-    interrupted.prepare(make_trajectory(30))
+    interrupted.compute_advantages(make_trajectory(30))
     interrupted.save(tmp_path / "actor")
     resumed = make_learner()
     resumed.load(tmp_path / "actor")
@@ -135,7 +135,7 @@ def test_a_reward_that_is_not_finite_is_an_error():
     trajectory = make_trajectory()
     trajectory.rewards[3, 2, 0] = float("nan")
     with pytest.raises(NumericalError, match="Rewards are not finite"):
-        make_learner().prepare(trajectory)
+        make_learner().compute_advantages(trajectory)
 
 
 def draws_of_equal_replays(sharding, rank):
@@ -150,7 +150,7 @@ def draws_of_equal_replays(sharding, rank):
 
     learner.replay.sample = record
     for step in (1, 2):
-        learner.prepare(make_trajectory())
+        learner.compute_advantages(make_trajectory())
         learner.update(step)
     assert not torch.equal(drawn[0], drawn[2])
     return drawn
@@ -164,7 +164,7 @@ def run_rank(rank, port, folder):
         learner = make_learner(sharding=sharding, rank=rank, world_size=2, micro=8)
         resting = make_trajectory()
         resting.executed[:] = rank == 0
-        learner.prepare(resting)
+        learner.compute_advantages(resting)
         not_ready = learner.update(1)  # rank 1 has nothing to draw from
         train(learner, 2, 3, rank)
         learner.save(folder / sharding)
@@ -219,7 +219,7 @@ def temperature_steps(entropies, clip_grad=1e9, lr=1e-2):
     """Update the temperature with entropies of this rank and another one; return raw temperatures and gradients."""
     tuning = EntropyTuningConfig(optim=AdamWConfig(lr=lr, clip_grad=clip_grad, weight_decay=0.0), target_entropy=-2.0)
     learner = make_learner(dataclasses.replace(LOSS, entropy_tuning=tuning))
-    raw, gradients = learner.algorithm.temperature.raw, []
+    raw, gradients = learner.losses.temperature.raw, []
     values = [raw.item()]
     for mine, other in entropies:
         learner.engine.all_reduce = Halves(learner, other)
@@ -251,7 +251,7 @@ def test_the_temperature_its_optimizer_and_its_schedule_are_restored(tmp_path):
     learner.save(tmp_path / "actor")
     resumed.load(tmp_path / "actor")
     mine, other = learner.temperature_optim, resumed.temperature_optim
-    assert torch.equal(resumed.algorithm.temperature.raw, learner.algorithm.temperature.raw)
+    assert torch.equal(resumed.losses.temperature.raw, learner.losses.temperature.raw)
     assert other.num_steps == mine.num_steps == 8
     assert resumed.updates_made == 8
     state, restored = (optimizer.adam.state_dict()["state"][0] for optimizer in (mine, other))
@@ -262,7 +262,7 @@ def test_the_temperature_its_optimizer_and_its_schedule_are_restored(tmp_path):
 def test_rewards_of_executed_actions_are_discounted_within_a_chunk():
     learner = make_learner(dataclasses.replace(LOSS, gamma=0.5))
     trajectory = make_trajectory()
-    learner.prepare(trajectory)
+    learner.compute_advantages(trajectory)
     rewards = (trajectory.rewards * trajectory.executed * torch.tensor([1.0, 0.5, 0.25])).sum(-1)
     assert sorted(learner.pending.rewards.tolist()) == pytest.approx(sorted(rewards.flatten().tolist()), rel=1e-5)
 
@@ -272,7 +272,7 @@ def test_gradients_do_not_grow_with_the_batch(method):
     norms = {}
     for batch in (16, 32):
         learner = make_learner(updates=1)
-        learner.prepare(make_trajectory())
+        learner.compute_advantages(make_trajectory())
         learner._take_pending()
         learner.actor = dataclasses.replace(learner.actor, global_batch_size=batch)
         rows = learner.replay.sample(16, torch.Generator().manual_seed(0))
@@ -286,7 +286,7 @@ def test_gradients_do_not_grow_with_the_batch(method):
 
 def test_draws_differ_from_step_to_step_and_from_rank_to_rank(monkeypatch):
     learner = make_learner(updates=1)
-    learner.prepare(make_trajectory())
+    learner.compute_advantages(make_trajectory())
     learner._take_pending()
     seeds = []
     monkeypatch.setattr(learner, "_draw", lambda generator: seeds.append(generator.initial_seed()) or _stop())
@@ -308,14 +308,14 @@ def test_a_chunk_counts_as_intervention_as_soon_as_somebody_took_part():
     intervened = torch.zeros_like(trajectory.executed)
     intervened[0, 2, 1] = True
     learner = make_learner()
-    learner.prepare(dataclasses.replace(trajectory, intervened=intervened))
+    learner.compute_advantages(dataclasses.replace(trajectory, intervened=intervened))
     assert int(learner.intervened.sum()) == 1
 
 
 def test_the_replays_of_all_ranks_together_must_hold_enough():
     loss = dataclasses.replace(LOSS, replay_buffer=ReplayBufferConfig(capacity=200, min_buffer_size=2 * STEPS * ENVS))
     learner = make_learner(loss)
-    learner.prepare(make_trajectory())
+    learner.compute_advantages(make_trajectory())
     learner._take_pending()
     learner.engine.world_size = 2
     learner.engine.all_reduce = lambda tensor: 2 * tensor  # the other rank holds as much
@@ -326,7 +326,7 @@ def test_the_replays_of_all_ranks_together_must_hold_enough():
 
 def test_observations_of_both_states_are_augmented():
     learner = make_learner()
-    learner.prepare(make_trajectory())
+    learner.compute_advantages(make_trajectory())
     learner._take_pending()
     learner.policy.augment = lambda seen, generator: {name: tensor + 100.0 for name, tensor in seen.items()}
     batches, _ = learner._draw(torch.Generator().manual_seed(0))

@@ -19,13 +19,15 @@ from rlinf.config.schema.algorithm import (
     GRPOConfig,
 )
 from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.errors import AlgorithmError, NumericalError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
-from rlinf.workers.actor.policy_learner import PolicyLearner, freeze_copy
+from rlinf.workers.actor.learner import freeze_copy
+from rlinf.workers.actor.policy_learner import PolicyLearner
 
 STEPS, ENVS, CHUNK, DIM = 6, 8, 3, 2
 ALGORITHMS = {
@@ -88,7 +90,7 @@ def gradient(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0, wo
         )
     ).to(dtype)
     algorithm = ALGORITHMS[algorithm]
-    reference = freeze_copy(model, torch.device("cpu"))
+    reference = freeze_copy(model)
     actor = ActorConfig(
         model=model.cfg, global_batch_size=32, micro_batch_size=micro_batch_size, seed=3, optim=OptimConfig(lr=1e-3)
     )
@@ -101,9 +103,9 @@ def gradient(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0, wo
         rank=rank,
         world_size=world_size,
     )
-    learner = PolicyLearner(engine, algorithm=algorithm, actor=actor, reference=reference)
+    learner = PolicyLearner(engine, cfg=RLinfConfig(algorithm=algorithm, actor=actor), reference=reference)
     share = ENVS // world_size
-    learner.prepare(make_trajectory(dtype).envs(rank * share, (rank + 1) * share))
+    learner.compute_advantages(make_trajectory(dtype).envs(rank * share, (rank + 1) * share))
     minibatch = learner.plan(step=1, epoch=0)[0]
     plan = plan_micro_batches(minibatch, learner.ownership, rank=rank, micro_batch_size=micro_batch_size)
     learner.forward_backward(learner.samples, plan)
@@ -179,8 +181,8 @@ def make_learner(trajectory, loss_type="actor_critic", update_epoch=2, **keys):
     algorithm = dataclasses.replace(
         ALGORITHMS["ppo"], loss_type=loss_type, update_epoch=update_epoch, loss=loss, logprob_type="action_level"
     )
-    learner = PolicyLearner(engine, algorithm=algorithm, actor=actor)
-    return learner, learner.prepare(trajectory)
+    learner = PolicyLearner(engine, cfg=RLinfConfig(algorithm=algorithm, actor=actor))
+    return learner, learner.compute_advantages(trajectory)
 
 
 def test_an_update_visits_every_minibatch_of_every_epoch_and_then_the_statistics():
@@ -269,7 +271,7 @@ def test_the_proximal_policy_is_that_at_the_start_of_the_update_for_all_its_step
 
 def test_the_reference_is_the_policy_before_the_first_update(monkeypatch):
     learner, _ = make_learner(make_trajectory(torch.float32))
-    learner.reference = freeze_copy(learner.engine.model, torch.device("cpu"))
+    learner.reference = freeze_copy(learner.engine.model)
     initial = copy.deepcopy(learner.engine.model)
     samples = learner.samples
     calls = recorded_losses(learner, monkeypatch)
@@ -328,10 +330,10 @@ def test_keys_of_the_recipe_reach_the_advantages():
     )
     learner, standard = make_learner(trajectory)
     learner.algorithm = dataclasses.replace(learner.algorithm, bootstrap_type="always")
-    assert learner.prepare(trajectory)["return"] > standard["return"] + 0.1
+    assert learner.compute_advantages(trajectory)["return"] > standard["return"] + 0.1
     learner.algorithm = dataclasses.replace(learner.algorithm, reward_type="action_level")
     with pytest.raises(AlgorithmError, match="action_level needs values"):
-        learner.prepare(trajectory)
+        learner.compute_advantages(trajectory)
 
 
 def test_samples_do_not_depend_on_the_order_in_which_trajectories_arrive():

@@ -88,7 +88,7 @@ def loss_by_transformers(folder, examples, dtype=torch.float64):
 def gradient(cfg, dtype=torch.float64, **where):
     """The accumulated gradient of one update batch of all examples."""
     learner = make_learner(cfg, dtype=dtype, **where)
-    learner.prepare(make_examples())
+    learner.compute_advantages(make_examples())
     learner.forward_backward(learner.samples)
     parameters = learner.engine.model.named_parameters()
     found = {name: p.grad for name, p in parameters if p.grad is not None}
@@ -137,7 +137,7 @@ def train(cfg, *, steps=3, **where):
     learner = make_learner(cfg, **where)
     metrics = []
     for step in range(1, steps + 1):
-        learner.prepare(make_examples())
+        learner.compute_advantages(make_examples())
         metrics.append(learner.update(step))
     metrics.append(learner.evaluate(make_examples()))
     return torch.cat([tensor.flatten() for _, tensor in learner.engine.export_weights()]), metrics
@@ -155,7 +155,7 @@ def test_examples_are_learned_batch_by_batch_in_their_order(folder):
     learner = make_learner(config(folder))
     losses = []
     for half in (examples[:4], examples[4:]):
-        learner.prepare(half)
+        learner.compute_advantages(half)
         losses.append(learner.update(1)["loss"])
     assert metrics[0]["loss"] == pytest.approx(sum(losses) / 2, rel=1e-5)
     assert losses[0] == pytest.approx(loss_by_transformers(folder, examples[:4])[0], rel=1e-5)

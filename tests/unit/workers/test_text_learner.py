@@ -14,6 +14,7 @@ from rlinf.data.answers import Answer, Prompt
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
+from rlinf.workers.actor.learner import staleness
 from rlinf.workers.actor.text_learner import TextLearner
 from rlinf.workers.actor.text_samples import text_denominators
 from tests.unit.models.tiny_language_models import save_tiny
@@ -101,7 +102,7 @@ def train(cfg, folder, *, noise=0.0, reverse=False, steps=2, **where):
     answers = make_answers(folder, noise=noise)
     metrics = []
     for step in range(1, steps + 1):
-        metrics.append(learner.prepare(answers[::-1] if reverse else answers, version=3))
+        metrics.append(learner.compute_advantages(answers[::-1] if reverse else answers))
         metrics.append(learner.update(step))
     weights = torch.cat([tensor.flatten() for _, tensor in learner.engine.export_weights()])
     heads = [p.detach() for name, p in learner.engine.model.named_parameters() if "value_head" in name]
@@ -218,7 +219,7 @@ def test_a_correction_weighs_what_the_engine_computed_differently(folder):
 def test_values_are_learned(folder):
     keys = (*VALUES, "algorithm.update_epoch=20", "actor.global_batch_size=12")
     learner = make_learner(config(folder, *keys))
-    learner.prepare(make_answers(folder), version=3)
+    learner.compute_advantages(make_answers(folder))
     head = learner.engine.model.value_head.weight.detach().clone()
     learner.update(1)
     assert (learner.engine.model.value_head.weight - head).abs().max() > 1e-2
@@ -228,7 +229,7 @@ def test_staleness_counts_versions_of_every_token(folder):
     learner = make_learner(config(folder))
     answers = [replace(a, versions=(5,) * len(a.versions)) for a in make_answers(folder)]
     answers[0] = replace(answers[0], versions=(3, 3, 4, 5, 5))
-    metrics = learner.prepare(answers, version=5)
+    metrics = staleness(learner.engine, 5 - learner.behaviour_versions(answers))
     assert metrics["staleness_max"] == 2
     assert metrics["staleness_mean"] == pytest.approx(5 / sum(said for _, said in SIZES))
 
@@ -247,7 +248,7 @@ def test_groups_that_only_fill_up_a_batch_change_nothing(folder):
     found = []
     for given in (equal, alone):
         learner = make_learner(config(folder, *DYNAMIC, "algorithm.update_epoch=1", "actor.global_batch_size=12"))
-        metrics = learner.prepare(given, version=3)
+        metrics = learner.compute_advantages(given)
         found.append((weights_of(learner), learner.update(1), weights_of(learner), metrics["filtered_fraction"]))
     assert (found[0][2] - found[0][0]).abs().max() > 1e-3
     assert (found[0][2] - found[1][2]).abs().max() < 1e-6
@@ -258,14 +259,14 @@ def test_groups_that_only_fill_up_a_batch_change_nothing(folder):
 
 def test_updates_with_nothing_to_learn_from_are_left_out(folder):
     learner = make_learner(config(folder, *DYNAMIC))
-    learner.prepare(make_answers(folder), version=3)
+    learner.compute_advantages(make_answers(folder))
     assert learner.update(1)["skipped_updates"] == 0
     before = weights_of(learner)
-    learner.prepare([replace(answer, reward=1.0) for answer in make_answers(folder)], version=3)
+    learner.compute_advantages([replace(answer, reward=1.0) for answer in make_answers(folder)])
     # Momentum is there by now, and would move the model.
     assert learner.update(2) == {"skipped_updates": 6.0}
     assert torch.equal(weights_of(learner), before)
-    learner.prepare(make_answers(folder), version=3)
+    learner.compute_advantages(make_answers(folder))
     assert learner.update(3)["skipped_updates"] == 0
     assert not torch.equal(weights_of(learner), before)
 
@@ -280,7 +281,7 @@ def test_every_epoch_has_minibatches_of_its_own(folder):
 def test_values_alone_do_not_replace_the_engines_log_probabilities(folder):
     learner = make_learner(config(folder, *VALUES, "algorithm.recompute_logprobs=false"))
     answers = make_answers(folder, noise=0.3)
-    assert "mismatch_k1" not in learner.prepare(answers, version=3)
+    assert "mismatch_k1" not in learner.compute_advantages(answers)
     ordered = sorted(answers, key=lambda a: (a.group_id, a.member))
     for found, given in zip(learner.samples.tokens["old_logprobs"], ordered, strict=True):
         assert found.tolist() == pytest.approx(list(given.logprobs))
@@ -292,7 +293,7 @@ def test_the_reference_of_adapters_is_the_model_without_them(folder):
     learner.reference = None
     divergences = []
     for step in (1, 2, 3):
-        learner.prepare(make_answers(folder), version=3)
+        learner.compute_advantages(make_answers(folder))
         divergences.append(learner.update(step)["actor_kl_ref"])
     assert divergences[0] == pytest.approx(0.0, abs=1e-7)
     assert divergences[-1] > 1e-6
@@ -300,7 +301,7 @@ def test_the_reference_of_adapters_is_the_model_without_them(folder):
 
 def test_the_longest_answer_is_the_constant_of_an_update(folder, monkeypatch):
     learner = make_learner(config(folder))
-    learner.prepare(make_answers(folder), version=3)
+    learner.compute_advantages(make_answers(folder))
     seen = []
 
     def record(batches, **keys):

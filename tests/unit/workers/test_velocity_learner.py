@@ -10,6 +10,7 @@ import torch.multiprocessing as mp
 from rlinf.algorithms.minibatch import plan_micro_batches
 from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, GAEConfig, NFTLossConfig
 from rlinf.config.schema.model import FlowPolicyConfig
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
@@ -74,10 +75,10 @@ def make_learner(micro=16, sharding="no_shard", rank=0, world_size=1, epochs=2):
     algorithm = EmbodiedAlgorithmConfig(
         adv_type="gae", loss_type="embodied_nft", update_epoch=epochs, advantage=GAEConfig(), loss=LOSS
     )
-    build = learners.get(LOSS.learner)
-    learner = build(get_model(MODEL), make_engine, algorithm=algorithm, actor=actor, device=torch.device("cpu"))
+    cfg = RLinfConfig(algorithm=algorithm, actor=actor)
+    learner = learners.get(LOSS.learner).build(get_model(MODEL), make_engine, cfg=cfg)
     share = ENVS // world_size
-    learner.prepare(make_trajectory().envs(rank * share, (rank + 1) * share))
+    learner.compute_advantages(make_trajectory().envs(rank * share, (rank + 1) * share))
     return learner
 
 
@@ -107,7 +108,7 @@ def test_the_old_policy_is_the_one_that_acted():
     assert_same(dict(learner.old.state_dict()), before, atol=0, rtol=0)
     assert metrics["nft_velocity_change"] > 0
     assert {"nft_loss", "critic_value_loss", "grad_norm"} <= metrics.keys()
-    learner.prepare(make_trajectory())
+    learner.compute_advantages(make_trajectory())
     again = weights(learner)
     learner.update(2)
     assert_same(dict(learner.old.state_dict()), again, atol=0, rtol=0)

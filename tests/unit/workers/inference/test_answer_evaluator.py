@@ -68,7 +68,7 @@ def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder, key
         assert [replace(answer, trainer_logprobs=()) for answer in found] == answers
         for answer, logprobs in zip(found, expected, strict=True):
             torch.testing.assert_close(torch.tensor(answer.trainer_logprobs), logprobs, atol=1e-5, rtol=0)
-        learner.prepare(found, version=step)
+        learner.compute_advantages(found)
         learner.update(step + 1)
         seen.append(torch.cat(expected))
     assert (seen[2] - seen[0]).abs().max() > 1e-2
@@ -84,7 +84,7 @@ def test_training_with_the_group_is_training_without(folder):
             if evaluator is not None:
                 sync(learner, evaluator, step)
                 answers = [one for first in (8, 0, 4) for one in evaluator.evaluate(answers[first : first + 4])]
-            metrics.append(learner.prepare(answers, version=step) | learner.update(step + 1))
+            metrics.append(learner.compute_advantages(answers) | learner.update(step + 1))
         return metrics
 
     for found, expected in zip(train(INFERENCE, PLACEMENT), train(), strict=True):

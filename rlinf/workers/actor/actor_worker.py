@@ -1,0 +1,200 @@
+"""The actor: an engine that holds the model, the learner that the recipe asks for, and weights that are published."""
+
+from __future__ import annotations
+
+import collections
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from rlinf.config.schema.model import CausalLMConfig
+from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
+from rlinf.data.embodied import Trajectory
+from rlinf.data.routing import sources
+from rlinf.hybrid_engines.inference import DTYPES
+from rlinf.hybrid_engines.train import train_engines
+from rlinf.hybrid_engines.train.base import TrainEngine
+from rlinf.hybrid_engines.train.state import load_weights
+from rlinf.models import get_model, get_policy
+from rlinf.models.causal_lm import CausalLM
+from rlinf.models.hf_folder import write_hf_folder
+from rlinf.models.trainable import TrainableModel, WeightForm
+from rlinf.scheduler import Worker
+from rlinf.telemetry.devices import device_peak_flops
+from rlinf.utils.seeding import derive_seed
+from rlinf.workers.actor.learner import Learner, learners, staleness
+from rlinf.workers.actor.weight_publisher import WeightPublisher
+from rlinf.workers.streams import TRAJECTORIES, collecting_group
+from rlinf.workers.values import num_values
+
+
+class ActorWorker(Worker):
+    """One data-parallel rank of the actor.
+
+    Args:
+        cfg: The recipe.
+        receivers: World sizes of the groups that take its weights, by their names.
+        num_collecting_workers: World size of the group that collects trajectories; 0 where batches come with the calls.
+    """
+
+    def __init__(self, cfg: RLinfConfig, receivers: Mapping[str, int], num_collecting_workers: int = 0) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.num_collecting_workers = num_collecting_workers
+        self.publisher = WeightPublisher(self, receivers=receivers, bucket_bytes=cfg.weight_syncer.bucket.bucket_size)
+        self.engine: TrainEngine
+        self.learner: Learner[Any]
+        self.trajectory: Trajectory | None = None
+        self.version = 0
+
+    def init_worker(self) -> None:
+        """Build model, engine and learner; equal on every rank, whatever the number of ranks."""
+        torch.manual_seed(derive_seed(self.cfg.actor.seed, "actor", "initial weights"))
+        model = _load_model(self.cfg)
+        self.learner = learners.get(self.cfg.learner).build(model, self._make_engine, cfg=self.cfg)
+        self.at_shutdown(self.learner.close)
+
+    def _make_engine(self, model: TrainableModel) -> TrainEngine:
+        actor = self.cfg.actor
+        self.engine = train_engines.get(actor.training_backend)(
+            model,
+            optim=actor.optim,
+            critic_optim=actor.critic_optim,
+            fsdp=actor.fsdp_config,
+            precision=actor.model.precision,
+            device=torch.device(self.device),
+            rank=self._rank,
+            world_size=self._world_size,
+        )
+        self.at_shutdown(self.engine.close)
+        return self.engine
+
+    @Worker.timer("sync_weights")
+    def sync_model_to_rollout(self, *, version: int, is_partial: bool = False) -> None:
+        """Send the weights to the receiving ranks that this rank serves.
+
+        Args:
+            version: Step of the run that produced them.
+            is_partial: Whether all receivers have what adapters are added to, so that only adapters are sent.
+        """
+        self.version = version
+        model = self.cfg.actor.model
+        form: WeightForm = "merged"
+        if isinstance(model, CausalLMConfig) and model.is_lora:
+            form = "adapters" if is_partial else "parts"
+        with self._on_device():
+            self.publisher.publish(self.engine, version=version, form=form)
+
+    @Worker.timer("receive_trajectories")
+    def recv_rollout_trajectories(self) -> None:
+        """Collect this rank's share of the rollout, in an order that does not depend on who is first."""
+        assert isinstance(self.cfg, EmbodiedConfig)
+        messages = self.cfg.env.train.rollout_epoch * self.cfg.rollout.pipeline_stage_num
+        group = collecting_group(self.cfg)
+        peers = sources(self._rank, self.num_collecting_workers, self._world_size).peers
+        parts = [self.recv(group, peer, tag=TRAJECTORIES) for _ in range(messages) for peer in peers]
+        self.trajectory = Trajectory.concat(parts)
+
+    def compute_advantages(self, batch: Any = None) -> dict[str, float]:
+        """Take a step's batch, and compute what its update needs.
+
+        Args:
+            batch: What the learner takes, the same on every rank; None takes the trajectories that have been received.
+
+        Returns:
+            Metrics over all ranks, under ``rollout/``.
+        """
+        with self.worker_timer("advantages" if batch is None else "prepare"):
+            if batch is None:
+                batch, self.trajectory = self.trajectory, None
+            self.engine.onload()
+            metrics = self.learner.compute_advantages(batch)
+            versions = self.learner.behaviour_versions(batch)
+            if versions is not None:
+                metrics |= staleness(self.engine, self.version - versions)
+        return {f"rollout/{name}": value for name, value in metrics.items()}
+
+    @Worker.timer("training")
+    def run_training(self, *, step: int) -> dict[str, float]:
+        """Update the model on the step's batch.
+
+        Args:
+            step: Step of the run, from 1.
+
+        Returns:
+            Metrics over all ranks, under ``train/``, and the speed where the learner counts its work, under
+            ``time/actor/``.
+        """
+        self.engine.onload()
+        started = time.perf_counter()
+        metrics = {f"train/{name}": value for name, value in self.learner.update(step).items()}
+        return metrics | self._speed(time.perf_counter() - started)
+
+    def _speed(self, seconds: float) -> dict[str, float]:
+        """Return tokens per second and device, and the share of the device's peak operations, where known."""
+        actor, work = self.cfg.actor, self.learner.work
+        if work is None:
+            return {}
+        device_seconds = seconds * self._world_size
+        metrics = {"time/actor/tokens_per_second_per_device": work.tokens / device_seconds}
+        precision = actor.fsdp_config.mixed_precision.param_dtype or actor.model.precision
+        peak = device_peak_flops(torch.device(self.device), precision)
+        return metrics if peak is None else metrics | {"time/actor/mfu": work.flops / device_seconds / peak}
+
+    @Worker.timer("evaluation")
+    def evaluate(self, batch: Any) -> dict[str, float]:
+        """Return metrics of the model on a batch, over all ranks, without learning from it.
+
+        Args:
+            batch: What the learner takes, the same on every rank.
+        """
+        with self._on_device():
+            return self.learner.evaluate(batch)
+
+    def save_checkpoint(self, path: str) -> None:
+        """Write weights, optimizers, counters and replay under ``path``."""
+        with self._on_device():
+            self.learner.save(Path(path))
+
+    @Worker.timer("save_hf")
+    def save_hf(self, path: str) -> None:
+        """Write a language model under ``path`` as transformers loads it: ``actor.model.model_path`` of another run."""
+        with self._on_device():
+            weights = self.engine.export_weights()
+            if self._rank == 0:
+                assert isinstance(self.engine.model, CausalLM)
+                dtype = DTYPES[self.cfg.actor.model.precision]
+                write_hf_folder(Path(path), self.engine.model, weights, dtype=dtype)
+            else:
+                # Every rank has its part in making tensors whole.
+                collections.deque(weights, maxlen=0)
+
+    def load_checkpoint(self, path: str) -> None:
+        """Continue from what ``save_checkpoint`` wrote, under any number of ranks."""
+        self.learner.load(Path(path))
+
+    @contextmanager
+    def _on_device(self) -> Iterator[None]:
+        """Bring the engine to its device; take it back to the host where the recipe says so."""
+        self.engine.onload()
+        yield
+        if self.cfg.actor.enable_offload:
+            self.engine.offload()
+
+
+EmbodiedActor = EmbodiedFSDPActor = LanguageActor = TextActor = SftActor = ActorWorker
+"""Former names."""
+
+
+def _load_model(cfg: RLinfConfig) -> TrainableModel:
+    if isinstance(cfg, EmbodiedConfig):
+        model: TrainableModel = get_policy(cfg.actor.model, num_values=num_values(cfg))
+    else:
+        model = get_model(cfg.actor.model)
+    if cfg.runner.ckpt_path is not None:
+        load_weights(Path(cfg.runner.ckpt_path), model)
+    return model
