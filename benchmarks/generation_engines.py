@@ -30,7 +30,7 @@ from examples.reasoning.make_tiny_model import make_tiny_model
 from rlinf.config.registries import generation_configs
 from rlinf.data.generation import GenerationRequest, SamplingParams
 from rlinf.hybrid_engines.generation import generation_engines
-from rlinf.hybrid_engines.generation.base import GenerationEngine
+from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
 
 MAX_CONTEXT_TOKENS = 512
 LIMIT_RATIO = 0.95

@@ -20,7 +20,7 @@ _NAMES = {
     "rlinf.models": ("register_model", "get_model", "get_policy", "BasePolicy", "PolicyEvaluation"),
     "rlinf.utils.logging": ("get_logger",),
     "rlinf.hybrid_engines.train.base": ("TrainEngine",),
-    "rlinf.hybrid_engines.generation.base": ("GenerationEngine",),
+    "rlinf.hybrid_engines.generation.generation_engine": ("GenerationEngine",),
 }
 
 

@@ -1,4 +1,4 @@
-"""Messages between those who want text and the engines that generate it: tokens in, tokens out."""
+"""Requests to generation engines and their results: prompt tokens in, response tokens out."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from dataclasses import dataclass
 from typing import Literal
 
 FinishReason = Literal["stop", "length", "abort"]
-"""``stop``: the model ended its answer (an end token or a stop string); ``length``: ``max_new_tokens`` or the engine's
-context were used up; ``abort``: somebody ended it, and what had been generated so far is there."""
+"""``stop``: the model ended its response (an end token or a stop string); ``length``: ``max_new_tokens`` or the
+engine's context were used up; ``abort``: it was aborted, and the result holds the tokens so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How tokens are drawn; every field reaches the engine, or the engine refuses the request.
+    """How tokens are sampled; every field reaches the engine, or the engine refuses the request.
 
     Attributes:
         temperature: Divides the logits; 0 takes the most likely token.
-        top_k: Draw among so many of the most likely tokens; -1 among all.
-        top_p: Draw among the most likely tokens that together reach this probability.
+        top_k: Sample from this many of the most likely tokens; -1 from all.
+        top_p: Sample from the most likely tokens that together reach this probability.
         min_p: Leave out tokens less likely than this times the most likely one.
-        repetition_penalty: Divides positive and multiplies negative logits of tokens that prompt or answer contain.
-        max_new_tokens: Most tokens of an answer.
-        min_new_tokens: Tokens before the answer may end.
-        stop: Strings that end the answer; they stay part of it, as tokens cannot be cut.
-        stop_token_ids: Tokens that end the answer beside the model's own end tokens; they stay part of it.
-        ignore_eos: Go on after the model's own end tokens.
-        n: Answers to each prompt.
-        seed: Makes the draws of a request repeatable on one engine; None draws anew each time.
+        repetition_penalty: Divides positive and multiplies negative logits of tokens that prompt or response contain.
+        max_new_tokens: Most tokens of a response.
+        min_new_tokens: Tokens before the response may end.
+        stop: Strings that end the response; they stay part of it, as tokens cannot be cut.
+        stop_token_ids: Tokens that end the response, next to the model's own end tokens; they stay part of it.
+        ignore_eos: Continue after the model's own end tokens.
+        n: Responses to each prompt.
+        seed: Makes a request repeatable on one engine; None samples anew each time.
     """
 
     temperature: float = 1.0
@@ -44,9 +44,9 @@ class SamplingParams:
 
     @property
     def truncates(self) -> bool:
-        """Whether tokens are drawn from a part of the vocabulary only; end tokens may be what is left out."""
-        narrowed = self.top_k > 0 or self.top_p < 1 or self.min_p > 0
-        return self.min_new_tokens > 0 or (self.temperature > 0 and narrowed)
+        """Whether tokens are sampled from a part of the vocabulary; the suppressed tokens may be end tokens."""
+        filters = self.top_k > 0 or self.top_p < 1 or self.min_p > 0
+        return self.min_new_tokens > 0 or (self.temperature > 0 and filters)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,9 +55,9 @@ class GenerationRequest:
 
     Attributes:
         request_id: Unique among the requests that one engine holds.
-        prompt_ids: Tokens of the prompt, at least one. A generation that was interrupted goes on as a request whose
+        prompt_ids: Tokens of the prompt, at least one. An interrupted generation continues as a request whose
             prompt ends with the tokens that were generated before.
-        params: How to draw.
+        params: How to sample.
     """
 
     request_id: str
@@ -67,18 +67,18 @@ class GenerationRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Completion:
-    """One answer to a request.
+    """One response to a request.
 
     The logarithms are natural. ``logprobs`` have one meaning on all engines: the probability under the distribution
-    that the token was drawn from, after temperature and penalties and renormalised over the tokens that top-k, top-p,
+    that the token was sampled from, after temperature and penalties and renormalised over the tokens that top-k, top-p,
     min-p and min_new_tokens leave. With temperature 0 they are those of the distribution at temperature 1.
 
     Attributes:
-        token_ids: Tokens of the answer, [L]; an end token or stop string that ended it is part of it.
+        token_ids: Tokens of the response, [L]; an end token or stop string that ended it is part of it.
         logprobs: [L]; see above.
         full_logprobs: [L]; the same over the full vocabulary (after temperature and penalties), which training can
             reproduce. None where nothing is left out and both are equal.
-        versions: [L]; version of the weights that each token was drawn with.
+        versions: [L]; version of the weights that sampled each token.
         finish_reason: Why it ended.
     """
 
@@ -91,11 +91,11 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationResult:
-    """The answers to a request.
+    """The responses to a request.
 
     Attributes:
         request_id: The request's.
-        completions: ``params.n`` answers.
+        completions: ``params.n`` responses.
     """
 
     request_id: str
@@ -107,8 +107,8 @@ class EngineStats:
     """What an engine is doing.
 
     Attributes:
-        num_running: Answers that are being generated.
-        num_waiting: Answers that wait for room, or for the engine to resume.
+        num_running: Sequences that are being generated.
+        num_waiting: Sequences that wait for a free slot, or for the engine to resume.
         num_generated_tokens: Tokens generated since the engine started.
         version: Version of its weights.
     """

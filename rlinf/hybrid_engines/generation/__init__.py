@@ -1,4 +1,4 @@
-"""Generation engines: tokens in, tokens out, with the log-probabilities that were drawn from, and weights that change.
+"""Generation engines: prompt tokens in, response tokens and log-probabilities out, with replaceable weights.
 
 ``GenerationEngine`` is the contract; ``hf`` (transformers), ``vllm`` and ``sglang`` implement it, and
 ``rollout.rollout_backend`` chooses. Knows nothing of RL. A new engine is a module here, its dataclass in
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from rlinf.registry import Registry
 
 if TYPE_CHECKING:
-    from rlinf.hybrid_engines.generation.base import GenerationEngine
+    from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
 
 generation_engines: Registry[Callable[..., GenerationEngine]] = Registry("generation engine")
 

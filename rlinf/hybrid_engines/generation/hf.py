@@ -12,12 +12,12 @@ import torch
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.generation import HFGenerationConfig
 from rlinf.errors import EngineError, WeightSyncError
-from rlinf.hybrid_engines.generation.answers import Answer
-from rlinf.hybrid_engines.generation.backend import BackendLimits, DrawnToken, StepBackend
-from rlinf.hybrid_engines.generation.drawing import Drawer
+from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
 from rlinf.hybrid_engines.generation.model_folder import read_model_config
+from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits, SampledToken
+from rlinf.hybrid_engines.generation.sampler import Sampler
 from rlinf.hybrid_engines.generation.slot_cache import ATTENTION, SlotCache, slot_attention
-from rlinf.hybrid_engines.generation.stepping import SteppingEngine
+from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 from rlinf.hybrid_engines.inference import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.utils.optional import require
@@ -26,19 +26,19 @@ _PREFILL_TOKENS = 8192
 """Prompt tokens, padding included, of one forward pass: bounds its memory."""
 
 _ADMISSIONS = 8
-"""Prompts are taken up once this part (1/8) of the slots is free: a pass over few costs running answers nearly as much
-as one over many."""
+"""Prompts are admitted once this part (1/8) of the slots is free: a prefill of few prompts delays running sequences
+nearly as much as one of many."""
 
 
-class HFBackend(StepBackend):
-    """A causal language model of transformers, one token for each running answer at a step.
+class HFModelRunner(ModelRunner):
+    """A causal language model of transformers, one token for each running sequence at a step.
 
     Args:
         cfg: The ``rollout`` section.
         model_path: Folder with the model.
         device: Where to compute.
         precision: Of weights and cache; logits are float32.
-        max_context_tokens: Most tokens of a prompt and its answer together.
+        max_context_tokens: Most tokens of a prompt and its response together.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class HFBackend(StepBackend):
         self._dtype = DTYPES[precision]
         self._max_running = cfg.max_running_requests
         self._cache = SlotCache(num_slots=self._max_running, max_tokens=max_context_tokens)
-        self._drawer = Drawer()
+        self._sampler = Sampler()
         self._model: Any = None
-        self._incoming: list[Answer] = []
-        self._rows: list[Answer] = []
+        self._incoming: list[TokenSequence] = []
+        self._rows: list[TokenSequence] = []
 
-    def load(self) -> BackendLimits:
-        """Load the model; see ``StepBackend``.
+    def load(self) -> RunnerLimits:
+        """Load the model; see ``ModelRunner``.
 
         Raises:
             EngineError: The model has layers that the cache is not made for.
@@ -70,7 +70,7 @@ class HFBackend(StepBackend):
         layer_types = set(read_model_config(self._model_path).get("layer_types") or ["full_attention"])
         if layer_types != {"full_attention"}:
             raise EngineError(
-                f"rollout_backend=hf knows layers of full attention; '{self._model_path}' has "
+                f"rollout_backend=hf supports full-attention layers only; '{self._model_path}' has "
                 f"{', '.join(sorted(layer_types))}. Choose rollout_backend: vllm."
             )
         transformers.AttentionInterface.register(ATTENTION, slot_attention)
@@ -78,22 +78,22 @@ class HFBackend(StepBackend):
             self._model_path, dtype=self._dtype, attn_implementation=ATTENTION
         )
         self._model = model.to(self._device).eval().requires_grad_(False)
-        return BackendLimits(
+        return RunnerLimits(
             vocab_size=int(model.get_input_embeddings().num_embeddings),
             max_running=self._max_running,
             admission_size=max(1, self._max_running // _ADMISSIONS),
         )
 
-    def add(self, answers: Sequence[Answer]) -> None:
-        """Take up answers; see ``StepBackend``."""
-        self._incoming.extend(answers)
+    def add(self, sequences: Sequence[TokenSequence]) -> None:
+        """Admit sequences; see ``ModelRunner``."""
+        self._incoming.extend(sequences)
 
     @torch.inference_mode()
     def remove(self, keys: Sequence[int]) -> None:
-        """Forget answers; see ``StepBackend``."""
+        """Forget sequences; see ``ModelRunner``."""
         gone = set(keys)
-        self._drawer.forget(keys)
-        self._incoming = [answer for answer in self._incoming if answer.key not in gone]
+        self._sampler.forget(keys)
+        self._incoming = [sequence for sequence in self._incoming if sequence.key not in gone]
         row = 0
         while row < len(self._rows):
             if self._rows[row].key not in gone:
@@ -106,18 +106,18 @@ class HFBackend(StepBackend):
                     self._cache.move(len(self._rows), row, len(last.prompt_ids) + len(last.token_ids))
 
     @torch.inference_mode()
-    def step(self) -> Iterable[DrawnToken]:
-        """Compute prompts if there are any, else a token of each running answer; see ``StepBackend``."""
+    def step(self) -> Iterable[SampledToken]:
+        """Compute prompts if there are any, else a token of each running sequence; see ``ModelRunner``."""
         return self._prefill() if self._incoming else self._decode()
 
-    def _prefill(self) -> list[DrawnToken]:
-        """Compute as many prompts as fit into one pass, each different one once, and draw their first tokens."""
+    def _prefill(self) -> list[SampledToken]:
+        """Compute as many prompts as fit into one pass, each different one once, and sample their first tokens."""
         prompts: dict[tuple[int, ...], int] = {}
         width = 0
 
-        def fits(answer: Answer) -> bool:
+        def fits(sequence: TokenSequence) -> bool:
             nonlocal width
-            context = tuple(answer.context)
+            context = tuple(sequence.context)
             longest = max(width, len(context))
             count = len(prompts) + (context not in prompts)
             if prompts and count * longest > _PREFILL_TOKENS:
@@ -126,13 +126,13 @@ class HFBackend(StepBackend):
             width = longest
             return True
 
-        answers = list(takewhile(fits, self._incoming))
-        sources = torch.tensor([prompts[tuple(answer.context)] for answer in answers], device=self._device)
+        sequences = list(takewhile(fits, self._incoming))
+        sources = torch.tensor([prompts[tuple(sequence.context)] for sequence in sequences], device=self._device)
         logits, layers = self._compute_prompts(list(prompts), width)
         self._cache.fill(len(self._rows), layers, sources)
-        self._incoming = self._incoming[len(answers) :]
-        self._rows.extend(answers)
-        return self._draw(logits[sources], answers)
+        self._incoming = self._incoming[len(sequences) :]
+        self._rows.extend(sequences)
+        return self._sample(logits[sources], sequences)
 
     def _compute_prompts(
         self, prompts: list[tuple[int, ...]], width: int
@@ -155,27 +155,27 @@ class HFBackend(StepBackend):
         logits = output.logits[torch.arange(len(prompts), device=self._device), columns]
         return logits, [(layer.keys, layer.values) for layer in cache.layers]
 
-    def _decode(self) -> list[DrawnToken]:
-        lengths = [len(answer.prompt_ids) + len(answer.token_ids) for answer in self._rows]
+    def _decode(self) -> list[SampledToken]:
+        lengths = [len(sequence.prompt_ids) + len(sequence.token_ids) for sequence in self._rows]
         positions = torch.tensor(lengths, device=self._device) - 1
         width = max(lengths)
         self._cache.aim(positions, width)
         mask = torch.arange(width, device=self._device) <= positions[:, None]
         output = self._model(
-            input_ids=torch.tensor([[answer.token_ids[-1]] for answer in self._rows], device=self._device),
+            input_ids=torch.tensor([[sequence.token_ids[-1]] for sequence in self._rows], device=self._device),
             attention_mask=mask[:, None, None],
             position_ids=positions[:, None],
             past_key_values=self._cache,
             use_cache=True,
         )
-        return self._draw(output.logits[:, -1], self._rows)
+        return self._sample(output.logits[:, -1], self._rows)
 
-    def _draw(self, logits: torch.Tensor, answers: Sequence[Answer]) -> list[DrawnToken]:
-        drawn = self._drawer.draw(logits.float(), answers)
-        return list(map(DrawnToken, [answer.key for answer in answers], *drawn))
+    def _sample(self, logits: torch.Tensor, sequences: Sequence[TokenSequence]) -> list[SampledToken]:
+        sampled = self._sampler.sample(logits.float(), sequences)
+        return list(map(SampledToken, [sequence.key for sequence in sequences], *sampled))
 
     def begin_update(self, manifest: Manifest) -> None:
-        """Compare the manifest with the model; see ``StepBackend``.
+        """Compare the manifest with the model; see ``ModelRunner``.
 
         Raises:
             WeightSyncError: Names or shapes differ.
@@ -195,16 +195,16 @@ class HFBackend(StepBackend):
 
     @torch.no_grad()
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Copy tensors into the model; see ``StepBackend``."""
+        """Copy tensors into the model; see ``ModelRunner``."""
         state = self._model.state_dict()
         for name, tensor in weights:
             state[name].copy_(tensor)
 
     def commit(self) -> None:
-        """Nothing outlives an update: answers that were running have been removed; see ``StepBackend``."""
+        """Nothing outlives an update: sequences that were running have been removed; see ``ModelRunner``."""
 
     def sleep(self) -> bool:
-        """Drop the cache, and move weights to the host; see ``StepBackend``."""
+        """Drop the cache, and move weights to the host; see ``ModelRunner``."""
         self._cache.clear()
         self._model.to("cpu")
         if self._device.type == "cuda":
@@ -212,21 +212,21 @@ class HFBackend(StepBackend):
         return True
 
     def wake(self) -> None:
-        """Move weights back; see ``StepBackend``."""
+        """Move weights back; see ``ModelRunner``."""
         self._model.to(self._device)
 
     def read_weights(self, names: Sequence[str]) -> dict[str, torch.Tensor] | None:
-        """Return copies of weights; see ``StepBackend``."""
+        """Return copies of weights; see ``ModelRunner``."""
         state = self._model.state_dict()
         return {name: state[name].to("cpu", copy=True) for name in names}
 
     def close(self) -> None:
-        """Drop model and cache; see ``StepBackend``."""
+        """Drop model and cache; see ``ModelRunner``."""
         self._cache.clear()
         self._model = None
 
 
-class HFEngine(SteppingEngine):
+class HFEngine(InProcessEngine):
     """Generates with transformers in this process.
 
     Args:
@@ -234,8 +234,8 @@ class HFEngine(SteppingEngine):
         model_path: Folder with the model and its tokenizer.
         device: Where to compute.
         precision: Of weights and cache.
-        seed: Of draws that have none of their own.
-        max_context_tokens: Most tokens of a prompt and its answer together.
+        seed: Of requests that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its response together.
     """
 
     def __init__(
@@ -248,11 +248,13 @@ class HFEngine(SteppingEngine):
         seed: int,
         max_context_tokens: int,
     ) -> None:
-        backend = HFBackend(
+        model_runner = HFModelRunner(
             cfg,
             model_path=Path(model_path),
             device=device,
             precision=precision,
             max_context_tokens=max_context_tokens,
         )
-        super().__init__(backend, name="hf", model_path=model_path, seed=seed, max_context_tokens=max_context_tokens)
+        super().__init__(
+            model_runner, name="hf", model_path=model_path, seed=seed, max_context_tokens=max_context_tokens
+        )

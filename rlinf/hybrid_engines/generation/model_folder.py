@@ -9,7 +9,7 @@ from typing import Any
 from safetensors import safe_open
 
 from rlinf.errors import EngineError
-from rlinf.hybrid_engines.generation.answers import Decode
+from rlinf.hybrid_engines.generation.token_sequence import Decode
 from rlinf.utils.optional import require
 
 

@@ -1,4 +1,4 @@
-"""What every engine refuses before it takes a request."""
+"""Validation of requests, the same for every engine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from rlinf.errors import EngineError
 
 
 def check_request(request: GenerationRequest, *, max_context_tokens: int, vocab_size: int) -> None:
-    """Refuse a request that no engine could answer.
+    """Refuse a request that no engine could serve.
 
     Args:
-        request: What is asked for.
-        max_context_tokens: Most tokens of prompt and answer together.
-        vocab_size: Number of tokens that the model knows.
+        request: The request.
+        max_context_tokens: Most tokens of prompt and response together.
+        vocab_size: Size of the vocabulary.
 
     Raises:
         EngineError: A field is out of range; the message names it, what was received and what is allowed.

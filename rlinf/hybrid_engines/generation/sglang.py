@@ -14,35 +14,35 @@ from rlinf.config.schema.base import Precision
 from rlinf.config.schema.generation import SGLangGenerationConfig
 from rlinf.data.generation import GenerationRequest
 from rlinf.errors import EngineError, WeightSyncError
-from rlinf.hybrid_engines.generation.answers import Answer
-from rlinf.hybrid_engines.generation.backend import BackendLimits, DrawnToken, StepBackend
+from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
 from rlinf.hybrid_engines.generation.model_folder import read_model_config, read_weight_names
-from rlinf.hybrid_engines.generation.stepping import SteppingEngine
+from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits, SampledToken
+from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 from rlinf.hybrid_engines.inference import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.utils.optional import install_command, require
 
 _MIN_TEMPERATURE = 1e-6
-"""Lower ones SGLang takes for 0."""
+"""SGLang treats lower temperatures as 0."""
 
-_DRAWN = "rlinf_drawn"
+_SAMPLED = "rlinf_sampled"
 
 _RESERVED_TOKENS = 2
-"""Of a context SGLang lets no prompt and answer fill so many."""
+"""Tokens of the context that SGLang keeps free."""
 
 
-class SGLangBackend(StepBackend):
-    """SGLang's engine, on an event loop that runs while this backend is asked for something.
+class SGLangModelRunner(ModelRunner):
+    """SGLang's engine, on an event loop that runs during calls of this model runner.
 
-    Its scheduler generates on its own; what it sends meanwhile is what the next step returns.
+    Its scheduler generates on its own; the next step returns what has arrived meanwhile.
 
     Args:
         cfg: The ``rollout`` section.
         model_path: Folder with the model.
         device: Where to compute; of accelerators the first one that this process sees.
         precision: Of weights and cache.
-        seed: Of draws that have none of their own.
-        max_context_tokens: Most tokens of a prompt and its answer together.
+        seed: Of requests that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its response together.
     """
 
     runs_ahead: ClassVar[bool] = True
@@ -69,15 +69,15 @@ class SGLangBackend(StepBackend):
         )
         self._engine: Any = None
         self._loop = asyncio.new_event_loop()
-        self._arrived: list[DrawnToken] = []
+        self._arrived: list[SampledToken] = []
         self._something = asyncio.Event()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._processor = ""
         self._updating = False
         self._weight_names = read_weight_names(model_path)
 
-    def load(self) -> BackendLimits:
-        """Start SGLang and its processes; see ``StepBackend``."""
+    def load(self) -> RunnerLimits:
+        """Start SGLang and its processes; see ``ModelRunner``."""
         asyncio.set_event_loop(self._loop)
         # A context may then be longer than the model's, by the reserved tokens that nothing ever fills.
         os.environ.setdefault("SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN", "1")
@@ -91,12 +91,12 @@ class SGLangBackend(StepBackend):
             install=install_command("sglang"),
             needed_by="rollout_backend=sglang",
         )
-        self._processor = worker.OwnDrawer.to_str()
+        self._processor = worker.SamplerProcessor.to_str()
         model_config = self._engine.tokenizer_manager.model_config
-        return BackendLimits(vocab_size=int(model_config.vocab_size), max_running=self._cfg.max_running_requests)
+        return RunnerLimits(vocab_size=int(model_config.vocab_size), max_running=self._cfg.max_running_requests)
 
     def check(self, request: GenerationRequest) -> None:
-        """Refuse what SGLang would change; see ``StepBackend``.
+        """Refuse what SGLang would change; see ``ModelRunner``.
 
         Raises:
             EngineError: The temperature is lower than it takes.
@@ -108,40 +108,40 @@ class SGLangBackend(StepBackend):
                 f"rollout_backend=sglang: 0, or a number from {_MIN_TEMPERATURE}."
             )
 
-    def add(self, answers: Sequence[Answer]) -> None:
-        """Send answers to SGLang; see ``StepBackend``."""
-        for answer in answers:
-            self._tasks[answer.key] = self._loop.create_task(self._follow(answer))
+    def add(self, sequences: Sequence[TokenSequence]) -> None:
+        """Send sequences to SGLang; see ``ModelRunner``."""
+        for sequence in sequences:
+            self._tasks[sequence.key] = self._loop.create_task(self._follow(sequence))
 
-    async def _follow(self, answer: Answer) -> None:
-        """Receive an answer's tokens until SGLang ends it."""
-        params = answer.params
+    async def _follow(self, sequence: TokenSequence) -> None:
+        """Receive a sequence's tokens until SGLang ends it."""
+        params = sequence.params
         own = params.truncates or params.seed is not None or params.repetition_penalty != 1
         stream = await self._engine.async_generate(
-            input_ids=answer.context,
-            sampling_params=_sampling_params(answer, own=own),
-            rid=str(answer.key),
+            input_ids=sequence.context,
+            sampling_params=_sampling_params(sequence, own=own),
+            rid=str(sequence.key),
             return_logprob=True,
             stream=True,
             custom_logit_processor=self._processor if own else None,
         )
-        num_before, num_taken = len(answer.token_ids), 0
+        num_before, num_taken = len(sequence.token_ids), 0
         reason: dict[str, Any] | None = None
-        drawn: list[list[Any]] = []
+        sampled: list[list[Any]] = []
         async for output in stream:
             meta = output["meta_info"]
-            drawn.extend(meta.get(_DRAWN) or [])
+            sampled.extend(meta.get(_SAMPLED) or [])
             for value, token_id, _ in meta.get("output_token_logprobs") or []:
-                logprob, full = drawn[num_taken][1:] if own else (value, value)
+                logprob, full = sampled[num_taken][1:] if own else (value, value)
                 num_taken += 1
-                self._arrived.append(DrawnToken(answer.key, int(token_id), float(logprob), float(full)))
+                self._arrived.append(SampledToken(sequence.key, int(token_id), float(logprob), float(full)))
             self._something.set()
             reason = meta.get("finish_reason")
-        if reason is None or (reason["type"] == "length" and num_taken < answer.limit - num_before):
-            raise EngineError(f"SGLang ended an answer after {num_taken} tokens, for the reason {reason}.")
+        if reason is None or (reason["type"] == "length" and num_taken < sequence.limit - num_before):
+            raise EngineError(f"SGLang ended a sequence after {num_taken} tokens, for the reason {reason}.")
 
-    def step(self) -> Iterable[DrawnToken]:
-        """Wait until something arrives; see ``StepBackend``."""
+    def step(self) -> Iterable[SampledToken]:
+        """Wait until something arrives; see ``ModelRunner``."""
         self._run(self._wait())
         for key in [key for key, task in self._tasks.items() if task.done()]:
             self._tasks.pop(key).result()
@@ -151,14 +151,14 @@ class SGLangBackend(StepBackend):
     async def _wait(self) -> None:
         if not self._arrived:
             if not self._tasks:
-                raise EngineError("SGLang has ended every answer, and the engine still waits for more.")
+                raise EngineError("SGLang has ended every sequence, and the engine expects more tokens.")
             self._something.clear()
             waiting = asyncio.ensure_future(self._something.wait())
             await asyncio.wait([waiting, *self._tasks.values()], return_when=asyncio.FIRST_COMPLETED)
             waiting.cancel()
 
     def remove(self, keys: Sequence[int]) -> None:
-        """Have SGLang forget answers, and wait until it has; see ``StepBackend``."""
+        """Have SGLang forget sequences, and wait until it has; see ``ModelRunner``."""
         tasks = [self._tasks.pop(key) for key in keys if key in self._tasks]
         if tasks:
             # One that has not begun yet is unknown to SGLang, and could not be aborted.
@@ -171,7 +171,7 @@ class SGLangBackend(StepBackend):
         self._arrived = [token for token in self._arrived if token.key not in gone]
 
     def begin_update(self, manifest: Manifest) -> None:
-        """Open SGLang's update; see ``StepBackend``.
+        """Open SGLang's update; see ``ModelRunner``.
 
         Raises:
             WeightSyncError: The manifest lacks weights that the model's folder has.
@@ -184,7 +184,7 @@ class SGLangBackend(StepBackend):
             self._updating = True
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Have SGLang's loader put tensors where it keeps them; see ``StepBackend``.
+        """Have SGLang's loader put tensors where it keeps them; see ``ModelRunner``.
 
         Raises:
             WeightSyncError: SGLang refuses them.
@@ -194,7 +194,7 @@ class SGLangBackend(StepBackend):
         self._call(self._engine.tokenizer_manager.update_weights_from_tensor, request)
 
     def commit(self) -> None:
-        """Close SGLang's update and drop its cache; see ``StepBackend``.
+        """Close SGLang's update and drop its cache; see ``ModelRunner``.
 
         Raises:
             WeightSyncError: SGLang refuses.
@@ -211,14 +211,14 @@ class SGLangBackend(StepBackend):
             raise WeightSyncError(f"SGLang refuses the weights: {message}")
 
     def sleep(self) -> bool:
-        """Give memory back where SGLang can; see ``StepBackend``."""
+        """Give memory back where SGLang can; see ``ModelRunner``."""
         if not self._arguments["enable_memory_saver"]:
             return True
         self._engine.release_memory_occupation()
         return False
 
     def wake(self) -> None:
-        """Take the memory again; see ``StepBackend``."""
+        """Take the memory again; see ``ModelRunner``."""
         if self._arguments["enable_memory_saver"]:
             self._engine.resume_memory_occupation()
 
@@ -227,7 +227,7 @@ class SGLangBackend(StepBackend):
         return None
 
     def close(self) -> None:
-        """End SGLang's processes; see ``StepBackend``."""
+        """End SGLang's processes; see ``ModelRunner``."""
         if self._engine is not None:
             self._engine.shutdown()
             self._engine = None
@@ -240,35 +240,35 @@ def _io(name: str) -> Any:
     return getattr(require("sglang.srt.managers.io_struct", needed_by="rollout_backend=sglang"), name)
 
 
-def _sampling_params(answer: Answer, *, own: bool) -> dict[str, Any]:
+def _sampling_params(sequence: TokenSequence, *, own: bool) -> dict[str, Any]:
     """Return SGLang's parameters.
 
     Args:
-        answer: To be taken up.
-        own: Whether ``OwnDrawer`` draws.
+        sequence: To be admitted.
+        own: Whether ``SamplerProcessor`` samples.
     """
-    params = answer.params
+    params = sequence.params
     common = {
-        "max_new_tokens": answer.limit - len(answer.token_ids),
-        "stop_token_ids": sorted(answer.end_ids),
-        # The model's own end tokens are among the answer's.
+        "max_new_tokens": sequence.limit - len(sequence.token_ids),
+        "stop_token_ids": sorted(sequence.end_ids),
+        # ``end_ids`` holds the model's own end tokens, too.
         "ignore_eos": True,
         "no_stop_trim": True,
     }
     if not own:
         return {**common, "temperature": params.temperature}
-    drawing = {
+    sampling = {
         "temperature": params.temperature,
         "top_k": params.top_k,
         "top_p": params.top_p,
         "min_p": params.min_p,
         "repetition_penalty": params.repetition_penalty,
         "min_new_tokens": params.min_new_tokens,
-        "end_ids": sorted(answer.end_ids),
-        "seed": answer.seed,
-        "num_before": len(answer.token_ids),
+        "end_ids": sorted(sequence.end_ids),
+        "seed": sequence.seed,
+        "num_before": len(sequence.token_ids),
     }
-    return {**common, "temperature": 1.0, "custom_params": drawing}
+    return {**common, "temperature": 1.0, "custom_params": sampling}
 
 
 def engine_arguments(
@@ -287,8 +287,8 @@ def engine_arguments(
         model_path: Folder with the model.
         device: Where to compute.
         precision: Of weights and cache.
-        seed: Of draws that have none of their own.
-        max_context_tokens: Most tokens of a prompt and its answer together.
+        seed: Of requests that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its response together.
     """
     on_cpu = device.type == "cpu"
     arguments: dict[str, Any] = {
@@ -305,7 +305,7 @@ def engine_arguments(
         "sampling_backend": "pytorch",
         "enable_custom_logit_processor": True,
         "incremental_streaming_output": True,
-        # A prompt computed in pieces would draw, and count, a token after each.
+        # A prompt computed in pieces would sample, and count, a token after each.
         "chunked_prefill_size": -1,
         "enable_memory_saver": cfg.enable_offload and not on_cpu,
         "enable_torch_compile": cfg.sglang.use_torch_compile,
@@ -334,7 +334,7 @@ def cpu_cache_tokens(cfg: SGLangGenerationConfig, *, model_path: Path, precision
     return max(1, cfg.cpu_cache_bytes // int(token_bytes))
 
 
-class SGLangEngine(SteppingEngine):
+class SGLangEngine(InProcessEngine):
     """Generates with SGLang, whose scheduler runs in a process of its own.
 
     Args:
@@ -342,8 +342,8 @@ class SGLangEngine(SteppingEngine):
         model_path: Folder with the model and its tokenizer.
         device: Where to compute.
         precision: Of weights and cache.
-        seed: Of draws that have none of their own.
-        max_context_tokens: Most tokens of a prompt and its answer together.
+        seed: Of requests that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its response together.
     """
 
     def __init__(
@@ -356,7 +356,7 @@ class SGLangEngine(SteppingEngine):
         seed: int,
         max_context_tokens: int,
     ) -> None:
-        backend = SGLangBackend(
+        model_runner = SGLangModelRunner(
             cfg,
             model_path=Path(model_path),
             device=device,
@@ -365,5 +365,5 @@ class SGLangEngine(SteppingEngine):
             max_context_tokens=max_context_tokens,
         )
         super().__init__(
-            backend, name="sglang", model_path=model_path, seed=seed, max_context_tokens=max_context_tokens
+            model_runner, name="sglang", model_path=model_path, seed=seed, max_context_tokens=max_context_tokens
         )

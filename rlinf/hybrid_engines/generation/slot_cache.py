@@ -1,4 +1,4 @@
-"""The key-value cache of the ``hf`` engine: a slot for each running answer, and the attention that reads it."""
+"""The key-value cache of the ``hf`` engine: a slot for each running sequence, and the attention that reads it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _FIRST_CAPACITY = 128
 
 
 class SlotCache:
-    """Keys and values of running answers, in the form that transformers' models write and read one token at a time.
+    """Keys and values of running sequences, in the form that transformers' models write and read one token at a time.
 
-    Slots are dense: answers lie in the first ones, so that a step's tensors are views of the cache and nothing is
+    Slots are dense: sequences lie in the first ones, so that a step's tensors are views of the cache and nothing is
     copied. Within a slot the token at position p lies at index p.
 
     Args:
-        num_slots: Most answers.
+        num_slots: Most sequences at a time.
         max_tokens: Most tokens of one.
     """
 
@@ -54,10 +54,10 @@ class SlotCache:
         self._store[:, :, target, :, :num_tokens] = self._store[:, :, source, :, :num_tokens]
 
     def aim(self, positions: torch.Tensor, width: int) -> None:
-        """Say where the next token of each answer goes.
+        """Set where the next token of each sequence goes.
 
         Args:
-            positions: Positions of the tokens that are computed next, [answers].
+            positions: Positions of the tokens that are computed next, [sequences].
             width: The largest position and one.
         """
         assert self._store is not None
@@ -73,15 +73,15 @@ class SlotCache:
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Add one token to each answer; called by the model's attention layers.
+        """Add one token to each sequence; called by the model's attention layers.
 
         Args:
-            key_states: [answers, heads, 1, head_dim].
+            key_states: [sequences, heads, 1, head_dim].
             value_states: As ``key_states``.
             layer_idx: Of the layer.
 
         Returns:
-            Keys and values up to now, [answers, heads, width, head_dim].
+            Keys and values up to now, [sequences, heads, width, head_dim].
         """
         assert self._store is not None
         num_rows = len(self._rows)
@@ -95,7 +95,7 @@ class SlotCache:
         return self._width - 1
 
     def _grown(self, width: int, num_layers: int, like: torch.Tensor) -> torch.Tensor:
-        """Return the store with room for so many tokens."""
+        """Return the store with room for ``width`` tokens a slot."""
         store = self._store
         if store is None or store.shape[4] < width:
             capacity = _FIRST_CAPACITY if store is None else store.shape[4]
@@ -103,7 +103,7 @@ class SlotCache:
                 capacity *= 2
             capacity = max(min(capacity, self._max_tokens), width)
             _, heads, _, head_dim = like.shape
-            # Zeros: what lies beyond an answer's tokens is masked, but a NaN times zero would still be one.
+            # Zeros: what lies beyond a sequence's tokens is masked, but a NaN times zero would still be one.
             grown = like.new_zeros(2, num_layers, self._num_slots, heads, capacity, head_dim)
             if store is not None:
                 grown[:, :, :, :, : store.shape[4]] = store
@@ -122,7 +122,7 @@ def slot_attention(
 ) -> tuple[torch.Tensor, None]:
     """Attend, in the form that transformers calls attention functions in.
 
-    With one query per answer, the query heads that share a key head are treated as queries of it, so that keys and
+    With one query per sequence, the query heads that share a key head are treated as queries of it, so that keys and
     values are read in place; to repeat them for each query head costs several times the rest of a step.
 
     Args:

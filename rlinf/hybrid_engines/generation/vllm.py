@@ -13,10 +13,10 @@ from rlinf.config.schema.base import Precision
 from rlinf.config.schema.generation import VLLMGenerationConfig
 from rlinf.data.generation import GenerationRequest
 from rlinf.errors import EngineError, WeightSyncError
-from rlinf.hybrid_engines.generation.answers import Answer, derive_seed
-from rlinf.hybrid_engines.generation.backend import BackendLimits, DrawnToken, StepBackend
-from rlinf.hybrid_engines.generation.drawing import Narrowing
-from rlinf.hybrid_engines.generation.stepping import SteppingEngine
+from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
+from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits, SampledToken
+from rlinf.hybrid_engines.generation.sampler import TokenFilter
+from rlinf.hybrid_engines.generation.token_sequence import TokenSequence, sampling_seed
 from rlinf.hybrid_engines.inference import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.utils.optional import require
@@ -32,7 +32,7 @@ _ENVIRONMENT = {
     "VLLM_LOGGING_LEVEL": "WARNING",
 }
 _CPU_ENVIRONMENT = {
-    # Threads are bound and counted by whoever started this process; vLLM would claim all cores.
+    # Threads are bound and counted by the parent process; vLLM would claim all cores.
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",
     # Small helpers of the sampler are compiled even with enforce_eager, which takes a minute and a C++ compiler.
     "TORCHDYNAMO_DISABLE": "1",
@@ -43,19 +43,19 @@ _CPU_BLOCK_TOKENS = 32
 """Tokens of a block of the cache; the CPU's attention wants a multiple of 32."""
 
 _MIN_TEMPERATURE = 0.01
-"""Lower ones vLLM would raise to this without saying so."""
+"""vLLM silently raises lower temperatures to this."""
 
 
-class VLLMBackend(StepBackend):
-    """vLLM's engine, whose scheduler batches prompts and answers.
+class VLLMModelRunner(ModelRunner):
+    """vLLM's engine, whose scheduler batches prompts and decoding.
 
     Args:
         cfg: The ``rollout`` section.
         model_path: Folder with the model.
         device: Where to compute; of accelerators the first one that this process sees.
         precision: Of weights and cache.
-        seed: Of draws that have none of their own.
-        max_context_tokens: Most tokens of a prompt and its answer together.
+        seed: Of requests that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its response together.
     """
 
     def __init__(
@@ -82,13 +82,13 @@ class VLLMBackend(StepBackend):
         self._vllm: Any = None
         self._engine: Any = None
         self._is_partial = False
-        self._answers: dict[int, Answer] = {}
-        # Tokens that an answer already had when it was taken up: vLLM counts from there.
+        self._sequences: dict[int, TokenSequence] = {}
+        # Tokens that a sequence had when it was admitted: vLLM counts from there.
         self._num_before: dict[int, int] = {}
         self._offsets: dict[tuple[int, int], tuple[float, float]] = {}
 
-    def load(self) -> BackendLimits:
-        """Load the model; see ``StepBackend``.
+    def load(self) -> RunnerLimits:
+        """Load the model; see ``ModelRunner``.
 
         Raises:
             EngineError: vLLM would keep weights where updates do not reach them.
@@ -101,13 +101,13 @@ class VLLMBackend(StepBackend):
             )
         self._vllm = require("vllm", needed_by="rollout_backend=vllm")
         self._engine = self._vllm.LLMEngine.from_engine_args(self._vllm.EngineArgs(**self._arguments))
-        return BackendLimits(
+        return RunnerLimits(
             vocab_size=int(self._engine.model_config.get_vocab_size()),
             max_running=self._cfg.max_running_requests,
         )
 
     def check(self, request: GenerationRequest) -> None:
-        """Have vLLM judge the parameters; see ``StepBackend``.
+        """Let vLLM validate the parameters; see ``ModelRunner``.
 
         Raises:
             EngineError: It refuses them, or would change them.
@@ -125,90 +125,90 @@ class VLLMBackend(StepBackend):
         except ValueError as error:
             raise EngineError(f"Request '{request.request_id}': vLLM refuses its sampling fields: {error}") from error
 
-    def add(self, answers: Sequence[Answer]) -> None:
-        """Take up answers; see ``StepBackend``."""
-        for answer in answers:
-            self._answers[answer.key] = answer
-            self._num_before[answer.key] = len(answer.token_ids)
-            prompt = {"prompt_token_ids": answer.context}
-            # The engine's core is asked directly: what lies around it builds texts and objects for every token, which
-            # costs more than a tenth of a small model's step.
+    def add(self, sequences: Sequence[TokenSequence]) -> None:
+        """Admit sequences; see ``ModelRunner``."""
+        for sequence in sequences:
+            self._sequences[sequence.key] = sequence
+            self._num_before[sequence.key] = len(sequence.token_ids)
+            prompt = {"prompt_token_ids": sequence.context}
+            # Straight to the engine's core: the layers around it build texts and objects for every token, which costs
+            # more than a tenth of a small model's step.
             request = self._engine.input_processor.process_inputs(
-                str(answer.key), prompt, self._sampling_params(answer), self._engine.get_supported_tasks()
+                str(sequence.key), prompt, self._sampling_params(sequence), self._engine.get_supported_tasks()
             )
             self._engine.engine_core.add_request(request)
 
-    def _sampling_params(self, answer: Answer) -> Any:
-        params, num_before = answer.params, len(answer.token_ids)
+    def _sampling_params(self, sequence: TokenSequence) -> Any:
+        params, num_before = sequence.params, len(sequence.token_ids)
         # Greedy requests that leave tokens out go the way of random ones, as only there can tokens be left out.
         greedy = params.temperature == 0
         return self._vllm.SamplingParams(
             temperature=1.0 if greedy and params.truncates else params.temperature,
             repetition_penalty=params.repetition_penalty,
-            max_tokens=answer.limit - num_before,
-            stop_token_ids=sorted(answer.end_ids),
-            # The model's own end tokens are among the answer's.
+            max_tokens=sequence.limit - num_before,
+            stop_token_ids=sorted(sequence.end_ids),
+            # ``end_ids`` holds the model's own end tokens, too.
             ignore_eos=True,
             # vLLM starts a stream of its own for each request, also for one that goes on.
-            seed=None if params.seed is None else derive_seed(answer.seed, num_before),
+            seed=None if params.seed is None else sampling_seed(sequence.seed, num_before),
             logprobs=0,
             detokenize=False,
-            extra_args={"rlinf": self._narrowing(answer)} if params.truncates else None,
+            extra_args={"rlinf": self._filter_fields(sequence)} if params.truncates else None,
         )
 
-    def _narrowing(self, answer: Answer) -> dict[str, object]:
-        params = answer.params
-        narrowing = Narrowing.of(params, banned=tuple(answer.end_ids))
+    def _filter_fields(self, sequence: TokenSequence) -> dict[str, object]:
+        params = sequence.params
+        token_filter = TokenFilter.of(params, suppressed=tuple(sequence.end_ids))
         return {
-            "key": answer.key,
-            "top_k": narrowing.top_k,
-            "top_p": narrowing.top_p,
-            "min_p": narrowing.min_p,
-            "banned": narrowing.banned,
-            "num_banned": params.min_new_tokens - len(answer.token_ids),
+            "key": sequence.key,
+            "top_k": token_filter.top_k,
+            "top_p": token_filter.top_p,
+            "min_p": token_filter.min_p,
+            "suppressed": token_filter.suppressed,
+            "num_suppressed": params.min_new_tokens - len(sequence.token_ids),
             "greedy": params.temperature == 0,
         }
 
-    def step(self) -> Iterable[DrawnToken]:
-        """Let vLLM take a step; see ``StepBackend``."""
+    def step(self) -> Iterable[SampledToken]:
+        """Let vLLM take a step; see ``ModelRunner``."""
         outputs = self._engine.engine_core.get_output().outputs
-        if any(answer.params.truncates for answer in self._answers.values()):
+        if any(sequence.params.truncates for sequence in self._sequences.values()):
             self._offsets.update(self._call("rlinf_take_offsets"))
-        drawn = []
+        sampled = []
         for output in outputs:
             key = int(output.request_id)
-            answer = self._answers.get(key)
-            if answer is None:
+            sequence = self._sequences.get(key)
+            if sequence is None:
                 continue
-            index = len(answer.token_ids) - self._num_before[key]
+            index = len(sequence.token_ids) - self._num_before[key]
             if output.finish_reason is not None:
-                del self._answers[key], self._num_before[key]
+                del self._sequences[key], self._num_before[key]
             if not output.new_token_ids:
                 continue
-            # One column, the drawn token's, as no other was asked for.
+            # One column, the sampled token's, as no other was requested.
             logprobs = output.new_logprobs.logprobs[:, 0].tolist()
             for offset, (token_id, logprob) in enumerate(zip(output.new_token_ids, logprobs, strict=True)):
                 own, full = self._offsets.pop((key, index + offset), (0.0, 0.0)) if self._offsets else (0.0, 0.0)
-                drawn.append(DrawnToken(key, token_id, logprob + own, logprob + full))
-        return drawn
+                sampled.append(SampledToken(key, token_id, logprob + own, logprob + full))
+        return sampled
 
     def remove(self, keys: Sequence[int]) -> None:
-        """Forget answers; see ``StepBackend``."""
-        running = [key for key in keys if key in self._answers]
+        """Forget sequences; see ``ModelRunner``."""
+        running = [key for key in keys if key in self._sequences]
         for key in running:
-            del self._answers[key], self._num_before[key]
+            del self._sequences[key], self._num_before[key]
         if running:
             self._engine.engine_core.abort_requests([str(key) for key in running])
         gone = set(keys)
         self._offsets = {name: value for name, value in self._offsets.items() if name[0] not in gone}
 
     def begin_update(self, manifest: Manifest) -> None:
-        """Get ready; see ``StepBackend``."""
+        """Get ready; see ``ModelRunner``."""
         self._is_partial = manifest.is_partial
         self._call("rlinf_begin_update")
 
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Have vLLM's loader put tensors where it keeps them; see ``StepBackend``.
+        """Have vLLM's loader put tensors where it keeps them; see ``ModelRunner``.
 
         Raises:
             WeightSyncError: The loader refuses one.
@@ -221,7 +221,7 @@ class VLLMBackend(StepBackend):
             raise WeightSyncError(f"vLLM's loader refuses one of the weights {names}: {error!r}") from error
 
     def commit(self) -> None:
-        """Drop cached prompts; see ``StepBackend``.
+        """Drop cached prompts; see ``ModelRunner``.
 
         Raises:
             WeightSyncError: A parameter has not been loaded.
@@ -234,7 +234,7 @@ class VLLMBackend(StepBackend):
             raise EngineError("vLLM kept its cache, which belongs to the old weights, as requests still use it.")
 
     def sleep(self) -> bool:
-        """Discard weights and cache where vLLM can; see ``StepBackend``."""
+        """Discard weights and cache where vLLM can; see ``ModelRunner``."""
         if not self._arguments["enable_sleep_mode"]:
             return True
         # Level 2 keeps no copy of the weights on the host: they are sent anew before anything is generated.
@@ -242,7 +242,7 @@ class VLLMBackend(StepBackend):
         return False
 
     def wake(self) -> None:
-        """Take the memory again; see ``StepBackend``."""
+        """Take the memory again; see ``ModelRunner``."""
         if self._arguments["enable_sleep_mode"]:
             self._engine.wake_up()
 
@@ -254,7 +254,7 @@ class VLLMBackend(StepBackend):
         return weights
 
     def close(self) -> None:
-        """End vLLM's engine; see ``StepBackend``."""
+        """End vLLM's engine; see ``ModelRunner``."""
         if self._engine is not None:
             self._engine.engine_core.shutdown()
             self._engine = None
@@ -287,8 +287,8 @@ def engine_arguments(
         model_path: Folder with the model.
         device: Where to compute.
         precision: Of weights and cache.
-        seed: Of draws that have none of their own.
-        max_context_tokens: Most tokens of a prompt and its answer together.
+        seed: Of requests that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its response together.
 
     Raises:
         EngineError: Prompts are to be cut on a CPU.
@@ -298,7 +298,7 @@ def engine_arguments(
     if on_cpu and cuts_prompts:
         raise EngineError(
             "rollout.vllm.enable_chunked_prefill: received true on a CPU, where vLLM fails at the first prompt that it "
-            "cuts, as draws have seeds. Leave the key out."
+            "cuts, as requests have seeds. Leave the key out."
         )
     arguments: dict[str, Any] = {
         "model": str(model_path),
@@ -315,7 +315,7 @@ def engine_arguments(
         "attention_backend": cfg.vllm.attention_backend,
         "logprobs_mode": "processed_logprobs",
         "worker_extension_cls": f"{_WORKER_MODULE}.WeightExtension",
-        "logits_processors": [f"{_WORKER_MODULE}:Narrower"],
+        "logits_processors": [f"{_WORKER_MODULE}:TokenFilterProcessor"],
         "enable_sleep_mode": cfg.enable_offload and not on_cpu,
         "disable_log_stats": True,
     }
@@ -329,7 +329,7 @@ def engine_arguments(
     return arguments
 
 
-class VLLMEngine(SteppingEngine):
+class VLLMEngine(InProcessEngine):
     """Generates with vLLM in this process.
 
     Args:
@@ -337,8 +337,8 @@ class VLLMEngine(SteppingEngine):
         model_path: Folder with the model and its tokenizer.
         device: Where to compute.
         precision: Of weights and cache.
-        seed: Of draws that have none of their own.
-        max_context_tokens: Most tokens of a prompt and its answer together.
+        seed: Of requests that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its response together.
     """
 
     def __init__(
@@ -351,7 +351,7 @@ class VLLMEngine(SteppingEngine):
         seed: int,
         max_context_tokens: int,
     ) -> None:
-        backend = VLLMBackend(
+        model_runner = VLLMModelRunner(
             cfg,
             model_path=Path(model_path),
             device=device,
@@ -359,4 +359,6 @@ class VLLMEngine(SteppingEngine):
             seed=seed,
             max_context_tokens=max_context_tokens,
         )
-        super().__init__(backend, name="vllm", model_path=model_path, seed=seed, max_context_tokens=max_context_tokens)
+        super().__init__(
+            model_runner, name="vllm", model_path=model_path, seed=seed, max_context_tokens=max_context_tokens
+        )

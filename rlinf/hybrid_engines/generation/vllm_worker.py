@@ -12,10 +12,10 @@ import torch
 import vllm._custom_ops as custom_ops
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
-from rlinf.hybrid_engines.generation.drawing import Narrowing, narrow
+from rlinf.hybrid_engines.generation.sampler import TokenFilter, filter_logprobs
 
 REQUEST_KEY = "rlinf"
-"""Name in ``SamplingParams.extra_args`` of what ``Narrower`` needs to know of a request."""
+"""Name in ``SamplingParams.extra_args`` of what ``TokenFilterProcessor`` needs to know of a request."""
 
 
 def keep_weights_loadable() -> None:
@@ -52,9 +52,9 @@ class WeightExtension:
         return {name: self._read(name).detach().to("cpu", copy=True) for name in names}
 
     def rlinf_take_offsets(self) -> dict[tuple[int, int], tuple[float, float]]:
-        """Return what ``Narrower`` has noted since the last call."""
+        """Return what ``TokenFilterProcessor`` has recorded since the last call."""
         for processor in self.model_runner.input_batch.logitsprocs.all:
-            if isinstance(processor, Narrower):
+            if isinstance(processor, TokenFilterProcessor):
                 return processor.take()
         return {}
 
@@ -78,11 +78,11 @@ class WeightExtension:
         raise KeyError(f"The model has no weight '{name}'.")
 
 
-class Narrower(LogitsProcessor):  # type: ignore[misc]
-    """Leaves tokens out in vLLM's sampler, and notes what that does to log-probabilities.
+class TokenFilterProcessor(LogitsProcessor):  # type: ignore[misc]
+    """Filters tokens in vLLM's sampler, and records what that does to log-probabilities.
 
     vLLM's own top-k, top-p, min-p and min-tokens renormalise, and say nothing of the full vocabulary. Here the
-    probability that is kept is known, and with it the difference between both log-probabilities, whatever is drawn.
+    probability that is kept is known, and with it the difference between both log-probabilities, for any token.
 
     Args:
         vllm_config: Not needed.
@@ -120,49 +120,49 @@ class Narrower(LogitsProcessor):  # type: ignore[misc]
                 self._rows[source] = replaced
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        """Leave tokens out of the rows that ask for it, [N, V]."""
+        """Filter the rows that have a filter, [N, V]."""
         if not self._rows:
             return logits
         indices, rows = list(self._rows), list(self._rows.values())
         full = logits[indices].log_softmax(-1)
-        narrowed = narrow(full, [row.narrowing() for row in rows])
-        kept = narrowed.logsumexp(-1)
-        best = narrowed.argmax(-1, keepdim=True)
+        filtered = filter_logprobs(full, [row.token_filter() for row in rows])
+        kept = filtered.logsumexp(-1)
+        best = filtered.argmax(-1, keepdim=True)
         best_full = full.gather(1, best)[:, 0]
         noted = torch.stack([kept, best_full - kept, best_full]).T.tolist()
         for index, (row, (log_kept, greedy, greedy_full)) in enumerate(zip(rows, noted, strict=True)):
             offsets = (greedy, greedy_full) if row.greedy else (0.0, log_kept)
             self._offsets[row.key, len(row.output_ids)] = offsets
             if row.greedy:
-                only = narrowed[index, best[index]].clone()
-                narrowed[index] = -torch.inf
-                narrowed[index, best[index]] = only
-        logits[indices] = narrowed
+                only = filtered[index, best[index]].clone()
+                filtered[index] = -torch.inf
+                filtered[index, best[index]] = only
+        logits[indices] = filtered
         return logits
 
     def take(self) -> dict[tuple[int, int], tuple[float, float]]:
-        """Return what has been noted since the last call.
+        """Return what has been recorded since the last call.
 
         Returns:
-            By request and number of the token: what to add to vLLM's log-probability for that of the distribution drawn
-            from, and for that over the full vocabulary.
+            By request and number of the token: what to add to vLLM's log-probability for that of the filtered
+            distribution, and for that over the full vocabulary.
         """
         offsets, self._offsets = self._offsets, {}
         return offsets
 
 
 class _Row:
-    """A request in the batch; made of what ``VLLMBackend`` puts into ``extra_args``.
+    """A request in the batch; made of what ``VLLMModelRunner`` puts into ``extra_args``.
 
     Args:
         output_ids: Its tokens so far; vLLM goes on adding to the list.
-        key: Of the answer.
-        top_k: See ``Narrowing``.
-        top_p: See ``Narrowing``.
-        min_p: See ``Narrowing``.
-        banned: Tokens that may not be drawn at first.
-        num_banned: For so many tokens.
-        greedy: Take the most likely of what is left.
+        key: Of the sequence.
+        top_k: See ``TokenFilter``.
+        top_p: See ``TokenFilter``.
+        min_p: See ``TokenFilter``.
+        suppressed: Tokens that are suppressed at first.
+        num_suppressed: Number of tokens for which they are.
+        greedy: Take the most likely remaining token.
     """
 
     def __init__(
@@ -173,17 +173,17 @@ class _Row:
         top_k: int,
         top_p: float,
         min_p: float,
-        banned: Sequence[int],
-        num_banned: int,
+        suppressed: Sequence[int],
+        num_suppressed: int,
         greedy: bool,
     ) -> None:
         self.output_ids = output_ids
         self.key = key
         self.greedy = greedy
-        self._num_banned = num_banned
-        self._banning = Narrowing(tuple(banned), top_k, top_p, min_p)
-        self._free = Narrowing((), top_k, top_p, min_p)
+        self._num_suppressed = num_suppressed
+        self._suppressing = TokenFilter(tuple(suppressed), top_k, top_p, min_p)
+        self._free = TokenFilter((), top_k, top_p, min_p)
 
-    def narrowing(self) -> Narrowing:
-        """Return what is left out of the next token."""
-        return self._banning if len(self.output_ids) < self._num_banned else self._free
+    def token_filter(self) -> TokenFilter:
+        """Return the filter of the next token."""
+        return self._suppressing if len(self.output_ids) < self._num_suppressed else self._free

@@ -18,7 +18,7 @@ from rlinf.data.prompts import load_tokenizer
 from rlinf.data.routing import sources
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.generation import generation_engines
-from rlinf.hybrid_engines.generation.base import GenerationEngine
+from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
 from rlinf.hybrid_engines.weights.adapters import AdapterMerger
 from rlinf.hybrid_engines.weights.bucket import Manifest, view_entry
 from rlinf.models.hf_folder import find_model_folder

@@ -7,19 +7,19 @@ from tests.mutation.fault import Fault
 _GENERATION = "rlinf/hybrid_engines/generation"
 _WEIGHTS = "rlinf/hybrid_engines/weights"
 _CONFORMANCE = "tests/unit/hybrid_engines/generation/test_engine_conformance.py"
-_DRAWING = "tests/unit/hybrid_engines/generation/test_drawing.py"
-_ANSWERS = "tests/unit/hybrid_engines/generation/test_answers.py"
-_SCHEDULE = "tests/unit/hybrid_engines/generation/test_schedule.py"
-_STEPPING = "tests/unit/hybrid_engines/generation/test_stepping.py"
+_SAMPLER = "tests/unit/hybrid_engines/generation/test_sampler.py"
+_SEQUENCE = "tests/unit/hybrid_engines/generation/test_token_sequence.py"
+_SCHEDULER = "tests/unit/hybrid_engines/generation/test_engine_scheduler.py"
+_IN_PROCESS = "tests/unit/hybrid_engines/generation/test_in_process_engine.py"
 _BUCKETS = "tests/unit/hybrid_engines/test_bucket_weights.py"
 _UPDATE = "tests/unit/hybrid_engines/test_weight_update.py"
 _ADAPTERS = "tests/unit/hybrid_engines/test_adapter_merger.py"
 _TESTS = {
-    "answers.py": (_ANSWERS,),
-    "drawing.py": (_DRAWING, _CONFORMANCE),
-    "hf.py": (_CONFORMANCE, _STEPPING),
-    "schedule.py": (_SCHEDULE, _CONFORMANCE),
-    "slot_cache.py": (_CONFORMANCE, _STEPPING),
+    "token_sequence.py": (_SEQUENCE,),
+    "sampler.py": (_SAMPLER, _CONFORMANCE),
+    "hf.py": (_CONFORMANCE, _IN_PROCESS),
+    "engine_scheduler.py": (_SCHEDULER, _CONFORMANCE),
+    "slot_cache.py": (_CONFORMANCE, _IN_PROCESS),
 }
 
 
@@ -30,213 +30,213 @@ def _fault(file: str, before: str, after: str, what: str, *tests: str) -> Fault:
 FAULTS: list[Fault] = [
     # Which tokens are sampled, and with which probability.
     _fault(
-        "drawing.py",
+        "sampler.py",
         "logits = logits / logits.new_tensor([[t or 1.0] for t in temperatures])",
         "logits = logits * logits.new_tensor([[t or 1.0] for t in temperatures])",
         "the temperature multiplies",
     ),
     _fault(
-        "drawing.py",
-        "logprobs = full if not rows else _narrowed(full, answers, rows)",
+        "sampler.py",
+        "logprobs = full if not rows else _filtered(full, sequences, rows)",
         "logprobs = full",
         "top-k, top-p and min-p are ignored",
     ),
     _fault(
-        "drawing.py",
+        "sampler.py",
         "torch.stack([logprobs.gather(1, index)[:, 0], full.gather(1, index)[:, 0]])",
         "torch.stack([full.gather(1, index)[:, 0], logprobs.gather(1, index)[:, 0]])",
         "log-probabilities of the truncated and of the full distribution change places",
     ),
     _fault(
-        "drawing.py",
-        "narrowed[rows] = narrow(full[rows], narrowings).log_softmax(-1)",
-        "narrowed[rows] = narrow(full[rows], narrowings)",
+        "sampler.py",
+        "filtered[rows] = filter_logprobs(full[rows], filters).log_softmax(-1)",
+        "filtered[rows] = filter_logprobs(full[rows], filters)",
         "truncated probabilities are not renormalised",
     ),
     _fault(
-        "drawing.py",
-        "torch.where(greedy, logprobs.argmax(-1), _invert(logprobs, answers))",
-        "torch.where(greedy, full.argmax(-1), _invert(logprobs, answers))",
+        "sampler.py",
+        "torch.where(greedy, logprobs.argmax(-1), _invert(logprobs, sequences))",
+        "torch.where(greedy, full.argmax(-1), _invert(logprobs, sequences))",
         "greedy sampling takes a token that is suppressed",
     ),
     _fault(
-        "drawing.py",
+        "sampler.py",
         "changed = torch.where(part > 0, part / penalties, part * penalties)",
         "changed = torch.where(part > 0, part * penalties, part / penalties)",
         "the repetition penalty rewards repetitions",
     ),
     _fault(
-        "drawing.py",
+        "sampler.py",
         "changed = torch.where(part > 0, part / penalties, part * penalties)",
         "changed = part / penalties",
         "the repetition penalty raises negative logits",
     ),
     _fault(
-        "drawing.py",
-        "            seen[answer.context] = True",
-        "            seen[list(answer.token_ids)] = True",
+        "sampler.py",
+        "            seen[sequence.context] = True",
+        "            seen[list(sequence.token_ids)] = True",
         "the repetition penalty does not see the prompt",
     ),
     _fault(
-        "drawing.py",
-        "            seen[answer.token_ids[-1]] = True",
-        "            seen[answer.token_ids[0]] = True",
+        "sampler.py",
+        "            seen[sequence.token_ids[-1]] = True",
+        "            seen[sequence.token_ids[0]] = True",
         "the repetition penalty sees only the first token",
     ),
     _fault(
-        "drawing.py",
+        "sampler.py",
         "logprobs < logprobs.amax(-1, keepdim=True) + min_p.log()",
         "logprobs < min_p.log()",
         "min-p is absolute rather than relative to the likeliest token",
     ),
     _fault(
-        "drawing.py",
+        "sampler.py",
         "ordered.masked_fill(ranks >= torch.tensor(top_k",
         "ordered.masked_fill(ranks > torch.tensor(top_k",
         "top-k leaves one token more",
     ),
     _fault(
-        "drawing.py",
+        "sampler.py",
         "reached = probabilities.cumsum(-1) - probabilities >= logprobs.new_tensor(top_p)[:, None]",
         "reached = probabilities.cumsum(-1) >= logprobs.new_tensor(top_p)[:, None]",
         "top-p leaves out the token that reaches it",
     ),
     _fault(
-        "drawing.py",
+        "sampler.py",
         "    probabilities = ordered.softmax(-1)\n",
         "    probabilities = logprobs.sort(-1, descending=True)[0].exp()\n",
         "top-p counts what top-k has left out",
     ),
     _fault(
-        "drawing.py",
-        "banned=() if answers[row].may_end else tuple(answers[row].end_ids)",
-        "banned=()",
+        "sampler.py",
+        "suppressed=() if sequences[row].may_end else tuple(sequences[row].end_ids)",
+        "suppressed=()",
         "min_new_tokens does not suppress end tokens",
     ),
     _fault(
-        "drawing.py",
-        "indices = np.array([len(a.token_ids) for a in answers], dtype=np.uint64)",
-        "indices = np.array([0 for a in answers], dtype=np.uint64)",
+        "sampler.py",
+        "indices = np.array([len(a.token_ids) for a in sequences], dtype=np.uint64)",
+        "indices = np.array([0 for a in sequences], dtype=np.uint64)",
         "every token is sampled with the same random number",
     ),
     _fault(
-        "drawing.py",
-        "seeds = np.array([a.seed for a in answers], dtype=np.uint64)",
-        "seeds = np.array([answers[0].seed for a in answers], dtype=np.uint64)",
+        "sampler.py",
+        "seeds = np.array([a.seed for a in sequences], dtype=np.uint64)",
+        "seeds = np.array([sequences[0].seed for a in sequences], dtype=np.uint64)",
         "a batch shares one stream of random numbers",
     ),
     # When a response ends.
     _fault(
-        "answers.py",
+        "token_sequence.py",
         "return len(self.token_ids) >= self.params.min_new_tokens",
         "return len(self.token_ids) > self.params.min_new_tokens",
         "min_new_tokens asks for one token more",
     ),
     _fault(
-        "answers.py",
+        "token_sequence.py",
         "elif len(self.token_ids) >= self.limit:",
         "elif len(self.token_ids) > self.limit:",
         "a response is one token longer than allowed",
     ),
     _fault(
-        "answers.py",
+        "token_sequence.py",
         '            self.finish_reason = "length"\n',
         '            self.finish_reason = "stop"\n',
         "a response that was cut off says that it stopped",
     ),
     _fault(
-        "answers.py",
+        "token_sequence.py",
         "        self.versions.append(version)\n",
         "        self.versions = [version] * len(self.token_ids)\n",
         "all tokens carry the newest weight version",
     ),
     _fault(
-        "answers.py",
+        "token_sequence.py",
         "tail = self.token_ids[-(_TOKENS_PER_CHARACTER * longest + 1) :]",
         "tail = self.token_ids[-1:]",
         "stop strings of several tokens are not found",
     ),
     _fault(
-        "schedule.py",
+        "engine_scheduler.py",
         "frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._end_ids)",
         "frozenset() if params.ignore_eos else self._end_ids",
         "stop_token_ids do not reach the engine",
     ),
     _fault(
-        "schedule.py",
+        "engine_scheduler.py",
         "(frozenset() if params.ignore_eos else self._end_ids)",
         "self._end_ids",
         "ignore_eos is ignored",
     ),
     _fault(
-        "schedule.py",
+        "engine_scheduler.py",
         "limit=min(params.max_new_tokens, self._max_context_tokens - len(request.prompt_ids)),",
         "limit=params.max_new_tokens,",
         "a response outgrows the context",
     ),
     # Seeds and queues.
     _fault(
-        "schedule.py",
+        "engine_scheduler.py",
         "if params.seed is None else (params.seed, index)",
         "if params.seed is None else (params.seed, 0)",
         "all responses to a prompt are equal",
     ),
     _fault(
-        "schedule.py",
+        "engine_scheduler.py",
         "origin = (self._seed, -1, next(self._seeds)) if params.seed is None",
         "origin = (self._seed, -1, 0) if params.seed is None",
         "requests without a seed share one",
     ),
     _fault(
-        "schedule.py",
+        "engine_scheduler.py",
         "self._queue.extendleft(reversed(running))",
         "self._queue.extendleft(running)",
         "evicted responses come back in reverse order",
     ),
     _fault(
-        "schedule.py",
+        "engine_scheduler.py",
         "self._queue.extendleft(reversed(running))",
         "self._queue.extend(running)",
         "evicted responses queue behind those that wait",
     ),
     _fault(
-        "schedule.py",
-        "answer.append(token_id, logprob, full_logprob, self.version)",
-        "answer.append(token_id, logprob, full_logprob, self.version + 1)",
+        "engine_scheduler.py",
+        "sequence.append(token_id, logprob, full_logprob, self.version)",
+        "sequence.append(token_id, logprob, full_logprob, self.version + 1)",
         "tokens carry the version of the next weights",
     ),
     _fault(
-        "schedule.py",
+        "engine_scheduler.py",
         "        self.version = update.manifest.version\n",
         "        self.version += 1\n",
         "the version is counted rather than taken from the update",
     ),
     _fault(
-        "schedule.py",
-        "        self.backend.begin_update(manifest)\n        self._evict()\n",
-        "        self.backend.begin_update(manifest)\n",
+        "engine_scheduler.py",
+        "        self.model_runner.begin_update(manifest)\n        self._evict()\n",
+        "        self.model_runner.begin_update(manifest)\n",
         "responses go on with the key-value cache of older weights",
     ),
     _fault(
-        "schedule.py",
+        "engine_scheduler.py",
         "        self._queue.extend(self._set_aside)\n",
         "",
         "requests that came during a pause are forgotten",
     ),
     _fault(
-        "schedule.py",
+        "engine_scheduler.py",
         "if manifest.is_partial and not self.is_synced:",
         "if False:",
         "adapters are accepted by an engine without their base",
     ),
     _fault(
-        "schedule.py",
-        "completions = tuple(answer.completion() for answer in entry.answers)",
-        "completions = tuple(answer.completion() for answer in reversed(entry.answers))",
+        "engine_scheduler.py",
+        "completions = tuple(sequence.completion() for sequence in entry.sequences)",
+        "completions = tuple(sequence.completion() for sequence in reversed(entry.sequences))",
         "responses are returned in another order than their seeds",
     ),
     _fault(
-        "schedule.py",
+        "engine_scheduler.py",
         'if mode == "abort":\n            self._abort([*self._running.values(), *self._queue])',
         'if mode == "abort":\n            self._abort([*self._running.values()])',
         "a pause with abort keeps what waits",
@@ -255,8 +255,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "hf.py",
-        "return self._draw(logits[sources], answers)",
-        "return self._draw(logits[: len(answers)], answers)",
+        "return self._sample(logits[sources], sequences)",
+        "return self._sample(logits[: len(sequences)], sequences)",
         "the first token comes from another prompt",
     ),
     _fault(
@@ -266,7 +266,7 @@ FAULTS: list[Fault] = [
         "a moved response loses the cache of its own tokens",
     ),
     _fault(
-        "drawing.py",
+        "sampler.py",
         "            self._seen.pop(key, None)\n",
         "            self._seen.get(key, None)\n",
         "what was seen of ended responses is kept",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
-SEQUENCE = "rlinf/hybrid_engines/generation/answers.py"
+SEQUENCE = "rlinf/hybrid_engines/generation/token_sequence.py"
 STOP_STRINGS = ("tests/unit/hybrid_engines/generation/test_stop_strings.py",)
 CONFORMANCE = "tests/unit/hybrid_engines/generation/test_engine_conformance.py"
 
@@ -49,7 +49,7 @@ FAULTS: list[Fault] = [
         "max(0, before - len(stop) + 1)) >= 0",
         "max(0, before - len(stop))) >= 0",
         STOP_STRINGS,
-        "a stop string that was complete before the last token ends the answer",
+        "a stop string that was complete before the last token ends the sequence",
     ),
     Fault(
         SEQUENCE,
@@ -63,7 +63,7 @@ FAULTS: list[Fault] = [
         "if may_end and (token_id in self.end_ids",
         "if (token_id in self.end_ids",
         STOP_STRINGS,
-        "stop strings end answers below min_new_tokens",
+        "stop strings end sequences below min_new_tokens",
     ),
     Fault(
         SEQUENCE,

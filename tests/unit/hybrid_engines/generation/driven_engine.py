@@ -1,4 +1,4 @@
-"""An engine driven from a test, and what its answers should be: computed with transformers, one sequence at a time."""
+"""An engine driven from a test, and its expected sequences, computed with transformers one at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM
 from rlinf.config.registries import generation_configs
 from rlinf.data.generation import Completion, GenerationRequest, GenerationResult, SamplingParams
 from rlinf.hybrid_engines.generation import generation_engines
-from rlinf.hybrid_engines.generation.base import GenerationEngine
+from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from tests.unit.hybrid_engines.packing import pack_weights
 
@@ -55,7 +55,7 @@ class DrivenEngine:
 
         return self.run(all_of_them())
 
-    def answer(self, prompt: Sequence[int] = PROMPT, **params: Any) -> Completion:
+    def sequence(self, prompt: Sequence[int] = PROMPT, **params: Any) -> Completion:
         (result,) = self.generate([self.request(prompt, **params)])
         return result.completions[0]
 
@@ -99,7 +99,7 @@ class DrivenEngine:
     def expected(
         self, completion: Completion, params: SamplingParams, prompt: Sequence[int] = PROMPT
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the log-probabilities that the answer should come with: as drawn, and over the full vocabulary."""
+        """Return the log-probabilities that the sequence should come with: as sampled, and over the full vocabulary."""
         ids = torch.tensor([[*prompt, *completion.token_ids]])
         logits = self.model(ids).logits[0, len(prompt) - 1 : -1].double()
         for index in range(len(logits)):

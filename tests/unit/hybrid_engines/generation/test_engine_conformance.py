@@ -58,12 +58,12 @@ def test_logprobs_are_those_of_transformers(driven: DrivenEngine, sampling: dict
 
 
 def test_greedy_tokens_are_the_most_likely(driven: DrivenEngine) -> None:
-    completion = driven.answer(temperature=0.0, max_new_tokens=30, ignore_eos=True)
+    completion = driven.sequence(temperature=0.0, max_new_tokens=30, ignore_eos=True)
     with torch.no_grad():
         logits = driven.model(torch.tensor([[*PROMPT, *completion.token_ids]])).logits[0]
     best = logits[len(PROMPT) - 1 : -1]
-    drawn = best.gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
-    assert torch.all(best.max(-1).values - drawn < TOLERANCE)
+    sampled = best.gather(1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+    assert torch.all(best.max(-1).values - sampled < TOLERANCE)
 
 
 def test_draws_follow_the_distribution(driven: DrivenEngine) -> None:
@@ -72,20 +72,20 @@ def test_draws_follow_the_distribution(driven: DrivenEngine) -> None:
     counts = Counter(completion.token_ids[0] for completion in result.completions)
     with torch.no_grad():
         expected = driven.model(torch.tensor([PROMPT])).logits[0, -1].softmax(-1)
-    drawn = torch.tensor([counts[token] / num for token in range(len(expected))])
+    sampled = torch.tensor([counts[token] / num for token in range(len(expected))])
     # The expected total variation of so many draws is about 0.09 for a flat distribution, and less for any other.
-    assert float((drawn - expected).abs().sum() / 2) < 0.13
+    assert float((sampled - expected).abs().sum() / 2) < 0.13
 
 
 def test_logprobs_stay_right_over_ten_updates(driven: DrivenEngine) -> None:
     check_all(driven)
     for seed in range(10):
-        before = driven.answer(temperature=0.0, max_new_tokens=16, ignore_eos=True)
+        before = driven.sequence(temperature=0.0, max_new_tokens=16, ignore_eos=True)
         driven.update(seed)
         assert driven.engine.version == driven.next_version - 1
         # The same prompt again: what had been cached of it belongs to the old weights.
         params = SamplingParams(temperature=0.0, max_new_tokens=16, ignore_eos=True)
-        after = driven.answer(**dataclasses.asdict(params))
+        after = driven.sequence(**dataclasses.asdict(params))
         assert after.logprobs != before.logprobs
         assert set(after.versions) == {driven.engine.version}
         assert error_of(driven, after, params) < TOLERANCE
@@ -143,24 +143,24 @@ def test_temperature_flattens(driven: DrivenEngine) -> None:
 
 @pytest.mark.parametrize("field", [{"top_k": 1}, {"top_p": 1e-6}, {"min_p": 1.0}])
 def test_the_narrowest_choice_is_the_greedy_one(driven: DrivenEngine, field: dict[str, float]) -> None:
-    greedy = driven.answer(temperature=0.0, max_new_tokens=20, ignore_eos=True)
-    narrow = driven.answer(temperature=1.0, max_new_tokens=20, ignore_eos=True, **field)
-    assert narrow.token_ids == greedy.token_ids
-    assert max(map(abs, narrow.logprobs)) < TOLERANCE
-    assert narrow.full_logprobs == pytest.approx(greedy.logprobs, abs=TOLERANCE)
+    greedy = driven.sequence(temperature=0.0, max_new_tokens=20, ignore_eos=True)
+    filter_logprobs = driven.sequence(temperature=1.0, max_new_tokens=20, ignore_eos=True, **field)
+    assert filter_logprobs.token_ids == greedy.token_ids
+    assert max(map(abs, filter_logprobs.logprobs)) < TOLERANCE
+    assert filter_logprobs.full_logprobs == pytest.approx(greedy.logprobs, abs=TOLERANCE)
 
 
 def test_a_repetition_penalty_avoids_what_has_been_said(driven: DrivenEngine) -> None:
-    completion = driven.answer(temperature=0.0, max_new_tokens=60, ignore_eos=True, repetition_penalty=1000.0)
+    completion = driven.sequence(temperature=0.0, max_new_tokens=60, ignore_eos=True, repetition_penalty=1000.0)
     assert len(set(completion.token_ids) | set(PROMPT)) > 55
-    plain = driven.answer(temperature=0.0, max_new_tokens=60, ignore_eos=True)
+    plain = driven.sequence(temperature=0.0, max_new_tokens=60, ignore_eos=True)
     assert len(set(plain.token_ids)) < len(set(completion.token_ids))
 
 
 def test_stop_token_ids_end_an_answer_and_stay_part_of_it(driven: DrivenEngine) -> None:
-    plain = driven.answer(temperature=0.0, max_new_tokens=40, ignore_eos=True)
+    plain = driven.sequence(temperature=0.0, max_new_tokens=40, ignore_eos=True)
     stop = plain.token_ids[12]
-    completion = driven.answer(temperature=0.0, max_new_tokens=40, ignore_eos=True, stop_token_ids=(stop,))
+    completion = driven.sequence(temperature=0.0, max_new_tokens=40, ignore_eos=True, stop_token_ids=(stop,))
     end = plain.token_ids.index(stop) + 1
     assert completion.finish_reason == "stop"
     assert completion.token_ids == plain.token_ids[:end]
@@ -170,10 +170,10 @@ def test_stop_strings_end_an_answer_and_stay_part_of_it(driven: DrivenEngine) ->
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(driven.model.config._name_or_path)
-    plain = driven.answer(temperature=1.0, seed=5, max_new_tokens=40, ignore_eos=True)
+    plain = driven.sequence(temperature=1.0, seed=5, max_new_tokens=40, ignore_eos=True)
     text = tokenizer.decode(plain.token_ids)
     stop = next(text[start : start + 3] for start in range(20, len(text)) if text[start : start + 3].isascii())
-    completion = driven.answer(temperature=1.0, seed=5, max_new_tokens=40, ignore_eos=True, stop=("never", stop))
+    completion = driven.sequence(temperature=1.0, seed=5, max_new_tokens=40, ignore_eos=True, stop=("never", stop))
     assert completion.finish_reason == "stop"
     assert completion.token_ids == plain.token_ids[: len(completion.token_ids)]
     assert tokenizer.decode(completion.token_ids) == text[: text.index(stop) + 3]
@@ -185,12 +185,12 @@ def test_stop_strings_may_span_tokens_that_end_within_a_character(driven: Driven
     tokenizer = AutoTokenizer.from_pretrained(driven.model.config._name_or_path)
     sampling = {"temperature": 1.0, "max_new_tokens": 60, "ignore_eos": True}
     for seed in range(20):
-        plain = driven.answer(seed=seed, **sampling)
+        plain = driven.sequence(seed=seed, **sampling)
         text = tokenizer.decode(plain.token_ids)
         found = [character for character in text if not character.isascii() and character != UNFINISHED]
         if found:
             break
-    completion = driven.answer(seed=seed, stop=(found[0],), **sampling)
+    completion = driven.sequence(seed=seed, stop=(found[0],), **sampling)
     assert completion.finish_reason == "stop"
     assert completion.token_ids == plain.token_ids[: len(completion.token_ids)]
     ended = tokenizer.decode(completion.token_ids).rstrip(UNFINISHED)
@@ -198,7 +198,7 @@ def test_stop_strings_may_span_tokens_that_end_within_a_character(driven: Driven
 
 
 def test_the_models_end_token_ends_an_answer_unless_ignored(driven: DrivenEngine) -> None:
-    # The end token is drawn with about the probability of any other: enough answers show one.
+    # The end token is sampled with about the probability of any other: enough sequences show one.
     params = {"temperature": 2.0, "max_new_tokens": 60, "n": 40, "seed": 8}
     (ended,) = driven.generate([driven.request(**params)])
     reasons = Counter(c.finish_reason for c in ended.completions)
@@ -230,29 +230,29 @@ def test_min_new_tokens_keeps_an_answer_from_ending(driven: DrivenEngine) -> Non
 
 
 def test_max_new_tokens_and_the_context_bound_an_answer(driven: DrivenEngine) -> None:
-    assert driven.answer(max_new_tokens=1, ignore_eos=True).finish_reason == "length"
-    completion = driven.answer((*PROMPT, *[20] * 200), max_new_tokens=1000, ignore_eos=True)
+    assert driven.sequence(max_new_tokens=1, ignore_eos=True).finish_reason == "length"
+    completion = driven.sequence((*PROMPT, *[20] * 200), max_new_tokens=1000, ignore_eos=True)
     assert completion.finish_reason == "length"
     assert len(completion.token_ids) == MAX_CONTEXT_TOKENS - len(PROMPT) - 200
 
 
 def test_a_seed_makes_draws_repeatable_in_any_company(driven: DrivenEngine) -> None:
     params = {"temperature": 1.0, "max_new_tokens": 30, "ignore_eos": True}
-    alone = driven.answer(seed=4, **params)
+    alone = driven.sequence(seed=4, **params)
     company = [driven.request((*PROMPT, token), max_new_tokens=10 + token) for token in range(20)]
     crowd = driven.generate([*company[:10], driven.request(seed=4, **params), *company[10:]])
     assert crowd[10].completions[0].token_ids == alone.token_ids
-    assert driven.answer(seed=5, **params).token_ids != alone.token_ids
-    assert driven.answer(**params).token_ids != driven.answer(**params).token_ids
+    assert driven.sequence(seed=5, **params).token_ids != alone.token_ids
+    assert driven.sequence(**params).token_ids != driven.sequence(**params).token_ids
 
 
 def test_the_answers_to_one_prompt_differ_and_repeat_with_the_seed(driven: DrivenEngine) -> None:
     params = {"temperature": 1.0, "max_new_tokens": 30, "ignore_eos": True, "n": 6, "seed": 2}
     (first,) = driven.generate([driven.request(**params)])
     (second,) = driven.generate([driven.request(**params)])
-    answers = [completion.token_ids for completion in first.completions]
-    assert len(set(answers)) == 6
-    assert answers == [completion.token_ids for completion in second.completions]
+    sequences = [completion.token_ids for completion in first.completions]
+    assert len(set(sequences)) == 6
+    assert sequences == [completion.token_ids for completion in second.completions]
 
 
 @pytest.mark.parametrize(
@@ -273,13 +273,13 @@ def test_the_answers_to_one_prompt_differ_and_repeat_with_the_seed(driven: Drive
 )
 def test_a_field_out_of_range_is_refused_by_name(driven: DrivenEngine, field: str, value: object) -> None:
     with pytest.raises(EngineError, match=f"'{field}' is .*allowed"):
-        driven.answer(**{field: value})
+        driven.sequence(**{field: value})
 
 
 @pytest.mark.parametrize("prompt", [(), (5,) * MAX_CONTEXT_TOKENS, (5, 5000), (-1,)])
 def test_a_prompt_out_of_range_is_refused(driven: DrivenEngine, prompt: tuple[int, ...]) -> None:
     with pytest.raises(EngineError, match="prompt_ids"):
-        driven.answer(prompt)
+        driven.sequence(prompt)
 
 
 # ---------------------------------------------------------------------------------------------------- abort and pause
@@ -398,11 +398,11 @@ def test_a_missing_bucket_is_refused_and_the_engine_with_it(driven: DrivenEngine
         driven.run(incomplete())
     assert driven.engine.version == version
     with pytest.raises(EngineError, match="incomplete"):
-        driven.answer()
+        driven.sequence()
     with pytest.raises(EngineError, match="incomplete"):
         driven.run(driven.engine.health())
     driven.run(driven.load(manifest, buckets))
-    assert driven.answer(max_new_tokens=2, ignore_eos=True).versions == (manifest.version,) * 2
+    assert driven.sequence(max_new_tokens=2, ignore_eos=True).versions == (manifest.version,) * 2
 
 
 def test_a_damaged_bucket_is_refused_and_may_be_sent_again(driven: DrivenEngine) -> None:
@@ -420,7 +420,7 @@ def test_a_damaged_bucket_is_refused_and_may_be_sent_again(driven: DrivenEngine)
 
     driven.run(damaged())
     params = SamplingParams(max_new_tokens=20, ignore_eos=True)
-    assert error_of(driven, driven.answer(**dataclasses.asdict(params)), params) < TOLERANCE
+    assert error_of(driven, driven.sequence(**dataclasses.asdict(params)), params) < TOLERANCE
 
 
 def test_an_older_version_is_refused(driven: DrivenEngine) -> None:
@@ -428,7 +428,7 @@ def test_an_older_version_is_refused(driven: DrivenEngine) -> None:
     driven.update(3)
     with pytest.raises(WeightSyncError, match=f"version {older.version} arrived after"):
         driven.run(driven.engine.begin_update(older))
-    assert driven.answer(max_new_tokens=1).versions == (driven.engine.version,)
+    assert driven.sequence(max_new_tokens=1).versions == (driven.engine.version,)
 
 
 def test_an_update_of_some_weights_leaves_the_others_as_they_are(driven: DrivenEngine) -> None:

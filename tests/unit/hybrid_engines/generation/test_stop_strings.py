@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rlinf.data.generation import SamplingParams
-from rlinf.hybrid_engines.generation.answers import Answer
 from rlinf.hybrid_engines.generation.model_folder import load_decoder
+from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 
 tokenizers = pytest.importorskip("tokenizers")
 transformers = pytest.importorskip("transformers")
@@ -38,8 +38,8 @@ def tokens(folder: Path) -> list[int]:
     return list(transformers.AutoTokenizer.from_pretrained(folder).encode(TEXT))
 
 
-def answer(decode: Callable[[list[int]], str], *stop: str, min_new_tokens: int = 0) -> Answer:
-    return Answer(
+def sequence(decode: Callable[[list[int]], str], *stop: str, min_new_tokens: int = 0) -> TokenSequence:
+    return TokenSequence(
         key=0,
         request_id="",
         prompt_ids=(1,),
@@ -51,8 +51,8 @@ def answer(decode: Callable[[list[int]], str], *stop: str, min_new_tokens: int =
     )
 
 
-def generate(sequence: Answer, tokens: list[int]) -> str | None:
-    """Append tokens until the answer ends; return its text."""
+def generate(sequence: TokenSequence, tokens: list[int]) -> str | None:
+    """Append tokens until the sequence ends; return its text."""
     for token in tokens:
         sequence.append(token, 0.0, 0.0, 0)
         if sequence.finish_reason is not None:
@@ -67,26 +67,26 @@ def test_a_stop_string_ends_an_answer_with_the_token_that_completes_it(
 ) -> None:
     decode = load_decoder(folder)
     needed = next(count for count in range(len(tokens) + 1) if stop in decode(tokens[:count]))
-    text = generate(answer(decode, "never", "x", stop), tokens)
+    text = generate(sequence(decode, "never", "x", stop), tokens)
     assert text == decode(tokens[:needed])
 
 
 @pytest.mark.parametrize("stop", ["x", "\u00ea", "\u505c c"])
 def test_bytes_that_are_no_character_yet_match_nothing(folder: Path, tokens: list[int], stop: str) -> None:
-    assert generate(answer(load_decoder(folder), stop), tokens) is None
+    assert generate(sequence(load_decoder(folder), stop), tokens) is None
 
 
 @pytest.mark.parametrize("distance", [0, 1])
 def test_a_stop_string_that_was_complete_too_early_ends_nothing_later(
     folder: Path, tokens: list[int], distance: int
 ) -> None:
-    """The first one comes before ``min_new_tokens``; only the second, the text's last character, ends the answer."""
+    """The first one comes before ``min_new_tokens``; only the second, the text's last character, ends the sequence."""
     decode = load_decoder(folder)
     early = next(count for count in range(len(tokens)) if "\u00e9" in decode(tokens[:count]))
-    assert generate(answer(decode, "\u00e9", min_new_tokens=early + distance), tokens) == TEXT
+    assert generate(sequence(decode, "\u00e9", min_new_tokens=early + distance), tokens) == TEXT
 
 
 def test_a_stop_string_may_begin_an_answer(folder: Path, tokens: list[int]) -> None:
-    text = generate(answer(load_decoder(folder), "a"), tokens)
+    text = generate(sequence(load_decoder(folder), "a"), tokens)
     assert text is not None
     assert text.startswith("a")

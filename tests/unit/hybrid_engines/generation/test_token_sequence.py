@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from rlinf.data.generation import SamplingParams
-from rlinf.hybrid_engines.generation.answers import Answer, derive_seed
+from rlinf.hybrid_engines.generation.token_sequence import TokenSequence, sampling_seed
 
 END, OTHER = 0, 7
 
 
-def response(*, limit: int = 100, **params: object) -> Answer:
-    return Answer(
+def response(*, limit: int = 100, **params: object) -> TokenSequence:
+    return TokenSequence(
         key=0,
         request_id="r",
         prompt_ids=(1, 2),
@@ -23,53 +23,53 @@ def response(*, limit: int = 100, **params: object) -> Answer:
     )
 
 
-def feed(answer: Answer, tokens: list[int]) -> int:
+def feed(sequence: TokenSequence, tokens: list[int]) -> int:
     """Append tokens until the response ends, and return how many were taken."""
     for count, token in enumerate(tokens, 1):
-        answer.append(token, -0.5 * count, -0.25 * count, version=count)
-        if answer.finish_reason is not None:
+        sequence.append(token, -0.5 * count, -0.25 * count, version=count)
+        if sequence.finish_reason is not None:
             return count
     return 0
 
 
 @pytest.mark.parametrize("minimum", [0, 1, 2, 3])
 def test_an_end_token_counts_from_the_first_token_after_the_minimum(minimum: int) -> None:
-    answer = response(min_new_tokens=minimum)
-    assert feed(answer, [END] * 10) == minimum + 1
-    assert answer.finish_reason == "stop"
+    sequence = response(min_new_tokens=minimum)
+    assert feed(sequence, [END] * 10) == minimum + 1
+    assert sequence.finish_reason == "stop"
 
 
 def test_the_limit_is_inclusive_and_an_end_token_at_the_limit_is_a_stop() -> None:
-    answer = response(limit=3)
-    assert feed(answer, [OTHER] * 5) == 3
-    assert answer.finish_reason == "length"
-    answer = response(limit=3)
-    assert feed(answer, [OTHER, OTHER, END]) == 3
-    assert answer.finish_reason == "stop"
+    sequence = response(limit=3)
+    assert feed(sequence, [OTHER] * 5) == 3
+    assert sequence.finish_reason == "length"
+    sequence = response(limit=3)
+    assert feed(sequence, [OTHER, OTHER, END]) == 3
+    assert sequence.finish_reason == "stop"
 
 
 @pytest.mark.parametrize(("stop", "length"), [(("bcd",), 4), (("x", "cd"), 4), (("ab",), 2), (("e",), 5)])
 def test_a_stop_string_ends_a_response_at_its_last_token(stop: tuple[str, ...], length: int) -> None:
-    answer = response(stop=stop)
-    answer.end_ids = frozenset()
-    assert feed(answer, [0, 1, 2, 3, 4, 5]) == length
-    assert answer.finish_reason == "stop"
+    sequence = response(stop=stop)
+    sequence.end_ids = frozenset()
+    assert feed(sequence, [0, 1, 2, 3, 4, 5]) == length
+    assert sequence.finish_reason == "stop"
 
 
 def test_every_token_keeps_its_own_probability_and_version() -> None:
-    answer = response(limit=3, top_k=5)
-    feed(answer, [OTHER, 8, 9])
-    completion = answer.completion()
+    sequence = response(limit=3, top_k=5)
+    feed(sequence, [OTHER, 8, 9])
+    completion = sequence.completion()
     assert completion.token_ids == (OTHER, 8, 9)
     assert completion.logprobs == (-0.5, -1.0, -1.5)
     assert completion.full_logprobs == (-0.25, -0.5, -0.75)
     assert completion.versions == (1, 2, 3)
-    answer = response(limit=1)
-    feed(answer, [OTHER])
-    assert answer.completion().full_logprobs is None
+    sequence = response(limit=1)
+    feed(sequence, [OTHER])
+    assert sequence.completion().full_logprobs is None
 
 
 def test_a_seed_depends_on_every_part_and_on_their_order() -> None:
-    seeds = {derive_seed(*parts) for parts in [(1, 2), (2, 1), (1, 3), (12,), (1, 2, 0)]}
+    seeds = {sampling_seed(*parts) for parts in [(1, 2), (2, 1), (1, 3), (12,), (1, 2, 0)]}
     assert len(seeds) == 5
-    assert derive_seed(1, 2) in seeds
+    assert sampling_seed(1, 2) in seeds

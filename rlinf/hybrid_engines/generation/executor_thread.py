@@ -1,4 +1,4 @@
-"""A thread that owns something, and how coroutines of an event loop ask it for things."""
+"""The executor thread of an engine, and the futures by which coroutines get its results."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from rlinf.errors import EngineError, RLinfError
 T = TypeVar("T")
 
 
-class Reply(Generic[T]):
-    """What a coroutine waits for and another thread gives; made on the event loop."""
+class ThreadFuture(Generic[T]):
+    """A future that a coroutine awaits and another thread resolves; created on the event loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -24,11 +24,11 @@ class Reply(Generic[T]):
         return self._future.__await__()
 
     def resolve(self, value: T) -> None:
-        """Give the value; from any thread, and without effect if nobody waits any more."""
+        """Set the value, from any thread; no effect once the future is done or cancelled."""
         self._settle(lambda: self._future.set_result(value))
 
     def reject(self, error: BaseException) -> None:
-        """Raise an error where the value is waited for; from any thread."""
+        """Set the error that the awaiting coroutine raises, from any thread."""
         self._settle(lambda: self._future.set_exception(error))
 
     def _settle(self, settle: Callable[[], None]) -> None:
@@ -39,19 +39,19 @@ class Reply(Generic[T]):
         try:
             self._loop.call_soon_threadsafe(unless_done)
         except RuntimeError:
-            # The loop has been closed: nobody waits.
+            # The loop is closed.
             return
 
 
-class OwnerThread:
-    """Runs what is asked of it in order, and works in between.
+class ExecutorThread:
+    """Runs submitted functions in order, and ``work`` in between.
 
-    An error of our own tree is raised where the call was made. Any other ends the thread, this call and all later ones.
+    An ``RLinfError`` is raised in the caller. Any other error ends the thread and fails this and all later calls.
 
     Args:
-        name: Of the thread, and of what it owns in messages.
-        work: Called whenever nothing is asked; returns whether there is more to do. Otherwise the thread sleeps until
-            something is asked.
+        name: Of the thread, and of the engine in messages.
+        work: Called whenever no function is pending; returns whether there is more to do. If not, the thread sleeps
+            until a function is submitted.
         ended: Called once, last of all, with the error that ended the thread or None.
     """
 
@@ -59,7 +59,7 @@ class OwnerThread:
         self._name = name
         self._work = work
         self._ended_callback = ended
-        self._commands: deque[tuple[Callable[[], Any], Reply[Any] | None]] = deque()
+        self._commands: deque[tuple[Callable[[], Any], ThreadFuture[Any] | None]] = deque()
         self._changed = threading.Condition()
         self._closing = False
         self._ended = False
@@ -79,11 +79,11 @@ class OwnerThread:
         Raises:
             EngineError: The thread has ended.
         """
-        reply: Reply[T] = Reply()
+        reply: ThreadFuture[T] = ThreadFuture()
         self.post(function, reply)
         return await reply
 
-    def post(self, function: Callable[[], T], reply: Reply[T] | None = None) -> None:
+    def post(self, function: Callable[[], T], reply: ThreadFuture[T] | None = None) -> None:
         """Run a function on the thread, without waiting for it.
 
         Args:
@@ -131,15 +131,15 @@ class OwnerThread:
         self._ended_callback(self.failure)
 
     def _serve(self, *, wait: bool) -> bool:
-        """Run what has been asked; return False once the thread should end."""
+        """Run the pending functions; return False once the thread should end."""
         with self._changed:
             while wait and not self._commands and not self._closing:
                 self._changed.wait()
         while self._commands and not self._closing:
-            self._answer(*self._commands.popleft())
+            self._run_command(*self._commands.popleft())
         return not self._closing
 
-    def _answer(self, function: Callable[[], Any], reply: Reply[Any] | None) -> None:
+    def _run_command(self, function: Callable[[], Any], reply: ThreadFuture[Any] | None) -> None:
         try:
             value = function()
         except RLinfError as error:

@@ -17,15 +17,15 @@ them and goes on after ``resume``, by then with a new key-value cache if weights
 
 
 class GenerationEngine(abc.ABC):
-    """A language model that answers requests, many at a time, while its weights are replaced now and then.
+    """A language model that serves many requests at a time, and whose weights are replaced between steps.
 
     All methods are coroutines of one event loop. The engine may generate in a thread or process of its own; a failure
     there ends every request and every later call with ``EngineError``, whose cause it is.
 
     An engine is built as ``generation_engines.get(name)(cfg, model_path=..., device=..., precision=..., seed=...,
     max_context_tokens=...)``: the ``rollout`` section, a folder with a model and its tokenizer in Hugging Face's
-    layout, where and in which precision to compute, the seed of draws that have none of their own, and the most tokens
-    that a prompt and its answer have together.
+    layout, where and in which precision to compute, the seed of requests that have none of their own, and the most
+    tokens of a prompt and its response together.
     """
 
     @property
@@ -48,7 +48,7 @@ class GenerationEngine(abc.ABC):
 
     @abc.abstractmethod
     async def generate(self, request: GenerationRequest) -> GenerationResult:
-        """Answer a request. Any number may be asked at once; each is answered when it is done.
+        """Generate the response to a request; any number of calls may run at once, and each returns when it is done.
 
         Cancelling the call aborts the request.
 
@@ -67,7 +67,7 @@ class GenerationEngine(abc.ABC):
 
     @abc.abstractmethod
     async def pause(self, mode: PauseMode = "abort") -> None:
-        """Stop generating; returns once nothing is. Requests that come meanwhile wait for ``resume``."""
+        """Stop generating; returns once nothing is. Requests that arrive meanwhile wait for ``resume``."""
 
     @abc.abstractmethod
     async def resume(self) -> None:

@@ -1,4 +1,4 @@
-"""Drawing the next token of many answers at once, each by its own parameters and its own stream of random numbers."""
+"""Samples the next token of many sequences at once, each by its own parameters and stream of random numbers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from rlinf.data.generation import SamplingParams
-from rlinf.hybrid_engines.generation.answers import Answer
+from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 
 
-class Drawn(NamedTuple):
+class SampledTokens(NamedTuple):
     """The tokens of one step.
 
     Attributes:
@@ -27,128 +27,130 @@ class Drawn(NamedTuple):
     full_logprobs: list[float]
 
 
-class Drawer:
-    """Draws tokens; what an answer draws depends on its seed and on how many tokens it has, not on its neighbours."""
+class Sampler:
+    """Samples tokens; a sequence's next token depends on its seed and its length, not on the rest of the batch."""
 
     def __init__(self) -> None:
         self._seen: dict[int, torch.Tensor] = {}
 
     def forget(self, keys: Sequence[int]) -> None:
-        """Drop what is kept of answers that have ended."""
+        """Drop the state of sequences that have ended."""
         for key in keys:
             self._seen.pop(key, None)
 
-    def draw(self, logits: torch.Tensor, answers: Sequence[Answer]) -> Drawn:
-        """Draw one token for each answer.
+    def sample(self, logits: torch.Tensor, sequences: Sequence[TokenSequence]) -> SampledTokens:
+        """Sample one token for each sequence.
 
         Args:
             logits: [N, V], float32; may be changed.
-            answers: N.
+            sequences: N.
         """
-        logits = self._penalize(logits, answers)
-        temperatures = [a.params.temperature for a in answers]
+        logits = self._penalize(logits, sequences)
+        temperatures = [a.params.temperature for a in sequences]
         if any(t not in (0, 1) for t in temperatures):
-            # Greedy answers report the distribution at temperature 1.
+            # Greedy sampling reports the distribution at temperature 1.
             logits = logits / logits.new_tensor([[t or 1.0] for t in temperatures])
         full = logits.log_softmax(-1)
-        rows = [row for row, answer in enumerate(answers) if answer.params.truncates]
-        logprobs = full if not rows else _narrowed(full, answers, rows)
+        rows = [row for row, sequence in enumerate(sequences) if sequence.params.truncates]
+        logprobs = full if not rows else _filtered(full, sequences, rows)
         if not all(temperatures):
             greedy = torch.tensor([t == 0 for t in temperatures], device=logits.device)
-            token_ids = torch.where(greedy, logprobs.argmax(-1), _invert(logprobs, answers))
+            token_ids = torch.where(greedy, logprobs.argmax(-1), _invert(logprobs, sequences))
         else:
-            token_ids = _invert(logprobs, answers)
+            token_ids = _invert(logprobs, sequences)
         index = token_ids[:, None]
-        drawn = torch.stack([logprobs.gather(1, index)[:, 0], full.gather(1, index)[:, 0]])
-        both = drawn.tolist()
-        return Drawn(token_ids.tolist(), both[0], both[1])
+        sampled = torch.stack([logprobs.gather(1, index)[:, 0], full.gather(1, index)[:, 0]])
+        both = sampled.tolist()
+        return SampledTokens(token_ids.tolist(), both[0], both[1])
 
-    def _penalize(self, logits: torch.Tensor, answers: Sequence[Answer]) -> torch.Tensor:
-        penalized = [(row, a) for row, a in enumerate(answers) if a.params.repetition_penalty != 1]
+    def _penalize(self, logits: torch.Tensor, sequences: Sequence[TokenSequence]) -> torch.Tensor:
+        penalized = [(row, a) for row, a in enumerate(sequences) if a.params.repetition_penalty != 1]
         if not penalized:
             return logits
         rows = [row for row, _ in penalized]
-        seen = torch.stack([self._tokens_of(answer, logits) for _, answer in penalized])
+        seen = torch.stack([self._tokens_of(sequence, logits) for _, sequence in penalized])
         penalties = logits.new_tensor([[a.params.repetition_penalty] for _, a in penalized])
         part = logits[rows]
         changed = torch.where(part > 0, part / penalties, part * penalties)
         logits[rows] = torch.where(seen, changed, part)
         return logits
 
-    def _tokens_of(self, answer: Answer, like: torch.Tensor) -> torch.Tensor:
-        """Return which tokens the answer's prompt and the answer contain, [V]."""
-        seen = self._seen.get(answer.key)
+    def _tokens_of(self, sequence: TokenSequence, like: torch.Tensor) -> torch.Tensor:
+        """Return which tokens the sequence's prompt and the sequence contain, [V]."""
+        seen = self._seen.get(sequence.key)
         if seen is None:
             seen = torch.zeros(like.shape[-1], dtype=torch.bool, device=like.device)
-            seen[answer.context] = True
-            self._seen[answer.key] = seen
-        elif answer.token_ids:
-            seen[answer.token_ids[-1]] = True
+            seen[sequence.context] = True
+            self._seen[sequence.key] = seen
+        elif sequence.token_ids:
+            seen[sequence.token_ids[-1]] = True
         return seen
 
 
-def _narrowed(full: torch.Tensor, answers: Sequence[Answer], rows: list[int]) -> torch.Tensor:
-    """Return log-probabilities with those rows renormalised over the tokens that their parameters leave."""
-    narrowings = [
-        Narrowing.of(answers[row].params, banned=() if answers[row].may_end else tuple(answers[row].end_ids))
+def _filtered(full: torch.Tensor, sequences: Sequence[TokenSequence], rows: list[int]) -> torch.Tensor:
+    """Return log-probabilities with those rows filtered and renormalised."""
+    filters = [
+        TokenFilter.of(
+            sequences[row].params, suppressed=() if sequences[row].may_end else tuple(sequences[row].end_ids)
+        )
         for row in rows
     ]
-    narrowed = full.clone()
-    narrowed[rows] = narrow(full[rows], narrowings).log_softmax(-1)
-    return narrowed
+    filtered = full.clone()
+    filtered[rows] = filter_logprobs(full[rows], filters).log_softmax(-1)
+    return filtered
 
 
 @dataclass(frozen=True, slots=True)
-class Narrowing:
-    """What is left out of one row.
+class TokenFilter:
+    """The tokens that one row may not sample.
 
     Attributes:
-        banned: Tokens that may not be drawn.
+        suppressed: Tokens with probability 0.
         top_k: See ``SamplingParams``.
         top_p: See ``SamplingParams``.
         min_p: See ``SamplingParams``.
     """
 
-    banned: tuple[int, ...] = ()
+    suppressed: tuple[int, ...] = ()
     top_k: int = -1
     top_p: float = 1.0
     min_p: float = 0.0
 
     @classmethod
-    def of(cls, params: SamplingParams, *, banned: tuple[int, ...]) -> Narrowing:
-        """Return what an answer's parameters leave out; greedy ones only what is banned."""
+    def of(cls, params: SamplingParams, *, suppressed: tuple[int, ...]) -> TokenFilter:
+        """Return the filter of a sequence; greedy sampling only suppresses tokens."""
         if params.temperature == 0:
-            return cls(banned)
-        return cls(banned, params.top_k, params.top_p, params.min_p)
+            return cls(suppressed)
+        return cls(suppressed, params.top_k, params.top_p, params.min_p)
 
 
-def narrow(logprobs: torch.Tensor, narrowings: Sequence[Narrowing]) -> torch.Tensor:
-    """Set what is left out to minus infinity.
+def filter_logprobs(logprobs: torch.Tensor, filters: Sequence[TokenFilter]) -> torch.Tensor:
+    """Set filtered tokens to minus infinity.
 
-    The order is that of vLLM: banned tokens, min-p, top-k, then top-p of what top-k left.
+    The order is that of vLLM: suppressed tokens, min-p, top-k, then top-p of what top-k left.
 
     Args:
         logprobs: Normalised, [N, V].
-        narrowings: N.
+        filters: N.
 
     Returns:
         [N, V], not normalised again.
     """
     logprobs = logprobs.clone()
-    for row, narrowing in enumerate(narrowings):
-        if narrowing.banned:
-            logprobs[row, list(narrowing.banned)] = -torch.inf
-    if any(each.min_p > 0 for each in narrowings):
-        min_p = logprobs.new_tensor([[each.min_p] for each in narrowings])
+    for row, token_filter in enumerate(filters):
+        if token_filter.suppressed:
+            logprobs[row, list(token_filter.suppressed)] = -torch.inf
+    if any(each.min_p > 0 for each in filters):
+        min_p = logprobs.new_tensor([[each.min_p] for each in filters])
         logprobs = logprobs.masked_fill(logprobs < logprobs.amax(-1, keepdim=True) + min_p.log(), -torch.inf)
-    if any(each.top_k > 0 or each.top_p < 1 for each in narrowings):
-        top_k = [each.top_k if each.top_k > 0 else logprobs.shape[-1] for each in narrowings]
-        logprobs = _most_likely(logprobs, top_k=top_k, top_p=[each.top_p for each in narrowings])
+    if any(each.top_k > 0 or each.top_p < 1 for each in filters):
+        top_k = [each.top_k if each.top_k > 0 else logprobs.shape[-1] for each in filters]
+        logprobs = _filter_top_k_top_p(logprobs, top_k=top_k, top_p=[each.top_p for each in filters])
     return logprobs
 
 
-def _most_likely(logprobs: torch.Tensor, *, top_k: list[int], top_p: list[float]) -> torch.Tensor:
-    """Leave the ``top_k`` most likely tokens of each row, and of those the ones that reach ``top_p``."""
+def _filter_top_k_top_p(logprobs: torch.Tensor, *, top_k: list[int], top_p: list[float]) -> torch.Tensor:
+    """Keep the ``top_k`` most likely tokens of each row, and of those the ones that reach ``top_p``."""
     ordered, order = logprobs.sort(-1, descending=True)
     ranks = torch.arange(logprobs.shape[-1], device=logprobs.device)
     ordered = ordered.masked_fill(ranks >= torch.tensor(top_k, device=logprobs.device)[:, None], -torch.inf)
@@ -160,11 +162,11 @@ def _most_likely(logprobs: torch.Tensor, *, top_k: list[int], top_p: list[float]
     return torch.empty_like(logprobs).scatter_(-1, order, ordered.masked_fill(reached, -torch.inf))
 
 
-def _invert(logprobs: torch.Tensor, answers: Sequence[Answer]) -> torch.Tensor:
-    """Draw from each row by inverting its distribution function at one uniform number."""
+def _invert(logprobs: torch.Tensor, sequences: Sequence[TokenSequence]) -> torch.Tensor:
+    """Sample from each row by inverting its distribution function at one uniform number."""
     cumulative = logprobs.double().exp_().cumsum_(-1)
-    seeds = np.array([a.seed for a in answers], dtype=np.uint64)
-    indices = np.array([len(a.token_ids) for a in answers], dtype=np.uint64)
+    seeds = np.array([a.seed for a in sequences], dtype=np.uint64)
+    indices = np.array([len(a.token_ids) for a in sequences], dtype=np.uint64)
     uniform = torch.from_numpy(uniform_numbers(seeds, indices)).to(logprobs.device)[:, None]
     # "right" passes over tokens of probability 0, whose cumulative value is that of the token before them.
     return torch.searchsorted(cumulative, uniform * cumulative[:, -1:], right=True)[:, 0]

@@ -1,4 +1,4 @@
-"""What ``SteppingEngine`` needs of a backend: a model that advances all running answers by one step at a time."""
+"""The interface of model runners: a model that advances all running sequences by one step at a time."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from rlinf.data.generation import GenerationRequest
-from rlinf.hybrid_engines.generation.answers import Answer
+from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 from rlinf.hybrid_engines.weights.bucket import Manifest
 
 
-class DrawnToken(NamedTuple):
+class SampledToken(NamedTuple):
     """One token.
 
     Attributes:
-        key: Of the answer it belongs to.
-        token_id: What was drawn.
+        key: Of its sequence.
+        token_id: The token.
         logprob: See ``Completion``.
-        full_logprob: See ``Completion``; only read where the answer's parameters leave tokens out.
+        full_logprob: See ``Completion``; only read where the sequence's parameters leave tokens out.
     """
 
     key: int
@@ -31,13 +31,13 @@ class DrawnToken(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackendLimits:
-    """What a backend says of itself once it is loaded.
+class RunnerLimits:
+    """Limits of a loaded model runner.
 
     Attributes:
         vocab_size: Number of tokens that the model knows.
-        max_running: Answers that it generates at a time.
-        admission_size: Answers that are worth interrupting the running ones for; 1 if taking up costs them nothing.
+        max_running: Most sequences that it generates at a time.
+        admission_size: Fewest waiting sequences that interrupt running ones; 1 if admission costs those nothing.
     """
 
     vocab_size: int
@@ -45,48 +45,48 @@ class BackendLimits:
     admission_size: int = 1
 
 
-class StepBackend(abc.ABC):
+class ModelRunner(abc.ABC):
     """A model with its caches; all methods are called on one thread.
 
-    It draws tokens, and nothing else: ``SteppingEngine`` says when an answer ends, holds those that wait, and never
-    lets one go on with a cache that older weights have filled.
+    It samples tokens, and nothing else: ``EngineScheduler`` decides when a sequence ends, queues waiting ones, and
+    never continues one with a cache of older weights.
 
     Attributes:
-        runs_ahead: Whether it generates between steps too. A pause then takes its answers out.
+        runs_ahead: Whether it generates between steps, too; a pause then removes its sequences.
     """
 
     runs_ahead: ClassVar[bool] = False
 
     @abc.abstractmethod
-    def load(self) -> BackendLimits:
+    def load(self) -> RunnerLimits:
         """Load the model; called once, first."""
 
     def check(self, request: GenerationRequest) -> None:
-        """Refuse a request that this model cannot answer as asked, before anything of it is added.
+        """Refuse a request that this model cannot serve, before any of its sequences is added.
 
         Raises:
-            EngineError: A field asks for what it cannot do; the message names the field.
+            EngineError: A field is not supported; the message names it.
         """
         return
 
     @abc.abstractmethod
-    def add(self, answers: Sequence[Answer]) -> None:
-        """Take up answers; each goes on from ``context``, and its tokens so far count as generated."""
+    def add(self, sequences: Sequence[TokenSequence]) -> None:
+        """Admit sequences; each continues from ``context``, and its tokens so far count as generated."""
 
     @abc.abstractmethod
-    def step(self) -> Iterable[DrawnToken]:
-        """Draw a token for some or all answers.
+    def step(self) -> Iterable[SampledToken]:
+        """Sample a token for some or all sequences.
 
-        An answer that its parameters end is removed right afterwards, or may have ended here by the same rules.
+        A sequence that has finished is removed right afterwards; a runner may end it itself by the same rules.
         """
 
     @abc.abstractmethod
     def remove(self, keys: Sequence[int]) -> None:
-        """Forget answers and what is cached of them."""
+        """Remove sequences and their caches."""
 
     @abc.abstractmethod
     def begin_update(self, manifest: Manifest) -> None:
-        """Get ready for weights; no answer is running.
+        """Get ready for weights; no sequence is running.
 
         Raises:
             WeightSyncError: The manifest's tensors are not the model's; one that is partial may lack some.
@@ -106,7 +106,7 @@ class StepBackend(abc.ABC):
 
     @abc.abstractmethod
     def sleep(self) -> bool:
-        """Give memory back; no answer is running. Returns whether the weights are kept."""
+        """Free memory; no sequence is running. Returns whether the weights are kept."""
 
     @abc.abstractmethod
     def wake(self) -> None:

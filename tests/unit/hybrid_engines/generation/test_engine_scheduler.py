@@ -12,16 +12,16 @@ import torch
 
 from rlinf.data.generation import GenerationRequest, GenerationResult, SamplingParams
 from rlinf.errors import WeightSyncError
-from rlinf.hybrid_engines.generation.answers import Answer
-from rlinf.hybrid_engines.generation.backend import BackendLimits, DrawnToken, StepBackend
-from rlinf.hybrid_engines.generation.replies import Reply
-from rlinf.hybrid_engines.generation.schedule import Schedule
+from rlinf.hybrid_engines.generation.engine_scheduler import EngineScheduler
+from rlinf.hybrid_engines.generation.executor_thread import ThreadFuture
+from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits, SampledToken
+from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 from rlinf.hybrid_engines.weights.bucket import Manifest, plan_buckets
 
 ROOM = 3
 
 
-class ToyBackend(StepBackend):
+class ToyBackend(ModelRunner):
     """Samples a response's seed modulo 1000, again and again.
 
     Attributes:
@@ -31,17 +31,17 @@ class ToyBackend(StepBackend):
 
     def __init__(self) -> None:
         self.added: list[str] = []
-        self.running: dict[int, Answer] = {}
+        self.running: dict[int, TokenSequence] = {}
 
-    def load(self) -> BackendLimits:
-        return BackendLimits(vocab_size=1000, max_running=ROOM)
+    def load(self) -> RunnerLimits:
+        return RunnerLimits(vocab_size=1000, max_running=ROOM)
 
-    def add(self, answers: Sequence[Answer]) -> None:
-        self.added += [answer.request_id for answer in answers]
-        self.running |= {answer.key: answer for answer in answers}
+    def add(self, sequences: Sequence[TokenSequence]) -> None:
+        self.added += [sequence.request_id for sequence in sequences]
+        self.running |= {sequence.key: sequence for sequence in sequences}
 
-    def step(self) -> Iterable[DrawnToken]:
-        return [DrawnToken(key, answer.seed % 1000, -1.0, -2.0) for key, answer in self.running.items()]
+    def step(self) -> Iterable[SampledToken]:
+        return [SampledToken(key, sequence.seed % 1000, -1.0, -2.0) for key, sequence in self.running.items()]
 
     def remove(self, keys: Sequence[int]) -> None:
         for key in keys:
@@ -68,14 +68,14 @@ class Served:
     """A schedule with what it has answered."""
 
     def __init__(self, folder: Path) -> None:
-        self.backend = ToyBackend()
-        self.schedule = Schedule(self.backend, model_path=folder, seed=0, max_context_tokens=100)
+        self.model_runner = ToyBackend()
+        self.schedule = EngineScheduler(self.model_runner, model_path=folder, seed=0, max_context_tokens=100)
         self.schedule.load()
-        self.replies: dict[str, Reply[GenerationResult]] = {}
+        self.replies: dict[str, ThreadFuture[GenerationResult]] = {}
 
     def submit(self, name: str, **params: Any) -> None:
         sampling = SamplingParams(**{"max_new_tokens": 2, "ignore_eos": True, **params})
-        self.replies[name] = Reply()
+        self.replies[name] = ThreadFuture()
         request = GenerationRequest(request_id=name, prompt_ids=(5, 6), params=sampling)
         self.schedule.enter(request, self.replies[name])
 
@@ -105,15 +105,15 @@ def test_what_an_update_interrupts_goes_on_first_and_in_its_order(play: Callable
         for name in "abcde":
             served.submit(name)
         served.schedule.work()
-        assert served.backend.added == ["a", "b", "c"]
-        paused: Reply[None] = Reply()
+        assert served.model_runner.added == ["a", "b", "c"]
+        paused: ThreadFuture[None] = ThreadFuture()
         served.schedule.pause("keep", paused)
         served.schedule.begin_update(Manifest(version=4, entries=(), bucket_sizes=()))
-        assert not served.backend.running, "nothing keeps a cache of older weights"
+        assert not served.model_runner.running, "nothing keeps a cache of older weights"
         served.schedule.commit()
         served.schedule.resume()
         served.run()
-        assert served.backend.added == ["a", "b", "c", "a", "b", "c", "d", "e"]
+        assert served.model_runner.added == ["a", "b", "c", "a", "b", "c", "d", "e"]
         assert (await served.result("a")).completions[0].versions == (-1, 4)
         assert (await served.result("e")).completions[0].versions == (4, 4)
 
@@ -152,7 +152,7 @@ def test_a_pause_that_aborts_ends_what_runs_and_what_waits(play: Callable[..., N
         for name in "abcde":
             served.submit(name, max_new_tokens=9)
         served.schedule.work()
-        paused: Reply[None] = Reply()
+        paused: ThreadFuture[None] = ThreadFuture()
         served.schedule.pause("abort", paused)
         for name, count in zip("abcde", (1, 1, 1, 0, 0), strict=True):
             (completion,) = (await served.result(name)).completions
@@ -170,15 +170,15 @@ def test_a_pause_that_waits_lets_everything_accepted_end_and_nothing_else(play: 
     async def scenario(served: Served) -> None:
         for name in "abcd":
             served.submit(name)
-        paused: Reply[None] = Reply()
+        paused: ThreadFuture[None] = ThreadFuture()
         served.schedule.pause("wait", paused)
         served.submit("later")
         served.run()
         await asyncio.wait_for(paused, 5)
-        assert served.backend.added == ["a", "b", "c", "d"]
+        assert served.model_runner.added == ["a", "b", "c", "d"]
         served.schedule.resume()
         served.run()
-        assert served.backend.added[-1] == "later"
+        assert served.model_runner.added[-1] == "later"
 
     play(scenario)
 

@@ -1,4 +1,4 @@
-"""Which answers a backend works on, which wait, and why: the part of ``SteppingEngine`` that its thread runs."""
+"""The scheduler of an in-process engine: which sequences run, which wait, when they end. Runs on one thread."""
 
 from __future__ import annotations
 
@@ -12,99 +12,99 @@ import torch
 
 from rlinf.data.generation import EngineStats, GenerationRequest, GenerationResult
 from rlinf.errors import EngineError, WeightSyncError
-from rlinf.hybrid_engines.generation.answers import Answer, Decode, derive_seed
-from rlinf.hybrid_engines.generation.backend import BackendLimits, StepBackend
-from rlinf.hybrid_engines.generation.base import PauseMode
+from rlinf.hybrid_engines.generation.executor_thread import ThreadFuture
+from rlinf.hybrid_engines.generation.generation_engine import PauseMode
 from rlinf.hybrid_engines.generation.model_folder import load_decoder, read_end_ids
-from rlinf.hybrid_engines.generation.replies import Reply
+from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits
+from rlinf.hybrid_engines.generation.token_sequence import Decode, TokenSequence, sampling_seed
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.hybrid_engines.weights.update import WeightUpdate
 
 
 @dataclass(slots=True, kw_only=True)
 class _Entry:
-    """A request with its answers, and who waits for them."""
+    """A request, its sequences and the future of its result."""
 
     request: GenerationRequest
-    answers: list[Answer]
-    reply: Reply[GenerationResult]
+    sequences: list[TokenSequence]
+    reply: ThreadFuture[GenerationResult]
 
 
-class Schedule:
-    """Queues answers, hands them to a backend, and lets them end.
+class EngineScheduler:
+    """Queues sequences, admits them to the model runner, and finishes them.
 
-    Answers are in one of three places: running in the backend, in the queue (accepted, also while held by a pause), or
-    set aside (they came while the engine was paused).
+    A sequence is in one of three places: running, in the queue (accepted, also while a pause holds it), or set aside
+    (it arrived while the engine was paused).
 
     Args:
-        backend: Generates.
+        model_runner: Generates.
         model_path: Folder with the model and its tokenizer.
-        seed: Of draws that have none of their own.
-        max_context_tokens: Most tokens of a prompt and its answer together.
+        seed: Of requests that have none of their own.
+        max_context_tokens: Most tokens of a prompt and its response together.
     """
 
-    def __init__(self, backend: StepBackend, *, model_path: Path, seed: int, max_context_tokens: int) -> None:
-        self.backend = backend
+    def __init__(self, model_runner: ModelRunner, *, model_path: Path, seed: int, max_context_tokens: int) -> None:
+        self.model_runner = model_runner
         self.version = -1
         self._model_path = model_path
         self._seed = seed
         self._max_context_tokens = max_context_tokens
-        self._limits = BackendLimits(vocab_size=0, max_running=0)
+        self._limits = RunnerLimits(vocab_size=0, max_running=0)
         self._end_ids: frozenset[int] = frozenset()
         self._decode: Decode | None = None
         self._keys = itertools.count()
         self._seeds = itertools.count()
         self._entries: dict[str, _Entry] = {}
-        self._running: dict[int, Answer] = {}
-        self._queue: deque[Answer] = deque()
-        self._set_aside: list[Answer] = []
+        self._running: dict[int, TokenSequence] = {}
+        self._queue: deque[TokenSequence] = deque()
+        self._set_aside: list[TokenSequence] = []
         self._paused = False
-        self._draining: list[Reply[None]] = []
+        self._draining: list[ThreadFuture[None]] = []
         self._asleep = False
         self._update: WeightUpdate | None = None
         self._weights_complete = True
         self._num_generated_tokens = 0
 
-    def load(self) -> BackendLimits:
+    def load(self) -> RunnerLimits:
         """Load the model."""
         self._end_ids = read_end_ids(self._model_path)
-        self._limits = self.backend.load()
+        self._limits = self.model_runner.load()
         return self._limits
 
     # ------------------------------------------------------------------------------------------------ requests
 
-    def enter(self, request: GenerationRequest, reply: Reply[GenerationResult]) -> None:
-        """Take a request, or refuse it through its reply."""
+    def enter(self, request: GenerationRequest, reply: ThreadFuture[GenerationResult]) -> None:
+        """Accept a request, or reject its future."""
         try:
             if request.request_id in self._entries:
-                raise EngineError(f"Request '{request.request_id}' is already being answered; choose another id.")
+                raise EngineError(f"Request '{request.request_id}' is already running; choose another id.")
             self.check_weights()
-            self.backend.check(request)
+            self.model_runner.check(request)
         except EngineError as error:
             reply.reject(error)
             return
         if request.params.stop and self._decode is None:
             self._decode = load_decoder(self._model_path)
-        answers = [self._answer(request, index) for index in range(request.params.n)]
-        self._entries[request.request_id] = _Entry(request=request, answers=answers, reply=reply)
-        (self._set_aside if self._paused or self._draining else self._queue).extend(answers)
+        sequences = [self._new_sequence(request, index) for index in range(request.params.n)]
+        self._entries[request.request_id] = _Entry(request=request, sequences=sequences, reply=reply)
+        (self._set_aside if self._paused or self._draining else self._queue).extend(sequences)
 
-    def _answer(self, request: GenerationRequest, index: int) -> Answer:
+    def _new_sequence(self, request: GenerationRequest, index: int) -> TokenSequence:
         params = request.params
         origin = (self._seed, -1, next(self._seeds)) if params.seed is None else (params.seed, index)
-        return Answer(
+        return TokenSequence(
             key=next(self._keys),
             request_id=request.request_id,
             prompt_ids=request.prompt_ids,
             params=params,
             limit=min(params.max_new_tokens, self._max_context_tokens - len(request.prompt_ids)),
             end_ids=frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._end_ids),
-            seed=derive_seed(*origin),
+            seed=sampling_seed(*origin),
             decode=self._decode,
         )
 
-    def abandon(self, reply: Reply[GenerationResult]) -> None:
-        """Abort the request that this reply belongs to, as nobody waits for it any more."""
+    def abandon(self, reply: ThreadFuture[GenerationResult]) -> None:
+        """Abort the request whose caller was cancelled."""
         self.abort([name for name, entry in self._entries.items() if entry.reply is reply])
 
     def abort(self, request_ids: Iterable[str] | None = None) -> None:
@@ -114,46 +114,46 @@ class Schedule:
             request_ids: Which; unknown ones are passed over. None ends all.
         """
         names = list(self._entries) if request_ids is None else [n for n in request_ids if n in self._entries]
-        answers = [answer for name in names for answer in self._entries[name].answers]
-        self._abort([answer for answer in answers if answer.finish_reason is None])
+        sequences = [sequence for name in names for sequence in self._entries[name].sequences]
+        self._abort([sequence for sequence in sequences if sequence.finish_reason is None])
 
-    def _abort(self, answers: Sequence[Answer]) -> None:
-        for answer in answers:
-            answer.finish_reason = "abort"
-        self._release([answer for answer in answers if answer.key in self._running])
-        self._queue = deque(answer for answer in self._queue if answer.finish_reason is None)
-        self._set_aside = [answer for answer in self._set_aside if answer.finish_reason is None]
-        self._deliver(answers)
+    def _abort(self, sequences: Sequence[TokenSequence]) -> None:
+        for sequence in sequences:
+            sequence.finish_reason = "abort"
+        self._release([sequence for sequence in sequences if sequence.key in self._running])
+        self._queue = deque(sequence for sequence in self._queue if sequence.finish_reason is None)
+        self._set_aside = [sequence for sequence in self._set_aside if sequence.finish_reason is None]
+        self._deliver(sequences)
         self._notice_drained()
 
-    def _deliver(self, finished: Iterable[Answer]) -> None:
-        """Answer those requests of which the last answer has ended."""
-        for name in dict.fromkeys(answer.request_id for answer in finished):
+    def _deliver(self, finished: Iterable[TokenSequence]) -> None:
+        """Return the results of requests whose last sequence has finished."""
+        for name in dict.fromkeys(sequence.request_id for sequence in finished):
             entry = self._entries[name]
-            if all(answer.finish_reason is not None for answer in entry.answers):
+            if all(sequence.finish_reason is not None for sequence in entry.sequences):
                 del self._entries[name]
-                completions = tuple(answer.completion() for answer in entry.answers)
+                completions = tuple(sequence.completion() for sequence in entry.sequences)
                 entry.reply.resolve(GenerationResult(request_id=name, completions=completions))
 
     # ------------------------------------------------------------------------------------------------ generating
 
     def work(self) -> bool:
-        """Advance the running answers by one step; return whether there is more to do."""
+        """Advance the running sequences by one step; return whether there is more to do."""
         if self._held:
             return False
         self._admit()
         if not self._running:
             return False
-        finished: list[Answer] = []
-        for key, token_id, logprob, full_logprob in self.backend.step():
-            answer = self._running[key]
-            # A backend that runs ahead may have sent more than the answer needed.
-            if answer.finish_reason is not None:
+        finished: list[TokenSequence] = []
+        for key, token_id, logprob, full_logprob in self.model_runner.step():
+            sequence = self._running[key]
+            # A model runner that runs ahead may return tokens after the end of a sequence.
+            if sequence.finish_reason is not None:
                 continue
-            answer.append(token_id, logprob, full_logprob, self.version)
+            sequence.append(token_id, logprob, full_logprob, self.version)
             self._num_generated_tokens += 1
-            if answer.finish_reason is not None:
-                finished.append(answer)
+            if sequence.finish_reason is not None:
+                finished.append(sequence)
         if finished:
             self._release(finished)
             self._deliver(finished)
@@ -169,33 +169,33 @@ class Schedule:
         worthwhile = min(len(self._queue), self._limits.admission_size)
         if not self._queue or room < worthwhile:
             return
-        answers = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
-        for answer in answers:
-            answer.key = next(self._keys)
-            self._running[answer.key] = answer
-        self.backend.add(answers)
+        sequences = [self._queue.popleft() for _ in range(min(room, len(self._queue)))]
+        for sequence in sequences:
+            sequence.key = next(self._keys)
+            self._running[sequence.key] = sequence
+        self.model_runner.add(sequences)
 
-    def _release(self, answers: Sequence[Answer]) -> None:
-        """Take answers out of the backend."""
-        if answers:
-            keys = [answer.key for answer in answers]
+    def _release(self, sequences: Sequence[TokenSequence]) -> None:
+        """Remove sequences from the model runner."""
+        if sequences:
+            keys = [sequence.key for sequence in sequences]
             for key in keys:
                 del self._running[key]
-            self.backend.remove(keys)
+            self.model_runner.remove(keys)
 
     def _evict(self) -> None:
-        """Put running answers back at the head of the queue, so that they start again with an empty cache."""
+        """Put running sequences back at the head of the queue, so that they start again with an empty cache."""
         running = list(self._running.values())
         self._release(running)
         self._queue.extendleft(reversed(running))
 
     # ------------------------------------------------------------------------------------------------ pausing
 
-    def pause(self, mode: PauseMode, paused: Reply[None]) -> None:
+    def pause(self, mode: PauseMode, paused: ThreadFuture[None]) -> None:
         """Stop generating.
 
         Args:
-            mode: What becomes of answers in flight.
+            mode: What becomes of sequences in flight.
             paused: Resolved once nothing is being generated.
         """
         if mode == "wait" and not self._held:
@@ -205,7 +205,7 @@ class Schedule:
         if mode == "abort":
             self._abort([*self._running.values(), *self._queue])
         self._paused = True
-        if self.backend.runs_ahead:
+        if self.model_runner.runs_ahead:
             self._evict()
         paused.resolve(None)
         self._resolve_draining()
@@ -243,8 +243,8 @@ class Schedule:
         """Get ready for new weights.
 
         Raises:
-            WeightSyncError: The version is an older one, the tensors are not the model's, answers are generated, or the
-                weights that a partial update leaves alone are not there.
+            WeightSyncError: The version is an older one, the tensors are not the model's, sequences are running, or the
+                weights that a partial update leaves out have never been sent.
         """
         if self._draining or not self._held:
             self._check_idle(WeightSyncError)
@@ -254,7 +254,7 @@ class Schedule:
                 f"Version {manifest.version} is an update of some weights, and the engine does not have the others "
                 "from a complete one. Send all weights first."
             )
-        self.backend.begin_update(manifest)
+        self.model_runner.begin_update(manifest)
         self._evict()
         self._update = update
         self._weights_complete = False
@@ -265,7 +265,7 @@ class Schedule:
         Raises:
             WeightSyncError: The checksum is wrong, or no update has begun.
         """
-        self.backend.load_weights(self._begun().take(index, bucket))
+        self.model_runner.load_weights(self._begun().take(index, bucket))
 
     def commit(self) -> None:
         """End the update.
@@ -275,7 +275,7 @@ class Schedule:
         """
         update, self._update = self._begun(), None
         update.finish()
-        self.backend.commit()
+        self.model_runner.commit()
         self.version = update.manifest.version
         self._weights_complete = True
 
@@ -283,18 +283,18 @@ class Schedule:
         """Give memory back.
 
         Raises:
-            EngineError: Answers are being generated.
+            EngineError: Sequences are running.
         """
         if self._draining or not self._held:
             self._check_idle(EngineError)
         self._evict()
-        self._weights_complete = self.backend.sleep() and self._weights_complete
+        self._weights_complete = self.model_runner.sleep() and self._weights_complete
         self._asleep = True
 
     def wake(self) -> None:
         """Take the memory again."""
         if self._asleep:
-            self.backend.wake()
+            self.model_runner.wake()
             self._asleep = False
 
     def check_weights(self) -> None:
@@ -314,7 +314,7 @@ class Schedule:
     def _check_idle(self, error: type[EngineError | WeightSyncError]) -> None:
         if self._running or self._queue:
             count = len(self._running) + len(self._queue)
-            raise error(f"{count} answers are being generated; wait for them, or call pause() first.")
+            raise error(f"{count} sequences are running; wait for them, or call pause() first.")
 
     def _incomplete(self) -> EngineError:
         return EngineError(
@@ -325,7 +325,7 @@ class Schedule:
     # ------------------------------------------------------------------------------------------------ the rest
 
     def stats(self) -> EngineStats:
-        """Return what is being done."""
+        """Return the engine's counters."""
         return EngineStats(
             num_running=len(self._running),
             num_waiting=len(self._queue) + len(self._set_aside),
@@ -334,10 +334,10 @@ class Schedule:
         )
 
     def end(self, error: Callable[[], EngineError] | None) -> None:
-        """End all that is waited for, and the backend.
+        """Settle every pending future, and close the model runner.
 
         Args:
-            error: Makes the error to raise; None aborts the answers instead.
+            error: Makes the error to raise; None aborts the sequences instead.
         """
         if error is None:
             self.abort()
@@ -347,4 +347,4 @@ class Schedule:
                 entry.reply.reject(error())
             for waiting in self._draining:
                 waiting.reject(error())
-        self.backend.close()
+        self.model_runner.close()

@@ -13,25 +13,25 @@ from driven_engine import MAX_CONTEXT_TOKENS, PROMPT
 from rlinf.config.schema.generation import HFGenerationConfig
 from rlinf.data.generation import GenerationRequest, SamplingParams
 from rlinf.errors import EngineError
-from rlinf.hybrid_engines.generation.backend import DrawnToken
-from rlinf.hybrid_engines.generation.hf import HFBackend
-from rlinf.hybrid_engines.generation.stepping import SteppingEngine
+from rlinf.hybrid_engines.generation.hf import HFModelRunner
+from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
+from rlinf.hybrid_engines.generation.model_runner import SampledToken
 from tests.unit.hybrid_engines.packing import pack_weights
 
 
-class FailingBackend(HFBackend):
+class FailingBackend(HFModelRunner):
     """Fails after so many steps."""
 
     steps_left = 5
 
-    def step(self) -> Iterable[DrawnToken]:
+    def step(self) -> Iterable[SampledToken]:
         self.steps_left -= 1
         if self.steps_left < 0:
             raise RuntimeError("the device is gone")
         return super().step()
 
 
-def make(backend_class: type[HFBackend], folder: Path) -> SteppingEngine:
+def make(backend_class: type[HFModelRunner], folder: Path) -> InProcessEngine:
     backend = backend_class(
         HFGenerationConfig(rollout_backend="hf", max_running_requests=4),
         model_path=folder,
@@ -39,7 +39,7 @@ def make(backend_class: type[HFBackend], folder: Path) -> SteppingEngine:
         precision="fp32",
         max_context_tokens=MAX_CONTEXT_TOKENS,
     )
-    return SteppingEngine(backend, name="hf", model_path=folder, seed=0, max_context_tokens=MAX_CONTEXT_TOKENS)
+    return InProcessEngine(backend, name="hf", model_path=folder, seed=0, max_context_tokens=MAX_CONTEXT_TOKENS)
 
 
 def request(name: str, **params: object) -> GenerationRequest:
@@ -68,14 +68,14 @@ def test_a_failure_of_the_thread_ends_all_requests_and_later_calls(tiny_model: P
 
 
 def test_an_unusable_bucket_ends_the_engine_rather_than_its_caller_alone(tiny_model: Path) -> None:
-    class Refusing(HFBackend):
+    class Refusing(HFModelRunner):
         def load_weights(self, weights: object) -> None:
             raise RuntimeError("out of memory")
 
     async def fail() -> None:
         engine = make(Refusing, tiny_model)
         await engine.start()
-        weights = engine._schedule.backend._model.named_parameters()  # type: ignore[attr-defined]
+        weights = engine._scheduler.model_runner._model.named_parameters()  # type: ignore[attr-defined]
         manifest, buckets = pack_weights(weights, version=0, bucket_bytes=1 << 30)
         await engine.begin_update(manifest)
         with pytest.raises(EngineError, match="out of memory"):
@@ -89,7 +89,7 @@ def test_an_unusable_bucket_ends_the_engine_rather_than_its_caller_alone(tiny_mo
 
 def test_closing_aborts_what_is_in_flight(tiny_model: Path) -> None:
     async def close() -> None:
-        engine = make(HFBackend, tiny_model)
+        engine = make(HFModelRunner, tiny_model)
         await engine.start()
         tasks = [asyncio.ensure_future(engine.generate(request(str(i), max_new_tokens=240))) for i in range(6)]
         await engine.stats()
@@ -104,7 +104,7 @@ def test_closing_aborts_what_is_in_flight(tiny_model: Path) -> None:
 
 
 def test_an_engine_serves_one_event_loop_after_another(tiny_model: Path) -> None:
-    engine = make(HFBackend, tiny_model)
+    engine = make(HFModelRunner, tiny_model)
     asyncio.run(engine.start())
 
     async def abandon() -> None:
@@ -119,7 +119,7 @@ def test_an_engine_serves_one_event_loop_after_another(tiny_model: Path) -> None
 
 def test_a_missing_model_is_named(tmp_path: Path) -> None:
     async def start() -> None:
-        engine = make(HFBackend, tmp_path)
+        engine = make(HFModelRunner, tmp_path)
         with pytest.raises(EngineError, match=r"config\.json"):
             await engine.start()
         await engine.close()
@@ -128,17 +128,17 @@ def test_a_missing_model_is_named(tmp_path: Path) -> None:
 
 
 def test_calls_before_the_start_are_refused(tiny_model: Path) -> None:
-    engine = make(HFBackend, tiny_model)
+    engine = make(HFModelRunner, tiny_model)
     for call in (lambda: engine.health(), lambda: engine.generate(request("early"))):
         with pytest.raises(EngineError, match="start"):
             asyncio.run(call())
 
 
 def test_long_prompts_are_computed_in_several_passes(tiny_model: Path) -> None:
-    """More prompt tokens than one pass takes, and more answers than there are slots."""
+    """More prompt tokens than one pass takes, and more sequences than there are slots."""
 
     async def generate() -> None:
-        engine = make(HFBackend, tiny_model)
+        engine = make(HFModelRunner, tiny_model)
         await engine.start()
         requests = [
             GenerationRequest(

@@ -2,19 +2,19 @@ import numpy as np
 import torch
 
 from rlinf.data.generation import SamplingParams
-from rlinf.hybrid_engines.generation.answers import Answer, derive_seed
-from rlinf.hybrid_engines.generation.drawing import Drawer, uniform_numbers
+from rlinf.hybrid_engines.generation.sampler import Sampler, uniform_numbers
+from rlinf.hybrid_engines.generation.token_sequence import TokenSequence, sampling_seed
 
 
-def answer(seed: int = 0, **params: object) -> Answer:
-    return Answer(
+def sequence(seed: int = 0, **params: object) -> TokenSequence:
+    return TokenSequence(
         key=seed,
         request_id="r",
         prompt_ids=(1, 2),
         params=SamplingParams(**params),  # type: ignore[arg-type]
         limit=100,
         end_ids=frozenset({0}),
-        seed=derive_seed(seed),
+        seed=sampling_seed(seed),
     )
 
 
@@ -34,47 +34,47 @@ def test_uniform_numbers_are_uniform_and_independent_of_their_neighbours() -> No
 def test_tokens_that_are_left_out_are_never_drawn() -> None:
     torch.manual_seed(0)
     logits = torch.randn(1, 50).expand(2000, 50).clone()
-    drawn = Drawer().draw(logits, [answer(seed, top_k=3) for seed in range(2000)])
-    assert set(drawn.token_ids) == set(logits[0].topk(3).indices.tolist())
+    sampled = Sampler().sample(logits, [sequence(seed, top_k=3) for seed in range(2000)])
+    assert set(sampled.token_ids) == set(logits[0].topk(3).indices.tolist())
 
 
 def test_a_batch_mixes_all_kinds_of_parameters() -> None:
     torch.manual_seed(1)
     logits = torch.randn(1, 40).expand(5, 40).clone()
     kinds = [
-        answer(1, temperature=0.0),
-        answer(2, temperature=0.0, top_k=2, min_p=0.5),
-        answer(3, top_p=0.5),
-        answer(4, temperature=2.0),
-        answer(5, min_new_tokens=3),
+        sequence(1, temperature=0.0),
+        sequence(2, temperature=0.0, top_k=2, min_p=0.5),
+        sequence(3, top_p=0.5),
+        sequence(4, temperature=2.0),
+        sequence(5, min_new_tokens=3),
     ]
-    drawn = Drawer().draw(logits.clone(), kinds)
+    sampled = Sampler().sample(logits.clone(), kinds)
     full = logits[0].log_softmax(-1)
-    assert drawn.token_ids[0] == drawn.token_ids[1] == int(full.argmax())
-    # Narrowing has no effect on greedy answers.
-    assert drawn.logprobs[1] == drawn.full_logprobs[1]
-    assert drawn.logprobs[2] > drawn.full_logprobs[2]
-    assert abs(drawn.logprobs[3] - float((logits[0] / 2).log_softmax(-1)[drawn.token_ids[3]])) < 1e-6
-    assert drawn.token_ids[4] != 0
+    assert sampled.token_ids[0] == sampled.token_ids[1] == int(full.argmax())
+    # TokenFilter has no effect on greedy sequences.
+    assert sampled.logprobs[1] == sampled.full_logprobs[1]
+    assert sampled.logprobs[2] > sampled.full_logprobs[2]
+    assert abs(sampled.logprobs[3] - float((logits[0] / 2).log_softmax(-1)[sampled.token_ids[3]])) < 1e-6
+    assert sampled.token_ids[4] != 0
 
 
 def test_a_seed_beyond_the_last_bit_of_a_total_stays_within_the_vocabulary() -> None:
     """Rounding in a large vocabulary never draws past its end."""
     logits = torch.full((64, 100_000), -20.0)
     logits[:, 0] = 0.0
-    drawn = Drawer().draw(logits, [answer(seed) for seed in range(64)])
-    assert all(0 <= token < 100_000 for token in drawn.token_ids)
+    sampled = Sampler().sample(logits, [sequence(seed) for seed in range(64)])
+    assert all(0 <= token < 100_000 for token in sampled.token_ids)
 
 
 def test_a_greedy_response_never_takes_a_token_that_is_suppressed() -> None:
     logits = torch.zeros(1, 10)
     logits[0, [0, 4]] = torch.tensor([5.0, 3.0])
-    drawn = Drawer().draw(logits, [answer(temperature=0.0, min_new_tokens=2)])
-    assert drawn.token_ids == [4]
+    sampled = Sampler().sample(logits, [sequence(temperature=0.0, min_new_tokens=2)])
+    assert sampled.token_ids == [4]
 
 
 def test_nothing_is_kept_of_responses_that_have_ended() -> None:
-    drawer = Drawer()
-    drawer.draw(torch.zeros(1, 10), [answer(3, repetition_penalty=2.0)])
+    drawer = Sampler()
+    drawer.sample(torch.zeros(1, 10), [sequence(3, repetition_penalty=2.0)])
     drawer.forget([3])
     assert not drawer._seen

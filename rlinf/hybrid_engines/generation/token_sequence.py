@@ -1,4 +1,4 @@
-"""An answer in the making: what an engine must know to go on with it, and when it ends."""
+"""A token sequence that an engine generates, and the conditions that end it."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Answer:
-    """One of the answers to a request.
+class TokenSequence:
+    """One response to a request, while it is generated.
 
     Attributes:
-        key: Names the answer while a backend generates it; a new one each time that it is taken up.
+        key: Identifies the sequence in the model runner; a new one at each admission.
         request_id: Of the request.
         prompt_ids: Tokens of the prompt.
-        params: How to draw.
-        limit: Most tokens of the answer, given ``max_new_tokens`` and the context.
+        params: Of the request.
+        limit: Most tokens of the sequence, given ``max_new_tokens`` and the context.
         end_ids: Tokens that end it.
-        seed: Of its draws; equal to no other's unless the request asked for it.
+        seed: Of its random numbers; unique unless the request has a seed.
         decode: Needed for stop strings.
         token_ids: Tokens so far, [L].
         logprobs: See ``Completion``.
         full_logprobs: See ``Completion``; empty where they are not kept.
         versions: See ``Completion``.
-        finish_reason: None while it is going on.
+        finish_reason: None while it is running.
     """
 
     key: int
@@ -54,21 +54,21 @@ class Answer:
 
     @property
     def context(self) -> list[int]:
-        """Prompt and answer so far."""
+        """Prompt and sequence so far."""
         return [*self.prompt_ids, *self.token_ids]
 
     @property
     def may_end(self) -> bool:
-        """Whether the next token may end the answer."""
+        """Whether the next token may end the sequence."""
         return len(self.token_ids) >= self.params.min_new_tokens
 
     def append(self, token_id: int, logprob: float, full_logprob: float, version: int) -> None:
         """Add a token, and note the finish reason if it was the last one.
 
         Args:
-            token_id: What was drawn.
+            token_id: The sampled token.
             logprob: Of the token; see ``Completion``.
-            full_logprob: Ignored where all tokens could be drawn.
+            full_logprob: Ignored where no token is filtered.
             version: Of the weights.
         """
         may_end = self.may_end
@@ -83,7 +83,7 @@ class Answer:
             self.finish_reason = "length"
 
     def completion(self) -> Completion:
-        """Return the finished answer."""
+        """Return the completion of a finished sequence."""
         assert self.finish_reason is not None
         return Completion(
             token_ids=tuple(self.token_ids),
@@ -103,7 +103,7 @@ class Answer:
         return any(text.find(stop, max(0, before - len(stop) + 1)) >= 0 for stop in self.params.stop)
 
 
-def derive_seed(*parts: int) -> int:
-    """Return a number in [0, 2**63) that belongs to these numbers in this order."""
+def sampling_seed(*parts: int) -> int:
+    """Return a hash of the numbers, in [0, 2**63)."""
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
