@@ -19,7 +19,7 @@ _NAMES = {
     "rlinf.algorithms.rewards": ("register_reward", "get_reward_class"),
     "rlinf.models": ("register_model", "get_model", "get_policy", "BasePolicy", "PolicyEvaluation"),
     "rlinf.utils.logging": ("get_logger",),
-    "rlinf.hybrid_engines.train.base": ("TrainEngine",),
+    "rlinf.hybrid_engines.train.train_engine": ("TrainEngine",),
     "rlinf.hybrid_engines.generation.generation_engine": ("GenerationEngine",),
 }
 

@@ -11,13 +11,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rlinf.checkpoint.manager import CheckpointManager, checkpoint_step
+    from rlinf.checkpoint.checkpoint_manager import CheckpointManager, checkpoint_step
 
 __all__ = ["CheckpointManager", "checkpoint_step"]
 
 _MODULES = {
-    "CheckpointManager": "manager",
-    "checkpoint_step": "manager",
+    "CheckpointManager": "checkpoint_manager",
+    "checkpoint_step": "checkpoint_manager",
 }
 
 

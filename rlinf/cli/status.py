@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlinf.errors import MissingPackageError
-from rlinf.scheduler.status import ask_status, clock, run_title
+from rlinf.scheduler.run_status import ask_status, clock, run_title
 
 # Fits a terminal next to nothing else; a wider one is used up to the second.
 _MIN_WIDTH, _MAX_WIDTH = 80, 100

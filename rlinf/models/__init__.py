@@ -83,7 +83,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(base_policy, name)
     if name == "check_policy":
-        from rlinf.models.conformance import check_policy
+        from rlinf.models.policy_conformance import check_policy
 
         return check_policy
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -9,9 +9,9 @@ from torch import nn
 
 from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.data.embodied import Observation, PolicyOutput
+from rlinf.models.action_flow import ActionFlow
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
 from rlinf.models.encoder import Encoder, StateEncoder
-from rlinf.models.flow import ActionFlow
 from rlinf.models.heads import orthogonal_mlp, run_head
 from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
 

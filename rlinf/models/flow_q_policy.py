@@ -7,10 +7,10 @@ from torch import nn
 
 from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.data.embodied import Observation, PolicyOutput
+from rlinf.models.action_flow import ActionFlow
 from rlinf.models.base_policy import Mode, PolicyEvaluation
 from rlinf.models.encoder import Encoder
 from rlinf.models.ensemble_q_policy import EnsembleQPolicy
-from rlinf.models.flow import ActionFlow
 from rlinf.models.squashed_mlp_policy import log_tanh_slope
 
 

@@ -7,6 +7,7 @@ neither Ray nor torch; it takes plain values, not configuration classes. A new w
 ``groups.py``.
 """
 
+from rlinf.placement.cluster_plan import ClusterPlan
 from rlinf.placement.component import (
     ComponentPlacement,
     HybridComponentPlacement,
@@ -16,7 +17,6 @@ from rlinf.placement.component import (
 from rlinf.placement.grammar import Segment, assign_processes, parse_spec, plan_component
 from rlinf.placement.groups import NodeGroupSpec, build_node_groups, find_node_group
 from rlinf.placement.picture import draw_plan
-from rlinf.placement.plan import ClusterPlan
 from rlinf.placement.ranks import format_ranks, parse_node_ranks
 from rlinf.placement.records import (
     DEFAULT_GROUP_LABEL,

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
 
-from rlinf.checkpoint.manager import CheckpointManager, checkpoint_step
+from rlinf.checkpoint.checkpoint_manager import CheckpointManager, checkpoint_step
 from rlinf.config.schema.env import MODEL_POLICIES
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.errors import CheckpointError

@@ -21,9 +21,9 @@ from rlinf.scheduler.comm.work import WATCHDOG_SECONDS, AsyncWork
 from rlinf.scheduler.environment import launch_environment
 from rlinf.scheduler.group_processes import GroupProcesses, close_groups
 from rlinf.scheduler.results import WorkerGroupFuncResult
+from rlinf.scheduler.run_status import ask_reports, summarize
 from rlinf.scheduler.runtime import Runtime, current_runtime
 from rlinf.scheduler.shell import WorkerShell
-from rlinf.scheduler.status import ask_reports, summarize
 from rlinf.utils.logging import get_logger
 
 if TYPE_CHECKING:

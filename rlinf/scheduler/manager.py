@@ -20,8 +20,8 @@ from rlinf.scheduler.comm.endpoint import Call
 from rlinf.scheduler.comm.heartbeat import SILENCE_SECONDS, Heartbeat
 from rlinf.scheduler.process_watch import ProcessId, ProcessWatch
 from rlinf.scheduler.rosters import Answer, Leases, Roster, Rosters
+from rlinf.scheduler.run_status import RunState, ask_reports, assemble
 from rlinf.scheduler.runtime import Runtime, closed_error
-from rlinf.scheduler.status import RunState, ask_reports, assemble
 from rlinf.utils.logging import configure_worker_logging, get_logger
 
 # (address or None, uid or None, error, closed): what every process is told about a death.
@@ -376,7 +376,7 @@ class ManagerActor:
         return self._spec.experiment_name
 
     async def status(self) -> dict[str, Any]:
-        """Return what every process of the run does at this moment; see ``rlinf.scheduler.status``."""
+        """Return what every process of the run does at this moment; see ``rlinf.scheduler.run_status``."""
         loop = asyncio.get_running_loop()
         described: asyncio.Future[RunState] = loop.create_future()
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlinf.errors import ClusterError, RLinfError, WorkerDiedError
 from rlinf.scheduler.address import RunSpec, WorkerAddress, WorkerIdentity, WorkerInfo
-from rlinf.scheduler.comm.devices import DeviceTransfers
+from rlinf.scheduler.comm.device_transfers import DeviceTransfers
 from rlinf.scheduler.comm.endpoint import Call, Endpoint, Frame
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.mailbox import Envelope, Frames, Mailbox, Source
@@ -21,7 +21,7 @@ from rlinf.scheduler.comm.spans import peer_started
 from rlinf.scheduler.comm.work import AsyncWork
 from rlinf.scheduler.probe import listen_ip
 from rlinf.scheduler.process_watch import own_process
-from rlinf.scheduler.status import Introspection
+from rlinf.scheduler.run_status import Introspection
 from rlinf.scheduler.tracing import serve_trace
 from rlinf.telemetry import trace
 from rlinf.utils.logging import get_logger

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from rlinf.config.schema.cluster import ProfilingConfig
     from rlinf.scheduler.group import WorkerGroup
-    from rlinf.scheduler.profiling import WorkerProfile
+    from rlinf.scheduler.worker_profile import WorkerProfile
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -435,7 +435,7 @@ class Worker:
             path: The file, in Chrome's trace format; its folder is created.
             options: What to record.
         """
-        from rlinf.scheduler.profiling import WorkerProfile
+        from rlinf.scheduler.worker_profile import WorkerProfile
 
         self.stop_profile()  # one may be left of a step that failed
         self._profile = WorkerProfile.begin(Path(path), options)

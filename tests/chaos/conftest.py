@@ -14,7 +14,7 @@ import pytest
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.errors import WorkerDiedError
 from rlinf.scheduler import Cluster, PackedPlacementStrategy
-from rlinf.scheduler.status import ask_status
+from rlinf.scheduler.run_status import ask_status
 from tests.e2e.conftest import start_run
 
 __all__ = ["start_run"]

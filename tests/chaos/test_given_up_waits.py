@@ -12,7 +12,7 @@ import pytest
 from rlinf.errors import CommTimeoutError, RLinfError, WorkerDiedError
 from rlinf.scheduler import Channel, Worker
 from rlinf.scheduler.comm.work import AsyncWork
-from rlinf.scheduler.status import ask_status
+from rlinf.scheduler.run_status import ask_status
 from tests.chaos.conftest import PROCESS_SECONDS, kill
 
 pytestmark = pytest.mark.timeout(180)

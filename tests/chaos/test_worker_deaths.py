@@ -15,7 +15,7 @@ from chaos_workers import Chaotic
 from rlinf.errors import CommTimeoutError, RLinfError, WorkerDiedError
 from rlinf.scheduler import Channel, PackedPlacementStrategy
 from rlinf.scheduler.results import wait_all
-from rlinf.scheduler.status import ask_status
+from rlinf.scheduler.run_status import ask_status
 from tests.chaos.conftest import PROCESS_SECONDS, assert_died, assert_raises_death, kill, pid_of, wait_until_gone
 
 pytestmark = pytest.mark.timeout(120)

@@ -18,7 +18,7 @@ from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimi
 from rlinf.hybrid_engines.generation.sampler import Sampler
 from rlinf.hybrid_engines.generation.slot_cache import ATTENTION, SlotCache, slot_attention
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
-from rlinf.hybrid_engines.inference import DTYPES
+from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.utils.optional import require
 

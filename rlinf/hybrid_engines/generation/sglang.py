@@ -18,7 +18,7 @@ from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
 from rlinf.hybrid_engines.generation.model_folder import read_model_config, read_weight_names
 from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits, SampledToken
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
-from rlinf.hybrid_engines.inference import DTYPES
+from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.utils.optional import install_command, require
 

@@ -17,7 +17,7 @@ from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
 from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits, SampledToken
 from rlinf.hybrid_engines.generation.sampler import TokenFilter
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence, sampling_seed
-from rlinf.hybrid_engines.inference import DTYPES
+from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.utils.optional import require
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from rlinf.registry import Registry
 
 if TYPE_CHECKING:
-    from rlinf.hybrid_engines.train.base import TrainEngine
+    from rlinf.hybrid_engines.train.train_engine import TrainEngine
 
 train_engines: Registry[Callable[..., TrainEngine]] = Registry("training backend")
 train_engines.register_lazy("fsdp", "rlinf.hybrid_engines.train.fsdp:FSDPEngine")

@@ -20,12 +20,12 @@ from rlinf.config.schema.base import Precision
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
 from rlinf.errors import NumericalError, WeightSyncError
-from rlinf.hybrid_engines.inference import DTYPES
+from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train import state
-from rlinf.hybrid_engines.train.base import BatchT, LossFn, MetricSums, TrainEngine
 from rlinf.hybrid_engines.train.loss_scale import LossScaler
-from rlinf.hybrid_engines.train.optim import ScheduledOptimizer, build_optimizers
+from rlinf.hybrid_engines.train.optimizer import ScheduledOptimizer, build_optimizers
 from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
+from rlinf.hybrid_engines.train.train_engine import BatchT, LossFn, MetricSums, TrainEngine
 from rlinf.models.trainable import TrainableModel, WeightForm
 from rlinf.telemetry.trace import traced
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, overload
 
 from rlinf.errors import ClusterError, CommTimeoutError
 from rlinf.scheduler.address import EndpointInfo
-from rlinf.scheduler.channel.backends import Backend, HostedBackend, LocalBackend
+from rlinf.scheduler.channel.channel_backend import Backend, HostedBackend, LocalBackend
 from rlinf.scheduler.channel.queue import RejectedError
 from rlinf.scheduler.comm.spans import channel_label
 from rlinf.scheduler.comm.work import AsyncWork, default_timeout_seconds, give_up_dropped

@@ -21,7 +21,7 @@ from rlinf.errors import ClusterError, RLinfError, error_text
 from rlinf.scheduler.address import EndpointInfo
 from rlinf.scheduler.comm.folders import remove_process
 from rlinf.scheduler.comm.futures import Deadlines, Promise, Wait
-from rlinf.scheduler.comm.segments import Block, Mapping, Mappings, Reference, SegmentPool, SharedFrame
+from rlinf.scheduler.comm.segment_pool import Block, Mapping, Mappings, Reference, SegmentPool, SharedFrame
 from rlinf.scheduler.comm.serialization import Buffer, UnreadableFrames
 from rlinf.scheduler.comm.transport import Transport
 from rlinf.utils.logging import get_logger

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import cloudpickle
 
 from rlinf.errors import ClusterError, PayloadError
-from rlinf.scheduler.comm.segments import copy_bytes
+from rlinf.scheduler.comm.segment_pool import copy_bytes
 
 if TYPE_CHECKING:
     import torch

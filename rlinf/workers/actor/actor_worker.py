@@ -15,10 +15,10 @@ from rlinf.config.schema.model import CausalLMConfig
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.routing import sources
-from rlinf.hybrid_engines.inference import DTYPES
+from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train import train_engines
-from rlinf.hybrid_engines.train.base import TrainEngine
 from rlinf.hybrid_engines.train.state import load_weights
+from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.models import get_model, get_policy
 from rlinf.models.causal_lm import CausalLM
 from rlinf.models.hf_folder import write_hf_folder

@@ -21,7 +21,7 @@ from rlinf.algorithms.token_batches import (
 from rlinf.config.schema.algorithm import LanguageAlgorithmConfig
 from rlinf.config.schema.runner import TextRunnerConfig
 from rlinf.data.answers import Answer
-from rlinf.hybrid_engines.train.base import TrainEngine
+from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.models.causal_lm import CausalLM
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens
 

@@ -16,7 +16,7 @@ from rlinf.data.embodied import Trajectory
 from rlinf.data.episodes import Episode, chunk_episodes, read_episodes
 from rlinf.data.replay import ReplayBuffer, Transitions
 from rlinf.errors import AlgorithmError, DatasetError
-from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.trainable import TrainableModel
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.learner import EmbodiedLearner, MakeEngine, accumulate, metrics_over_ranks

@@ -14,7 +14,7 @@ from rlinf.config.schema.algorithm import DAggerLossConfig, HGDAggerLossConfig, 
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.data.replay import ReplayBuffer, Transitions
-from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.base_policy import PolicyEvaluation
 from rlinf.workers.actor.data_learner import DataLearner, executed_mask
 

@@ -16,7 +16,7 @@ from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.errors import AlgorithmError
-from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.base_policy import BasePolicy
 from rlinf.models.trainable import TrainableModel
 from rlinf.registry import Registry

@@ -21,9 +21,9 @@ from rlinf.data.embodied import Trajectory
 from rlinf.data.replay import ReplayBuffer, Transitions
 from rlinf.data.segments import remove_parts
 from rlinf.errors import CheckpointError, NumericalError
-from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
-from rlinf.hybrid_engines.train.optim import ScheduledOptimizer
+from rlinf.hybrid_engines.train.optimizer import ScheduledOptimizer
 from rlinf.hybrid_engines.train.safe_reader import refusal
+from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.base_policy import ForwardType
 from rlinf.models.q_policy import ActorEvaluation, CriticEvaluation, QPolicy
 from rlinf.utils.seeding import derive_seed

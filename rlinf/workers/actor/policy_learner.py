@@ -17,9 +17,9 @@ from rlinf.algorithms.targets import Targets, compute_targets
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.errors import NumericalError
-from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.base_policy import PolicyEvaluation
-from rlinf.models.conformance import check_evaluation
+from rlinf.models.policy_conformance import check_evaluation
 from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.learner import EmbodiedLearner, MakeEngine, accumulate, freeze_copy, metrics_over_ranks
 

@@ -15,7 +15,7 @@ from rlinf.algorithms.types import finalize_metrics
 from rlinf.config.schema.root import ReasoningConfig, RLinfConfig
 from rlinf.data.answers import Answer
 from rlinf.errors import NumericalError
-from rlinf.hybrid_engines.train.base import TrainEngine
+from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.models.causal_lm import CausalLM
 from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.answer_evaluation import evaluate_answers

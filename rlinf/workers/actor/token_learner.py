@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rlinf.config.schema.root import LanguageConfig, RLinfConfig
-from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.workers.actor.answer_evaluation import PassPlanner, decoder_flops
 from rlinf.workers.actor.learner import BatchT, Learner, Work, accumulate, metrics_over_ranks
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, text_denominators, text_loss

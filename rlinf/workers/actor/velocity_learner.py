@@ -12,7 +12,7 @@ from rlinf.algorithms.levels import expand_to_level, mask_at_level
 from rlinf.algorithms.minibatch import MicroBatch
 from rlinf.algorithms.registry import policy_loss
 from rlinf.config.schema.root import RLinfConfig
-from rlinf.hybrid_engines.train.base import MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.base_policy import ForwardType
 from rlinf.models.trainable import TrainableModel
 from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy

@@ -11,7 +11,7 @@ from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.answers import Answer
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.train import train_engines
-from rlinf.hybrid_engines.train.base import TrainEngine
+from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.hybrid_engines.weights.update import WeightUpdate
 from rlinf.models import get_model

@@ -12,10 +12,10 @@ from rlinf.data.decisions import ActionAnswer, ActionRequest
 from rlinf.data.embodied import ChunkStep, Observation, PolicyOutput
 from rlinf.data.routing import sources
 from rlinf.envs.scripted import ScriptedPolicy, scripted_policies
-from rlinf.hybrid_engines.inference import inference_backends
+from rlinf.hybrid_engines.inference_backends import inference_backends
 from rlinf.hybrid_engines.weights.bucket import WeightReceiver
 from rlinf.models.base_policy import BasePolicy, Mode
-from rlinf.models.conformance import check_output
+from rlinf.models.policy_conformance import check_output
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.dispatch import Dispatch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
-_MANAGER = "rlinf/checkpoint/manager.py"
+_MANAGER = "rlinf/checkpoint/checkpoint_manager.py"
 _FILES = "rlinf/utils/files.py"
 _READER = "rlinf/hybrid_engines/train/safe_reader.py"
 _STATE = "rlinf/hybrid_engines/train/state.py"

@@ -70,14 +70,14 @@ FAULTS: list[Fault] = [
         "a long wait for nodes is silent with --quiet",
     ),
     Fault(
-        "rlinf/scheduler/status.py",
+        "rlinf/scheduler/run_status.py",
         "if name in {None, experiment}]",
         "if name is None]",
         _STATUS,
         "a run is not found by its experiment",
     ),
     Fault(
-        "rlinf/scheduler/status.py",
+        "rlinf/scheduler/run_status.py",
         'return namespace if experiment_name is None else f"{namespace} ({experiment_name})"',
         "return namespace",
         _STATUS,

@@ -72,14 +72,14 @@ FAULTS: list[Fault] = [
         "actions that the algorithm cannot learn pass once they are known",
     ),
     Fault(
-        "rlinf/models/conformance.py",
+        "rlinf/models/policy_conformance.py",
         "    size = actions.shape[2] if actions.ndim == 3 else 1\n",
         "    size = output.logprobs.shape[-1]\n",
         _POLICY,
         "log-probabilities of another size pass",
     ),
     Fault(
-        "rlinf/models/conformance.py",
+        "rlinf/models/policy_conformance.py",
         'evaluation.logprobs.requires_grad, "default',
         'True, "default',
         _POLICY,

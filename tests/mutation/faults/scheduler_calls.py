@@ -130,10 +130,10 @@ FAULTS: list[Fault] = [
         what="requests to a process out of reach never end",
     ),
     Fault(
-        file="rlinf/scheduler/comm/segments.py",
+        file="rlinf/scheduler/comm/segment_pool.py",
         before="    except OSError:  # some sandboxes (gVisor) have no such file\n        return True",
         after="    except OSError:  # some sandboxes (gVisor) have no such file\n        return False",
-        tests=(_UNIT + "test_comm_segments.py::test_a_kernel_that_cannot_tell_what_was_written_maps_anew",),
+        tests=(_UNIT + "test_comm_segment_pool.py::test_a_kernel_that_cannot_tell_what_was_written_maps_anew",),
         what="what a receiver wrote hides the next message where the kernel cannot tell",
     ),
     Fault(

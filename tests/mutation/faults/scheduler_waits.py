@@ -7,14 +7,14 @@ from tests.mutation.fault import Fault
 _WORK = "rlinf/scheduler/comm/work.py"
 _MAILBOX = "rlinf/scheduler/comm/mailbox.py"
 _QUEUE = "rlinf/scheduler/channel/queue.py"
-_BACKENDS = "rlinf/scheduler/channel/backends.py"
+_BACKENDS = "rlinf/scheduler/channel/channel_backend.py"
 _SERIALIZATION = "rlinf/scheduler/comm/serialization.py"
 
 _GIVEN_UP = ("tests/unit/scheduler/test_comm_given_up.py",)
 _QUEUES = ("tests/unit/scheduler/test_channel_queue.py",)
 _DEADLINES = ("tests/unit/scheduler/test_comm_futures.py",)
 _IN_PLACE = ("tests/unit/scheduler/test_tensors_in_place.py",)
-_SEGMENTS = ("tests/unit/scheduler/test_comm_segments.py",)
+_SEGMENTS = ("tests/unit/scheduler/test_comm_segment_pool.py",)
 _LOCAL = ("tests/unit/scheduler/test_comm_local.py",)
 _FRAMES = ("tests/unit/scheduler/test_comm_serialization.py",)
 
@@ -217,7 +217,7 @@ FAULTS: list[Fault] = [
         what="large bytes go through the pickle",
     ),
     Fault(
-        file="rlinf/scheduler/comm/segments.py",
+        file="rlinf/scheduler/comm/segment_pool.py",
         before="                memory.madvise(_MADV_POPULATE_WRITE)",
         after="                pass",
         tests=_SEGMENTS,

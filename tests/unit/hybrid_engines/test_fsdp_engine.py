@@ -9,7 +9,7 @@ from rlinf.config.schema.train import FSDPConfig, MixedPrecisionConfig, OptimCon
 from rlinf.errors import CheckpointError, NumericalError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.hybrid_engines.train.loss_scale import LossScaler
-from rlinf.hybrid_engines.train.optim import learning_rate_factor
+from rlinf.hybrid_engines.train.optimizer import learning_rate_factor
 from rlinf.hybrid_engines.train.state import load_weights
 from rlinf.models import get_model
 

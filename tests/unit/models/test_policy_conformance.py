@@ -12,8 +12,8 @@ from rlinf.data.embodied import PolicyOutput
 from rlinf.errors import ConformanceError
 from rlinf.models import check_policy, get_policy
 from rlinf.models.base_policy import PolicyEvaluation
-from rlinf.models.conformance import check_evaluation, check_output
 from rlinf.models.mlp_policy import MLPPolicy
+from rlinf.models.policy_conformance import check_evaluation, check_output
 
 DISCRETE = MLPPolicyConfig(model_type="mlp_policy", obs_dim=4, action_dim=3, discrete=True, add_value_head=True)
 GAUSSIAN = replace(DISCRETE, discrete=False, num_action_chunks=2)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.runners.records import open_cluster, record_run
 from rlinf.runners.session import RunSession
-from rlinf.scheduler.status import ask_status
+from rlinf.scheduler.run_status import ask_status
 
 RECIPE = "gym_cartpole_ppo_mlp"
 

@@ -18,7 +18,7 @@ import pytest
 from rlinf.errors import ChannelClosedError, ClusterError, CommTimeoutError, WorkerDiedError
 from rlinf.scheduler import Channel
 from rlinf.scheduler.address import RunSpec, WorkerAddress, WorkerInfo
-from rlinf.scheduler.channel.backends import HostedBackend
+from rlinf.scheduler.channel.channel_backend import HostedBackend
 from rlinf.scheduler.channel.host import ChannelHost
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.mailbox import Envelope

@@ -10,7 +10,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rlinf.scheduler.comm import segments
+from rlinf.scheduler.comm import segment_pool
 from rlinf.scheduler.comm.endpoint import Endpoint
 from rlinf.scheduler.comm.serialization import decode, encode
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
@@ -64,7 +64,7 @@ def link(request, tmp_path_factory):
     made = Link(namespace, remote=request.param == "tcp", relayed=request.param == "relay")
     bases = {"file": [tmp_path_factory.mktemp("segments")], "stream": [tmp_path_factory.mktemp("x") / "missing"]}
     for endpoint in made.endpoints:
-        endpoint.segments = segments.SegmentPool(namespace, endpoint.info.uid, bases.get(request.param))
+        endpoint.segments = segment_pool.SegmentPool(namespace, endpoint.info.uid, bases.get(request.param))
     yield made
     made.close()
     remove_socket_folder(namespace)

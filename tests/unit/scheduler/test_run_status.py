@@ -14,7 +14,7 @@ from rlinf.scheduler import Channel
 from rlinf.scheduler.address import MANAGER_NAME, RunSpec, ray_namespace
 from rlinf.scheduler.comm.transport import new_keys
 from rlinf.scheduler.manager import ManagerActor
-from rlinf.scheduler.status import ask_status
+from rlinf.scheduler.run_status import ask_status
 
 
 def eventually(look, seconds=30):

@@ -59,7 +59,7 @@ def test_a_rank_that_does_not_answer_is_said_to(pair, caplog, monkeypatch):
     import os
     import signal
 
-    monkeypatch.setattr("rlinf.scheduler.status.ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("rlinf.scheduler.run_status.ANSWER_SECONDS", 0.3)
     pid = pair.worker_info_list[1].pid
     pending = pair.execute_on(1).sleep(1)
     os.kill(pid, signal.SIGSTOP)

@@ -124,7 +124,7 @@ def test_triples_travel_between_processes():
 def test_telemetry_and_checkpoint_load_neither_torch_nor_ray():
     code = (
         "import sys; import rlinf.telemetry.metrics, rlinf.telemetry.logger, rlinf.telemetry.console, "
-        "rlinf.telemetry.rundir, rlinf.checkpoint.manager, rlinf.utils.files, rlinf.utils.timing; "
+        "rlinf.telemetry.rundir, rlinf.checkpoint.checkpoint_manager, rlinf.utils.files, rlinf.utils.timing; "
         "rlinf.telemetry.metrics.MetricAccumulator().add('x', 1); "
         "print([m for m in ('torch', 'ray') if m in sys.modules])"
     )

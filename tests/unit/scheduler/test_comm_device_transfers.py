@@ -13,7 +13,7 @@ from sample_workers import Sample
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.errors import ClusterError, WorkerDiedError
 from rlinf.scheduler import Cluster, PackedPlacementStrategy
-from rlinf.scheduler.comm.devices import DeviceTransfers
+from rlinf.scheduler.comm.device_transfers import DeviceTransfers
 from rlinf.scheduler.comm.endpoint import Endpoint
 from rlinf.scheduler.comm.serialization import decode, encode
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder

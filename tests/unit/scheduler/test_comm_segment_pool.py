@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from rlinf.errors import ClusterError, WorkerDiedError
-from rlinf.scheduler.comm import endpoint, folders, segments
+from rlinf.scheduler.comm import endpoint, folders, segment_pool
 from rlinf.scheduler.comm.endpoint import Endpoint
-from rlinf.scheduler.comm.segments import SegmentPool, SharedFrame, size_class
+from rlinf.scheduler.comm.segment_pool import SegmentPool, SharedFrame, size_class
 from rlinf.scheduler.comm.serialization import decode, encode
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
 
@@ -166,7 +166,7 @@ def test_only_mappings_that_nobody_wrote_to_are_used_again(make):
 
 
 def test_a_kernel_that_cannot_tell_what_was_written_maps_anew(make, monkeypatch, tmp_path):
-    monkeypatch.setattr(segments, "_PAGEMAP", str(tmp_path / "missing"))
+    monkeypatch.setattr(segment_pool, "_PAGEMAP", str(tmp_path / "missing"))
     sender, receiver = make(), make()
     for value in range(6):
         item = torch.full((MB,), value, dtype=torch.uint8)
@@ -179,7 +179,7 @@ def test_a_kernel_that_cannot_tell_what_was_written_maps_anew(make, monkeypatch,
 
 
 def test_unused_mappings_are_bounded(make, monkeypatch):
-    monkeypatch.setattr(segments, "_IDLE_MAPPED_BYTES", 3 * MB)
+    monkeypatch.setattr(segment_pool, "_IDLE_MAPPED_BYTES", 3 * MB)
     sender, receiver = make(), make()
     for _ in range(8):
         sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
@@ -250,7 +250,7 @@ def test_a_relay_tells_the_producer_when_its_item_is_done(make):
 
 
 def test_little_shared_memory_is_left_alone(make, namespace, monkeypatch):
-    monkeypatch.setattr(segments, "shared_memory_bytes", lambda: 64 * MB)
+    monkeypatch.setattr(segment_pool, "shared_memory_bytes", lambda: 64 * MB)
     sender, receiver = make(), make()
     sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
     assert torch.equal(receiver.kept[0], data())
@@ -262,7 +262,7 @@ def test_a_full_file_system_is_no_error(make, namespace, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(segments.os, "posix_fallocate", full)
+    monkeypatch.setattr(segment_pool.os, "posix_fallocate", full)
     sender, receiver = make(), make()
     sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
     assert torch.equal(receiver.kept[0], data())
@@ -307,7 +307,7 @@ def test_no_room_to_reserve_is_no_error(make, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(segments.os, "posix_fallocate", full)
+    monkeypatch.setattr(segment_pool.os, "posix_fallocate", full)
     assert make().reserve(MB) is None
 
 
