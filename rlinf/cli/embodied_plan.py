@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.sizes import RunSizes, WorldSizes, run_sizes
+from rlinf.config.checks.run_sizes import RunSizes, WorldSizes, run_sizes
 from rlinf.config.schema.root import EmbodiedConfig
 
 

@@ -12,7 +12,7 @@ from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir
 from rlinf.cli.embodied_plan import embodied_rows
 from rlinf.cli.text_plan import sft_rows, text_rows
 from rlinf.config import load_recipe, to_dict
-from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig, SftConfig
 from rlinf.config.validate import RunPlan, plan_run, planned_cluster
 from rlinf.errors import ConfigError

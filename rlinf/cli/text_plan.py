@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.schema.root import LanguageConfig, ReasoningConfig, SftConfig
 
 Row = tuple[str, str]

@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from rlinf.config.checks.simulators import MANISKILL_DEFAULTS, explain_maniskill_params
+from rlinf.config.checks.simulator_checks import MANISKILL_DEFAULTS, explain_maniskill_params
 from rlinf.envs.maniskill_tasks import TASK_DESCRIPTIONS
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.single_env import SingleStep

@@ -151,7 +151,7 @@ FAULTS: list[Fault] = [
         "a later evaluation that lacks a metric ends the run",
     ),
     Fault(
-        "rlinf/config/checks/metrics.py",
+        "rlinf/config/checks/metric_checks.py",
         "name not in known and not is_by_task and guess is not None",
         "name not in known and guess is not None",
         ("tests/unit/config/test_metric_names.py",),

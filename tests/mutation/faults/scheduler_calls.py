@@ -182,7 +182,7 @@ FAULTS: list[Fault] = [
         what="secrets of node groups are in Ray's logs",
     ),
     Fault(
-        file="rlinf/config/checks/simulators.py",
+        file="rlinf/config/checks/simulator_checks.py",
         before='    if params["sim_backend"] in _CPU_BACKENDS and "num_envs" not in params:',
         after='    if "num_envs" not in params:',
         tests=("tests/unit/config/test_simulator_messages.py",),

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlinf.algorithms.rewards import register_reward, rewards
 from rlinf.algorithms.rewards.base import EmbodiedReward, TextReward
-from rlinf.config.checks.reward import check_text_rewards
+from rlinf.config.checks.reward_checks import check_text_rewards
 from rlinf.config.parse import Parser
 from rlinf.config.problems import Problems
 from rlinf.config.registries import reward_configs

@@ -7,7 +7,7 @@ import torch
 
 from rlinf.algorithms.minibatch import MicroBatch
 from rlinf.algorithms.types import finalize_metrics
-from rlinf.config.checks.language import check_importance_correction
+from rlinf.config.checks.language_checks import check_importance_correction
 from rlinf.config.problems import Problems
 from rlinf.config.schema.algorithm import (
     ActorLossConfig,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.metric_names import EPISODE_METRICS, eval_metric_names
 from rlinf.config.problems import Problems
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.env import ManiSkillEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.algorithm import GROUP_ADVANTAGES
-from rlinf.config.checks.reward import check_text_rewards
-from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.checks.algorithm_checks import GROUP_ADVANTAGES
+from rlinf.config.checks.reward_checks import check_text_rewards
+from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.algorithm import ActorCriticLossConfig, ActorLossConfig, GAEConfig
 from rlinf.config.schema.root import LanguageConfig, ReasoningConfig

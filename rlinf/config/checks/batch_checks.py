@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rlinf.config.checks.sizes import WorldSizes
+from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.env import EnvConfig, NoEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
