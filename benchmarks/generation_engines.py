@@ -27,7 +27,6 @@ from typing import Any
 import torch
 
 from examples.reasoning.make_tiny_model import make_tiny_model
-from rlinf.config.registries import generation_configs
 from rlinf.data.generation import GenerationRequest, SamplingParams
 from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
@@ -133,7 +132,7 @@ def compare(name: str, args: argparse.Namespace, folder: Path) -> dict[str, Any]
     """Measure one engine and what is below it, in turns."""
     loop = asyncio.new_event_loop()
     engine = generation_engines.get(name)(
-        generation_configs.get(name)(rollout_backend=name, max_running_requests=args.concurrent),
+        generation_engines.configs.get(name)(rollout_backend=name, max_running_requests=args.concurrent),
         model_path=folder,
         device=torch.device("cpu"),
         precision="fp32",

@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from rlinf.config.parse import field_types, fields_of, is_required
 from rlinf.config.problems import describe_type
-from rlinf.config.registries import hardware_configs, task_configs
+from rlinf.config.registries import hardware_types, task_types
 from rlinf.config.schema.algorithm import AlgorithmConfig
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.sections import _KINDS, ALGORITHM_PARTS
@@ -29,8 +29,8 @@ def config_section(name: str) -> str:
 def places(name: str) -> dict[str, Kinds]:
     """Return every place in a recipe at or below the section ``name`` that holds keys, with its classes."""
     found: dict[str, Kinds] = {}
-    for task in task_configs.names():
-        annotation = field_types(task_configs.get(task)).get(name)
+    for task in task_types.configs.names():
+        annotation = field_types(task_types.configs.get(task)).get(name)
         for cls in section_classes(annotation):
             for chosen, text in _choices(cls):
                 _collect(found, name, chosen, text or f"`task_type: {task}`")
@@ -42,9 +42,12 @@ def places(name: str) -> dict[str, Kinds]:
             for choice in registry.names():
                 _collect(found, f"algorithm ({part})", registry.get(choice), f"`{key}: {choice}`")
     if name == "cluster":
-        for choice in hardware_configs.names():
+        for choice in hardware_types.configs.names():
             _collect(
-                found, "cluster.node_groups[].hardware.configs[]", hardware_configs.get(choice), f"`type: {choice}`"
+                found,
+                "cluster.node_groups[].hardware.configs[]",
+                hardware_types.configs.get(choice),
+                f"`type: {choice}`",
             )
     return found
 

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 
 from rlinf.algorithms.aggregation import Denominators, LossDenominators
-from rlinf.algorithms.registry import make_off_policy_algorithm, off_policy_algorithms, policy_loss, policy_losses
+from rlinf.algorithms.registry import make_off_policy_algorithm, policy_loss
 from rlinf.algorithms.types import finalize_metrics
-from rlinf.config.registries import loss_configs
+from rlinf.config.registries import losses
+from rlinf.config.schema.algorithm import OffPolicyLossConfig
 
 MEANINGS = {
     "env": {
@@ -164,17 +165,17 @@ def metric_list() -> str:
         rows = "\n".join(f"| `{prefix}/{name}` | {meaning} |" for name, meaning in names.items())
         parts[-1] += f"\n{rows}"
     parts += ["## By loss", "| `loss_type` | Reports under `train/` |\n|---|---|"]
-    losses = [*policy_losses.names(), *off_policy_algorithms.names()]
     parts[-1] += "".join(f"\n| `{loss}` | {', '.join(f'`{n}`' for n in loss_metrics(loss))} |" for loss in losses)
     return "\n\n".join(parts)
 
 
 def loss_metrics(name: str) -> list[str]:
     """Return the metrics that a registered loss reports, from a call with a few numbers."""
-    keys = {**dataclasses.asdict(loss_configs.get(name)())}
-    if name in policy_losses:
+    config = losses.configs.get(name)
+    keys = dataclasses.asdict(config())
+    if not issubclass(config, OffPolicyLossConfig):
         # One that passes arguments on must not be handed those of another family.
-        foreign = () if "velocity" in signature(policy_losses.get(name)).parameters else _OF_FLOWS
+        foreign = () if "velocity" in signature(losses.get(name)).parameters else _OF_FLOWS
         given = {key: value for key, value in _policy_arguments().items() if key not in foreign}
         return sorted(finalize_metrics(policy_loss(name, **keys, **given)[1]))
     algorithm = make_off_policy_algorithm(name, **keys, action_size=2, device=torch.device("cpu"))

@@ -2,9 +2,8 @@
 
 from rlinf.algorithms.registry import register_advantage, register_policy_loss
 from rlinf.algorithms.rewards import register_reward
-from rlinf.config.registries import generation_configs
+from rlinf.config.registries import generation_engines
 from rlinf.envs import register_env
-from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.models import register_model
 
 
@@ -21,5 +20,4 @@ def register():
     register_advantage("centered", config=CenteredConfig)(compute_centered_advantages)
     register_policy_loss("ratio_penalty", config=RatioPenaltyConfig)(ratio_penalty_loss)
     register_reward("effort", EffortReward, config=EffortRewardConfig)
-    generation_configs.register("watched", WatchedEngineConfig)
-    generation_engines.register("watched", WatchedEngine)
+    generation_engines.register("watched", WatchedEngine, config=WatchedEngineConfig)

@@ -17,10 +17,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 import torch
 
 from rlinf.algorithms.types import Metrics
-from rlinf.config.registries import advantage_configs, loss_configs
+from rlinf.config.registries import advantages, losses
 from rlinf.config.schema.algorithm import AdvantageConfig, LossConfig, NoAdvantageConfig, OffPolicyLossConfig
 from rlinf.errors import AlgorithmError
-from rlinf.registry import Registry
 
 if TYPE_CHECKING:
     from rlinf.algorithms.sac import Temperature
@@ -51,29 +50,10 @@ class OffPolicyAlgorithm(Protocol):
         """Return the policy's loss, summed over transitions, and its metrics."""
 
 
-advantages: Registry[AdvantageFn] = Registry("advantage estimator")
-policy_losses: Registry[PolicyLossFn] = Registry("policy loss")
-off_policy_algorithms: Registry[Callable[..., OffPolicyAlgorithm]] = Registry("off-policy algorithm")
-
-advantages.register_lazy("gae", "rlinf.algorithms.advantages.gae:compute_gae_advantages")
-advantages.register_lazy("grpo", "rlinf.algorithms.advantages.grpo:compute_grpo_advantages")
-advantages.register_lazy("reinpp", "rlinf.algorithms.advantages.reinpp:compute_reinpp_advantages")
-advantages.register_lazy("reinpp_baseline", "rlinf.algorithms.advantages.reinpp:compute_reinpp_baseline_advantages")
-advantages.register_lazy("rloo", "rlinf.algorithms.advantages.rloo:compute_rloo_advantages")
-advantages.register_lazy("raw", "rlinf.algorithms.advantages.raw:compute_raw_advantages")
-policy_losses.register_lazy("actor", "rlinf.algorithms.losses.actor:actor_loss")
-policy_losses.register_lazy("actor_critic", "rlinf.algorithms.losses.actor_critic:actor_critic_loss")
-policy_losses.register_lazy("gspo", "rlinf.algorithms.losses.gspo:gspo_loss")
-policy_losses.register_lazy("cispo", "rlinf.algorithms.losses.cispo:cispo_loss")
-policy_losses.register_lazy("sft", "rlinf.algorithms.losses.sft:sft_loss")
-policy_losses.register_lazy("embodied_nft", "rlinf.algorithms.losses.nft:nft_loss")
-policy_losses.register_lazy(
-    "decoupled_actor_critic", "rlinf.algorithms.losses.decoupled_actor_critic:decoupled_actor_critic_loss"
-)
-off_policy_algorithms.register_lazy("embodied_sac", "rlinf.algorithms.sac:SAC")
-# The losses of CrossQ are those of SAC; its critics (``q_head_type: crossq``) are what differs.
-off_policy_algorithms.register_lazy("embodied_crossq", "rlinf.algorithms.sac:SAC")
-off_policy_algorithms.register_lazy("embodied_td3", "rlinf.algorithms.td3:TD3")
+policy_losses = losses
+"""An older name."""
+off_policy_algorithms = losses
+"""An older name: ``loss_type`` names off-policy algorithms too."""
 
 
 def register_advantage(name: str, config: type[AdvantageConfig] | None = None) -> Callable[[F], F]:
@@ -95,8 +75,7 @@ def register_advantage(name: str, config: type[AdvantageConfig] | None = None) -
     """
 
     def add(function: F) -> F:
-        advantages.register(name, function)
-        advantage_configs.register(name, config or AdvantageConfig)
+        advantages.register(name, function, config=config or AdvantageConfig)
         return function
 
     return add
@@ -121,8 +100,7 @@ def register_policy_loss(name: str, config: type[LossConfig] | None = None) -> C
     """
 
     def add(function: F) -> F:
-        policy_losses.register(name, function)
-        loss_configs.register(name, config or LossConfig)
+        losses.register(name, function, config=config or LossConfig)
         return function
 
     return add
@@ -146,9 +124,8 @@ def register_off_policy(name: str, config: type[OffPolicyLossConfig] | None = No
     """
 
     def add(algorithm: C) -> C:
-        off_policy_algorithms.register(name, algorithm)
-        loss_configs.register(name, config or OffPolicyLossConfig)
-        advantage_configs.register(name, NoAdvantageConfig)
+        losses.register(name, algorithm, config=config or OffPolicyLossConfig)
+        advantages.register(name, config=NoAdvantageConfig)
         return algorithm
 
     return add
@@ -160,7 +137,8 @@ def get_adv_and_returns(name: str) -> AdvantageFn:
     Raises:
         RegistryError: There is none; the message lists the names and the closest one.
     """
-    return advantages.get(name)
+    function: AdvantageFn = advantages.get(name)
+    return function
 
 
 def get_policy_loss(name: str) -> PolicyLossFn:
@@ -169,7 +147,8 @@ def get_policy_loss(name: str) -> PolicyLossFn:
     Raises:
         RegistryError: There is none; the message lists the names and the closest one.
     """
-    return policy_losses.get(name)
+    function: PolicyLossFn = losses.get(name)
+    return function
 
 
 def calculate_adv_and_returns(adv_type: str, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
@@ -220,8 +199,8 @@ def make_off_policy_algorithm(loss_type: str, **kwargs: Any) -> OffPolicyAlgorit
         RegistryError: The name is unknown.
         AlgorithmError: An argument that it requires is missing.
     """
-    algorithm = off_policy_algorithms.get(loss_type)
-    return algorithm(**_accepted_arguments(f"off-policy algorithm '{loss_type}'", algorithm, kwargs))
+    make: Callable[..., OffPolicyAlgorithm] = losses.get(loss_type)
+    return make(**_accepted_arguments(f"off-policy algorithm '{loss_type}'", make, kwargs))
 
 
 def _accepted_arguments(what: str, function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:

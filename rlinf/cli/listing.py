@@ -6,23 +6,22 @@ import argparse
 import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, get_args
 
 from rlinf.cli.arguments import add_config_dir, find_config_dir
-from rlinf.config.parse import field_types
 from rlinf.config.recipes import list_recipes
 from rlinf.config.registries import (
-    advantage_configs,
-    env_configs,
-    generation_configs,
-    intervener_configs,
-    loss_configs,
-    model_configs,
-    reward_configs,
-    wrapper_configs,
+    advantages,
+    envs,
+    generation_engines,
+    inference_backends,
+    interveners,
+    losses,
+    models,
+    rewards,
+    train_engines,
+    wrappers,
 )
-from rlinf.config.schema.train import ActorConfig, RolloutConfig
-from rlinf.registry import Registry
+from rlinf.registry import ConfigTable
 from rlinf.utils.plugins import load_plugins
 
 Row = tuple[str, str]
@@ -60,7 +59,7 @@ def _kinds(config_dir: str | None) -> Iterable[Row]:
     yield "rlinf list KIND", "shows all of a kind, with a line about each"
 
 
-def _registry_rows(registry: Registry[Any], prefix: str = "") -> Iterable[Row]:
+def _registry_rows(registry: ConfigTable, prefix: str = "") -> Iterable[Row]:
     for name in registry.names():
         yield f"{prefix}{name}", _summary(registry.get(name))
 
@@ -73,18 +72,14 @@ def _summary(cls: type) -> str:
 
 
 def _algorithms(_: str | None) -> Iterable[Row]:
-    yield from _registry_rows(advantage_configs, "adv_type=")
-    yield from _registry_rows(loss_configs, "loss_type=")
+    yield from _registry_rows(advantages.configs, "adv_type=")
+    yield from _registry_rows(losses.configs, "loss_type=")
 
 
 def _engines(_: str | None) -> Iterable[Row]:
-    for cls, section, key in (
-        (ActorConfig, "actor", "training_backend"),
-        (RolloutConfig, "rollout", "rollout_backend"),
-    ):
-        for option in get_args(field_types(cls)[key]):
-            yield str(option), f"{section}.{key}"
-    for name, text in _registry_rows(generation_configs):
+    for registry, key in ((train_engines, "actor.training_backend"), (inference_backends, "rollout.rollout_backend")):
+        yield from ((name, key) for name in registry)
+    for name, text in _registry_rows(generation_engines.configs):
         yield name, f"rollout.rollout_backend of language models{f': {text}' if text else ''}"
 
 
@@ -102,10 +97,10 @@ def _first_comment(path: Path) -> str:
 _LISTINGS: dict[str, Callable[[str | None], Iterable[Row]]] = {
     "algorithms": _algorithms,
     "engines": _engines,
-    "envs": lambda _: _registry_rows(env_configs),
-    "interveners": lambda _: _registry_rows(intervener_configs),
-    "models": lambda _: _registry_rows(model_configs),
+    "envs": lambda _: _registry_rows(envs.configs),
+    "interveners": lambda _: _registry_rows(interveners.configs),
+    "models": lambda _: _registry_rows(models.configs),
     "recipes": _recipes,
-    "rewards": lambda _: _registry_rows(reward_configs),
-    "wrappers": lambda _: _registry_rows(wrapper_configs),
+    "rewards": lambda _: _registry_rows(rewards.configs),
+    "wrappers": lambda _: _registry_rows(wrappers.configs),
 }

@@ -1,8 +1,8 @@
 """Recipes as typed dataclasses: the schema, parsing, offline validation and where recipes are found.
 
 Imports ``rlinf.placement`` and what is above it; neither torch, Ray nor a simulator. A new environment, model,
-advantage or loss adds its dataclass in ``schema/`` and one line in ``registries.py``; a new rule about how sections
-fit together goes into ``checks/``.
+advantage or loss adds its dataclass and its registration to a file in ``schema/``; a new rule about how sections fit
+together goes into ``checks/``, one of a plug-in's through ``validate.register_rule``.
 """
 
 from __future__ import annotations

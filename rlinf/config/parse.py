@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -23,7 +23,7 @@ from rlinf.config.problems import (
     literal_options,
 )
 from rlinf.config.schema.base import ConfigSection
-from rlinf.registry import did_you_mean
+from rlinf.registry import Registry, did_you_mean
 from rlinf.utils.secrets import is_secret_key
 
 S = TypeVar("S", bound=ConfigSection)
@@ -48,6 +48,8 @@ _LITERAL_ALIASES = {
 _BOOLEAN_WORDS = {"true": "true", "yes": "true", "on": "true", "false": "false", "no": "false", "off": "false"}
 
 _field_types: dict[type[ConfigSection], dict[str, Any]] = {}
+_named_fields: dict[type[ConfigSection], dict[str, Any]] = {}
+"""Those fields whose values are names of a registry, which plug-ins extend."""
 
 SectionParser = Callable[["Parser", object, str], Any]
 UnknownKey = Callable[[type[ConfigSection], str, str, "Mapping[str, Any] | None"], str]
@@ -198,11 +200,23 @@ def is_required(field: dataclasses.Field[Any]) -> bool:
 
 
 def field_types(cls: type[ConfigSection]) -> dict[str, Any]:
-    """Return the annotations of ``cls``'s fields, bounds included."""
+    """Return the annotations of ``cls``'s fields, bounds included; names of a registry are those that it has now."""
     if cls not in _field_types:
         hints = get_type_hints(cls, include_extras=True)
         _field_types[cls] = {field.name: hints[field.name] for field in fields_of(cls)}
-    return _field_types[cls]
+        _named_fields[cls] = {name: hint for name, hint in _field_types[cls].items() if _with_names(hint) != hint}
+    named = _named_fields[cls]
+    types = _field_types[cls]
+    return {**types, **{name: _with_names(hint) for name, hint in named.items()}} if named else types
+
+
+def _with_names(annotation: Any) -> Any:
+    """Return ``Annotated[str, registry]`` as the ``Literal`` of the registry's names, in lists too."""
+    args = get_args(annotation)
+    if get_origin(annotation) is list:
+        return list[_with_names(args[0])]  # type: ignore[misc]  # a type that is known at run time only
+    registry = next((mark for mark in args[1:] if isinstance(mark, Registry)), None)
+    return annotation if registry is None else Literal[tuple(registry.names())]
 
 
 def fields_of(cls: type[ConfigSection] | ConfigSection) -> tuple[dataclasses.Field[Any], ...]:

@@ -11,18 +11,18 @@ from rlinf.config.foreign_keys import explain_foreign, explain_foreign_value
 from rlinf.config.parse import MISSING, Parser, SectionParser, field_types, fields_of, is_required
 from rlinf.config.problems import describe_value, is_union, join
 from rlinf.config.registries import (
-    advantage_configs,
-    data_configs,
-    env_configs,
-    expert_configs,
-    generation_configs,
-    hardware_configs,
-    intervener_configs,
-    loss_configs,
-    model_configs,
-    reward_configs,
-    task_configs,
-    wrapper_configs,
+    advantages,
+    data_formats,
+    envs,
+    experts,
+    generation_engines,
+    hardware_types,
+    interveners,
+    losses,
+    models,
+    rewards,
+    task_types,
+    wrappers,
 )
 from rlinf.config.schema.algorithm import (
     AlgorithmConfig,
@@ -41,28 +41,28 @@ from rlinf.config.schema.reward import EmbodiedRewardConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.runner import RunnerConfig
 from rlinf.config.schema.text_reward import TextRewardConfig
-from rlinf.registry import Registry, closest, did_you_mean
+from rlinf.registry import ConfigTable, closest, did_you_mean
 from rlinf.utils.plugins import MODULE_VARIABLE
 
-ALGORITHM_PARTS: dict[str, tuple[str, Registry[Any]]] = {
-    "advantage": ("adv_type", advantage_configs),
-    "loss": ("loss_type", loss_configs),
+ALGORITHM_PARTS: dict[str, tuple[str, ConfigTable]] = {
+    "advantage": ("adv_type", advantages.configs),
+    "loss": ("loss_type", losses.configs),
 }
 """Parts of ``AlgorithmConfig``: the key that chooses, and what it chooses from."""
 
 _HARDWARE_ENTRIES = "cluster.node_groups[].hardware.configs[]"
 
-_KINDS: dict[type[ConfigSection], tuple[str, Registry[Any]]] = {
-    DataConfig: ("format", data_configs),
-    EnvConfig: ("env_type", env_configs),
-    GenerationConfig: ("rollout_backend", generation_configs),
-    ExpertConfig: ("expert_type", expert_configs),
-    IntervenerConfig: ("intervener_type", intervener_configs),
-    ModelConfig: ("model_type", model_configs),
-    CausalLMConfig: ("model_type", model_configs),
-    EmbodiedRewardConfig: ("reward_type", reward_configs),
-    TextRewardConfig: ("reward_type", reward_configs),
-    WrapperConfig: ("name", wrapper_configs),
+_KINDS: dict[type[ConfigSection], tuple[str, ConfigTable]] = {
+    DataConfig: ("format", data_formats.configs),
+    EnvConfig: ("env_type", envs.configs),
+    GenerationConfig: ("rollout_backend", generation_engines.configs),
+    ExpertConfig: ("expert_type", experts.configs),
+    IntervenerConfig: ("intervener_type", interveners.configs),
+    ModelConfig: ("model_type", models.configs),
+    CausalLMConfig: ("model_type", models.configs),
+    EmbodiedRewardConfig: ("reward_type", rewards.configs),
+    TextRewardConfig: ("reward_type", rewards.configs),
+    WrapperConfig: ("name", wrappers.configs),
 }
 
 
@@ -89,14 +89,14 @@ def parse_recipe(parser: Parser, data: object) -> RLinfConfig | None:
         parser.problems.add(f"runner.{close}", _explain_by_name(close, ["task_type"], "runner", keys))
         return None
     name = choose(
-        parser, {"task_type": default, **runner}, path="runner", discriminator="task_type", registry=task_configs
+        parser, {"task_type": default, **runner}, path="runner", discriminator="task_type", registry=task_types.configs
     )
-    return None if name is None else parser.section(task_configs.get(name), keys)
+    return None if name is None else parser.section(task_types.configs.get(name), keys)
 
 
 def explain_unknown(cls: type[ConfigSection], path: str, key: str, recipe: Mapping[str, Any] | None = None) -> str:
     """Return the text for an unknown key: whose key it is, where it goes, or which one was meant."""
-    kinds = {**_KINDS, RLinfConfig: ("runner.task_type", task_configs)}
+    kinds = {**_KINDS, RLinfConfig: ("runner.task_type", task_types.configs)}
     for base, (discriminator, registry) in kinds.items():
         owners = _owners(registry, key, base) if issubclass(cls, base) else []
         chosen = [name for name in registry.names() if registry.get(name) is cls]
@@ -131,7 +131,7 @@ def _explain_by_name(key: str, known: list[str], path: str, recipe: Mapping[str,
     return f"unknown key. Known keys here: {', '.join(known) or 'none'}."
 
 
-def _discriminated(base: type[ConfigSection], discriminator: str, registry: Registry[Any]) -> SectionParser:
+def _discriminated(base: type[ConfigSection], discriminator: str, registry: ConfigTable) -> SectionParser:
     def parse(parser: Parser, data: object, path: str) -> Any:
         keys = parser.mapping(data, path)
         if keys is None:
@@ -150,7 +150,7 @@ def choose(
     *,
     path: str,
     discriminator: str,
-    registry: Registry[Any],
+    registry: ConfigTable,
     base: type[ConfigSection] = ConfigSection,
 ) -> str | None:
     """Return the registered name that a section's discriminator gives, in lower case; None if it has a problem.
@@ -192,7 +192,7 @@ def _note_strange_keys(
     keys: Mapping[str, Any],
     path: str,
     discriminator: str,
-    registry: Registry[Any],
+    registry: ConfigTable,
     base: type[ConfigSection],
 ) -> None:
     """Note those keys of a section that no choice of its discriminator has; one may be the discriminator, misspelt."""
@@ -266,12 +266,12 @@ def _belongs_elsewhere(discriminator: str, chosen: str, owners: list[str]) -> st
     return f"not used by {discriminator}={chosen} (it belongs to {others}). Remove it, or choose that."
 
 
-def _owners(registry: Registry[Any], key: str, base: type[ConfigSection] = ConfigSection) -> list[str]:
+def _owners(registry: ConfigTable, key: str, base: type[ConfigSection] = ConfigSection) -> list[str]:
     """Return the names whose dataclass derives from ``base`` and has the field ``key``."""
     return [name for name in _fitting(registry, base) if key in field_types(registry.get(name))]
 
 
-def _fitting(registry: Registry[Any], base: type[ConfigSection]) -> list[str]:
+def _fitting(registry: ConfigTable, base: type[ConfigSection]) -> list[str]:
     """Return the names whose dataclass derives from ``base``."""
     return [name for name in registry.names() if issubclass(registry.get(name), base)]
 
@@ -297,7 +297,7 @@ def _paths_of(key: str, near: str, recipe: Mapping[str, Any] | None) -> list[str
 def known_paths() -> tuple[str, ...]:
     """Return every key that some recipe may have, as full dotted paths: ``[]`` is any item, ``<name>`` any key."""
     choices = [registry for _, registry in (*_KINDS.values(), *ALGORITHM_PARTS.values())]
-    registries = dict.fromkeys([*choices, task_configs, hardware_configs])
+    registries = dict.fromkeys([*choices, task_types.configs, hardware_types.configs])
     return _paths_with(tuple(registry.get(name) for registry in registries for name in registry))
 
 
@@ -305,8 +305,8 @@ def known_paths() -> tuple[str, ...]:
 def _paths_with(registered: tuple[type, ...]) -> tuple[str, ...]:
     """Walk the schema anew only where what is registered has changed."""
     del registered
-    tops: list[tuple[type[ConfigSection], str]] = [(task_configs.get(name), "") for name in task_configs]
-    tops += [(hardware_configs.get(name), _HARDWARE_ENTRIES) for name in hardware_configs]
+    tops: list[tuple[type[ConfigSection], str]] = [(task_types.configs.get(name), "") for name in task_types.configs]
+    tops += [(hardware_types.configs.get(name), _HARDWARE_ENTRIES) for name in hardware_types.configs]
     return tuple(sorted({path for cls, top in tops for path in _walk(cls, top)}))
 
 
@@ -316,9 +316,10 @@ def _paths_of_recipe(recipe: Mapping[str, Any]) -> list[str]:
     task = runner.get("task_type") if isinstance(runner, Mapping) else None
     # Without a task type it is one that steps environments, unless nothing else says so either.
     task = "embodied" if task is None and "env" in recipe else task
-    chosen = [str(task)] if task in task_configs else task_configs.names()
-    paths = {path for name in chosen for path in _walk(task_configs.get(name), "", recipe)}
-    return sorted(paths.union(*(_walk(hardware_configs.get(name), _HARDWARE_ENTRIES) for name in hardware_configs)))
+    chosen = [str(task)] if task in task_types.configs else task_types.configs.names()
+    paths = {path for name in chosen for path in _walk(task_types.configs.get(name), "", recipe)}
+    hardware = hardware_types.configs
+    return sorted(paths.union(*(_walk(hardware.get(name), _HARDWARE_ENTRIES) for name in hardware)))
 
 
 def _walk(cls: type[ConfigSection], path: str, data: object = None) -> Iterator[str]:

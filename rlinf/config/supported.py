@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlinf.config.registries import model_configs
+from rlinf.config.registries import models
 from rlinf.utils.enumeration import RegistryEnum, RegistryMember
 
-SupportedModel = RegistryEnum("SupportedModel", model_configs)
+SupportedModel = RegistryEnum("SupportedModel", models)
 """Every registered model: ``SupportedModel.MLP_POLICY``, ``SupportedModel("mlp_policy")``, iteration, ``in``."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from rlinf.config.build import build_config
 from rlinf.config.checks import (
@@ -32,7 +32,10 @@ from rlinf.config.problems import Problems
 from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig, SftConfig
 from rlinf.placement import ClusterPlan, HybridComponentPlacement
 
-RULES: dict[type[RLinfConfig], tuple[Callable[[Any, WorldSizes, Problems], None], ...]] = {
+Rule: TypeAlias = Callable[[Any, WorldSizes, Problems], None]
+"""Called with the typed tree, the sizes of worker groups and the collector of problems."""
+
+RULES: dict[type[Any], tuple[Rule, ...]] = {
     EmbodiedConfig: (
         check_ratios,
         *batch_checks.RULES,
@@ -69,7 +72,24 @@ RULES: dict[type[RLinfConfig], tuple[Callable[[Any, WorldSizes, Problems], None]
         *metric_checks.RULES,
     ),
 }
-"""How the sections of a recipe must fit together, by its class."""
+"""How the sections of a recipe must fit together, by its class; the rules of a base hold for its subclasses too."""
+
+
+def register_rule(cls: type[RLinfConfig]) -> Callable[[Rule], Rule]:
+    """Return a decorator that adds a rule to all recipes of a class, from a plug-in for example.
+
+    Args:
+        cls: The class of the whole recipe: ``EmbodiedConfig``, say.
+
+    Returns:
+        The decorator; it returns the rule unchanged.
+    """
+
+    def add(rule: Rule) -> Rule:
+        RULES[cls] = (*RULES.get(cls, ()), rule)
+        return rule
+
+    return add
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +138,9 @@ def plan_run(cfg: object, *, accelerators_per_node: int | Sequence[int] | None =
     typed = build_config(cfg)
     problems = Problems()
     placement, world = check_placement(typed, problems, accelerators_per_node)
-    for rule in RULES[type(typed)]:
-        rule(typed, world, problems)
+    for cls in reversed(type(typed).__mro__):
+        for rule in RULES.get(cls, ()):
+            rule(typed, world, problems)
     problems.raise_if_any()
     assert placement is not None  # a missing placement is a problem
     return RunPlan(typed, placement, world)

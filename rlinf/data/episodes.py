@@ -8,12 +8,11 @@ from itertools import islice
 
 import torch
 
-from rlinf.config.registries import data_configs
+from rlinf.config.registries import data_formats
 from rlinf.config.schema.data import DataConfig
 from rlinf.data.embodied import Observation
 from rlinf.data.replay import Transitions
 from rlinf.errors import DatasetError
-from rlinf.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +38,6 @@ class Episode:
 EpisodeReader = Callable[..., Iterator[Episode]]
 """Called as ``reader(cfg)`` with the ``data`` section; yields episodes in the order of the dataset."""
 
-data_formats: Registry[EpisodeReader] = Registry("dataset format")
-data_formats.register_lazy("minari", "rlinf.data.minari:read_minari")
-data_formats.register_lazy("d4rl", "rlinf.data.d4rl:read_d4rl")
-data_formats.register_lazy("lerobot", "rlinf.data.lerobot.episodes:read_lerobot")
-
 
 def register_data_format(name: str, reader: EpisodeReader, config: type[DataConfig] | None = None) -> None:
     """Make a format known under ``data.format``.
@@ -56,8 +50,7 @@ def register_data_format(name: str, reader: EpisodeReader, config: type[DataConf
     Raises:
         RegistryError: The name is taken.
     """
-    data_formats.register(name, reader)
-    data_configs.register(name, config or DataConfig)
+    data_formats.register(name, reader, config=config or DataConfig)
 
 
 def read_episodes(cfg: DataConfig) -> list[Episode]:

@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rlinf.config.registries import env_configs
+from rlinf.config.registries import envs
 from rlinf.config.schema.env import EnvConfig
 from rlinf.errors import ConfigError
-from rlinf.registry import Registry
 from rlinf.utils.enumeration import RegistryEnum
 
 if TYPE_CHECKING:
     from rlinf.envs.base import VectorEnv
-
-_env_classes: Registry[type[VectorEnv]] = Registry("environment")
-_env_classes.register_lazy("frankasim", "rlinf.envs.frankasim_env:FrankaSimEnv")
-_env_classes.register_lazy("gymnasium", "rlinf.envs.gymnasium_env:GymnasiumEnv")
-_env_classes.register_lazy("maniskill", "rlinf.envs.maniskill_env:ManiSkillEnv")
-_env_classes.register_lazy("metaworld", "rlinf.envs.metaworld_env:MetaWorldEnv")
-_env_classes.register_lazy("pixel_reach", "rlinf.envs.pixel_reach:PixelReachEnv")
-_env_classes.register_lazy("realworld", "rlinf.envs.realworld.vector:RealWorldEnv")
 
 
 def register_env(name: str, cls: type[VectorEnv], config: type[EnvConfig] | None = None) -> None:
@@ -34,8 +25,7 @@ def register_env(name: str, cls: type[VectorEnv], config: type[EnvConfig] | None
     Raises:
         RegistryError: The name is taken by another environment.
     """
-    _env_classes.register(name, cls)
-    env_configs.register(name, config or EnvConfig)
+    envs.register(name, cls, config=config or EnvConfig)
 
 
 def get_env_cls(env_type: str) -> type[VectorEnv]:
@@ -45,7 +35,8 @@ def get_env_cls(env_type: str) -> type[VectorEnv]:
         RegistryError: None is; the message lists the names and the closest one.
         MissingPackageError: It needs an optional package that is not installed.
     """
-    return _env_classes.get(str(env_type))
+    cls: type[VectorEnv] = envs.get(env_type)
+    return cls
 
 
 def make_vector_env(
@@ -79,5 +70,5 @@ def make_vector_env(
     return env
 
 
-SupportedEnvType = RegistryEnum("SupportedEnvType", _env_classes)
+SupportedEnvType = RegistryEnum("SupportedEnvType", envs)
 """The registered names, used like an ``Enum``: ``SupportedEnvType("metaworld")``, iteration, ``in``."""

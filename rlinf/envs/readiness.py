@@ -1,20 +1,12 @@
 """Checks of an environment's configuration that build nothing; the module itself loads neither torch nor a simulator.
 
-A check is one line here: the type of environment, and a function called with its configuration.
+The check of an environment is the function that ``EnvConfig.readiness_check`` of its dataclass names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig
-from rlinf.envs.metaworld_tasks import tasks_of
-from rlinf.registry import Registry
-
-_checks: Registry[Callable[[Any], object]] = Registry("check of an environment")
-_checks.register("metaworld", tasks_of)
-_checks.register_lazy("gymnasium", "rlinf.envs.gymnasium_single:check_gymnasium")
+from rlinf.registry import import_target
 
 
 def check_env_config(cfg: EnvConfig) -> None:
@@ -28,8 +20,8 @@ def check_env_config(cfg: EnvConfig) -> None:
     Raises:
         ConfigError: Nothing has that name; the message has ``env.*`` for the section.
     """
-    if cfg.env_type.lower() in _checks:
-        _checks.get(cfg.env_type)(cfg)
+    if cfg.readiness_check is not None:
+        import_target(cfg.readiness_check)(cfg)
 
 
 def imports_simulator(cfg: EnvConfig) -> bool:

@@ -8,17 +8,24 @@ from typing import Any
 import numpy as np
 import torch
 
+from rlinf.config.registries import scripted_policies
 from rlinf.config.schema.env import EnvConfig
 from rlinf.data.embodied import Observation
 from rlinf.envs.metaworld_tasks import TASK_DESCRIPTIONS
-from rlinf.registry import Registry
 from rlinf.utils.optional import require
 
 ScriptedPolicy = Callable[[Observation], torch.Tensor]
 """Turns ``B`` observations into actions float32 [B, 1, A]."""
 
-scripted_policies: Registry[Callable[[EnvConfig], ScriptedPolicy]] = Registry("scripted policy")
-"""Called with the environment's configuration, by the name that ``data_collection.policy`` gives."""
+
+def make_scripted_policy(name: str, env: EnvConfig) -> ScriptedPolicy:
+    """Build the scripted policy registered under ``name`` for an environment.
+
+    Raises:
+        RegistryError: There is none; the message lists the names and the closest one.
+    """
+    policy: ScriptedPolicy = scripted_policies.get(name)(env)
+    return policy
 
 
 class MetaWorldExpert:
@@ -51,7 +58,3 @@ class MetaWorldExpert:
         if name not in self._policies:
             self._policies[name] = self._classes[name]()
         return self._policies[name]
-
-
-scripted_policies.register("metaworld", MetaWorldExpert)
-scripted_policies.register_lazy("franka", "rlinf.envs.realworld.expert:FrankaExpert")

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.model import ModelConfig
 from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy
-from rlinf.registry import Registry
-
-InferenceBackend = Callable[..., BasePolicy]
-"""Called as ``backend(model_cfg, num_values=V, precision=..., device=...)``."""
-
-inference_backends: Registry[InferenceBackend] = Registry("inference backend")
 
 DTYPES: dict[Precision, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -33,6 +25,3 @@ def build_torch_policy(cfg: ModelConfig, *, num_values: int, precision: Precisio
     for parameter in model.parameters():
         parameter.data = parameter.data.to(DTYPES[precision])
     return model.to(device).eval().requires_grad_(False)
-
-
-inference_backends.register("huggingface", build_torch_policy)

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from rlinf.config.registries import model_configs
+from rlinf.config.registries import models
 from rlinf.errors import ConfigError
-from rlinf.registry import Registry
 
 if TYPE_CHECKING:
     from rlinf.config.schema.model import ModelConfig
@@ -20,13 +19,6 @@ if TYPE_CHECKING:
 
 ModelBuilder = Callable[..., "TrainableModel"]
 """Called as ``builder(cfg, num_values=V)``; a policy class with such a constructor is one."""
-
-models: Registry[ModelBuilder] = Registry("model")
-models.register_lazy("cnn_policy", "rlinf.models.cnn_policy:build_cnn_policy")
-models.register_lazy("mlp_policy", "rlinf.models.mlp_policy:build_mlp_policy")
-models.register_lazy("flow_policy", "rlinf.models.flow_policy:build_flow_policy")
-for _name in ("causal_lm", "qwen2.5", "qwen3"):
-    models.register_lazy(_name, "rlinf.models.causal_lm:build_causal_lm")
 
 
 def register_model(name: str, builder: ModelBuilder, config: type[ModelConfig] | None = None) -> None:
@@ -37,10 +29,7 @@ def register_model(name: str, builder: ModelBuilder, config: type[ModelConfig] |
         builder: A ``BasePolicy`` class or a function, called as ``builder(cfg, num_values=V)``.
         config: Dataclass of the model's keys, derived from ``ModelConfig``; None takes ``ModelConfig`` itself.
     """
-    from rlinf.config.schema.model import ModelConfig
-
-    model_configs.register(name, config or ModelConfig)
-    models.register(name, builder)
+    models.register(name, builder, config=config or models.configs.default)
 
 
 def get_model(cfg: ModelConfig, *, num_values: int = 1) -> TrainableModel:
@@ -53,7 +42,8 @@ def get_model(cfg: ModelConfig, *, num_values: int = 1) -> TrainableModel:
     Returns:
         The model, on the CPU in fp32; what is not loaded is drawn from torch's global random state.
     """
-    return models.get(cfg.model_type)(cfg, num_values=num_values)
+    model: TrainableModel = models.get(cfg.model_type)(cfg, num_values=num_values)
+    return model
 
 
 def get_policy(cfg: ModelConfig, *, num_values: int = 1) -> BasePolicy:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from rlinf.config.registries import encoders
 from rlinf.config.schema.model import CNNPolicyConfig
 from rlinf.data.embodied import Observation
 from rlinf.errors import EnvironmentFailure
 from rlinf.models.base_policy import BasePolicy
-from rlinf.models.convolutions import backbones
 from rlinf.models.encoder import Encoder, StateEncoder
 from rlinf.models.heads import orthogonal
 from rlinf.models.mlp_policy import build_heads
@@ -105,7 +105,7 @@ class CameraEncoder(nn.Module):
 
     def __init__(self, backbone: str, latent_dim: int, height: int, width: int, channels: int = 3) -> None:
         super().__init__()
-        self.backbone = backbones.get(backbone)(channels)
+        self.backbone = encoders.get(backbone)(channels)
         with torch.no_grad():
             size = self.backbone(torch.zeros(1, channels, height, width)).shape[-1]
         self.projection = nn.Sequential(

@@ -1,14 +1,11 @@
-"""Convolutions for camera images: ``backbones`` holds what ``actor.model.encoder`` names."""
+"""Convolutions for camera images, which ``actor.model.encoder`` names."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import nn
-
-from rlinf.registry import Registry
 
 _STEM_WIDTH = 32
 """Channels of the first layer; the residual networks double them at every stage after the first."""
@@ -83,7 +80,11 @@ def _norm(width: int) -> nn.GroupNorm:
     return nn.GroupNorm(width // _GROUP_WIDTH, width)
 
 
-backbones: Registry[Callable[[int], nn.Module]] = Registry("image encoder")
-backbones.register("small", small)
-backbones.register("resnet10", lambda channels: resnet(channels, (1, 1, 1, 1)))
-backbones.register("resnet18", lambda channels: resnet(channels, (2, 2, 2, 2)))
+def resnet10(channels: int) -> nn.Sequential:
+    """A residual network of one block in each stage."""
+    return resnet(channels, (1, 1, 1, 1))
+
+
+def resnet18(channels: int) -> nn.Sequential:
+    """A residual network of two blocks in each stage."""
+    return resnet(channels, (2, 2, 2, 2))

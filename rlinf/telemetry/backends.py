@@ -1,22 +1,25 @@
-"""Further places metrics are sent to: TensorBoard, W&B, SwanLab; a new one is a class and an entry in ``_OPENERS``."""
+"""Further places metrics are sent to: TensorBoard, W&B, SwanLab; a plug-in's registers in ``metric_backends``."""
 
 from __future__ import annotations
 
 import math
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
+from rlinf.config.registries import metric_backends
 from rlinf.errors import ConfigError
 from rlinf.telemetry.wandb_login import require_wandb_login
 from rlinf.utils.files import write_atomic
 from rlinf.utils.optional import require
 
 TENSORBOARD_FOLDER = "tensorboard"
+_PACKAGES = {"tensorboard", "wandb", "swanlab"}
+"""What the backends here need, each the package of its own name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,13 +143,6 @@ class SwanlabBackend:
             self._swanlab.finish()
 
 
-_OPENERS: dict[str, Callable[[RunInfo], MetricBackend]] = {
-    "tensorboard": TensorBoardBackend,
-    "wandb": WandbBackend,
-    "swanlab": SwanlabBackend,
-}
-
-
 def check_backends(names: Sequence[str]) -> None:
     """Look whether the backends that a recipe asks for can be opened, before anything is launched for it.
 
@@ -158,11 +154,12 @@ def check_backends(names: Sequence[str]) -> None:
         MissingPackageError: A package is not installed.
     """
     for name in names:
-        if name not in _OPENERS:
+        if name not in metric_backends:
             raise ConfigError(
-                f"runner.logger.logger_backends names '{name}'; known backends: {', '.join(sorted(_OPENERS))}"
+                f"runner.logger.logger_backends names '{name}'; known backends: {', '.join(metric_backends)}"
             )
-        _require_backend(name)
+        if name in _PACKAGES:
+            _require_backend(name)
     if "wandb" in names:
         require_wandb_login()
 
@@ -182,7 +179,7 @@ def open_backends(names: list[str], run: RunInfo) -> dict[str, MetricBackend]:
         MissingPackageError: The same.
     """
     check_backends(names)
-    return {name: _OPENERS[name](run) for name in dict.fromkeys(names)}
+    return {name: metric_backends.get(name)(run) for name in dict.fromkeys(names)}
 
 
 def _require_backend(name: str, module: str | None = None) -> ModuleType:

@@ -19,9 +19,9 @@ def headings(folder: str) -> set[str]:
 
 
 def test_every_registered_advantage_and_loss_has_its_equations() -> None:
-    from rlinf.config.registries import advantage_configs, loss_configs
+    from rlinf.config.registries import advantages, losses
 
-    assert {*advantage_configs.names(), *loss_configs.names()} <= headings("algorithms")
+    assert {*advantages.configs.names(), *losses.configs.names()} <= headings("algorithms")
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def test_every_key_of_a_section_has_its_meaning(section: str) -> None:
 
 def test_every_section_of_every_task_has_a_page() -> None:
     from rlinf.config.parse import field_types
-    from rlinf.config.registries import task_configs
+    from rlinf.config.registries import task_types
 
-    sections = {name for task in task_configs.names() for name in field_types(task_configs.get(task))}
+    sections = {name for task in task_types.configs.names() for name in field_types(task_types.configs.get(task))}
     assert sections == {page.stem for page in pages() if page.parent.name == "config"} - {"index"}
 
 
@@ -56,22 +56,17 @@ def test_keys_of_every_registered_dataclass_are_shown() -> None:
         for kinds in places(section).values()
         for cls in kinds
     }
-    kinds = [name for name in vars(registries) if name.endswith("_configs") and name != "task_configs"]
-    missing = [
-        f"{kind}: {name}"
-        for kind in kinds
-        for name in getattr(registries, kind).names()
-        if getattr(registries, kind).get(name) not in shown
-    ]
+    tables = [getattr(registries, kind).configs for kind in registries.__all__ if kind != "task_types"]
+    missing = [f"{table.kind}: {name}" for table in tables for name in table if table.get(name) not in shown]
     assert missing == []
 
 
 def test_metrics_of_every_loss_have_a_meaning() -> None:
     from metric_list import MEANINGS, loss_metrics
 
-    from rlinf.algorithms.registry import off_policy_algorithms, policy_losses
+    from rlinf.config.registries import losses
 
-    for loss in [*policy_losses.names(), *off_policy_algorithms.names()]:
+    for loss in losses:
         reported = loss_metrics(loss)
         assert reported
         assert set(reported) <= set(MEANINGS["train"]), loss

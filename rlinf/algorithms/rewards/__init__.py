@@ -11,19 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from rlinf.config.registries import reward_configs
+from rlinf.config.registries import rewards
 from rlinf.config.schema.reward import EmbodiedRewardConfig, RewardTermConfig
 from rlinf.config.schema.text_reward import TextRewardConfig
-from rlinf.registry import Registry
 
 R = TypeVar("R", bound=type[Any])
-
-rewards: Registry[type[Any]] = Registry("reward")
-rewards.register_lazy("action_penalty", "rlinf.algorithms.rewards.action_penalty:ActionPenaltyReward")
-rewards.register_lazy("env", "rlinf.algorithms.rewards.env_reward:EnvReward")
-rewards.register_lazy("overlong", "rlinf.algorithms.rewards.overlong:OverlongReward")
-rewards.register_lazy("searchr1", "rlinf.algorithms.rewards.searchr1:SearchR1Reward")
-rewards.register_lazy("vqa", "rlinf.algorithms.rewards.vqa:VQAReward")
 
 
 def register_reward(
@@ -45,8 +37,7 @@ def register_reward(
     """
 
     def add(entry: R) -> R:
-        rewards.register(name, entry)
-        reward_configs.register(name, config or _base_config(entry))
+        rewards.register(name, entry, config=config or _base_config(entry))
         return entry
 
     if cls is not None:
@@ -60,7 +51,8 @@ def get_reward_class(name: str) -> type[Any]:
     Raises:
         RegistryError: There is none; the message lists the names and the closest one.
     """
-    return rewards.get(name)
+    cls: type[Any] = rewards.get(name)
+    return cls
 
 
 def _base_config(cls: type[Any]) -> type[RewardTermConfig]:

@@ -7,7 +7,7 @@ from collections import Counter
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.parse import Parser
 from rlinf.config.problems import Problems
-from rlinf.config.registries import hardware_configs
+from rlinf.config.registries import hardware_types
 from rlinf.config.schema.cluster import ComponentPlacementConfig, NodeGroupConfig
 from rlinf.config.schema.realworld import FrankaHardwareConfig, RealWorldEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
@@ -21,12 +21,12 @@ def check_hardware(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -
     del world
     addresses: Counter[str] = Counter()
     for index, group in enumerate(cfg.cluster.node_groups):
-        if group.hardware is None or group.hardware.type not in hardware_configs:
+        if group.hardware is None or group.hardware.type not in hardware_types.configs:
             continue
         for number, entry in enumerate(group.hardware.configs):
             path = f"cluster.node_groups[{index}].hardware.configs[{number}]"
             robot = Parser(problems, explain_unknown=explain_unknown).section(
-                hardware_configs.get(group.hardware.type), entry, path
+                hardware_types.configs.get(group.hardware.type), entry, path
             )
             if not isinstance(robot, FrankaHardwareConfig):
                 continue

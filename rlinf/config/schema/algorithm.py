@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from rlinf.config.schema.base import (
     ConfigSection,
@@ -22,6 +22,7 @@ from rlinf.config.schema.base import (
 from rlinf.config.schema.expert import ExpertConfig
 from rlinf.config.schema.generation import SamplingConfig
 from rlinf.config.schema.optim import AdamWConfig
+from rlinf.registry import Registry
 
 LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
 KLPenalty = Literal["k1", "abs", "k2", "k3", "k3_unbiased", "kl", "low_var_kl"]
@@ -545,3 +546,43 @@ class TextAlgorithmConfig(LanguageAlgorithmConfig):
     def needs_reference(self) -> bool:
         """See ``LanguageAlgorithmConfig``."""
         return self.kl_in_reward is not None or self.loss.needs_reference
+
+
+advantages: Registry[Any] = Registry("advantage estimator", config=AdvantageConfig)
+"""By ``algorithm.adv_type``; algorithms that go without advantages have their name here too."""
+advantages.register("gae", "rlinf.algorithms.advantages.gae:compute_gae_advantages", config=GAEConfig)
+advantages.register("grpo", "rlinf.algorithms.advantages.grpo:compute_grpo_advantages", config=GRPOConfig)
+advantages.register("raw", "rlinf.algorithms.advantages.raw:compute_raw_advantages", config=RawAdvantageConfig)
+advantages.register("reinpp", "rlinf.algorithms.advantages.reinpp:compute_reinpp_advantages", config=ReinPPConfig)
+advantages.register(
+    "reinpp_baseline",
+    "rlinf.algorithms.advantages.reinpp:compute_reinpp_baseline_advantages",
+    config=ReinPPBaselineConfig,
+)
+advantages.register("rloo", "rlinf.algorithms.advantages.rloo:compute_rloo_advantages", config=RLOOConfig)
+for _name in ("bc", "crossq", "dagger", "hgdagger", "sac", "td3"):
+    advantages.register(f"embodied_{_name}", config=NoAdvantageConfig)
+advantages.register("offline_iql", config=NoAdvantageConfig)
+advantages.register("sft", config=NoAdvantageConfig)
+
+losses: Registry[Any] = Registry("policy loss", config=LossConfig)
+"""By ``algorithm.loss_type``: a function; a class of off-policy losses where ``learner`` of the config is so."""
+losses.register("actor", "rlinf.algorithms.losses.actor:actor_loss", config=ActorLossConfig)
+losses.register("actor_critic", "rlinf.algorithms.losses.actor_critic:actor_critic_loss", config=ActorCriticLossConfig)
+losses.register("cispo", "rlinf.algorithms.losses.cispo:cispo_loss", config=CISPOLossConfig)
+losses.register(
+    "decoupled_actor_critic",
+    "rlinf.algorithms.losses.decoupled_actor_critic:decoupled_actor_critic_loss",
+    config=DecoupledActorCriticLossConfig,
+)
+losses.register("embodied_bc", config=BCLossConfig)
+losses.register("embodied_dagger", config=DAggerLossConfig)
+losses.register("embodied_hgdagger", config=HGDAggerLossConfig)
+losses.register("embodied_nft", "rlinf.algorithms.losses.nft:nft_loss", config=NFTLossConfig)
+losses.register("gspo", "rlinf.algorithms.losses.gspo:gspo_loss", config=GSPOLossConfig)
+losses.register("offline_iql", config=IQLLossConfig)
+losses.register("sft", "rlinf.algorithms.losses.sft:sft_loss", config=SftLossConfig)
+# The losses of CrossQ are those of SAC; its critics (``q_head_type: crossq``) are what differs.
+losses.register("embodied_crossq", "rlinf.algorithms.sac:SAC", config=CrossQLossConfig)
+losses.register("embodied_sac", "rlinf.algorithms.sac:SAC", config=SACLossConfig)
+losses.register("embodied_td3", "rlinf.algorithms.td3:TD3", config=TD3LossConfig)

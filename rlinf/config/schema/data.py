@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from rlinf.config.schema.base import ConfigSection, PositiveInt
+from rlinf.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,3 +55,10 @@ class LeRobotDataConfig(DataConfig):
     def required_packages(self) -> tuple[str, ...]:
         """Return what reads the files."""
         return ("pyarrow",)
+
+
+data_formats: Registry[Any] = Registry("dataset format", config=DataConfig)
+"""By ``data.format``; called as ``reader(cfg)``, yields episodes (``rlinf.data.episodes.Episode``)."""
+data_formats.register("d4rl", "rlinf.data.d4rl:read_d4rl", config=D4RLDataConfig)
+data_formats.register("lerobot", "rlinf.data.lerobot.episodes:read_lerobot", config=LeRobotDataConfig)
+data_formats.register("minari", "rlinf.data.minari:read_minari", config=MinariDataConfig)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from annotated_types import Ge
 
 from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveInt
+from rlinf.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +101,9 @@ class DataCollectionConfig(ConfigSection):
 class EnvConfig(ConfigSection):
     """Keys of every environment."""
 
+    readiness_check: ClassVar[str | None] = None
+    """Import path of a function, called with the section, that checks before a launch what needs the simulator."""
+
     env_type: str
     """Registered environment."""
     total_num_envs: PositiveInt
@@ -164,6 +168,8 @@ class EnvConfig(ConfigSection):
 class GymnasiumEnvConfig(EnvConfig):
     """``env_type: gymnasium``: any registered Gymnasium id."""
 
+    readiness_check: ClassVar[str | None] = "rlinf.envs.gymnasium_single:check_gymnasium"
+
     init_params: dict[str, Any]
     """Keyword arguments of ``gymnasium.make``; ``id`` is required."""
     import_module: str | None = None
@@ -179,6 +185,8 @@ class GymnasiumEnvConfig(EnvConfig):
 @dataclass(frozen=True, kw_only=True)
 class MetaWorldEnvConfig(EnvConfig):
     """``env_type: metaworld``: the Sawyer arm of Meta-World, state observations."""
+
+    readiness_check: ClassVar[str | None] = "rlinf.envs.metaworld_tasks:tasks_of"
 
     task_name: str = "reach-v3"
     """Any of the 50 tasks, for example ``drawer-open-v3``; ``mt10`` or ``mt50`` for all tasks of that benchmark."""
@@ -255,3 +263,24 @@ class EnvSectionConfig(ConfigSection):
     """Environments that the policy learns from; an offline run leaves them out."""
     eval: EnvConfig | None = None
     """Environments that the policy is evaluated on; needed where the runner evaluates."""
+
+
+envs: Registry[Any] = Registry("environment", config=EnvConfig)
+"""By ``env_type``: classes derived from ``rlinf.envs.VectorEnv``."""
+envs.register("frankasim", "rlinf.envs.frankasim_env:FrankaSimEnv", config=FrankaSimEnvConfig)
+envs.register("gymnasium", "rlinf.envs.gymnasium_env:GymnasiumEnv", config=GymnasiumEnvConfig)
+envs.register("maniskill", "rlinf.envs.maniskill_env:ManiSkillEnv", config=ManiSkillEnvConfig)
+envs.register("metaworld", "rlinf.envs.metaworld_env:MetaWorldEnv", config=MetaWorldEnvConfig)
+envs.register("none", config=NoEnvConfig)
+envs.register("pixel_reach", "rlinf.envs.pixel_reach:PixelReachEnv", config=PixelReachEnvConfig)
+
+wrappers: Registry[Any] = Registry("environment wrapper")
+"""By ``env.*.wrappers[].name``: classes derived from ``rlinf.envs.wrappers.base.EnvWrapper``."""
+wrappers.register("action_delay", "rlinf.envs.wrappers.action_delay:ActionDelay", config=ActionDelayConfig)
+wrappers.register("action_repeat", "rlinf.envs.wrappers.action_repeat:ActionRepeat", config=ActionRepeatConfig)
+wrappers.register("frame_stack", "rlinf.envs.wrappers.frame_stack:FrameStack", config=FrameStackConfig)
+
+scripted_policies: Registry[Any] = Registry("scripted policy")
+"""Policies that are programs, by the name that ``data_collection.policy`` gives; called with the environment's keys."""
+scripted_policies.register("franka", "rlinf.envs.realworld.expert:FrankaExpert")
+scripted_policies.register("metaworld", "rlinf.envs.scripted:MetaWorldExpert")

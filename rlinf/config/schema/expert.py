@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.model import ModelConfig
+from rlinf.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,3 +38,9 @@ class ScriptedExpertConfig(ExpertConfig):
 
     policy: str
     """Registered scripted policy, ``metaworld`` say, which knows all of its tasks."""
+
+
+experts: Registry[Any] = Registry("expert", config=ExpertConfig)
+"""By ``algorithm.expert.expert_type``; called as ``builder(cfg, recipe=..., device=...)``."""
+experts.register("policy", "rlinf.workers.rollout.experts:build_policy_expert", config=PolicyExpertConfig)
+experts.register("scripted", "rlinf.workers.rollout.experts:build_scripted_expert", config=ScriptedExpertConfig)

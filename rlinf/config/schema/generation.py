@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from rlinf.config.schema.base import (
     ConfigSection,
@@ -13,6 +14,7 @@ from rlinf.config.schema.base import (
     PositiveInt,
 )
 from rlinf.config.schema.model import RolloutModelConfig
+from rlinf.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,3 +129,12 @@ class SGLangGenerationConfig(ServingConfig):
     def required_packages(self) -> tuple[str, ...]:
         """Return the engine."""
         return ("sglang",)
+
+
+generation_engines: Registry[Any] = Registry("generation engine", config=GenerationConfig)
+"""By ``rollout.rollout_backend`` of language models; ``GenerationEngine`` is the contract."""
+generation_engines.register("hf", "rlinf.hybrid_engines.generation.hf:HFEngine", config=HFGenerationConfig)
+generation_engines.register(
+    "sglang", "rlinf.hybrid_engines.generation.sglang:SGLangEngine", config=SGLangGenerationConfig
+)
+generation_engines.register("vllm", "rlinf.hybrid_engines.generation.vllm:VLLMEngine", config=VLLMGenerationConfig)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 from annotated_types import Ge
 
 from rlinf.config.schema.base import ConfigSection, Fraction, PositiveFloat, PositiveInt
-from rlinf.config.schema.env import WrapperConfig
+from rlinf.config.schema.env import WrapperConfig, wrappers
+from rlinf.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,3 +72,13 @@ class InterventionConfig(WrapperConfig):
 
     intervener: IntervenerConfig
     """Who."""
+
+
+interveners: Registry[Any] = Registry("intervener")
+"""By ``intervener_type``; called as ``builder(cfg, env=..., row=...)`` for each environment."""
+interveners.register("keyboard", "rlinf.envs.interveners.keyboard:KeyboardIntervener", config=KeyboardIntervenerConfig)
+interveners.register("scripted", "rlinf.envs.interveners.scripted:ScriptedIntervener", config=ScriptedIntervenerConfig)
+interveners.register(
+    "spacemouse", "rlinf.envs.interveners.spacemouse:SpaceMouseIntervener", config=SpaceMouseIntervenerConfig
+)
+wrappers.register("intervention", "rlinf.envs.wrappers.intervention:Intervention", config=InterventionConfig)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from rlinf.config.schema.base import (
     ConfigSection,
@@ -14,6 +14,7 @@ from rlinf.config.schema.base import (
     Precision,
 )
 from rlinf.errors import ConfigError
+from rlinf.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +110,7 @@ class CNNPolicyConfig(MLPPolicyConfig):
     """Height and width of the images in pixels."""
     num_frames: PositiveInt = 1
     """Images that the wrapper ``frame_stack`` puts side by side."""
-    encoder: Literal["small", "resnet10", "resnet18"] = "small"
+    encoder: Annotated[str, encoders] = "small"
     """Convolutions: three plain layers, or a residual network with group normalisation."""
     latent_dim: PositiveInt = 128
     """Features of one camera."""
@@ -168,3 +169,18 @@ class RolloutModelConfig(ConfigSection):
 
     precision: Precision | None = None
     """Precision of inference; null takes the actor's."""
+
+
+models: Registry[Any] = Registry("model", config=ModelConfig)
+"""By ``actor.model.model_type``; called as ``builder(cfg, num_values=V)``."""
+models.register("cnn_policy", "rlinf.models.cnn_policy:build_cnn_policy", config=CNNPolicyConfig)
+models.register("flow_policy", "rlinf.models.flow_policy:build_flow_policy", config=FlowPolicyConfig)
+models.register("mlp_policy", "rlinf.models.mlp_policy:build_mlp_policy", config=MLPPolicyConfig)
+# The names of families are those that recipes of language models use; what is loaded depends on the checkpoint alone.
+for _name in ("causal_lm", "qwen2.5", "qwen3"):
+    models.register(_name, "rlinf.models.causal_lm:build_causal_lm", config=CausalLMConfig)
+
+encoders: Registry[Any] = Registry("image encoder")
+"""By ``actor.model.encoder``; called with the number of channels."""
+for _name in ("small", "resnet10", "resnet18"):
+    encoders.register(_name, f"rlinf.models.convolutions:{_name}")

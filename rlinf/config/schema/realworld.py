@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from rlinf.config.schema.base import (
     ConfigSection,
@@ -12,7 +12,8 @@ from rlinf.config.schema.base import (
     PositiveFloat,
     PositiveInt,
 )
-from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.env import EnvConfig, envs
+from rlinf.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,3 +100,10 @@ class RealWorldEnvConfig(EnvConfig):
     """Height and width of the cameras' images in pixels; null shows ``states`` only."""
     dummy: DummyFrankaConfig = field(default_factory=DummyFrankaConfig)
     """The stand-in."""
+
+
+envs.register("realworld", "rlinf.envs.realworld.vector:RealWorldEnv", config=RealWorldEnvConfig)
+
+hardware_types: Registry[Any] = Registry("hardware type")
+"""By ``hardware.type``: the keys of an entry of its ``configs``; other types have any."""
+hardware_types.register("franka", config=FrankaHardwareConfig)

@@ -6,9 +6,10 @@ Rewards of text are in ``rlinf.config.schema.text_reward``.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from rlinf.config.schema.base import ConfigSection, Fraction, NonNegativeInt, PositiveFloat
+from rlinf.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,3 +76,13 @@ class RewardConfig(ConfigSection):
     """Name of the worker group."""
     rewards: dict[str, EmbodiedRewardConfig] = field(default_factory=dict)
     """Rewards by names of your choice: what is learned from is their weighted sum, ``env/reward/<name>`` shows each."""
+
+
+rewards: Registry[Any] = Registry("reward")
+"""By ``reward_type``; the config says whether it is one of actions (here) or of text (``text_reward``)."""
+rewards.register(
+    "action_penalty", "rlinf.algorithms.rewards.action_penalty:ActionPenaltyReward", config=ActionPenaltyConfig
+)
+rewards.register("api", "rlinf.workers.reward.api_reward:ApiReward", config=ApiRewardConfig)
+rewards.register("env", "rlinf.algorithms.rewards.env_reward:EnvReward", config=EnvRewardConfig)
+rewards.register("model", "rlinf.workers.reward.model_reward:ModelReward", config=ModelRewardConfig)

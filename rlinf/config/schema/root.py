@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rlinf.config.schema.algorithm import (
     AlgorithmConfig,
@@ -23,6 +23,7 @@ from rlinf.config.schema.runner import RunnerConfig, SftRunnerConfig, TextRunner
 from rlinf.config.schema.text_data import SftDataConfig, TextDataConfig, TextRowsConfig
 from rlinf.config.schema.text_reward import TextRewardsConfig
 from rlinf.config.schema.train import ActorConfig, RolloutConfig, TextActorConfig, WeightSyncerConfig
+from rlinf.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,3 +194,11 @@ class SftConfig(LanguageConfig):
     def samples_per_step(self) -> int:
         """Samples that one step trains on."""
         return self.algorithm.update_epoch * self.actor.global_batch_size
+
+
+task_types: Registry[Any] = Registry("task type")
+"""By ``runner.task_type``: the sections that such a recipe has."""
+task_types.register("embodied", config=EmbodiedConfig)
+task_types.register("offline", config=EmbodiedConfig)
+task_types.register("reasoning", config=ReasoningConfig)
+task_types.register("sft", config=SftConfig)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Any
 
 from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveInt
+from rlinf.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +19,7 @@ class LoggerConfig(ConfigSection):
     """Project in W&B and SwanLab."""
     experiment_name: str = "experiment"
     """Name of the run and of its folder under ``log_path``."""
-    logger_backends: list[Literal["tensorboard", "wandb", "swanlab"]] = field(default_factory=lambda: ["tensorboard"])
+    logger_backends: list[Annotated[str, metric_backends]] = field(default_factory=lambda: ["tensorboard"])
     """Further places metrics are sent to."""
     report: bool = True
     """Write ``report.html`` into the experiment's folder, at the end and now and then before; needs plotly."""
@@ -97,3 +98,10 @@ class SftRunnerConfig(TextRunnerConfig):
 
     max_epochs: PositiveInt = 1
     """Passes over the data when ``max_steps`` is -1; the run counts the steps that they take once it has read it."""
+
+
+metric_backends: Registry[Any] = Registry("metric backend")
+"""By ``runner.logger.logger_backends``: classes that follow ``rlinf.telemetry.backends.MetricBackend``."""
+metric_backends.register("tensorboard", "rlinf.telemetry.backends:TensorBoardBackend")
+metric_backends.register("wandb", "rlinf.telemetry.backends:WandbBackend")
+metric_backends.register("swanlab", "rlinf.telemetry.backends:SwanlabBackend")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from rlinf.config.schema.base import ConfigSection, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
-from rlinf.config.schema.reward import RewardTermConfig
+from rlinf.config.schema.reward import RewardTermConfig, rewards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,3 +160,13 @@ class TextRewardsConfig(ConfigSection):
     """Rewards by names of your choice: what is learned from is their weighted sum, each is logged by itself."""
     max_concurrency: PositiveInt = 4
     """Batches of answers that each reward judges at a time."""
+
+
+rewards.register("code", "rlinf.workers.reward.code_reward:CodeReward", config=CodeRewardConfig)
+rewards.register("function", "rlinf.workers.reward.function_reward:FunctionReward", config=FunctionRewardConfig)
+rewards.register("math", "rlinf.workers.reward.math_reward:MathReward", config=MathRewardConfig)
+rewards.register("overlong", "rlinf.algorithms.rewards.overlong:OverlongReward", config=OverlongRewardConfig)
+rewards.register("searchr1", "rlinf.algorithms.rewards.searchr1:SearchR1Reward", config=SearchR1RewardConfig)
+rewards.register("text_api", "rlinf.workers.reward.text_api_reward:TextApiReward", config=TextApiRewardConfig)
+rewards.register("text_model", "rlinf.workers.reward.text_model_reward:TextModelReward", config=TextModelRewardConfig)
+rewards.register("vqa", "rlinf.algorithms.rewards.vqa:VQAReward", config=VQARewardConfig)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 from rlinf.config.schema.base import (
     ConfigSection,
@@ -14,6 +14,7 @@ from rlinf.config.schema.base import (
 )
 from rlinf.config.schema.model import CausalLMConfig, ModelConfig, RolloutModelConfig
 from rlinf.config.schema.optim import AdamWConfig
+from rlinf.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +59,7 @@ class ActorConfig(ConfigSection):
 
     group_name: str = "ActorGroup"
     """Name of the worker group."""
-    training_backend: Literal["fsdp"] = "fsdp"
+    training_backend: Annotated[str, train_engines] = "fsdp"
     """Training engine."""
     model: ModelConfig
     """The policy."""
@@ -92,7 +93,7 @@ class RolloutConfig(ConfigSection):
 
     group_name: str = "RolloutGroup"
     """Name of the worker group."""
-    rollout_backend: Literal["huggingface"] = "huggingface"
+    rollout_backend: Annotated[str, inference_backends] = "huggingface"
     """Inference engine; ``huggingface`` runs the model's own PyTorch code."""
     model: RolloutModelConfig = field(default_factory=RolloutModelConfig)
     """Where the rollout's model differs from the actor's."""
@@ -118,3 +119,12 @@ class WeightSyncerConfig(ConfigSection):
     """How weights travel from actor to rollout."""
     bucket: BucketConfig = field(default_factory=BucketConfig)
     """Keys of the bucket syncer."""
+
+
+train_engines: Registry[Any] = Registry("training backend")
+"""By ``actor.training_backend``; ``rlinf.hybrid_engines.train.train_engine.TrainEngine`` is the contract."""
+train_engines.register("fsdp", "rlinf.hybrid_engines.train.fsdp:FSDPEngine")
+
+inference_backends: Registry[Any] = Registry("inference backend")
+"""By ``rollout.rollout_backend`` of policies; called as ``build(cfg, num_values=V, precision=..., device=...)``."""
+inference_backends.register("huggingface", "rlinf.hybrid_engines.inference_backends:build_torch_policy")

@@ -1,7 +1,7 @@
 """Who may act in place of a policy: people at a device, or programs that stand in for them.
 
-Imports what ``rlinf.envs`` may. An intervener is one file here that implements ``Intervener``, with its dataclass in
-``rlinf.config.schema.intervention`` and a line below; from outside, use ``register_intervener(name, cls, config=...)``.
+Imports what ``rlinf.envs`` may. An intervener is one file here that implements ``Intervener``, with its dataclass and
+its registration in ``rlinf.config.schema.intervention``; from outside, use ``register_intervener``.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from rlinf.config.registries import intervener_configs
-from rlinf.registry import Registry
+from rlinf.config.registries import interveners
 
 if TYPE_CHECKING:
     import torch
@@ -67,12 +66,6 @@ class IntervenerBuilder(Protocol):
         """
 
 
-interveners: Registry[IntervenerBuilder] = Registry("intervener")
-interveners.register_lazy("keyboard", "rlinf.envs.interveners.keyboard:KeyboardIntervener")
-interveners.register_lazy("scripted", "rlinf.envs.interveners.scripted:ScriptedIntervener")
-interveners.register_lazy("spacemouse", "rlinf.envs.interveners.spacemouse:SpaceMouseIntervener")
-
-
 def register_intervener(name: str, builder: IntervenerBuilder, config: type[IntervenerConfig]) -> None:
     """Make an intervener known under ``intervener_type`` of the wrapper ``intervention``.
 
@@ -84,5 +77,4 @@ def register_intervener(name: str, builder: IntervenerBuilder, config: type[Inte
     Raises:
         RegistryError: The name is taken.
     """
-    interveners.register(name, builder)
-    intervener_configs.register(name, config)
+    interveners.register(name, builder, config=config)

@@ -12,7 +12,7 @@ from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.intervention import ScriptedIntervenerConfig
 from rlinf.data.embodied import Observation
 from rlinf.envs.interveners import Situation
-from rlinf.envs.scripted import scripted_policies
+from rlinf.envs.scripted import make_scripted_policy
 
 
 class ScriptedIntervener:
@@ -33,7 +33,7 @@ class ScriptedIntervener:
         del row
         self.cfg = cfg
         self.seed = env.seed
-        self.policy = scripted_policies.get(cfg.policy)(env)
+        self.policy = make_scripted_policy(cfg.policy, env)
         self.begin()
 
     def begin(self) -> None:

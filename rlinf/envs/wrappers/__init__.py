@@ -1,25 +1,18 @@
 """What an environment's ``wrappers`` put between it and the policy, in the order of the list, the first innermost.
 
-Imports what ``rlinf.envs`` may. A wrapper is one file here, derived from ``EnvWrapper``, with its dataclass in
-``rlinf.config.schema.env`` and a line below; from outside, use ``register_wrapper(name, cls, config=MyConfig)``.
+Imports what ``rlinf.envs`` may. A wrapper is one file here, derived from ``EnvWrapper``, with its dataclass and its
+registration in ``rlinf.config.schema.env``; from outside, use ``register_wrapper(name, cls, config=MyConfig)``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rlinf.config.registries import wrapper_configs
-from rlinf.registry import Registry
+from rlinf.config.registries import wrappers
 
 if TYPE_CHECKING:
     from rlinf.config.schema.env import EnvConfig, WrapperConfig
     from rlinf.envs.wrappers.base import EnvWrapper
-
-wrappers: Registry[type[EnvWrapper]] = Registry("environment wrapper")
-wrappers.register_lazy("action_delay", "rlinf.envs.wrappers.action_delay:ActionDelay")
-wrappers.register_lazy("action_repeat", "rlinf.envs.wrappers.action_repeat:ActionRepeat")
-wrappers.register_lazy("frame_stack", "rlinf.envs.wrappers.frame_stack:FrameStack")
-wrappers.register_lazy("intervention", "rlinf.envs.wrappers.intervention:Intervention")
 
 
 def register_wrapper(name: str, cls: type[EnvWrapper], config: type[WrapperConfig]) -> None:
@@ -33,8 +26,7 @@ def register_wrapper(name: str, cls: type[EnvWrapper], config: type[WrapperConfi
     Raises:
         RegistryError: The name is taken by another wrapper.
     """
-    wrappers.register(name, cls)
-    wrapper_configs.register(name, config)
+    wrappers.register(name, cls, config=config)
 
 
 def build_wrappers(cfg: EnvConfig, *, num_envs: int) -> list[EnvWrapper]:

@@ -8,22 +8,19 @@ from pathlib import Path
 
 import torch
 
-from rlinf.config.registries import expert_configs
+from rlinf.config.registries import experts
 from rlinf.config.schema.algorithm import DAggerLossConfig
 from rlinf.config.schema.expert import ExpertConfig, PolicyExpertConfig, ScriptedExpertConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.embodied import Observation, PolicyOutput
-from rlinf.envs.scripted import scripted_policies
+from rlinf.envs.scripted import make_scripted_policy
 from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy
-from rlinf.registry import Registry
 
 Expert = Callable[[Observation], torch.Tensor]
 """Maps ``B`` observations to actions as the environment takes them: float32 [B, C, A], or int64 [B, C] if discrete."""
 ExpertBuilder = Callable[..., Expert]
 """Called as ``builder(cfg, recipe=..., device=...)``."""
-
-experts: Registry[ExpertBuilder] = Registry("expert")
 
 
 def register_expert(name: str, builder: ExpertBuilder, config: type[ExpertConfig] | None = None) -> None:
@@ -37,8 +34,7 @@ def register_expert(name: str, builder: ExpertBuilder, config: type[ExpertConfig
     Raises:
         RegistryError: The name is taken.
     """
-    experts.register(name, builder)
-    expert_configs.register(name, config or ExpertConfig)
+    experts.register(name, builder, config=config or ExpertConfig)
 
 
 class Teacher:
@@ -120,8 +116,4 @@ def build_policy_expert(cfg: PolicyExpertConfig, *, recipe: EmbodiedConfig, devi
 def build_scripted_expert(cfg: ScriptedExpertConfig, *, recipe: EmbodiedConfig, device: torch.device) -> Expert:
     """Build what ``expert_type: scripted`` names."""
     del device
-    return scripted_policies.get(cfg.policy)(recipe.env.train)
-
-
-experts.register("policy", build_policy_expert)
-experts.register("scripted", build_scripted_expert)
+    return make_scripted_policy(cfg.policy, recipe.env.train)

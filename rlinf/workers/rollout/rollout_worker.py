@@ -6,13 +6,13 @@ import functools
 
 import torch
 
+from rlinf.config.registries import inference_backends
 from rlinf.config.schema.env import MODEL_POLICIES, EnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.decisions import ActionAnswer, ActionRequest
 from rlinf.data.embodied import ChunkStep, Observation, PolicyOutput
 from rlinf.data.routing import sources
-from rlinf.envs.scripted import ScriptedPolicy, scripted_policies
-from rlinf.hybrid_engines.inference_backends import inference_backends
+from rlinf.envs.scripted import ScriptedPolicy, make_scripted_policy
 from rlinf.hybrid_engines.weights.bucket import WeightReceiver
 from rlinf.models.base_policy import BasePolicy, Mode
 from rlinf.models.policy_conformance import check_output
@@ -262,4 +262,4 @@ def _scripted_policy(cfg: EmbodiedConfig) -> ScriptedPolicy | None:
     if collection is None or not collection.enabled or collection.policy in MODEL_POLICIES:
         return None
     assert cfg.env.eval is not None
-    return scripted_policies.get(collection.policy)(cfg.env.eval)
+    return make_scripted_policy(collection.policy, cfg.env.eval)

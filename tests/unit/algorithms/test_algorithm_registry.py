@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import pytest
 import torch
 
-from rlinf.algorithms import registry
 from rlinf.algorithms.registry import (
     calculate_adv_and_returns,
     get_adv_and_returns,
@@ -18,7 +17,7 @@ from rlinf.algorithms.registry import (
     register_advantage,
     register_policy_loss,
 )
-from rlinf.config.registries import advantage_configs, loss_configs
+from rlinf.config.registries import advantages, losses
 from rlinf.config.schema.algorithm import AdvantageConfig, LossConfig
 from rlinf.errors import AlgorithmError, RegistryError
 
@@ -39,7 +38,7 @@ def test_an_advantages_config_fields_are_its_recipe_arguments(name: str) -> None
     # The filter's keys belong to the caller, which masks groups before advantages are computed.
     from_caller = {"filter_rewards", "rewards_lower_bound", "rewards_upper_bound"}
     tensors = {"rewards", "values", "bootstrap_values", "dones", "loss_mask", "group_ids", "all_reduce"}
-    fields = {field.name for field in dataclasses.fields(advantage_configs.get(name))}
+    fields = {field.name for field in dataclasses.fields(advantages.configs.get(name))}
     accepted = set(inspect.signature(get_adv_and_returns(name)).parameters)
     assert accepted - tensors == fields - from_caller
 
@@ -47,7 +46,7 @@ def test_an_advantages_config_fields_are_its_recipe_arguments(name: str) -> None
 @pytest.mark.parametrize("name", ["actor", "actor_critic"])
 def test_every_field_of_a_loss_config_is_read_by_the_loss(name: str) -> None:
     parameters = inspect.signature(get_policy_loss(name)).parameters
-    fields = {field.name for field in dataclasses.fields(loss_configs.get(name))}
+    fields = {field.name for field in dataclasses.fields(losses.configs.get(name))}
     assert fields <= set(parameters)
     assert all(parameters[field].default is inspect.Parameter.empty for field in fields)
 
@@ -61,7 +60,7 @@ def test_dispatch_passes_only_accepted_arguments_and_names_missing_ones() -> Non
 
 
 def test_a_plug_in_registers_function_and_config(monkeypatch: pytest.MonkeyPatch) -> None:
-    for table in (registry.advantages, registry.policy_losses, advantage_configs, loss_configs):
+    for table in (advantages, losses):
         monkeypatch.setattr(table, "_entries", dict(table._entries))
 
     @dataclass(frozen=True, kw_only=True)
@@ -77,8 +76,8 @@ def test_a_plug_in_registers_function_and_config(monkeypatch: pytest.MonkeyPatch
     def plain_loss(logprobs: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         return -logprobs.mean(), {}
 
-    assert advantage_configs.get("scaled") is ScaledConfig
-    assert loss_configs.get("plain") is LossConfig
+    assert advantages.configs.get("scaled") is ScaledConfig
+    assert losses.configs.get("plain") is LossConfig
     calculate_adv_and_returns("scaled", rewards=torch.ones(1, 1), scale=3.0, anything=1)
     assert policy_loss("plain", logprobs=torch.tensor([-2.0]), loss_mask=None)[0].item() == 2.0
     with pytest.raises(RegistryError, match="already registered"):

@@ -5,11 +5,10 @@ import math
 import pytest
 import torch
 
-from rlinf.algorithms import registry
 from rlinf.algorithms.q_learning import aggregate_q
 from rlinf.algorithms.registry import make_off_policy_algorithm, register_off_policy
 from rlinf.algorithms.sac import Temperature
-from rlinf.config.registries import advantage_configs, loss_configs
+from rlinf.config.registries import advantages, losses
 from rlinf.config.schema.algorithm import NoAdvantageConfig, OffPolicyLossConfig
 from rlinf.errors import RegistryError
 
@@ -127,7 +126,7 @@ def test_an_unknown_algorithm_gets_a_suggestion():
 
 
 def test_an_algorithm_from_outside_is_a_loss_and_goes_without_advantages(monkeypatch):
-    for table in (registry.off_policy_algorithms, advantage_configs, loss_configs):
+    for table in (advantages, losses):
         monkeypatch.setattr(table, "_entries", dict(table._entries))
 
     @register_off_policy("Plain")
@@ -137,7 +136,7 @@ def test_an_algorithm_from_outside_is_a_loss_and_goes_without_advantages(monkeyp
 
     made = make_off_policy_algorithm("plain", gamma=0.5, tau=0.1, action_size=3, device=CPU)
     assert (made.gamma, made.action_size) == (0.5, 3)
-    assert loss_configs.get("plain") is OffPolicyLossConfig
-    assert advantage_configs.get("plain") is NoAdvantageConfig
+    assert losses.configs.get("plain") is OffPolicyLossConfig
+    assert advantages.configs.get("plain") is NoAdvantageConfig
     with pytest.raises(RegistryError, match="already registered"):
         register_off_policy("embodied_sac")(Plain)

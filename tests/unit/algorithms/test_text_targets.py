@@ -10,7 +10,7 @@ import torch
 from rlinf.algorithms.filtering import differing_groups, teaching_groups
 from rlinf.algorithms.text_targets import compute_text_targets
 from rlinf.algorithms.types import finalize_metrics
-from rlinf.config.registries import advantage_configs
+from rlinf.config.registries import advantages
 from rlinf.errors import AlgorithmError
 
 # Four answers in two groups that lie mixed; the third contains a tool's token, the second ends with one.
@@ -30,7 +30,7 @@ def ragged(lists, dtype=torch.float64):
 def compute(
     adv_type, *, kl_beta=0.0, kl_penalty="k1", values=None, masks=MASKS, scores=SCORES, only_teaching=False, **keys
 ):
-    config = asdict(advantage_configs.get(adv_type)(**keys))
+    config = asdict(advantages.configs.get(adv_type)(**keys))
     return compute_text_targets(
         only_teaching=only_teaching,
         scores=torch.tensor(scores, dtype=torch.float64),

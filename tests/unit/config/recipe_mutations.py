@@ -15,7 +15,7 @@ from annotated_types import Ge, Gt, Le, Lt
 
 from rlinf.config.parse import field_types, fields_of, is_required
 from rlinf.config.problems import describe_value, is_union, leaf_types, literal_options
-from rlinf.config.registries import hardware_configs
+from rlinf.config.registries import hardware_types
 from rlinf.config.schema.algorithm import AlgorithmConfig
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.cluster import HardwareConfig
@@ -122,9 +122,9 @@ def _of_section(written: Mapping[str, Any], section: ConfigSection, keys: Keys) 
         annotation, at = field_types(type(part))[key], (*keys, key)
         yield Place(at, annotation, siblings, _chooses(type(section), key), is_required(field))
         yield from _inside(value, getattr(part, key), annotation, at)
-        if isinstance(section, HardwareConfig) and key == "configs" and section.type in hardware_configs:
+        if isinstance(section, HardwareConfig) and key == "configs" and section.type in hardware_types.configs:
             for index, entry in enumerate(value):
-                device = hardware_configs.get(section.type)
+                device = hardware_types.configs.get(section.type)
                 yield from _of_section(entry, device(**entry), (*at, index))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
+import re
 import subprocess
 import sys
 
@@ -10,13 +12,16 @@ import pytest
 from omegaconf import OmegaConf
 
 from rlinf.config import build_config, to_dict, validate_cfg
-from rlinf.config.registries import env_configs, loss_configs
+from rlinf.config.registries import envs, inference_backends, losses, metric_backends, task_types, train_engines
 from rlinf.config.schema.algorithm import GAEConfig, LossConfig
 from rlinf.config.schema.base import PositiveInt
 from rlinf.config.schema.cluster import ComponentPlacementConfig
 from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig
 from rlinf.config.schema.model import MLPPolicyConfig
+from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.config.validate import RULES, register_rule
 from rlinf.errors import ConfigError
+from rlinf.registry import Registration
 
 
 def test_discriminators_choose_the_dataclasses(recipe):
@@ -103,8 +108,8 @@ def test_registered_kinds_from_outside_are_parsed_with_their_own_keys(recipe, mo
     class RopeLossConfig(LossConfig):
         friction: float = 0.5
 
-    monkeypatch.setitem(env_configs._entries, "rope", RopeEnvConfig)
-    monkeypatch.setitem(loss_configs._entries, "rope", RopeLossConfig)
+    monkeypatch.setitem(envs._entries, "rope", Registration(config=RopeEnvConfig))
+    monkeypatch.setitem(losses._entries, "rope", Registration(config=RopeLossConfig))
     changes = {
         "env.train.env_type": "rope",
         "env.train.rope_length_centimetres": 7,
@@ -117,6 +122,43 @@ def test_registered_kinds_from_outside_are_parsed_with_their_own_keys(recipe, mo
     assert cfg.algorithm.loss == RopeLossConfig(friction=1.0)
     with pytest.raises(ConfigError, match="it belongs to loss_type=rope"):
         build_config(recipe({"algorithm.friction": 1}))
+
+
+@pytest.mark.parametrize(
+    ("registry", "key", "value", "hint"),
+    [
+        (train_engines, "actor.training_backend", "pipeline", "one of fsdp, pipeline. Did you mean 'pipeline'?"),
+        (inference_backends, "rollout.rollout_backend", "compiled", "one of compiled, huggingface. Did you mean"),
+        (metric_backends, "runner.logger.logger_backends", ["textfile"], "swanlab, tensorboard, textfile, wandb"),
+    ],
+)
+def test_engines_and_backends_from_outside_are_named_in_recipes(recipe, monkeypatch, registry, key, value, hint):
+    monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    name = value[0] if isinstance(value, list) else value
+    misspelt = [name[:-1]] if isinstance(value, list) else name[:-1]
+    with pytest.raises(ConfigError, match="allowed: "):
+        build_config(recipe({key: value}))
+    registry.register(name, "my_package:Mine")
+    section, _, field = key.rpartition(".")
+    assert getattr(operator.attrgetter(section)(build_config(recipe({key: value}))), field) == value
+    with pytest.raises(ConfigError, match=re.escape(hint)):
+        build_config(recipe({key: misspelt}))
+
+
+def test_rules_from_outside_hold_for_a_kind_of_recipe_and_those_derived_from_it(recipe, monkeypatch):
+    monkeypatch.setattr("rlinf.config.validate.RULES", dict(RULES))
+    monkeypatch.setattr(task_types, "_entries", dict(task_types._entries))
+
+    @register_rule(EmbodiedConfig)
+    def check_name(cfg, world, problems):
+        problems.add("runner.logger.experiment_name", f"received {cfg.runner.logger.experiment_name}")
+
+    task_types.register(
+        "mine", config=dataclasses.make_dataclass("MineConfig", [], bases=(EmbodiedConfig,), frozen=True)
+    )
+    for task in ("embodied", "mine"):
+        with pytest.raises(ConfigError, match=r"has 1 problem:\n.*experiment_name: received"):
+            validate_cfg(recipe({"runner.task_type": task}))
 
 
 def test_config_imports_neither_torch_nor_ray(tmp_path):

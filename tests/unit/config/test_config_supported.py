@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rlinf.config import SupportedModel, get_supported_model
-from rlinf.config.registries import model_configs
+from rlinf.config.registries import models
 from rlinf.config.schema.model import ModelConfig
 from rlinf.errors import RegistryError
+from rlinf.registry import Registration
 
 
 def test_members_by_attribute_call_and_lookup_are_equal():
@@ -16,7 +17,7 @@ def test_members_by_attribute_call_and_lookup_are_equal():
     assert SupportedModel.MLP_POLICY.name == "MLP_POLICY"
     assert "mlp_policy" in SupportedModel
     assert SupportedModel.MLP_POLICY in list(SupportedModel)
-    assert len(SupportedModel) == len(model_configs.names())
+    assert len(SupportedModel) == len(models.names())
 
 
 def test_unknown_members_list_the_known_ones():
@@ -27,5 +28,7 @@ def test_unknown_members_list_the_known_ones():
 
 
 def test_registering_a_model_extends_it(monkeypatch):
-    monkeypatch.setitem(model_configs._entries, "qwen2.5", ModelConfig)
-    assert SupportedModel.QWEN2_5 == "qwen2.5"
+    monkeypatch.setitem(
+        models._entries, "qwen2.6", Registration("rlinf.models.mlp_policy:build_mlp_policy", ModelConfig)
+    )
+    assert SupportedModel.QWEN2_6 == "qwen2.6"

@@ -10,7 +10,7 @@ import pytest
 
 import rlinf
 from rlinf.config.parse import field_types
-from rlinf.config.registries import advantage_configs, env_configs, loss_configs, model_configs
+from rlinf.config.registries import advantages, envs, losses, models
 from rlinf.config.schema.algorithm import AdvantageConfig, LossConfig
 from rlinf.config.schema.base import ConfigSection
 from rlinf.config.schema.root import RLinfConfig
@@ -74,5 +74,5 @@ def test_key_is_read(section, key, is_algorithm_part):
 def test_registries_hold_schema_classes():
     known = set(_all_sections())
     assert RLinfConfig in known
-    for registry in (advantage_configs, env_configs, loss_configs, model_configs):
+    for registry in (advantages.configs, envs.configs, losses.configs, models.configs):
         assert {registry.get(name) for name in registry.names()} <= known

@@ -8,7 +8,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from rlinf.config import foreign_keys, load_recipe, validate_cfg
-from rlinf.config.registries import advantage_configs, loss_configs
+from rlinf.config.registries import advantages, losses
 from rlinf.config.sections import known_paths
 from rlinf.errors import ConfigError
 
@@ -79,8 +79,8 @@ def test_translations_name_what_exists():
     for (discriminator, _), text in foreign_keys._VALUES_ELSEWHERE.items():
         choices = dict(re.findall(r"(\w+_type)=(\w+)", text))
         assert discriminator in choices
-        assert choices.get("loss_type", "actor") in loss_configs
-        assert choices.get("adv_type", "gae") in advantage_configs
+        assert choices.get("loss_type", "actor") in losses.configs
+        assert choices.get("adv_type", "gae") in advantages.configs
 
 
 def put(recipe, path, value):

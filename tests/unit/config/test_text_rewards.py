@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlinf.algorithms.rewards import register_reward, rewards
+from rlinf.algorithms.rewards import register_reward
 from rlinf.algorithms.rewards.base import EmbodiedReward, TextReward
 from rlinf.config.checks.reward_checks import check_text_rewards
 from rlinf.config.parse import Parser
 from rlinf.config.problems import Problems
-from rlinf.config.registries import reward_configs
+from rlinf.config.registries import rewards
 from rlinf.config.schema.reward import EmbodiedRewardConfig
 from rlinf.config.schema.text_reward import OverlongRewardConfig, TextRewardConfig, TextRewardsConfig
 from rlinf.config.sections import explain_unknown, section_parsers
@@ -56,8 +56,7 @@ def test_without_a_weight_there_is_nothing_to_learn() -> None:
 
 
 def test_plug_ins_belong_to_the_kind_of_their_class(monkeypatch: Any) -> None:
-    for registry in (rewards, reward_configs):
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(rewards, "_entries", dict(rewards._entries))
 
     @register_reward("shouting")
     class Shouting(TextReward):
@@ -69,5 +68,5 @@ def test_plug_ins_belong_to_the_kind_of_their_class(monkeypatch: Any) -> None:
         def __call__(self, request: Any) -> Any:
             return request.rewards
 
-    assert reward_configs.get("shouting") is TextRewardConfig
-    assert reward_configs.get("standing") is EmbodiedRewardConfig
+    assert rewards.configs.get("shouting") is TextRewardConfig
+    assert rewards.configs.get("standing") is EmbodiedRewardConfig

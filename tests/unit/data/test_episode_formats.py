@@ -163,8 +163,7 @@ def test_what_is_no_dataset_is_told(tmp_path):
 
 
 def test_a_format_from_outside(monkeypatch):
-    for table in (episodes.data_formats, episodes.data_configs):
-        monkeypatch.setattr(table, "_entries", dict(table._entries))
+    monkeypatch.setattr(episodes.data_formats, "_entries", dict(episodes.data_formats._entries))
     register_data_format("memory", lambda cfg: iter(two_episodes()))
     assert len(read_episodes(DataConfig(format="memory", path="x"))) == 2
     with pytest.raises(RegistryError, match="Did you mean 'memory'"):

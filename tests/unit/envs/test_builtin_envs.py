@@ -9,7 +9,7 @@ import pytest
 import torch
 from batch_env import BatchEnv
 
-from rlinf.config.registries import env_configs
+from rlinf.config.registries import envs
 from rlinf.config.schema.env import EnvConfig, GymnasiumEnvConfig, MetaWorldEnvConfig
 from rlinf.envs import SupportedEnvType, get_env_cls, make_vector_env, register_env
 from rlinf.envs.conformance import check_vector_env
@@ -49,7 +49,7 @@ def test_registering_extends_the_view_and_the_configuration() -> None:
     assert get_env_cls("toy_registered") is BatchEnv
     assert SupportedEnvType("TOY_registered").value == "toy_registered"
     assert {"gymnasium", "metaworld", "toy_registered"} <= {member.value for member in SupportedEnvType}
-    assert env_configs.get("toy_registered") is EnvConfig
+    assert envs.configs.get("toy_registered") is EnvConfig
     with pytest.raises(RegistryError, match="already registered"):
         register_env("toy_registered", GymnasiumEnv)
 

@@ -1,9 +1,9 @@
 import pytest
 import torch
 
+from rlinf.config.registries import scripted_policies
 from rlinf.config.schema.env import MetaWorldEnvConfig
 from rlinf.envs import make_vector_env
-from rlinf.envs.scripted import scripted_policies
 from rlinf.errors import RegistryError
 
 

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
+from rlinf.config.registries import encoders
 from rlinf.config.schema.model import CNNPolicyConfig
 from rlinf.errors import EnvironmentFailure
 from rlinf.models import get_model
 from rlinf.models.base_policy import ForwardType
 from rlinf.models.cnn_policy import random_shift
-from rlinf.models.convolutions import backbones
 
 ROWS, DIM, SIZE = 4, 2, 20
 
@@ -47,7 +47,7 @@ def test_every_camera_and_the_state_matter(key):
     assert (model.predict_values(obs) - before).abs().min() > 1e-6
 
 
-@pytest.mark.parametrize("encoder", backbones.names())
+@pytest.mark.parametrize("encoder", encoders.names())
 def test_every_encoder_learns_and_treats_rows_alone(encoder):
     model, obs = policy(encoder=encoder, add_value_head=True, image_keys=["main_images"]), observations()
     values = model(

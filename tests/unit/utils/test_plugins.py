@@ -73,16 +73,16 @@ def test_entry_points_name_a_module_or_its_function(write_plugin, monkeypatch, t
 
 def test_plugin_can_add_an_environment_that_recipes_name(write_plugin, monkeypatch):
     from rlinf.config import build_config
-    from rlinf.config.registries import env_configs
+    from rlinf.config.registries import envs
 
-    monkeypatch.setattr(env_configs, "_entries", dict(env_configs._entries))
+    monkeypatch.setattr(envs, "_entries", dict(envs._entries))
     write_plugin(
         """
-        from rlinf.config.registries import env_configs
+        from rlinf.config.registries import envs
         from rlinf.config.schema.env import EnvConfig
 
         def register():
-            env_configs.register("rope", EnvConfig)
+            envs.register("rope", config=EnvConfig)
         """
     )
     with pytest.raises(ConfigError) as caught:

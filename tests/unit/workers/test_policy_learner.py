@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 
 from rlinf.algorithms.minibatch import plan_micro_batches
 from rlinf.algorithms.registry import policy_loss
-from rlinf.config.registries import loss_configs
+from rlinf.config.registries import losses
 from rlinf.config.schema.algorithm import (
     ActorCriticLossConfig,
     ActorLossConfig,
@@ -177,7 +177,7 @@ def make_learner(trajectory, loss_type="actor_critic", update_epoch=2, **keys):
         precision="fp32",
         device=torch.device("cpu"),
     )
-    loss = loss_configs.get(loss_type)()
+    loss = losses.configs.get(loss_type)()
     algorithm = dataclasses.replace(
         ALGORITHMS["ppo"], loss_type=loss_type, update_epoch=update_epoch, loss=loss, logprob_type="action_level"
     )

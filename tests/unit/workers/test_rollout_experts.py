@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from rlinf.config.registries import scripted_policies
 from rlinf.config.schema.algorithm import DAggerLossConfig
 from rlinf.config.schema.expert import ExpertConfig, PolicyExpertConfig, ScriptedExpertConfig
 from rlinf.config.schema.model import MLPPolicyConfig
@@ -72,8 +73,8 @@ def test_a_trained_policy_is_an_expert(tmp_path):
 
 
 def test_a_scripted_policy_is_an_expert(monkeypatch):
-    policies = {"oracle": lambda env: lambda obs: EXPERT if env == "the environment" else None}
-    monkeypatch.setattr(experts.scripted_policies, "_entries", policies)
+    monkeypatch.setattr(scripted_policies, "_entries", {})
+    scripted_policies.register("oracle", lambda env: lambda obs: EXPERT if env == "the environment" else None)
     cfg = ScriptedExpertConfig(expert_type="scripted", policy="oracle")
     recipe = SimpleNamespace(env=SimpleNamespace(train="the environment"))
     act = experts.experts.get("scripted")(cfg, recipe=recipe, device=torch.device("cpu"))
@@ -81,8 +82,7 @@ def test_a_scripted_policy_is_an_expert(monkeypatch):
 
 
 def test_an_expert_from_outside(monkeypatch):
-    for table in (experts.experts, experts.expert_configs):
-        monkeypatch.setattr(table, "_entries", dict(table._entries))
+    monkeypatch.setattr(experts.experts, "_entries", dict(experts.experts._entries))
     register_expert("oracle", lambda cfg, *, recipe, device: lambda obs: EXPERT)
     act = experts.experts.get("oracle")(ExpertConfig(expert_type="oracle"), recipe=None, device=None)
     assert torch.equal(act(OBS), EXPERT)

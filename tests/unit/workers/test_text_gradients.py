@@ -15,7 +15,7 @@ import torch.multiprocessing as mp
 from rlinf.algorithms.aggregation import LOSS_AGG_FUNCS, compute_loss_denominators
 from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.token_batches import SequenceCost
-from rlinf.config.registries import advantage_configs, loss_configs
+from rlinf.config.registries import advantages, losses
 from rlinf.config.schema.algorithm import ImportanceCorrectionConfig, KLInRewardConfig, TextAlgorithmConfig
 from rlinf.config.schema.generation import SamplingConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
@@ -44,8 +44,8 @@ def algorithm(loss_type="actor", *, adv_type="grpo", **keys):
     return TextAlgorithmConfig(
         adv_type=adv_type,
         loss_type=loss_type,
-        advantage=advantage_configs.get(adv_type)(),
-        loss=loss_configs.get(loss_type)(**{**REGULARIZED, **CASES[loss_type], **keys}),
+        advantage=advantages.configs.get(adv_type)(),
+        loss=losses.configs.get(loss_type)(**{**REGULARIZED, **CASES[loss_type], **keys}),
         sampling_params=SamplingConfig(temperature=TEMPERATURE, max_new_tokens=MAX_NEW_TOKENS),
         **section,
     )

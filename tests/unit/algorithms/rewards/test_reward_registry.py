@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from rlinf.algorithms import rewards
 from rlinf.algorithms.rewards import get_reward_class, register_reward
-from rlinf.config import registries
+from rlinf.config.registries import rewards
 from rlinf.errors import RegistryError
 
 
 def test_rewards_register_by_call_and_by_decorator(monkeypatch: pytest.MonkeyPatch) -> None:
-    for registry in (rewards.rewards, registries.reward_configs):
-        monkeypatch.setattr(registry, "_entries", dict(registry._entries))
+    monkeypatch.setattr(rewards, "_entries", dict(rewards._entries))
 
     class Length:
         pass

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
+from rlinf.config.registries import scripted_policies
 from rlinf.config.schema.env import PixelReachEnvConfig
 from rlinf.config.schema.intervention import ScriptedIntervenerConfig
 from rlinf.envs.interveners import Situation
 from rlinf.envs.interveners.scripted import ScriptedIntervener
-from rlinf.envs.scripted import scripted_policies
 
 ENV = PixelReachEnvConfig(
     env_type="pixel_reach", total_num_envs=1, max_episode_steps=9, max_steps_per_rollout_epoch=9, seed=3
@@ -20,7 +20,8 @@ ENV = PixelReachEnvConfig(
 @pytest.fixture(autouse=True)
 def teacher(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scripted policy that always does [1, 1]."""
-    monkeypatch.setattr(scripted_policies, "_entries", {"ones": lambda env: lambda obs: torch.ones(1, 1, 2)})
+    monkeypatch.setattr(scripted_policies, "_entries", {})
+    scripted_policies.register("ones", lambda env: lambda obs: torch.ones(1, 1, 2))
 
 
 def make(**keys: Any) -> ScriptedIntervener:

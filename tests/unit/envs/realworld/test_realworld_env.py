@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from rlinf.config.registries import scripted_policies
 from rlinf.config.schema.realworld import DummyFrankaConfig
 from rlinf.envs import check_vector_env, make_vector_env
 from rlinf.envs.realworld.client import FrankaState, connections
 from rlinf.envs.realworld.expert import FrankaExpert
 from rlinf.envs.realworld.poses import pose_from_euler
-from rlinf.envs.scripted import scripted_policies
 from rlinf.errors import ConfigError
 from tests.unit.envs.realworld.robots import make_config, robot
 

@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.config.registries import intervener_configs
+from rlinf.config.registries import interveners
 from rlinf.config.schema.env import ActionRepeatConfig, PixelReachEnvConfig
 from rlinf.config.schema.intervention import IntervenerConfig, InterventionConfig
-from rlinf.envs import interveners as package
 from rlinf.envs import make_vector_env
 from rlinf.envs.base import VectorEnv
 from rlinf.envs.interveners import Situation, register_intervener
@@ -41,8 +40,7 @@ class Recorder:
 
 @pytest.fixture(autouse=True)
 def recorder(monkeypatch: pytest.MonkeyPatch) -> type[Recorder]:
-    for table in (package.interveners, intervener_configs):
-        monkeypatch.setattr(table, "_entries", dict(table._entries))
+    monkeypatch.setattr(interveners, "_entries", dict(interveners._entries))
     register_intervener("recorder", Recorder, IntervenerConfig)
     Recorder.made = []
     return Recorder
@@ -145,4 +143,4 @@ def test_an_action_of_another_shape_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_unknown_interveners_are_told() -> None:
     with pytest.raises(RegistryError, match="spacemouse"):
-        package.interveners.get("spacemous")
+        interveners.get("spacemous")

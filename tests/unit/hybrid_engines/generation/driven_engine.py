@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlinf.config.registries import generation_configs
 from rlinf.data.generation import Completion, GenerationRequest, GenerationResult, SamplingParams
 from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
@@ -135,7 +134,7 @@ def truncated(logprobs: torch.Tensor, params: SamplingParams) -> torch.Tensor:
 
 def make_engine(name: str, folder: Path, **options: Any) -> GenerationEngine:
     """Build an engine on the CPU in float32."""
-    cfg = generation_configs.get(name)(rollout_backend=name, **options)
+    cfg = generation_engines.configs.get(name)(rollout_backend=name, **options)
     return generation_engines.get(name)(
         cfg,
         model_path=folder,

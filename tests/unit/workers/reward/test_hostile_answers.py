@@ -18,7 +18,7 @@ from hostile_strings import STRINGS
 from test_sandbox import PLACES, assert_nothing_left
 from test_text_services import save_model
 
-from rlinf.config.registries import reward_configs
+from rlinf.config.registries import rewards
 from rlinf.config.schema.text_reward import (
     CodeRewardConfig,
     FunctionRewardConfig,
@@ -129,5 +129,5 @@ def test_every_reward_judges_every_answer(step, tmp_path, service):
 def test_every_reward_of_text_is_among_them(tmp_path):
     assert len(STRINGS) >= 200
     assert len(set(STRINGS)) == len(STRINGS)
-    text = {name for name in reward_configs.names() if issubclass(reward_configs.get(name), TextRewardConfig)}
+    text = {name for name in rewards.configs.names() if issubclass(rewards.configs.get(name), TextRewardConfig)}
     assert {term.reward_type for term in terms(tmp_path, "http://127.0.0.1").values()} == text
