@@ -6,8 +6,11 @@ import importlib.util
 import os
 import shutil
 import signal
+import tempfile
 
 import pytest
+
+from tests.areas import AreaReport
 
 # What a shell starts in the background ignores Ctrl-C, and so would the runs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -30,6 +33,16 @@ INSTALL = {name: f"bash requirements/install.sh reason --engine {name}" for name
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
     parser.addoption("--long", action="store_true", help="repeat learning and chaos tests with more seeds")
+    parser.addoption("--areas", action="store_true", help="print how long each area's tests took")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give each of several test processes a Ray of its own, whose sockets need a short path."""
+    if config.getoption("--areas"):
+        config.pluginmanager.register(AreaReport())
+    if hasattr(config, "workerinput"):
+        os.environ["RAY_TMPDIR"] = folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

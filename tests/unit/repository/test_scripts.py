@@ -297,11 +297,21 @@ def test_all_gates_passing_is_success(venv: Path) -> None:
 
 
 def test_fast_leaves_out_the_end_to_end_tests(venv: Path) -> None:
-    run = bash("tests/run_tests.sh", "--no-install", "--fast", "-k", "grammar", RLINF_VENV=str(venv), FAIL="none")
+    arguments = ("--no-install", "--fast", "--processes", "1", "-k", "grammar")
+    run = bash("tests/run_tests.sh", *arguments, RLINF_VENV=str(venv), FAIL="none")
     assert run.returncode == 0
     calls = (venv.parent / "calls").read_text(encoding="utf-8")
-    assert "python -m pytest tests/unit -k grammar" in calls
+    assert "python -m pytest tests/unit --areas -k grammar" in calls
     assert "tests/e2e" not in calls
+
+
+def test_each_folder_is_run_by_several_processes(venv: Path) -> None:
+    run = bash("tests/run_tests.sh", "--no-install", "--processes", "3", "-x", RLINF_VENV=str(venv), FAIL="none")
+    assert run.returncode == 0
+    calls = (venv.parent / "calls").read_text(encoding="utf-8")
+    for folder in ("unit", "docs", "e2e", "chaos"):
+        assert f"python -m pytest tests/{folder} --areas -n 3 --dist loadfile -x" in calls
+    assert bash("tests/run_tests.sh", "--no-install", "--processes", "-x").returncode == 2
 
 
 def test_paths_replace_the_folders_that_pytest_runs(venv: Path) -> None:
