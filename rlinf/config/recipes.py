@@ -52,7 +52,7 @@ def load_recipe(name: str, overrides: Iterable[str] = (), config_dir: str | Path
             cfg: DictConfig = compose(stem, overrides=[*composed_overrides, f"hydra.searchpath={others}"])
     # A ValueError is Hydra's answer to a defaults list that is none, and Python's to a file that is not UTF-8.
     except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
-        # Where Hydra looked, one line for each folder, would bury what it looked for.
+        # Where Hydra looked, one line for each folder, would hide what it looked for.
         reason = " ".join(str(error).partition("Config search path:")[0].split()).rstrip(".")
         remedy = "Check its defaults list and the overrides."
         if "Could not override" in reason:

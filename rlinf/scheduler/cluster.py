@@ -81,7 +81,7 @@ class Cluster:
         self.namespace = uuid.uuid4().hex[:8]
         self._groups: list[GroupProcesses] = []
         self._closed = False
-        # Whether nobody is left who would notice deaths: Ray may not answer then.
+        # Whether deaths are no longer reported: Ray may not answer then.
         self._is_lost = False
         self.runtime: Runtime
         self.manager: Any = None
@@ -195,7 +195,7 @@ class Cluster:
         return strategy.get_placement(self, isolate)
 
     def add_group(self, group: GroupProcesses) -> None:
-        """Note a group that must end with the cluster."""
+        """Register a group that ends with the cluster."""
         if self._closed:
             raise ClusterError("The cluster is closed.")
         if group not in self._groups:
@@ -273,7 +273,7 @@ class Cluster:
         self._gcs_watch = GcsWatch(ray.get_runtime_context().gcs_address, self._end_all_waits)
 
     def _on_manager_end(self, call: Any) -> None:
-        """The manager's never-finishing call has ended: without it no wait could be sure to end."""
+        """The manager's never-finishing call has ended: without a manager no wait is sure to end."""
         if self._closed or self.run_spec.manager is None:
             return
         error = WorkerDiedError(f"The run's manager is gone: {call.exception()}", group="manager", rank=0)
@@ -281,16 +281,16 @@ class Cluster:
         self.runtime.endpoint.peer_died(self.run_spec.manager.uid, error)
 
     def _end_all_waits(self, error: RLinfError) -> None:
-        """Nobody is left who would notice a death: no process of the run waits for another one any more."""
+        """Fail all waits of the run's processes, since deaths are no longer reported."""
         if self._closed:
             return
         self._is_lost = True
         get_logger(__name__).error("%s All waits of the run end.", error)
-        self.runtime.orphan(error)
+        self.runtime.fail_pending(error)
         for group in self._groups:
             for member in group.members:
                 with contextlib.suppress(ClusterError):  # this cluster is being closed
-                    self.runtime.endpoint.notify(member.endpoint, "orphaned", (error,))
+                    self.runtime.endpoint.notify(member.endpoint, "run_failed", (error,))
 
     def _end_actors(self) -> None:
         close_groups(self._groups)

@@ -1,8 +1,8 @@
 """The run's one manager: registry, rendezvous, leases and health, in a small actor that loads neither torch nor numpy.
 
 All its state is touched on its endpoint's thread only. It holds one never-finishing call on every worker and channel
-host; when such a call fails, everybody is told at once. The workers' processes are watched as well: those of its node
-by the manager itself, those of another node by the channel host there.
+host; when such a call fails, it notifies every process at once. The workers' processes are watched as well: those of
+its node by the manager itself, those of another node by the channel host there.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from rlinf.errors import ClusterError, RLinfError, WorkerDiedError
 from rlinf.scheduler.address import EndpointInfo, RunSpec, WorkerAddress, WorkerInfo
 from rlinf.scheduler.comm.endpoint import Call
 from rlinf.scheduler.comm.heartbeat import SILENCE_SECONDS, Heartbeat
+from rlinf.scheduler.group_registry import GroupRecord, GroupRegistry, Leases, LookupCallback
 from rlinf.scheduler.process_watch import ProcessId, ProcessWatch
-from rlinf.scheduler.rosters import Answer, Leases, Roster, Rosters
 from rlinf.scheduler.run_status import RunState, ask_reports, assemble
 from rlinf.scheduler.runtime import Runtime, closed_error
 from rlinf.utils.logging import configure_worker_logging, get_logger
 
-# (address or None, uid or None, error, closed): what every process is told about a death.
+# (address or None, uid or None, error, closed): what every process receives about a death.
 Death = tuple[WorkerAddress | None, str | None, WorkerDiedError, bool]
 
 
@@ -66,7 +66,7 @@ class Manager:
         self._labels: dict[str, str] = {}
         # Process of each worker: known before it is ready, and after its group was launched again.
         self._joined: dict[tuple[str, int, int], str] = {}
-        self._rosters = Rosters()
+        self._groups = GroupRegistry()
         self._leases = Leases()
         self._deaths: dict[tuple[str, int] | str, Death] = {}
         self._hosts: dict[str, EndpointInfo] = {}
@@ -114,60 +114,60 @@ class Manager:
 
     def describe(self) -> RunState:
         """Return what the manager knows, for ``rlinf status``."""
-        return RunState(dict(self._processes), dict(self._labels), self._rosters.describe(), self._leases.describe())
+        return RunState(dict(self._processes), dict(self._labels), self._groups.describe(), self._leases.describe())
 
     # Groups
 
     def _group_begin(self, call: Call) -> None:
         name, world_size = call.args
-        call.reply(self._rosters.begin(name, world_size).incarnation)
+        call.reply(self._groups.begin(name, world_size).incarnation)
 
     def _group_master(self, call: Call) -> None:
-        """Rank 0 says where the group meets; the others ask."""
+        """Rank 0 sets the address of the process group; the others look it up."""
         address, master = call.args
-        roster = self._live_roster(address)
+        group = self._live_group(address)
         if master is not None:
-            roster.master = master
-            for answer in roster.master_waiters:
-                answer(master)
-            roster.master_waiters.clear()
+            group.master = master
+            for callback in group.master_waiters:
+                callback(master)
+            group.master_waiters.clear()
             call.reply(master)
-        elif roster.master is not None:
-            call.reply(roster.master)
+        elif group.master is not None:
+            call.reply(group.master)
         else:
-            roster.master_waiters.append(call.reply)
+            group.master_waiters.append(call.reply)
 
     def _group_ready(self, call: Call) -> None:
         (info,) = call.args
-        roster = self._rosters.ready(info)
+        group = self._groups.ready(info)
         call.reply()
-        if roster is not None:
-            for rank in range(roster.world_size):
-                self._deaths.pop((roster.name, rank), None)
-            # Nobody can have given up on ranks that are the first of their name.
-            if roster.incarnation > 1:
-                self._tell("started", (roster.name, roster.incarnation, roster.world_size))
+        if group is not None:
+            for rank in range(group.world_size):
+                self._deaths.pop((group.name, rank), None)
+            # No process can have given up on ranks that are the first of their name.
+            if group.incarnation > 1:
+                self._tell("started", (group.name, group.incarnation, group.world_size))
 
     def _group_failed(self, call: Call) -> None:
         address, error = call.args
-        roster = self._rosters.find(address)
-        if roster is not None:
-            self._rosters.fail(roster, error)
+        group = self._groups.find(address)
+        if group is not None:
+            self._groups.fail(group, error)
         call.reply()
 
     def _group_wait(self, call: Call) -> None:
         (address,) = call.args
-        self._rosters.wait_launched(self._live_roster(address), _answer(call))
+        self._groups.wait_launched(self._live_group(address), _reply_to(call))
 
     def _group_lookup(self, call: Call) -> None:
         name, wait = call.args
-        self._rosters.lookup(name, wait, _answer(call))
+        self._groups.lookup(name, wait, _reply_to(call))
 
     def _group_member(self, call: Call) -> None:
         """One rank only: a list of all of them for each of them would grow with the square of the run."""
         name, rank, wait = call.args
 
-        def answer(members: list[WorkerInfo] | None, error: RLinfError | None) -> None:
+        def callback(members: list[WorkerInfo] | None, error: RLinfError | None) -> None:
             if members is None:
                 call.fail(error or ClusterError(f"Group '{name}' has no members."))
             elif 0 <= rank < len(members):
@@ -175,60 +175,60 @@ class Manager:
             else:
                 call.fail(RLinfError(f"Group '{name}' has ranks 0-{len(members) - 1}; there is no rank {rank}."))
 
-        self._rosters.lookup(name, wait, answer)
+        self._groups.lookup(name, wait, callback)
 
     def _group_size(self, call: Call) -> None:
         (name,) = call.args
-        self._rosters.lookup(name, True, lambda members, _: call.reply(len(members or ())))
+        self._groups.lookup(name, True, lambda members, _: call.reply(len(members or ())))
 
     def _group_end(self, call: Call) -> None:
         """The group is about to be closed in good order: what follows is no failure."""
         (address,) = call.args
-        roster = self._rosters.find(address)
-        if roster is not None and not roster.closed:
-            roster.closed = True
+        group = self._groups.find(address)
+        if group is not None and not group.closed:
+            group.closed = True
             uids: dict[int, str | None] = {}
-            for rank in range(roster.world_size):
-                address = WorkerAddress(roster.name, rank, roster.incarnation)
+            for rank in range(group.world_size):
+                address = WorkerAddress(group.name, rank, group.incarnation)
                 error = closed_error(address)
-                if self._rosters.gone(address, error) is not None:
+                if self._groups.gone(address, error) is not None:
                     uids[rank] = self._joined.get(_launched(address))
-                    self._deaths[roster.name, rank] = (address, uids[rank], error, True)
+                    self._deaths[group.name, rank] = (address, uids[rank], error, True)
                     self._forget(uids[rank], error)
             # One notice for all ranks: one for each would grow with the square of the run.
-            self._tell("closed", (roster.name, roster.incarnation, uids))
+            self._tell("closed", (group.name, group.incarnation, uids))
         call.reply()
 
     def worker_gone(self, address: WorkerAddress, reason: str | None) -> None:
-        """Tell everybody that a worker's process has ended.
+        """Notify every process that a worker's process has ended.
 
         Args:
             address: The worker.
             reason: How; None where it has left the run by itself.
         """
-        roster = self._rosters.find(address)
-        member = roster.members.get(address.rank) if roster else None
+        group = self._groups.find(address)
+        member = group.members.get(address.rank) if group else None
         error = WorkerDiedError(
             f"Worker {address} is gone: {reason or 'it left the run'}",
             group=address.group_name,
             rank=address.rank,
             node=member.node_rank if member else None,
         )
-        roster = self._rosters.gone(address, error)
+        group = self._groups.gone(address, error)
         uid = self._joined.pop(_launched(address), None)
-        if roster is None:
+        if group is None:
             # It is known to be gone, but may have joined after that.
             self._forget(uid, error)
             return
-        death: Death = (address, uid, error, roster.closed)
+        death: Death = (address, uid, error, group.closed)
         self._deaths[address.group_name, address.rank] = death
         if uid is not None and reason is None:
             self._processes.pop(uid, None)  # it knows
-        self._bury(uid, error, death)
+        self._remove_process(uid, error, death)
 
     def _node_gone(self, node_id: str) -> None:
         """Every process of a node that has vanished is gone with it."""
-        workers = self._rosters.on_node(node_id)
+        workers = self._groups.on_node(node_id)
         where = f"node {workers[0].node_rank} ({workers[0].node_ip})" if workers else f"node {node_id[:8]}"
         reason = f"{where} has not answered for {SILENCE_SECONDS:g} s; the machine or its network is down."
         get_logger(__name__).error("Lost a node: %s", reason)
@@ -237,8 +237,8 @@ class Manager:
         if node_id in self._hosts or node_id in self._starting_hosts:
             self.host_gone(node_id, reason)
 
-    def _bury(self, uid: str | None, error: WorkerDiedError, death: Death) -> None:
-        # The process is told too: one that was only out of reach, or stopped, hears of it later, and ends.
+    def _remove_process(self, uid: str | None, error: WorkerDiedError, death: Death) -> None:
+        # The process itself is notified, too: if it was only unreachable or stopped, it ends when it hears of it.
         self._tell("died", death)
         self._forget(uid, error)
 
@@ -251,13 +251,13 @@ class Manager:
             self._leases.release_all(uid)
             self._endpoint.peer_died(uid, error)
 
-    def _live_roster(self, address: WorkerAddress) -> Roster:
-        roster = self._rosters.find(address)
-        if roster is None:
+    def _live_group(self, address: WorkerAddress) -> GroupRecord:
+        group = self._groups.find(address)
+        if group is None:
             raise ClusterError(
                 f"Group '{address.group_name}' has been launched again since; {address} is of an old launch."
             )
-        return roster
+        return group
 
     # Leases
 
@@ -316,7 +316,7 @@ class Manager:
         self._channels = {name: entry for name, entry in self._channels.items() if entry.host.uid != host.uid}
         death: Death = (None, host.uid, error, False)
         self._deaths[host.uid] = death
-        self._bury(host.uid, error, death)
+        self._remove_process(host.uid, error, death)
         if any(node == node_id for node, *_ in self._watched.values()):
             self._need_host(node_id)
 
@@ -454,11 +454,11 @@ async def _end_of(call: Any) -> str | None:
     return None
 
 
-def _answer(call: Call) -> Answer:
-    def answer(members: list[WorkerInfo] | None, error: RLinfError | None) -> None:
+def _reply_to(call: Call) -> LookupCallback:
+    def callback(members: list[WorkerInfo] | None, error: RLinfError | None) -> None:
         if error is not None:
             call.fail(error)
         else:
             call.reply(members)
 
-    return answer
+    return callback

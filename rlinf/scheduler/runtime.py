@@ -15,7 +15,7 @@ from rlinf.scheduler.address import RunSpec, WorkerAddress, WorkerIdentity, Work
 from rlinf.scheduler.comm.device_transfers import DeviceTransfers
 from rlinf.scheduler.comm.endpoint import Call, Endpoint, Frame
 from rlinf.scheduler.comm.futures import Promise
-from rlinf.scheduler.comm.mailbox import Envelope, Frames, Mailbox, Source
+from rlinf.scheduler.comm.mailbox import Frames, Mailbox, MessageHeader, Source
 from rlinf.scheduler.comm.outbox import Outbox
 from rlinf.scheduler.comm.spans import peer_started
 from rlinf.scheduler.comm.work import AsyncWork
@@ -79,7 +79,7 @@ class Runtime:
         self.endpoint.serve("died", lambda call: self._on_death(*call.args[:-1]))
         self.endpoint.serve("closed", lambda call: self._on_closed(*call.args))
         self.endpoint.serve("started", lambda call: self._on_started(*call.args))
-        self.endpoint.serve("orphaned", lambda call: self.orphan(*call.args))
+        self.endpoint.serve("run_failed", lambda call: self.fail_pending(*call.args))
 
     def join(self) -> None:
         """Tell the manager about this process, and learn who has died before."""
@@ -140,10 +140,10 @@ class Runtime:
         self.lookup_member(*source, False).add_done_callback(looked_up)
         return result
 
-    def orphan(self, error: RLinfError) -> None:
-        """End every wait of this process, now and later: deaths are not noticed any more."""
-        self.endpoint.orphan(error)
-        self.mailbox.orphan(error)
+    def fail_pending(self, error: RLinfError) -> None:
+        """Fail every wait of this process, now and later, since deaths are no longer reported."""
+        self.endpoint.fail_pending(error)
+        self.mailbox.fail_pending(error)
 
     def close(self) -> None:
         """Leave the run."""
@@ -151,7 +151,7 @@ class Runtime:
         self.endpoint.close()
 
     def _on_data(self, call: Call) -> None:
-        self.mailbox.deliver(Envelope(*call.args), call.frames)
+        self.mailbox.deliver(MessageHeader(*call.args), call.frames)
 
     def _on_death(self, address: WorkerAddress | None, uid: str | None, error: WorkerDiedError) -> None:
         end_if_declared_dead(self.endpoint, uid, error)

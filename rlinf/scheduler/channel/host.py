@@ -151,7 +151,7 @@ class ChannelHost:
         """Let go of a closed channel that nobody can take from any more, and of the memory of items that have gone."""
         if self._queues[channel_id].is_spent:
             del self._queues[channel_id]
-        self._endpoint.segments.ledger.settle()
+        self._endpoint.segments.reference_counts.settle()
 
 
 def _answer(call: Call) -> Answer:

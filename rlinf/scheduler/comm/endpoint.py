@@ -158,7 +158,7 @@ class Endpoint:
         self._news = threading.Condition(self._lock)
         self._numbers = itertools.count()
         self._closed = False
-        self._orphaned: BaseException | None = None
+        self._run_error: BaseException | None = None
         self._transport = Transport(
             namespace=namespace,
             node_id=node_id,
@@ -205,7 +205,7 @@ class Endpoint:
         wait = self._transport.wait if self._read_while_waiting else None
         future = Request(number, peer.uid, self._forget, wait)
         with self._lock:
-            error = self._dead.get(peer.uid) or self._orphaned or (_closed_error() if self._closed else None)
+            error = self._dead.get(peer.uid) or self._run_error or (_closed_error() if self._closed else None)
             if error is None:
                 self._pending[number] = future
         if error is not None:
@@ -260,7 +260,7 @@ class Endpoint:
             elif peer.uid not in self._dead:  # it may have died in between
                 raise
         if places and peer.uid in self._dead:
-            self.segments.ledger.drop(peer.uid)
+            self.segments.reference_counts.drop(peer.uid)
 
     def reserve(self, num_bytes: int) -> memoryview | None:
         """Return memory that is sent to processes of this node without a copy; see ``SegmentPool.reserve``."""
@@ -291,7 +291,7 @@ class Endpoint:
             self._news.notify_all()
         self._fail_requests(uid, error)
         self._transport.forget(uid)
-        self.segments.ledger.drop(uid)
+        self.segments.reference_counts.drop(uid)
         self._mappings.forget(uid)
         remove_process(self._namespace, uid)
 
@@ -311,10 +311,10 @@ class Endpoint:
         for future in futures:
             future.end(error=error)
 
-    def orphan(self, error: BaseException) -> None:
-        """Fail all requests, now and later: nobody is left who would tell that their peers have died."""
+    def fail_pending(self, error: BaseException) -> None:
+        """Fail all requests, now and later, since deaths of their peers are no longer reported."""
         with self._news:
-            self._orphaned = error
+            self._run_error = error
             self._news.notify_all()
             futures = list(self._pending.values())
             self._pending.clear()
@@ -369,7 +369,7 @@ class Endpoint:
             return
         if kind == _RELEASE:
             for path, use in first:
-                self.segments.ledger.release(path, use, sender.uid)
+                self.segments.reference_counts.release(path, use, sender.uid)
             return
         payload: list[Any] = frames[1:]
         if places:
@@ -426,8 +426,8 @@ class Endpoint:
         """Return the death of a message's sender, the news of which may be on its way, or else what the system says."""
         with self._news:
             if not self._transport.on_own_thread():
-                self._news.wait_for(lambda: uid in self._dead or self._orphaned or self._closed, _NEWS_SECONDS)
-            error = self._dead.get(uid) or self._orphaned
+                self._news.wait_for(lambda: uid in self._dead or self._run_error or self._closed, _NEWS_SECONDS)
+            error = self._dead.get(uid) or self._run_error
         return error or ClusterError(f"A message from {uid} cannot be read: {cause}.")
 
     def _on_unmapped(self, owner: EndpointInfo, mapping: Mapping) -> None:

@@ -1,4 +1,4 @@
-"""Messages that have arrived and receives that wait for one, matched by source, tag and order."""
+"""Matches messages that have arrived with pending receives, by source, tag and order."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Source = tuple[str, int]
 Frames = list[memoryview]
 
 
-class Envelope(NamedTuple):
+class MessageHeader(NamedTuple):
     """What identifies a message.
 
     Attributes:
         source: Group and rank of the sender.
         incarnation: The sender's incarnation.
         sequence: Position among all messages of this sender to this receiver, from 0.
-        tag: What the sender and the receiver agreed to call it.
+        tag: Chosen by sender and receiver.
     """
 
     source: Source
@@ -46,7 +46,7 @@ class _Message(NamedTuple):
 class Mailbox:
     """One per process. A receive ends with exactly one of: a message, the sender's death, a time-out, cancellation.
 
-    A message belongs to the mailbox until its receiver has taken it: that of a receive that was given up comes back.
+    A message belongs to the mailbox until its receiver has taken it: if the receive is cancelled, it comes back.
 
     Args:
         owner: Name of the worker it belongs to, for messages.
@@ -64,26 +64,26 @@ class Mailbox:
         # Only keys that hold something: programs use a new tag for each step.
         self._arrived: dict[tuple[Source, Hashable], deque[_Message]] = {}
         self._waiting: dict[tuple[Source, Hashable], deque[Future[Frames]]] = {}
-        # What receives have ended with and nobody has taken yet.
-        self._untaken: dict[Future[Frames], tuple[Envelope, Frames]] = {}
+        # Messages of finished receives that the receiver has not taken yet.
+        self._untaken: dict[Future[Frames], tuple[MessageHeader, Frames]] = {}
         # The newest incarnation of each source, and the number of its next message.
         self._expected: dict[Source, tuple[int, int]] = {}
         self._dead: dict[Source, tuple[int, WorkerDiedError]] = {}
-        self._orphaned: RLinfError | None = None
+        self._run_error: RLinfError | None = None
         self.num_dropped = 0
 
-    def deliver(self, envelope: Envelope, frames: Frames) -> None:
+    def deliver(self, header: MessageHeader, frames: Frames) -> None:
         """Hand an arrived message to the first receive that waits for it, or keep it for the next."""
         with self._lock:
-            if self._is_stale(envelope):
+            if self._is_stale(header):
                 self.num_dropped += 1
                 return
-            incarnation, expected = self._expected.get(envelope.source, (envelope.incarnation, 0))
-            lost = envelope.sequence - (expected if incarnation == envelope.incarnation else 0)
-            self._expected[envelope.source] = (envelope.incarnation, envelope.sequence + 1)
-            future = None if lost else self._hand_over(envelope, frames)
+            incarnation, expected = self._expected.get(header.source, (header.incarnation, 0))
+            lost = header.sequence - (expected if incarnation == header.incarnation else 0)
+            self._expected[header.source] = (header.incarnation, header.sequence + 1)
+            future = None if lost else self._hand_over(header, frames)
         if lost:
-            self.source_died(envelope.source, envelope.incarnation, _lost_messages(self._owner, envelope, lost))
+            self.source_died(header.source, header.incarnation, _lost_messages(self._owner, header, lost))
         elif future is not None:
             future.set_result(frames)
 
@@ -120,11 +120,11 @@ class Mailbox:
         return future
 
     def take(self, future: Future[Frames]) -> None:
-        """The message that a receive has ended with is its receiver's now."""
+        """Pass the message of a finished receive to its receiver."""
         self._untaken.pop(future, None)
 
     def give_up(self, source: Source, tag: Hashable, future: Future[Frames]) -> None:
-        """Nobody waits for a receive any more: a message that it has ended with is there for the next one."""
+        """Cancel a receive; a message that it has ended with goes to the next one."""
         key = (source, tag)
         self._deadlines.remove(future)
         future.cancel()
@@ -140,7 +140,7 @@ class Mailbox:
             heir.set_result(untaken[1])
 
     def source_died(self, source: Source, incarnation: int, error: WorkerDiedError) -> None:
-        """Fail what waits for ``source`` and drop what it had sent."""
+        """Fail the receives from ``source`` and drop its messages."""
         with self._lock:
             known = self._dead.get(source)
             if known is not None and known[0] >= incarnation:
@@ -150,10 +150,10 @@ class Mailbox:
             failed = [self._waiting.pop(key) for key in list(self._waiting) if key[0] == source]
         self._fail(failed, error)
 
-    def orphan(self, error: RLinfError) -> None:
-        """Fail all receives, now and later: nobody is left who would tell that their sources have died."""
+    def fail_pending(self, error: RLinfError) -> None:
+        """Fail all receives, now and later, since deaths of their sources are no longer reported."""
         with self._lock:
-            self._orphaned = error
+            self._run_error = error
             failed = list(self._waiting.values())
             self._waiting.clear()
         self._fail(failed, error)
@@ -188,27 +188,27 @@ class Mailbox:
         message = arrived.popleft()
         if not arrived:
             del self._arrived[key]
-        self._untaken[future] = (Envelope(key[0], message.incarnation, message.sequence, key[1]), message.frames)
+        self._untaken[future] = (MessageHeader(key[0], message.incarnation, message.sequence, key[1]), message.frames)
         return message.frames
 
     def _failure_of(self, source: Source) -> RLinfError | None:
-        return self._dead[source][1] if source in self._dead else self._orphaned
+        return self._dead[source][1] if source in self._dead else self._run_error
 
-    def _hand_over(self, envelope: Envelope, frames: Frames) -> Future[Frames] | None:
+    def _hand_over(self, header: MessageHeader, frames: Frames) -> Future[Frames] | None:
         """Return the first receive that waits for a message, to be ended with it; or keep the message in its place."""
-        key = (envelope.source, envelope.tag)
+        key = (header.source, header.tag)
         waiting = self._waiting.get(key, ())
         found = None
         while waiting and found is None:
             future = waiting.popleft()
             self._deadlines.remove(future)
             if future.set_running_or_notify_cancel():
-                self._untaken[future] = (envelope, frames)
+                self._untaken[future] = (header, frames)
                 found = future
         if not waiting:
             self._waiting.pop(key, None)
         if found is None:
-            message = _Message(envelope.incarnation, envelope.sequence, frames)
+            message = _Message(header.incarnation, header.sequence, frames)
             arrived = self._arrived.setdefault(key, deque())
             # Nearly always the newest; one that comes back may be older than all.
             place = len(arrived)
@@ -226,12 +226,12 @@ class Mailbox:
             del self._waiting[key]
         return True
 
-    def _is_stale(self, envelope: Envelope) -> bool:
-        dead = self._dead.get(envelope.source)
-        if dead is not None and envelope.incarnation <= dead[0]:
+    def _is_stale(self, header: MessageHeader) -> bool:
+        dead = self._dead.get(header.source)
+        if dead is not None and header.incarnation <= dead[0]:
             return True
-        known = self._expected.get(envelope.source)
-        return known is not None and known[0] > envelope.incarnation
+        known = self._expected.get(header.source)
+        return known is not None and known[0] > header.incarnation
 
     def _drop_older(self, source: Source, incarnation: int) -> None:
         for key in [key for key in self._arrived if key[0] == source]:
@@ -257,8 +257,8 @@ class Mailbox:
             )
 
 
-def _lost_messages(owner: str, envelope: Envelope, lost: int) -> WorkerDiedError:
-    group, rank = envelope.source
+def _lost_messages(owner: str, header: MessageHeader, lost: int) -> WorkerDiedError:
+    group, rank = header.source
     get_logger(__name__).error("%s lost %d messages from %s:%d; their connection broke.", owner, lost, group, rank)
     return WorkerDiedError(
         f"The connection from {group}:{rank} to {owner} broke and {lost} messages were lost.", group=group, rank=rank

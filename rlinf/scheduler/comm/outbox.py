@@ -81,8 +81,8 @@ class Outbox:
         return destination.info if self._endpoint.is_dead(destination.info.endpoint.uid) is None else None
 
     def _transmit(self, destination: _Destination, info: WorkerInfo, tag: Hashable, frames: Sequence[Frame]) -> None:
-        envelope = (self._name, self._source.incarnation, destination.sequence, tag)  # an Envelope, as plain data
-        self._endpoint.notify(info.endpoint, "data", envelope, frames)
+        header = (self._name, self._source.incarnation, destination.sequence, tag)  # an MessageHeader, as plain data
+        self._endpoint.notify(info.endpoint, "data", header, frames)
         destination.sequence += 1
 
     def _resolved(self, destination: _Destination, found: Future[WorkerInfo]) -> None:

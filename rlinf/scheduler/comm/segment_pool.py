@@ -1,9 +1,9 @@
 """Large buffers between processes of one node: copied once into shared memory, mapped by every receiver.
 
 A process owns a pool of segments and reuses them, because fresh pages cost more than the copy. Each use of a segment is
-a ``Block``; the ledger knows who still looks at it. A receiver maps the block privately (its writes stay its own) and
-tells the owner when the last array over the mapping is gone; the death of a receiver counts as telling. Space is
-reserved before it is written, so that a full file system is an error and never a signal.
+a ``Block``, freed by reference counts. A receiver maps the block privately (its writes stay its own) and notifies the
+owner when the last array over the mapping is gone; the death of a receiver counts as a notice. Space is reserved before
+it is written, so that a full file system is an error and never a signal.
 """
 
 from __future__ import annotations
@@ -63,31 +63,31 @@ class _Entry:
     owned: bool = True
 
 
-class Ledger:
-    """Who holds which blocks; a block is freed when its owner and all others have let go of it."""
+class ReferenceCounts:
+    """Counts the holders of each block; a block is freed when its owner and all receivers have released it."""
 
     def __init__(self) -> None:
         self._entries: dict[tuple[str, int], _Entry] = {}
         self._lock = threading.Lock()
         # Filled by finalizers, which may run anywhere, also inside of a method of this class.
-        self._disowned: deque[tuple[str, int]] = deque()
+        self._without_owner: deque[tuple[str, int]] = deque()
 
     def add(self, path: str, number: int, on_free: Callable[[], None]) -> None:
         """Note a new block, held by its owner."""
         with self._lock:
             self._entries[path, number] = _Entry(on_free)
 
-    def disown(self, path: str, number: int) -> None:
-        """The owner needs the block no longer; takes effect with the next other call. Safe in finalizers."""
-        self._disowned.append((path, number))
+    def drop_owner(self, path: str, number: int) -> None:
+        """The owner has released the block; takes effect with the next other call. Safe in finalizers."""
+        self._without_owner.append((path, number))
 
     def hold(self, path: str, number: int, uid: str) -> None:
-        """Note that the process ``uid`` is about to get the block."""
+        """Count one more reference of the process ``uid``."""
         with self._lock:
             self._entries[path, number].holders[uid] += 1
 
     def release(self, path: str, number: int, uid: str) -> None:
-        """The process ``uid`` has let go of the block once."""
+        """Count one reference of the process ``uid`` less."""
         self.settle()
         with self._lock:
             entry = self._entries.get((path, number))
@@ -99,7 +99,7 @@ class Ledger:
             on_free()
 
     def drop(self, uid: str) -> None:
-        """The process ``uid`` is gone and holds nothing any more."""
+        """Remove all references of a process that is gone."""
         self.settle()
         with self._lock:
             for entry in self._entries.values():
@@ -109,10 +109,10 @@ class Ledger:
             on_free()
 
     def settle(self) -> None:
-        """Free what owners have let go of."""
-        while self._disowned:
+        """Free the blocks that owners have released and no receiver holds."""
+        while self._without_owner:
             with contextlib.suppress(IndexError):  # another thread was faster
-                key = self._disowned.popleft()
+                key = self._without_owner.popleft()
                 with self._lock:
                     entry = self._entries.get(key)
                     if entry is None:
@@ -142,14 +142,16 @@ class Block:
         num_bytes: Bytes that receivers map.
     """
 
-    def __init__(self, ledger: Ledger, path: str, number: int, num_bytes: int, on_free: Callable[[], None]) -> None:
+    def __init__(
+        self, reference_counts: ReferenceCounts, path: str, number: int, num_bytes: int, on_free: Callable[[], None]
+    ) -> None:
         self.path = path
         self.number = number
         self.num_bytes = num_bytes
-        self._ledger = ledger
+        self._reference_counts = reference_counts
         self._view: memoryview | None = None
-        ledger.add(path, number, on_free)
-        weakref.finalize(self, ledger.disown, path, number).atexit = False
+        reference_counts.add(path, number, on_free)
+        weakref.finalize(self, reference_counts.drop_owner, path, number).atexit = False
 
     @property
     def reference(self) -> Reference:
@@ -158,11 +160,11 @@ class Block:
 
     def hold(self, uid: str) -> None:
         """Note that a process is about to get the block."""
-        self._ledger.hold(self.path, self.number, uid)
+        self._reference_counts.hold(self.path, self.number, uid)
 
     def release(self, uid: str) -> None:
         """Take back one ``hold``: the process will not get the block."""
-        self._ledger.release(self.path, self.number, uid)
+        self._reference_counts.release(self.path, self.number, uid)
 
     def view(self) -> memoryview:
         """Return the block's bytes in this process."""
@@ -208,7 +210,7 @@ class SegmentPool:
     """
 
     def __init__(self, namespace: str, uid: str, bases: Sequence[Path] | None = None) -> None:
-        self.ledger = Ledger()
+        self.reference_counts = ReferenceCounts()
         self._namespace = namespace
         self._uid = uid
         self._bases = bases
@@ -247,7 +249,7 @@ class SegmentPool:
         target = memoryview(segment.memory)
         for buffer, offset in zip(buffers, offsets, strict=True):
             copy_bytes(target[offset : offset + buffer.nbytes], buffer)
-        block = Block(self.ledger, segment.path, next(self._numbers), end, lambda: self._give_back(segment))
+        block = Block(self.reference_counts, segment.path, next(self._numbers), end, lambda: self._give_back(segment))
         return [SharedFrame(block, offset, buffer.nbytes) for buffer, offset in zip(buffers, offsets, strict=True)]
 
     def reserve(self, num_bytes: int) -> memoryview | None:
@@ -264,7 +266,7 @@ class SegmentPool:
         array = np.frombuffer(segment.memory, np.uint8, num_bytes)
         address = array.ctypes.data
         self._reserved[address] = Block(
-            self.ledger, segment.path, next(self._numbers), num_bytes, lambda: self._give_back(segment)
+            self.reference_counts, segment.path, next(self._numbers), num_bytes, lambda: self._give_back(segment)
         )
         weakref.finalize(array, self._reserved.pop, address, None).atexit = False
         return memoryview(array.data)
@@ -291,7 +293,7 @@ class SegmentPool:
                 os.unlink(name)
             on_free()
 
-        return Block(self.ledger, name, number, num_bytes, free)
+        return Block(self.reference_counts, name, number, num_bytes, free)
 
     def close(self) -> None:
         """Remove the segments; receivers keep what they have mapped."""
@@ -314,7 +316,7 @@ class SegmentPool:
         return None
 
     def _take(self, num_bytes: int) -> _Segment | None:
-        self.ledger.settle()
+        self.reference_counts.settle()
         size = size_class(num_bytes)
         with self._lock:
             if self._closed:

@@ -62,14 +62,14 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         file="rlinf/scheduler/comm/endpoint.py",
-        before="            error = self._dead.get(uid) or self._orphaned\n        return error or",
-        after="            error = self._orphaned\n        return error or",
+        before="            error = self._dead.get(uid) or self._run_error\n        return error or",
+        after="            error = self._run_error\n        return error or",
         tests=_GIVEN_UP,
         what="an unreadable message of a dead sender is not its death",
     ),
     Fault(
         file="rlinf/scheduler/comm/endpoint.py",
-        before="self._news.wait_for(lambda: uid in self._dead or self._orphaned or self._closed, _NEWS_SECONDS)",
+        before="self._news.wait_for(lambda: uid in self._dead or self._run_error or self._closed, _NEWS_SECONDS)",
         after="pass",
         tests=_GIVEN_UP,
         what="the news of a death are not waited for",

@@ -8,7 +8,7 @@ import pytest
 
 from rlinf.errors import CommTimeoutError, RLinfError, WorkerDiedError
 from rlinf.scheduler.comm.endpoint import Endpoint
-from rlinf.scheduler.comm.mailbox import Envelope, Mailbox
+from rlinf.scheduler.comm.mailbox import Mailbox, MessageHeader
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
 from rlinf.scheduler.comm.work import AsyncWork, finished, gather
 
@@ -129,7 +129,7 @@ def mailbox(make):
 
 
 def letter(sequence, tag=None, incarnation=1, source=("env", 0)):
-    return Envelope(source, incarnation, sequence, tag)
+    return MessageHeader(source, incarnation, sequence, tag)
 
 
 def test_a_receive_ends_once_with_message_death_or_timeout(mailbox):

@@ -21,7 +21,7 @@ from rlinf.scheduler.address import RunSpec, WorkerAddress, WorkerInfo
 from rlinf.scheduler.channel.channel_backend import HostedBackend
 from rlinf.scheduler.channel.host import ChannelHost
 from rlinf.scheduler.comm.futures import Promise
-from rlinf.scheduler.comm.mailbox import Envelope
+from rlinf.scheduler.comm.mailbox import MessageHeader
 from rlinf.scheduler.comm.outbox import Outbox
 from rlinf.scheduler.comm.serialization import encode
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
@@ -83,7 +83,7 @@ class Inbox:
         self._numbers = iter(range(1_000_000))
 
     def put(self, item):
-        self._mailbox.deliver(Envelope(self._source, 1, next(self._numbers), "t"), encode(item))
+        self._mailbox.deliver(MessageHeader(self._source, 1, next(self._numbers), "t"), encode(item))
 
     def get(self, timeout=None, async_op=False):
         work = self._messenger.recv(*self._source, tag="t", timeout=timeout)
@@ -316,11 +316,11 @@ def test_time_outs_and_cancellations_leave_nothing_at_either_side(node):
 
 def test_a_timed_get_does_not_keep_its_item(node):
     channel = node.channel()
-    ledger = node.runtime.endpoint.segments.ledger
+    reference_counts = node.runtime.endpoint.segments.reference_counts
     for _ in range(3):
         channel.put(np.zeros(1 << 20, np.uint8))
         assert channel.get(timeout=600).nbytes == 1 << 20
-    until(lambda: (ledger.settle(), len(ledger) == 0)[1])
+    until(lambda: (reference_counts.settle(), len(reference_counts) == 0)[1])
     channel.close()
 
 
@@ -340,13 +340,13 @@ def test_a_tag_that_is_used_once_leaves_nothing(node):
     messenger = Messenger(ME)
     kept = [len(held) for held in (mailbox._arrived, mailbox._waiting, mailbox._untaken)]
     for tag in range(50):
-        envelope = Envelope(("once", 0), 1, tag, tag)
+        header = MessageHeader(("once", 0), 1, tag, tag)
         if tag % 2:
-            mailbox.deliver(envelope, encode(tag))
+            mailbox.deliver(header, encode(tag))
             assert messenger.recv("once", 0, tag=tag, timeout=20).wait() == tag
         else:
             work = messenger.recv("once", 0, tag=tag, timeout=20)
-            mailbox.deliver(envelope, encode(tag))
+            mailbox.deliver(header, encode(tag))
             assert work.wait() == tag
     with pytest.raises(CommTimeoutError):
         messenger.recv("once", 0, tag="late", timeout=0.001).wait()
@@ -391,7 +391,7 @@ def test_a_closed_channel_goes_when_it_is_drained(node):
 
 def test_what_is_left_in_a_closed_channel_goes_with_its_last_handle(node):
     before = num_queues(node)
-    ledger = node.runtime.endpoint.segments.ledger
+    reference_counts = node.runtime.endpoint.segments.reference_counts
     channel = node.channel()
     channel.put(np.zeros(1 << 20, np.uint8))
     channel.close()
@@ -401,7 +401,7 @@ def test_what_is_left_in_a_closed_channel_goes_with_its_last_handle(node):
     del again
     gc.collect()
     until(lambda: num_queues(node) == before)
-    until(lambda: (ledger.settle(), len(ledger) == 0)[1])
+    until(lambda: (reference_counts.settle(), len(reference_counts) == 0)[1])
 
 
 def test_a_closed_channel_waits_for_those_it_was_given_to(node):
@@ -492,11 +492,11 @@ def test_a_message_that_cannot_leave_is_an_error_of_its_send(node, outbox, monke
 
 def test_values_that_cannot_be_pickled_leave_no_shared_memory(node):
     endpoint = node.runtime.endpoint
-    until(lambda: (endpoint.segments.ledger.settle(), len(endpoint.segments.ledger) == 0)[1])
+    until(lambda: (endpoint.segments.reference_counts.settle(), len(endpoint.segments.reference_counts) == 0)[1])
     with pytest.raises((TypeError, AttributeError)):
         endpoint.notify(node.other.endpoint.info, "data", (lambda: None,), [bytes(1 << 20)])
-    endpoint.segments.ledger.settle()
-    assert len(endpoint.segments.ledger) == 0
+    endpoint.segments.reference_counts.settle()
+    assert len(endpoint.segments.reference_counts) == 0
 
 
 # Continuations

@@ -84,7 +84,7 @@ def test_segments_are_reused(make, namespace):
     for _ in range(20):
         sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
         receiver.kept.clear()
-        settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+        settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
     assert len(files(namespace)) == 1
 
 
@@ -108,7 +108,7 @@ def test_releases_that_follow_one_another_wake_the_thread_that_tells_once(make, 
     for _ in range(2):
         sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
         receiver.kept.clear()
-        settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+        settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
     assert len(woken) == 1
 
 
@@ -117,13 +117,13 @@ def test_a_segment_comes_back_when_the_last_array_over_it_dies(make):
     item = {"a": data(), "b": np.ones(100_000), "small": torch.ones(3)}
     sender.request(receiver.info, "keep", (), encode(item)).result(timeout=20)
     view = receiver.kept.pop()["a"][5:10]
-    sender.segments.ledger.settle()
-    assert len(sender.segments.ledger) == 1, "a view of one tensor keeps the block"
+    sender.segments.reference_counts.settle()
+    assert len(sender.segments.reference_counts) == 1, "a view of one tensor keeps the block"
     time.sleep(0.05)
-    assert len(sender.segments.ledger) == 1
+    assert len(sender.segments.reference_counts) == 1
     assert view.tolist() == [5, 6, 7, 8, 9]
     del view
-    settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+    settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
 
 
 def test_what_a_receiver_keeps_is_not_overwritten(make):
@@ -144,7 +144,7 @@ def test_what_a_receiver_wrote_does_not_hide_the_next_message(make, namespace):
         if value % 2:
             got[value * 1000] = 77
         del got
-        settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+        settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
     assert len(files(namespace)) == 1
 
 
@@ -159,7 +159,7 @@ def test_only_mappings_that_nobody_wrote_to_are_used_again(make):
             got[0] = 1
             spacer = mmap.mmap(-1, MB)  # takes the range of addresses that is about to be free
         del got
-        settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+        settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
     assert places[0] == places[1]
     assert places[2] == places[3]
     spacer.close()
@@ -175,7 +175,7 @@ def test_a_kernel_that_cannot_tell_what_was_written_maps_anew(make, monkeypatch,
         assert received.unique().tolist() == [value]
         received.fill_(99)
         del received
-        settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+        settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
 
 
 def test_unused_mappings_are_bounded(make, monkeypatch):
@@ -184,7 +184,7 @@ def test_unused_mappings_are_bounded(make, monkeypatch):
     for _ in range(8):
         sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
     receiver.kept.clear()
-    settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+    settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
     assert receiver._mappings._idle_bytes <= 3 * MB
     sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
     assert torch.equal(receiver.kept[0], data())
@@ -200,18 +200,18 @@ def test_many_receivers_share_one_copy(make, namespace):
     assert len(files(namespace)) == 1
     for receiver in receivers:
         assert torch.equal(receiver.kept[0], data())
-        assert len(sender.segments.ledger) == 1
+        assert len(sender.segments.reference_counts) == 1
         receiver.kept.clear()
-    settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+    settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
 
 
 def test_the_death_of_a_receiver_gives_back_what_it_held(make):
     sender, receiver = make(), make()
     sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
-    sender.segments.ledger.settle()
-    assert len(sender.segments.ledger) == 1
+    sender.segments.reference_counts.settle()
+    assert len(sender.segments.reference_counts) == 1
     sender.peer_died(receiver.info.uid, WorkerDiedError("gone"))
-    assert len(sender.segments.ledger) == 0
+    assert len(sender.segments.reference_counts) == 0
     assert torch.equal(receiver.kept[0], data()), "should it live after all, it has its mapping"
 
 
@@ -235,7 +235,7 @@ def test_what_a_relay_keeps_outlives_its_producer(make, namespace):
     relay.request(consumer.info, "keep", (), queued.pop()).result(timeout=20)
     assert torch.equal(consumer.kept[0], data())
     consumer.kept.clear()
-    settle(lambda: (relay.segments.ledger.settle(), not files(namespace))[1])
+    settle(lambda: (relay.segments.reference_counts.settle(), not files(namespace))[1])
 
 
 def test_a_relay_tells_the_producer_when_its_item_is_done(make):
@@ -246,7 +246,7 @@ def test_a_relay_tells_the_producer_when_its_item_is_done(make):
         producer.request(relay.info, "pass", (), encode(data())).result(timeout=20)
         settle(lambda: consumer.kept)
         consumer.kept.clear()
-        settle(lambda: (producer.segments.ledger.settle(), len(producer.segments.ledger) == 0)[1])
+        settle(lambda: (producer.segments.reference_counts.settle(), len(producer.segments.reference_counts) == 0)[1])
 
 
 def test_little_shared_memory_is_left_alone(make, namespace, monkeypatch):
@@ -298,7 +298,7 @@ def test_reserved_memory_is_sent_as_it_is_and_free_again_once_nobody_looks(make,
     del first, second, other
     for receiver in receivers:
         receiver.kept.clear()
-    settle(lambda: (sender.segments.ledger.settle(), len(sender.segments.ledger) == 0)[1])
+    settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
     sender.reserve(MB)
     assert len(files(namespace)) == num_files + 1, "the segments serve again"
 
@@ -334,9 +334,9 @@ def test_forks_do_not_give_back_what_their_parent_holds(make):
         receiver.kept.clear()
         os._exit(0)
     os.waitpid(child, 0)
-    sender.segments.ledger.settle()
+    sender.segments.reference_counts.settle()
     time.sleep(0.05)
-    assert len(sender.segments.ledger) == 1
+    assert len(sender.segments.reference_counts) == 1
     assert torch.equal(receiver.kept[0], data())
 
 

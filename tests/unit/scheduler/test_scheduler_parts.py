@@ -1,4 +1,4 @@
-"""Leases, rosters, environments, shards: the scheduler's pure parts."""
+"""Leases, registry, environments, shards: the scheduler's pure parts."""
 
 import dataclasses
 
@@ -19,9 +19,9 @@ from rlinf.scheduler.environment import (
     newer_than,
     prepend_path,
 )
+from rlinf.scheduler.group_registry import GroupRegistry, Leases
 from rlinf.scheduler.nodes import rank_nodes
 from rlinf.scheduler.probe import NodeProbe
-from rlinf.scheduler.rosters import Leases, Rosters
 from rlinf.scheduler.sharding import batch_length, check_cut, cut, join, pieces
 
 
@@ -51,30 +51,30 @@ def member(rank, incarnation=1):
 
 
 def test_lookups_wait_for_all_ranks_and_find_the_newest_launch():
-    rosters, found = Rosters(), []
-    rosters.lookup("env", True, lambda members, error: found.append(members))
-    rosters.begin("env", 2)
-    rosters.ready(member(0))
+    registry, found = GroupRegistry(), []
+    registry.lookup("env", True, lambda members, error: found.append(members))
+    registry.begin("env", 2)
+    registry.ready(member(0))
     assert found == []
-    rosters.ready(member(1))
+    registry.ready(member(1))
     assert [info.rank for info in found[0]] == [0, 1]
     with pytest.raises(ClusterError, match="already running"):
-        rosters.begin("env", 2)
+        registry.begin("env", 2)
     for rank in range(2):
-        rosters.gone(WorkerAddress("env", rank, 1), WorkerDiedError("x"))
-    assert rosters.begin("env", 1).incarnation == 2
-    assert rosters.gone(WorkerAddress("env", 0, 1), WorkerDiedError("old news")) is None
-    rosters.ready(member(0, 2))
-    rosters.lookup("env", False, lambda members, error: found.append(members))
+        registry.gone(WorkerAddress("env", rank, 1), WorkerDiedError("x"))
+    assert registry.begin("env", 1).incarnation == 2
+    assert registry.gone(WorkerAddress("env", 0, 1), WorkerDiedError("old news")) is None
+    registry.ready(member(0, 2))
+    registry.lookup("env", False, lambda members, error: found.append(members))
     assert found[1][0].address.incarnation == 2
 
 
 def test_a_failed_start_answers_the_launcher():
-    rosters, answers = Rosters(), []
-    roster = rosters.begin("env", 2)
-    rosters.wait_launched(roster, lambda members, error: answers.append(error))
+    registry, answers = GroupRegistry(), []
+    group = registry.begin("env", 2)
+    registry.wait_launched(group, lambda members, error: answers.append(error))
     error = WorkerDiedError("x")
-    rosters.gone(WorkerAddress("env", 1, 1), error)
+    registry.gone(WorkerAddress("env", 1, 1), error)
     assert answers == [error]
 
 

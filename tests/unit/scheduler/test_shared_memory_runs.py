@@ -35,9 +35,9 @@ class Keeper(Worker):
         self.kept.clear()
 
     def held(self):
-        ledger = current_runtime().endpoint.segments.ledger
-        ledger.settle()
-        return len(ledger)
+        reference_counts = current_runtime().endpoint.segments.reference_counts
+        reference_counts.settle()
+        return len(reference_counts)
 
     def put(self, channel, value):
         channel.put(torch.full((SIZE,), value))

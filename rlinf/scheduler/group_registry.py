@@ -15,14 +15,14 @@ from rlinf.registry import did_you_mean
 from rlinf.scheduler.address import WorkerAddress, WorkerInfo
 
 # Called with the members by rank, or with the error that ended the wait.
-Answer = Callable[[list[WorkerInfo] | None, RLinfError | None], None]
-MasterAnswer = Callable[[tuple[str, int]], None]
+LookupCallback = Callable[[list[WorkerInfo] | None, RLinfError | None], None]
+MasterCallback = Callable[[tuple[str, int]], None]
 
 Grant = Callable[[], None]
 
 
 @dataclass
-class Roster:
+class GroupRecord:
     """One launch of a group."""
 
     name: str
@@ -33,8 +33,8 @@ class Roster:
     closed: bool = False
     error: RLinfError | None = None
     master: tuple[str, int] | None = None
-    launchers: list[Answer] = field(default_factory=list)
-    master_waiters: list[MasterAnswer] = field(default_factory=list)
+    launchers: list[LookupCallback] = field(default_factory=list)
+    master_waiters: list[MasterCallback] = field(default_factory=list)
     ordered: list[WorkerInfo] = field(default_factory=list)
 
     @property
@@ -43,92 +43,88 @@ class Roster:
         return not self.closed and not self.gone and len(self.members) == self.world_size
 
     def by_rank(self) -> list[WorkerInfo]:
-        """Return the members in order of rank, once all are ready; the same list every time: every rank asks."""
+        """Return the members by rank, once all are ready; the same list for all ranks, since each requests it."""
         if not self.ordered:
             self.ordered = [self.members[rank] for rank in range(self.world_size)]
         return self.ordered
 
 
-class Rosters:
-    """All groups of a run, by name; launching a name again replaces its roster."""
+class GroupRegistry:
+    """All groups of a run, by name; launching a name again replaces its record."""
 
     def __init__(self) -> None:
-        self._rosters: dict[str, Roster] = {}
-        self._waiting: dict[str, list[Answer]] = defaultdict(list)
+        self._groups: dict[str, GroupRecord] = {}
+        self._waiting: dict[str, list[LookupCallback]] = defaultdict(list)
 
-    def begin(self, name: str, world_size: int) -> Roster:
+    def begin(self, name: str, world_size: int) -> GroupRecord:
         """Start a launch.
 
         Raises:
             ClusterError: A group of this name is running.
         """
-        old = self._rosters.get(name)
+        old = self._groups.get(name)
         if old is not None and not old.closed and len(old.gone) < old.world_size:
             raise ClusterError(
                 f"A group named '{name}' is already running ({old.world_size} ranks). Close it first, or launch under "
                 "another name."
             )
-        roster = Roster(name, 1 if old is None else old.incarnation + 1, world_size)
-        self._rosters[name] = roster
-        return roster
+        group = GroupRecord(name, 1 if old is None else old.incarnation + 1, world_size)
+        self._groups[name] = group
+        return group
 
-    def find(self, address: WorkerAddress) -> Roster | None:
-        """Return the roster of a worker, or None when its group has been launched again since."""
-        roster = self._rosters.get(address.group_name)
-        return roster if roster is not None and roster.incarnation == address.incarnation else None
-
-    def current(self, name: str) -> Roster | None:
-        """Return the newest roster of a name."""
-        return self._rosters.get(name)
+    def find(self, address: WorkerAddress) -> GroupRecord | None:
+        """Return the record of a worker's group, or None when the group has been launched again since."""
+        group = self._groups.get(address.group_name)
+        return group if group is not None and group.incarnation == address.incarnation else None
 
     def on_node(self, node_id: str) -> list[WorkerInfo]:
         """Return the running workers of a node, by Ray's id of it."""
         return [
             member
-            for roster in self._rosters.values()
-            for rank, member in roster.members.items()
-            if member.endpoint.node_id == node_id and rank not in roster.gone
+            for group in self._groups.values()
+            for rank, member in group.members.items()
+            if member.endpoint.node_id == node_id and rank not in group.gone
         ]
 
-    def ready(self, info: WorkerInfo) -> Roster | None:
-        """Note that a rank is ready; return the roster when it was the last one."""
-        roster = self.find(info.address)
-        if roster is None or roster.closed:
+    def ready(self, info: WorkerInfo) -> GroupRecord | None:
+        """Mark a rank ready; return the record when it was the last one."""
+        group = self.find(info.address)
+        if group is None or group.closed:
             return None
-        roster.members[info.rank] = info
-        if not roster.is_live:
+        group.members[info.rank] = info
+        if not group.is_live:
             return None
-        for answer in [*roster.launchers, *self._waiting.pop(roster.name, [])]:
-            answer(roster.by_rank(), None)
-        roster.launchers.clear()
-        return roster
+        for callback in [*group.launchers, *self._waiting.pop(group.name, [])]:
+            callback(group.by_rank(), None)
+        group.launchers.clear()
+        return group
 
-    def fail(self, roster: Roster, error: RLinfError) -> None:
+    def fail(self, group: GroupRecord, error: RLinfError) -> None:
         """Note that a launch has failed."""
-        roster.error = roster.error or error
-        for answer in roster.launchers:
-            answer(None, roster.error)
-        roster.launchers.clear()
+        group.error = group.error or error
+        for callback in group.launchers:
+            callback(None, group.error)
+        group.launchers.clear()
 
-    def wait_launched(self, roster: Roster, answer: Answer) -> None:
-        """Answer when all ranks are ready or the first has failed."""
-        if roster.error is not None:
-            answer(None, roster.error)
-        elif roster.is_live:
-            answer(roster.by_rank(), None)
+    def wait_launched(self, group: GroupRecord, callback: LookupCallback) -> None:
+        """LookupCallback when all ranks are ready or the first has failed."""
+        if group.error is not None:
+            callback(None, group.error)
+        elif group.is_live:
+            callback(group.by_rank(), None)
         else:
-            roster.launchers.append(answer)
+            group.launchers.append(callback)
 
-    def lookup(self, name: str, wait: bool, answer: Answer) -> None:
-        """Answer with the members of a group that had all its ranks ready, waiting for its launch if asked to."""
-        roster = self._rosters.get(name)
-        if roster is not None and len(roster.members) == roster.world_size:
-            answer(roster.by_rank(), None)
+    def lookup(self, name: str, wait: bool, callback: LookupCallback) -> None:
+        """Pass the members of a group whose ranks were all ready to ``callback``, after its launch if ``wait``."""
+        group = self._groups.get(name)
+        if group is not None and len(group.members) == group.world_size:
+            callback(group.by_rank(), None)
         elif wait:
-            self._waiting[name].append(answer)
+            self._waiting[name].append(callback)
         else:
-            names = sorted(self._rosters)
-            answer(
+            names = sorted(self._groups)
+            callback(
                 None,
                 ClusterError(
                     f"No group named '{name}' has been launched.{did_you_mean(name, names)} "
@@ -138,35 +134,35 @@ class Rosters:
 
     def describe(self) -> list[dict[str, Any]]:
         """Return, as plain values, every group's newest launch and its ranks."""
-        return [_describe(roster) for roster in self._rosters.values()]
+        return [_describe(group) for group in self._groups.values()]
 
-    def gone(self, address: WorkerAddress, error: WorkerDiedError) -> Roster | None:
-        """Note that a rank is gone; return its roster unless that was known."""
-        roster = self.find(address)
-        if roster is None or address.rank in roster.gone:
+    def gone(self, address: WorkerAddress, error: WorkerDiedError) -> GroupRecord | None:
+        """Mark a rank as gone; return its group's record unless that was known."""
+        group = self.find(address)
+        if group is None or address.rank in group.gone:
             return None
-        roster.gone.add(address.rank)
-        self.fail(roster, error)
-        return roster
+        group.gone.add(address.rank)
+        self.fail(group, error)
+        return group
 
 
-def _describe(roster: Roster) -> dict[str, Any]:
-    starting = len(roster.members) < roster.world_size
-    state = "closed" if roster.closed else "failed" if roster.gone or roster.error else ""
+def _describe(group: GroupRecord) -> dict[str, Any]:
+    starting = len(group.members) < group.world_size
+    state = "closed" if group.closed else "failed" if group.gone or group.error else ""
     ranks: list[dict[str, Any]] = []
-    for rank in range(roster.world_size):
-        member = roster.members.get(rank)
-        entry: dict[str, Any] = {"rank": rank, "state": "gone" if rank in roster.gone else "ready"}
+    for rank in range(group.world_size):
+        member = group.members.get(rank)
+        entry: dict[str, Any] = {"rank": rank, "state": "gone" if rank in group.gone else "ready"}
         if member is None:
-            entry["state"] = "gone" if rank in roster.gone else "starting"
+            entry["state"] = "gone" if rank in group.gone else "starting"
         else:
             entry |= {"pid": member.pid, "node_rank": member.node_rank, "node_ip": member.node_ip}
             entry |= {"node_id": member.endpoint.node_id, "uid": member.endpoint.uid}
         ranks.append(entry)
     return {
-        "name": roster.name,
-        "incarnation": roster.incarnation,
-        "world_size": roster.world_size,
+        "name": group.name,
+        "incarnation": group.incarnation,
+        "world_size": group.world_size,
         "state": state or ("starting" if starting else "running"),
         "ranks": ranks,
     }
