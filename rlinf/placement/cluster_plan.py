@@ -73,11 +73,6 @@ class ClusterPlan:
             self._forget_open_groups(node_groups)
 
     @property
-    def is_num_nodes_known(self) -> bool:
-        """Whether the recipe fixes the number of nodes."""
-        return self._num_nodes is not None
-
-    @property
     def num_nodes(self) -> int:
         """Number of nodes.
 

@@ -155,8 +155,8 @@ class Placement:
     """The seat of one process.
 
     Whether accelerators are isolated changes what a process *sees*, never which device is *its own*:
-    ``local_accelerator_rank`` is always the number of its (first) device on the node. To open that device in the
-    process itself use ``device_index``, which counts among the visible ones.
+    ``local_accelerator_rank`` is always the number of its (first) device on the node. The process
+    itself opens ``Worker.device``, whose index counts among the visible ones.
     """
 
     rank: int
@@ -185,13 +185,6 @@ class Placement:
     """Whether it sees only its own accelerators."""
     local_hardware_ranks: list[int]
     """Indices on the node of the resources it holds; empty when its resource is the node itself."""
-
-    @property
-    def device_index(self) -> int:
-        """Index of its own accelerator among the visible ones (0 when isolated); -1 if it owns none."""
-        if self.local_accelerator_rank < 0:
-            return -1
-        return self.visible_accelerators.index(str(self.local_accelerator_rank))
 
 
 class PlacementCluster(Protocol):

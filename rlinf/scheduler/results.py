@@ -160,11 +160,6 @@ class WorkerGroupFuncResult:
         lines = [f"\n  {address}: {text}" for address, text in doing.items()]
         get_logger(__name__).info("%s() runs for %.0f s on: %s%s", self.method, waited, _list(late), "".join(lines))
 
-    def durations(self) -> list[float]:
-        """Return the seconds that each rank's method took; waits for all of them."""
-        self.wait()
-        return [future.result().value[1] for future in self._futures]
-
     def _collect(self) -> list[Any]:
         self.raise_failure()
         if self._results is None:

@@ -232,9 +232,3 @@ def find_runtime() -> Runtime | None:
     """Return this process's runtime, or None outside of a run."""
     with _lock:
         return _stack[-1] if _stack else None
-
-
-def log_drops(runtime: Runtime) -> None:
-    """Say how many messages of dead workers were dropped, if any."""
-    if runtime.mailbox.num_dropped:
-        get_logger(__name__).info("%d messages of dead workers were dropped.", runtime.mailbox.num_dropped)

@@ -141,22 +141,6 @@ class LeRobotDataset:
             for name in features
         }
 
-    def action_chunks(
-        self, indices: npt.NDArray[np.int64], num_action_chunks: int
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
-        """Return the actions from some frames on, never beyond the end of their episode.
-
-        Args:
-            indices: int64 [N]; frames.
-            num_action_chunks: Actions from each on (``C``).
-
-        Returns:
-            Actions [N, C, A], the last one repeated behind the end, and bool [N, C], true for those repeated.
-        """
-        numbers = indices[:, None] + np.arange(num_action_chunks)
-        last = self._ends[self._episodes_of(indices)][:, None] - 1
-        return self.column("action")[np.minimum(numbers, last)], numbers > last
-
     def tasks_of(self, indices: npt.NDArray[np.int64]) -> list[str]:
         """Return what was to be done in some frames."""
         return [self.tasks[int(number)] for number in self.column("task_index")[indices].reshape(-1)]

@@ -85,8 +85,6 @@ def test_own_device_is_the_same_whether_isolated_or_not(cluster):
     assert [seat.local_accelerator_rank for seat in isolated] == [0, 1, 2, 3]
     assert visible(isolated) == [["0"], ["1"], ["2"], ["3"]]
     assert visible(shared) == [[str(index) for index in range(8)]] * 4
-    assert [seat.device_index for seat in isolated] == [0, 0, 0, 0]
-    assert [seat.device_index for seat in shared] == [0, 1, 2, 3]
     assert [seat.isolate_accelerator for seat in (isolated[0], shared[0])] == [True, False]
 
 
@@ -119,7 +117,6 @@ def test_node_placement_repeats_nodes_and_owns_no_accelerator(cluster):
     assert [seat.cluster_node_rank for seat in seats] == [1, 0, 1]
     assert [seat.local_rank for seat in seats] == [0, 0, 1]
     assert {seat.local_accelerator_rank for seat in seats} == {-1}
-    assert {seat.device_index for seat in seats} == {-1}
     assert {seat.node_group_label for seat in seats} == {"node"}
     assert seats[0].accelerator_type is AcceleratorType.NV_GPU
     assert visible(seats) == [[str(index) for index in range(8)]] * 3

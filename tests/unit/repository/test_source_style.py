@@ -11,6 +11,8 @@ from repository_tree import PACKAGE, ROOT, package_files, parse, relative
 
 MAX_FILE_LINES = 800
 MAX_FUNCTION_LINES = 60
+# Each of them has one meaning for each of its packages: a schema and what it configures, a contract (base), ...
+MAX_SHARED_MODULE_NAMES = 12
 FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -156,6 +158,16 @@ def test_unit_tests_mirror_the_package() -> None:
         if not (PACKAGE / place).is_dir():
             strangers.append(relative(folder))
     assert_none(strangers)
+
+
+def test_few_modules_share_a_name() -> None:
+    """A module is named after its main noun; a name that two share sends the reader to the wrong one."""
+    places: dict[str, list[str]] = {}
+    for path in package_files():
+        if path.name not in {"__init__.py", "__main__.py"}:
+            places.setdefault(path.name, []).append(relative(path))
+    shared = [" ".join(paths) for paths in places.values() if len(paths) > 1]
+    assert len(shared) <= MAX_SHARED_MODULE_NAMES, "\n" + "\n".join(shared)
 
 
 def test_test_files_have_unique_names() -> None:

@@ -76,15 +76,6 @@ def test_single_frames_are_those_of_their_episodes(dataset):
     assert dataset.tasks_of(indices) == ["reach", "reach", "push", "reach"]
 
 
-def test_chunks_of_actions_end_with_their_episode(dataset):
-    chunks, is_pad = dataset.action_chunks(np.array([3, 5, 6]), 4)
-    first, second, third = (episode.columns["action"] for episode in EPISODES)
-    np.testing.assert_array_equal(chunks[0], first[[3, 4, 4, 4]])
-    np.testing.assert_array_equal(chunks[1], second[[0, 0, 0, 0]])
-    np.testing.assert_array_equal(chunks[2], third[:4])
-    assert is_pad.tolist() == [[False, False, True, True], [False, True, True, True], [False] * 4]
-
-
 def test_statistics_are_those_of_all_frames(dataset):
     for name in ("observation.state", "next.reward"):
         whole = np.concatenate([episode.columns[name] for episode in EPISODES]).astype(np.float64)
