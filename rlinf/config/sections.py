@@ -37,10 +37,9 @@ from rlinf.config.schema.expert import ExpertConfig
 from rlinf.config.schema.generation import GenerationConfig
 from rlinf.config.schema.intervention import IntervenerConfig
 from rlinf.config.schema.model import CausalLMConfig, ModelConfig
-from rlinf.config.schema.reward import EmbodiedRewardConfig
+from rlinf.config.schema.reward import EmbodiedRewardConfig, TextRewardConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.runner import RunnerConfig
-from rlinf.config.schema.text_reward import TextRewardConfig
 from rlinf.registry import ConfigTable, closest, did_you_mean
 from rlinf.utils.plugins import MODULE_VARIABLE
 

@@ -13,7 +13,7 @@ from rlinf.scheduler import WorkerGroup, WorkerGroupFuncResult, wait_all, wait_f
 
 if TYPE_CHECKING:
     from rlinf.workers.inference.inference_worker import InferenceWorker
-    from rlinf.workers.reward.text_reward_worker import TextRewardWorker
+    from rlinf.workers.reward.reward_worker import RewardWorker
     from rlinf.workers.rollout.generation_worker import GenerationWorker
 
 
@@ -68,7 +68,7 @@ class AnswerPool:
     def __init__(
         self,
         rollout: WorkerGroup[GenerationWorker],
-        reward: WorkerGroup[TextRewardWorker],
+        reward: WorkerGroup[RewardWorker],
         *,
         max_per_rank: int,
         inference: WorkerGroup[InferenceWorker] | None = None,

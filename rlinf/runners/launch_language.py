@@ -10,7 +10,7 @@ from rlinf.scheduler import Cluster, WorkerGroup
 from rlinf.utils.placement import HybridComponentPlacement
 from rlinf.workers.actor.actor_worker import ActorWorker
 from rlinf.workers.inference.inference_worker import InferenceWorker
-from rlinf.workers.reward.text_reward_worker import TextRewardWorker
+from rlinf.workers.reward.reward_worker import RewardWorker
 from rlinf.workers.rollout.generation_worker import GenerationWorker
 
 
@@ -43,7 +43,7 @@ def launch_groups(cfg: LanguageConfig, cluster: Cluster) -> dict[str, WorkerGrou
     if "inference" in names:
         groups["inference"] = InferenceWorker.create_group(cfg, num_actors)
     if cfg.reward is not None:
-        groups["reward"] = TextRewardWorker.create_group(cfg)
+        groups["reward"] = RewardWorker.create_group(cfg)
     # All groups start at once: most of the time is spent importing torch.
     for component, group in groups.items():
         strategy = placement.get_strategy(component)

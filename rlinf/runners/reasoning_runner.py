@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rlinf.scheduler import WorkerGroupFuncResult
     from rlinf.workers.actor.actor_worker import ActorWorker
     from rlinf.workers.inference.inference_worker import InferenceWorker
-    from rlinf.workers.reward.text_reward_worker import TextRewardWorker
+    from rlinf.workers.reward.reward_worker import RewardWorker
     from rlinf.workers.rollout.generation_worker import GenerationWorker
 
 
@@ -53,7 +53,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         *,
         actor: WorkerGroup[ActorWorker],
         rollout: WorkerGroup[GenerationWorker],
-        reward: WorkerGroup[TextRewardWorker],
+        reward: WorkerGroup[RewardWorker],
         inference: WorkerGroup[InferenceWorker] | None = None,
         train_prompts: PromptSet | None,
         val_prompts: Mapping[str, PromptSet],

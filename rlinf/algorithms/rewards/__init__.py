@@ -12,8 +12,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rlinf.config.registries import rewards
-from rlinf.config.schema.reward import EmbodiedRewardConfig, RewardTermConfig
-from rlinf.config.schema.text_reward import TextRewardConfig
+from rlinf.config.schema.reward import EmbodiedRewardConfig, RewardTermConfig, TextRewardConfig
 
 R = TypeVar("R", bound=type[Any])
 

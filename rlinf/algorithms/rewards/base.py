@@ -1,35 +1,71 @@
-"""What a reward is: of embodied RL, and of text."""
+"""The contract of rewards."""
 
 from __future__ import annotations
 
 import abc
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import torch
 
 from rlinf.data.answers import RewardQuery
 from rlinf.data.rewards import RewardRequest
 
+Q = TypeVar("Q")
+S = TypeVar("S")
 
-class EmbodiedReward(abc.ABC):
-    """Judges chunks of actions by what came of them.
 
-    Args:
-        cfg: The entry of ``reward.rewards``.
+@dataclass(frozen=True, slots=True)
+class RewardContext:
+    """What a reward may use of the worker that it runs in.
+
+    Attributes:
         device: Where to compute.
     """
 
-    def __init__(self, cfg: Any, *, device: torch.device) -> None:
+    device: torch.device = torch.device("cpu")
+
+
+ON_CPU = RewardContext()
+
+
+class Reward(abc.ABC, Generic[Q, S]):
+    """Scores queries.
+
+    Args:
+        cfg: The entry of ``reward.rewards``.
+        context: What it may use of its worker.
+    """
+
+    def __init__(self, cfg: Any, context: RewardContext = ON_CPU) -> None:
         self.cfg = cfg
-        self.device = device
+        self.device = context.device
 
     @abc.abstractmethod
-    def __call__(self, request: RewardRequest) -> torch.Tensor:
-        """Return the rewards of a chunk, float [B, C], on any device; what was not executed is masked by the caller."""
+    def __call__(self, queries: Q, /) -> S:
+        """Return the scores of queries."""
 
-    def close(self) -> None:  # noqa: B027 - optional
+    def close(self) -> None:
         """Free what the reward holds; called once."""
+
+
+class EmbodiedReward(Reward[RewardRequest, torch.Tensor]):
+    """Scores chunks of actions.
+
+    The query is a ``RewardRequest`` of ``B`` environments; the scores are float [B, C], on any device. The caller masks
+    actions that were not executed.
+    """
+
+
+class TextReward(Reward[Sequence[RewardQuery], list[float]]):
+    """Scores responses of a language model.
+
+    The queries are a batch of responses; the scores are one number for each, in their order: a ``MeasuredReward`` where
+    there is more to report. Called from threads that may block, and from several of them at a time.
+
+    Every text has a score: a response that cannot be parsed is no error.
+    """
 
 
 class MeasuredReward(float):
@@ -51,32 +87,6 @@ class MeasuredReward(float):
     def __reduce__(self) -> tuple[type[MeasuredReward], tuple[float, Mapping[str, float]]]:
         """Return how to make it anew."""
         return MeasuredReward, (float(self), self.metrics)
-
-
-class TextReward(abc.ABC):
-    """Judges answers of a language model.
-
-    Args:
-        cfg: The entry of ``reward.rewards``.
-    """
-
-    def __init__(self, cfg: Any) -> None:
-        self.cfg = cfg
-
-    def place(self, device: torch.device) -> None:  # noqa: B027 - optional
-        """Move what computes to ``device``; called once, before the first answer."""
-
-    @abc.abstractmethod
-    def __call__(self, queries: Sequence[RewardQuery]) -> list[float]:
-        """Return one number for each answer, in their order; a ``MeasuredReward`` where there is more to report.
-
-        Called from threads that may block, and from several of them at a time.
-
-        Whatever the answer says, it is judged: an answer that cannot be parsed has earned nothing, and is no error.
-        """
-
-    def close(self) -> None:  # noqa: B027 - optional
-        """Free what the reward holds; called once."""
 
 
 def at_last_action(scores: torch.Tensor, executed: torch.Tensor) -> torch.Tensor:

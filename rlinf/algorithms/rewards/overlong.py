@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlinf.algorithms.rewards.base import TextReward
-from rlinf.config.schema.text_reward import OverlongRewardConfig
+from rlinf.config.schema.reward import OverlongRewardConfig
 from rlinf.data.answers import RewardQuery
 
 
@@ -18,6 +18,6 @@ class OverlongReward(TextReward):
     cfg: OverlongRewardConfig
 
     def __call__(self, queries: Sequence[RewardQuery]) -> list[float]:
-        """See ``TextReward``."""
+        """See ``Reward``."""
         begin = self.cfg.max_tokens - self.cfg.buffer_tokens
         return [-min(max(query.num_tokens - begin, 0) / self.cfg.buffer_tokens, 1.0) for query in queries]

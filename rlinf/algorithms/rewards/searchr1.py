@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from rlinf.algorithms.rewards.base import TextReward
 from rlinf.algorithms.rewards.extraction import accepted_answers, last_tagged
-from rlinf.config.schema.text_reward import SearchR1RewardConfig
+from rlinf.config.schema.reward import SearchR1RewardConfig
 from rlinf.data.answers import RewardQuery
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
@@ -25,7 +25,7 @@ class SearchR1Reward(TextReward):
     cfg: SearchR1RewardConfig
 
     def __call__(self, queries: Sequence[RewardQuery]) -> list[float]:
-        """See ``TextReward``."""
+        """See ``Reward``."""
         return [self._judge(query) for query in queries]
 
     def _judge(self, query: RewardQuery) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from rlinf.algorithms.rewards.base import TextReward
 from rlinf.algorithms.rewards.extraction import accepted_answers, as_number, last_boxed, last_tagged
-from rlinf.config.schema.text_reward import VQARewardConfig
+from rlinf.config.schema.reward import VQARewardConfig
 from rlinf.data.answers import RewardQuery
 
 _NUMBER_WORDS = {
@@ -31,7 +31,7 @@ class VQAReward(TextReward):
     cfg: VQARewardConfig
 
     def __call__(self, queries: Sequence[RewardQuery]) -> list[float]:
-        """See ``TextReward``."""
+        """See ``Reward``."""
         matches = self._matchers()[self.cfg.match]
         return [
             self.cfg.correct_reward

@@ -7,9 +7,14 @@ from urllib.parse import urlsplit
 
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.reward import ApiRewardConfig, RewardTermConfig
+from rlinf.config.schema.reward import (
+    ApiRewardConfig,
+    OverlongRewardConfig,
+    RewardTermConfig,
+    TextApiRewardConfig,
+    TextRewardsConfig,
+)
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.config.schema.text_reward import OverlongRewardConfig, TextApiRewardConfig, TextRewardsConfig
 from rlinf.utils.urls import mask_url
 
 

@@ -18,10 +18,9 @@ from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvSectionConfig
 from rlinf.config.schema.generation import GenerationConfig
 from rlinf.config.schema.inference import InferenceConfig
-from rlinf.config.schema.reward import RewardConfig
+from rlinf.config.schema.reward import RewardConfig, TextRewardsConfig
 from rlinf.config.schema.runner import RunnerConfig, SftRunnerConfig, TextRunnerConfig
 from rlinf.config.schema.text_data import SftDataConfig, TextDataConfig, TextRowsConfig
-from rlinf.config.schema.text_reward import TextRewardsConfig
 from rlinf.config.schema.train import ActorConfig, RolloutConfig, TextActorConfig, WeightSyncerConfig
 from rlinf.registry import Registry
 

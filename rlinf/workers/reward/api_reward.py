@@ -1,14 +1,17 @@
-"""``reward_type: api``: rewards from an HTTP service."""
+"""``reward_type: api`` and ``reward_type: text_api``: rewards from an HTTP service."""
 
 from __future__ import annotations
 
 import base64
+import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from rlinf.algorithms.rewards.base import EmbodiedReward, at_last_action
-from rlinf.config.schema.reward import ApiRewardConfig
+from rlinf.algorithms.rewards.base import EmbodiedReward, TextReward, at_last_action
+from rlinf.config.schema.reward import ApiRewardConfig, TextApiRewardConfig
+from rlinf.data.answers import RewardQuery
 from rlinf.data.rewards import RewardRequest
 from rlinf.errors import RewardError
 from rlinf.workers.reward.json_service import post_json, rewards_of
@@ -24,18 +27,12 @@ class ApiReward(EmbodiedReward):
     cfg: ApiRewardConfig
 
     def __call__(self, request: RewardRequest) -> torch.Tensor:
-        """See ``EmbodiedReward``.
+        """See ``Reward``.
 
         Raises:
-            RewardError: The service did not answer in time at any attempt, or answered something else.
+            RewardError: The service did not respond in time at any attempt, or sent something else.
         """
-        answer = post_json(
-            self.cfg.url,
-            self._body(request),
-            timeout_seconds=self.cfg.timeout_seconds,
-            max_retries=self.cfg.max_retries,
-        )
-        scores = rewards_of(self.cfg.url, answer, len(request.executed))
+        scores = _query_service(self.cfg, self._body(request), len(request.executed))
         return at_last_action(torch.tensor(scores, dtype=torch.float32), request.executed)
 
     def _body(self, request: RewardRequest) -> dict[str, Any]:
@@ -52,8 +49,46 @@ class ApiReward(EmbodiedReward):
         }
 
 
+class TextApiReward(TextReward):
+    """Posts ``{"queries": [{"prompt": ..., "response": ..., ...}]}`` and expects ``{"rewards": [a number for each]}``.
+
+    A query has the fields of ``RewardQuery``.
+    """
+
+    cfg: TextApiRewardConfig
+
+    def __call__(self, queries: Sequence[RewardQuery]) -> list[float]:
+        """See ``Reward``.
+
+        Raises:
+            RewardError: The service did not respond in time at any attempt, or sent something else.
+        """
+        size = self.cfg.batch_size
+        batches = (queries[start : start + size] for start in range(0, len(queries), size))
+        return [reward for batch in batches for reward in self._score(batch)]
+
+    def _score(self, queries: Sequence[RewardQuery]) -> list[float]:
+        try:
+            return _query_service(self.cfg, {"queries": [_plain(query) for query in queries]}, len(queries))
+        except TypeError as error:
+            raise RewardError(
+                f"A reference or its metadata cannot be sent as JSON: {error}. Keep to strings, numbers, lists and "
+                "mappings in the dataset."
+            ) from error
+
+
+def _query_service(cfg: ApiRewardConfig | TextApiRewardConfig, body: Any, count: int) -> list[float]:
+    reply = post_json(cfg.url, body, timeout_seconds=cfg.timeout_seconds, max_retries=cfg.max_retries)
+    return rewards_of(cfg.url, reply, count)
+
+
 def _encode(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     array = value.cpu().numpy()
     return {"shape": list(array.shape), "dtype": str(array.dtype), "data": base64.b64encode(array.tobytes()).decode()}
+
+
+def _plain(query: RewardQuery) -> dict[str, Any]:
+    fields = {field.name: getattr(query, field.name) for field in dataclasses.fields(query)}
+    return fields | {"metadata": dict(query.metadata)}

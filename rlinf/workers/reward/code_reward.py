@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from rlinf.algorithms.rewards.base import MeasuredReward, TextReward
+from rlinf.algorithms.rewards.base import ON_CPU, MeasuredReward, RewardContext, TextReward
 from rlinf.algorithms.rewards.code_checks import (
     AssertTest,
     CallTest,
@@ -22,7 +22,7 @@ from rlinf.algorithms.rewards.code_checks import (
     same_output,
     same_value,
 )
-from rlinf.config.schema.text_reward import CodeRewardConfig
+from rlinf.config.schema.reward import CodeRewardConfig
 from rlinf.data.answers import RewardQuery
 from rlinf.errors import RewardError
 from rlinf.utils.logging import get_logger
@@ -54,6 +54,7 @@ class CodeReward(TextReward):
 
     Args:
         cfg: Its keys.
+        context: See ``Reward``.
 
     Raises:
         RewardError: Programs cannot be isolated here, and ``allow_unsandboxed`` is false; or the sandbox does not work.
@@ -61,19 +62,19 @@ class CodeReward(TextReward):
 
     cfg: CodeRewardConfig
 
-    def __init__(self, cfg: CodeRewardConfig) -> None:
-        super().__init__(cfg)
+    def __init__(self, cfg: CodeRewardConfig, context: RewardContext = ON_CPU) -> None:
+        super().__init__(cfg, context)
         self._sandbox = _make_sandbox(cfg)
         self._harness = _HARNESS.read_text(encoding="utf-8")
         self._threads = ThreadPoolExecutor(cfg.max_programs, thread_name_prefix="reward-code")
         self._watch = _LimitWatch(cfg)
 
     def __call__(self, queries: Sequence[RewardQuery]) -> list[float]:
-        """See ``TextReward``."""
+        """See ``Reward``."""
         return list(self._threads.map(self._score, queries))
 
     def close(self) -> None:
-        """See ``TextReward``."""
+        """See ``Reward``."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._sandbox.close()
 

@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rlinf.algorithms.rewards.base import TextReward
-from rlinf.config.schema.text_reward import FunctionRewardConfig
+from rlinf.algorithms.rewards.base import ON_CPU, RewardContext, TextReward
+from rlinf.config.schema.reward import FunctionRewardConfig
 from rlinf.data.answers import RewardQuery
 from rlinf.errors import ConfigError
 from rlinf.utils.logging import get_logger
@@ -28,6 +28,7 @@ class FunctionReward(TextReward):
 
     Args:
         cfg: Its keys.
+        context: See ``Reward``.
 
     Raises:
         ConfigError: There is no such function.
@@ -35,15 +36,15 @@ class FunctionReward(TextReward):
 
     cfg: FunctionRewardConfig
 
-    def __init__(self, cfg: FunctionRewardConfig) -> None:
-        super().__init__(cfg)
+    def __init__(self, cfg: FunctionRewardConfig, context: RewardContext = ON_CPU) -> None:
+        super().__init__(cfg, context)
         self.failures: collections.Counter[str] = collections.Counter()
         self._function = _imported(cfg.function)
         self._is_async = inspect.iscoroutinefunction(self._function)
         self._lock = threading.Lock()
 
     def __call__(self, queries: Sequence[RewardQuery]) -> list[float]:
-        """See ``TextReward``."""
+        """See ``Reward``."""
         if self.cfg.call == "batch":
             answers = self._call_all([list(queries)])[0]
             return [self.cfg.fallback_reward] * len(queries) if answers is None else answers

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from rlinf.algorithms.rewards.base import TextReward
+from rlinf.algorithms.rewards.base import ON_CPU, RewardContext, TextReward
 from rlinf.algorithms.rewards.math_answers import Claim, find_claim, same_at_sight, solutions
-from rlinf.config.schema.text_reward import MathRewardConfig
+from rlinf.config.schema.reward import MathRewardConfig
 from rlinf.data.answers import RewardQuery
 from rlinf.utils.logging import get_logger
 from rlinf.utils.optional import require
@@ -26,6 +26,7 @@ class MathReward(TextReward):
 
     Args:
         cfg: Its keys.
+        context: See ``Reward``.
 
     Raises:
         MissingPackageError: ``math-verify`` is not installed.
@@ -33,19 +34,19 @@ class MathReward(TextReward):
 
     cfg: MathRewardConfig
 
-    def __init__(self, cfg: MathRewardConfig) -> None:
-        super().__init__(cfg)
+    def __init__(self, cfg: MathRewardConfig, context: RewardContext = ON_CPU) -> None:
+        super().__init__(cfg, context)
         require("math_verify", needed_by="reward_type=math")
         self.num_given_up = 0
         self._pool = GraderPool(_GRADER, num_processes=cfg.num_processes, timeout_seconds=cfg.timeout_seconds)
         self._threads = ThreadPoolExecutor(cfg.num_processes, thread_name_prefix="reward-math")
 
     def __call__(self, queries: Sequence[RewardQuery]) -> list[float]:
-        """See ``TextReward``."""
+        """See ``Reward``."""
         return list(self._threads.map(self._judge, queries))
 
     def close(self) -> None:
-        """See ``TextReward``."""
+        """See ``Reward``."""
         self._threads.shutdown(wait=True, cancel_futures=True)
         self._pool.close()
 

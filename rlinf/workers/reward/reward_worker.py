@@ -1,16 +1,24 @@
-"""The reward worker: judges what collecting ranks report, while environments and policy go on."""
+"""The reward worker, and the weighted sum of a recipe's rewards that it computes."""
 
 from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import torch
 
 from rlinf.algorithms.rewards import get_reward_class
-from rlinf.algorithms.rewards.base import EmbodiedReward
-from rlinf.config.schema.reward import EmbodiedRewardConfig
-from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.algorithms.rewards.base import MeasuredReward, Reward, RewardContext
+from rlinf.config.schema.reward import EmbodiedRewardConfig, RewardConfig, RewardTermConfig, TextRewardsConfig
+from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig
+from rlinf.data.answers import Answer, RewardQuery
 from rlinf.data.rewards import RewardRequest
 from rlinf.data.routing import sources
-from rlinf.errors import RewardError
+from rlinf.errors import RewardError, RLinfError
 from rlinf.scheduler import Worker
 from rlinf.telemetry.metrics import Metric, MetricAccumulator
 from rlinf.utils.closing import close_all
@@ -18,62 +26,81 @@ from rlinf.workers.streams import collecting_group, reward_tag
 
 
 class RewardWorker(Worker):
-    """One rank of the reward group; ``RewardExchange`` is the other end.
+    """One rank of the reward group: scores chunks of actions, or responses of a language model.
 
     Args:
-        cfg: The recipe.
-        num_collecting_workers: World size of the group that collects trajectories.
+        cfg: The recipe; it has a section ``reward``.
+        num_collecting_workers: World size of the group that collects trajectories; 0 in recipes of language models.
     """
 
-    def __init__(self, cfg: EmbodiedConfig, num_collecting_workers: int) -> None:
+    def __init__(self, cfg: EmbodiedConfig | LanguageConfig, num_collecting_workers: int = 0) -> None:
         super().__init__()
         self.cfg = cfg
-        self.route = sources(self._rank, num_collecting_workers, self._world_size)
+        self.num_collecting_workers = num_collecting_workers
         self.rewards: WeightedRewards
 
     def init_worker(self) -> None:
         """Build the rewards."""
         assert self.cfg.reward is not None
-        self.rewards = WeightedRewards(self.cfg.reward.rewards, torch.device(self.device))
+        self.rewards = WeightedRewards(self.cfg.reward, RewardContext(device=torch.device(self.device)))
         self.at_shutdown(self.rewards.close)
 
     @Worker.timer("compute_rewards")
     def compute_rewards(self) -> dict[str, Metric]:
-        """Judge every chunk of one step's rollout, in the order in which collecting ranks send them.
+        """Score every chunk of one step's rollout, in the order in which collecting ranks send them.
 
         Returns:
             Each reward's mean over executed actions, under ``env/reward/``.
         """
-        train, group = self.cfg.env.train, collecting_group(self.cfg)
-        chunk_steps = train.max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks
-        metrics = MetricAccumulator()
-        for _ in range(train.rollout_epoch * chunk_steps):
-            for stage in range(self.cfg.rollout.pipeline_stage_num):
-                for peer in self.route.peers:
+        cfg = self.cfg
+        assert isinstance(cfg, EmbodiedConfig)
+        route = sources(self._rank, self.num_collecting_workers, self._world_size)
+        chunk_steps = cfg.env.train.max_steps_per_rollout_epoch // cfg.actor.model.num_action_chunks
+        group, metrics = collecting_group(cfg), MetricAccumulator()
+        for _ in range(cfg.env.train.rollout_epoch * chunk_steps):
+            for stage in range(cfg.rollout.pipeline_stage_num):
+                for peer in route.peers:
                     request: RewardRequest = self.recv(group, peer, tag=reward_tag(stage))
-                    self.send(self.rewards(request, metrics), group, peer, tag=reward_tag(stage))
+                    self.send(self.rewards.score_chunk(request, metrics), group, peer, tag=reward_tag(stage))
         return metrics.triples()
+
+    async def score(self, answers: list[Answer]) -> list[Answer]:
+        """Return responses with their rewards.
+
+        Args:
+            answers: Any number of responses.
+        """
+        scores = await self.rewards.score([_query(answer) for answer in answers])
+        return [self.rewards.rewarded(answer, terms) for answer, terms in zip(answers, scores, strict=True)]
 
 
 class WeightedRewards:
     """The weighted sum of several rewards.
 
+    Each reward of text has threads of its own, so that a slow one delays neither the others nor generation.
+
     Args:
-        terms: Their configuration by name.
-        device: Where they compute.
+        cfg: The ``reward`` section.
+        context: What they may use of the worker.
     """
 
-    def __init__(self, terms: dict[str, EmbodiedRewardConfig], device: torch.device) -> None:
-        self.terms = terms
-        self.rewards: dict[str, EmbodiedReward] = {
-            name: get_reward_class(term.reward_type)(term, device=device) for name, term in terms.items()
-        }
+    def __init__(self, cfg: RewardConfig | TextRewardsConfig, context: RewardContext | None = None) -> None:
+        self.terms: dict[str, RewardTermConfig] = dict(cfg.rewards)
+        self.rewards: dict[str, Reward[Any, Any]] = {}
+        self._threads: dict[str, ThreadPoolExecutor] = {}
+        try:
+            for name, term in self.terms.items():
+                self.rewards[name] = get_reward_class(term.reward_type)(term, context or RewardContext())
+                self._threads[name] = ThreadPoolExecutor(cfg.max_concurrency, thread_name_prefix=f"reward-{name}")
+        except BaseException:
+            self.close()
+            raise
 
-    def __call__(self, request: RewardRequest, metrics: MetricAccumulator) -> torch.Tensor:
-        """Return the rewards of a chunk, float32 [B, C], 0 where an action was not executed.
+    def score_chunk(self, request: RewardRequest, metrics: MetricAccumulator) -> torch.Tensor:
+        """Return the weighted rewards of a chunk of actions, float32 [B, C], 0 where an action was not executed.
 
         Args:
-            request: What happened.
+            request: The chunk.
             metrics: Takes each reward without its weight.
 
         Raises:
@@ -81,27 +108,107 @@ class WeightedRewards:
         """
         total = torch.zeros(request.executed.shape)
         done = request.terminations | request.truncations
-        executed = int(request.executed.sum())
+        num_executed = int(request.executed.sum())
         for name, reward in self.rewards.items():
+            term = self.terms[name]
             values = reward(request).float().cpu()
-            self._check(name, values, request.executed)
-            counted = request.executed & done if self.terms[name].reward_mode == "terminal" else request.executed
-            values = torch.where(counted, values, 0.0)
-            total += self.terms[name].weight * values
-            if executed:
-                metrics.add(f"env/reward/{name}", float(values.sum()), executed)
+            self._check_chunk(name, values, request.executed)
+            is_terminal = isinstance(term, EmbodiedRewardConfig) and term.reward_mode == "terminal"
+            values = torch.where(request.executed & done if is_terminal else request.executed, values, 0.0)
+            total += term.weight * values
+            if num_executed:
+                metrics.add(f"env/reward/{name}", float(values.sum()), num_executed)
         return total
 
+    async def score(self, queries: Sequence[RewardQuery]) -> list[Mapping[str, float]]:
+        """Score a batch of responses by all rewards concurrently.
+
+        Args:
+            queries: The responses.
+
+        Returns:
+            The unweighted score of each response by each reward, in the order of the queries.
+
+        Raises:
+            RewardError: A reward failed, gave another number of scores than there are responses, or one that is not
+                finite; the message names its path in the recipe.
+        """
+        if not queries:
+            return []
+        columns = await asyncio.gather(*(self._score_by(name, queries) for name in self.rewards))
+        return [dict(zip(self.rewards, row, strict=True)) for row in zip(*columns, strict=True)]
+
+    def total(self, scores: Mapping[str, float]) -> float:
+        """Return the weighted sum of one response's scores, as ``score`` gives them."""
+        return sum(self.terms[name].weight * value for name, value in scores.items())
+
+    def rewarded(self, answer: Answer, scores: Mapping[str, float]) -> Answer:
+        """Return a response with its reward, the scores that make it up and their metrics.
+
+        Args:
+            answer: The response.
+            scores: One for each reward, as ``score`` gives them.
+        """
+        measured = {name: value for name, value in scores.items() if isinstance(value, MeasuredReward)}
+        return dataclasses.replace(
+            answer,
+            reward=self.total(scores),
+            reward_terms={name: float(value) for name, value in scores.items()},
+            reward_metrics={f"{name}_{key}": x for name, value in measured.items() for key, x in value.metrics.items()},
+        )
+
     def close(self) -> None:
-        """Free what the rewards hold."""
+        """Free what the rewards hold, without waiting for batches that are still being scored."""
+        for threads in self._threads.values():
+            threads.shutdown(wait=False, cancel_futures=True)
         close_all(reward.close for reward in self.rewards.values())
 
-    def _check(self, name: str, values: torch.Tensor, executed: torch.Tensor) -> None:
-        where = f"reward.rewards.{name} (reward_type={self.terms[name].reward_type})"
+    async def _score_by(self, name: str, queries: Sequence[RewardQuery]) -> list[float]:
+        loop = asyncio.get_running_loop()
+        try:
+            values = await loop.run_in_executor(self._threads[name], self.rewards[name], queries)
+        except RLinfError as error:
+            raise RewardError(f"{self._where(name)}: {error}") from error
+        except Exception as error:  # a reward may be a plug-in's code
+            raise RewardError(
+                f"{self._where(name)} raised {type(error).__name__}: {error}. Correct the reward, or its input."
+            ) from error
+        return self._checked(name, values, len(queries))
+
+    def _checked(self, name: str, values: Sequence[float], count: int) -> list[float]:
+        if len(values) != count:
+            raise RewardError(
+                f"{self._where(name)} returned {len(values)} rewards for {count} responses; expected one for each. "
+                "Correct the reward."
+            )
+        rewards = [value if isinstance(value, MeasuredReward) else float(value) for value in values]
+        for row, value in enumerate(rewards):
+            if not math.isfinite(value):
+                raise RewardError(
+                    f"{self._where(name)} returned {value} for response {row} of {count}; expected finite numbers. "
+                    "Correct the reward, or its input."
+                )
+        return rewards
+
+    def _check_chunk(self, name: str, values: torch.Tensor, executed: torch.Tensor) -> None:
         if values.shape != executed.shape:
             raise RewardError(
-                f"{where} returned {list(values.shape)}; expected one number for each action, {list(executed.shape)}. "
-                "Correct the reward; at_last_action() spreads one number per environment."
+                f"{self._where(name)} returned {list(values.shape)}; expected one number for each action, "
+                f"{list(executed.shape)}. Correct the reward; at_last_action() spreads one number per environment."
             )
         if not torch.isfinite(values[executed]).all():
-            raise RewardError(f"{where} returned NaN or infinity. Correct the reward, or look at what it is shown.")
+            raise RewardError(f"{self._where(name)} returned NaN or infinity. Correct the reward, or its input.")
+
+    def _where(self, name: str) -> str:
+        return f"reward.rewards.{name} (reward_type={self.terms[name].reward_type})"
+
+
+def _query(answer: Answer) -> RewardQuery:
+    return RewardQuery(
+        prompt=answer.prompt.text,
+        response=answer.text,
+        reference=answer.prompt.reference,
+        metadata=answer.prompt.metadata,
+        num_tokens=len(answer.token_ids),
+        finish_reason=answer.finish_reason,
+    )

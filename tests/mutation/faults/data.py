@@ -12,7 +12,7 @@ _TESTS = {
     "examples.py": ("tests/unit/data/test_examples.py",),
     "packing.py": ("tests/unit/data/test_packing.py",),
     "routing.py": ("tests/unit/data/test_routing.py",),
-    "rewards.py": ("tests/unit/data/test_embodied_messages.py", "tests/unit/workers/test_rewards.py"),
+    "rewards.py": ("tests/unit/data/test_embodied_messages.py", "tests/unit/workers/reward/test_reward_worker.py"),
 }
 
 

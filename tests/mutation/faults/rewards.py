@@ -10,7 +10,7 @@ CODE = "rlinf/workers/reward/code_reward.py"
 SERVICE = "rlinf/workers/reward/json_service.py"
 SANDBOX_TESTS = "tests/unit/workers/reward/test_sandbox.py"
 CODE_TESTS = "tests/unit/workers/reward/test_code_reward.py"
-SERVICE_TESTS = "tests/unit/workers/reward/test_text_services.py"
+SERVICE_TESTS = "tests/unit/workers/reward/test_api_reward.py"
 RECORDS = "tests/unit/telemetry/test_answer_records.py"
 
 FAULTS: list[Fault] = [
@@ -126,14 +126,14 @@ FAULTS: list[Fault] = [
         SERVICE,
         "        self._sock.settimeout(left)",
         "        self._sock.settimeout(None)",
-        (f"{SERVICE_TESTS}::test_a_silent_service_is_left",),
+        ("tests/unit/workers/reward/test_json_service.py::test_a_silent_service_is_left",),
         "a service that says nothing is waited for",
     ),
     Fault(
         SERVICE,
         "        if left <= 0:",
         "        left = max(left, 1.0)\n        if left <= 0:",
-        (f"{SERVICE_TESTS}::test_the_time_of_a_request_is_that_of_the_whole_response",),
+        ("tests/unit/workers/reward/test_json_service.py::test_the_time_of_a_request_is_that_of_the_whole_response",),
         "each byte of a response has time of its own",
     ),
     Fault(
@@ -159,10 +159,10 @@ FAULTS: list[Fault] = [
         "rounding makes a correct response wrong",
     ),
     Fault(
-        "rlinf/workers/reward/text_rewards.py",
+        "rlinf/workers/reward/reward_worker.py",
         "for name, value in measured.items() for key",
         "for name, value in {}.items() for key",
-        ("tests/unit/workers/reward/test_text_rewards_sum.py",),
+        ("tests/unit/workers/reward/test_reward_worker.py",),
         "what rewards measure is lost",
     ),
     Fault(

@@ -10,8 +10,7 @@ from rlinf.config.checks.reward_checks import check_text_rewards
 from rlinf.config.parse import Parser
 from rlinf.config.problems import Problems
 from rlinf.config.registries import rewards
-from rlinf.config.schema.reward import EmbodiedRewardConfig
-from rlinf.config.schema.text_reward import OverlongRewardConfig, TextRewardConfig, TextRewardsConfig
+from rlinf.config.schema.reward import EmbodiedRewardConfig, OverlongRewardConfig, TextRewardConfig, TextRewardsConfig
 from rlinf.config.sections import explain_unknown, section_parsers
 
 

@@ -5,13 +5,13 @@ import types
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
+from rlinf.config.schema.reward import RewardConfig
 from rlinf.scheduler import Worker
 from rlinf.workers.actor.actor_worker import ActorWorker
 from rlinf.workers.env import env_worker
 from rlinf.workers.env.env_worker import EnvWorker
 from rlinf.workers.inference.inference_worker import InferenceWorker
 from rlinf.workers.reward.reward_worker import RewardWorker, WeightedRewards
-from rlinf.workers.reward.text_reward_worker import TextRewardWorker
 from rlinf.workers.rollout.generation_worker import GenerationWorker
 
 
@@ -63,7 +63,7 @@ def test_workers_that_were_never_initialised_end_quietly(robot, text):
     ActorWorker(robot, {"RolloutGroup": 1}, 1)._shut_down()
     EnvWorker(robot, 1, 1)._shut_down()
     RewardWorker(robot, 1)._shut_down()
-    for worker in (ActorWorker(text, {}), InferenceWorker(text, 1), TextRewardWorker(text), GenerationWorker(text, 1)):
+    for worker in (ActorWorker(text, {}), InferenceWorker(text, 1), RewardWorker(text), GenerationWorker(text, 1)):
         worker._shut_down()
 
 
@@ -101,7 +101,7 @@ def test_an_environment_that_cannot_be_closed_keeps_no_other_open(monkeypatch):
 
 def test_a_reward_that_cannot_be_closed_keeps_no_other_open():
     made = {name: Env(first) for name, first in (("a", 0), ("b", 1), ("c", 2))}
-    rewards = WeightedRewards({}, "cpu")
+    rewards = WeightedRewards(RewardConfig())
     rewards.rewards = made
     with pytest.raises(OSError, match="simulator"):
         rewards.close()

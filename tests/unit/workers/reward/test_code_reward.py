@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlinf.algorithms.rewards import get_reward_class
-from rlinf.config.schema.text_reward import CodeRewardConfig
+from rlinf.config.schema.reward import CodeRewardConfig
 from rlinf.data.answers import RewardQuery
 from rlinf.errors import RewardError
 from rlinf.workers.reward import code_reward

@@ -8,7 +8,7 @@ import pytest
 import reward_functions
 
 from rlinf.algorithms.rewards import get_reward_class
-from rlinf.config.schema.text_reward import FunctionRewardConfig
+from rlinf.config.schema.reward import FunctionRewardConfig
 from rlinf.data.answers import RewardQuery
 from rlinf.errors import ConfigError
 

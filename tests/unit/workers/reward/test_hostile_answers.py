@@ -15,11 +15,11 @@ import psutil
 import pytest
 from hostile_programs import filled
 from hostile_strings import STRINGS
+from test_model_reward import save_model
 from test_sandbox import PLACES, assert_nothing_left
-from test_text_services import save_model
 
 from rlinf.config.registries import rewards
-from rlinf.config.schema.text_reward import (
+from rlinf.config.schema.reward import (
     CodeRewardConfig,
     FunctionRewardConfig,
     MathRewardConfig,
@@ -33,8 +33,8 @@ from rlinf.config.schema.text_reward import (
 )
 from rlinf.data.answers import RewardQuery
 from rlinf.errors import RewardError
+from rlinf.workers.reward.reward_worker import WeightedRewards
 from rlinf.workers.reward.sandbox import Sandbox, SandboxLimits
-from rlinf.workers.reward.text_rewards import WeightedTextRewards
 
 
 class LengthService(BaseHTTPRequestHandler):
@@ -111,7 +111,7 @@ def test_every_reward_judges_every_answer(step, tmp_path, service):
             RewardQuery(prompt="?", response=filled(text, **told), reference="5", num_tokens=len(text))
             for text in STRINGS[::step]
         ]
-        rewards = WeightedTextRewards(cfg)
+        rewards = WeightedRewards(cfg)
         scores = asyncio.run(rewards.score(queries))
         rewards.close()
         with pytest.raises(BlockingIOError):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlinf.algorithms.rewards import get_reward_class
-from rlinf.config.schema.text_reward import MathRewardConfig
+from rlinf.config.schema.reward import MathRewardConfig
 from rlinf.data.answers import RewardQuery
 from rlinf.errors import RewardError
 from rlinf.workers.reward.grader_pool import GraderPool

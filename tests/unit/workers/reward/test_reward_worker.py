@@ -1,4 +1,4 @@
-"""Several rewards of text at once: their sum, their independence, and what is said about one that fails."""
+"""The weighted sum of rewards: of chunks of actions, and of responses."""
 
 from __future__ import annotations
 
@@ -7,13 +7,25 @@ import pickle
 import threading
 
 import pytest
+import torch
+from reward_requests import outcome, request
 
 from rlinf.algorithms import rewards as registry
-from rlinf.algorithms.rewards.base import MeasuredReward, TextReward
-from rlinf.config.schema.text_reward import OverlongRewardConfig, TextRewardConfig, TextRewardsConfig, VQARewardConfig
+from rlinf.algorithms.rewards.base import EmbodiedReward, MeasuredReward, TextReward, at_last_action
+from rlinf.config.schema.reward import (
+    ActionPenaltyConfig,
+    EmbodiedRewardConfig,
+    EnvRewardConfig,
+    OverlongRewardConfig,
+    RewardConfig,
+    TextRewardConfig,
+    TextRewardsConfig,
+    VQARewardConfig,
+)
 from rlinf.data.answers import Answer, Prompt, RewardQuery
 from rlinf.errors import RewardError
-from rlinf.workers.reward.text_rewards import WeightedTextRewards
+from rlinf.telemetry.metrics import MetricAccumulator
+from rlinf.workers.reward.reward_worker import WeightedRewards
 
 
 def asked(*texts):
@@ -27,7 +39,7 @@ def custom(monkeypatch):
 
     def make(judge, name="custom"):
         reward = type("Custom", (TextReward,), {"__call__": lambda self, queries: judge(queries)})
-        registry.rewards.register(name, reward)
+        registry.rewards.register(name, reward, config=TextRewardConfig)
         return TextRewardConfig(reward_type=name)
 
     return make
@@ -38,7 +50,7 @@ def weighted():
     made = []
 
     def make(terms, max_concurrency=2):
-        made.append(WeightedTextRewards(TextRewardsConfig(rewards=terms, max_concurrency=max_concurrency)))
+        made.append(WeightedRewards(TextRewardsConfig(rewards=terms, max_concurrency=max_concurrency)))
         return made[-1]
 
     yield make
@@ -100,9 +112,9 @@ def test_batches_run_side_by_side_up_to_the_bound(weighted, custom):
 @pytest.mark.parametrize(
     ("judge", "words"),
     [
-        (lambda queries: [1.0], "1 rewards for 2 answers"),
-        (lambda queries: [1.0, float("nan")], "nan for answer 1 of 2"),
-        (lambda queries: [float("inf"), 1.0], "inf for answer 0 of 2"),
+        (lambda queries: [1.0], "1 rewards for 2 responses"),
+        (lambda queries: [1.0, float("nan")], "nan for response 1 of 2"),
+        (lambda queries: [float("inf"), 1.0], "inf for response 0 of 2"),
         (lambda queries: [1.0, {}["gone"]], "raised KeyError: 'gone'"),
     ],
 )
@@ -118,9 +130,7 @@ def test_rewards_made_before_one_that_cannot_be_are_closed(custom, monkeypatch):
     term = custom(lambda queries: [0.0])
     monkeypatch.setattr(registry.get_reward_class("custom"), "close", lambda self: closed.append(True))
     with pytest.raises(Exception, match="Unknown reward 'absent'"):
-        WeightedTextRewards(
-            TextRewardsConfig(rewards={"first": term, "second": TextRewardConfig(reward_type="absent")})
-        )
+        WeightedRewards(TextRewardsConfig(rewards={"first": term, "second": TextRewardConfig(reward_type="absent")}))
     assert closed == [True]
 
 
@@ -147,3 +157,52 @@ def test_what_a_reward_measures_travels_with_the_response(weighted, custom):
     assert {type(value) for value in rewarded.reward_terms.values()} == {float}
     assert rewarded.reward_metrics == {"late_seconds": 2.0}
     assert pickle.loads(pickle.dumps(earned["late"])).metrics == {"seconds": 2.0}
+
+
+# -- chunks of actions -------------------------------------------------------------------------------------------------
+
+
+def test_a_request_shows_the_state_in_which_an_episode_ended():
+    asked = request()
+    assert asked.obs["states"].squeeze(-1).tolist() == [1.0, 9.0, 3.0]
+    assert asked.obs["task"] == ["a", "end", "c"]
+    assert outcome().obs["states"].squeeze(-1).tolist() == [1.0, 2.0, 3.0]
+    part = asked.rows(1, 3)
+    assert part.obs["task"] == ["end", "c"]
+    assert part.rewards.tolist() == [[2.0, 0.0], [0.0, 0.0]]
+
+
+def test_the_score_of_a_chunk_goes_to_its_last_executed_action():
+    scores = at_last_action(torch.tensor([5.0, 6.0, 7.0]), outcome().executed)
+    assert scores.tolist() == [[0.0, 5.0], [6.0, 0.0], [0.0, 0.0]]
+
+
+def test_rewards_are_weighted_masked_and_shown_one_by_one():
+    terms = {
+        "env": EnvRewardConfig(reward_type="env", weight=2.0),
+        "effort": ActionPenaltyConfig(reward_type="action_penalty", weight=0.1),
+        "end": EnvRewardConfig(reward_type="env", weight=10.0, reward_mode="terminal"),
+    }
+    metrics = MetricAccumulator()
+    total = WeightedRewards(RewardConfig(rewards=terms)).score_chunk(request(), metrics)
+    # env: 2 * own; effort: -0.1 * (1 + 9) / 2, then -0.1 * (0 + 4) / 2; end: 10 * own where an episode ended.
+    torch.testing.assert_close(total, torch.tensor([[1.0 - 0.5, 2.0 - 0.2], [4.0 - 0.5 + 20.0, 0.0], [0.0, 0.0]]))
+    shown = {name: metric.value() for name, metric in metrics.triples().items()}
+    assert shown == pytest.approx(
+        {"env/reward/env": 3.5 / 3, "env/reward/effort": -(5 + 2 + 5) / 3, "env/reward/end": 2.0 / 3}
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "words"), [(torch.zeros(3), "one number for each action"), (torch.full((3, 2), torch.nan), "NaN")]
+)
+def test_a_reward_of_wrong_shape_or_that_is_no_number_is_named(monkeypatch, values, words):
+    class Broken(EmbodiedReward):
+        def __call__(self, request):
+            return values
+
+    monkeypatch.setattr("rlinf.workers.reward.reward_worker.get_reward_class", lambda name: Broken)
+    rewards = WeightedRewards(RewardConfig(rewards={"mine": EmbodiedRewardConfig(reward_type="broken")}))
+    with pytest.raises(RewardError, match=words) as failure:
+        rewards.score_chunk(request(), MetricAccumulator())
+    assert "reward.rewards.mine" in str(failure.value)
