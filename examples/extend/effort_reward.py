@@ -1,4 +1,4 @@
-"""A reward: judges chunks of actions by what came of them; its dataclass lists the keys it takes from recipes."""
+"""A reward: scores chunks of actions by their results; its dataclass lists the keys it takes from recipes."""
 
 from dataclasses import dataclass
 

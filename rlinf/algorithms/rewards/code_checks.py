@@ -115,7 +115,7 @@ def _lines(text: Any) -> str:
 
 
 def same_output(printed: str, expected: str) -> bool:
-    """Tell whether two outputs agree but for blanks at the ends of lines and of the whole."""
+    """Return whether two outputs agree but for blanks at the ends of lines and of the whole."""
     return _without_blanks(printed) == _without_blanks(expected)
 
 
@@ -124,7 +124,7 @@ def _without_blanks(text: str) -> list[str]:
 
 
 def same_value(returned: Any, expected: Any) -> bool:
-    """Tell whether a function returned what was expected, or the only entry of an expected list.
+    """Return whether a function returned what was expected, or the only entry of an expected list.
 
     Args:
         returned: What came back as JSON.

@@ -13,7 +13,7 @@ NUMBER = re.compile(r"[-+]?(?:\d[\d,]*(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d+)?")
 """A decimal number, with or without commas between thousands."""
 
 _TAIL_CHARS = 4096
-"""The claim is looked for at the end; a number longer than this is none that anybody meant."""
+"""The claim is looked for at the end; a number longer than this is not a claim."""
 
 
 def last_tagged(text: str, tag: str) -> str | None:

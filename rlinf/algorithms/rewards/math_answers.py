@@ -63,14 +63,14 @@ def solutions(reference: Any, form: ReferenceFormat) -> list[str]:
 
 
 def same_at_sight(claim: Claim, solution: str) -> bool | None:
-    """Tell whether a claim is right where no mathematics is needed for it: equal texts, two integers.
+    """Return whether a claim is right where no mathematics is needed for it: equal texts, two integers.
 
     Args:
         claim: What the answer claims.
         solution: One of ``solutions``.
 
     Returns:
-        None where it takes more to tell.
+        None where it takes more than that.
     """
     if not claim.boxed and not {"\\", "$"} & set(claim.text) and last_number(claim.text) == solution:
         return True

@@ -92,7 +92,7 @@ class TextRewardConfig(RewardTermConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class VerdictRewardConfig(TextRewardConfig):
-    """What rewards share that tell right answers from wrong ones."""
+    """Keys of rewards that decide whether a response is right."""
 
     correct_reward: float = 1.0
     """Reward of a right answer."""
@@ -121,7 +121,7 @@ class CodeRewardConfig(VerdictRewardConfig):
     """``reward_type: code``: whether a program passes its tests, in a sandbox."""
 
     score: Literal["all", "fraction"] = "all"
-    """Whether a program must pass all tests, or earns its share of them."""
+    """Whether a program must pass all tests, or its score is the share that it passes."""
     max_tests: PositiveInt = 16
     """Tests of each reference that are run; further ones are left out."""
     max_programs: PositiveInt = 4
@@ -149,7 +149,7 @@ class SearchR1RewardConfig(VerdictRewardConfig):
     """``reward_type: searchr1``: exact match of what ``<answer>`` holds, after normalisation."""
 
     format_reward: float = 0.0
-    """Added to a wrong answer that is given in ``<answer>`` tags as asked for."""
+    """Added to a wrong answer that is given in ``<answer>`` tags as requested."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,19 +15,19 @@ from typing import Any
 
 def main() -> None:
     """Run the tests in turn."""
-    asked = json.loads(sys.stdin.readline())
-    told = os.dup(1)
+    request = json.loads(sys.stdin.readline())
+    report = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     # Not "__main__": what a program does when it is started is no part of what its functions do.
     names: dict[str, Any] = {"__name__": "program"}
     with open("program.py", encoding="utf-8") as file:
         exec(compile(file.read(), "program.py", "exec"), names)
-    for number, test in enumerate(asked["tests"]):
+    for number, test in enumerate(request["tests"]):
         try:
             outcome = json.dumps({"test": number, "value": run(test, names)})
-        except BaseException as error:  # noqa: BLE001 - anybody's code; what it raised is told
+        except BaseException as error:  # noqa: BLE001 - user code; what it raised is reported
             outcome = json.dumps({"test": number, "error": type(error).__name__})
-        os.write(told, f"{asked['token']} {outcome}\n".encode())
+        os.write(report, f"{request['token']} {outcome}\n".encode())
 
 
 def run(test: dict[str, Any], names: dict[str, Any]) -> Any:

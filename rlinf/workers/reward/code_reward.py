@@ -113,20 +113,20 @@ class CodeReward(TextReward):
 
     def _run_inner(self, program: str, tests: Sequence[CallTest | AssertTest], failures: set[str]) -> int:
         token = secrets.token_hex(16)
-        asked = [
+        calls = [
             {"code": test.code} if isinstance(test, AssertTest) else {"call": [test.function, test.arguments]}
             for test in tests
         ]
         files = {"main.py": self._harness, "program.py": program}
-        outcome = self._sandbox.run(files, json.dumps({"token": token, "tests": asked}) + "\n")
+        outcome = self._sandbox.run(files, json.dumps({"token": token, "tests": calls}) + "\n")
         passed, errors = set(), set()
-        for told in _lines_after(token, outcome.output):
-            number = told.get("test")
-            if isinstance(number, int) and 0 <= number < len(tests) and "value" in told:
+        for result in _lines_after(token, outcome.output):
+            number = result.get("test")
+            if isinstance(number, int) and 0 <= number < len(tests) and "value" in result:
                 test = tests[number]
-                if isinstance(test, AssertTest) or same_value(told["value"], test.expected):
+                if isinstance(test, AssertTest) or same_value(result["value"], test.expected):
                     passed.add(number)
-            errors.add(str(told.get("error")))
+            errors.add(str(result.get("error")))
         if len(passed) < len(tests):
             failures.add(_failure(outcome, b"MemoryError" if "MemoryError" in errors else b""))
         return len(passed)
@@ -173,15 +173,15 @@ def _failure(outcome: Outcome, last_error: bytes) -> str:
 
 
 def _lines_after(token: str, output: bytes) -> list[dict[str, Any]]:
-    told = []
+    results = []
     for line in output.split(b"\n"):
         start, _, text = line.partition(b" ")
         if start == token.encode():
             try:
-                told.append(json.loads(text))
+                results.append(json.loads(text))
             except (ValueError, RecursionError):  # cut off with the output, or nested beyond what can be read
                 continue
-    return told
+    return results
 
 
 def _make_sandbox(cfg: CodeRewardConfig) -> Sandbox:

@@ -13,7 +13,7 @@ from rlinf.workers.streams import reward_tag
 
 
 class RewardExchange:
-    """Sends outcomes as they come, without waiting, and collects what they earned when a rollout epoch is over.
+    """Sends step results without waiting, and collects their rewards at the end of a rollout epoch.
 
     Args:
         worker: The collecting rank.
@@ -28,11 +28,11 @@ class RewardExchange:
         self.route = destinations(worker._rank, worker._world_size, num_reward_workers)
 
     def submit(self, stage: int, outcome: ChunkStep, actions: torch.Tensor) -> None:
-        """Ask for the rewards of a chunk.
+        """Request the rewards of a chunk.
 
         Args:
             stage: Pipeline stage of the environments.
-            outcome: What came of the chunk.
+            outcome: Its step results.
             actions: [B, C, A] or [B, C], on the host.
         """
         request = RewardRequest.from_outcome(outcome, actions)

@@ -23,8 +23,8 @@ _log = get_logger("workers.reward.function")
 class FunctionReward(TextReward):
     """Calls ``package.module:function`` with each ``RewardQuery``, or with a list of them; it may be ``async``.
 
-    Whatever it raises is counted in ``failures`` by its kind, logged once per kind, and earns ``fallback_reward``; so
-    does a call that takes longer than ``timeout_seconds``.
+    An exception is counted in ``failures`` by its kind, logged once per kind, and gives ``fallback_reward``; so does a
+    call that takes longer than ``timeout_seconds``.
 
     Args:
         cfg: Its keys.
@@ -93,7 +93,7 @@ class FunctionReward(TextReward):
             is_first = self.failures[kind] == 1
         if is_first:
             _log.warning(
-                "%s raised %s: %s. The answer earns %g, as will others after %s, without a word.",
+                "%s raised %s: %s. Uses fallback_reward=%g; further %s are not logged.",
                 self.cfg.function,
                 kind,
                 error,
@@ -129,7 +129,7 @@ def _within(seconds: float, function: Callable[[Any], Any], argument: Any) -> An
     def call() -> None:
         try:
             outcome.put((function(argument), None))
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised again by the caller
             outcome.put((None, error))
 
     threading.Thread(target=call, daemon=True, name="reward-function").start()

@@ -19,7 +19,7 @@ from rlinf.errors import RewardError
 _START_SECONDS = 300.0
 """Importing what a grader needs takes seconds; on a busy machine, many of them."""
 _KEPT_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME")
-"""Environment variables that Python may need; graders read texts of unknown intent, and are told no others."""
+"""Environment variables that Python may need; graders read untrusted texts and get no others."""
 
 
 class GraderPool:
@@ -40,7 +40,7 @@ class GraderPool:
         for grader in self._graders:
             self._idle.put(grader)
 
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def query(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return the answer to a request, or None where the process died or did not answer in time.
 
         Args:
@@ -51,7 +51,7 @@ class GraderPool:
         """
         grader = self._idle.get()
         try:
-            return grader.ask(request)
+            return grader.query(request)
         finally:
             self._idle.put(grader)
 
@@ -67,7 +67,7 @@ class _Grader:
         self._timeout = timeout_seconds
         self._process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
+    def query(self, request: Mapping[str, Any]) -> dict[str, Any] | None:
         if self._process is None:
             self._process = self._start()
         answer = None

@@ -1,7 +1,7 @@
 """Compares mathematical expressions, one request per line; a script of its own, so that it can be killed.
 
 Speaks as ``rlinf.workers.reward.grader_pool`` expects. A comparison that takes too long cannot be interrupted from
-within: the alarm ends this process, even if nobody is left who waits for it.
+within: the alarm ends this process, even if the parent process has gone.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def main() -> None:
     confine()
     answer({"ready": True})
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         signal.alarm(timeout)
-        answer({"equal": grade(math_verify, asked["solution"], asked["answer"])})
+        answer({"equal": grade(math_verify, request["solution"], request["answer"])})
         signal.alarm(0)
 
 
@@ -74,7 +74,7 @@ def grade(math_verify: Any, solution: str, given: str) -> bool:
 
 @functools.lru_cache(maxsize=256)
 def parse_solution(math_verify: Any, solution: str) -> Any:
-    """Return a solution as ``math_verify`` reads it; the same one is asked for once for each answer of a group."""
+    """Return a solution as ``math_verify`` reads it; cached, as all responses of a group share it."""
     text = solution if "$" in solution or "\\boxed" in solution else f"${solution}$"
     return math_verify.parse(text, parsing_timeout=None)
 

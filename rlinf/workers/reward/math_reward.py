@@ -22,7 +22,7 @@ class MathReward(TextReward):
     r"""Compares what the last ``\boxed`` of an answer holds, or its end, with the reference, through ``math-verify``.
 
     Comparing happens in processes of their own, because some expressions take for ever; an answer that takes longer
-    than ``timeout_seconds``, or that nobody can read, counts as wrong.
+    than ``timeout_seconds``, or that cannot be parsed, counts as wrong.
 
     Args:
         cfg: Its keys.
@@ -63,16 +63,16 @@ class MathReward(TextReward):
         if at_sight is not None:
             return at_sight
         text = f"\\boxed{{{claim.text}}}" if claim.boxed else claim.text
-        told = self._pool.ask({"solution": solution, "answer": text})
-        if told is None:
+        verdict = self._pool.query({"solution": solution, "answer": text})
+        if verdict is None:
             self._note_given_up(claim, solution)
-        return told is not None and told.get("equal") is True
+        return verdict is not None and verdict.get("equal") is True
 
     def _note_given_up(self, claim: Claim, solution: str) -> None:
         self.num_given_up += 1
         if self.num_given_up == 1:
             _log.warning(
-                "Gave up comparing %r with %r after %g s; it counts as wrong, as will others, without a word.",
+                "Gave up comparing %r with %r after %g s; it counts as wrong; further ones are not logged.",
                 claim.text[:100],
                 solution[:100],
                 self.cfg.timeout_seconds,

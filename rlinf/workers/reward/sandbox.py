@@ -217,19 +217,19 @@ class Sandbox:
         finally:
             # The launcher's end is that of the first process in its namespaces, which is that of all others there.
             _signal_group(launcher, signal.SIGKILL)
-        told = json.loads(read[status].partition(b"\n")[0] or b"{}")
-        if "error" in told:
+        reported = json.loads(read[status].partition(b"\n")[0] or b"{}")
+        if "error" in reported:
             raise RewardError(
-                f"A program could not be isolated: {told['error']}. Isolation needs Linux and either root with "
+                f"A program could not be isolated: {reported['error']}. Isolation needs Linux and either root with "
                 "CAP_SYS_ADMIN or unprivileged user namespaces (in a container: --cap-add SYS_ADMIN, or a seccomp "
                 "profile that allows unshare and mount)."
             )
         return Outcome(
-            exit_code=None if exceeded else told.get("exit"),
+            exit_code=None if exceeded else reported.get("exit"),
             output=read[stdout],
             errors=read[stderr],
-            killed_for=exceeded or told.get("killed_for"),
-            cpu_seconds=told.get("cpu_seconds", 0.0),
+            killed_for=exceeded or reported.get("killed_for"),
+            cpu_seconds=reported.get("cpu_seconds", 0.0),
         )
 
 
@@ -274,7 +274,7 @@ def _read_all(
 
 @contextlib.contextmanager
 def _readable(data: bytes) -> Iterator[int]:
-    """Yield a file descriptor from which ``data`` can be read, and which nobody can write to."""
+    """Yield a file descriptor from which ``data`` can be read, and not written to."""
     written = os.memfd_create("rlinf-sandbox")
     try:
         with os.fdopen(os.dup(written), "wb") as file:

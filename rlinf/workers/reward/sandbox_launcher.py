@@ -105,7 +105,7 @@ def main(plan: dict[str, Any]) -> None:
 
 
 def report(status: int, outcome: dict[str, Any]) -> None:
-    """Tell how it went; the first that is told counts."""
+    """Report the outcome; the first report counts."""
     os.write(status, json.dumps(outcome).encode() + b"\n")
 
 
@@ -278,7 +278,7 @@ def build_view(plan: dict[str, Any]) -> None:
     checked(libc.pivot_root(b".", b"."), "pivot_root")
     checked(libc.umount2(b".", MNT_DETACH), "umount of the old root")
     mount(None, "/", None, MS_REMOUNT | MS_BIND | MS_RDONLY | MS_NOSUID | MS_NODEV)
-    # Whoever lives in a changed root may not make user namespaces: those would give rights back.
+    # A process in a changed root may not make user namespaces: those would give rights back.
     os.chroot("/view")
     os.chdir("/")
 
@@ -322,7 +322,7 @@ def become_program(plan: dict[str, Any]) -> None:
     """Give up all rights and run the program; never returns."""
     try:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # whoever started the launcher may block some
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the parent process may block some
         os.setsid()
         os.chdir(plan["work"])
         for name, bound in plan["limits"].items():

@@ -7,7 +7,37 @@ _NAMES = ("tests/unit/config/test_foreign_names.py",)
 _SIZES = ("tests/unit/workers/env/test_policy_sizes.py",)
 _POLICY = ("tests/unit/models/test_policy_conformance.py",)
 
+_REGISTRY = ("tests/unit/test_registry.py",)
+
 FAULTS: list[Fault] = [
+    Fault(
+        "rlinf/registry.py",
+        "entry.config or self.default\n        if config is None",
+        "entry.config\n        if config is None",
+        _REGISTRY,
+        "a name without a config of its own has none",
+    ),
+    Fault(
+        "rlinf/registry.py",
+        "Registration(chosen or target, config or known.config)",
+        "Registration(chosen or target, config)",
+        _REGISTRY,
+        "a target that comes after its config drops it",
+    ),
+    Fault(
+        "rlinf/registry.py",
+        "        return False\n    return _import_path(known)",
+        "        return False\n    return False and _import_path(known)",
+        _REGISTRY,
+        "a path takes over a name that is taken",
+    ),
+    Fault(
+        "rlinf/config/validate.py",
+        "for cls in reversed(type(typed).__mro__):",
+        "for cls in (type(typed),):",
+        ("tests/unit/config/test_config_parse.py",),
+        "rules do not hold for recipes of a derived class",
+    ),
     Fault(
         "rlinf/runners/readiness.py",
         "            if _runs_here(cfg) and not is_installed(package):\n",

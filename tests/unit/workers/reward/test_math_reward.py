@@ -45,7 +45,7 @@ def make_pool(tmp_path, monkeypatch):
 
 def test_a_process_is_kept_while_it_answers_and_told_no_secrets(make_pool):
     pool = make_pool()
-    first, second = pool.ask({}), pool.ask({})
+    first, second = pool.query({}), pool.query({})
     assert first == second
     assert first["variables"] == 0
     assert first["pid"] != os.getpid()
@@ -54,9 +54,9 @@ def test_a_process_is_kept_while_it_answers_and_told_no_secrets(make_pool):
 @pytest.mark.parametrize("fault", ["sleep", "die", "babble"])
 def test_a_process_that_fails_is_replaced(make_pool, fault):
     pool = make_pool(timeout_seconds=2.0 if fault == "sleep" else 60.0)
-    before = pool.ask({})["pid"]
-    assert pool.ask({"do": fault}) is None
-    assert pool.ask({})["pid"] != before
+    before = pool.query({})["pid"]
+    assert pool.query({"do": fault}) is None
+    assert pool.query({})["pid"] != before
     assert not Path(f"/proc/{before}").exists()
 
 
@@ -64,7 +64,7 @@ def test_a_script_that_does_not_start_is_named(tmp_path):
     script = tmp_path / "broken.py"
     script.write_text("raise SystemExit(3)")
     with pytest.raises(RewardError, match=r"broken\.py did not start.*3"):
-        GraderPool(script, num_processes=1, timeout_seconds=1.0).ask({})
+        GraderPool(script, num_processes=1, timeout_seconds=1.0).query({})
 
 
 @pytest.fixture(scope="module")
