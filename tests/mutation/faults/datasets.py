@@ -131,12 +131,6 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "lerobot/dataset.py",
-        "numbers > last",
-        "numbers >= last",
-        "the last action of an episode counts as padding",
-    ),
-    _fault(
-        "lerobot/dataset.py",
         "offsets = indices[places] - record.start",
         "offsets = indices[places]",
         "images are counted over the whole data set",
