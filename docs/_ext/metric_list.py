@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from inspect import signature
-from typing import Any
 
 import torch
 
 from rlinf.algorithms.aggregation import Denominators, LossDenominators
+from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.registry import make_off_policy_algorithm, policy_loss
 from rlinf.algorithms.types import finalize_metrics
 from rlinf.config.registries import losses
@@ -154,7 +153,6 @@ MEANINGS = {
 """By prefix and name."""
 
 _SHAPE = (2, 3)
-_OF_FLOWS = ("velocity", "old_velocity", "target", "saturated")
 
 
 def metric_list() -> str:
@@ -172,12 +170,9 @@ def metric_list() -> str:
 def loss_metrics(name: str) -> list[str]:
     """Return the metrics that a registered loss reports, from a call with a few numbers."""
     config = losses.configs.get(name)
-    keys = dataclasses.asdict(config())
     if not issubclass(config, OffPolicyLossConfig):
-        # One that passes arguments on must not be handed those of another family.
-        foreign = () if "velocity" in signature(losses.get(name)).parameters else _OF_FLOWS
-        given = {key: value for key, value in _policy_arguments().items() if key not in foreign}
-        return sorted(finalize_metrics(policy_loss(name, **keys, **given)[1]))
+        return sorted(finalize_metrics(policy_loss(name, _loss_inputs(), config())[1]))
+    keys = dataclasses.asdict(config())
     algorithm = make_off_policy_algorithm(name, **keys, action_size=2, device=torch.device("cpu"))
     rows, many = torch.rand(2), torch.rand(2, 3, requires_grad=True)
     _, critic = algorithm.critic_loss(
@@ -192,19 +187,15 @@ def loss_metrics(name: str) -> list[str]:
     return sorted(finalize_metrics(critic | actor))
 
 
-def _policy_arguments() -> dict[str, Any]:
+def _loss_inputs() -> LossInputs:
     generator = torch.Generator().manual_seed(0)
-    names = (
-        "logprobs old_logprobs proximal_logprobs ref_logprobs entropy advantages values prev_values returns velocity "
-        "old_velocity target"
-    )
-    tensors: dict[str, Any] = {name: torch.rand(_SHAPE, generator=generator) for name in names.split()}
     everywhere = torch.ones(_SHAPE, dtype=torch.bool)
     counts = Denominators(num_valid_tokens=6, num_sequences=2, max_tokens=3)
-    return {
-        **tensors,
+    given = {
         "loss_mask": everywhere,
-        "value_mask": everywhere,
         "saturated": ~everywhere,
         "denominators": LossDenominators(policy=counts, entropy=counts, value=counts),
     }
+    absent = {"sequence_ids", "entropy_mask", "value_mask"}
+    names = [field.name for field in dataclasses.fields(LossInputs) if field.name not in {*given, *absent}]
+    return LossInputs(**given, **{name: torch.rand(_SHAPE, generator=generator) for name in names})

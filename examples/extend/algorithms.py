@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from rlinf.algorithms.aggregation import aggregate_loss
-from rlinf.algorithms.types import masked_metrics
-from rlinf.config.schema.algorithm import AdvantageConfig, LossConfig
+from rlinf.algorithms.losses.inputs import LossOutput
+from rlinf.config.schema.algorithm import AdvantageConfig, PolicyLossConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,28 +34,23 @@ def compute_centered_advantages(*, rewards, loss_mask, scale):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RatioPenaltyConfig(LossConfig):
+class RatioPenaltyConfig(PolicyLossConfig):
     """Keys of ``loss_type: ratio_penalty``."""
 
     penalty: float = 1.0
     """Weight of the squared distance of the policy ratio from 1."""
 
 
-def ratio_penalty_loss(*, logprobs, old_logprobs, advantages, loss_mask, denominators, penalty):
+def ratio_penalty_loss(inputs, cfg):
     """Climb the advantages and pay for moving away, rather than clip the ratio.
 
     Args:
-        logprobs: float [N, ...] of the current policy, with gradient.
-        old_logprobs: The same shape; of the policy that acted.
-        advantages: The same shape.
-        loss_mask: bool, the same shape.
-        denominators: Counts over the whole update batch, so that micro-batches and ranks do not change the gradient.
-        penalty: Weight.
+        inputs: ``LossInputs``, the tensors of a micro-batch.
+        cfg: ``RatioPenaltyConfig``.
 
     Returns:
-        The micro-batch's part of the loss, and metrics as (sum, count) pairs.
+        ``LossOutput``: the loss of each entry, and what is reported of each.
     """
-    ratio = torch.exp(torch.where(loss_mask, logprobs - old_logprobs, 0.0))
-    objective = -advantages * ratio + penalty * (ratio - 1) ** 2
-    loss = aggregate_loss(objective, loss_mask, loss_agg_func="token-mean", denominators=denominators.policy)
-    return loss, masked_metrics(loss_mask, actor_loss=objective, actor_ratio=ratio)
+    ratio = torch.exp(inputs.log_ratio())
+    loss = -inputs.masked("advantages") * ratio + cfg.penalty * (ratio - 1) ** 2
+    return LossOutput(loss, {"actor_ratio": ratio})

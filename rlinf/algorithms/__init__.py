@@ -1,9 +1,9 @@
 """Algorithms: pure functions from tensors to tensors, found by the names that recipes use.
 
-Owns advantage estimators, policy losses, the losses of off-policy algorithms, divergence estimators, loss aggregation
-with global denominators, the plan of mini- and micro-batches, and the registry of rule rewards. May not import
-``rlinf.models``, ``rlinf.envs``, the scheduler or anything above it; knows no Ray, no configuration object, no file and
-no device. A function that needs a sum over ranks is handed one (``all_reduce``).
+Owns advantage estimators, policy losses, the losses of off-policy algorithms, KL estimators, loss aggregation with
+global denominators, the plan of mini- and micro-batches, and the registry of rule rewards. May not import
+``rlinf.models``, ``rlinf.envs``, the scheduler or anything above it; knows no Ray, no file and no device, and of the
+recipe only the dataclass of its own keys. A function that needs a sum over ranks is passed one (``all_reduce``).
 
 Extend it with ``register_advantage``, ``register_policy_loss`` and ``register_off_policy`` of
 ``rlinf.algorithms.registry``; built-in estimators and losses have one file each under ``advantages/`` and ``losses/``,

@@ -59,3 +59,9 @@ def estimate_kl(
     raise AlgorithmError(
         f"kl_penalty: unknown kind '{kind}'; choose k1, abs, k2, k3, k3_unbiased, kl (= k1) or low_var_kl (= k3)."
     )
+
+
+def approximate_kl(log_ratio: torch.Tensor) -> torch.Tensor:
+    """Return k3 of the old against the current policy, from log(current / old); without a gradient."""
+    exact = log_ratio.detach()
+    return torch.exp(exact.clamp(max=MAX_LOG_RATIO)) - 1 - exact

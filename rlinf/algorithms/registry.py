@@ -12,10 +12,13 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 import torch
 
+from rlinf.algorithms.keywords import call_with_fields, from_fields, takes_keywords
+from rlinf.algorithms.losses.inputs import LossInputs, LossOutput
+from rlinf.algorithms.losses.objective import compute_objective
 from rlinf.algorithms.types import Metrics
 from rlinf.config.registries import advantages, losses
 from rlinf.config.schema.algorithm import AdvantageConfig, LossConfig, NoAdvantageConfig, OffPolicyLossConfig
@@ -25,7 +28,7 @@ if TYPE_CHECKING:
     from rlinf.algorithms.sac import Temperature
 
 AdvantageFn: TypeAlias = Callable[..., tuple[torch.Tensor, torch.Tensor]]
-PolicyLossFn: TypeAlias = Callable[..., tuple[torch.Tensor, Metrics]]
+PolicyLossFn: TypeAlias = Callable[[LossInputs, Any], LossOutput]
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -84,9 +87,13 @@ def register_advantage(name: str, config: type[AdvantageConfig] | None = None) -
 def register_policy_loss(name: str, config: type[LossConfig] | None = None) -> Callable[[F], F]:
     """Return a decorator that makes a function the policy loss ``loss_type: name``.
 
-    The function takes keyword arguments only, among them any of those that ``actor_loss`` and ``actor_critic_loss``
-    take and the fields of its config, and returns a scalar loss and its metrics. It divides by the global
-    ``denominators`` it is handed, never by what it counts in its micro-batch, and returns the same metric keys always.
+    The function takes ``(inputs: LossInputs, cfg)`` and returns a ``LossOutput``, the loss of each entry.
+    ``policy_loss`` aggregates it by the config's ``loss_agg_func`` (``PolicyLossConfig``) with counts over the whole
+    update batch, and adds entropy and KL for a config derived from ``RegularizedLossConfig``, the value loss for one
+    derived from ``ValueLossConfig``, and all three for one derived from ``ActorCriticLossConfig``.
+
+    A function of the former shape, of keyword arguments alone, is passed the fields of ``LossInputs`` and of its config
+    that it names; it returns the aggregated loss and its metrics.
 
     Args:
         name: What recipes write; stored in lower case.
@@ -169,23 +176,32 @@ def calculate_adv_and_returns(adv_type: str, **kwargs: Any) -> tuple[torch.Tenso
     return function(**_accepted_arguments(f"advantage estimator '{adv_type}'", function, kwargs))
 
 
-def policy_loss(loss_type: str, **kwargs: Any) -> tuple[torch.Tensor, Metrics]:
-    """Call the policy loss ``loss_type`` with those of ``kwargs`` that it accepts.
+def policy_loss(
+    loss_type: str, inputs: LossInputs | None = None, cfg: LossConfig | None = None, **fields: Any
+) -> tuple[torch.Tensor, Metrics]:
+    """Compute a micro-batch's part of the loss ``loss_type``, with the terms that its config adds.
 
     Args:
         loss_type: Registered name.
-        **kwargs: Tensors and recipe keys; superfluous ones are not passed on.
+        inputs: The micro-batch.
+        cfg: Keys of the loss, of the dataclass that is registered with it.
+        **fields: Instead of both, their fields by name; others are not used.
 
     Returns:
-        The micro-batch's part of the loss (a scalar that always carries a gradient) and its metrics as (sum, count)
-        pairs, to be added over micro-batches and ranks.
+        A scalar that always carries a gradient, and metrics as (sum, count) pairs, whose names depend on nothing but
+        the config and on which tensors there are; both are to be added over micro-batches and ranks.
 
     Raises:
         RegistryError: The name is unknown.
-        AlgorithmError: An argument that the loss requires is missing.
+        AlgorithmError: A tensor that the loss requires is missing, or has another shape.
     """
     function = get_policy_loss(loss_type)
-    return function(**_accepted_arguments(f"policy loss '{loss_type}'", function, kwargs))
+    if inputs is None or cfg is None:
+        inputs, cfg = from_fields(LossInputs, fields), from_fields(losses.configs.get(loss_type), fields)
+    if takes_keywords(function):
+        whole: tuple[torch.Tensor, Metrics] = call_with_fields(cast(Any, function), inputs, cfg)
+        return whole
+    return compute_objective(function(inputs, cfg), inputs, cfg)
 
 
 def make_off_policy_algorithm(loss_type: str, **kwargs: Any) -> OffPolicyAlgorithm:

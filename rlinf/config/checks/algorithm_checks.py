@@ -6,12 +6,12 @@ from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.algorithm import (
     ActorCriticLossConfig,
-    ActorLossConfig,
     AdvantageConfig,
     DecoupledActorCriticLossConfig,
     GAEConfig,
     GroupFilterConfig,
     GSPOLossConfig,
+    PPOLossConfig,
     RegularizedLossConfig,
 )
 from rlinf.config.schema.root import EmbodiedConfig
@@ -130,12 +130,12 @@ def check_loss_keys(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) 
     loss = cfg.algorithm.loss
     if not isinstance(loss, RegularizedLossConfig):
         return
-    if isinstance(loss, ActorLossConfig) and loss.clip_ratio_c is not None and loss.clip_ratio_c <= 1:
+    if isinstance(loss, PPOLossConfig) and loss.clip_ratio_c is not None and loss.clip_ratio_c <= 1:
         problems.add(
             "algorithm.clip_ratio_c",
             f"received {loss.clip_ratio_c}; allowed: a number > 1, or null for no dual clip. Set it to 3.0.",
         )
-    if isinstance(loss, (ActorLossConfig, GSPOLossConfig)) and loss.clip_ratio_low >= 1:
+    if isinstance(loss, (PPOLossConfig, GSPOLossConfig)) and loss.clip_ratio_low >= 1:
         problems.add(
             "algorithm.clip_ratio_low",
             f"received {loss.clip_ratio_low}; the ratio is clipped from below at 1 - {loss.clip_ratio_low}: allowed: a "

@@ -6,7 +6,7 @@ from rlinf.config.checks.algorithm_checks import GROUP_ADVANTAGES
 from rlinf.config.checks.reward_checks import check_text_rewards
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.algorithm import ActorCriticLossConfig, ActorLossConfig, GAEConfig
+from rlinf.config.schema.algorithm import ActorCriticLossConfig, GAEConfig, PPOLossConfig
 from rlinf.config.schema.root import LanguageConfig, ReasoningConfig
 from rlinf.config.unused import note_unused
 
@@ -105,7 +105,7 @@ def check_algorithm(cfg: ReasoningConfig, world: WorldSizes, problems: Problems)
             f"received False; adv_type={algorithm.adv_type} with loss_type={algorithm.loss_type} needs values. Set it "
             "to true.",
         )
-    if model.add_value_head and type(algorithm.loss) is ActorLossConfig:
+    if model.add_value_head and type(algorithm.loss) is PPOLossConfig:
         problems.add(
             "actor.model.add_value_head",
             "received True; loss_type=actor does not train a value head. Set algorithm.loss_type=actor_critic.",

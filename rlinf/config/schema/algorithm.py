@@ -126,17 +126,35 @@ class LossConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegularizedLossConfig(LossConfig):
-    """Keys of every policy loss with an entropy bonus and a divergence from the initial policy."""
+class PolicyLossConfig(LossConfig):
+    """Keys of every loss of single entries (tokens, actions or chunks), which are aggregated."""
 
     loss_agg_func: LossAggregation = "token-mean"
-    """How the losses of single steps become one number; denominators are global."""
+    """How the losses of single entries become one number; denominators are global."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueLossConfig(PolicyLossConfig):
+    """Keys of every policy loss that a value loss is added to."""
+
+    value_loss_coef: PositiveFloat = 0.5
+    """Weight of the value loss, with a value head."""
+    value_clip: PositiveFloat | None = None
+    """Largest change of a value prediction per update that is rewarded; null does not clip."""
+    huber_delta: PositiveFloat | None = None
+    """Switch from squared to linear value error at this size; null is squared throughout."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegularizedLossConfig(PolicyLossConfig):
+    """Keys of every policy loss with an entropy bonus and a KL penalty against the initial policy."""
+
     entropy_bonus: NonNegativeFloat = 0.0
     """Weight of the mean entropy, subtracted from the loss."""
     kl_beta: NonNegativeFloat = 0.0
-    """Weight of the divergence from the initial policy, added to the loss; above 0 a reference copy is kept."""
+    """Weight of the KL divergence from the initial policy, added to the loss; above 0 a reference copy is kept."""
     kl_penalty: KLPenalty = "k3"
-    """Estimator of that divergence."""
+    """Estimator of the KL divergence."""
 
     @property
     def needs_reference(self) -> bool:
@@ -145,7 +163,7 @@ class RegularizedLossConfig(LossConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActorLossConfig(RegularizedLossConfig):
+class PPOLossConfig(RegularizedLossConfig):
     """``loss_type: actor``: the clipped PPO objective."""
 
     clip_ratio_low: PositiveFloat = 0.2
@@ -154,6 +172,10 @@ class ActorLossConfig(RegularizedLossConfig):
     """The ratio is clipped from above at 1 + this."""
     clip_ratio_c: float | None = None
     """Dual clip: with a negative advantage the objective is at least this times the advantage; must exceed 1."""
+
+
+ActorLossConfig = PPOLossConfig
+"""The published name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,12 +187,12 @@ class GSPOLossConfig(RegularizedLossConfig):
     clip_ratio_high: PositiveFloat = 4e-4
     """The sequence's ratio is clipped from above at 1 + this."""
     loss_agg_func: LossAggregation = "seq-mean-token-mean"
-    """How the losses of single tokens become one number; denominators are global."""
+    """How the losses of single entries become one number; denominators are global."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CISPOLossConfig(RegularizedLossConfig):
-    """``loss_type: cispo``: log-probabilities weighed with advantages and clipped ratios, which are constants."""
+    """``loss_type: cispo``: log-probabilities weighted with advantages and clipped ratios, which are constants."""
 
     clip_ratio_low: PositiveFloat = 1.0
     """Weights are at least 1 - this; 1 has no lower bound."""
@@ -179,20 +201,13 @@ class CISPOLossConfig(RegularizedLossConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ActorCriticLossConfig(ActorLossConfig):
-    """``loss_type: actor_critic``: the actor's loss and a value loss."""
-
-    value_loss_coef: PositiveFloat = 0.5
-    """Weight of the value loss."""
-    value_clip: PositiveFloat | None = None
-    """Largest change of a value prediction per update that is rewarded; null does not clip."""
-    huber_delta: PositiveFloat | None = None
-    """Switch from squared to linear value error at this size; null is squared throughout."""
+class ActorCriticLossConfig(ValueLossConfig, PPOLossConfig):
+    """``loss_type: actor_critic``: the PPO objective and a value loss."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class NFTLossConfig(LossConfig):
-    """``loss_type: embodied_nft``: velocities of a flow policy drawn to good actions and away from bad ones."""
+class NFTLossConfig(ValueLossConfig):
+    """``loss_type: embodied_nft``: velocities of a flow policy attracted by good actions and repelled by bad ones."""
 
     learner: ClassVar[str] = "velocity"
     needs_logprobs: ClassVar[bool] = False
@@ -201,14 +216,6 @@ class NFTLossConfig(LossConfig):
     """How far the implicit good and bad policies lie from the one that acted; the smaller, the larger the steps."""
     adv_clip_max: PositiveFloat = 5.0
     """Advantage at which an action counts as entirely good, and minus which as entirely bad."""
-    loss_agg_func: LossAggregation = "token-mean"
-    """How the losses of single action dimensions become one number; denominators are global."""
-    value_loss_coef: PositiveFloat = 0.5
-    """Weight of the value loss, with a value head."""
-    value_clip: PositiveFloat | None = None
-    """Largest change of a value prediction per update that is rewarded; null does not clip."""
-    huber_delta: PositiveFloat | None = None
-    """Switch from squared to linear value error at this size; null is squared throughout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -414,14 +421,11 @@ class HGDAggerLossConfig(ImitationLossConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SftLossConfig(LossConfig):
-    """``loss_type: sft``: the negative log-likelihood of given answers."""
+class SftLossConfig(PolicyLossConfig):
+    """``loss_type: sft``: the negative log-likelihood of given responses."""
 
     learner: ClassVar[str] = "sft"
     draws_batches: ClassVar[bool] = True
-
-    loss_agg_func: LossAggregation = "token-mean"
-    """How the losses of single tokens become one number; denominators are global."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -567,7 +571,7 @@ advantages.register("sft", config=NoAdvantageConfig)
 
 losses: Registry[Any] = Registry("policy loss", config=LossConfig)
 """By ``algorithm.loss_type``: a function; a class of off-policy losses where ``learner`` of the config is so."""
-losses.register("actor", "rlinf.algorithms.losses.actor:actor_loss", config=ActorLossConfig)
+losses.register("actor", "rlinf.algorithms.losses.ppo:ppo_loss", config=PPOLossConfig)
 losses.register("actor_critic", "rlinf.algorithms.losses.actor_critic:actor_critic_loss", config=ActorCriticLossConfig)
 losses.register("cispo", "rlinf.algorithms.losses.cispo:cispo_loss", config=CISPOLossConfig)
 losses.register(

@@ -10,6 +10,7 @@ from torch import nn
 
 from rlinf.algorithms.aggregation import LossDenominators, compute_loss_denominators
 from rlinf.algorithms.levels import expand_to_level, mask_at_level, reduce_to_level
+from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.minibatch import MicroBatch, SampleOwnership, plan_micro_batches, plan_minibatches
 from rlinf.algorithms.preprocess import rows_to_samples
 from rlinf.algorithms.registry import policy_loss
@@ -67,7 +68,6 @@ class PolicyLearner(EmbodiedLearner):
     def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig, reference: TrainableModel | None = None) -> None:
         super().__init__(engine, cfg=cfg)
         self.reference = None if reference is None else reference.to(engine.device)
-        self.loss_keys = asdict(self.algorithm.loss)
         self.samples: Samples | None = None
         self.ownership: SampleOwnership | None = None
 
@@ -184,8 +184,7 @@ class PolicyLearner(EmbodiedLearner):
             with torch.no_grad():
                 reference: PolicyEvaluation = self.reference(forward_inputs=inputs)
             ref_logprobs = reduce_to_level(reference.logprobs, executed, level)
-        return policy_loss(
-            self.algorithm.loss_type,
+        loss_inputs = LossInputs(
             logprobs=reduce_to_level(evaluation.logprobs, executed, level),
             old_logprobs=reduce_to_level(old_logprobs, executed, level),
             proximal_logprobs=None if proximal is None else reduce_to_level(proximal[rows], executed, level),
@@ -199,8 +198,8 @@ class PolicyLearner(EmbodiedLearner):
             value_mask=masks["value"],
             ref_logprobs=ref_logprobs,
             denominators=denominators,
-            **self.loss_keys,
         )
+        return policy_loss(self.algorithm.loss_type, loss_inputs, self.algorithm.loss)
 
     def _current_logprobs(self, samples: Samples) -> torch.Tensor:
         """Return the samples' log-probabilities [N, C, A] under the policy as it is."""

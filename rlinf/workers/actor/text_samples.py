@@ -10,6 +10,7 @@ from torch import nn
 
 from rlinf.algorithms.aggregation import LossDenominators, compute_loss_denominators
 from rlinf.algorithms.importance import correct_importance, mismatch_metrics
+from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.minibatch import MicroBatch
 from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.text_targets import Ragged, compute_text_targets
@@ -202,17 +203,15 @@ def text_loss(
         Scalar loss, and metrics as (sum, count) pairs.
     """
     result = evaluate_tokens(model, batch, algorithm=algorithm)
-    return policy_loss(
-        algorithm.loss_type,
+    inputs = LossInputs(
         logprobs=result.logprobs,
         entropy=result.entropy,
         values=result.values,
-        # A loss that needs what is not there says so by name.
-        **{**dict.fromkeys(("prev_values", "ref_logprobs", "proximal_logprobs")), **batch.tokens},
         sequence_ids=batch.packed.sequence_ids,
         denominators=denominators,
-        **asdict(algorithm.loss),
+        **batch.tokens,
     )
+    return policy_loss(algorithm.loss_type, inputs, algorithm.loss)
 
 
 def evaluate_tokens(

@@ -9,6 +9,7 @@ from torch import nn
 
 from rlinf.algorithms.aggregation import LossDenominators
 from rlinf.algorithms.levels import expand_to_level, mask_at_level
+from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.minibatch import MicroBatch
 from rlinf.algorithms.registry import policy_loss
 from rlinf.config.schema.root import RLinfConfig
@@ -78,8 +79,7 @@ class VelocityLearner(PolicyLearner):
         with torch.no_grad():
             old: VelocityEvaluation = self.old(ForwardType.VELOCITY, **mixture)
         num_actions, action_dim = evaluation.velocity.shape[1:]
-        return policy_loss(
-            self.algorithm.loss_type,
+        loss_inputs = LossInputs(
             velocity=evaluation.velocity,
             old_velocity=old.velocity,
             target=evaluation.target,
@@ -93,8 +93,8 @@ class VelocityLearner(PolicyLearner):
             returns=targets.returns[rows],
             value_mask=masks["value"],
             denominators=denominators,
-            **self.loss_keys,
         )
+        return policy_loss(self.algorithm.loss_type, loss_inputs, self.algorithm.loss)
 
     def _masks(self, samples: Samples, batch: MicroBatch) -> dict[str, torch.Tensor]:
         executed = batch.masked(samples.targets.action_mask)

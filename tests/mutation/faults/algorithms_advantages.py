@@ -380,11 +380,4 @@ FAULTS: list[Fault] = [
         (f"{UNIT}/test_text_targets.py",),
         "the KL metric counts outside the mask",
     ),
-    Fault(
-        "rlinf/algorithms/losses/nft.py",
-        "torch.where(loss_mask, tensor, torch.zeros_like(tensor))",
-        "tensor",
-        LOSSES,
-        "what is not finite outside the mask spoils NFT's gradient",
-    ),
 ]

@@ -173,13 +173,6 @@ FAULTS: list[Fault] = [
         "filter_rewards without bounds does nothing",
     ),
     Fault(
-        "rlinf/algorithms/losses/decoupled_actor_critic.py",
-        "        behaviour_logprobs=old_logprobs,\n",
-        "",
-        ("tests/unit/algorithms/losses/test_decoupled_actor_critic_loss.py",),
-        "the divergence's weight lacks the behaviour policy",
-    ),
-    Fault(
         "rlinf/workers/actor/answer_evaluation.py",
         "attention_size=config.num_attention_heads * head_dim",
         "attention_size=config.hidden_size",

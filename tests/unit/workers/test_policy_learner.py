@@ -241,12 +241,12 @@ def test_a_reward_that_is_not_finite_is_an_error_before_anything_is_learned():
 
 
 def recorded_losses(learner, monkeypatch, step=1):
-    """Make an update and return what each micro-batch handed to its loss."""
+    """Make an update and return what each micro-batch passed to its loss."""
     calls = []
 
-    def record(loss_type, **arguments):
-        calls.append({"loss_type": loss_type, **arguments})
-        return policy_loss(loss_type, **arguments)
+    def record(loss_type, inputs, cfg):
+        calls.append(inputs)
+        return policy_loss(loss_type, inputs, cfg)
 
     monkeypatch.setattr("rlinf.workers.actor.policy_learner.policy_loss", record)
     learner.update(step)
@@ -263,10 +263,10 @@ def test_the_proximal_policy_is_that_at_the_start_of_the_update_for_all_its_step
     start, acted = ((executed * logprobs).sum(-1) for logprobs in (current, samples.logprobs))
     assert len(calls) == 6
     for call in calls:
-        rows = [int((call["old_logprobs"][i] - acted).abs().sum(1).argmin()) for i in range(16)]
-        torch.testing.assert_close(call["old_logprobs"], acted[rows])
-        torch.testing.assert_close(call["proximal_logprobs"], start[rows])
-    assert not torch.allclose(calls[-1]["logprobs"], calls[-1]["proximal_logprobs"])
+        rows = [int((call.old_logprobs[i] - acted).abs().sum(1).argmin()) for i in range(16)]
+        torch.testing.assert_close(call.old_logprobs, acted[rows])
+        torch.testing.assert_close(call.proximal_logprobs, start[rows])
+    assert not torch.allclose(calls[-1].logprobs, calls[-1].proximal_logprobs)
 
 
 def test_the_reference_is_the_policy_before_the_first_update(monkeypatch):
@@ -279,9 +279,9 @@ def test_the_reference_is_the_policy_before_the_first_update(monkeypatch):
         expected = initial(forward_inputs=samples.forward_inputs).logprobs
     expected = (samples.targets.action_mask.unsqueeze(-1) * expected).sum(-1)
     for call in calls:
-        assert not call["ref_logprobs"].requires_grad
-        assert all(bool((expected - row).abs().sum(1).min() < 1e-4) for row in call["ref_logprobs"])
-    assert not torch.allclose(calls[-1]["logprobs"], calls[-1]["ref_logprobs"])
+        assert not call.ref_logprobs.requires_grad
+        assert all(bool((expected - row).abs().sum(1).min() < 1e-4) for row in call.ref_logprobs)
+    assert not torch.allclose(calls[-1].logprobs, calls[-1].ref_logprobs)
 
 
 def test_masks_and_entropies_know_what_was_executed(monkeypatch):
@@ -290,11 +290,11 @@ def test_masks_and_entropies_know_what_was_executed(monkeypatch):
     samples = learner.samples
     (call,) = recorded_losses(learner, monkeypatch)
     num_actions = int(make_trajectory(torch.float32).executed.sum())
-    assert int(call["loss_mask"].sum()) == num_actions < call["loss_mask"].numel()
-    for name in ("entropy_mask", "value_mask"):
-        assert int(call[name].sum()) == 47  # one chunk was not executed at all
+    assert int(call.loss_mask.sum()) == num_actions < call.loss_mask.numel()
+    for mask in (call.entropy_mask, call.value_mask):
+        assert int(mask.sum()) == 47  # one chunk was not executed at all
     lengths = samples.targets.action_mask.sum(-1)
-    entropy = call["entropy"].detach().squeeze(-1)
+    entropy = call.entropy.detach().squeeze(-1)
     per_action = float(entropy.max()) / CHUNK
     assert sorted(entropy.tolist()) == pytest.approx(sorted((per_action * lengths).tolist()), rel=1e-5)
 

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from rlinf.algorithms.aggregation import compute_loss_denominators
-from rlinf.algorithms.losses.actor_critic import actor_critic_loss, value_loss
+from rlinf.algorithms.losses.actor_critic import value_loss
+from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.registry import policy_loss
-from rlinf.algorithms.types import finalize_metrics
+from rlinf.algorithms.types import finalize_metrics, masked_metrics
+from rlinf.config.schema.algorithm import ValueLossConfig
 from rlinf.errors import AlgorithmError
 
 VALUES = torch.tensor([[1.0], [4.0], [0.1]])
@@ -18,15 +20,15 @@ ALL = torch.ones(3, 1, dtype=torch.bool)
 
 
 def compute(value_clip: float | None = None, huber_delta: float | None = None) -> tuple[list[float], dict[str, float]]:
-    loss, metrics = value_loss(
+    inputs = LossInputs(
+        loss_mask=ALL,
+        denominators=compute_loss_denominators(policy_mask=ALL),
         values=VALUES,
         prev_values=PREV,
         returns=RETURNS,
-        value_mask=ALL,
-        value_clip=value_clip,
-        huber_delta=huber_delta,
     )
-    return loss.flatten().tolist(), finalize_metrics(metrics)
+    output = value_loss(inputs, ValueLossConfig(value_clip=value_clip, huber_delta=huber_delta))
+    return output.per_entry.flatten().tolist(), finalize_metrics(masked_metrics(ALL, **output.metrics))
 
 
 def test_half_the_squared_error() -> None:
@@ -86,18 +88,19 @@ def test_total_is_actor_plus_weighted_critic_with_separate_denominators() -> Non
     assert finalize_metrics(metrics)["total_loss"] == pytest.approx(loss.item())
     assert finalize_metrics(metrics)["actor_loss"] == pytest.approx(-1.0)
     with pytest.raises(AlgorithmError, match="value head"):
-        actor_critic_loss(denominators=denominators, **{**arguments, "values": None})  # type: ignore[arg-type]
+        policy_loss("actor_critic", denominators=denominators, **{**arguments, "values": None})
 
 
 def test_half_precision_outputs_are_compared_in_single_precision() -> None:
     # 1000 and 1001 are one number in bfloat16.
-    loss, _ = value_loss(
+    mask = torch.ones(1, 1, dtype=torch.bool)
+    inputs = LossInputs(
+        loss_mask=mask,
+        denominators=compute_loss_denominators(policy_mask=mask),
         values=torch.full((1, 1), 1000.0, dtype=torch.bfloat16),
         prev_values=torch.full((1, 1), 1000.0),
         returns=torch.full((1, 1), 1001.0),
-        value_mask=torch.ones(1, 1, dtype=torch.bool),
-        value_clip=None,
-        huber_delta=None,
     )
+    loss = value_loss(inputs, ValueLossConfig()).per_entry
     assert loss.dtype == torch.float32
     assert loss.item() == 0.5

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rlinf.algorithms.aggregation import compute_loss_denominators
-from rlinf.algorithms.losses.nft import nft_loss
+from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.types import finalize_metrics
 from rlinf.errors import AlgorithmError
 
@@ -31,7 +31,7 @@ def compute(mask=(True, True, True), **over):
         **KEYS,
         **over,
     }
-    return nft_loss(**arguments)
+    return policy_loss("embodied_nft", **arguments)
 
 
 def test_good_actions_draw_and_bad_ones_repel():

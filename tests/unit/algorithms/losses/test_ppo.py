@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlinf.algorithms.aggregation import compute_loss_denominators
-from rlinf.algorithms.losses.actor import actor_loss
+from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.types import Metrics, finalize_metrics
 from rlinf.errors import AlgorithmError
 
@@ -36,7 +36,7 @@ def compute(ratios: torch.Tensor = RATIOS, **over: Any) -> tuple[torch.Tensor, M
         "denominators": compute_loss_denominators(policy_mask=mask, entropy_mask=over.get("entropy_mask")),
         **over,
     }
-    return actor_loss(**arguments)
+    return policy_loss("actor", **arguments)
 
 
 def test_clipping_is_pessimistic_on_both_sides() -> None:

@@ -71,7 +71,7 @@ def test_a_micro_batch_without_learned_tokens_still_has_a_gradient_and_all_metri
 
 def test_shapes_must_agree():
     denominators = compute_loss_denominators(policy_mask=torch.ones(1, 3, dtype=torch.bool))
-    with pytest.raises(AlgorithmError, match="sft_loss"):
+    with pytest.raises(AlgorithmError, match="shapes must be equal"):
         policy_loss(
             "sft",
             logprobs=torch.zeros(1, 3),
