@@ -12,7 +12,7 @@ from rlinf.data.generation import SamplingParams
 from rlinf.scheduler import WorkerGroup, WorkerGroupFuncResult, wait_all, wait_first
 
 if TYPE_CHECKING:
-    from rlinf.workers.inference.inference_worker import InferenceWorker
+    from rlinf.workers.inference.logprob_worker import LogprobWorker
     from rlinf.workers.reward.reward_worker import RewardWorker
     from rlinf.workers.rollout.generation_worker import GenerationWorker
 
@@ -71,7 +71,7 @@ class AnswerPool:
         reward: WorkerGroup[RewardWorker],
         *,
         max_per_rank: int,
-        inference: WorkerGroup[InferenceWorker] | None = None,
+        inference: WorkerGroup[LogprobWorker] | None = None,
     ) -> None:
         self._rollout, self._reward, self._inference = rollout, reward, inference
         self._max_per_rank = max_per_rank
@@ -237,7 +237,7 @@ class AnswerPool:
             return
         load = _load(self._evaluating, self._inference)
         rank = load.index(min(load))
-        self._evaluating.append(_Running(job, rank, self._inference.execute_on(rank).evaluate(answers)))
+        self._evaluating.append(_Running(job, rank, self._inference.execute_on(rank).compute_logprobs(answers)))
 
     def _answered(self, job: Job, answers: list[Answer]) -> None:
         self._pools[job.purpose].answers[job.group_id] = answers

@@ -9,7 +9,7 @@ from rlinf.config.schema.root import LanguageConfig
 from rlinf.scheduler import Cluster, WorkerGroup
 from rlinf.utils.placement import HybridComponentPlacement
 from rlinf.workers.actor.actor_worker import ActorWorker
-from rlinf.workers.inference.inference_worker import InferenceWorker
+from rlinf.workers.inference.logprob_worker import LogprobWorker
 from rlinf.workers.reward.reward_worker import RewardWorker
 from rlinf.workers.rollout.generation_worker import GenerationWorker
 
@@ -41,7 +41,7 @@ def launch_groups(cfg: LanguageConfig, cluster: Cluster) -> dict[str, WorkerGrou
     if cfg.rollout is not None:
         groups["rollout"] = GenerationWorker.create_group(cfg, num_actors)
     if "inference" in names:
-        groups["inference"] = InferenceWorker.create_group(cfg, num_actors)
+        groups["inference"] = LogprobWorker.create_group(cfg, num_actors)
     if cfg.reward is not None:
         groups["reward"] = RewardWorker.create_group(cfg)
     # All groups start at once: most of the time is spent importing torch.

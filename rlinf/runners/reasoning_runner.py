@@ -23,7 +23,7 @@ from rlinf.telemetry.rundir import SAMPLES_FOLDER
 if TYPE_CHECKING:
     from rlinf.scheduler import WorkerGroupFuncResult
     from rlinf.workers.actor.actor_worker import ActorWorker
-    from rlinf.workers.inference.inference_worker import InferenceWorker
+    from rlinf.workers.inference.logprob_worker import LogprobWorker
     from rlinf.workers.reward.reward_worker import RewardWorker
     from rlinf.workers.rollout.generation_worker import GenerationWorker
 
@@ -54,7 +54,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         actor: WorkerGroup[ActorWorker],
         rollout: WorkerGroup[GenerationWorker],
         reward: WorkerGroup[RewardWorker],
-        inference: WorkerGroup[InferenceWorker] | None = None,
+        inference: WorkerGroup[LogprobWorker] | None = None,
         train_prompts: PromptSet | None,
         val_prompts: Mapping[str, PromptSet],
     ) -> None:

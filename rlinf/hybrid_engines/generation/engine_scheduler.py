@@ -17,8 +17,7 @@ from rlinf.hybrid_engines.generation.generation_engine import PauseMode
 from rlinf.hybrid_engines.generation.model_folder import load_decoder, read_end_ids
 from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits
 from rlinf.hybrid_engines.generation.token_sequence import Decode, TokenSequence, sampling_seed
-from rlinf.hybrid_engines.weights.bucket import Manifest
-from rlinf.hybrid_engines.weights.update import WeightUpdate
+from rlinf.hybrid_engines.weights.bucket import Manifest, WeightUpdate
 
 
 @dataclass(slots=True, kw_only=True)
@@ -248,12 +247,7 @@ class EngineScheduler:
         """
         if self._draining or not self._held:
             self._check_idle(WeightSyncError)
-        update = WeightUpdate(manifest, current_version=self.version)
-        if manifest.is_partial and not self.is_synced:
-            raise WeightSyncError(
-                f"Version {manifest.version} is an update of some weights, and the engine does not have the others "
-                "from a complete one. Send all weights first."
-            )
+        update = WeightUpdate(manifest, current_version=self.version, is_complete=self.is_synced)
         self.model_runner.begin_update(manifest)
         self._evict()
         self._update = update
@@ -274,9 +268,9 @@ class EngineScheduler:
             WeightSyncError: A bucket or a weight of the model is missing, or no update has begun.
         """
         update, self._update = self._begun(), None
-        update.finish()
+        version = update.finish()
         self.model_runner.commit()
-        self.version = update.manifest.version
+        self.version = version
         self._weights_complete = True
 
     def sleep(self) -> None:

@@ -11,7 +11,7 @@ import torch
 
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.generation import HFGenerationConfig
-from rlinf.errors import EngineError, WeightSyncError
+from rlinf.errors import EngineError
 from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
 from rlinf.hybrid_engines.generation.model_folder import read_model_config
 from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits, SampledToken
@@ -19,7 +19,7 @@ from rlinf.hybrid_engines.generation.sampler import Sampler
 from rlinf.hybrid_engines.generation.slot_cache import ATTENTION, SlotCache, slot_attention
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 from rlinf.hybrid_engines.inference_backends import DTYPES
-from rlinf.hybrid_engines.weights.bucket import Manifest
+from rlinf.hybrid_engines.weights.bucket import Manifest, check_manifest
 from rlinf.utils.optional import require
 
 _PREFILL_TOKENS = 8192
@@ -183,15 +183,7 @@ class HFModelRunner(ModelRunner):
         state = self._model.state_dict()
         # Of tied weights one name is enough.
         needed = {name for name, _ in self._model.named_parameters()}
-        names = {entry.name for entry in manifest.entries}
-        missing = [] if manifest.is_partial else sorted(needed - names)
-        extra = sorted(names - state.keys())
-        if missing or extra:
-            raise WeightSyncError(f"Weights do not match the model: missing {missing}, unexpected {extra}.")
-        for entry in manifest.entries:
-            shape = tuple(state[entry.name].shape)
-            if shape != entry.shape:
-                raise WeightSyncError(f"Weight '{entry.name}' has shape {entry.shape}, the model expects {shape}.")
+        check_manifest(manifest, state, () if manifest.is_partial else needed)
 
     @torch.no_grad()
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from rlinf.config.schema.model import CausalLMConfig
-from rlinf.errors import WeightSyncError
-from rlinf.hybrid_engines.weights.bucket import Manifest, fill_buckets, plan_buckets
-from rlinf.hybrid_engines.weights.update import WeightUpdate
+from rlinf.hybrid_engines.weights.bucket import Manifest, WeightUpdate, check_manifest, fill_buckets, plan_buckets
 from rlinf.models.lora import adapted, is_adapter, merged
 
 
@@ -42,13 +40,8 @@ class AdapterMerger:
         """
         self._update = WeightUpdate(manifest, current_version=self.version)
         if manifest.is_partial:
-            names = {entry.name for entry in manifest.entries}
-            known = {name for name in self._parts if is_adapter(name)}
-            if self.version < 0 or names != known:
-                raise WeightSyncError(
-                    f"Adapters of version {manifest.version} came without what they are added to, which this receiver "
-                    "does not have. Send all parts of the model first."
-                )
+            adapters = {name: tensor for name, tensor in self._parts.items() if is_adapter(name)}
+            check_manifest(manifest, adapters, adapters)
         else:
             self._parts.clear()
         self.version = -1
@@ -69,8 +62,7 @@ class AdapterMerger:
             WeightSyncError: A bucket is missing.
         """
         assert self._update is not None
-        self._update.finish()
-        self.version = self._update.manifest.version
+        self.version = self._update.finish()
 
     def pack(self, *, is_partial: bool) -> tuple[Manifest, Iterator[torch.Tensor]]:
         """Return the merged weights as an engine loads them.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -56,6 +56,15 @@ class Manifest:
     entries: tuple[TensorEntry, ...]
     bucket_sizes: tuple[int, ...]
     is_partial: bool = False
+
+    def check_version(self, version: int) -> None:
+        """Return if this is the version that a receiver was promised.
+
+        Raises:
+            WeightSyncError: It is not.
+        """
+        if self.version != version:
+            raise WeightSyncError(f"Expected weights of version {version}, received version {self.version}.")
 
 
 def plan_buckets(
@@ -130,6 +139,82 @@ def view_entry(entry: TensorEntry, bucket: torch.Tensor) -> torch.Tensor:
     return bucket[entry.offset : entry.offset + size].view(entry.dtype).view(entry.shape)
 
 
+def check_manifest(manifest: Manifest, weights: Mapping[str, torch.Tensor], required: Collection[str]) -> None:
+    """Return if the tensors of an update are those of a model.
+
+    Args:
+        manifest: What the sender announced.
+        weights: The model's, by name.
+        required: Names that the update must have.
+
+    Raises:
+        WeightSyncError: A tensor is missing, is not the model's, or has another shape.
+    """
+    names = {entry.name for entry in manifest.entries}
+    missing, extra = sorted(set(required) - names), sorted(names - weights.keys())
+    if missing or extra:
+        raise WeightSyncError(f"Weights do not match the model: missing {missing}, unexpected {extra}.")
+    for entry in manifest.entries:
+        shape = tuple(weights[entry.name].shape)
+        if shape != entry.shape:
+            raise WeightSyncError(f"Weight '{entry.name}' has shape {entry.shape}, the model expects {shape}.")
+
+
+class WeightUpdate:
+    """One update of a model's weights: takes its buckets in any order, and checks each before it is used.
+
+    Args:
+        manifest: What the sender announced.
+        current_version: Version that the receiver has.
+        is_complete: Whether the receiver has all weights; None: it does, if it has any version.
+
+    Raises:
+        WeightSyncError: The manifest's version is an older one, or the receiver lacks what it leaves out.
+    """
+
+    def __init__(self, manifest: Manifest, *, current_version: int, is_complete: bool | None = None) -> None:
+        if manifest.version < current_version:
+            raise WeightSyncError(f"Weights of version {manifest.version} arrived after version {current_version}.")
+        if manifest.is_partial and not (current_version >= 0 if is_complete is None else is_complete):
+            raise WeightSyncError(
+                f"Version {manifest.version} consists of adapters alone, and this receiver does not have the weights "
+                "that they are added to. Send all weights first."
+            )
+        self.manifest = manifest
+        self._num_buckets = len(manifest.bucket_sizes)
+        self._received: set[int] = set()
+
+    def take(self, index: int, bucket: torch.Tensor) -> list[tuple[str, torch.Tensor]]:
+        """Check a bucket and return its tensors by name; they share its memory.
+
+        Args:
+            index: Of the bucket in the manifest.
+            bucket: uint8, on any device.
+
+        Raises:
+            WeightSyncError: There is no such bucket, or its checksum is wrong. It counts as missing.
+        """
+        if not 0 <= index < self._num_buckets:
+            raise WeightSyncError(f"Received weight bucket {index}; the manifest has {self._num_buckets}, from 0.")
+        check_bucket(self.manifest, index, bucket)
+        self._received.add(index)
+        return [(e.name, view_entry(e, bucket)) for e in self.manifest.entries if e.bucket == index]
+
+    def finish(self) -> int:
+        """End the update; return its version.
+
+        Raises:
+            WeightSyncError: A bucket is missing; the message says which.
+        """
+        missing = sorted(set(range(self._num_buckets)) - self._received)
+        if missing:
+            raise WeightSyncError(
+                f"Received {len(self._received)} of {self._num_buckets} weight buckets of version "
+                f"{self.manifest.version}; missing: {', '.join(map(str, missing))}. Send the update again."
+            )
+        return self.manifest.version
+
+
 class WeightReceiver:
     """Loads weights into a model, all or nothing.
 
@@ -144,7 +229,8 @@ class WeightReceiver:
         self.version = -1
 
     @traced("load_weights", "weights")
-    def load(self, manifest: Manifest, buckets: list[torch.Tensor]) -> None:
+    @torch.no_grad()
+    def load(self, manifest: Manifest, buckets: Sequence[torch.Tensor]) -> None:
         """Check buckets against the manifest, then copy them into the model.
 
         Args:
@@ -155,27 +241,14 @@ class WeightReceiver:
             WeightSyncError: A bucket is missing or damaged, names or shapes differ, or the version is an older one.
                 The model is then unchanged.
         """
-        self._check(manifest, buckets)
-        with torch.no_grad():
-            for entry in manifest.entries:
-                self._targets[entry.name].copy_(view_entry(entry, buckets[entry.bucket]))
-        self.version = manifest.version
-
-    def _check(self, manifest: Manifest, buckets: list[torch.Tensor]) -> None:
-        if manifest.version < self.version:
-            raise WeightSyncError(f"Weights of version {manifest.version} arrived after version {self.version}.")
-        if len(buckets) != len(manifest.bucket_sizes):
-            raise WeightSyncError(f"Received {len(buckets)} of {len(manifest.bucket_sizes)} weight buckets.")
-        for index, bucket in enumerate(buckets):
-            check_bucket(manifest, index, bucket)
-        names = {entry.name for entry in manifest.entries}
-        if names != self._targets.keys():
-            missing, extra = sorted(self._targets.keys() - names), sorted(names - self._targets.keys())
-            raise WeightSyncError(f"Weights do not match the model: missing {missing}, unexpected {extra}.")
-        for entry in manifest.entries:
-            shape = tuple(self._targets[entry.name].shape)
-            if shape != entry.shape:
-                raise WeightSyncError(f"Weight '{entry.name}' has shape {entry.shape}, the model expects {shape}.")
+        update = WeightUpdate(manifest, current_version=self.version)
+        check_manifest(manifest, self._targets, self._targets)
+        # All are checked before the first is copied.
+        weights = [update.take(index, bucket) for index, bucket in enumerate(buckets)]
+        version = update.finish()
+        for name, tensor in itertools.chain.from_iterable(weights):
+            self._targets[name].copy_(tensor)
+        self.version = version
 
 
 def _by_bucket(manifest: Manifest) -> Iterator[list[TensorEntry]]:

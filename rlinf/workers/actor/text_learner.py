@@ -18,8 +18,8 @@ from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.models.causal_lm import CausalLM
 from rlinf.models.trainable import TrainableModel
-from rlinf.workers.actor.answer_evaluation import evaluate_answers
 from rlinf.workers.actor.learner import MakeEngine, freeze_copy
+from rlinf.workers.actor.logprobs import compute_logprobs
 from rlinf.workers.actor.text_samples import make_text_samples
 from rlinf.workers.actor.token_learner import TokenLearner
 
@@ -92,7 +92,7 @@ class TextLearner(TokenLearner[Sequence[Answer]]):
                 yield minibatch.tolist()
 
     def _evaluate(self, model: nn.Module, answers: Sequence[Answer]) -> tuple[Ragged, Ragged | None]:
-        return evaluate_answers(model, answers, planner=self.planner, algorithm=self.cfg.algorithm)
+        return compute_logprobs(model, answers, planner=self.planner, algorithm=self.cfg.algorithm)
 
     def _reference_logprobs(self, answers: Sequence[Answer]) -> Ragged | None:
         if not self.cfg.algorithm.needs_reference:

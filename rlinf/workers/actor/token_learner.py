@@ -10,8 +10,8 @@ from torch import nn
 
 from rlinf.config.schema.root import LanguageConfig, RLinfConfig
 from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
-from rlinf.workers.actor.answer_evaluation import PassPlanner, decoder_flops
 from rlinf.workers.actor.learner import BatchT, Learner, Work, accumulate, metrics_over_ranks
+from rlinf.workers.actor.logprobs import MicroBatchPlanner, decoder_flops
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, text_denominators, text_loss
 
 
@@ -32,7 +32,7 @@ class TokenLearner(Learner[BatchT]):
         assert isinstance(cfg, LanguageConfig)
         super().__init__(engine, cfg=cfg)
         self.flops = decoder_flops(engine.model)
-        self.planner = PassPlanner.of(
+        self.planner = MicroBatchPlanner.of(
             engine, cfg.runner, max_tokens=cfg.runner.max_tokens_per_mbs, max_samples=cfg.actor.micro_batch_size
         )
         self.work = Work()

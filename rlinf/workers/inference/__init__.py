@@ -1,1 +1,1 @@
-"""Workers that compute with the actor's model and code, and never train it."""
+"""Workers that run the actor's model and code, and never train it."""

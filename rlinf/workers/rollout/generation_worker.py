@@ -110,8 +110,7 @@ class GenerationWorker(Worker):
                 engine's weights differ from the actor's afterwards.
         """
         manifest: Manifest = await self._receive()
-        if manifest.version != version:
-            raise WeightSyncError(f"Expected weights of version {version}, received version {manifest.version}.")
+        manifest.check_version(version)
         receive: Callable[[], Awaitable[torch.Tensor]] = self._receive
         if self.merger is not None:
             await self._take_parts(self.merger, manifest)

@@ -637,14 +637,14 @@ FAULTS: list[Fault] = [
         "staleness counts the first token of a response alone",
     ),
     Fault(
-        "rlinf/workers/actor/answer_evaluation.py",
+        "rlinf/workers/actor/logprobs.py",
         "if not micro.is_padding:",
         "if True:",
         TEXT_RANKS,
         "a filler's log-probabilities count twice",
     ),
     Fault(
-        "rlinf/workers/actor/answer_evaluation.py",
+        "rlinf/workers/actor/logprobs.py",
         "which = engine_model if model is engine.model else model",
         "which = engine_model",
         TEXT,

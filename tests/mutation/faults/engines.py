@@ -11,9 +11,8 @@ _SAMPLER = "tests/unit/hybrid_engines/generation/test_sampler.py"
 _SEQUENCE = "tests/unit/hybrid_engines/generation/test_token_sequence.py"
 _SCHEDULER = "tests/unit/hybrid_engines/generation/test_engine_scheduler.py"
 _IN_PROCESS = "tests/unit/hybrid_engines/generation/test_in_process_engine.py"
-_BUCKETS = "tests/unit/hybrid_engines/test_bucket_weights.py"
-_UPDATE = "tests/unit/hybrid_engines/test_weight_update.py"
-_ADAPTERS = "tests/unit/hybrid_engines/test_adapter_merger.py"
+_BUCKETS = "tests/unit/hybrid_engines/weights/test_bucket.py"
+_ADAPTERS = "tests/unit/hybrid_engines/weights/test_adapters.py"
 _TESTS = {
     "token_sequence.py": (_SEQUENCE,),
     "sampler.py": (_SAMPLER, _CONFORMANCE),
@@ -207,7 +206,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "engine_scheduler.py",
-        "        self.version = update.manifest.version\n",
+        "        self.version = version\n",
         "        self.version += 1\n",
         "the version is counted rather than taken from the update",
     ),
@@ -225,8 +224,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "engine_scheduler.py",
-        "if manifest.is_partial and not self.is_synced:",
-        "if False:",
+        "is_complete=self.is_synced",
+        "is_complete=True",
         "adapters are accepted by an engine without their base",
     ),
     _fault(
@@ -292,14 +291,14 @@ FAULTS: list[Fault] = [
     # Weights.
     Fault(
         f"{_WEIGHTS}/bucket.py",
-        "        if manifest.version < self.version:\n",
-        "        if manifest.version < self.version - 1:\n",
+        "        if manifest.version < current_version:\n",
+        "        if manifest.version < current_version - 1:\n",
         (_BUCKETS,),
         "weights one version older are accepted",
     ),
     Fault(
         f"{_WEIGHTS}/bucket.py",
-        "        self.version = manifest.version\n",
+        "        self.version = version\n",
         "        self.version = max(self.version + 1, 0)\n",
         (_BUCKETS, "tests/unit/workers/test_weight_stream.py"),
         "the receiver counts versions itself",
@@ -313,15 +312,15 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         f"{_WEIGHTS}/bucket.py",
-        "        if names != self._targets.keys():\n",
-        "        if not names <= self._targets.keys():\n",
+        "    if missing or extra:\n",
+        "    if extra:\n",
         (_BUCKETS,),
         "weights that are missing keep their old values",
     ),
     Fault(
         f"{_WEIGHTS}/bucket.py",
-        "        if len(buckets) != len(manifest.bucket_sizes):\n",
-        "        if len(buckets) > len(manifest.bucket_sizes):\n",
+        "        version = update.finish()\n",
+        "        version = manifest.version\n",
         (_BUCKETS,),
         "a missing bucket is not noticed before loading",
     ),
@@ -333,25 +332,25 @@ FAULTS: list[Fault] = [
         "tensors overlap in a bucket",
     ),
     Fault(
-        f"{_WEIGHTS}/update.py",
+        f"{_WEIGHTS}/bucket.py",
         "        self._received.add(index)\n",
         "        self._received |= set(range(index + 1))\n",
-        (_UPDATE,),
+        (_BUCKETS,),
         "earlier buckets count as received",
     ),
     Fault(
-        f"{_WEIGHTS}/update.py",
+        f"{_WEIGHTS}/bucket.py",
         "        if manifest.version < current_version:\n",
         "        if manifest.version <= current_version:\n",
-        (_UPDATE,),
+        (_BUCKETS,),
         "weights of the present version are refused",
     ),
     Fault(
         f"{_WEIGHTS}/adapters.py",
-        "if self.version < 0 or names != known:",
-        "if names != known:",
+        "            check_manifest(manifest, adapters, adapters)\n",
+        "",
         (_ADAPTERS,),
-        "adapters are merged into parts that are incomplete",
+        "adapters of another model are merged",
     ),
     Fault(
         f"{_WEIGHTS}/adapters.py",

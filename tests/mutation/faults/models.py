@@ -601,7 +601,7 @@ FAULTS: list[Fault] = [
         "rlinf/models/lora.py",
         "alpha=_alpha(cfg) / cfg.lora_rank",
         "alpha=_alpha(cfg)",
-        (*LANGUAGE, "tests/unit/hybrid_engines/test_adapter_merger.py"),
+        (*LANGUAGE, "tests/unit/hybrid_engines/weights/test_adapters.py"),
         "merged adapters are not divided by their rank",
     ),
     Fault(
@@ -622,7 +622,7 @@ FAULTS: list[Fault] = [
         "rlinf/models/lora.py",
         "return cfg.lora_rank if cfg.lora_alpha is None else cfg.lora_alpha",
         "return cfg.lora_rank",
-        (*LANGUAGE, "tests/unit/hybrid_engines/test_adapter_merger.py"),
+        (*LANGUAGE, "tests/unit/hybrid_engines/weights/test_adapters.py"),
         "lora_alpha has no effect",
     ),
     Fault(

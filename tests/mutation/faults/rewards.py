@@ -173,7 +173,7 @@ FAULTS: list[Fault] = [
         "filter_rewards without bounds does nothing",
     ),
     Fault(
-        "rlinf/workers/actor/answer_evaluation.py",
+        "rlinf/workers/actor/logprobs.py",
         "attention_size=config.num_attention_heads * head_dim",
         "attention_size=config.hidden_size",
         ("tests/unit/algorithms/test_flops.py",),

@@ -10,7 +10,7 @@ _EXPERTS = "tests/unit/workers/test_rollout_experts.py"
 _STREAM = "tests/unit/workers/test_weight_stream.py"
 _DISPATCH = "tests/unit/workers/test_dispatch.py"
 _GENERATION = "tests/unit/workers/rollout/test_generation_worker.py"
-_INFERENCE = "tests/unit/workers/inference/test_answer_evaluator.py"
+_INFERENCE = "tests/unit/workers/inference/test_logprob_worker.py"
 
 
 def _fault(file: str, before: str, after: str, what: str, *tests: str) -> Fault:
@@ -206,8 +206,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "rollout/generation_worker.py",
-        "        if manifest.version != version:\n",
-        "        if manifest.version < version:\n",
+        "        manifest.check_version(version)\n",
+        "",
         "weights of a later version than expected are taken",
         _GENERATION,
     ),
@@ -268,24 +268,24 @@ FAULTS: list[Fault] = [
         _GENERATION,
     ),
     _fault(
-        "inference/answer_evaluator.py",
-        "        if drawn != {self.version} or self.version < 0:\n",
+        "inference/logprob_worker.py",
+        "        if versions != {self.version} or self.version < 0:\n",
         "        if self.version < 0:\n",
         "log-probabilities are computed with other weights than those that sampled",
         _INFERENCE,
     ),
     _fault(
-        "inference/answer_evaluator.py",
-        "        self.version = -1\n        names = {",
-        "        names = {",
+        "inference/logprob_worker.py",
+        "        self.version = -1\n        weights = ",
+        "        weights = ",
         "a failed update leaves the old version in place",
         _INFERENCE,
     ),
     _fault(
-        "inference/answer_evaluator.py",
-        "if manifest.is_partial and self.version < 0:",
-        "if False:",
-        "adapters are loaded without what they are added to",
+        "inference/logprob_worker.py",
+        "weights = self.adapters if manifest.is_partial else self.weights",
+        "weights = dict(self.weights)",
+        "updates of adapters alone are refused",
         _INFERENCE,
     ),
 ]

@@ -11,7 +11,7 @@ from rlinf.algorithms.flops import DecoderFlops
 from rlinf.algorithms.token_batches import SequenceCost
 from rlinf.data.packing import pack_answers
 from rlinf.models import get_model
-from rlinf.workers.actor.answer_evaluation import decoder_flops
+from rlinf.workers.actor.logprobs import decoder_flops
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
 pytest.importorskip("transformers")

@@ -148,7 +148,7 @@ def test_an_interrupted_run_saves_what_has_been_trained_on(tmp_path, interrupted
 @pytest.mark.parametrize(
     "dies",
     [
-        ("evaluate", 10, "inference"),
+        ("compute_logprobs", 10, "inference"),
         ("sync_model_from_actor", 9, "inference"),
         ("answer", 10, "rollout"),
         ("compute_advantages", 4, "actor"),
@@ -168,8 +168,8 @@ def test_log_probabilities_come_from_the_inference_group_whatever_dies(tmp_path,
 def test_the_inference_group_sleeps_while_the_actor_trains(tmp_path):
     world = World(has_inference=True)
     run(tmp_path, world, *INFERENCE, "inference.enable_offload=true", "runner.max_epochs=2")
-    called = [call.method for call in world.groups["inference"].calls if call.method in {"sleep", "evaluate"}]
-    assert called == [*["evaluate"] * BATCH, "sleep"] * 2
+    called = [call.method for call in world.groups["inference"].calls if call.method in {"sleep", "compute_logprobs"}]
+    assert called == [*["compute_logprobs"] * BATCH, "sleep"] * 2
     assert not [call for call in world.rollout.calls if call.method == "sleep"]
 
 

@@ -82,7 +82,7 @@ class World:
     def score(self, call):
         return [replace(answer, reward=float(answer.member * self.teaches(answer.group_id))) for answer in call.args[0]]
 
-    def evaluate(self, call):
+    def compute_logprobs(self, call):
         assert {version for answer in call.args[0] for version in answer.versions} == {self.engine_version}
         return [replace(answer, trainer_logprobs=(-1.5, -1.5)) for answer in call.args[0]]
 

@@ -10,7 +10,7 @@ from rlinf.scheduler import Worker
 from rlinf.workers.actor.actor_worker import ActorWorker
 from rlinf.workers.env import env_worker
 from rlinf.workers.env.env_worker import EnvWorker
-from rlinf.workers.inference.inference_worker import InferenceWorker
+from rlinf.workers.inference.logprob_worker import LogprobWorker
 from rlinf.workers.reward.reward_worker import RewardWorker, WeightedRewards
 from rlinf.workers.rollout.generation_worker import GenerationWorker
 
@@ -63,7 +63,7 @@ def test_workers_that_were_never_initialised_end_quietly(robot, text):
     ActorWorker(robot, {"RolloutGroup": 1}, 1)._shut_down()
     EnvWorker(robot, 1, 1)._shut_down()
     RewardWorker(robot, 1)._shut_down()
-    for worker in (ActorWorker(text, {}), InferenceWorker(text, 1), RewardWorker(text), GenerationWorker(text, 1)):
+    for worker in (ActorWorker(text, {}), LogprobWorker(text, 1), RewardWorker(text), GenerationWorker(text, 1)):
         worker._shut_down()
 
 

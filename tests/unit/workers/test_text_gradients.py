@@ -23,7 +23,7 @@ from rlinf.data.answers import Answer, Prompt
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
-from rlinf.workers.actor.answer_evaluation import PassPlanner
+from rlinf.workers.actor.logprobs import MicroBatchPlanner
 from rlinf.workers.actor.text_samples import make_text_samples, text_denominators, text_loss
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
@@ -182,7 +182,7 @@ def gradient(
     )
     samples = make_samples(config, dtype)
     budget = {"max_tokens": None, "max_samples": None} | (budget or {"max_tokens": 1000})
-    planner = PassPlanner(engine, cost=SequenceCost(quadratic=0.1), share_prompts=share_prompts, **budget)
+    planner = MicroBatchPlanner(engine, cost=SequenceCost(quadratic=0.1), share_prompts=share_prompts, **budget)
     batches = planner.pack(samples, planner.plan(samples))
     denominators = text_denominators(
         batches, max_tokens=MAX_NEW_TOKENS, data_parallel_size=world_size, all_reduce=engine.all_reduce

@@ -199,5 +199,5 @@ def test_an_update_of_some_weights_is_refused_before_all_have_been_sent(tiny_mod
     served = Served(tiny_model)
     weights = [("a", torch.ones(2))]
     part = plan_buckets(weights, version=1, bucket_bytes=100, is_partial=True)
-    with pytest.raises(WeightSyncError, match="does not have the others from a complete one"):
+    with pytest.raises(WeightSyncError, match="does not have the weights that they are added to"):
         served.schedule.begin_update(part)

@@ -1,3 +1,7 @@
+"""Buckets arrive whole and undamaged, or nothing of them is used."""
+
+from __future__ import annotations
+
 from dataclasses import replace
 
 import pytest
@@ -5,7 +9,14 @@ import torch
 from torch import nn
 
 from rlinf.errors import WeightSyncError
-from rlinf.hybrid_engines.weights.bucket import WeightReceiver, check_bucket, fill_buckets, plan_buckets, view_entry
+from rlinf.hybrid_engines.weights.bucket import (
+    WeightReceiver,
+    WeightUpdate,
+    check_bucket,
+    fill_buckets,
+    plan_buckets,
+    view_entry,
+)
 from tests.unit.hybrid_engines.packing import pack_weights, zeros
 
 
@@ -110,3 +121,51 @@ def test_weights_that_lack_one_of_the_models_are_refused():
     with pytest.raises(WeightSyncError, match=r"missing \['bias'\]"):
         WeightReceiver(model).load(manifest, buckets)
     assert torch.equal(model.weight, before)
+
+
+def make_update(
+    version: int = 3, current_version: int = 2
+) -> tuple[dict[str, torch.Tensor], list[torch.Tensor], WeightUpdate]:
+    weights = {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(5, dtype=torch.bfloat16), "c": torch.zeros(40)}
+    manifest, buckets = pack_weights(weights.items(), version=version, bucket_bytes=32)
+    return weights, buckets, WeightUpdate(manifest, current_version=current_version)
+
+
+def test_tensors_come_out_as_they_went_in_whatever_the_order() -> None:
+    weights, buckets, update = make_update()
+    assert len(buckets) == 3
+    received = {}
+    for index in (2, 0, 1):
+        received.update(update.take(index, buckets[index]))
+    update.finish()
+    assert received.keys() == weights.keys()
+    assert all(torch.equal(received[name], weights[name]) for name in weights)
+
+
+def test_the_missing_bucket_is_named() -> None:
+    _, buckets, update = make_update()
+    update.take(0, buckets[0])
+    update.take(2, buckets[2])
+    with pytest.raises(WeightSyncError, match="missing: 1"):
+        update.finish()
+
+
+def test_a_damaged_bucket_counts_as_missing() -> None:
+    _, buckets, update = make_update()
+    with pytest.raises(WeightSyncError, match="bucket 0 .* checksum"):
+        update.take(0, buckets[0] + 1)
+    with pytest.raises(WeightSyncError, match="missing: 0, 1, 2"):
+        update.finish()
+
+
+@pytest.mark.parametrize("index", [-1, 3])
+def test_a_bucket_that_was_not_announced_is_refused(index: int) -> None:
+    _, buckets, update = make_update()
+    with pytest.raises(WeightSyncError, match=f"bucket {index}"):
+        update.take(index, buckets[0])
+
+
+def test_an_update_of_an_older_version_is_refused_and_of_an_equal_one_is_not() -> None:
+    with pytest.raises(WeightSyncError, match="version 1 arrived after version 2"):
+        make_update(version=1)
+    make_update(version=2)

@@ -1,4 +1,4 @@
-"""What a model thinks of answers' tokens, whichever rank computes them and in whatever passes."""
+"""Computes log-probabilities and values of responses, distributed over data-parallel ranks."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_to
 
 
 @dataclass(frozen=True, slots=True)
-class PassPlanner:
-    """Decides which answers a rank computes, and in which passes of the model.
+class MicroBatchPlanner:
+    """Plans which responses a rank computes, and in which micro-batches.
 
     Attributes:
         engine: Holds the model, and says which rank this is.
         cost: Work of a sequence.
-        max_tokens: Largest number of tokens in a pass; None has no bound.
-        max_samples: Largest number of sequences in a pass; None has no bound.
-        share_prompts: Whether a pass computes equal prompts once.
+        max_tokens: Largest number of tokens in a micro-batch; None has no bound.
+        max_samples: Largest number of sequences in a micro-batch; None has no bound.
+        share_prompts: Whether a micro-batch computes equal prompts once.
     """
 
     engine: TrainEngine
@@ -45,7 +45,9 @@ class PassPlanner:
     share_prompts: bool
 
     @classmethod
-    def of(cls, engine: TrainEngine, runner: TextRunnerConfig, *, max_tokens: int, max_samples: int) -> PassPlanner:
+    def of(
+        cls, engine: TrainEngine, runner: TextRunnerConfig, *, max_tokens: int, max_samples: int
+    ) -> MicroBatchPlanner:
         """Return the planner that the ``runner`` section asks for.
 
         Args:
@@ -65,7 +67,7 @@ class PassPlanner:
         )
 
     def bundles(self, samples: TextSamples) -> tuple[Bundle, ...]:
-        """Put answers to equal prompts together."""
+        """Group the responses to equal prompts."""
         return bundle_sequences(
             samples.lengths,
             prefixes=samples.prompts if self.share_prompts else None,
@@ -76,7 +78,7 @@ class PassPlanner:
         )
 
     def plan(self, samples: TextSamples) -> list[MicroBatch]:
-        """Return what this rank computes of some samples, pass by pass; ``indices`` are positions among them.
+        """Return this rank's micro-batches of some samples; ``indices`` are positions among them.
 
         Args:
             samples: Every rank has all of them.
@@ -86,27 +88,27 @@ class PassPlanner:
         return plans[self.engine.rank]
 
     def pack(self, samples: TextSamples, plan: Sequence[MicroBatch]) -> list[TextBatch]:
-        """Lay the samples of every pass end to end, on the model's device."""
+        """Lay the samples of every micro-batch end to end, on the model's device."""
         return [samples.pack(batch, self.engine.device, share_prompts=self.share_prompts) for batch in plan]
 
 
-def evaluate_answers(
+def compute_logprobs(
     model: nn.Module,
     answers: Sequence[Answer],
     *,
-    planner: PassPlanner,
+    planner: MicroBatchPlanner,
     algorithm: LanguageAlgorithmConfig,
 ) -> tuple[Ragged, Ragged | None]:
-    """Return log-probabilities and values of all answers' tokens on every rank.
+    """Return log-probabilities and values of all responses' tokens on every rank.
 
     Args:
         model: The engine's, or another ``CausalLM`` on its device.
         answers: Every rank is given all of them.
-        planner: Shares the answers out to the ranks of its engine, which runs the model.
+        planner: Distributes the responses over the ranks of its engine, which runs the model.
         algorithm: The ``algorithm`` section.
 
     Returns:
-        float32 [L] for each answer, on the host; values are None without a value head.
+        float32 [L] for each response, on the host; values are None without a value head.
     """
     lengths = [len(answer.token_ids) for answer in answers]
     places = torch.split(torch.arange(sum(lengths)), lengths)

@@ -85,8 +85,8 @@ def engine(folder):
         max_context_tokens=32,
     )
     # What it needs of a tokenizer is read with the first answer, which nobody asks for here.
-    engine._schedule.backend.load()
-    return engine._schedule
+    engine._scheduler.model_runner.load()
+    return engine._scheduler
 
 
 def load(schedule, manifest, buckets):
@@ -97,7 +97,7 @@ def load(schedule, manifest, buckets):
 
 
 def assert_holds(schedule, expected):
-    found = schedule.backend.read_weights(list(expected))
+    found = schedule.model_runner.read_weights(list(expected))
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=0, msg=name)
 
@@ -144,7 +144,7 @@ def test_a_partial_update_without_a_complete_one_is_refused(folder, engine):
     sender, merger = Sender(folder), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     take(merger, *sender.pack(0, "parts"))
     manifest, _ = merger.pack(is_partial=True)
-    with pytest.raises(WeightSyncError, match="does not have the others .* Send all weights first"):
+    with pytest.raises(WeightSyncError, match="does not have the weights .* Send all weights first"):
         engine.begin_update(manifest)
     # One that has begun a complete update, and not ended it, has them no more either.
     load(engine, *merger.pack(is_partial=False))
@@ -155,18 +155,18 @@ def test_a_partial_update_without_a_complete_one_is_refused(folder, engine):
 
 def test_a_receiver_refuses_adapters_of_what_it_does_not_have(folder):
     sender, merger = Sender(folder), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
-    with pytest.raises(WeightSyncError, match="Send all parts of the model first"):
+    with pytest.raises(WeightSyncError, match="Send all weights first"):
         merger.begin(sender.pack(0, "adapters")[0])
     manifest, buckets = sender.pack(0, "parts")
     take(merger, manifest, buckets)
     adapters, _ = sender.pack(1, "adapters")
-    with pytest.raises(WeightSyncError, match="Send all parts"):
+    with pytest.raises(WeightSyncError, match="missing"):
         merger.begin(type(adapters)(1, adapters.entries[1:], adapters.bucket_sizes, is_partial=True))
     # A bucket that is lost leaves the receiver without parts that belong together.
     merger.begin(sender.pack(1, "adapters")[0])
     with pytest.raises(WeightSyncError, match="missing: 0"):
         merger.finish()
-    with pytest.raises(WeightSyncError, match="Send all parts"):
+    with pytest.raises(WeightSyncError, match="Send all weights first"):
         merger.begin(sender.pack(2, "adapters")[0])
     take(merger, *sender.pack(2, "parts"))
     assert merger.version == 2

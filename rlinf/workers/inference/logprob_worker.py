@@ -1,0 +1,141 @@
+"""The worker that computes log-probabilities with a copy of the actor's model, while other responses are generated."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from rlinf.config.schema.root import ReasoningConfig
+from rlinf.data.answers import Answer
+from rlinf.data.routing import sources
+from rlinf.errors import WeightSyncError
+from rlinf.hybrid_engines.train import train_engines
+from rlinf.hybrid_engines.train.train_engine import TrainEngine
+from rlinf.hybrid_engines.weights.bucket import Manifest, WeightUpdate, check_manifest
+from rlinf.models import get_model
+from rlinf.models.causal_lm import CausalLM
+from rlinf.scheduler import Worker
+from rlinf.workers.actor.logprobs import MicroBatchPlanner, compute_logprobs
+from rlinf.workers.streams import WEIGHTS
+
+
+class LogprobWorker(Worker):
+    """One rank of the inference group; it holds the whole model, under the weights that sampled the responses.
+
+    The engine is that of the actor, as if it had one rank: it rounds as the actor does. Calls are served in the order
+    in which they are made: what is requested before a sync is computed before it.
+
+    Attributes:
+        version: Of the weights; -1 while they are incomplete.
+
+    Args:
+        cfg: The recipe; it has a section ``inference``.
+        num_actor_workers: World size of the actor group.
+    """
+
+    def __init__(self, cfg: ReasoningConfig, num_actor_workers: int) -> None:
+        super().__init__()
+        self.cfg = cfg
+        self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
+        self.version = -1
+        self.weights: dict[str, torch.Tensor] = {}
+        self.adapters: dict[str, torch.Tensor] = {}
+        self.engine: TrainEngine
+        self.planner: MicroBatchPlanner
+
+    def init_worker(self) -> None:
+        """Build the model; its weights come from the actor."""
+        actor, runner, section = self.cfg.actor, self.cfg.runner, self.cfg.inference
+        assert section is not None
+        model = get_model(actor.model)
+        assert isinstance(model, CausalLM)
+        sent = {name: tensor for name, tensor in model.state_dict().items() if not model.is_training_only(name)}
+        self.weights = {name: tensor.to("meta") for name, tensor in sent.items()}
+        self.adapters = {name: tensor for name, tensor in self.weights.items() if model.is_adapter(name)}
+        self.engine = train_engines.get(actor.training_backend)(
+            model.requires_grad_(False),
+            optim=None,
+            fsdp=actor.fsdp_config,
+            precision=actor.model.precision,
+            device=torch.device(self.device),
+        )
+        self.at_shutdown(self.engine.close)
+        self.planner = MicroBatchPlanner.of(
+            self.engine,
+            runner,
+            max_tokens=section.max_tokens_per_mbs or runner.max_tokens_per_mbs,
+            max_samples=section.micro_batch_size or actor.micro_batch_size,
+        )
+
+    @Worker.timer("sync_weights")
+    def sync_model_from_actor(self, *, version: int) -> None:
+        """Receive weights from the actor and load them.
+
+        Args:
+            version: The version to receive.
+
+        Raises:
+            WeightSyncError: Another version came, or a bucket is damaged or missing.
+        """
+        manifest: Manifest = self._receive()
+        manifest.check_version(version)
+        self.engine.onload()
+        self.load(manifest, self._receive)
+
+    def load(self, manifest: Manifest, receive: Callable[[], torch.Tensor]) -> None:
+        """Load weights, or adapters alone, bucket by bucket.
+
+        Args:
+            manifest: What the sender announced.
+            receive: Returns the next bucket, in the manifest's order.
+
+        Raises:
+            WeightSyncError: They are not the model's, a bucket is damaged, the version is an older one, or adapters
+                came first. Nothing is computed any more until an update is complete.
+        """
+        update = WeightUpdate(manifest, current_version=self.version)
+        self.version = -1
+        weights = self.adapters if manifest.is_partial else self.weights
+        check_manifest(manifest, weights, weights)
+        for index in range(len(manifest.bucket_sizes)):
+            self.engine.import_weights(update.take(index, receive()))
+        self.version = update.finish()
+
+    @Worker.timer("evaluate")
+    def compute_logprobs(self, answers: Sequence[Answer]) -> list[Answer]:
+        """Compute the log-probabilities of all tokens of responses.
+
+        Args:
+            answers: At least one; sampled with the present weights.
+
+        Returns:
+            The same with ``trainer_logprobs``.
+
+        Raises:
+            WeightSyncError: The present weights are not those that sampled the responses, or there are none.
+        """
+        versions = {version for answer in answers for version in answer.versions}
+        if versions != {self.version} or self.version < 0:
+            raise WeightSyncError(
+                f"Responses were sampled with weights of version {', '.join(map(str, sorted(versions)))}; the "
+                f"inference group has version {self.version}. Synchronise the weights of both groups together."
+            )
+        logprobs, _ = compute_logprobs(self.engine.model, answers, planner=self.planner, algorithm=self.cfg.algorithm)
+        return [
+            dataclasses.replace(answer, trainer_logprobs=tuple(found.tolist()))
+            for answer, found in zip(answers, logprobs, strict=True)
+        ]
+
+    def sleep(self) -> None:
+        """Move the weights to host memory; they come back with the next ones."""
+        self.engine.offload()
+
+    def _receive(self) -> Any:
+        return self.recv(self.cfg.actor.group_name, self.actor_rank, tag=WEIGHTS)
+
+
+InferenceWorker = LogprobWorker
+"""Former name."""
