@@ -83,12 +83,11 @@ class VectorEnv(abc.ABC):
         first_env: Index of the first of them among all ``cfg.total_num_envs``.
 
     Raises:
-        ConfigError: The environments do not lie within ``total_num_envs``, or a key asks for what this one cannot do.
+        ConfigError: The environments do not lie within ``total_num_envs``.
     """
 
     observation_space: gymnasium.spaces.Dict
     action_space: gymnasium.Space[Any]
-    supports_offload: ClassVar[bool] = False
     hardware_type: ClassVar[str | None] = None
     """Kind of declared hardware that it drives; it is then also built with ``hardware``, a list of descriptions."""
     restored_by: ClassVar[Literal["replay", "state", "nothing"]] = "replay"
@@ -101,11 +100,6 @@ class VectorEnv(abc.ABC):
             raise ConfigError(
                 f"env.*.total_num_envs={cfg.total_num_envs} does not hold the environments {first_env} to "
                 f"{first_env + num_envs - 1} asked for (first_env={first_env}, num_envs={num_envs})."
-            )
-        if cfg.enable_offload and not self.supports_offload:
-            raise ConfigError(
-                f"env.*.enable_offload=true is not used by env_type={cfg.env_type}: its simulator holds no device "
-                "memory that could be freed. Remove the key."
             )
         self.cfg = cfg
         self.num_envs = num_envs
@@ -174,7 +168,7 @@ class VectorEnv(abc.ABC):
         return self._action_format(actions)
 
     def _offload(self) -> None:  # noqa: B027 - optional
-        """Free device memory; called only where ``supports_offload`` is true."""
+        """Free device memory; called only where ``cfg.supports_offload`` is true."""
 
     def _onload(self) -> None:  # noqa: B027 - optional
         """Undo ``_offload``."""

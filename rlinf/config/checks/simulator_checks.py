@@ -34,4 +34,15 @@ def check_maniskill(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) 
             problems.add(f"{path}.init_params", problem)
 
 
-RULES = (check_maniskill,)
+def check_offload(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+    """Device memory is freed by environments that hold some: none of those that come with the package does."""
+    del world
+    for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
+        if env is not None and env.enable_offload and not env.supports_offload:
+            problems.add(
+                f"{path}.enable_offload",
+                f"received True; env_type={env.env_type} holds no device memory that could be freed. Remove it.",
+            )
+
+
+RULES = (check_maniskill, check_offload)

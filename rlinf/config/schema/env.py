@@ -103,6 +103,8 @@ class EnvConfig(ConfigSection):
 
     readiness_check: ClassVar[str | None] = None
     """Import path of a function, called with the section, that checks before a launch what needs the simulator."""
+    supports_offload: ClassVar[bool] = False
+    """Whether its environment holds device memory and frees it in ``VectorEnv._offload``."""
 
     env_type: str
     """Registered environment."""
@@ -136,7 +138,7 @@ class EnvConfig(ConfigSection):
     num_env_processes: NonNegativeInt = 0
     """Processes per pipeline stage of an env worker that share its environments; 0 steps them in the worker itself."""
     enable_offload: bool = False
-    """Free the simulator's device memory while the actor trains."""
+    """Free the simulator's device memory while the actor trains; refused where ``supports_offload`` is false."""
     wrappers: list[WrapperConfig] = field(default_factory=list)
     """What changes observations and actions on their way, the first next to the environment."""
     video_cfg: VideoConfig = field(default_factory=VideoConfig)

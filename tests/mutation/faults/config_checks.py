@@ -11,6 +11,13 @@ _REGISTRY = ("tests/unit/test_registry.py",)
 
 FAULTS: list[Fault] = [
     Fault(
+        "rlinf/config/checks/simulator_checks.py",
+        "if env is not None and env.enable_offload and not env.supports_offload:",
+        "if False:",
+        ("tests/unit/config/test_simulator_messages.py",),
+        "offloading is accepted where nothing can be freed",
+    ),
+    Fault(
         "rlinf/registry.py",
         "entry.config or self.default\n        if config is None",
         "entry.config\n        if config is None",

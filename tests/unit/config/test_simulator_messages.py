@@ -4,6 +4,7 @@ import pytest
 
 from rlinf.cli.main import main
 from rlinf.config import load_recipe, validate_cfg
+from rlinf.config.schema.env import EnvConfig
 from rlinf.errors import ConfigError
 
 RECIPE = "maniskill_pushcube_ppo_mlp"
@@ -25,6 +26,15 @@ def test_a_batch_simulation_is_refused(section, override, received):
 
 def test_a_backend_on_the_cpu_is_valid():
     validate_cfg(load_recipe(RECIPE, ["+env.train.init_params.sim_backend=cpu"]))
+
+
+@pytest.mark.parametrize("section", ["train", "eval"])
+def test_offloading_an_environment_without_device_memory_is_refused(section, monkeypatch):
+    cfg = load_recipe("gym_cartpole_ppo_mlp", [f"env.{section}.enable_offload=true"])
+    with pytest.raises(ConfigError, match=f"env.{section}.enable_offload: received True; env_type=gymnasium .*Remove"):
+        validate_cfg(cfg)
+    monkeypatch.setattr(EnvConfig, "supports_offload", True)
+    validate_cfg(cfg)
 
 
 def test_the_plan_says_it(capsys):

@@ -249,16 +249,12 @@ def test_calls_out_of_order_say_what_is_missing(make_env: Any) -> None:
 def test_constructor_refuses_what_it_cannot_do(make_env: Any) -> None:
     with pytest.raises(ConfigError, match="total_num_envs=4"):
         make_env(make_config(), num_envs=3, first_env=2)
-    with pytest.raises(ConfigError, match="enable_offload"):
-        make_env(make_config(enable_offload=True), num_envs=1)
 
 
 def test_offload_is_undone_by_reset() -> None:
     calls = []
 
     class DeviceEnv(BatchEnv):
-        supports_offload = True
-
         def _offload(self) -> None:
             calls.append("off")
 
