@@ -37,8 +37,8 @@ class OffPolicyAlgorithm(Protocol):
     """The losses of an algorithm that learns from a replay; ``rlinf.algorithms.sac.SAC`` says what they take.
 
     Attributes:
-        temperature: Weight of the entropy, None without one; one that is learned needs the keys of ``SACLossConfig``
-            and the metric ``entropy`` of ``actor_loss``.
+        temperature: Weight of the entropy, None without one; one that is learned needs the metric ``entropy`` of
+            ``actor_loss``, and an optimizer, which ``make_optimizer`` builds.
     """
 
     temperature: Temperature | None
@@ -116,8 +116,8 @@ def register_policy_loss(name: str, config: type[LossConfig] | None = None) -> C
 def register_off_policy(name: str, config: type[OffPolicyLossConfig] | None = None) -> Callable[[C], C]:
     """Return a decorator that makes a class the off-policy algorithm ``loss_type: name``, and ``adv_type: name``.
 
-    Its constructor takes keyword arguments only, among them any of ``action_size``, ``device`` and the fields of its
-    config; ``OffPolicyAlgorithm`` says what it offers.
+    Its constructor takes keyword arguments only, among them any of ``action_size``, ``device``, ``make_optimizer`` and
+    the fields of its config; ``OffPolicyAlgorithm`` says what it offers.
 
     Args:
         name: What recipes write; stored in lower case.
@@ -209,7 +209,7 @@ def make_off_policy_algorithm(loss_type: str, **kwargs: Any) -> OffPolicyAlgorit
 
     Args:
         loss_type: Registered name.
-        **kwargs: Recipe keys, ``action_size`` and ``device``; superfluous ones are not passed on.
+        **kwargs: Recipe keys, ``action_size``, ``device`` and ``make_optimizer``; superfluous ones are not passed on.
 
     Raises:
         RegistryError: The name is unknown.

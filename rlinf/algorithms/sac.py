@@ -11,7 +11,11 @@ from torch import nn
 from torch.nn import functional
 
 from rlinf.algorithms.q_learning import aggregate_q, bellman_targets, metric_sums, squared_q_errors
-from rlinf.algorithms.types import Metrics
+from rlinf.algorithms.types import AllReduce, Metrics, metric_pair
+from rlinf.config.schema.optim import AdamWConfig
+
+MakeOptimizer = Callable[[dict[str, list[nn.Parameter]], AdamWConfig], Any]
+"""Builds an optimizer of named groups of parameters, as ``ScheduledOptimizer`` is one."""
 
 
 class Temperature:
@@ -22,9 +26,13 @@ class Temperature:
         initial_alpha: Its start.
         target_entropy: Of a whole chunk of actions.
         device: Where ``raw`` lies.
+
+    Attributes:
+        optimizer: Steps ``raw``; None where it does not learn.
     """
 
     def __init__(self, alpha_type: str, initial_alpha: float, target_entropy: float, device: torch.device) -> None:
+        self.optimizer: Any = None
         self.alpha_type = alpha_type
         self.target_entropy = target_entropy
         start = _TRANSFORMS[alpha_type][1](initial_alpha)
@@ -48,6 +56,45 @@ class Temperature:
         """
         return -self.alpha * (mean_logprob.detach() + self.target_entropy)
 
+    def update(self, metrics: Metrics, all_reduce: AllReduce) -> Metrics:
+        """Make one step towards the target entropy, the same on every rank.
+
+        Args:
+            metrics: What ``actor_loss`` returned for this rank's share of the update batch.
+            all_reduce: Sum over all ranks.
+
+        Returns:
+            The metric ``alpha``, as a (sum, count) pair.
+        """
+        if self.optimizer is not None:
+            total, count = all_reduce(metrics["entropy"]).unbind()
+            self.raw.grad = None
+            self.loss(-total / count).backward()  # type: ignore[no-untyped-call]
+            assert self.raw.grad is not None
+            self.raw.grad.clamp_(-self.optimizer.cfg.clip_grad, self.optimizer.cfg.clip_grad)
+            self.optimizer.step()
+        alpha = self.alpha
+        return {"alpha": metric_pair(alpha, torch.ones_like(alpha))}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that changes."""
+        state = {"temperature": self.raw.detach()}
+        if self.optimizer is None:
+            return state
+        return state | {
+            "temperature_optim": self.optimizer.adam.state_dict(),
+            "temperature_steps": self.optimizer.num_steps,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take what ``state_dict`` returned, as far as it is there."""
+        if "temperature" in state:
+            with torch.no_grad():
+                self.raw.copy_(state["temperature"])
+        if self.optimizer is not None and "temperature_optim" in state:
+            self.optimizer.adam.load_state_dict(state["temperature_optim"])
+            self.optimizer.num_steps = state["temperature_steps"]
+
 
 class SAC:
     """The losses of soft actor-critic; all take and return sums over a micro-batch of ``N`` transitions.
@@ -57,9 +104,10 @@ class SAC:
         agg_q: How the ``Q`` target values become one: ``min`` or ``mean``.
         actor_agg_q: The same for the values that the policy climbs; also ``q1``.
         backup_entropy: Whether targets contain the entropy of what follows.
-        entropy_tuning: ``alpha_type``, ``initial_alpha`` and ``target_entropy`` (None: minus ``action_size``).
+        entropy_tuning: ``alpha_type``, ``initial_alpha``, ``target_entropy`` (None: minus ``action_size``), ``optim``.
         action_size: Dimensions of a chunk of actions.
         device: Where the losses are computed.
+        make_optimizer: Builds the temperature's optimizer; None leaves the temperature as it is.
     """
 
     def __init__(
@@ -72,6 +120,7 @@ class SAC:
         entropy_tuning: Mapping[str, Any],
         action_size: int,
         device: torch.device,
+        make_optimizer: MakeOptimizer | None = None,
     ) -> None:
         self.gamma = gamma
         self.agg_q, self.actor_agg_q = agg_q, actor_agg_q
@@ -83,6 +132,9 @@ class SAC:
             float(-action_size) if target is None else target,
             device,
         )
+        if self.temperature.is_learned and make_optimizer is not None:
+            optim = AdamWConfig(**entropy_tuning["optim"])
+            self.temperature.optimizer = make_optimizer({"temperature": [self.temperature.raw]}, optim)
 
     def next_noise(self, noise: torch.Tensor) -> torch.Tensor:
         """Return standard normal noise as it is: the policy's own spread smooths the targets."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from rlinf.algorithms.types import metric_pair
 from rlinf.config.schema.algorithm import (
     OffPolicyLossConfig,
     ReplayBufferConfig,
-    SACLossConfig,
 )
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import Trajectory
@@ -52,7 +52,11 @@ class OffPolicyLearner(EmbodiedLearner):
         assert isinstance(loss, OffPolicyLossConfig)
         self.loss = loss
         self.losses = make_off_policy_algorithm(
-            self.algorithm.loss_type, **asdict(loss), action_size=self.policy.action_size, device=engine.device
+            self.algorithm.loss_type,
+            **asdict(loss),
+            action_size=self.policy.action_size,
+            device=engine.device,
+            make_optimizer=partial(ScheduledOptimizer, fused=True),
         )
         self.updates_made = 0
         self.pending: Transitions | None = None
@@ -60,12 +64,6 @@ class OffPolicyLearner(EmbodiedLearner):
         demos = loss.demo_buffer
         self.demos = None if demos is None else Demonstrations(demos, num_ranks=engine.world_size)
         self.intervened: torch.Tensor | None = None
-        self.temperature_optim: ScheduledOptimizer | None = None
-        temperature = self.losses.temperature
-        if isinstance(loss, SACLossConfig) and temperature is not None and temperature.is_learned:
-            self.temperature_optim = ScheduledOptimizer(
-                {"temperature": [temperature.raw]}, loss.entropy_tuning.optim, fused=True
-            )
 
     @property
     def policy(self) -> QPolicy:
@@ -123,10 +121,7 @@ class OffPolicyLearner(EmbodiedLearner):
         if self.engine.rank == 0:
             state: dict[str, Any] = {"updates_made": self.updates_made}
             if self.losses.temperature is not None:
-                state["temperature"] = self.losses.temperature.raw.detach()
-            if self.temperature_optim is not None:
-                state["temperature_optim"] = self.temperature_optim.adam.state_dict()
-                state["temperature_steps"] = self.temperature_optim.num_steps
+                state |= self.losses.temperature.state_dict()
             torch.save(state, path / _STATE_FILE)
 
     def load(self, path: Path) -> None:
@@ -134,12 +129,8 @@ class OffPolicyLearner(EmbodiedLearner):
         super().load(path)
         state = _read(path / _STATE_FILE)
         self.updates_made = state["updates_made"]
-        if self.losses.temperature is not None and "temperature" in state:
-            with torch.no_grad():
-                self.losses.temperature.raw.copy_(state["temperature"])
-        if self.temperature_optim is not None and "temperature_optim" in state:
-            self.temperature_optim.adam.load_state_dict(state["temperature_optim"])
-            self.temperature_optim.num_steps = state["temperature_steps"]
+        if self.losses.temperature is not None:
+            self.losses.temperature.load_state_dict(state)
         ranks = {"rank": self.engine.rank, "num_ranks": self.engine.world_size}
         self.replay.load(path / _REPLAY_FOLDER, **ranks)
         if self.demos is not None:
@@ -218,21 +209,9 @@ class OffPolicyLearner(EmbodiedLearner):
             return loss / share, metrics
 
         metrics = self.engine.forward_backward(batches, loss_fn, optimizer="policy")
-        return metrics | self._step("policy") | self._update_temperature(metrics)
-
-    def _update_temperature(self, metrics: MetricSums) -> MetricSums:
-        temperature, optimizer = self.losses.temperature, self.temperature_optim
-        if temperature is None:
-            return {}
-        if optimizer is not None:
-            total, count = self.engine.all_reduce(metrics["entropy"]).unbind()
-            temperature.raw.grad = None
-            temperature.loss(-total / count).backward()  # type: ignore[no-untyped-call]
-            assert temperature.raw.grad is not None
-            temperature.raw.grad.clamp_(-optimizer.cfg.clip_grad, optimizer.cfg.clip_grad)
-            optimizer.step()
-        alpha = temperature.alpha
-        return {"alpha": metric_pair(alpha, torch.ones_like(alpha))}
+        stepped = metrics | self._step("policy")
+        temperature = self.losses.temperature
+        return stepped if temperature is None else stepped | temperature.update(metrics, self.engine.all_reduce)
 
     def _step(self, optimizer: str) -> MetricSums:
         report = self.engine.step(optimizer)

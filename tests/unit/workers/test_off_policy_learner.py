@@ -222,8 +222,7 @@ def temperature_steps(entropies, clip_grad=1e9, lr=1e-2):
     raw, gradients = learner.losses.temperature.raw, []
     values = [raw.item()]
     for mine, other in entropies:
-        learner.engine.all_reduce = Halves(learner, other)
-        learner._update_temperature({"entropy": torch.tensor([mine, 1.0])})
+        learner.losses.temperature.update({"entropy": torch.tensor([mine, 1.0])}, Halves(learner, other))
         values.append(raw.item())
         gradients.append(raw.grad.item())
     return values, gradients
@@ -250,7 +249,7 @@ def test_the_temperature_its_optimizer_and_its_schedule_are_restored(tmp_path):
     train(learner, 1, 2)
     learner.save(tmp_path / "actor")
     resumed.load(tmp_path / "actor")
-    mine, other = learner.temperature_optim, resumed.temperature_optim
+    mine, other = learner.losses.temperature.optimizer, resumed.losses.temperature.optimizer
     assert torch.equal(resumed.losses.temperature.raw, learner.losses.temperature.raw)
     assert other.num_steps == mine.num_steps == 8
     assert resumed.updates_made == 8
