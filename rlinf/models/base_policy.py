@@ -90,8 +90,8 @@ class BasePolicy(TrainableModel):
     def predict_values(self, obs: Observation) -> torch.Tensor:
         """Return the values of ``B`` observations, float32 [B, V]; only called where there is a value head."""
 
-    def recorded_inputs(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the ``forward_inputs`` of actions that somebody else took; only called by losses that imitate.
+    def forward_inputs_of(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the ``forward_inputs`` of actions that another policy chose; only called by losses that imitate.
 
         Args:
             obs: ``N`` observations.
@@ -100,8 +100,12 @@ class BasePolicy(TrainableModel):
         Raises:
             AlgorithmError: The policy cannot learn from such actions.
         """
+        former = getattr(self, "recorded_inputs", None)  # what models of plug-ins may still define
+        if former is not None:
+            inputs: dict[str, torch.Tensor] = former(obs, actions)
+            return inputs
         raise AlgorithmError(
-            f"{type(self).__name__} cannot learn from recorded actions: it does not implement recorded_inputs(). "
+            f"{type(self).__name__} cannot learn from recorded actions: it does not implement forward_inputs_of(). "
             "Choose another actor.model.model_type."
         )
 

@@ -123,7 +123,7 @@ class EnsembleQPolicy(QPolicy):
         """See ``QPolicy``."""
         return self.encoder.observe(obs, self.device)
 
-    def recorded_inputs(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward_inputs_of(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
         """See ``BasePolicy``; actions are cut off at the bounds of the policy's own."""
         action = (actions.to(self.device, torch.float32) / self.cfg.action_scale).clamp(-1.0, 1.0)
         return {**self.observe(obs), "action": action}

@@ -137,7 +137,7 @@ class IQLPolicy(BasePolicy):
         """See ``BasePolicy``."""
         return self._values(self.encoder(self.encoder.observe(obs, self.device))).unsqueeze(-1)
 
-    def recorded_inputs(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward_inputs_of(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
         """See ``BasePolicy``."""
         return {**self.encoder.observe(obs, self.device), "action": actions.to(self.device) / self.cfg.action_scale}
 

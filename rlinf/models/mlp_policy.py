@@ -107,7 +107,7 @@ class MLPPolicy(BasePolicy):
         assert self.value_head is not None
         return run_head(self.value_head, self.encoder(self.encoder.observe(obs, self.device)))
 
-    def recorded_inputs(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward_inputs_of(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
         """See ``BasePolicy``."""
         action = actions.to(self.device)
         return {

@@ -126,7 +126,7 @@ class FSDPEngine(TrainEngine):
         return {"grad_norm": norm, "lr": chosen.lr}
 
     @torch.no_grad()
-    def blend(self, target: nn.Module, source: nn.Module, weight: float) -> None:
+    def soft_update(self, target: nn.Module, source: nn.Module, weight: float) -> None:
         """See ``TrainEngine``."""
         if self.sharded:
             for module in (*target.modules(), *source.modules()):

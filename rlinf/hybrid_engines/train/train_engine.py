@@ -81,8 +81,8 @@ class TrainEngine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def blend(self, target: nn.Module, source: nn.Module, weight: float) -> None:
-        """Move the parameters of a part of the model towards those of another part of the same structure.
+    def soft_update(self, target: nn.Module, source: nn.Module, weight: float) -> None:
+        """Move the parameters of a part of the model towards those of another part (Polyak averaging).
 
         Args:
             target: Changed in place to ``target + weight * (source - target)``.

@@ -65,7 +65,7 @@ class DataLearner(EmbodiedLearner):
             chunk=self.actor.model.num_action_chunks,
             gamma=self.gamma,
             reward_coef=data.reward_coef,
-            report=self.policy.recorded_inputs,
+            report=self.policy.forward_inputs_of,
             with_next=self.needs_next,
         )
         self.stored = ReplayBuffer(len(stored))

@@ -62,5 +62,5 @@ class IQLLearner(DataLearner):
         sums |= self.engine.forward_backward(parts, actor_loss, optimizer="policy") | self.step_optimizer("policy")
         policy = self.policy
         assert isinstance(policy, IQLPolicy)
-        self.engine.blend(policy.target_critic, policy.critic, self.tau)
+        self.engine.soft_update(policy.target_critic, policy.critic, self.tau)
         return sums

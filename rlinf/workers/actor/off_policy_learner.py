@@ -107,7 +107,7 @@ class OffPolicyLearner(EmbodiedLearner):
                 accumulate(sums, self._update_policy(generator))
             if self.updates_made % self.loss.target_update_freq == 0:
                 for target, source in self.policy.targets():
-                    self.engine.blend(target, source, self.loss.tau)
+                    self.engine.soft_update(target, source, self.loss.tau)
         return metrics_over_ranks(self.engine, sums) | size
 
     def save(self, path: Path) -> None:

@@ -39,7 +39,7 @@ class OutcomeReader:
         if step.has_interventions:
             assert acted_on is not None
             assert step.intervene_action is not None
-            taken = self.model.recorded_inputs(acted_on, step.intervene_action)["action"]
+            taken = self.model.forward_inputs_of(acted_on, step.intervene_action)["action"]
         rows, predicted = self._value_endings(step) if values else (None, None)
         return Outlook(rows, predicted, next_inputs, taken)
 

@@ -75,7 +75,7 @@ class Teacher:
             ``labelled`` bool [B] and ``expert_acts`` bool [B].
         """
         chosen = self.expert(obs).to(actions.device, actions.dtype)
-        label = self.policy.recorded_inputs(obs, chosen)["action"]
+        label = self.policy.forward_inputs_of(obs, chosen)["action"]
         if self.loss.takeover_distance is None:
             draws = torch.rand(len(chosen), generator=generator, device=generator.device if generator else None)
             acts = draws.to(actions.device) < self.beta

@@ -340,8 +340,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/off_policy_learner.py",
-        "self.engine.blend(target, source, self.loss.tau)",
-        "self.engine.blend(target, source, 1.0)",
+        "self.engine.soft_update(target, source, self.loss.tau)",
+        "self.engine.soft_update(target, source, 1.0)",
         OFF_POLICY,
         "targets are copied",
     ),
@@ -455,14 +455,14 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/iql_learner.py",
-        "self.engine.blend(policy.target_critic, policy.critic, self.tau)",
-        "self.engine.blend(policy.critic, policy.target_critic, self.tau)",
+        "self.engine.soft_update(policy.target_critic, policy.critic, self.tau)",
+        "self.engine.soft_update(policy.critic, policy.target_critic, self.tau)",
         DATA,
         "IQL's critics follow their targets",
     ),
     Fault(
         "rlinf/workers/actor/iql_learner.py",
-        "        self.engine.blend(policy.target_critic, policy.critic, self.tau)\n",
+        "        self.engine.soft_update(policy.target_critic, policy.critic, self.tau)\n",
         "",
         DATA,
         "IQL's targets stand still",

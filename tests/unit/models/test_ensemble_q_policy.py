@@ -127,6 +127,6 @@ def test_a_deterministic_policy_is_valued_by_smoothed_target_actions():
 def test_actions_of_others_are_brought_within_the_bounds_of_the_policy(deterministic):
     actions = torch.tensor([1.0, -4.0, 3.0]).view(1, 3, 1).expand(2, 3, DIM)
     obs = {"states": normal(1, 2, 5)}
-    inputs = policy(deterministic=deterministic, action_scale=2.0).recorded_inputs(obs, actions)
+    inputs = policy(deterministic=deterministic, action_scale=2.0).forward_inputs_of(obs, actions)
     assert inputs["action"][0, :, 0].tolist() == [0.5, -1.0, 1.0]
     assert torch.equal(inputs["states"], obs["states"])

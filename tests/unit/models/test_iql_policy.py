@@ -23,14 +23,14 @@ def make(**keys):
 
 
 def batch(policy):
-    inputs = policy.recorded_inputs(OBS, ACTIONS)
+    inputs = policy.forward_inputs_of(OBS, ACTIONS)
     return inputs.pop("action"), inputs
 
 
 def test_recorded_actions_are_those_of_a_gaussian_in_the_units_of_the_policy():
     policy = make()
     mean, _ = policy.predict_action_batch(OBS, mode="eval")
-    evaluation = policy(forward_inputs=policy.recorded_inputs(OBS, ACTIONS))
+    evaluation = policy(forward_inputs=policy.forward_inputs_of(OBS, ACTIONS))
     expected = Normal(mean / 2, torch.tensor(-1.0).exp()).log_prob(ACTIONS / 2)
     torch.testing.assert_close(evaluation.logprobs, expected)
     torch.testing.assert_close(evaluation.greedy, mean / 2)
@@ -77,8 +77,10 @@ def test_inference_needs_the_policy_alone():
 
 def test_a_policy_that_cannot_learn_from_recordings_says_so():
     flow = get_model(FlowPolicyConfig(model_type="flow_policy", obs_dim=5, action_dim=2, hidden_dims=[4]))
-    with pytest.raises(AlgorithmError, match="does not implement recorded_inputs"):
-        flow.recorded_inputs(OBS, ACTIONS)
+    with pytest.raises(AlgorithmError, match="does not implement forward_inputs_of"):
+        flow.forward_inputs_of(OBS, ACTIONS)
+    flow.recorded_inputs = lambda obs, actions: {"action": actions}
+    assert flow.forward_inputs_of(OBS, ACTIONS) == {"action": ACTIONS}
 
 
 def apart():
@@ -115,6 +117,6 @@ def test_what_follows_is_valued_in_the_next_state_and_gets_no_gradient():
 
 @pytest.mark.parametrize(("log_std", "bound"), [(-9.0, -5.0), (4.0, 2.0)])
 def test_the_standard_deviation_stays_within_bounds(log_std, bound):
-    evaluation = make(initial_log_std=log_std)(forward_inputs=make().recorded_inputs(OBS, ACTIONS))
+    evaluation = make(initial_log_std=log_std)(forward_inputs=make().forward_inputs_of(OBS, ACTIONS))
     entropy = Normal(0.0, torch.tensor(bound).exp()).entropy()
     torch.testing.assert_close(evaluation.entropy, entropy.expand(6, 2, 3))

@@ -147,9 +147,9 @@ def test_discrete_actions_follow_the_categorical_distribution():
 def test_recorded_actions_are_brought_into_the_units_of_the_policy():
     policy, obs = build(action_scale=4.0), {"states": torch.randn(2, 3)}
     actions = torch.tensor([[[2.0, -4.0]], [[0.0, 1.0]]])
-    assert policy.recorded_inputs(obs, actions)["action"].tolist() == [[[0.5, -1.0]], [[0.0, 0.25]]]
+    assert policy.forward_inputs_of(obs, actions)["action"].tolist() == [[[0.5, -1.0]], [[0.0, 0.25]]]
     chosen = torch.tensor([[1], [0]])
-    assert torch.equal(build(discrete=True).recorded_inputs(obs, chosen)["action"], chosen)
+    assert torch.equal(build(discrete=True).forward_inputs_of(obs, chosen)["action"], chosen)
 
 
 def test_normalised_observations_are_cut_off():

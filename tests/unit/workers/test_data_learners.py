@@ -278,7 +278,7 @@ def losses_of_rank(learner, batch, rank, world_size, monkeypatch):
     monkeypatch.setattr(engine, "world_size", world_size)
     monkeypatch.setattr(engine, "forward_backward", forward_backward)
     monkeypatch.setattr(engine, "step", lambda optimizer="policy": {})
-    monkeypatch.setattr(engine, "blend", lambda *arguments: None)
+    monkeypatch.setattr(engine, "soft_update", lambda *arguments: None)
     learner.update_once(batch)
     return losses
 
