@@ -202,9 +202,9 @@ def run_rlinf(case: Case, steps: int, folder: Path, *overrides: str) -> dict[str
             marks.mark()
             return super().make_step()
 
-        def collect_answers(self) -> Any:
+        def generate_rollouts(self) -> Any:
             with marks.answering():
-                return super().collect_answers()
+                return super().generate_rollouts()
 
     launch_reasoning.ReasoningRunner = TimedRunner  # type: ignore[misc]
     # The last step only ends the one before it: a checkpoint follows it.

@@ -1,11 +1,11 @@
-"""The asynchronous embodied loop: environments and policy play on while the actor trains."""
+"""Asynchronous embodied training: environments and policy generate rollouts while the actor trains."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.errors import WorkerError
+from rlinf.errors import WorkerDiedError
 from rlinf.runners.embodied_runner import EmbodiedRunner
 from rlinf.runners.step_runner import Metrics
 from rlinf.scheduler import wait_all
@@ -38,18 +38,18 @@ class AsyncEmbodiedRunner(EmbodiedRunner):
         self.ahead: dict[int, tuple[_Calls, _Calls]] = {}
         self.times: dict[str, list[dict[str, float]]] = {}
 
-    def update_rollout_weights(self) -> None:
+    def sync_weights(self) -> None:
         """Publish the actor's current weights; rollouts that are being made take them when they come."""
         if not self.ahead:
-            super().update_rollout_weights()
+            super().sync_weights()
             return
-        self.session.phase("publish weights")
+        self.logger.phase("publish weights")
         self.actor.sync_model_to_rollout(version=self.step).wait()
         self._begin_rollouts()
 
     def generate_rollouts(self) -> Metrics:
         """Wait for the oldest rollout that was begun, or begin it."""
-        self.session.phase("rollout")
+        self.logger.phase("rollout")
         self._begin_rollouts()
         calls, times = self.ahead[self.step + 1]
         metrics = self.finish_rollout(calls)
@@ -57,21 +57,21 @@ class AsyncEmbodiedRunner(EmbodiedRunner):
         del self.ahead[self.step + 1]
         return metrics
 
-    def collect_times(self) -> Metrics:
-        """Return how long the step and its parts took; those who make rollouts have told theirs with the rollout."""
+    def measure_times(self) -> Metrics:
+        """See ``StepRunner``; the groups that generate rollouts have reported their times with the rollout."""
         return self.time_metrics({"actor": self.actor.pop_execution_times().wait(), **self.times})
 
-    def recover(self, error: WorkerError) -> bool:
-        """Launch again what has died, as in turns; rollouts that were begun are made again."""
+    def recover(self, death: WorkerDiedError) -> bool:
+        """See ``StepRunner``; rollouts that were begun are generated again."""
         self.ahead.clear()
-        return super().recover(error)
+        return super().recover(death)
 
     def _begin_rollouts(self) -> None:
         """Begin every rollout that may begin with the weights published last."""
         threshold = self.cfg.algorithm.staleness_threshold
         assert threshold is not None
         step = max(self.ahead, default=self.step)
-        while step <= self.step + threshold and (step == self.step or not self.session.pauses_after(step)):
+        while step <= self.step + threshold and (step == self.step or not self.logger.is_anything_due(step)):
             step += 1
             calls = self.begin_rollout(step)
             self.ahead[step] = (calls, {name: self.groups[name].pop_execution_times() for name in calls})

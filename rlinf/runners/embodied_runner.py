@@ -1,14 +1,13 @@
-"""The synchronous embodied loop: roll out, compute advantages, train, hand the new weights to the rollout."""
+"""The phases of embodied training: environments and policy generate rollouts, or recorded data takes their place."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.errors import CommTimeoutError, WorkerError
-from rlinf.runners.run_paths import video_folders
+from rlinf.errors import CommTimeoutError, WorkerDiedError, WorkerError
+from rlinf.runners.output_paths import video_folders
 from rlinf.runners.step_runner import Metrics, StepRunner
 from rlinf.scheduler import Channel, WorkerGroup, wait_all
 from rlinf.telemetry.metrics import finalize, merge_metrics
@@ -48,7 +47,7 @@ class EmbodiedRunner(StepRunner):
         super().__init__(cfg, groups if reward is None else {**groups, "reward": reward})
         self.cfg = cfg
         self.actor, self.rollout, self.env, self.reward = actor, rollout, env, reward
-        self.session.places["video"] = video_folders(cfg)
+        self.logger.output_paths["video"] = video_folders(cfg)
         self.dispatch: Dispatch | None = None
         self.restart_episodes = True
         self.saves_episodes = True
@@ -67,17 +66,9 @@ class EmbodiedRunner(StepRunner):
         players = (self.env, self.rollout)
         return [group.init_worker(self.dispatch) if group in players else group.init_worker() for group in groups]
 
-    def make_step(self) -> Metrics:
-        """Make one step, all but handing its weights on."""
-        self.started = time.monotonic()
-        with self.profiler.step(self.step + 1):
-            metrics = self.generate_rollouts()
-            metrics |= self.compute_advantages_and_returns()
-            return self.run_training(metrics)
-
     def generate_rollouts(self) -> Metrics:
-        """Let env and rollout play against each other while the actor collects what they make."""
-        self.session.phase("rollout")
+        """Let env and rollout exchange observations and actions while the actor collects the trajectories."""
+        self.logger.phase("rollout")
         return self.finish_rollout(self.begin_rollout(self.step + 1))
 
     def begin_rollout(self, step: int) -> dict[str, WorkerGroupFuncResult]:
@@ -108,19 +99,19 @@ class EmbodiedRunner(StepRunner):
         made = dict(zip(calls, ranks, strict=True))
         return finalize(merge_metrics([*made["env"], *made.get("reward", [])]))
 
-    def compute_advantages_and_returns(self) -> Metrics:
-        """Turn rewards into what the policy learns from."""
-        self.session.phase("advantages")
+    def compute_advantages(self) -> Metrics:
+        """Have the actor compute advantages and returns of the rollout."""
+        self.logger.phase("advantages")
         return dict(self.actor.compute_advantages().wait()[0])
 
     def evaluate(self) -> Metrics:
-        """Play the evaluation environments greedily, from the same states every time."""
-        self.session.phase("evaluation")
+        """Run the evaluation environments greedily, from the same states every time."""
+        self.logger.phase("evaluation")
         ranks, _ = wait_all(self.env.evaluate(), self.rollout.evaluate())
-        return self.session.evaluated(self.step, [episode for rank in ranks for episode in rank])
+        return self.logger.log_evaluation(self.step, [episode for rank in ranks for episode in rank])
 
     def throughput(self, step_seconds: float) -> Metrics:
-        """Return how much a step of such a length has got through."""
+        """See ``StepRunner``: environment steps."""
         train = self.cfg.env.train
         env_steps = train.total_num_envs * train.max_steps_per_rollout_epoch * train.rollout_epoch
         return {"time/env_steps_per_second": env_steps / step_seconds}
@@ -134,19 +125,19 @@ class EmbodiedRunner(StepRunner):
 
     def load_checkpoint(self, folder: str) -> None:
         """See ``StepRunner``; where episodes cannot be continued it says why, and new ones begin."""
-        step = self.session.resume_step
+        step = self.logger.resume_step
         calls = (self.actor.load_checkpoint(f"{folder}/actor"), self.env.load_episodes(f"{folder}/env", step=step))
         reasons = [reason for reason in wait_all(*calls)[1] if reason]
         self.restart_episodes = bool(reasons)
         if reasons:
-            self.session.message(f"Training goes on with new episodes: {reasons[0]}")
+            self.logger.message(f"Training goes on with new episodes: {reasons[0]}")
 
-    def recover(self, error: WorkerError) -> bool:
+    def recover(self, death: WorkerDiedError) -> bool:
         """See ``StepRunner``; where the run does not go back to a checkpoint, environments begin new episodes."""
         self.restart_episodes = True
-        went_back = super().recover(error)
+        went_back = super().recover(death)
         if not went_back and self.cfg.env.train.carries_episodes:
-            self.session.message("Training goes on with new episodes: env workers were launched again.")
+            self.logger.message("Training goes on with new episodes: env workers were launched again.")
         return went_back
 
     def abandon_step(self) -> None:
@@ -160,5 +151,25 @@ class EmbodiedRunner(StepRunner):
             self.env.pop_execution_times().wait(timeout=_ENV_SECONDS)
         except (WorkerError, CommTimeoutError) as error:
             self.saves_episodes = False
-            self.session.message(f"The episodes under way are not saved: {error}")
+            self.logger.message(f"The episodes under way are not saved: {error}")
             self.env.close()
+
+
+class OfflineRunner(EmbodiedRunner):
+    """Drives the actor through a recipe of ``task_type: offline``: it samples batches of recorded data by itself.
+
+    Env and rollout groups take part in evaluations only.
+    """
+
+    def generate_rollouts(self) -> Metrics:
+        """Generate nothing: the actor reads recorded data."""
+        return {}
+
+    def compute_advantages(self) -> Metrics:
+        """Compute nothing: the losses of recorded data need no advantages in advance."""
+        return {}
+
+    def throughput(self, step_seconds: float) -> Metrics:
+        """See ``StepRunner``: samples that were trained on."""
+        samples = self.cfg.algorithm.update_epoch * self.cfg.actor.global_batch_size
+        return {"time/samples_per_second": samples / step_seconds}

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 from rlinf.config.schema.root import LanguageConfig
 from rlinf.data.answers import Answer, Prompt
 from rlinf.data.prompts import PromptSampler
-from rlinf.errors import WorkerError
+from rlinf.errors import WorkerDiedError
 from rlinf.runners.answer_pool import AnswerPool, Job
 from rlinf.runners.step_runner import Metrics, StepRunner
 from rlinf.scheduler import WorkerGroup, wait_all
@@ -65,10 +65,10 @@ class LanguageRunner(StepRunner, Generic[T]):
     def forget_drawn(self) -> None:
         """Forget what has been drawn: the sampler stands elsewhere."""
 
-    def update_rollout_weights(self) -> None:
+    def sync_weights(self) -> None:
         """Bring engines and inference ranks to the actor's weights; answers in the making go on with them."""
         assert self.recipe.rollout is not None
-        self.session.phase("sync weights")
+        self.logger.phase("sync weights")
         if self.recipe.rollout.enable_offload:
             self.groups["rollout"].wake().wait()
         receivers = [
@@ -103,8 +103,8 @@ class LanguageRunner(StepRunner, Generic[T]):
             self.pool.submit(Job(number, prompt, params, purpose="eval"))
         groups = self.pool.take(len(prompts), "eval")
         answers = [answer for group in groups for answer in group]
-        write_answers(self.session.folder / EVALUATIONS_FOLDER / f"step_{self.step:08d}.jsonl", answers)
-        self.session.evaluated_steps += 1
+        write_answers(self.logger.folder / EVALUATIONS_FOLDER / f"step_{self.step:08d}.jsonl", answers)
+        self.logger.num_evaluations += 1
         return self._evaluation_metrics(groups, {name: len(part) for name, part in named.items()})
 
     def _evaluation_metrics(self, groups: Sequence[Sequence[Answer]], sizes: Mapping[str, int]) -> Metrics:
@@ -121,9 +121,9 @@ class LanguageRunner(StepRunner, Generic[T]):
             )
         return metrics
 
-    def collect_times(self) -> Metrics:
+    def measure_times(self) -> Metrics:
         """See ``StepRunner``; also the memory of the rank that took most."""
-        metrics = super().collect_times()
+        metrics = super().measure_times()
         names = [name for name in ("actor", "rollout", "inference") if name in self.groups]
         ranks = wait_all(*(self.groups[name].pop_peak_memory() for name in names))
         return metrics | {
@@ -148,12 +148,12 @@ class LanguageRunner(StepRunner, Generic[T]):
         """See ``StepRunner``."""
         self._go_to(0)
 
-    def recover(self, error: WorkerError) -> bool:
+    def recover(self, death: WorkerDiedError) -> bool:
         """See ``StepRunner``; what was being answered is asked again."""
         self.receivers_synced = False
         if self.pool is not None:
             self.pool.requeue()
-        return super().recover(error)
+        return super().recover(death)
 
     def _go_to(self, position: int) -> None:
         """Draw from a position of the sampler on, and forget what has been drawn."""

@@ -7,11 +7,9 @@ from contextlib import ExitStack
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.runners.async_embodied_runner import AsyncEmbodiedRunner
 from rlinf.runners.collection import collected_episodes
-from rlinf.runners.embodied_runner import EmbodiedRunner
-from rlinf.runners.offline_runner import OfflineRunner
+from rlinf.runners.embodied_runner import EmbodiedRunner, OfflineRunner
+from rlinf.runners.output_paths import reserve_run, with_dataset_folder, with_run_paths
 from rlinf.runners.records import open_cluster, record_run
-from rlinf.runners.reservation import reserve_run
-from rlinf.runners.run_paths import with_dataset_folder, with_run_paths
 from rlinf.utils.placement import HybridComponentPlacement
 from rlinf.workers.actor.actor_worker import ActorWorker
 from rlinf.workers.env.env_worker import EnvWorker
@@ -79,6 +77,6 @@ def _launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str,
             env=env.wait_ready(),
             reward=None if reward is None else reward.wait_ready(),
         )
-        record_run(runner.session, cluster, afterwards)
+        record_run(runner.logger, cluster, afterwards)
         runner.init_workers()
         return runner.run()

@@ -9,9 +9,9 @@ from functools import partial
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.prompts import PromptSet, load_tokenizer, read_prompts
 from rlinf.runners.launch_language import data_notes, launch_groups, read_sets
+from rlinf.runners.output_paths import reserve_run
 from rlinf.runners.reasoning_runner import ReasoningRunner
 from rlinf.runners.records import open_cluster, record_run
-from rlinf.runners.reservation import reserve_run
 
 
 def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
@@ -38,8 +38,8 @@ def launch_reasoning(cfg: ReasoningConfig) -> dict[str, float]:
             train_prompts=train,
             val_prompts=val,
         )
-        runner.session.notes += data_notes(train, val)
-        record_run(runner.session, cluster, afterwards)
+        runner.logger.notes += data_notes(train, val)
+        record_run(runner.logger, cluster, afterwards)
         runner.init_workers()
         return runner.run()
 

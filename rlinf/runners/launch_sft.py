@@ -11,8 +11,8 @@ from rlinf.config.schema.root import SftConfig
 from rlinf.data.examples import read_examples
 from rlinf.data.prompts import load_tokenizer
 from rlinf.runners.launch_language import data_notes, launch_groups, read_sets
+from rlinf.runners.output_paths import reserve_run
 from rlinf.runners.records import open_cluster, record_run
-from rlinf.runners.reservation import reserve_run
 from rlinf.runners.sft_runner import SftRunner
 
 
@@ -34,8 +34,8 @@ def launch_sft(cfg: SftConfig) -> dict[str, float]:
         afterwards = stack.enter_context(ExitStack())
         cluster = stack.enter_context(open_cluster(cfg))
         runner = SftRunner(cfg, launch_groups(cfg, cluster), train=train, val=val)
-        runner.session.notes += data_notes(train, val)
-        record_run(runner.session, cluster, afterwards)
+        runner.logger.notes += data_notes(train, val)
+        record_run(runner.logger, cluster, afterwards)
         runner.init_workers()
         return runner.run()
 

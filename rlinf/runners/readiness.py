@@ -21,7 +21,7 @@ from rlinf.config.sections import ALGORITHM_PARTS
 from rlinf.envs.readiness import check_env_config, imports_simulator
 from rlinf.errors import CheckpointError, ConfigError, DatasetError, MissingPackageError, RLinfError
 from rlinf.models.model_path import require_model_path
-from rlinf.runners.reservation import find_checkpoint
+from rlinf.runners.output_paths import find_checkpoint
 from rlinf.telemetry.backends import check_backends
 from rlinf.telemetry.rundir import check_run_dir
 from rlinf.utils.optional import is_installed, missing_package

@@ -1,15 +1,14 @@
-"""The loop of language models: ask prompts, reward the answers, train, hand the new weights to the engines."""
+"""The phases of RL for language models: engines generate responses, rewards score them, the actor trains on them."""
 
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rlinf.config.schema.generation import ServingConfig
 from rlinf.config.schema.root import ReasoningConfig
-from rlinf.data.answers import Answer, Prompt
+from rlinf.data.answers import Prompt
 from rlinf.data.prompts import PromptSampler, PromptSet
 from rlinf.errors import WorkerError
 from rlinf.runners.answer_pool import AnswerPool
@@ -68,34 +67,26 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         self.actor, self.rollout, self.reward = actor, rollout, reward
         self.val_prompts = val_prompts
         self.filler = BatchFiller(cfg, self.pool, self.sampler)
-        self.session.places["samples"] = self.session.folder / SAMPLES_FOLDER
+        self.logger.output_paths["samples"] = self.logger.folder / SAMPLES_FOLDER
         self.batch = StepBatch([])
         self.batch_step: int | None = None
 
-    def make_step(self) -> Metrics:
-        """Make one step, all but handing its weights on."""
-        self.started = time.monotonic()
-        with self.profiler.step(self.step + 1):
-            answers, metrics = self.collect_answers()
-            metrics |= self.prepare(answers)
-            return self.run_training(metrics)
-
-    def collect_answers(self) -> tuple[list[Answer], Metrics]:
-        """Ask prompts, and wait for the answers of this step; one that is made again has its answers already."""
-        self.session.phase("rollout")
+    def generate_rollouts(self) -> Metrics:
+        """Submit prompts and wait for the responses of this step; a step that is made again has them already."""
+        self.logger.phase("rollout")
         if self.batch_step != self.step:
             self.batch = self.filler.fill(self.limits.total_steps - self.step)
             self.batch_step = self.step
             self._report_batch()
-        return self.batch.answers, self.batch.metrics
+        return dict(self.batch.metrics)
 
-    def prepare(self, answers: Sequence[Answer]) -> Metrics:
-        """Hand the answers to the actor, and let it compare them."""
-        self.session.phase("advantages")
+    def compute_advantages(self) -> Metrics:
+        """Send the responses to the actor, which computes their advantages."""
+        self.logger.phase("advantages")
         sections = {"rollout": self.cfg.rollout, "inference": self.cfg.inference}
         offloaded = [name for name, section in sections.items() if section is not None and section.enable_offload]
         wait_all(*(self.groups[name].sleep() for name in offloaded))
-        result = self.actor.compute_advantages(answers)
+        result = self.actor.compute_advantages(self.batch.answers)
         self.wait_for_training(result)
         return dict(result.wait()[0])
 
@@ -108,7 +99,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
 
     def evaluate(self) -> Metrics:
         """Ask the evaluation's prompts, and return the shares that were answered right."""
-        self.session.phase("evaluation")
+        self.logger.phase("evaluation")
         return self.ask({name: prompts.prompts for name, prompts in self.val_prompts.items()})
 
     def throughput(self, step_seconds: float) -> Metrics:
@@ -136,11 +127,11 @@ class ReasoningRunner(LanguageRunner[Prompt]):
 
     def _report_batch(self) -> None:
         """Write the step's samples, and say so if they are not worth a full batch."""
-        path = self.session.folder / SAMPLES_FOLDER / f"step_{self.step + 1:08d}.jsonl"
+        path = self.logger.folder / SAMPLES_FOLDER / f"step_{self.step + 1:08d}.jsonl"
         write_answers(path, self.batch.answers)
         size, missing = self.cfg.data.rollout_batch_size, self.batch.num_missing
         if missing:
-            self.session.message(
+            self.logger.message(
                 f"Step {self.step + 1}: of the answers to {self.batch.num_prompts} prompts, those to {size - missing} "
                 f"teach something, {missing} fewer than data.rollout_batch_size; algorithm.max_num_gen_batches allows "
                 f"no further ones. {'It trains on these.' if missing < size else 'It trains nothing.'}"

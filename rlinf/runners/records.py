@@ -6,8 +6,8 @@ from contextlib import ExitStack
 
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.placement import draw_plan
-from rlinf.runners.run_paths import run_folder
-from rlinf.runners.session import RunSession
+from rlinf.runners.output_paths import run_folder
+from rlinf.runners.run_logger import RunLogger
 from rlinf.scheduler import Cluster
 from rlinf.utils.placement import HybridComponentPlacement
 
@@ -18,15 +18,15 @@ def open_cluster(cfg: RLinfConfig) -> Cluster:
     return Cluster(cfg.cluster.num_nodes, cfg.cluster, str(run_folder(cfg)), experiment_name=experiment_name)
 
 
-def record_run(session: RunSession, cluster: Cluster, afterwards: ExitStack) -> None:
+def record_run(logger: RunLogger, cluster: Cluster, afterwards: ExitStack) -> None:
     """Record which run it is and the placement, and let the page about the run be written at its end.
 
     Args:
-        session: The run's.
+        logger: That of the run.
         cluster: Where it runs.
         afterwards: Is closed after the cluster, which writes the trace when it closes.
     """
     nodes = [cluster.get_node_info(rank) for rank in range(cluster.num_nodes)]
-    session.run_id = cluster.namespace
-    session.placement = draw_plan(HybridComponentPlacement(session.cfg, cluster), nodes)
-    afterwards.callback(session.write_report)
+    logger.run_id = cluster.namespace
+    logger.placement = draw_plan(HybridComponentPlacement(logger.cfg, cluster), nodes)
+    afterwards.callback(logger.write_report)

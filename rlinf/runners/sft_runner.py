@@ -1,16 +1,15 @@
-"""The loop of fine-tuning: draw examples, learn them, and now and then measure what has been learned."""
+"""The phases of supervised fine-tuning: the actor trains on sampled examples; evaluations measure loss and accuracy."""
 
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from rlinf.config.schema.root import SftConfig
 from rlinf.data.examples import Example, ExampleSet
 from rlinf.data.prompts import PromptSampler
-from rlinf.errors import WorkerError
+from rlinf.errors import WorkerDiedError
 from rlinf.runners.language_runner import LanguageRunner
 from rlinf.runners.step_runner import Metrics
 from rlinf.scheduler import WorkerGroup
@@ -42,29 +41,30 @@ class SftRunner(LanguageRunner[Example]):
         self.batch_step: int | None = None
         self.is_rollout_awake = True
 
-    def make_step(self) -> Metrics:
-        """Draw the examples of a step and learn them."""
-        self.started = time.monotonic()
-        with self.profiler.step(self.step + 1):
-            self._let_rollout_sleep()
-            self.session.phase("data")
-            if self.batch_step != self.step:
-                self.batch = [self.sampler.draw()[1] for _ in range(self.cfg.samples_per_step)]
-                self.batch_step = self.step
-            self.groups["actor"].compute_advantages(self.batch).wait()
-            learned = sum(example.num_learned for example in self.batch)
-            epoch = self.sampler.position / self.num_examples
-            return self.run_training({"train/tokens": float(learned), "train/epoch": epoch})
+    def generate_rollouts(self) -> Metrics:
+        """Sample the examples of a step: what is imitated need not be generated."""
+        self._let_rollout_sleep()
+        self.logger.phase("data")
+        if self.batch_step != self.step:
+            self.batch = [self.sampler.draw()[1] for _ in range(self.cfg.samples_per_step)]
+            self.batch_step = self.step
+        learned = sum(example.num_learned for example in self.batch)
+        return {"train/tokens": float(learned), "train/epoch": self.sampler.position / self.num_examples}
 
-    def update_rollout_weights(self) -> None:
-        """See ``StepRunner``: engines need the weights of evaluations alone."""
-        if "rollout" in self.groups and self.session.evaluates(self.step):
-            super().update_rollout_weights()
+    def compute_advantages(self) -> Metrics:
+        """Send the examples to the actor; they have no advantages."""
+        self.groups["actor"].compute_advantages(self.batch).wait()
+        return {}
+
+    def sync_weights(self) -> None:
+        """See ``StepRunner``: engines need weights for evaluations only."""
+        if "rollout" in self.groups and self.logger.is_evaluation_due(self.step):
+            super().sync_weights()
             self.is_rollout_awake = True
 
     def evaluate(self) -> Metrics:
         """Return loss and token accuracy on what is held out, and how many of its prompts are answered right."""
-        self.session.phase("evaluation")
+        self.logger.phase("evaluation")
         metrics = self._measure()
         if self.pool is None:
             return metrics
@@ -101,10 +101,10 @@ class SftRunner(LanguageRunner[Example]):
         """See ``LanguageRunner``."""
         self.batch_step = None
 
-    def recover(self, error: WorkerError) -> bool:
+    def recover(self, death: WorkerDiedError) -> bool:
         """See ``LanguageRunner``."""
         self.is_rollout_awake = True
-        return super().recover(error)
+        return super().recover(death)
 
     def _let_rollout_sleep(self) -> None:
         """Give back the engines' memory until the next evaluation."""

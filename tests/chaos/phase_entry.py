@@ -4,9 +4,9 @@ import os
 import sys
 
 from rlinf.cli.entry import run_entry
-from rlinf.runners.session import RunSession
+from rlinf.runners.run_logger import RunLogger
 
-_enter = RunSession.phase
+_enter = RunLogger.phase
 
 
 def phase(self, name):
@@ -16,6 +16,6 @@ def phase(self, name):
 
 
 if __name__ == "__main__":
-    RunSession.phase = phase
+    RunLogger.phase = phase
     asynchronous = "RLINF_TEST_ASYNC" in os.environ
     sys.exit(run_entry("embodied", "rlinf.runners.launch:launch_embodied", asynchronous=asynchronous))

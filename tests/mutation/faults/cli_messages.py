@@ -85,7 +85,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/runners/records.py",
-        "    session.run_id = cluster.namespace\n",
+        "    logger.run_id = cluster.namespace\n",
         "",
         _RECORDS,
         "run.json does not say which run it was",

@@ -6,11 +6,12 @@ from tests.mutation.fault import Fault
 
 _LOCK = "rlinf/telemetry/run_lock.py"
 _FOLDER = "rlinf/telemetry/rundir.py"
-_RESERVATION = "rlinf/runners/reservation.py"
-_SESSION = "rlinf/runners/session.py"
+_PATHS = "rlinf/runners/output_paths.py"
+_LOGGER = "rlinf/runners/run_logger.py"
 _LOCK_TESTS = "tests/unit/telemetry/test_run_lock.py"
 _FOLDER_TESTS = "tests/unit/telemetry/test_run_folder.py"
-_RESERVATION_TESTS = "tests/unit/runners/test_reservation.py"
+_PATHS_TESTS = "tests/unit/runners/test_output_paths.py"
+_LOGGER_TESTS = "tests/unit/runners/test_run_logger.py"
 _SHUTDOWN_TESTS = "tests/unit/scheduler/test_worker_shutdown.py"
 
 FAULTS: list[Fault] = [
@@ -78,76 +79,73 @@ FAULTS: list[Fault] = [
         "a resumed launch is not recorded as one",
     ),
     Fault(
-        _RESERVATION,
+        _PATHS,
         "or not cfg.runner.only_eval or _has_other_weights(cfg)",
         "or True",
-        (f"{_RESERVATION_TESTS}::test_an_evaluation_without_weights_is_refused_before_anything_is_made",),
+        (f"{_PATHS_TESTS}::test_an_evaluation_without_weights_is_refused_before_anything_is_made",),
         "an evaluation without weights evaluates random ones",
     ),
     Fault(
-        _RESERVATION,
+        _PATHS,
         "collection.policy not in MODEL_POLICIES",
         "True",
-        (f"{_RESERVATION_TESTS}::test_collecting_with_the_model_needs_weights",),
+        (f"{_PATHS_TESTS}::test_collecting_with_the_model_needs_weights",),
         "episodes of an untrained policy are collected",
     ),
     Fault(
-        _RESERVATION,
+        _PATHS,
         "        overwrite=False,\n",
         "",
-        (
-            f"{_RESERVATION_TESTS}::"
-            "test_an_evaluation_beside_a_live_run_changes_nothing_of_it_and_has_a_report_of_its_own",
-        ),
+        (f"{_LOGGER_TESTS}::test_an_evaluation_beside_a_live_run_changes_nothing_of_it_and_has_a_report_of_its_own",),
         "an evaluation cannot be given overwrite and a checkpoint",
     ),
     Fault(
-        _RESERVATION,
+        _PATHS,
         "if cfg.runner.only_eval and run_folder(cfg).parent.name != EVAL_RUNS_FOLDER:",
         "if False:",
-        (_RESERVATION_TESTS,),
+        (_PATHS_TESTS,),
         "an evaluation writes into the training's folder",
     ),
     Fault(
-        _RESERVATION,
+        _PATHS,
         "resume_dir=None if checkpoint is None else str(checkpoint),",
         "resume_dir=cfg.runner.resume_dir,",
-        (f"{_RESERVATION_TESTS}::test_an_evaluation_works_in_a_folder_of_its_own",),
+        (f"{_PATHS_TESTS}::test_an_evaluation_works_in_a_folder_of_its_own",),
         "auto is looked for in the evaluation's own folder",
     ),
     Fault(
-        _RESERVATION,
+        _PATHS,
         "            number += 1\n",
         "            return folder\n",
-        (f"{_RESERVATION_TESTS}::test_an_evaluation_works_in_a_folder_of_its_own",),
+        (f"{_PATHS_TESTS}::test_an_evaluation_works_in_a_folder_of_its_own",),
         "two evaluations write into one folder",
     ),
     Fault(
-        _SESSION,
+        _LOGGER,
         'self._go_back_to(self.checkpoints.resolve("auto") or self.begins_at)',
         'self._go_back_to(self.checkpoints.resolve("auto"))',
-        (f"{_RESERVATION_TESTS}::test_a_run_without_checkpoints_of_its_own_goes_back_to_what_it_began_from",),
+        (f"{_LOGGER_TESTS}::test_a_run_without_checkpoints_of_its_own_goes_back_to_what_it_began_from",),
         "after a death the run begins anew rather than from where it was resumed",
     ),
     Fault(
-        _SESSION,
+        _LOGGER,
         "        if self.has_begun:\n            self.report.write()",
         "        self.report.write()",
-        (f"{_RESERVATION_TESTS}::test_a_session_that_never_began_records_nothing",),
+        (f"{_LOGGER_TESTS}::test_a_run_logger_that_never_began_records_nothing",),
         "a launch that failed leaves a report",
     ),
     Fault(
-        _SESSION,
+        _LOGGER,
         "            if name not in produced\n",
         "            if False\n",
-        (f"{_RESERVATION_TESTS}::test_a_goal_that_the_first_evaluation_does_not_produce_ends_the_run_there",),
+        (f"{_LOGGER_TESTS}::test_a_goal_that_the_first_evaluation_does_not_produce_ends_the_run_there",),
         "a misspelt goal is never reached, without a word",
     ),
     Fault(
-        _SESSION,
+        _LOGGER,
         "        self.goals_checked = True\n",
         "",
-        (f"{_RESERVATION_TESTS}::test_goals_that_are_produced_end_nothing",),
+        (f"{_LOGGER_TESTS}::test_goals_that_are_produced_end_nothing",),
         "a later evaluation that lacks a metric ends the run",
     ),
     Fault(

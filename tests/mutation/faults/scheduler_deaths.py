@@ -132,8 +132,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         file="rlinf/runners/step_runner.py",
-        before="            self.unlogged = metrics\n",
-        after="",
+        before="            self.metrics, self.is_logged = metrics, False\n",
+        after="            self.metrics = metrics\n",
         tests=_STEPS,
         what="the step that an interrupt ends is not recorded",
     ),
@@ -146,8 +146,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         file="rlinf/runners/step_runner.py",
-        before="        if self.actor_lost:\n            self.session.message",
-        after="        if False:\n            self.session.message",
+        before="        if self.actor_lost:\n            self.logger.message",
+        after="        if False:\n            self.logger.message",
         tests=_STEPS,
         what="an actor without weights is saved at an interrupt",
     ),

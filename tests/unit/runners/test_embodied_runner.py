@@ -68,7 +68,7 @@ def make_runner(tmp_path: Path, *overrides: str, **answers: Any) -> tuple[Embodi
 
 
 def events(runner: EmbodiedRunner) -> list[str]:
-    lines = (runner.session.folder / EVENTS_FILE).read_text().splitlines()
+    lines = (runner.logger.folder / EVENTS_FILE).read_text().splitlines()
     return [json.loads(line)["text"] for line in lines]
 
 
@@ -133,4 +133,4 @@ def test_an_interrupted_run_saves_the_episodes_of_its_last_whole_step(tmp_path: 
     else:
         assert tail.index(("rollout", "close", None)) < tail.index(("env", "save_episodes", 2))
         assert ("env", "close", None) not in tail
-    assert (runner.session.checkpoints.root / "global_step_2" / "COMPLETE").exists()
+    assert (runner.logger.checkpoints.root / "global_step_2" / "COMPLETE").exists()

@@ -39,7 +39,7 @@ def test_evaluations_ask_the_same_prompts_with_the_weights_of_their_step(tmp_pat
     runner = run(tmp_path, world, "runner.val_check_interval=3", "algorithm.staleness_threshold=1")
     assert world.evaluated == [(number, step) for step in (0, 3, 6) for number in range(3)]
     assert staleness(world) == [0, 1, 1, 1, 1, 1]
-    rows = (runner.session.folder / "evaluations" / "step_00000003.jsonl").read_text().splitlines()
+    rows = (runner.logger.folder / "evaluations" / "step_00000003.jsonl").read_text().splitlines()
     assert [json.loads(row)["group"] for row in rows] == [0, 1, 2]
 
 
@@ -50,7 +50,7 @@ def test_several_sets_are_evaluated_together_and_by_themselves(tmp_path):
     keys = ("runner.only_eval=true", "runner.val_samples=2", "runner.val_pass_at=[2]")
     runner = run(tmp_path, world, *keys, val=val)
     assert [number for number, _ in world.evaluated] == list(range(5))
-    metrics = runner.session.metrics
+    metrics = runner.logger.metrics
     # Member 1 of each answer to the hard ones is right.
     assert metrics["eval/accuracy"] == pytest.approx(2 / 10)
     assert (metrics["eval/easy/accuracy"], metrics["eval/hard/accuracy"]) == (0.0, 0.5)
@@ -61,7 +61,7 @@ def test_several_sets_are_evaluated_together_and_by_themselves(tmp_path):
 def test_speed_and_memory_are_told_for_each_device(tmp_path):
     spread = "cluster.component_placement={actor: 0, rollout: '0-3:0-1', reward: 0}"
     keys = ("rollout.rollout_backend=vllm", "rollout.tensor_parallel_size=2", "cluster.cpu_slots_per_node=4", spread)
-    metrics = run(tmp_path, World(), *keys, "runner.max_epochs=2").session.metrics
+    metrics = run(tmp_path, World(), *keys, "runner.max_epochs=2").logger.metrics
     assert metrics["time/tokens_per_second"] == pytest.approx(BATCH * SIZE * 2 / metrics["time/step"], rel=1e-6)
     per_device = metrics["time/rollout/tokens_per_second_per_device"]  # two engines of two devices
     assert per_device == pytest.approx(metrics["time/tokens_per_second"] / 4)
@@ -162,7 +162,7 @@ def test_log_probabilities_come_from_the_inference_group_whatever_dies(tmp_path,
     assert staleness(world) == [0] * 6
     for _, answers in world.trained:
         assert all(answer.trainer_logprobs == (-1.5, -1.5) for answer in answers)
-    assert runner.session.metrics["time/inference/peak_memory_gib"] == 2.0
+    assert runner.logger.metrics["time/inference/peak_memory_gib"] == 2.0
 
 
 def test_the_inference_group_sleeps_while_the_actor_trains(tmp_path):

@@ -127,7 +127,7 @@ def learned(world):
 
 
 def records(runner):
-    return [json.loads(line) for line in (runner.session.folder / "metrics.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (runner.logger.folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def test_steps_go_through_the_data_epoch_after_epoch(tmp_path):
@@ -167,7 +167,7 @@ def test_engines_get_the_weights_of_evaluations_alone(tmp_path):
         f"{word}" for step in (0, 3, 6) for word in (f"weights {step}", "loss", "ask 0", "ask 1", "ask 2")
     ]
     assert {"eval/loss", "eval/token_accuracy", "eval/accuracy"} <= set(records(runner)[-1])
-    assert len((runner.session.folder / "evaluations" / "step_00000003.jsonl").read_text().splitlines()) == 3
+    assert len((runner.logger.folder / "evaluations" / "step_00000003.jsonl").read_text().splitlines()) == 3
 
 
 def test_engines_sleep_from_one_evaluation_to_the_next(tmp_path):
@@ -193,7 +193,7 @@ def test_only_an_evaluation_learns_nothing(tmp_path):
 
 
 def position(runner, step):
-    path = runner.session.checkpoints.root / f"global_step_{step}" / "data" / "examples.json"
+    path = runner.logger.checkpoints.root / f"global_step_{step}" / "data" / "examples.json"
     return json.loads(path.read_text())["position"]
 
 

@@ -97,7 +97,7 @@ def test_a_bound_ends_the_search_and_the_batch_is_filled_up(tmp_path, teaches):
     world = world_of(teaches)
     runner = run(tmp_path, world, DYNAMIC, "runner.max_epochs=2")
     check(world, expected_steps(teaches, steps=2))
-    metrics = runner.session.metrics
+    metrics = runner.logger.metrics
     useful = sum(map(teaches, range(LIMIT, 2 * LIMIT)))
     assert metrics["rollout/prompts_asked"] == LIMIT
     assert metrics["rollout/missing_groups"] == BATCH - useful

@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rlinf.errors import WorkerDiedError, WorkerError
+from rlinf.runners.step_runner import Metrics, StepRunner
 from rlinf.utils.signals import Terminated
+from tests.unit.runners.conftest import ReadRecipe
+from tests.unit.runners.reply_groups import Call, Group, death
 from tests.unit.runners.text_world import RESTART, World, run
 
 STEPS = [1, 2, 3, 4, 5, 6]
@@ -29,11 +36,11 @@ class Signalled(World):
 
 
 def recorded_steps(runner):
-    return [json.loads(line)["step"] for line in (runner.session.folder / "metrics.jsonl").read_text().splitlines()]
+    return [json.loads(line)["step"] for line in (runner.logger.folder / "metrics.jsonl").read_text().splitlines()]
 
 
 def saved_steps(runner):
-    return sorted(int(path.name.removeprefix("global_step_")) for path in runner.session.checkpoints.root.glob("g*"))
+    return sorted(int(path.name.removeprefix("global_step_")) for path in runner.logger.checkpoints.root.glob("g*"))
 
 
 def interrupt(folder, world, *keys):
@@ -58,7 +65,7 @@ def test_the_step_that_an_interrupt_ends_is_saved_and_recorded(tmp_path, method,
 
 def test_the_record_of_an_interrupted_step_has_its_rollout_and_its_times(tmp_path):
     runner, _ = interrupt(tmp_path, Signalled("run_training", 2, signal.SIGTERM))
-    first, last = ((runner.session.folder / "metrics.jsonl").read_text().splitlines())[-2:]
+    first, last = ((runner.logger.folder / "metrics.jsonl").read_text().splitlines())[-2:]
     missing = set(json.loads(first)) - set(json.loads(last))
     # What other groups had measured ended with them.
     assert {name for name in missing if not name.startswith("time/")} == set()
@@ -104,3 +111,76 @@ def test_a_training_that_died_is_forgotten_when_the_step_is_made_again(tmp_path)
     world = Interrupted("compute_advantages", 3, ("run_training", 2, "actor"))
     runner, _ = interrupt(tmp_path, world, RESTART, "runner.save_interval=1")
     assert (saved_steps(runner), recorded_steps(runner)) == ([1], [1])
+
+
+class TwoGroups(StepRunner):
+    """A loop over two groups; chosen calls, counted over the run, end in the death of their group."""
+
+    def __init__(self, cfg: Any, *deaths: int) -> None:
+        self.num_calls, self.deaths = 0, deaths
+        self.trained: list[int] = []
+        groups = {name: Group(name, 1, lambda call, name=name: self.serve(name, call)) for name in ("actor", "rollout")}
+        super().__init__(cfg, groups)  # type: ignore[arg-type]
+
+    def serve(self, group: str, call: Call) -> None:
+        number, self.num_calls = self.num_calls, self.num_calls + 1
+        if number in self.deaths:
+            if call.method == "relaunch":
+                raise death(group)
+            call.fail(death(group))
+            return
+        if call.method == "save_checkpoint":
+            Path(call.args[0]).mkdir(parents=True)
+            (Path(call.args[0]) / "state").write_text("saved")
+        if call.method == "run_training":
+            self.trained.append(call.keys["step"])
+        call.future.done() or call.give({})
+
+    def generate_rollouts(self) -> Metrics:
+        return {"rollout/calls": 1.0, **self.groups["rollout"].generate(step=self.step + 1).wait()[0]}
+
+    def evaluate(self) -> Metrics:
+        return {"eval/return": 1.0, **self.groups["rollout"].evaluate().wait()[0]}
+
+    def throughput(self, step_seconds: float) -> Metrics:
+        return {"time/steps_per_second": 1 / step_seconds}
+
+
+def run_two_groups(cfg: Any, number: int, *deaths: int) -> TwoGroups:
+    log = replace(cfg.runner.logger, experiment_name=f"run_{number}")
+    cfg = replace(cfg, runner=replace(cfg.runner, logger=log, max_restarts=len(deaths)))
+    runner = TwoGroups(cfg, *deaths)
+    runner.run()
+    return runner
+
+
+@pytest.mark.parametrize("following", [(), (1, 3)], ids=["alone", "again in recovery"])
+def test_whichever_call_ends_in_a_death_each_step_is_evaluated_logged_and_saved_once(
+    recipe: ReadRecipe, following: tuple[int, ...]
+) -> None:
+    cfg = recipe("runner.max_epochs=2", "runner.val_check_interval=1", "runner.save_interval=1")
+    undisturbed = run_two_groups(cfg, 0)
+    assert undisturbed.trained == [1, 2]
+    for number in range(undisturbed.num_calls):
+        runner = run_two_groups(cfg, number + 1, number, *(number + later for later in following))
+        # Deaths of both groups in one exchange are met as one.
+        assert 1 <= runner.restarts <= 1 + len(following)
+        assert recorded_steps(runner) == [0, 1, 2]
+        records = [json.loads(line) for line in (runner.logger.folder / "metrics.jsonl").read_text().splitlines()]
+        assert [record["eval/return"] for record in records] == [1.0] * 3
+        assert all(record["rollout/calls"] == 1.0 and record["time/step"] > 0 for record in records[1:])
+        assert saved_steps(runner) == [1, 2]
+        assert runner.logger.is_saved(2)
+        # Only the death of the actor undoes a step.
+        assert sorted(set(runner.trained)) == [1, 2]
+
+
+def test_other_failures_and_one_death_too_many_end_the_run(recipe: ReadRecipe) -> None:
+    keys = ("runner.max_epochs=2", "runner.val_check_interval=-1", "runner.logger.experiment_name=too_many")
+    with pytest.raises(WorkerDiedError):
+        TwoGroups(recipe(*keys, "runner.max_restarts=1"), 3, 8).run()
+    runner = TwoGroups(recipe(*keys, "runner.overwrite=true", "runner.max_restarts=1"))
+    runner.groups["rollout"].on_call = lambda call: call.fail(WorkerError("out of memory"))  # type: ignore[attr-defined]
+    with pytest.raises(WorkerError, match="out of memory"):
+        runner.run()
+    assert runner.restarts == 0

@@ -154,5 +154,5 @@ def staleness(world):
 
 
 def position(runner, step):
-    path = runner.session.checkpoints.root / f"global_step_{step}" / "data" / "prompts.json"
+    path = runner.logger.checkpoints.root / f"global_step_{step}" / "data" / "prompts.json"
     return json.loads(path.read_text())["position"]

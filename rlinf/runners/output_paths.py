@@ -1,6 +1,6 @@
-"""Whose folder a run works in: training owns that of its experiment, an evaluation gets one of its own within it.
+"""The folder that a run works in, and the folders within it that an embodied recipe leaves to the run.
 
-Imports neither torch nor Ray.
+Training owns the folder of its experiment; an evaluation gets one of its own within it. Imports neither torch nor Ray.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ from pathlib import Path
 from typing import TypeVar
 
 from rlinf.checkpoint.checkpoint_manager import CheckpointManager, checkpoint_step
-from rlinf.config.schema.env import MODEL_POLICIES
+from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, OffPolicyLossConfig
+from rlinf.config.schema.env import MODEL_POLICIES, EnvConfig
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.errors import CheckpointError
-from rlinf.runners.run_paths import run_folder
-from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, EVAL_RUNS_FOLDER, claim_run_dir
+from rlinf.telemetry.rundir import CHECKPOINTS_FOLDER, DATASET_FOLDER, EVAL_RUNS_FOLDER, REPLAY_FOLDER, claim_run_dir
 
 ConfigT = TypeVar("ConfigT", bound=RLinfConfig)
+
+
+def run_folder(cfg: RLinfConfig) -> Path:
+    """Return ``<log_path>/<experiment_name>``, absolute."""
+    return Path(cfg.runner.logger.log_path).expanduser().absolute() / cfg.runner.logger.experiment_name
 
 
 def reserve_run(cfg: ConfigT, stack: ExitStack) -> ConfigT:
@@ -72,7 +77,7 @@ def find_checkpoint(cfg: RLinfConfig) -> Path | None:
 
 
 def _has_other_weights(cfg: RLinfConfig) -> bool:
-    """Tell whether an evaluation has a meaning without a checkpoint to resume from."""
+    """Return whether an evaluation has a meaning without a checkpoint to resume from."""
     runner = cfg.runner
     if runner.ckpt_path is not None or runner.eval_initial_policy or cfg.actor.model.carries_weights:
         return True
@@ -113,3 +118,42 @@ def _make_numbered(parent: Path, name: str) -> Path:
             number += 1
         else:
             return folder
+
+
+def with_run_paths(cfg: EmbodiedConfig) -> EmbodiedConfig:
+    """Return the recipe with the folders that it leaves to the run filled in, for the workers."""
+
+    def fill(env: EnvConfig, mode: str) -> EnvConfig:
+        if env.video_cfg.video_base_dir is not None:
+            return env
+        folder = str(run_folder(cfg) / "video" / mode)
+        return dataclasses.replace(env, video_cfg=dataclasses.replace(env.video_cfg, video_base_dir=folder))
+
+    evaluation = None if cfg.env.eval is None else fill(cfg.env.eval, "eval")
+    section = dataclasses.replace(cfg.env, train=fill(cfg.env.train, "train"), eval=evaluation)
+    return dataclasses.replace(cfg, env=section, algorithm=_with_replay_folder(cfg.algorithm, run_folder(cfg)))
+
+
+def video_folders(cfg: EmbodiedConfig) -> str | None:
+    """Return where the run's videos go, separated by commas; None if none are made."""
+    sections = [cfg.env.train, cfg.env.eval]
+    folders = [env.video_cfg.video_base_dir for env in sections if env is not None and env.video_cfg.save_video]
+    return ", ".join(str(folder) for folder in folders) or None
+
+
+def with_dataset_folder(cfg: EmbodiedConfig) -> EmbodiedConfig:
+    """Return the recipe with the folder of the data set that it collects, if it leaves that to the run."""
+    env = cfg.env.eval
+    if env is None or not env.data_collection.enabled or env.data_collection.save_dir is not None:
+        return cfg
+    collection = dataclasses.replace(env.data_collection, save_dir=str(run_folder(cfg) / DATASET_FOLDER))
+    section = dataclasses.replace(cfg.env, eval=dataclasses.replace(env, data_collection=collection))
+    return dataclasses.replace(cfg, env=section)
+
+
+def _with_replay_folder(algorithm: EmbodiedAlgorithmConfig, run: Path) -> EmbodiedAlgorithmConfig:
+    loss = algorithm.loss
+    if not isinstance(loss, OffPolicyLossConfig) or loss.replay_buffer.folder is not None:
+        return algorithm
+    replay = dataclasses.replace(loss.replay_buffer, folder=str(run / REPLAY_FOLDER))
+    return dataclasses.replace(algorithm, loss=dataclasses.replace(loss, replay_buffer=replay))

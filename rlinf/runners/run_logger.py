@@ -1,4 +1,4 @@
-"""What surrounds a runner's loop: the run's folder, metrics, progress display, checkpoints, and when each is due."""
+"""The record of a run: metrics, events, progress display, checkpoints and evaluations, and when each is due."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from rlinf.config import to_dict
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.errors import ConfigError, WorkerDiedError
 from rlinf.registry import did_you_mean
-from rlinf.runners.reservation import reserve_run
-from rlinf.runners.run_paths import run_folder
+from rlinf.runners.output_paths import reserve_run, run_folder
 from rlinf.telemetry.console import Console
 from rlinf.telemetry.evaluation import EvalEpisode, evaluation_table, mean_metrics, write_episodes
 from rlinf.telemetry.events import EventKind, EventLog
@@ -33,12 +32,12 @@ from rlinf.utils.secrets import hide_for_record
 from rlinf.utils.signals import hear_interrupts
 
 
-class RunSession:
-    """One run's records; a context manager around its loop.
+class RunLogger:
+    """Logs one run; a context manager around its loop.
 
     Attributes:
         notes: Lines that the run begins with.
-        places: What the end of the run points to beside metrics and checkpoints, by name; None is not shown.
+        output_paths: Further paths that the end of the run shows, by name; None is not shown.
         run_id: Name of the run among those alive, as ``rlinf status`` takes it; recorded when the loop begins.
         placement: Where everything runs, as ``rlinf.placement.draw_plan`` draws it; recorded when the loop begins.
         report: The run's page; see ``write_report``.
@@ -73,15 +72,15 @@ class RunSession:
         self.phases = Phases()
         self.events = EventLog(self.folder)
         self.report = RunReport(self.folder, is_wanted=runner.logger.report)
-        self.places: dict[str, str | Path | None] = {}
+        self.output_paths: dict[str, str | Path | None] = {}
         self.notes: list[str] = []
         self.run_id: str | None = None
         self.placement: str | None = None
-        self.evaluated_steps = 0
+        self.num_evaluations = 0
         self.has_begun = False
         self.goals_checked = False
 
-    def __enter__(self) -> RunSession:
+    def __enter__(self) -> RunLogger:
         """Record the launch, open the metric log and start showing progress."""
         cfg = self.cfg.runner
         record_launch(
@@ -93,7 +92,7 @@ class RunSession:
             run_id=self.run_id,
         )
         self.has_begun = True
-        self.logger = self._open_logger()
+        self.metric_logger = self._open_logger()
         self.console = Console(cfg.total_steps, cfg.logger.experiment_name, start_step=self.resume_step)
         self._exit.enter_context(self.console)
         self._exit.enter_context(hear_interrupts())
@@ -112,10 +111,10 @@ class RunSession:
         """Close the log, and say where everything is."""
         with self._exit:
             self.phases.end()
-            self.logger.finish(failed=error is not None and not isinstance(error, KeyboardInterrupt))
+            self.metric_logger.finish(failed=error is not None and not isinstance(error, KeyboardInterrupt))
             self.events.add("end", self._describe_end(error))
         shown = {name: value for name, value in self.metrics.items() if name.startswith(("eval/", "env/"))}
-        self.console.summary(self._places(), shown)
+        self.console.summary(self._shown_paths(), shown)
 
     def confirm_resumed(self) -> None:
         """Say that the state of ``resume_from`` has been loaded: from now on it is this run's newest checkpoint."""
@@ -153,9 +152,11 @@ class RunSession:
         if not metrics:
             return
         self.metrics |= metrics
-        self.logger.log(metrics, step)
-        self.logger.log({f"{PHASE_PREFIX}{name}": seconds for name, seconds in self.phases.pop_seconds().items()}, step)
-        self.logger.commit(step)
+        self.metric_logger.log(metrics, step)
+        self.metric_logger.log(
+            {f"{PHASE_PREFIX}{name}": seconds for name, seconds in self.phases.pop_seconds().items()}, step
+        )
+        self.metric_logger.commit(step)
         self.events.step = step
         instant(STEP_MARK, "run", step=step)
         self.console.update(step, metrics)
@@ -182,14 +183,14 @@ class RunSession:
         if missing:
             raise ConfigError("\n".join([*missing, f"Produced were: {', '.join(sorted(produced))}."]))
 
-    def evaluates(self, step: int) -> bool:
-        """Tell whether an evaluation is due after ``step`` (0 is the start); not again for the step resumed from."""
+    def is_evaluation_due(self, step: int) -> bool:
+        """Return whether an evaluation is due after ``step`` (0 is the start); not again for the step resumed from."""
         if self.cfg.runner.only_eval or step == self.resume_step != 0:
             return self.cfg.runner.only_eval
         interval = self.cfg.runner.val_check_interval
         return interval > 0 and (step % interval == 0 or step == self.cfg.runner.total_steps)
 
-    def evaluated(self, step: int, episodes: list[EvalEpisode]) -> dict[str, float]:
+    def log_evaluation(self, step: int, episodes: list[EvalEpisode]) -> dict[str, float]:
         """Record the episodes of an evaluation, and show them where a run does nothing else.
 
         Args:
@@ -199,15 +200,15 @@ class RunSession:
         Returns:
             Their means, under ``eval/``.
         """
-        self.evaluated_steps += 1
+        self.num_evaluations += 1
         episodes = sorted(episodes)
         write_episodes(self.folder / EVALUATIONS_FOLDER / f"step_{step:08d}.jsonl", episodes)
         if self.cfg.runner.only_eval and episodes:
             self.console.show(evaluation_table(episodes))
         return mean_metrics(episodes)
 
-    def saves(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Tell whether a checkpoint is due after ``step``."""
+    def is_checkpoint_due(self, step: int, metrics: Mapping[str, float]) -> bool:
+        """Return whether a checkpoint is due after ``step``."""
         interval = self.cfg.runner.save_interval
         if step == 0 or self.is_saved(step) or self.cfg.runner.only_eval:
             return False
@@ -215,12 +216,12 @@ class RunSession:
             return True
         return interval > 0 and step % interval == 0
 
-    def pauses_after(self, step: int) -> bool:
-        """Tell whether something is due after ``step`` that all workers take part in, or the run ends."""
-        return step == self.cfg.runner.total_steps or self.evaluates(step) or self.saves(step, {})
+    def is_anything_due(self, step: int) -> bool:
+        """Return whether something is due after ``step`` that all workers take part in, or the run ends."""
+        return step == self.cfg.runner.total_steps or self.is_evaluation_due(step) or self.is_checkpoint_due(step, {})
 
     def goal_reached(self, metrics: Mapping[str, float]) -> bool:
-        """Tell whether the metrics fulfil ``runner.stop_at``."""
+        """Return whether the metrics fulfil ``runner.stop_at``."""
         goals = self.cfg.runner.stop_at
         return bool(goals) and all(metrics.get(name, -math.inf) >= value for name, value in goals.items())
 
@@ -238,12 +239,12 @@ class RunSession:
             The checkpoint's folder; None if there is none.
         """
         self._go_back_to(self.checkpoints.resolve("auto") or self.begins_at)
-        self.logger.finish()
-        self.logger = self._open_logger()
+        self.metric_logger.finish()
+        self.metric_logger = self._open_logger()
         return self.resume_from
 
     def is_saved(self, step: int) -> bool:
-        """Tell whether the newest checkpoint is that of ``step``."""
+        """Return whether the newest checkpoint is that of ``step``."""
         return self.saved_step == step
 
     def commit_checkpoint(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -267,14 +268,14 @@ class RunSession:
             return f"Interrupted {where}."
         return f"Failed {where}: {type(error).__name__}: {error}"
 
-    def _places(self) -> dict[str, str | Path | None]:
+    def _shown_paths(self) -> dict[str, str | Path | None]:
         tracer = self.cfg.cluster.tracer
         tensorboard = "tensorboard" in self.cfg.runner.logger.logger_backends
         return {
             "restarts": str(self.restarts) if self.restarts else None,
             "checkpoint": self.newest,
-            "evaluations": self.folder / EVALUATIONS_FOLDER if self.evaluated_steps else None,
-            **self.places,
+            "evaluations": self.folder / EVALUATIONS_FOLDER if self.num_evaluations else None,
+            **self.output_paths,
             "TensorBoard": self.folder / "tensorboard" if tensorboard else None,
             "metrics": self.folder / "metrics.jsonl",
             "report": self.report.path,
