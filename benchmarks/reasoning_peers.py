@@ -192,7 +192,7 @@ def load_rlinf(case: Case, folder: Path, *overrides: str) -> Any:
 
 def run_rlinf(case: Case, steps: int, folder: Path, *overrides: str) -> dict[str, float]:
     """Train through Ray."""
-    from rlinf.runners import launch_reasoning
+    from rlinf.runners.launch import launch
     from rlinf.runners.reasoning_runner import ReasoningRunner
 
     marks = Steps()
@@ -206,10 +206,9 @@ def run_rlinf(case: Case, steps: int, folder: Path, *overrides: str) -> dict[str
             with marks.answering():
                 return super().generate_rollouts()
 
-    launch_reasoning.ReasoningRunner = TimedRunner  # type: ignore[misc]
     # The last step only ends the one before it: a checkpoint follows it.
     cfg = load_rlinf(case, folder, f"runner.max_epochs={UNTIMED_STEPS + steps + 1}", *overrides)
-    launch_reasoning.launch_reasoning(cfg)
+    launch(cfg, TimedRunner)
     lines = (folder / RECIPE / "metrics.jsonl").read_text().splitlines()
     lengths = [json.loads(line)["rollout/response_length"] for line in lines[UNTIMED_STEPS:-1]]
     return marks.medians() | {"answer_length": statistics.fmean(lengths)}

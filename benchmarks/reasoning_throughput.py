@@ -85,7 +85,7 @@ def ratio(numerator: list[dict[str, float]], denominator: list[dict[str, float]]
 
 def compare_weights(turns: int, folder: Path) -> dict[str, Any]:
     """Synchronise the weights of a large model, in turns with copying as many bytes."""
-    from rlinf.runners.launch_language import launch_groups
+    from rlinf.runners.launch import launch_groups
     from rlinf.scheduler import Cluster, wait_all
 
     make_inputs(SYNCED, folder)
@@ -93,7 +93,7 @@ def compare_weights(turns: int, folder: Path) -> dict[str, Any]:
     source = torch.ones((folder / "model/model.safetensors").stat().st_size, dtype=torch.uint8)
     target = torch.zeros_like(source)
     with Cluster(cfg.cluster.num_nodes, cfg.cluster) as cluster:
-        groups = launch_groups(cfg, cluster)
+        _, groups = launch_groups(cfg, cluster)
         wait_all(*(group.init_worker() for group in groups.values()))
         versions = iter(range(turns + 1))
 
@@ -115,7 +115,7 @@ def compare_rollout(turns: int, folder: Path, backend: str) -> dict[str, Any]:
     from rlinf.data.generation import GenerationRequest, SamplingParams
     from rlinf.data.prompts import load_tokenizer, read_prompts
     from rlinf.hybrid_engines.generation import generation_engines
-    from rlinf.runners.launch_language import launch_groups
+    from rlinf.runners.launch import launch_groups
     from rlinf.scheduler import Cluster, wait_all
 
     case = Case(128, 4, NUM_REQUESTS, max_numbers=12, answer_tokens=ROLLOUT_TOKENS)
@@ -141,7 +141,7 @@ def compare_rollout(turns: int, folder: Path, backend: str) -> dict[str, Any]:
         await asyncio.gather(*map(engine.generate, requests))
 
     with Cluster(cfg.cluster.num_nodes, cfg.cluster) as cluster:
-        groups = launch_groups(cfg, cluster)
+        _, groups = launch_groups(cfg, cluster)
         wait_all(*(group.init_worker() for group in groups.values()))
         worker = groups["rollout"]
 

@@ -11,4 +11,4 @@ needed.check_packages(__file__)
 from rlinf.cli.entry import run_entry
 
 if __name__ == "__main__":
-    sys.exit(run_entry("sft", "rlinf.runners.launch_sft:launch_sft"))
+    sys.exit(run_entry("sft", "rlinf.runners.launch:launch"))

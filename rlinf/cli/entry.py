@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir, parse_mixed
 from rlinf.cli.errors import run_and_report
 from rlinf.errors import ConfigError
+from rlinf.runners.task_types import OWN_SCRIPT, task_types
 from rlinf.utils.signals import hear_interrupts
 
 if TYPE_CHECKING:
@@ -18,13 +19,6 @@ if TYPE_CHECKING:
 
 __all__ = ["run_and_report", "run_entry"]
 
-_SCRIPTS = {
-    "embodied": "examples/embodiment/run_embodiment.sh or examples/embodiment/train_embodied_agent.py",
-    "offline": "examples/embodiment/run_embodiment.sh or examples/embodiment/train_offline.py",
-    "reasoning": "examples/reasoning/run_main_grpo_math.sh or examples/reasoning/main_grpo.py",
-    "sft": "examples/sft/run_sft.sh or examples/sft/main_sft.py",
-}
-"""What runs recipes, by their ``runner.task_type``."""
 _ASYNCHRONOUS = "examples/embodiment/run_embodiment.sh or examples/embodiment/train_async.py"
 """What runs embodied recipes with ``algorithm.staleness_threshold``."""
 
@@ -85,10 +79,11 @@ def _names_recipe(argument: str) -> bool:
 
 
 def _scripts_of(cfg: RLinfConfig) -> str:
-    """Return what runs a recipe; a task type of a plug-in has a script of its own."""
+    """Return the script that runs a recipe."""
     if cfg.runner.task_type == "embodied" and cfg.algorithm.staleness_threshold is not None:
         return _ASYNCHRONOUS
-    return _SCRIPTS.get(cfg.runner.task_type, "the script that belongs to the recipe")
+    task_type = cfg.runner.task_type
+    return task_types.get(task_type).script if task_type in task_types else OWN_SCRIPT
 
 
 def _check_asynchronous(cfg: RLinfConfig, asynchronous: bool) -> None:

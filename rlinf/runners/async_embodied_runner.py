@@ -11,7 +11,7 @@ from rlinf.runners.step_runner import Metrics
 from rlinf.scheduler import wait_all
 
 if TYPE_CHECKING:
-    from rlinf.scheduler import WorkerGroupFuncResult
+    from rlinf.scheduler import WorkerGroup, WorkerGroupFuncResult
 
 _Calls = dict[str, "WorkerGroupFuncResult"]
 
@@ -75,3 +75,14 @@ class AsyncEmbodiedRunner(EmbodiedRunner):
             step += 1
             calls = self.begin_rollout(step)
             self.ahead[step] = (calls, {name: self.groups[name].pop_execution_times() for name in calls})
+
+
+def make_embodied_runner(cfg: EmbodiedConfig, **groups: WorkerGroup[Any]) -> EmbodiedRunner:
+    """Return the runner of ``task_type: embodied``; ``algorithm.staleness_threshold`` makes it asynchronous.
+
+    Args:
+        cfg: The recipe.
+        **groups: The other arguments of ``EmbodiedRunner``.
+    """
+    runner = EmbodiedRunner if cfg.algorithm.staleness_threshold is None else AsyncEmbodiedRunner
+    return runner(cfg, **groups)

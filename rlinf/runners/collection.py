@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from rlinf.config.schema.env import DataCollectionConfig
@@ -13,8 +13,19 @@ from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.lerobot import LeRobotDataset, merge_datasets
 from rlinf.envs.episode_collector import PART_PREFIX, writer_options
 from rlinf.errors import DatasetError
+from rlinf.runners.output_paths import with_run_paths
 from rlinf.utils.files import rename_durably
 from rlinf.utils.logging import get_logger
+
+
+def prepare_episodes(cfg: EmbodiedConfig, stack: ExitStack) -> tuple[EmbodiedConfig, dict[str, object]]:
+    """Fill in the folders that an embodied recipe leaves to the run; see ``TaskType.data``.
+
+    Args:
+        cfg: The recipe.
+        stack: Publishes the collected episodes when it closes.
+    """
+    return stack.enter_context(collected_episodes(with_run_paths(cfg))), {}
 
 
 @contextmanager

@@ -11,14 +11,16 @@ from rlinf.runners.output_paths import video_folders
 from rlinf.runners.step_runner import Metrics, StepRunner
 from rlinf.scheduler import Channel, WorkerGroup, wait_all
 from rlinf.telemetry.metrics import finalize, merge_metrics
+from rlinf.workers.actor.actor_worker import ActorWorker
 from rlinf.workers.dispatch import Dispatch
+from rlinf.workers.env.env_worker import EnvWorker
+from rlinf.workers.env.spaces import fill_sizes, leaves_sizes
+from rlinf.workers.reward.reward_worker import RewardWorker
+from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
 
 if TYPE_CHECKING:
+    from rlinf.runners.launch import GroupLauncher
     from rlinf.scheduler import WorkerGroupFuncResult
-    from rlinf.workers.actor.actor_worker import ActorWorker
-    from rlinf.workers.env.env_worker import EnvWorker
-    from rlinf.workers.reward.reward_worker import RewardWorker
-    from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
 
 # How long an interrupted run waits for env workers to finish the chunk that they are in.
 _ENV_SECONDS = 10.0
@@ -173,3 +175,26 @@ class OfflineRunner(EmbodiedRunner):
         """See ``StepRunner``: samples that were trained on."""
         samples = self.cfg.algorithm.update_epoch * self.cfg.actor.global_batch_size
         return {"time/samples_per_second": samples / step_seconds}
+
+
+def start_workers(cfg: EmbodiedConfig, launcher: GroupLauncher) -> EmbodiedConfig:
+    """Start the worker groups of an embodied recipe; see ``TaskType.workers``.
+
+    Args:
+        cfg: The recipe.
+        launcher: Starts them.
+
+    Returns:
+        The recipe, with the sizes that it leaves to the environments filled in.
+    """
+    sizes = launcher.sizes
+    num_env, num_rollout, num_actor, num_reward = (sizes.get(c, 0) for c in ("env", "rollout", "actor", "reward"))
+    num_collecting = num_env if cfg.runner.enable_decoupled_mode else num_rollout
+    env = launcher.start("env", EnvWorker.create_group(cfg, num_rollout, num_actor, num_reward))
+    if leaves_sizes(cfg):
+        cfg = fill_sizes(cfg, env.wait_ready().policy_sizes().wait()[0])
+    launcher.start("actor", ActorWorker.create_group(cfg, {cfg.rollout.group_name: num_rollout}, num_collecting))
+    launcher.start("rollout", MultiStepRolloutWorker.create_group(cfg, num_env, num_actor, num_reward))
+    if cfg.reward is not None:
+        launcher.start("reward", RewardWorker.create_group(cfg, num_collecting))
+    return cfg

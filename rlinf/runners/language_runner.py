@@ -1,11 +1,11 @@
-"""What the loops of language models share: a position in the data, evaluations that ask, models as folders."""
+"""What the runners of language models share: data sets, a position in them, evaluations of prompts, model folders."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from rlinf.config.schema.root import LanguageConfig
 from rlinf.data.answers import Answer, Prompt
@@ -17,9 +17,24 @@ from rlinf.scheduler import WorkerGroup, wait_all
 from rlinf.telemetry.answers import evaluation_metrics, write_answers
 from rlinf.telemetry.rundir import EVALUATIONS_FOLDER
 from rlinf.utils.files import write_atomic
-from rlinf.workers.rollout.generation_worker import sampling_params
+from rlinf.workers.actor.actor_worker import ActorWorker
+from rlinf.workers.inference.inference_worker import InferenceWorker
+from rlinf.workers.reward.reward_worker import RewardWorker
+from rlinf.workers.rollout.generation_worker import GenerationWorker, sampling_params
+
+if TYPE_CHECKING:
+    from rlinf.runners.launch import GroupLauncher
+
+
+class RowSet(Protocol):
+    """What was read of the rows of data sets."""
+
+    def describe(self) -> str:
+        """Return what was read and left out, in words."""
+
 
 T = TypeVar("T")
+RowSetT = TypeVar("RowSetT", bound=RowSet)
 
 GIB = 1 << 30
 HF_FOLDER = "hf"
@@ -34,6 +49,8 @@ class LanguageRunner(StepRunner, Generic[T]):
         groups: ``actor``; ``rollout``, ``reward`` and ``inference`` where the recipe has these sections.
         sampler: Draws what is trained on.
         position_file: Where checkpoints hold its position, within their folder ``data``.
+        train: What it trains on; None where the run only evaluates.
+        val: What it evaluates on, by name.
     """
 
     def __init__(
@@ -43,8 +60,12 @@ class LanguageRunner(StepRunner, Generic[T]):
         *,
         sampler: PromptSampler[T],
         position_file: str,
+        train: RowSet | None,
+        val: Mapping[str, RowSet],
     ) -> None:
         super().__init__(cfg, groups)
+        self.logger.notes += [] if train is None else [f"training: {train.describe()}"]
+        self.logger.notes += [f"evaluation on {name}: {rows.describe()}" for name, rows in val.items()]
         self.recipe, self.sampler, self.position_file = cfg, sampler, position_file
         self.pool: AnswerPool | None = None
         self.receivers_synced = False
@@ -161,3 +182,45 @@ class LanguageRunner(StepRunner, Generic[T]):
         self.forget_drawn()
         if self.pool is not None:
             self.pool.clear()
+
+
+def read_sets(cfg: LanguageConfig, read: Callable[..., RowSetT]) -> tuple[RowSetT | None, Mapping[str, RowSetT]]:
+    """Read what a recipe trains and evaluates on.
+
+    Args:
+        cfg: The validated recipe.
+        read: Called as ``read(paths, split=..., limit=..., is_evaluation=...)``.
+
+    Returns:
+        What it trains on, None where it only evaluates; and what it evaluates on, by name.
+
+    Raises:
+        DatasetError: From ``read``.
+    """
+    data, train = cfg.data, None
+    if not cfg.runner.only_eval:
+        train = read(data.train_data_paths, split=data.train_split, limit=None, is_evaluation=False)
+    val = {
+        name: read([path], split=data.val_split, limit=data.max_val_prompts, is_evaluation=True)
+        for name, path in zip(data.val_names, data.val_data_paths, strict=True)
+    }
+    return train, val
+
+
+def start_workers(cfg: LanguageConfig, launcher: GroupLauncher) -> LanguageConfig:
+    """Start the worker groups that a recipe of a language model has sections for; see ``TaskType.workers``.
+
+    Args:
+        cfg: The recipe.
+        launcher: Starts them.
+    """
+    names, sizes = launcher.names, launcher.sizes
+    receivers = {names[part]: sizes[part] for part in ("rollout", "inference") if part in names}
+    launcher.start("actor", ActorWorker.create_group(cfg, receivers))
+    if "rollout" in names:
+        launcher.start("rollout", GenerationWorker.create_group(cfg, sizes["actor"]))
+    if "inference" in names:
+        launcher.start("inference", InferenceWorker.create_group(cfg, sizes["actor"]))
+    if "reward" in names:
+        launcher.start("reward", RewardWorker.create_group(cfg))
+    return cfg

@@ -1,82 +1,120 @@
-"""From a recipe to a running system: cluster, placement, worker groups, runner."""
+"""From a recipe to a running system: data, cluster, placement, worker groups, runner."""
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from contextlib import ExitStack
+from typing import Any, TypeVar
 
-from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.runners.async_embodied_runner import AsyncEmbodiedRunner
-from rlinf.runners.collection import collected_episodes
-from rlinf.runners.embodied_runner import EmbodiedRunner, OfflineRunner
-from rlinf.runners.output_paths import reserve_run, with_dataset_folder, with_run_paths
-from rlinf.runners.records import open_cluster, record_run
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.placement import draw_plan
+from rlinf.runners.output_paths import reserve_run, run_folder
+from rlinf.runners.run_logger import RunLogger
+from rlinf.runners.step_runner import StepRunner
+from rlinf.runners.task_types import task_types
+from rlinf.scheduler import Cluster, Worker, WorkerGroup
 from rlinf.utils.placement import HybridComponentPlacement
-from rlinf.workers.actor.actor_worker import ActorWorker
-from rlinf.workers.env.env_worker import EnvWorker
-from rlinf.workers.env.spaces import fill_sizes, leaves_sizes
-from rlinf.workers.reward.reward_worker import RewardWorker
-from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
+
+W = TypeVar("W", bound=Worker)
 
 
-def launch_embodied(cfg: EmbodiedConfig) -> dict[str, float]:
-    """Run a recipe of ``task_type: embodied``; see ``launch``."""
-    return launch(cfg, EmbodiedRunner if cfg.algorithm.staleness_threshold is None else AsyncEmbodiedRunner)
+class GroupLauncher:
+    """Launches the worker groups of a recipe where its placement puts them.
+
+    Args:
+        cfg: The recipe.
+        cluster: The cluster that it runs on.
+
+    Attributes:
+        sizes: World size of each group, by component.
+        groups: The groups that have been started, by component.
+    """
+
+    def __init__(self, cfg: RLinfConfig, cluster: Cluster) -> None:
+        self.cluster, self.names = cluster, cfg.group_names
+        self.placement = HybridComponentPlacement(cfg, cluster)
+        self.sizes = {component: self.placement.get_world_size(component) for component in self.names}
+        self.groups: dict[str, WorkerGroup[Any]] = {}
+
+    def start(self, component: str, group: WorkerGroup[W]) -> WorkerGroup[W]:
+        """Launch a group without waiting for it: groups start at once, as most of the time is spent importing torch.
+
+        Args:
+            component: Its component in the recipe.
+            group: What ``create_group`` of a worker class returned.
+
+        Returns:
+            The group; ``wait_ready`` waits for it.
+        """
+        strategy = self.placement.get_strategy(component)
+        self.groups[component] = group
+        return group.launch(self.cluster, name=self.names[component], placement_strategy=strategy, wait=False)
 
 
-def launch_offline(cfg: EmbodiedConfig) -> dict[str, float]:
-    """Run a recipe of ``task_type: offline``; see ``launch``."""
-    return launch(cfg, OfflineRunner)
-
-
-def launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str, float]:
+def launch(cfg: RLinfConfig, make_runner: Callable[..., StepRunner] | None = None) -> dict[str, float]:
     """Run a recipe to its end; whatever happens, nothing that it started is left running.
 
     Args:
-        cfg: The validated recipe.
-        make_runner: The loop.
+        cfg: The validated recipe; ``rlinf.runners.task_types`` lists what its ``runner.task_type`` selects.
+        make_runner: The class of another loop, called as ``make_runner(cfg, **groups, **data)``.
 
     Returns:
         The last step's metrics.
     """
+    task = task_types.get(cfg.runner.task_type)
     with ExitStack() as stack:
-        # The data set is the experiment's, also where the evaluation that collects it has a folder of its own.
-        reserved = reserve_run(with_dataset_folder(cfg), stack)
-        return _launch(stack.enter_context(collected_episodes(with_run_paths(reserved))), make_runner)
-
-
-def _launch(cfg: EmbodiedConfig, make_runner: type[EmbodiedRunner]) -> dict[str, float]:
-    with (
-        ExitStack() as afterwards,
-        open_cluster(cfg) as cluster,
-    ):
-        placement = HybridComponentPlacement(cfg, cluster)
-        num_env, num_rollout, num_actor = (placement.get_world_size(c) for c in ("env", "rollout", "actor"))
-        num_reward = 0 if cfg.reward is None else placement.get_world_size("reward")
-        num_collecting = num_env if cfg.runner.enable_decoupled_mode else num_rollout
-        env = EnvWorker.create_group(cfg, num_rollout, num_actor, num_reward).launch(
-            cluster, name=cfg.env.group_name, placement_strategy=placement.get_strategy("env"), wait=False
-        )
-        if leaves_sizes(cfg):
-            cfg = fill_sizes(cfg, env.wait_ready().policy_sizes().wait()[0])
-        # All groups start at once: most of the time is spent importing torch.
-        actor = ActorWorker.create_group(cfg, {cfg.rollout.group_name: num_rollout}, num_collecting).launch(
-            cluster, name=cfg.actor.group_name, placement_strategy=placement.get_strategy("actor"), wait=False
-        )
-        rollout = MultiStepRolloutWorker.create_group(cfg, num_env, num_actor, num_reward).launch(
-            cluster, name=cfg.rollout.group_name, placement_strategy=placement.get_strategy("rollout"), wait=False
-        )
-        reward = None
-        if cfg.reward is not None:
-            reward = RewardWorker.create_group(cfg, num_collecting).launch(
-                cluster, name=cfg.reward.group_name, placement_strategy=placement.get_strategy("reward"), wait=False
-            )
-        runner = make_runner(
-            cfg,
-            actor=actor.wait_ready(),
-            rollout=rollout.wait_ready(),
-            env=env.wait_ready(),
-            reward=None if reward is None else reward.wait_ready(),
-        )
+        cfg, data = _load(task.data)(reserve_run(cfg, stack), stack)
+        afterwards = stack.enter_context(ExitStack())
+        cluster = stack.enter_context(open_cluster(cfg))
+        cfg, groups = launch_groups(cfg, cluster)
+        runner: StepRunner = (make_runner or _load(task.runner))(cfg, **groups, **data)
         record_run(runner.logger, cluster, afterwards)
         runner.init_workers()
         return runner.run()
+
+
+launch_embodied = launch_offline = launch_reasoning = launch_sft = launch
+"""Names of ``launch`` from when each task type had a launcher of its own."""
+
+
+def launch_groups(cfg: RLinfConfig, cluster: Cluster) -> tuple[RLinfConfig, dict[str, WorkerGroup[Any]]]:
+    """Launch the worker groups of a recipe and wait until they are ready.
+
+    Args:
+        cfg: The recipe.
+        cluster: The cluster that it runs on.
+
+    Returns:
+        The recipe, with the sizes of models that it leaves to the environments filled in; and the groups, by component.
+    """
+    launcher = GroupLauncher(cfg, cluster)
+    cfg = _load(task_types.get(cfg.runner.task_type).workers)(cfg, launcher)
+    return cfg, {component: group.wait_ready() for component, group in launcher.groups.items()}
+
+
+def open_cluster(cfg: RLinfConfig) -> Cluster:
+    """Return the cluster of a recipe; its worker logs go to the run's folder, its status names the experiment."""
+    experiment_name = cfg.runner.logger.experiment_name
+    return Cluster(cfg.cluster.num_nodes, cfg.cluster, str(run_folder(cfg)), experiment_name=experiment_name)
+
+
+def record_run(logger: RunLogger, cluster: Cluster, afterwards: ExitStack) -> None:
+    """Record which run it is and the placement, and have the report about the run written at its end.
+
+    Args:
+        logger: That of the run.
+        cluster: Where it runs.
+        afterwards: Is closed after the cluster, which writes the trace when it closes.
+    """
+    nodes = [cluster.get_node_info(rank) for rank in range(cluster.num_nodes)]
+    logger.run_id = cluster.namespace
+    logger.placement = draw_plan(HybridComponentPlacement(logger.cfg, cluster), nodes)
+    afterwards.callback(logger.write_report)
+
+
+def _load(path: str) -> Callable[..., Any]:
+    """Import ``"package.module:name"``."""
+    module, _, name = path.partition(":")
+    target: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return target

@@ -25,6 +25,12 @@ def run_folder(cfg: RLinfConfig) -> Path:
     return Path(cfg.runner.logger.log_path).expanduser().absolute() / cfg.runner.logger.experiment_name
 
 
+def experiment_folder(cfg: RLinfConfig) -> Path:
+    """Return the folder of the experiment, which an evaluation's own folder lies in."""
+    folder = run_folder(cfg)
+    return folder.parent.parent if folder.parent.name == EVAL_RUNS_FOLDER else folder
+
+
 def reserve_run(cfg: ConfigT, stack: ExitStack) -> ConfigT:
     """Claim the folder of a run, unless this process has done so.
 
@@ -41,7 +47,7 @@ def reserve_run(cfg: ConfigT, stack: ExitStack) -> ConfigT:
         CheckpointError: There is no such checkpoint, or an evaluation has no weights.
     """
     checkpoint = find_checkpoint(cfg)
-    if cfg.runner.only_eval and run_folder(cfg).parent.name != EVAL_RUNS_FOLDER:
+    if cfg.runner.only_eval and experiment_folder(cfg) == run_folder(cfg):
         cfg = _with_evaluation_folder(cfg, checkpoint)
     runner = cfg.runner
     # ``auto`` may find a run that was killed before its first checkpoint: that run begins anew in its folder.
@@ -122,6 +128,7 @@ def _make_numbered(parent: Path, name: str) -> Path:
 
 def with_run_paths(cfg: EmbodiedConfig) -> EmbodiedConfig:
     """Return the recipe with the folders that it leaves to the run filled in, for the workers."""
+    cfg = _with_dataset_folder(cfg)
 
     def fill(env: EnvConfig, mode: str) -> EnvConfig:
         if env.video_cfg.video_base_dir is not None:
@@ -141,12 +148,12 @@ def video_folders(cfg: EmbodiedConfig) -> str | None:
     return ", ".join(str(folder) for folder in folders) or None
 
 
-def with_dataset_folder(cfg: EmbodiedConfig) -> EmbodiedConfig:
-    """Return the recipe with the folder of the data set that it collects, if it leaves that to the run."""
+def _with_dataset_folder(cfg: EmbodiedConfig) -> EmbodiedConfig:
+    """Fill in the folder of the data set that is collected: the experiment's, also where an evaluation collects it."""
     env = cfg.env.eval
     if env is None or not env.data_collection.enabled or env.data_collection.save_dir is not None:
         return cfg
-    collection = dataclasses.replace(env.data_collection, save_dir=str(run_folder(cfg) / DATASET_FOLDER))
+    collection = dataclasses.replace(env.data_collection, save_dir=str(experiment_folder(cfg) / DATASET_FOLDER))
     section = dataclasses.replace(cfg.env, eval=dataclasses.replace(env, data_collection=collection))
     return dataclasses.replace(cfg, env=section)
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlinf.config.schema.generation import ServingConfig
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.answers import Prompt
-from rlinf.data.prompts import PromptSampler, PromptSet
+from rlinf.data.prompts import PromptSampler, PromptSet, load_tokenizer, read_prompts
 from rlinf.errors import WorkerError
 from rlinf.runners.answer_pool import AnswerPool
-from rlinf.runners.language_runner import LanguageRunner
+from rlinf.runners.language_runner import LanguageRunner, read_sets
 from rlinf.runners.step_batches import BatchFiller, StepBatch
 from rlinf.runners.step_runner import Metrics
 from rlinf.scheduler import WorkerGroup, wait_all
@@ -62,7 +64,9 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         groups: dict[str, WorkerGroup[Any]] = {"actor": actor, "rollout": rollout, "reward": reward}
         if inference is not None:
             groups["inference"] = inference
-        super().__init__(cfg, groups, sampler=sampler, position_file="prompts.json")
+        super().__init__(
+            cfg, groups, sampler=sampler, position_file="prompts.json", train=train_prompts, val=val_prompts
+        )
         self.cfg = cfg
         self.actor, self.rollout, self.reward = actor, rollout, reward
         self.val_prompts = val_prompts
@@ -136,3 +140,20 @@ class ReasoningRunner(LanguageRunner[Prompt]):
                 f"teach something, {missing} fewer than data.rollout_batch_size; algorithm.max_num_gen_batches allows "
                 f"no further ones. {'It trains on these.' if missing < size else 'It trains nothing.'}"
             )
+
+
+def read_prompt_sets(cfg: ReasoningConfig, _: ExitStack) -> tuple[ReasoningConfig, dict[str, Any]]:
+    """Read the prompts of a reasoning recipe; see ``TaskType.data``.
+
+    Args:
+        cfg: The validated recipe.
+
+    Returns:
+        The recipe, and arguments of ``ReasoningRunner``.
+
+    Raises:
+        DatasetError: A data set or the model's tokenizer cannot be read, or no prompt is left.
+    """
+    tokenizer = load_tokenizer(cfg.actor.model.model_path)
+    train, val = read_sets(cfg, partial(read_prompts, cfg=cfg.data, tokenizer=tokenizer))
+    return cfg, {"train_prompts": train, "val_prompts": val}

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 from rlinf.config.schema.root import SftConfig
-from rlinf.data.examples import Example, ExampleSet
-from rlinf.data.prompts import PromptSampler
+from rlinf.data.examples import Example, ExampleSet, read_examples
+from rlinf.data.prompts import PromptSampler, load_tokenizer
 from rlinf.errors import WorkerDiedError
-from rlinf.runners.language_runner import LanguageRunner
+from rlinf.runners.language_runner import LanguageRunner, read_sets
 from rlinf.runners.step_runner import Metrics
 from rlinf.scheduler import WorkerGroup
 
@@ -20,22 +23,22 @@ class SftRunner(LanguageRunner[Example]):
 
     Args:
         cfg: The recipe; ``runner.max_steps`` says how long it is.
-        groups: ``actor``; ``rollout`` and ``reward`` where the recipe has these sections.
-        train: What is learned; None where the run only evaluates.
+        train: What is trained on; None where the run only evaluates.
         val: What evaluations measure, by name.
+        **groups: ``actor``; ``rollout`` and ``reward`` where the recipe has these sections.
     """
 
     def __init__(
         self,
         cfg: SftConfig,
-        groups: Mapping[str, WorkerGroup[Any]],
         *,
         train: ExampleSet | None,
         val: Mapping[str, ExampleSet],
+        **groups: WorkerGroup[Any],
     ) -> None:
         examples = () if train is None else train.examples
         sampler = PromptSampler(examples, shuffle=cfg.data.shuffle, seed=cfg.data.seed)
-        super().__init__(cfg, groups, sampler=sampler, position_file="examples.json")
+        super().__init__(cfg, groups, sampler=sampler, position_file="examples.json", train=train, val=val)
         self.cfg, self.val, self.num_examples = cfg, val, len(examples)
         self.batch: list[Example] = []
         self.batch_step: int | None = None
@@ -111,3 +114,39 @@ class SftRunner(LanguageRunner[Example]):
         if self.cfg.rollout is not None and self.cfg.rollout.enable_offload and self.is_rollout_awake:
             self.groups["rollout"].sleep().wait()
             self.is_rollout_awake = False
+
+
+def read_example_sets(cfg: SftConfig, _: ExitStack) -> tuple[SftConfig, dict[str, Any]]:
+    """Read the examples of a recipe of fine-tuning; see ``TaskType.data``.
+
+    Args:
+        cfg: The validated recipe.
+
+    Returns:
+        The recipe, with its length in steps; and arguments of ``SftRunner``.
+
+    Raises:
+        DatasetError: A data set or the model's tokenizer cannot be read, or no example is left.
+    """
+    tokenizer = load_tokenizer(cfg.actor.model.model_path)
+    read = partial(read_examples, cfg=cfg.data, tokenizer=tokenizer, asks=cfg.rollout is not None)
+    train, val = read_sets(cfg, read)
+    return with_length(cfg, 0 if train is None else len(train.examples)), {"train": train, "val": val}
+
+
+def with_length(cfg: SftConfig, num_examples: int) -> SftConfig:
+    """Return the recipe with the steps that its passes over the data take, and with the end of its learning rate.
+
+    Args:
+        cfg: The recipe.
+        num_examples: Examples of one pass.
+    """
+    runner, optim = cfg.runner, cfg.actor.optim
+    if runner.max_steps < 0:
+        steps = max(math.ceil(runner.max_epochs * num_examples / cfg.samples_per_step), 1)
+        cfg = dataclasses.replace(cfg, runner=dataclasses.replace(runner, max_steps=steps))
+    if optim.lr_scheduler == "constant" or optim.total_training_steps is not None:
+        return cfg
+    end = max(cfg.runner.max_steps * cfg.algorithm.update_epoch, optim.lr_warmup_steps + 1)
+    optim = dataclasses.replace(optim, total_training_steps=end)
+    return dataclasses.replace(cfg, actor=dataclasses.replace(cfg.actor, optim=optim))

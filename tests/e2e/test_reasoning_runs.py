@@ -41,7 +41,7 @@ RANKS = (
 
 @pytest.fixture(scope="module")
 def run_recipe(one_node, questions, tmp_path_factory):
-    from rlinf.runners.launch_reasoning import launch_reasoning
+    from rlinf.runners.launch import launch_reasoning
 
     def run(*overrides, log_path=None):
         log_path = log_path or tmp_path_factory.mktemp("run")

@@ -58,7 +58,7 @@ def train(recipe: str, folder: Path) -> list[dict[str, float]]:
     """Return what each step of a run reports but for what depends on how requests met in the engine's batches."""
     keys = [*KEYS[recipe], f"runner.logger.log_path={folder}"]
     if recipe == "tiny_math_grpo":
-        from rlinf.runners.launch_reasoning import launch_reasoning as launch
+        from rlinf.runners.launch import launch_reasoning as launch
 
         questions = make_questions(folder / "questions")
         keys += [

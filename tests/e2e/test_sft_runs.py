@@ -33,7 +33,7 @@ ALONE = ("~rollout", "~reward", "~algorithm.sampling_params")
 
 @pytest.fixture(scope="module")
 def run_recipe(one_node, questions, tmp_path_factory):
-    from rlinf.runners.launch_sft import launch_sft
+    from rlinf.runners.launch import launch_sft
 
     def run(*overrides, log_path=None):
         log_path = log_path or tmp_path_factory.mktemp("run")
@@ -151,7 +151,7 @@ def test_two_ranks_without_an_engine_learn_what_one_learns(finished, run_recipe,
 
 @pytest.mark.slow
 def test_a_reasoning_run_starts_from_what_was_learned(finished, run_recipe, questions, tmp_path):
-    from rlinf.runners.launch_reasoning import launch_reasoning
+    from rlinf.runners.launch import launch_reasoning
 
     keys = [
         "runner.only_eval=true",

@@ -6,7 +6,7 @@ _SUCCESS = ("tests/unit/envs/test_success_reports.py",)
 _CONSOLE = ("tests/unit/telemetry/test_console_output.py",)
 _ENTRY = ("tests/unit/cli/test_entry.py",)
 _STATUS = ("tests/unit/scheduler/test_run_status.py",)
-_RECORDS = ("tests/unit/runners/test_run_records.py",)
+_RECORDS = ("tests/unit/runners/test_launch.py",)
 _MISSING = ("tests/unit/examples/test_missing_packages.py",)
 _SECRETS = ("tests/unit/utils/test_secrets.py",)
 _FOLDER = ("tests/unit/telemetry/test_run_folder.py",)
@@ -84,14 +84,14 @@ FAULTS: list[Fault] = [
         "runs are listed without their experiments",
     ),
     Fault(
-        "rlinf/runners/records.py",
+        "rlinf/runners/launch.py",
         "    logger.run_id = cluster.namespace\n",
         "",
         _RECORDS,
         "run.json does not say which run it was",
     ),
     Fault(
-        "rlinf/runners/records.py",
+        "rlinf/runners/launch.py",
         "experiment_name=experiment_name)",
         "experiment_name=None)",
         _RECORDS,

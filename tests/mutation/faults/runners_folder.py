@@ -101,7 +101,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         _PATHS,
-        "if cfg.runner.only_eval and run_folder(cfg).parent.name != EVAL_RUNS_FOLDER:",
+        "if cfg.runner.only_eval and experiment_folder(cfg) == run_folder(cfg):",
         "if False:",
         (_PATHS_TESTS,),
         "an evaluation writes into the training's folder",

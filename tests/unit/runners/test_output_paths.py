@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rlinf.errors import CheckpointError
-from rlinf.runners.output_paths import reserve_run, run_folder, with_dataset_folder, with_run_paths
+from rlinf.runners.output_paths import reserve_run, run_folder, with_run_paths
 from rlinf.runners.readiness import check_ready
 from tests.unit.runners.conftest import ReadRecipe, save_checkpoint
 
@@ -85,7 +85,7 @@ def test_an_evaluation_works_in_a_folder_of_its_own(recipe: ReadRecipe, tmp_path
 
 def test_collected_episodes_go_to_the_experiments_folder(recipe: ReadRecipe) -> None:
     cfg = recipe("runner.only_eval=true", "runner.eval_initial_policy=true", "env.eval.data_collection.enabled=true")
-    filled = with_run_paths(reserved(with_dataset_folder(cfg)))
+    filled = with_run_paths(reserved(cfg))
     assert filled.env.eval.data_collection.save_dir == str(run_folder(cfg) / "dataset")
 
 

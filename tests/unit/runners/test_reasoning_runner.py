@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.prompts import PromptSet
+from rlinf.errors import DatasetError
+from rlinf.runners.reasoning_runner import read_prompt_sets
 from tests.unit.runners.text_world import (
     BATCH,
     PROMPTS,
@@ -189,3 +196,46 @@ def test_adapters_travel_alone_but_to_workers_that_are_new(tmp_path, dies):
     whole = World()
     run(tmp_path / "whole", whole)
     assert not any(is_partial for _, is_partial in sent(whole))
+
+
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Read the prompts of a recipe that has questions to evaluate on, and none to train on."""
+    datasets = pytest.importorskip("datasets")
+    tokenizers = pytest.importorskip("tokenizers")
+    transformers = pytest.importorskip("transformers")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"[UNK]": 0, "1+1": 1}, unk_token="[UNK]"))
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path / "model")
+    (tmp_path / "val.jsonl").write_text(json.dumps({"question": "1+1", "answer": "2"}) + "\n")
+
+    def read(*overrides: str) -> Any:
+        keys = (
+            f"actor.model.model_path={tmp_path}/model",
+            f"data.val_data_paths=[{tmp_path}/val.jsonl]",
+            "data.apply_chat_template=false",
+        )
+        cfg = validate_cfg(load_recipe("tiny_math_grpo", [*keys, *overrides]))
+        _, sets = read_prompt_sets(cfg, ExitStack())  # type: ignore[arg-type]
+        return sets["train_prompts"], sets["val_prompts"]
+
+    return read
+
+
+@pytest.mark.parametrize("paths", ["[]", "[absent.jsonl]"])
+def test_a_run_that_only_evaluates_reads_nothing_to_train_on(read: Callable[..., Any], paths: str) -> None:
+    train, val = read("runner.only_eval=true", f"data.train_data_paths={paths}")
+    assert train is None
+    assert [prompt.token_ids for prompt in val["val"].prompts] == [(1,)]
+
+
+def test_a_run_that_trains_reads_what_it_trains_on(read: Callable[..., Any], tmp_path: Path) -> None:
+    train, _ = read(f"data.train_data_paths=[{tmp_path}/val.jsonl,{tmp_path}/val.jsonl]")
+    assert [prompt.text for prompt in train.prompts] == ["1+1", "1+1"]
+    with pytest.raises(DatasetError, match="no such file"):
+        read("data.train_data_paths=[absent.jsonl]")
+
+
+def test_evaluations_read_their_own_columns(read: Callable[..., Any]) -> None:
+    with pytest.raises(DatasetError, match=r"^data\.val_prompt_key: there is no 'problem' in row 0 of "):
+        read("runner.only_eval=true", "data.val_prompt_key=problem")

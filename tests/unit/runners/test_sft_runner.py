@@ -11,8 +11,7 @@ from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.answers import Answer, Prompt
 from rlinf.data.examples import Example, ExampleSet
 from rlinf.data.prompts import PromptSampler
-from rlinf.runners.launch_sft import with_length
-from rlinf.runners.sft_runner import SftRunner
+from rlinf.runners.sft_runner import SftRunner, with_length
 from tests.unit.runners.reply_groups import Group, death
 
 EXAMPLES = tuple(
@@ -106,7 +105,7 @@ def make_runner(folder, world, *overrides, val=None):
     cfg = validate_cfg(load_recipe("tiny_math_sft", [*keys, *overrides]))
     groups = {name: group for name, group in world.groups.items() if name in cfg.group_names}
     train = None if cfg.runner.only_eval else ExampleSet(examples=EXAMPLES, prompts=(), num_rows=7)
-    runner = SftRunner(with_length(cfg, len(EXAMPLES)), groups, train=train, val=val or {"val": VAL})
+    runner = SftRunner(with_length(cfg, len(EXAMPLES)), **groups, train=train, val=val or {"val": VAL})
     runner.init_workers()
     return runner
 
@@ -234,3 +233,28 @@ def test_an_interrupted_run_saves_what_has_been_learned(tmp_path, interrupted, s
         runner.run()
     assert len(world.trained) == steps
     assert position(runner, steps) == steps * BATCH
+
+
+def lengths(num_examples: int, *overrides: str) -> tuple[int, int | None]:
+    keys = ("actor.global_batch_size=32", "runner.max_epochs=3", *overrides)
+    cfg = with_length(validate_cfg(load_recipe("tiny_math_sft", keys)), num_examples)
+    return cfg.runner.total_steps, cfg.actor.optim.total_training_steps
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ((), (10, 10)),  # 3 x 100 / 32, rounded up.
+        (("algorithm.update_epoch=4",), (3, 12)),
+        (("runner.max_steps=7",), (7, 7)),
+        (("actor.optim.total_training_steps=5",), (10, 5)),
+        (("actor.optim.lr_warmup_steps=20",), (10, 21)),
+        (("actor.optim.lr_scheduler=constant", "~actor.optim.min_lr_ratio"), (10, None)),
+    ],
+)
+def test_passes_over_the_data_become_steps_and_the_learning_rate_falls_until_the_last(overrides, expected):
+    assert lengths(100, *overrides) == expected
+
+
+def test_a_run_that_only_evaluates_needs_no_data():
+    assert lengths(0, "runner.only_eval=true")[0] == 1
