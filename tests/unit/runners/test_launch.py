@@ -15,7 +15,7 @@ from rlinf.runners import launch as launching
 from rlinf.runners.launch import launch, launch_embodied, launch_offline, launch_reasoning, launch_sft
 from rlinf.runners.run_logger import RunLogger
 from rlinf.runners.task_types import TaskType, task_types
-from rlinf.scheduler.status import ask_status
+from rlinf.scheduler.run_status import ask_status
 from tests.unit.runners.conftest import ReadRecipe
 
 REPO = Path(__file__).parents[3]
