@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir
-from rlinf.cli.embodied_plan import embodied_rows
-from rlinf.cli.text_plan import sft_rows, text_rows
 from rlinf.config import load_recipe, to_dict
-from rlinf.config.checks.run_sizes import WorldSizes
-from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig, SftConfig
 from rlinf.config.validate import RunPlan, plan_run, planned_cluster
 from rlinf.errors import ConfigError
 from rlinf.placement import draw_plan
 from rlinf.runners.readiness import bullets, find_missing
+from rlinf.runners.task_types import import_path, task_types
 from rlinf.utils.secrets import hide_for_reader
-
-_ROWS: dict[type[RLinfConfig], Callable[[Any, WorldSizes], list[tuple[str, str]]]] = {
-    EmbodiedConfig: embodied_rows,
-    ReasoningConfig: text_rows,
-    SftConfig: sft_rows,
-}
-"""What is counted, by the kind of recipe."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"{args.recipe}: valid\n")
     print(_draw(plan))
     print()
-    print("\n".join(_table(_ROWS[type(plan.cfg)](plan.cfg, plan.world))))
+    print("\n".join(_table(_count_work(plan))))
     if args.resolved:
         import yaml
 
@@ -91,6 +80,14 @@ def _assume_laptop(plan: RunPlan) -> RunPlan | None:
         return None
 
 
+def _count_work(plan: RunPlan) -> list[tuple[str, str]]:
+    """Return the rows of the recipe's task type; none where a plug-in has none."""
+    task_type = plan.cfg.runner.task_type
+    path = task_types.get(task_type).plan if task_type in task_types else None
+    rows: list[tuple[str, str]] = [] if path is None else import_path(path)(plan.cfg, plan.world)
+    return rows
+
+
 def _table(rows: Sequence[tuple[str, str]]) -> list[str]:
-    width = max(len(name) for name, _ in rows)
+    width = max((len(name) for name, _ in rows), default=0)
     return [f"{name:<{width}}  {text}" for name, text in rows]

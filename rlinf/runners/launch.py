@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, TypeVar
@@ -12,7 +11,7 @@ from rlinf.placement import draw_plan
 from rlinf.runners.output_paths import reserve_run, run_folder
 from rlinf.runners.run_logger import RunLogger
 from rlinf.runners.step_runner import StepRunner
-from rlinf.runners.task_types import task_types
+from rlinf.runners.task_types import import_path, task_types
 from rlinf.scheduler import Cluster, Worker, WorkerGroup
 from rlinf.utils.placement import HybridComponentPlacement
 
@@ -64,11 +63,11 @@ def launch(cfg: RLinfConfig, make_runner: Callable[..., StepRunner] | None = Non
     """
     task = task_types.get(cfg.runner.task_type)
     with ExitStack() as stack:
-        cfg, data = _load(task.data)(reserve_run(cfg, stack), stack)
+        cfg, data = import_path(task.data)(reserve_run(cfg, stack), stack)
         afterwards = stack.enter_context(ExitStack())
         cluster = stack.enter_context(open_cluster(cfg))
         cfg, groups = launch_groups(cfg, cluster)
-        runner: StepRunner = (make_runner or _load(task.runner))(cfg, **groups, **data)
+        runner: StepRunner = (make_runner or import_path(task.runner))(cfg, **groups, **data)
         record_run(runner.logger, cluster, afterwards)
         runner.init_workers()
         return runner.run()
@@ -89,7 +88,7 @@ def launch_groups(cfg: RLinfConfig, cluster: Cluster) -> tuple[RLinfConfig, dict
         The recipe, with the sizes of models that it leaves to the environments filled in; and the groups, by component.
     """
     launcher = GroupLauncher(cfg, cluster)
-    cfg = _load(task_types.get(cfg.runner.task_type).workers)(cfg, launcher)
+    cfg = import_path(task_types.get(cfg.runner.task_type).workers)(cfg, launcher)
     return cfg, {component: group.wait_ready() for component, group in launcher.groups.items()}
 
 
@@ -111,10 +110,3 @@ def record_run(logger: RunLogger, cluster: Cluster, afterwards: ExitStack) -> No
     logger.run_id = cluster.namespace
     logger.placement = draw_plan(HybridComponentPlacement(logger.cfg, cluster), nodes)
     afterwards.callback(logger.write_report)
-
-
-def _load(path: str) -> Callable[..., Any]:
-    """Import ``"package.module:name"``."""
-    module, _, name = path.partition(":")
-    target: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return target

@@ -6,7 +6,9 @@ classes are registered in ``rlinf.config.registries.task_configs`` under the sam
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
+from typing import Any
 
 from rlinf.registry import Registry
 
@@ -17,7 +19,7 @@ OWN_SCRIPT = "the script that belongs to the recipe"
 class TaskType:
     """What recipes of one ``runner.task_type`` run with.
 
-    ``data``, ``workers`` and ``runner`` are import paths, ``"package.module:name"``; see ``rlinf.runners.launch``.
+    All but ``script`` are import paths, ``"package.module:name"``; see ``rlinf.runners.launch``.
 
     Attributes:
         data: Called as ``data(cfg, stack)`` before the cluster is opened; returns the recipe, completed by what was
@@ -25,13 +27,22 @@ class TaskType:
         workers: Called as ``workers(cfg, launcher)``; starts the worker groups and returns the recipe, completed by
             what they reported.
         runner: Called as ``runner(cfg, **groups, **data)``; returns the ``StepRunner``.
+        plan: Called as ``plan(cfg, world)`` with the recipe and the ``WorldSizes`` of its groups; returns what
+            ``rlinf plan`` prints of a step, as pairs of a name and a text. It imports neither torch nor Ray.
         script: What a user starts to run such a recipe, for messages.
     """
 
     data: str
     workers: str
     runner: str
+    plan: str | None = None
     script: str = OWN_SCRIPT
+
+
+def import_path(path: str) -> Any:
+    """Import ``"package.module:name"`` and return what it names."""
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 task_types: Registry[TaskType] = Registry("task type")
@@ -39,6 +50,7 @@ task_types: Registry[TaskType] = Registry("task type")
 _EMBODIED = {
     "data": "rlinf.runners.collection:prepare_episodes",
     "workers": "rlinf.runners.embodied_runner:start_workers",
+    "plan": "rlinf.cli.step_plan:embodied_rows",
 }
 _LANGUAGE = "rlinf.runners.language_runner:start_workers"
 
@@ -64,6 +76,7 @@ task_types.register(
         data="rlinf.runners.reasoning_runner:read_prompt_sets",
         workers=_LANGUAGE,
         runner="rlinf.runners.reasoning_runner:ReasoningRunner",
+        plan="rlinf.cli.step_plan:reasoning_rows",
         script="examples/reasoning/run_main_grpo_math.sh or examples/reasoning/main_grpo.py",
     ),
 )
@@ -73,6 +86,7 @@ task_types.register(
         data="rlinf.runners.sft_runner:read_example_sets",
         workers=_LANGUAGE,
         runner="rlinf.runners.sft_runner:SftRunner",
+        plan="rlinf.cli.step_plan:sft_rows",
         script="examples/sft/run_sft.sh or examples/sft/main_sft.py",
     ),
 )

@@ -14,7 +14,7 @@ from rlinf.config.registries import task_configs
 from rlinf.runners import launch as launching
 from rlinf.runners.launch import launch, launch_embodied, launch_offline, launch_reasoning, launch_sft
 from rlinf.runners.run_logger import RunLogger
-from rlinf.runners.task_types import TaskType, task_types
+from rlinf.runners.task_types import TaskType, import_path, task_types
 from rlinf.scheduler.run_status import ask_status
 from tests.unit.runners.conftest import ReadRecipe
 
@@ -26,7 +26,7 @@ def test_every_task_type_has_its_parts_and_a_script() -> None:
     assert set(task_types) == set(task_configs)
     for name in task_types:
         task = task_types.get(name)
-        assert all(callable(launching._load(path)) for path in (task.data, task.workers, task.runner))
+        assert all(callable(import_path(path)) for path in (task.data, task.workers, task.runner, task.plan))
         assert all((REPO / script).is_file() for script in task.script.split(" or "))
 
 
