@@ -65,7 +65,7 @@ def reasoning_rows(cfg: ReasoningConfig, world: WorldSizes) -> list[Row]:
     data, actor, algorithm = cfg.data, cfg.actor, cfg.algorithm
     per_epoch = cfg.answers_per_step // actor.global_batch_size
     steps = algorithm.update_epoch * per_epoch
-    replaced = f"groups without advantages, until {cfg.max_prompts_per_step} prompts have been submitted in a step"
+    replaced = f"groups with zero advantages, until {cfg.max_prompts_per_step} prompts have been submitted in a step"
     return [
         ("data", ", ".join(data.train_data_paths)),
         ("prompts per step", f"{data.rollout_batch_size}{_engines(world)}, {algorithm.group_size} answers to each"),

@@ -109,7 +109,7 @@ def test_a_plan_of_a_language_model_counts_answers(capsys):
     assert "every 10 steps, 4 answers to each prompt" in text
     assert "replaced" not in text
     assert main(["plan", "qwen2_5_7b_dapo_math"]) == 0
-    assert "groups that teach nothing, until 1536 prompts have been asked in a step" in capsys.readouterr().out
+    assert "groups with zero advantages, until 1536 prompts have been submitted in a step" in capsys.readouterr().out
 
 
 def test_a_plan_of_fine_tuning_counts_samples(capsys):
