@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir, parse_mixed
 from rlinf.cli.errors import run_and_report
+from rlinf.config.registries import task_types
 from rlinf.errors import ConfigError
-from rlinf.runners.task_types import OWN_SCRIPT, task_types
 from rlinf.utils.signals import hear_interrupts
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ def _scripts_of(cfg: RLinfConfig) -> str:
     if cfg.runner.task_type == "embodied" and cfg.algorithm.staleness_threshold is not None:
         return _ASYNCHRONOUS
     task_type = cfg.runner.task_type
-    return task_types.get(task_type).script if task_type in task_types else OWN_SCRIPT
+    script = task_types.get(task_type).script if task_type in task_types else None
+    return script or "the script that belongs to the recipe"
 
 
 def _check_asynchronous(cfg: RLinfConfig, asynchronous: bool) -> None:

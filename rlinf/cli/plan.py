@@ -9,11 +9,12 @@ from dataclasses import replace
 
 from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir
 from rlinf.config import load_recipe, to_dict
+from rlinf.config.registries import task_types
 from rlinf.config.validate import RunPlan, plan_run, planned_cluster
 from rlinf.errors import ConfigError
 from rlinf.placement import draw_plan
+from rlinf.registry import import_target
 from rlinf.runners.readiness import bullets, find_missing
-from rlinf.runners.task_types import import_path, task_types
 from rlinf.utils.secrets import hide_for_reader
 
 
@@ -84,7 +85,7 @@ def _count_work(plan: RunPlan) -> list[tuple[str, str]]:
     """Return the rows of the recipe's task type; none where a plug-in has none."""
     task_type = plan.cfg.runner.task_type
     path = task_types.get(task_type).plan if task_type in task_types else None
-    rows: list[tuple[str, str]] = [] if path is None else import_path(path)(plan.cfg, plan.world)
+    rows: list[tuple[str, str]] = [] if path is None else import_target(path)(plan.cfg, plan.world)
     return rows
 
 

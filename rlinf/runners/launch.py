@@ -6,12 +6,13 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
+from rlinf.config.registries import task_types
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.placement import draw_plan
+from rlinf.registry import import_target
 from rlinf.runners.output_paths import reserve_run, run_folder
 from rlinf.runners.run_logger import RunLogger
 from rlinf.runners.step_runner import StepRunner
-from rlinf.runners.task_types import import_path, task_types
 from rlinf.scheduler import Cluster, Worker, WorkerGroup
 from rlinf.utils.placement import HybridComponentPlacement
 
@@ -55,7 +56,7 @@ def launch(cfg: RLinfConfig, make_runner: Callable[..., StepRunner] | None = Non
     """Run a recipe to its end; whatever happens, nothing that it started is left running.
 
     Args:
-        cfg: The validated recipe; ``rlinf.runners.task_types`` lists what its ``runner.task_type`` selects.
+        cfg: The validated recipe; ``rlinf.runners.task_types`` has what its ``runner.task_type`` selects.
         make_runner: The class of another loop, called as ``make_runner(cfg, **groups, **data)``.
 
     Returns:
@@ -63,11 +64,11 @@ def launch(cfg: RLinfConfig, make_runner: Callable[..., StepRunner] | None = Non
     """
     task = task_types.get(cfg.runner.task_type)
     with ExitStack() as stack:
-        cfg, data = import_path(task.data)(reserve_run(cfg, stack), stack)
+        cfg, data = import_target(task.data)(reserve_run(cfg, stack), stack)
         afterwards = stack.enter_context(ExitStack())
         cluster = stack.enter_context(open_cluster(cfg))
         cfg, groups = launch_groups(cfg, cluster)
-        runner: StepRunner = (make_runner or import_path(task.runner))(cfg, **groups, **data)
+        runner: StepRunner = (make_runner or import_target(task.runner))(cfg, **groups, **data)
         record_run(runner.logger, cluster, afterwards)
         runner.init_workers()
         return runner.run()
@@ -88,7 +89,7 @@ def launch_groups(cfg: RLinfConfig, cluster: Cluster) -> tuple[RLinfConfig, dict
         The recipe, with the sizes of models that it leaves to the environments filled in; and the groups, by component.
     """
     launcher = GroupLauncher(cfg, cluster)
-    cfg = import_path(task_types.get(cfg.runner.task_type).workers)(cfg, launcher)
+    cfg = import_target(task_types.get(cfg.runner.task_type).workers)(cfg, launcher)
     return cfg, {component: group.wait_ready() for component, group in launcher.groups.items()}
 
 

@@ -1,18 +1,12 @@
-"""The table of task types: which runner, workers and data a recipe's ``runner.task_type`` selects.
+"""What each ``runner.task_type`` runs with: its data, workers, runner, and the words of ``rlinf plan``.
 
-Imports neither torch nor Ray, so that a plug-in may register a task type while a recipe is being checked. Its section
-classes are registered in ``rlinf.config.registries.task_configs`` under the same name.
+The names are registered in ``rlinf.config.registries.task_types``, each with such a record as its target. Imports neither
+torch nor Ray.
 """
 
 from __future__ import annotations
 
-import importlib
-from dataclasses import dataclass
-from typing import Any
-
-from rlinf.registry import Registry
-
-OWN_SCRIPT = "the script that belongs to the recipe"
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,57 +30,32 @@ class TaskType:
     workers: str
     runner: str
     plan: str | None = None
-    script: str = OWN_SCRIPT
+    script: str | None = None
 
 
-def import_path(path: str) -> Any:
-    """Import ``"package.module:name"`` and return what it names."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)
-
-
-task_types: Registry[TaskType] = Registry("task type")
-
-_EMBODIED = {
-    "data": "rlinf.runners.collection:prepare_episodes",
-    "workers": "rlinf.runners.embodied_runner:start_workers",
-    "plan": "rlinf.cli.step_plan:embodied_rows",
-}
-_LANGUAGE = "rlinf.runners.language_runner:start_workers"
-
-task_types.register(
-    "embodied",
-    TaskType(
-        **_EMBODIED,
-        runner="rlinf.runners.async_embodied_runner:make_embodied_runner",
-        script="examples/embodiment/run_embodiment.sh or examples/embodiment/train_embodied_agent.py",
-    ),
+EMBODIED = TaskType(
+    data="rlinf.runners.collection:prepare_episodes",
+    workers="rlinf.runners.embodied_runner:start_workers",
+    runner="rlinf.runners.async_embodied_runner:make_embodied_runner",
+    plan="rlinf.cli.step_plan:embodied_rows",
+    script="examples/embodiment/run_embodiment.sh or examples/embodiment/train_embodied_agent.py",
 )
-task_types.register(
-    "offline",
-    TaskType(
-        **_EMBODIED,
-        runner="rlinf.runners.embodied_runner:OfflineRunner",
-        script="examples/embodiment/run_embodiment.sh or examples/embodiment/train_offline.py",
-    ),
+OFFLINE = replace(
+    EMBODIED,
+    runner="rlinf.runners.embodied_runner:OfflineRunner",
+    script="examples/embodiment/run_embodiment.sh or examples/embodiment/train_offline.py",
 )
-task_types.register(
-    "reasoning",
-    TaskType(
-        data="rlinf.runners.reasoning_runner:read_prompt_sets",
-        workers=_LANGUAGE,
-        runner="rlinf.runners.reasoning_runner:ReasoningRunner",
-        plan="rlinf.cli.step_plan:reasoning_rows",
-        script="examples/reasoning/run_main_grpo_math.sh or examples/reasoning/main_grpo.py",
-    ),
+REASONING = TaskType(
+    data="rlinf.runners.reasoning_runner:read_prompt_sets",
+    workers="rlinf.runners.language_runner:start_workers",
+    runner="rlinf.runners.reasoning_runner:ReasoningRunner",
+    plan="rlinf.cli.step_plan:reasoning_rows",
+    script="examples/reasoning/run_main_grpo_math.sh or examples/reasoning/main_grpo.py",
 )
-task_types.register(
-    "sft",
-    TaskType(
-        data="rlinf.runners.sft_runner:read_example_sets",
-        workers=_LANGUAGE,
-        runner="rlinf.runners.sft_runner:SftRunner",
-        plan="rlinf.cli.step_plan:sft_rows",
-        script="examples/sft/run_sft.sh or examples/sft/main_sft.py",
-    ),
+SFT = TaskType(
+    data="rlinf.runners.sft_runner:read_example_sets",
+    workers="rlinf.runners.language_runner:start_workers",
+    runner="rlinf.runners.sft_runner:SftRunner",
+    plan="rlinf.cli.step_plan:sft_rows",
+    script="examples/sft/run_sft.sh or examples/sft/main_sft.py",
 )

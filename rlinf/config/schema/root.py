@@ -196,8 +196,8 @@ class SftConfig(LanguageConfig):
 
 
 task_types: Registry[Any] = Registry("task type")
-"""By ``runner.task_type``: the sections that such a recipe has."""
-task_types.register("embodied", config=EmbodiedConfig)
-task_types.register("offline", config=EmbodiedConfig)
-task_types.register("reasoning", config=ReasoningConfig)
-task_types.register("sft", config=SftConfig)
+"""By ``runner.task_type``: the sections of a recipe, and the ``rlinf.runners.task_types.TaskType`` that runs it."""
+task_types.register("embodied", "rlinf.runners.task_types:EMBODIED", config=EmbodiedConfig)
+task_types.register("offline", "rlinf.runners.task_types:OFFLINE", config=EmbodiedConfig)
+task_types.register("reasoning", "rlinf.runners.task_types:REASONING", config=ReasoningConfig)
+task_types.register("sft", "rlinf.runners.task_types:SFT", config=SftConfig)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from rlinf.config.registries import task_configs
+from rlinf.config.registries import task_types
+from rlinf.registry import Registration, import_target
 from rlinf.runners import launch as launching
 from rlinf.runners.launch import launch, launch_embodied, launch_offline, launch_reasoning, launch_sft
 from rlinf.runners.run_logger import RunLogger
-from rlinf.runners.task_types import TaskType, import_path, task_types
+from rlinf.runners.task_types import TaskType
 from rlinf.scheduler.run_status import ask_status
 from tests.unit.runners.conftest import ReadRecipe
 
@@ -23,10 +24,10 @@ LOG: list[str] = []
 
 
 def test_every_task_type_has_its_parts_and_a_script() -> None:
-    assert set(task_types) == set(task_configs)
+    assert task_types.names() == task_types.configs.names()
     for name in task_types:
         task = task_types.get(name)
-        assert all(callable(import_path(path)) for path in (task.data, task.workers, task.runner, task.plan))
+        assert all(callable(import_target(path)) for path in (task.data, task.workers, task.runner, task.plan))
         assert all((REPO / script).is_file() for script in task.script.split(" or "))
 
 
@@ -101,7 +102,7 @@ def test_a_task_type_from_outside_runs_with_its_own_parts(
     monkeypatch.setattr(launching, "open_cluster", open_nothing)
     monkeypatch.setattr(launching, "record_run", lambda *_: LOG.append("recorded"))
     paths = {part: f"{__name__}:{name}" for part, name in zip(("data", "workers", "runner"), PARTS, strict=True)}
-    monkeypatch.setitem(task_types._entries, "embodied", TaskType(**paths))
+    monkeypatch.setitem(task_types._entries, "embodied", Registration(TaskType(**paths)))
     assert launch(recipe(), runner) == {"sum": expected}
     steps = ["read", "open", "start counter", "ready", "recorded", "init", "run", "closed", "data closed"]
     assert steps == LOG
