@@ -1,7 +1,7 @@
 """What each ``runner.task_type`` runs with: its data, workers, runner, and the words of ``rlinf plan``.
 
-The names are registered in ``rlinf.config.registries.task_types``, each with such a record as its target. Imports neither
-torch nor Ray.
+The names are registered in ``rlinf.config.registries.task_types``, each with such a record as its target. Imports
+neither torch nor Ray.
 """
 
 from __future__ import annotations

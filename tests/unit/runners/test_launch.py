@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from rlinf.config.registries import task_types
+from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.registry import Registration, import_target
 from rlinf.runners import launch as launching
 from rlinf.runners.launch import launch, launch_embodied, launch_offline, launch_reasoning, launch_sft
@@ -102,7 +103,7 @@ def test_a_task_type_from_outside_runs_with_its_own_parts(
     monkeypatch.setattr(launching, "open_cluster", open_nothing)
     monkeypatch.setattr(launching, "record_run", lambda *_: LOG.append("recorded"))
     paths = {part: f"{__name__}:{name}" for part, name in zip(("data", "workers", "runner"), PARTS, strict=True)}
-    monkeypatch.setitem(task_types._entries, "embodied", Registration(TaskType(**paths)))
+    monkeypatch.setitem(task_types._entries, "embodied", Registration(TaskType(**paths), EmbodiedConfig))
     assert launch(recipe(), runner) == {"sum": expected}
     steps = ["read", "open", "start counter", "ready", "recorded", "init", "run", "closed", "data closed"]
     assert steps == LOG
