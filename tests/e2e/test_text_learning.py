@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.runners.launch_reasoning import launch_reasoning
+from rlinf.runners.launch import launch_reasoning
 from tests.e2e.conftest import read_metrics
 from tests.e2e.tiny_math import load_example
 
