@@ -18,7 +18,7 @@ from rlinf.telemetry.answers import evaluation_metrics, write_answers
 from rlinf.telemetry.rundir import EVALUATIONS_FOLDER
 from rlinf.utils.files import write_atomic
 from rlinf.workers.actor.actor_worker import ActorWorker
-from rlinf.workers.inference.inference_worker import InferenceWorker
+from rlinf.workers.inference.logprob_worker import LogprobWorker
 from rlinf.workers.reward.reward_worker import RewardWorker
 from rlinf.workers.rollout.generation_worker import GenerationWorker, sampling_params
 
@@ -220,7 +220,7 @@ def start_workers(cfg: LanguageConfig, launcher: GroupLauncher) -> LanguageConfi
     if "rollout" in names:
         launcher.start("rollout", GenerationWorker.create_group(cfg, sizes["actor"]))
     if "inference" in names:
-        launcher.start("inference", InferenceWorker.create_group(cfg, sizes["actor"]))
+        launcher.start("inference", LogprobWorker.create_group(cfg, sizes["actor"]))
     if "reward" in names:
         launcher.start("reward", RewardWorker.create_group(cfg))
     return cfg
