@@ -1,6 +1,6 @@
 """``rlinf doctor``: what this machine has and lacks, with the one command that mends each finding.
 
-Nothing heavy is imported here: torch is asked in a process of its own, so that a broken installation is a finding too.
+Nothing heavy is imported here: torch is imported in another process, so that a broken installation is a finding too.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MIN_DISK_BYTES = 5 * GIB
 _TIMEOUT_SECONDS = 120
 MIN_PYTHON = (3, 10)
 RAY_PORT = 6379
-"""Where ``ray_utils/start_ray.sh`` starts the head of a cluster, unless it is told another."""
+"""Where ``ray_utils/start_ray.sh`` starts the head of a cluster, by default."""
 
 REQUIRED_PACKAGES: dict[str, str] = {
     "ray": "2.50",

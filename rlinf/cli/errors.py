@@ -35,7 +35,7 @@ _REMEDIES = {
 }
 """What to do about faults of disks, which are no faults of the program."""
 
-# Where code of the user's may have raised, an environment or a reward, the traceback tells where.
+# Where code of the user's may have raised, an environment or a reward, the traceback says where.
 _EXPLAINED = (CheckpointError, ClusterError, ConfigError, DatasetError, MissingPackageError)
 
 
@@ -86,6 +86,6 @@ def _report(text: str, remedy: str) -> int:
 
 
 def _remedy_within(text: str) -> str:
-    """Return what to do about a full disk that a worker's error tells of: its text alone has travelled here."""
+    """Return what to do about a full disk that a worker's error reports: its text alone has travelled here."""
     full = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
     return next((_REMEDIES[number] for number in full if os.strerror(number) in text), "")

@@ -68,7 +68,7 @@ def _draw(plan: RunPlan) -> str:
         return draw_plan(plan.placement, planned_cluster(plan).nodes)
     return (
         f"{draw_plan(assumed.placement, planned_cluster(assumed).nodes)}\n\n"
-        "The recipe does not say what the nodes hold: drawn without accelerators. "
+        "The recipe does not say what the nodes hold: shown without accelerators. "
         "Pass --accelerators-per-node N for another."
     )
 

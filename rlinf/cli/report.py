@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "log_paths",
         nargs="+",
         metavar="LOG_PATH",
-        help="folder of a run, or one above runs; several runs are drawn into the same plots",
+        help="folder of a run, or one above runs; several runs share the same plots",
     )
     parser.add_argument(
         "--output",

@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
         0.
 
     Raises:
-        ClusterError: No run can be told from the arguments, or it does not answer.
+        ClusterError: The arguments name no single run, or it does not answer.
         MissingPackageError: ``--stacks`` needs py-spy.
     """
     spy = _find_py_spy() if args.stacks else None
@@ -115,7 +115,7 @@ def _leases(status: dict[str, Any]) -> Table:
 def _table(*columns: str) -> Table:
     table = Table(expand=True, show_edge=False, pad_edge=False)
     for index, column in enumerate(columns):
-        # The last column holds what is told at length.
+        # The last column holds long texts.
         table.add_column(column, overflow="fold", ratio=1 if index == len(columns) - 1 else None)
     return table
 

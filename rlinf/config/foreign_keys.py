@@ -10,7 +10,7 @@ import fnmatch
 _ALGORITHM = "write algorithm.adv_type and algorithm.loss_type; PPO is gae with actor_critic, GRPO is grpo with actor."
 
 _EXPLANATIONS: tuple[tuple[str, str], ...] = (
-    ("seed", "write actor.seed, which all of the run's draws follow from but those that have a seed of their own."),
+    ("seed", "write actor.seed, which seeds all of the run's sampling but what has a seed of its own."),
     (
         "critic.use_critic_model",
         "values come from the policy's own head: remove it and set actor.model.add_value_head.",

@@ -13,7 +13,7 @@ S = TypeVar("S", bound=ConfigSection)
 
 
 def parse_hardware(info: Mapping[str, Any], cls: type[S]) -> S:
-    """Return what a worker was told of its hardware (``Worker.hardware_infos``) as the dataclass of its type.
+    """Return what a worker knows of its hardware (``Worker.hardware_infos``) as the dataclass of its type.
 
     Args:
         info: ``type``, and the entry of ``hardware.configs``.

@@ -174,7 +174,7 @@ def _quote_remedy(key: str, value: str) -> str:
 
 
 def _override_placement(cfg: DictConfig, key: str, value: Any) -> None:
-    """Let ``value`` take the place of whatever the recipe says about the components it names."""
+    """Let ``value`` replace what the recipe says about the components it names."""
     from omegaconf import OmegaConf, open_dict
 
     placement = OmegaConf.select(cfg, _PLACEMENT)

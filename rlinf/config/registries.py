@@ -1,4 +1,4 @@
-"""Everything that recipes choose by name: each registry beside the dataclasses that its names select.
+"""Everything that recipes choose by name: each registry with the dataclasses that its names select.
 
 A name is registered once, with its import path and the dataclass of its keys, at the end of the module of
 ``rlinf.config.schema`` that holds the dataclass. Plug-ins register in the same way, and by the functions that

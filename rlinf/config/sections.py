@@ -110,7 +110,7 @@ def explain_unknown(cls: type[ConfigSection], path: str, key: str, recipe: Mappi
 
 
 def _explain_by_name(key: str, known: list[str], path: str, recipe: Mapping[str, Any] | None) -> str:
-    """Return the text for a key that nobody is known to have at this place.
+    """Return the text for a key that is unknown at this place.
 
     Args:
         key: The key.
@@ -231,7 +231,7 @@ def _default_choices(cls: type[AlgorithmConfig]) -> dict[str, object]:
 def _note_foreign_algorithm_keys(
     parser: Parser, keys: Mapping[str, Any], names: Mapping[str, str | None], *, known: set[str], path: str
 ) -> None:
-    """Note keys that no part takes; those of another advantage or loss are told apart from unknown ones."""
+    """Note keys that no part takes; those of another advantage or loss are distinguished from unknown ones."""
     for part, name in names.items():
         known |= set(field_types(ALGORITHM_PARTS[part][1].get(name))) if name is not None else set()
     for key in keys:

@@ -45,7 +45,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import an export when it is first asked for."""
+    """Import an export on first access."""
     if name not in _EXPORTS:
         raise AttributeError(f"module 'rlinf.envs' has no attribute '{name}'")
     value = getattr(importlib.import_module(_EXPORTS[name]), name)

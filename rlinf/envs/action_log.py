@@ -106,7 +106,7 @@ class ActionLog:
         return used
 
     def _reserve(self, length: int, actions: npt.NDArray[Any]) -> None:
-        """Make room for so many actions in each row, twice as many as there were at least."""
+        """Make room for ``length`` actions in each row, at least doubling the room."""
         have = self._actions
         if have.shape[1] >= length and have.dtype == actions.dtype and have.shape[2:] == actions.shape[2:]:
             return

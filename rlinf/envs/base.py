@@ -99,7 +99,7 @@ class VectorEnv(abc.ABC):
         if num_envs < 1 or first_env < 0 or first_env + num_envs > cfg.total_num_envs:
             raise ConfigError(
                 f"env.*.total_num_envs={cfg.total_num_envs} does not hold the environments {first_env} to "
-                f"{first_env + num_envs - 1} asked for (first_env={first_env}, num_envs={num_envs})."
+                f"{first_env + num_envs - 1} that are requested (first_env={first_env}, num_envs={num_envs})."
             )
         self.cfg = cfg
         self.num_envs = num_envs
@@ -140,12 +140,12 @@ class VectorEnv(abc.ABC):
 
         Args:
             actions: [B, ...], one column of what ``prepare_actions`` returned.
-            active: bool [B]. A simulator that cannot freeze single environments may step all: whatever it reports for
+            active: bool [B]. A simulator that cannot freeze single environments may step all: what it reports for
                 the others is discarded.
         """
 
     def render_idx(self, env_ids: list[int]) -> list[Frame] | None:
-        """Return a picture, uint8 [H, W, 3], of each environment asked for; None where there are none."""
+        """Return an image, uint8 [H, W, 3], of each requested environment; None where there are none."""
         return None
 
     def prepare_actions(self, actions: torch.Tensor) -> Any:

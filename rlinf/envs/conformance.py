@@ -55,10 +55,10 @@ def check_vector_env(
 
 
 def sample_actions(space: gymnasium.Space[Any], *, num_envs: int, num_chunks: int, seed: int) -> torch.Tensor:
-    """Return actions drawn from a space: [B, C, A], or [B, C] for a discrete one.
+    """Return actions sampled from a space: [B, C, A], or [B, C] for a discrete one.
 
     Args:
-        space: Box or Discrete; unbounded dimensions are drawn from [-1, 1].
+        space: Box or Discrete; unbounded dimensions are sampled from [-1, 1].
         num_envs: ``B``.
         num_chunks: ``C``.
         seed: Seed of the draw.
@@ -242,7 +242,7 @@ class _Checker:
             "episode-metrics", set(metrics) == expected, f"row {row}: {sorted(metrics)}, expected {sorted(expected)}."
         )
         cfg = self.env.cfg
-        # The return is the task's own; of relative rewards it cannot be told without the rewards behind them.
+        # The return is the task's own; of relative rewards it cannot be computed without the rewards behind them.
         if not cfg.use_rel_reward and cfg.reward_coef != 0:
             total = book.total / cfg.reward_coef
             close = abs(metrics["return"] - total) <= 1e-4 * max(1.0, abs(total))

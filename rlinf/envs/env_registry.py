@@ -1,4 +1,4 @@
-"""The registry of environments: built-ins are imported when first asked for, plug-ins register beside them."""
+"""The registry of environments: built-ins are imported on first use, plug-ins register in the same table."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _TASK_KEY = "task_descriptions"
 class EpisodeCollector:
     """Writes the episodes of some environments as one part of a data set, ``<save_dir>/part_<first_env>``.
 
-    A frame is what was seen, the action that the simulator was given, and what came of it: ``observation.state``,
+    A frame is the observation, the action that the simulator received, and its result: ``observation.state``,
     ``observation.images.<camera>``, ``action``, ``next.reward`` (the simulator's), ``next.done``, ``next.terminated``,
     ``next.success``. An episode that has not ended when its rollout epoch does is left out.
 

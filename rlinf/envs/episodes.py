@@ -60,7 +60,7 @@ class EpisodeTracker:
         rewards = self._shape(chunk)
         counts = chunk.executed.sum(axis=1)
         self.steps += counts
-        # The task's own rewards: returns stay comparable whatever the learner is given.
+        # The task's own rewards: returns stay comparable if the learner's rewards are shaped.
         self._returns += chunk.rewards.sum(axis=1, dtype=np.float64)
         self._reports_success |= chunk.reports_success
         self._success_once |= chunk.successes.any(axis=1)

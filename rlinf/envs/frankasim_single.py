@@ -95,7 +95,7 @@ class FrankaSimSingleEnv:
         return self._features(), reward, success, False, success
 
     def observe(self, raw: Any) -> dict[str, Any]:
-        """Return ``states`` float32 [13], or [7] beside ``main_images`` and ``wrist_images``, and the description.
+        """Return ``states`` float32 [13], or [7] with ``main_images`` and ``wrist_images``, and the description.
 
         The states are hand position and velocity and the gripper's opening; without cameras also the cube's position
         and its way from the hand.

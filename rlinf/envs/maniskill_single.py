@@ -48,7 +48,7 @@ class ManiSkillSingleEnv:
         )
 
     def reset(self, seed: int) -> Any:
-        """Start the episode that ``seed`` draws; return the observation."""
+        """Start the episode that ``seed`` selects; return the observation."""
         return self._env.reset(seed=seed)[0]
 
     def step(self, action: Any) -> SingleStep:

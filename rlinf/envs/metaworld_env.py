@@ -11,7 +11,7 @@ from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 class MetaWorldEnv(SingleEnvVectorEnv):
     """Meta-World's 50 tasks: ``states`` float32 [B, 39] (goal visible), ``task_descriptions`` list of ``B`` strings.
 
-    Actions are 4 numbers in [-1, 1] (hand displacement, gripper). Object and goal positions are drawn anew at each
+    Actions are 4 numbers in [-1, 1] (hand displacement, gripper). Object and goal positions are sampled anew at each
     reset from the reset-state id. An episode never terminates; success is recorded.
 
     With ``task_name: mt10`` or ``mt50`` group ``g`` of the environments has the task ``g % T`` of the benchmark's

@@ -52,7 +52,7 @@ class MetaWorldSingleEnv:
 
     def __init__(self, task_name: str, *, task_code: npt.NDArray[np.float32], render: bool) -> None:
         if render and "DISPLAY" not in os.environ:
-            # MuJoCo would try GLFW first, which cannot work without a display; read when the first picture is drawn.
+            # MuJoCo would try GLFW first, which cannot work without a display; read when the first image is rendered.
             os.environ.setdefault("MUJOCO_GL", "egl")
         env_dict = require(
             "metaworld.env_dict",
@@ -65,7 +65,7 @@ class MetaWorldSingleEnv:
             options = {"render_mode": "rgb_array", "camera_name": _CAMERA, "width": _FRAME_SIZE, "height": _FRAME_SIZE}
         env = env_dict.ALL_V3_ENVIRONMENTS[task_name](**options)
         use_plain_rotation(env)
-        # What set_task() would set, except that positions are drawn from the environment's own generator at each reset
+        # What set_task() would set, except that positions come from the environment's own generator at each reset
         # rather than taken from one of 50 stored tasks.
         env._set_task_called = True
         env._freeze_rand_vec = False
@@ -89,7 +89,7 @@ class MetaWorldSingleEnv:
         )
 
     def reset(self, seed: int) -> Any:
-        """Start an episode whose object and goal positions are drawn from ``seed``; return the observation."""
+        """Start an episode whose object and goal positions are sampled from ``seed``; return the observation."""
         env = self._env
         # env.reset(seed=...) ignores its argument.
         env.np_random = np.random.default_rng(seed)
@@ -97,7 +97,7 @@ class MetaWorldSingleEnv:
             return env.reset()[0]
         env.curr_path_length = 0
         obs, _ = self._base_reset(env)
-        # The observation holds the previous frame beside the present one; at a reset they are the same.
+        # The observation holds the previous frame and the present one; at a reset they are the same.
         env._prev_obs = obs[:18].copy()
         obs[18:36] = env._prev_obs
         return obs

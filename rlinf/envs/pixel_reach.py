@@ -1,4 +1,4 @@
-"""``env_type: pixel_reach``: a gripper seen from above moves over a green disc; drawn by numpy in microseconds."""
+"""``env_type: pixel_reach``: a gripper seen from above moves over a green disc; rendered by numpy in microseconds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TOUCH = 0.12
 """Distance of the centres below which the goal is reached: the gripper is then within the green disc."""
 _RADII = np.array([0.2, 0.2, 0.08], np.float32)
 _COLOURS = np.array([[40, 70, 220], [40, 200, 60], [235, 60, 50]], np.uint8)
-"""Of the distractor, the goal and the gripper, each drawn over the ones before."""
+"""Of the distractor, the goal and the gripper, each painted over the ones before."""
 _WRIST_EXTENT = 0.5
 """The wrist camera sees so far around the gripper; the main camera sees the whole table."""
 _VIDEO_SCALE = 4

@@ -78,7 +78,7 @@ class _Child:
         raise (error_class if known and error_class else EnvironmentFailure)(f"{text}\nIn process {self}:\n{trace}")
 
     def death(self) -> EnvironmentFailure:
-        """Return the error that tells of the process's end."""
+        """Return the error that reports the process's end."""
         try:
             code: int | None = self.process.wait(timeout=_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -107,7 +107,7 @@ class ProcessPool:
 
     Raises:
         EnvironmentFailure: A process ended, or an environment raised, while it started.
-        RLinfError: Whatever the factory raised of RLinf's own errors.
+        RLinfError: RLinf's own errors, as the factory raised them.
     """
 
     def __init__(self, spec: SingleEnvSpec, num_processes: int, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:

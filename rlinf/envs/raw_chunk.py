@@ -25,7 +25,7 @@ class EpisodeRule:
     """What ends an episode.
 
     Attributes:
-        max_episode_steps: An episode that is not done after so many steps is truncated.
+        max_episode_steps: Steps after which an episode that is not done is truncated.
         ignore_terminations: Terminations do not end it.
     """
 
@@ -99,7 +99,7 @@ class RawChunk:
         frames: Rendered images per recorded row, one for each executed action.
         reset_frames: Rendered image of the episode newly started, per recorded row.
         render_error: Why rendering failed, if it did.
-        observations: Where asked for, what was seen after each executed action, by row.
+        observations: Where requested, the observation after each executed action, by row.
         reports_success: Whether any environment said if its task is solved; ``successes`` mean nothing without.
     """
 
@@ -155,7 +155,7 @@ class RawChunk:
 
 @dataclass(slots=True)
 class RawReset:
-    """Observations of environments just reset (rows in the order asked for), and images of the recorded ones."""
+    """Observations of environments just reset (rows in the requested order), and images of the recorded ones."""
 
     obs: RawObservation
     frames: dict[int, Frame] = field(default_factory=dict)

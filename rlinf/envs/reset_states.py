@@ -54,7 +54,7 @@ class ResetStates:
             dtype=np.int64,
         )
 
-    @lru_cache(maxsize=4096)  # noqa: B019 - lives as long as its environments; asked for at every chunk
+    @lru_cache(maxsize=4096)  # noqa: B019 - lives as long as its environments; read at every chunk
     def _id(self, epoch: int, group: int, episode: int) -> int:
         if self.cfg.use_fixed_reset_state_ids:
             epoch = 0

@@ -27,7 +27,7 @@ class SingleEnv(Protocol):
     observation_space: gymnasium.spaces.Dict
 
     def reset(self, seed: int) -> Any:
-        """Start an episode from the state that ``seed`` names, whatever happened before; return the observation."""
+        """Start an episode from the state that ``seed`` names, independent of earlier ones; return the observation."""
 
     def step(self, action: Any) -> SingleStep:
         """Execute one action."""

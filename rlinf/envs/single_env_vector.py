@@ -13,14 +13,14 @@ from rlinf.envs.process_pool import ProcessPool
 from rlinf.envs.raw_chunk import BoolArray, ChunkRequest, EpisodeRule, IntArray, RawChunk, RawObservation, RawReset
 from rlinf.envs.single_env import SingleEnv, SingleEnvRows, SingleEnvSpec
 
-# For single steps asked for from outside a chunk: no rule of ours ends an episode.
+# For single steps outside a chunk: no rule of ours ends an episode.
 _NO_RULE = EpisodeRule(max_episode_steps=2**62, ignore_terminations=False)
 
 
 class SingleEnvVectorEnv(VectorEnv):
     """Turns a factory of single environments into a ``VectorEnv``.
 
-    With ``cfg.num_env_processes`` above 0 the environments live in so many processes, each of which receives its part
+    With ``cfg.num_env_processes`` above 0 the environments live in as many processes, each of which receives its part
     of a chunk in one message and answers when it has executed all of it.
 
     Args:

@@ -1,4 +1,4 @@
-"""Videos of the first environments, one by one or side by side, with what happened drawn onto the frames."""
+"""Videos of the first environments, one by one or side by side, with step, reward and success on the frames."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class _Video:
 
 
 class _Episode:
-    """The episode that an environment is in, and the numbers drawn onto its frames."""
+    """The episode that an environment is in, and the numbers written onto its frames."""
 
     def __init__(self, row: int, number: int, task: str, video: _Video, *, success: bool | None) -> None:
         self.row = row

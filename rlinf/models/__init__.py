@@ -40,7 +40,7 @@ def get_model(cfg: ModelConfig, *, num_values: int = 1) -> TrainableModel:
         num_values: Values per observation (``V``): 1, or the chunk length where every action has its own reward.
 
     Returns:
-        The model, on the CPU in fp32; what is not loaded is drawn from torch's global random state.
+        The model, on the CPU in fp32; what is not loaded is sampled from torch's global random state.
     """
     model: TrainableModel = models.get(cfg.model_type)(cfg, num_values=num_values)
     return model

@@ -15,11 +15,11 @@ from rlinf.errors import AlgorithmError
 from rlinf.models.trainable import TrainableModel
 
 Mode = Literal["train", "eval"]
-"""``train`` explores; ``eval`` acts greedily and draws no random number."""
+"""``train`` explores; ``eval`` acts greedily and uses no random number."""
 
 
 class ForwardType(enum.Enum):
-    """What ``BasePolicy.forward`` is asked to compute: the method ``<value>_forward``."""
+    """What ``BasePolicy.forward`` computes: the method ``<value>_forward``."""
 
     DEFAULT = "default"
     CRITIC = "critic"
@@ -29,7 +29,7 @@ class ForwardType(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class PolicyEvaluation:
-    """What the current policy thinks of actions taken before.
+    """Log-probabilities, entropies and values of given actions under the current policy.
 
     Attributes:
         logprobs: float32 [N, C, A]; log-probability of each action dimension.

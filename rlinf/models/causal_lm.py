@@ -28,15 +28,15 @@ _ATTENTION_TYPES = {"full_attention", "sliding_attention"}
 
 @dataclass(frozen=True, slots=True)
 class TokenEvaluation:
-    """What the current model thinks of packed tokens; entry i is about token i, given those before it in its sequence.
+    """Log-probabilities and values of packed tokens; entry i is about token i, given those before it in its sequence.
 
-    Entries of tokens that were not asked about, and of the first token of each sequence, are 0.
+    Entries of tokens that were not scored, and of the first token of each sequence, are 0.
 
     Attributes:
         logprobs: float32 [T]; log-probability of the token.
         entropy: float32 [T]; entropy of the distribution that the token is from.
         values: float32 [T]; value of the state before the token. None without a value head.
-        is_top: bool [T]; whether the token is the most likely one. None unless it was asked for.
+        is_top: bool [T]; whether the token is the most likely one. None unless requested.
     """
 
     logprobs: torch.Tensor
@@ -101,13 +101,13 @@ class CausalLM(TrainableModel):
         Args:
             packed: On the model's device.
             temperature: Divides the logits as the sampler does; 0 counts as 1.
-            scored: bool [T]; tokens that are asked about: of the others (prompts) no logits are computed. None asks
+            scored: bool [T]; tokens to score: of the others (prompts) no logits are computed. None scores
                 about all. The first token of a sequence is never scored.
             with_top: Whether to find out which tokens are the most likely ones.
         """
         hidden = self._hidden_states(packed)
-        asked = packed.position_ids > 0
-        rows = (asked if scored is None else asked & scored).nonzero().squeeze(1)
+        has_context = packed.position_ids > 0
+        rows = (has_context if scored is None else has_context & scored).nonzero().squeeze(1)
         before = hidden[packed.previous[rows]]
         head: nn.Module = getattr(self, self.head_name)
         # Under sharding the last norm returns float32, in which the largest product of all would be many times slower.
@@ -227,7 +227,7 @@ def require_supported(cfg: CausalLMConfig, pretrained: Any) -> None:
     """Refuse models whose output the training pass would not reproduce.
 
     Raises:
-        ConfigError: The logits are scaled or capped, the attention is not one that can be told who sees whom, or the
+        ConfigError: The logits are scaled or capped, the attention takes no mask of which token sees which, or the
             head is no plain linear layer.
     """
     config = pretrained.config.get_text_config()

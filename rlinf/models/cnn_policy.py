@@ -1,4 +1,4 @@
-"""``cnn_policy``: convolutions on camera images beside state observations, under the same heads as ``mlp_policy``."""
+"""``cnn_policy``: convolutions on camera images next to state observations, under the same heads as ``mlp_policy``."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def resnet(channels: int, blocks: tuple[int, ...]) -> nn.Sequential:
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions of 3x3 beside a shortcut.
+    """Two convolutions of 3x3 with a shortcut.
 
     Args:
         channels: Channels of the input.

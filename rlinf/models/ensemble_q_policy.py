@@ -1,4 +1,4 @@
-"""Policies with an ensemble of critics on an encoder's features, whatever their actions are sampled from."""
+"""Policies with an ensemble of critics on an encoder's features, for any distribution of actions."""
 
 from __future__ import annotations
 

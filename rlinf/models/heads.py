@@ -33,7 +33,7 @@ def gaussian_entropy(log_std: torch.Tensor) -> torch.Tensor:
 def orthogonal_mlp(
     cfg: StatePolicyConfig, output_dim: int, *, output_gain: float, input_dim: int | None = None
 ) -> nn.Sequential:
-    """Build a network with the hidden layers of ``cfg`` and orthogonal weights; it reads ``obs_dim`` unless told."""
+    """Build a network with the hidden layers of ``cfg`` and orthogonal weights; it reads ``obs_dim`` by default."""
     layers: list[nn.Module] = []
     width = input_dim or cfg.state_size
     for hidden in cfg.hidden_dims:

@@ -39,7 +39,7 @@ class ValueEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class AdvantageEvaluation:
-    """What the policy thinks of actions, and the critics of their advantage.
+    """Log-probabilities of actions, and the critics' estimates of their advantage.
 
     Attributes:
         logprobs: float32 [N, C, A]; with gradients.

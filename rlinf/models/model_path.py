@@ -1,4 +1,4 @@
-"""Whether the folder of a language model is there, told without loading anything."""
+"""Whether the folder of a language model exists, found without loading anything."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def require_model_path(path: str) -> None:
         path: ``actor.model.model_path``.
 
     Raises:
-        ConfigError: There is no such folder, and it is no name on the Hub or the Hub must not be asked.
+        ConfigError: There is no such folder, and it is no name on the Hub or the Hub must not be queried.
     """
     if Path(path).expanduser().is_dir():
         return

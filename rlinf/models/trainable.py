@@ -1,4 +1,4 @@
-"""What every model that training engines take has in common, whatever it predicts."""
+"""What all models that training engines take have in common."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 WeightForm = Literal["merged", "parts", "adapters"]
-"""What is exported: ``merged``, a model as if it had no adapters, which are added in; ``parts``, the adapters beside
+"""What is exported: ``merged``, a model as if it had no adapters, which are added in; ``parts``, the adapters next to
 what they are added to; ``adapters``, those alone. Without adapters, the first two are the same."""
 
 

@@ -12,7 +12,7 @@ from rlinf.models.base_policy import BasePolicy
 
 @dataclass(frozen=True, slots=True)
 class VelocityEvaluation:
-    """What a flow policy thinks of actions that noise was mixed into.
+    """A flow policy's predictions for actions that noise was mixed into.
 
     Attributes:
         velocity: float32 [N, C, A]; the policy's velocity at the mixture, with gradients.

@@ -95,7 +95,7 @@ class ClusterPlan:
             label: Its label; None is the default group over all nodes.
 
         Returns:
-            The group; ``is_known`` tells whether its resources are.
+            The group; ``is_known`` says whether its resources are.
 
         Raises:
             PlacementError: There is no such group.

@@ -22,7 +22,7 @@ def count_open_processes(segments: Sequence[Segment], spec: str | int, path: str
         The number of processes if the string writes them down, else None.
 
     Raises:
-        PlacementError: Other segments stand beside ``all``, or its processes do not start at 0.
+        PlacementError: Other segments stand next to ``all``, or its processes do not start at 0.
     """
     if len(segments) > 1:
         raise PlacementError(

@@ -130,7 +130,7 @@ class FlexiblePlacementStrategy(PlacementStrategy):
 
 
 class NodePlacementStrategy(PlacementStrategy):
-    """Puts process ``i`` on node ``node_ranks[i]``, whatever hardware the node has; a node may be listed many times.
+    """Puts process ``i`` on node ``node_ranks[i]``, with or without accelerators; a node may be listed many times.
 
     Such a process owns no accelerator, and sees all of its node's.
 

@@ -45,7 +45,7 @@ def evaluation_metrics(
 ) -> dict[str, float]:
     """Return what an evaluation found.
 
-    ``accuracy`` is the share of right answers and ``avg@n`` the same under the name that says how many were drawn for
+    ``accuracy`` is the share of right answers and ``avg@n`` the same under the name that says how many were sampled for
     each prompt; ``pass@k`` is the unbiased estimate of Chen et al., arXiv 2107.03374, Eq. 1.
 
     Args:
@@ -82,7 +82,7 @@ def is_correct(reward: float, correct_reward: float) -> bool:
 
 
 def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
-    """Return the probability that one of ``k`` answers drawn without replacement is right."""
+    """Return the probability that one of ``k`` responses sampled without replacement is right."""
     if num_samples - num_right < k:
         return 1.0
     return 1.0 - math.comb(num_samples - num_right, k) / math.comb(num_samples, k)

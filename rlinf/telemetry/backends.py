@@ -24,7 +24,7 @@ _PACKAGES = {"tensorboard", "wandb", "swanlab"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """What a backend is told about the run."""
+    """What a backend knows about the run."""
 
     folder: Path
     """The experiment's folder, which exists."""
@@ -61,7 +61,7 @@ class TensorBoardBackend:
         self._summary_pb2: Any = _require_backend("tensorboard", "tensorboard.compat.proto.summary_pb2")
         writer: Any = _require_backend("tensorboard", "tensorboard.summary.writer.event_file_writer")
         self._writer: Any = writer.EventFileWriter(str(run.folder / TENSORBOARD_FOLDER))
-        # A session start at step s tells every reader to forget events of step s and later from older files.
+        # A session start at step s makes every reader forget events of step s and later from older files.
         first_step = 0 if run.resume_step is None else run.resume_step + 1
         start = self._event_pb2.SessionLog(status=self._event_pb2.SessionLog.START)
         self._writer.add_event(self._event_pb2.Event(wall_time=time.time(), step=first_step, session_log=start))
@@ -100,7 +100,7 @@ class WandbBackend:
             config=run.config,
         )
         # W&B drops rows whose own step counter goes back, as it does after a resume; with our step as the axis the
-        # repeated steps are drawn over the old ones.
+        # repeated steps are plotted over the old ones.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
@@ -150,7 +150,7 @@ def check_backends(names: Sequence[str]) -> None:
         names: Names in ``runner.logger.logger_backends``.
 
     Raises:
-        ConfigError: A name is unknown, or nobody is logged in to W&B.
+        ConfigError: A name is unknown, or there is no login to W&B.
         MissingPackageError: A package is not installed.
     """
     for name in names:
@@ -169,7 +169,7 @@ def open_backends(names: list[str], run: RunInfo) -> dict[str, MetricBackend]:
 
     Args:
         names: Names in ``runner.logger.logger_backends``; naming one twice opens it once.
-        run: What they are told.
+        run: What they know about the run.
 
     Returns:
         Open backends by name.

@@ -81,7 +81,7 @@ class Console:
         return RichConsole(file=self._file, width=width, quiet=self._quiet, highlight=False, markup=False, emoji=False)
 
     def _is_live(self) -> bool:
-        # Asked of the stream and not of rich, which takes FORCE_COLOR for a terminal.
+        # The stream is queried, not rich, which takes FORCE_COLOR for a terminal.
         stream = self._file or sys.stdout
         plain = _is_set("RLINF_PLAIN")
         dumb = os.environ.get("TERM", "").lower() in {"dumb", "unknown"}

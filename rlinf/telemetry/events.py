@@ -1,4 +1,4 @@
-"""What happens in a run beside its steps: how it starts and ends, restarts, notes and warnings; one line each."""
+"""What happens in a run between its steps: how it starts and ends, restarts, notes and warnings; one line each."""
 
 from __future__ import annotations
 

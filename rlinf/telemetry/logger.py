@@ -40,8 +40,8 @@ class MetricLogger:
     """Writes one record a step to ``<log_dir>/metrics.jsonl`` and to every backend.
 
     A step may be logged in several calls (training, then evaluation). The calls are gathered, and the record is
-    written when ``commit(step)`` is called, when a later step is logged or at ``finish()``; whoever wants a kill to
-    lose nothing calls ``commit`` at the end of each step. A written record has left this process's buffers. It is
+    written when ``commit(step)`` is called, when a later step is logged or at ``finish()``; after
+    ``commit`` at the end of each step a kill loses nothing. A written record has left this process's buffers. It is
     final, but for the record of ``resume_step``: evaluating a checkpoint again adds to it.
 
     Args:

@@ -67,7 +67,7 @@ class Metric:
 class MetricAccumulator:
     """Adds up samples on one rank.
 
-    Tensors are kept where they are, detached, and fetched together when the triples are asked for, so that adding a
+    Tensors are kept where they are, detached, and fetched together when the triples are read, so that adding a
     metric in the middle of a step never waits for the device.
     """
 

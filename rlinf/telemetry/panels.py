@@ -16,7 +16,7 @@ from rich.text import Text
 # Known groups in the order in which a step runs through them; others follow by name.
 _GROUPS = ("train", "eval", "env", "rollout", "time")
 _BAR_WIDTH = 16
-# Columns of a name beside its number, twice in 80.
+# Columns of a name next to its number, twice in 80.
 _HALF_WIDTH = 24
 
 
@@ -66,7 +66,7 @@ def progress_parts(step: int, total: int, shown: Mapping[str, float], eta_second
 
 
 class LiveLine:
-    """A bar and a line that is asked for anew at every refresh, so that it never shows a former state.
+    """A bar and a line that is computed anew at every refresh, so that it never shows a former state.
 
     Args:
         describe: Returns the done fraction and the text.

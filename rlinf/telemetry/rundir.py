@@ -195,7 +195,7 @@ def record_launch(
         config: The resolved recipe, a dataclass or a mapping; None writes no ``config.yaml``.
         seed: The run's seed.
         command: The command line; None takes this process's.
-        placement: Where everything runs, as ``rlinf.placement.draw_plan`` draws it; None where that is not known.
+        placement: Where everything runs, as ``rlinf.placement.draw_plan`` returns it; None where unknown.
         run_id: The name by which ``rlinf status`` knows the launch; None where it has none.
 
     Raises:

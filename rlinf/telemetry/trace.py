@@ -307,7 +307,7 @@ def instant(name: str, category: str, **args: Any) -> None:
 
 
 def counter(name: str, **values: float) -> None:
-    """Record the present values of quantities, drawn over time; several of one name are stacked.
+    """Record the present values of quantities, plotted over time; several of one name are stacked.
 
     Args:
         name: Title of the graph.

@@ -28,7 +28,7 @@ class ClockSample:
     """One question for another process's time, in ns.
 
     Attributes:
-        sent: The driver's clock when it asked.
+        sent: The driver's clock when it sent the request.
         remote: The other's clock when it answered.
         received: The driver's clock when the answer came.
     """
@@ -96,7 +96,7 @@ def merge_traces(traces: Sequence[ProcessTrace]) -> dict[str, Any]:
 
 
 def write_trace(path: Path, traces: Sequence[ProcessTrace]) -> None:
-    """Write the merged trace; whoever reads the file sees all of it or none.
+    """Write the merged trace atomically: a reader sees all of it or none.
 
     Args:
         path: File to create or replace; its folder is created.

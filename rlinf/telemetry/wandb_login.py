@@ -1,4 +1,4 @@
-"""Whether W&B would ask for a login: in the middle of a start, on a machine where nobody can answer."""
+"""Whether W&B would ask for a login: in the middle of a start, on a machine without a terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def require_wandb_login() -> None:
     host = urlsplit(server).hostname or server
     if not _netrc_has(host):
         raise ConfigError(
-            f"runner.logger.logger_backends: received 'wandb', and nobody is logged in to {host} on this machine. Run "
+            f"runner.logger.logger_backends: received 'wandb', and this machine is not logged in to {host}. Run "
             "`wandb login`, or set WANDB_API_KEY; WANDB_MODE=offline keeps the metrics here; or remove 'wandb'."
         )
 
@@ -41,7 +41,7 @@ def _settings() -> dict[str, str]:
     parser = configparser.ConfigParser()
     try:
         parser.read([user / "settings", Path("wandb") / "settings"], encoding="utf-8")
-    except configparser.Error:  # W&B tells what is wrong with its file
+    except configparser.Error:  # W&B reports what is wrong with its file
         return {}
     return dict(parser["default"]) if parser.has_section("default") else {}
 
@@ -54,6 +54,6 @@ def _netrc_has(host: str) -> bool:
                 return True
         except FileNotFoundError:
             continue
-        except (OSError, netrc.NetrcParseError):  # W&B tells what is wrong with the file
+        except (OSError, netrc.NetrcParseError):  # W&B reports what is wrong with the file
             return True
     return False

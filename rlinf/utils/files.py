@@ -56,7 +56,7 @@ def naming_file(path: Path) -> Iterator[None]:
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Replace a file's content in one step: write beside it, force to disk, rename, force the rename to disk.
+    """Replace a file's content in one step: write a second file, force it to disk, rename, force the rename to disk.
 
     Args:
         path: The file to create or replace; its folder must exist.

@@ -26,7 +26,7 @@ _origin = _Origin()
 
 
 class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Write to whatever ``sys.stderr`` is now: test runners and progress displays replace it."""
+    """Write to the present ``sys.stderr``: test runners and progress displays replace it."""
 
     def __init__(self) -> None:
         logging.Handler.__init__(self)

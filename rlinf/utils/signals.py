@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has come: whatever handles Ctrl-C handles it too."""
+    """SIGTERM was received; handlers of Ctrl-C handle it too."""
 
 
 class _Held:

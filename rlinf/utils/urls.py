@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import unquote_plus, urlsplit, urlunsplit
 
 _SHORTEST_SECRET = 4
-"""Characters; hiding shorter values would garble whatever else a text says."""
+"""Characters; hiding shorter values would garble other parts of a text."""
 
 
 def mask_url(url: str) -> str:

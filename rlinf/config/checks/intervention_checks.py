@@ -11,21 +11,21 @@ from rlinf.config.schema.root import EmbodiedConfig
 
 
 def check_losses(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
-    """A loss that weighs the policy's own samples cannot learn from somebody else's."""
+    """A loss that weights the policy's own samples cannot learn from an operator's."""
     del world
     algorithm, intervenes = cfg.algorithm, _intervention(cfg.env.train) is not None
     if isinstance(algorithm.loss, HGDAggerLossConfig) and not intervenes:
         problems.add(
             "env.train.wrappers",
-            f"nobody intervenes; loss_type={algorithm.loss_type} learns from interventions alone. Add the wrapper "
+            f"no operator intervenes; loss_type={algorithm.loss_type} learns from interventions alone. Add the wrapper "
             "'intervention', as its last entry.",
         )
     demos = algorithm.loss.demo_buffer if isinstance(algorithm.loss, OffPolicyLossConfig) else None
     if demos is not None and demos.interventions and not intervenes:
         problems.add(
             "algorithm.demo_buffer.interventions",
-            "received True; nobody intervenes. Add the wrapper 'intervention' as the last entry of env.train.wrappers, "
-            "or set it to false.",
+            "received True; no operator intervenes. Add the wrapper 'intervention' as the last entry of "
+            "env.train.wrappers, or set it to false.",
         )
     if intervenes and not algorithm.loss.draws_batches:
         problems.add(
@@ -51,8 +51,8 @@ def check_environments(cfg: EmbodiedConfig, world: WorldSizes, problems: Problem
         if cfg.actor.model.num_action_chunks != 1:
             problems.add(
                 "actor.model.num_action_chunks",
-                f"received {cfg.actor.model.num_action_chunks}; with {path}.wrappers 'intervention' somebody looks at "
-                "every step. Set it to 1.",
+                f"received {cfg.actor.model.num_action_chunks}; with {path}.wrappers 'intervention' the operator "
+                "looks at every step. Set it to 1.",
             )
         if env is cfg.env.eval and not env.data_collection.enabled:
             problems.add(

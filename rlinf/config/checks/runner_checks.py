@@ -106,7 +106,7 @@ def check_optimizer(optim: AdamWConfig, path: str, problems: Problems, *, ends_w
 
 
 def check_names(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
-    """Names that become folders or worker groups can be told apart."""
+    """Names that become folders or worker groups differ."""
     del world
     name = cfg.runner.logger.experiment_name
     if not name.strip() or name in {".", ".."} or not name.isprintable() or {*"/\\"} & {*name}:

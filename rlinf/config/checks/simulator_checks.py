@@ -1,4 +1,4 @@
-"""What simulators of ``env`` cannot do, told before a worker starts them."""
+"""What simulators of ``env`` cannot do, reported before a worker starts them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def explain_maniskill_params(init_params: Mapping[str, Any]) -> str | None:
 
 
 def check_maniskill(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
-    """ManiSkill simulates on the CPU, one environment each, on whatever node ``env`` is placed."""
+    """ManiSkill simulates on the CPU, one environment each, on any node of ``env``."""
     del world
     for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
         if isinstance(env, ManiSkillEnvConfig) and (problem := explain_maniskill_params(env.init_params)):

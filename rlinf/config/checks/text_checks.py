@@ -1,4 +1,4 @@
-"""Whether the sections of a recipe of a language model fit together, and what reasoning recipes need beside."""
+"""Whether the sections of a recipe of a language model fit together, and what reasoning recipes need in addition."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_data(cfg: LanguageConfig, world: WorldSizes, problems: Problems) -> No
 
 
 def check_evaluation(cfg: LanguageConfig, world: WorldSizes, problems: Problems) -> None:
-    """What is asked of an evaluation can be told from its answers, and apart."""
+    """Metrics of an evaluation can be computed from its responses, and have names of their own."""
     del world
     runner, names = cfg.runner, cfg.data.val_names
     if runner.val_samples == 1:
@@ -34,7 +34,7 @@ def check_evaluation(cfg: LanguageConfig, world: WorldSizes, problems: Problems)
     elif any(k > runner.val_samples for k in runner.val_pass_at):
         problems.add(
             "runner.val_pass_at",
-            f"received {runner.val_pass_at}; at most runner.val_samples {runner.val_samples} answers can be drawn "
+            f"received {runner.val_pass_at}; at most runner.val_samples {runner.val_samples} responses can be sampled "
             f"from those to a prompt. Set runner.val_samples={max(runner.val_pass_at)}, or lower it.",
         )
     for name in sorted({name for name in names if names.count(name) > 1}):
@@ -45,7 +45,7 @@ def check_evaluation(cfg: LanguageConfig, world: WorldSizes, problems: Problems)
 
 
 def check_sampling(cfg: LanguageConfig, world: WorldSizes, problems: Problems) -> None:
-    """Answers are drawn among some tokens, or among all."""
+    """Responses are sampled among some tokens, or among all."""
     del world
     top_k = cfg.algorithm.sampling_params.top_k
     if top_k != -1 and top_k < 1:

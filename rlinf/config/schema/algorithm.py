@@ -237,7 +237,7 @@ class ReplayBufferConfig(ConfigSection):
     min_buffer_size: PositiveInt = 1
     """Transitions over all ranks before the first update."""
     memory_bytes: PositiveInt | None = None
-    """Host memory for transitions over all ranks; older ones beyond it are drawn from files. null has no bound."""
+    """Host memory for transitions over all ranks; older ones beyond it are read from files. null has no bound."""
     folder: str | None = None
     """Where those files are; null is ``<log_path>/<experiment_name>/replay``."""
     auto_save: bool = False
@@ -246,20 +246,20 @@ class ReplayBufferConfig(ConfigSection):
 
 @dataclass(frozen=True, kw_only=True)
 class DemoBufferConfig(ConfigSection):
-    """``algorithm.demo_buffer``: what is drawn beside the replay.
+    """``algorithm.demo_buffer``: what is sampled in addition to the replay.
 
-    It is a saved replay that never changes (RLPD, Ball et al., 2023), what somebody did who intervened (HIL-SERL, Luo
+    It is a saved replay that never changes (RLPD, Ball et al., 2023), executed interventions (HIL-SERL, Luo
     et al., 2024), or both.
     """
 
     load_path: str | None = None
     """Where the former was saved."""
     interventions: bool = False
-    """Whether to keep the latter, beside the replay, which has them too; while there are none, nothing is drawn."""
+    """Whether to keep the latter, which the replay holds too; while there are none, nothing is sampled."""
     capacity: PositiveInt = 100_000
     """Chunk steps of interventions kept over all ranks; the oldest make room."""
     batch_share: Fraction = 0.5
-    """Share of each batch that is drawn from it."""
+    """Share of each batch that is sampled from it."""
 
     def required_files(self) -> dict[str, str]:
         """Return the saved replay."""
@@ -296,9 +296,9 @@ class OffPolicyLossConfig(LossConfig):
     replay_buffer: ReplayBufferConfig = field(default_factory=ReplayBufferConfig)
     """Former rollouts."""
     demo_buffer: DemoBufferConfig | None = None
-    """Demonstrations that are drawn beside them."""
+    """Demonstrations that are sampled in addition to them."""
     num_min_q: PositiveInt | None = None
-    """Critics drawn for each update whose values form its targets (REDQ, RLPD); null takes all ``num_q_heads``."""
+    """Critics sampled for each update whose values form its targets (REDQ, RLPD); null takes all ``num_q_heads``."""
     critic_actor_ratio: PositiveInt = 1
     """Updates of the critics for each update of the policy."""
     tau: Fraction = 0.005
@@ -375,7 +375,7 @@ class IQLLossConfig(LossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class ImitationLossConfig(LossConfig):
-    """Keys of every loss that imitates the actions of somebody else."""
+    """Keys of every loss that imitates the actions of an expert or operator."""
 
     learner: ClassVar[str] = "imitation"
     draws_batches: ClassVar[bool] = True
@@ -412,7 +412,7 @@ class DAggerLossConfig(ImitationLossConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class HGDAggerLossConfig(ImitationLossConfig):
-    """``loss_type: embodied_hgdagger``: imitation of whoever takes over, in the steps in which they do."""
+    """``loss_type: embodied_hgdagger``: imitation of the operator, in the steps of interventions."""
 
     learner: ClassVar[str] = "interventions"
 
@@ -439,10 +439,10 @@ class AlgorithmConfig(ConfigSection):
     group_size: PositiveInt = 1
     """Environments (or answers) that start from one state (or prompt) and are compared with each other."""
     update_epoch: PositiveInt = 1
-    """Passes over the rollout in one step; with a loss that draws batches, batches in one step."""
+    """Passes over the rollout in one step; with a loss that samples batches, batches in one step."""
     staleness_threshold: NonNegativeInt | None = None
     """Roll out and train at the same time (``train_async.py``, or any reasoning run): a rollout may begin with weights
-    up to this many versions older than in turns; 0 is the synchronous algorithm. null takes turns."""
+    up to this many versions older than in synchronous training; 0 is the synchronous algorithm. null never overlaps."""
     advantage: AdvantageConfig = field(default_factory=AdvantageConfig)
     """Keys that belong to ``adv_type`` (written flat under ``algorithm``)."""
     loss: LossConfig = field(default_factory=LossConfig)
@@ -454,7 +454,7 @@ class EmbodiedAlgorithmConfig(AlgorithmConfig):
     """The ``algorithm`` section of embodied RL."""
 
     reward_type: Level = "chunk_level"
-    """Whether a chunk of actions earns one reward (and has one value) or each action its own."""
+    """Whether a chunk of actions receives one reward (and has one value) or each action its own."""
     logprob_type: Level = "chunk_level"
     """Level at which the policy ratio is formed: a token is one action dimension."""
     entropy_type: Level = "chunk_level"
@@ -493,7 +493,7 @@ class LanguageAlgorithmConfig(AlgorithmConfig):
     """The ``algorithm`` section of language models: the keys of every task."""
 
     sampling_params: SamplingConfig = field(default_factory=SamplingConfig)
-    """How answers are drawn."""
+    """How responses are sampled."""
 
     @property
     def training_temperature(self) -> float:
@@ -543,7 +543,7 @@ class TextAlgorithmConfig(LanguageAlgorithmConfig):
 
     @property
     def training_temperature(self) -> float:
-        """See ``LanguageAlgorithmConfig``: that of the distribution which answers are drawn from."""
+        """See ``LanguageAlgorithmConfig``: that of the distribution which responses are sampled from."""
         return self.sampling_params.temperature
 
     @property

@@ -18,7 +18,7 @@ class DataConfig(ConfigSection):
     path: str
     """The dataset's folder or file, readable by every actor rank."""
     max_episodes: PositiveInt | None = None
-    """Read so many episodes from the start; null reads all."""
+    """Read this number of episodes from the start; null reads all."""
     reward_coef: float = 1.0
     """Factor on every reward."""
 

@@ -113,7 +113,7 @@ class EnvConfig(ConfigSection):
     group_size: PositiveInt = 1
     """Neighbouring environments that start each episode from the same state."""
     max_episode_steps: PositiveInt
-    """An episode that is not done after so many environment steps is truncated, whatever limit the simulator has."""
+    """Environment steps after which an episode that is not done is truncated; replaces the simulator's own limit."""
     max_steps_per_rollout_epoch: PositiveInt
     """Environment steps of each environment in one rollout epoch; a multiple of ``actor.model.num_action_chunks``."""
     rollout_epoch: PositiveInt = 1
@@ -128,7 +128,7 @@ class EnvConfig(ConfigSection):
     """Begin every rollout epoch from the same states; otherwise from new random ones."""
     use_ordered_reset_state_ids: bool = False
     """Go through reset states in order (0, 1, 2, ...) rather than draw them: evaluation covers each once. They are then
-    the same whatever ``seed`` is."""
+    the same for every ``seed``."""
     seed: NonNegativeInt = 0
     """Seed of the reset states; has no effect with ``use_ordered_reset_state_ids``."""
     reward_coef: float = 1.0

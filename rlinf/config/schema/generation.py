@@ -19,12 +19,12 @@ from rlinf.registry import Registry
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig(ConfigSection):
-    """``algorithm.sampling_params``: how answers are drawn in training; ``rlinf.data.generation.SamplingParams``."""
+    """``algorithm.sampling_params``: sampling in training; see ``rlinf.data.generation.SamplingParams``."""
 
     temperature: NonNegativeFloat = 1.0
     """Divides the logits."""
     top_k: int = -1
-    """Draw among so many of the most likely tokens; -1 among all."""
+    """Sample among this number of the most likely tokens; -1 samples among all."""
     top_p: Fraction = 1.0
     """Draw among the most likely tokens that together reach this probability."""
     min_p: Fraction = 0.0
@@ -38,7 +38,7 @@ class SamplingConfig(ConfigSection):
     stop: list[str] = field(default_factory=list)
     """Strings that end an answer."""
     stop_token_ids: list[NonNegativeInt] = field(default_factory=list)
-    """Tokens that end an answer beside the model's own."""
+    """Tokens that end a response in addition to the model's own."""
 
 
 @dataclass(frozen=True, kw_only=True)

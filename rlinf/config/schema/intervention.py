@@ -33,7 +33,7 @@ class ScriptedIntervenerConfig(IntervenerConfig):
     release_share: Fraction = 0.5
     """Having taken over by distance, hand back only below this share of it."""
     stall_steps: PositiveInt | None = None
-    """Take over when the best reward of the episode has not risen for so many steps."""
+    """Take over when the best reward of the episode has not risen for this number of steps."""
     min_progress: Annotated[float, Ge(0)] = 0.0
     """Rise of the best reward that does not yet count."""
     hold_steps: PositiveInt = 5
@@ -68,7 +68,7 @@ class SpaceMouseIntervenerConfig(IntervenerConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class InterventionConfig(WrapperConfig):
-    """``name: intervention``: somebody may act in place of the policy, step by step."""
+    """``name: intervention``: an operator may act in place of the policy, step by step."""
 
     intervener: IntervenerConfig
     """Who."""

@@ -100,7 +100,7 @@ class MLPPolicyConfig(StatePolicyConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class CNNPolicyConfig(MLPPolicyConfig):
-    """``model_type: cnn_policy``: convolutions on camera images beside state observations, under the same heads."""
+    """``model_type: cnn_policy``: convolutions on camera images next to state observations, under the same heads."""
 
     obs_dim: NonNegativeInt = 0
     """Length of ``obs["states"]`` of one environment; 0 sees images only."""

@@ -60,7 +60,7 @@ class EmbodiedConfig(RLinfConfig):
     env: EnvSectionConfig
     """Environments."""
     reward: RewardConfig | None = None
-    """Rewards beside, or instead of, the environments' own."""
+    """Rewards in addition to, or instead of, the environments' own."""
     data: DataConfig | None = None
     """Dataset of an offline run."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
@@ -83,7 +83,7 @@ class LanguageConfig(RLinfConfig):
     runner: TextRunnerConfig
     """Length, evaluation, checkpoints, logging."""
     algorithm: LanguageAlgorithmConfig
-    """Loss, and how answers are drawn."""
+    """Loss, and how responses are sampled."""
     actor: TextActorConfig
     """Model and training."""
     data: TextRowsConfig
@@ -128,11 +128,11 @@ class ReasoningConfig(LanguageConfig):
     rollout: GenerationConfig
     """Generation engines."""
     inference: InferenceConfig | None = None
-    """Log-probabilities beside the actor."""
+    """Log-probabilities outside the actor."""
 
     @property
     def learner(self) -> str:
-        """See ``RLinfConfig``: of language models, whatever the policy loss."""
+        """See ``RLinfConfig``: of language models, independent of the policy loss."""
         return "text"
 
     @property
@@ -175,7 +175,7 @@ class SftConfig(LanguageConfig):
     data: SftDataConfig
     """Prompts with answers, or conversations."""
     reward: TextRewardsConfig | None = None
-    """What tells right answers from wrong ones, where evaluations ask."""
+    """Rewards that mark answers as correct, where evaluations generate."""
     rollout: GenerationConfig | None = None
     """Generation engines that evaluations ask; without them they measure loss and token accuracy alone."""
 

@@ -36,9 +36,9 @@ class RunnerConfig(ConfigSection):
     max_steps: int = -1
     """Steps to run; -1 leaves it to ``max_epochs``."""
     val_check_interval: int = -1
-    """Evaluate every so many steps (and before the first and after the last); -1 never evaluates."""
+    """Steps between evaluations (one more before the first and after the last); -1 never evaluates."""
     save_interval: int = -1
-    """Save a checkpoint every so many steps (and after the last); -1 saves only after the last."""
+    """Steps between checkpoints (one more after the last); -1 saves only after the last."""
     only_eval: bool = False
     """Evaluate once and exit: the weights of ``resume_dir`` or ``ckpt_path``, or those that the model brings along. The
     results go to a folder of their own, ``<log_path>/<experiment_name>/eval_only/<weights>_<n>``."""
@@ -82,7 +82,7 @@ class TextRunnerConfig(RunnerConfig):
     """Compute a prompt once for all its answers in a pass, and bring these together; changes speed, never the gradient.
     Without effect on FlashAttention (``actor.model.attn_implementation``), and where prompts differ."""
     val_samples: PositiveInt = 1
-    """Answers to each prompt of an evaluation; with more than one they are drawn as in training, else greedily."""
+    """Answers to each prompt of an evaluation; with more than one they are sampled as in training, else greedily."""
     val_pass_at: list[PositiveInt] = field(default_factory=list)
     """The k of ``eval/pass@k``, each at most ``val_samples``; empty takes 1 and ``val_samples``."""
     val_correct_reward: float = 1.0

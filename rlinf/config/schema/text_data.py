@@ -44,7 +44,7 @@ class TextRowsConfig(ConfigSection):
     apply_chat_template: bool = False
     """Wrap prompts into the tokenizer's chat template; lists of messages always are."""
     max_val_prompts: PositiveInt | None = None
-    """Evaluate on so many of each from the start; null on all."""
+    """Evaluate on this number of each from the start; null on all."""
     shuffle: bool = True
     """Draw in an order that differs from epoch to epoch."""
     seed: NonNegativeInt = 1234
@@ -87,7 +87,7 @@ class TextDataConfig(TextRowsConfig):
     rollout_batch_size: PositiveInt
     """Prompts of one step; each is answered ``algorithm.group_size`` times."""
     gen_batch_size: PositiveInt | None = None
-    """Prompts that are asked at a time where groups are replaced (``algorithm.max_num_gen_batches``): with more than
+    """Prompts submitted at a time where groups are replaced (``algorithm.max_num_gen_batches``): with more than
     ``rollout_batch_size`` replacements are under way before it is known how many are needed. null asks that many, and
     then as many as are missing."""
 

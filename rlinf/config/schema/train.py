@@ -70,7 +70,7 @@ class ActorConfig(ConfigSection):
     fsdp_config: FSDPConfig = field(default_factory=FSDPConfig)
     """Sharding and precision."""
     global_batch_size: PositiveInt
-    """Samples (chunk steps) per optimizer step, over all ranks; off-policy, those drawn from the replay."""
+    """Samples (chunk steps) per optimizer step, over all ranks; off-policy, those sampled from the replay."""
     micro_batch_size: PositiveInt
     """Samples per forward and backward pass on one rank; changes memory and speed, never the gradient."""
     seed: NonNegativeInt = 1234

@@ -81,7 +81,7 @@ class Connection:
     Attributes:
         client: Speaks to it.
         clock: Its time.
-        num_users: Environments that drive it, in turns.
+        num_users: Environments that share it, one at a time.
     """
 
     client: FrankaClient
@@ -90,7 +90,7 @@ class Connection:
 
 
 class Connections:
-    """The arms of this process by address: training and evaluation drive the same one, in turns."""
+    """The arms of this process by address: training and evaluation drive the same one alternately."""
 
     def __init__(self) -> None:
         self._open: dict[str, Connection] = {}

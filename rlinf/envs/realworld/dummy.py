@@ -1,4 +1,4 @@
-"""A stand-in of a Franka arm: moves as it is told, no faster than an arm can, in a time of its own."""
+"""A stand-in of a Franka arm: follows commands, no faster than an arm can, on a clock of its own."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class FrankaSingleEnv:
         self.observation_space = self._make_space()
 
     def reset(self, seed: int) -> FrankaState:
-        """Open the gripper, go up, and then to a start that ``seed`` draws."""
+        """Open the gripper, go up, and then to a start that ``seed`` selects."""
         generator = np.random.default_rng(seed)
         shift = generator.uniform(-1.0, 1.0, 2) * self.cfg.random_xy_meters
         yaw = float(generator.uniform(-1.0, 1.0)) * self.cfg.random_yaw_radians

@@ -14,7 +14,7 @@ from rlinf.data.embodied import ChunkStep, Observation
 
 
 class EnvWrapper:
-    """Changes what ``B`` environments show and are told; the rules of ``VectorEnv`` hold for what comes out.
+    """Changes observations and actions of ``B`` environments; the rules of ``VectorEnv`` hold for what comes out.
 
     A wrapper that remembers something from one chunk to the next names it in ``state_names``, so that a resumed run
     goes on with it.

@@ -19,9 +19,9 @@ from rlinf.errors import ConfigError, EnvironmentFailure
 
 
 class Intervention(EnvWrapper):
-    """Lets somebody act in place of the policy, and reports what was done: ``intervene_action``, ``intervene_flag``.
+    """Lets an operator act for the policy, and reports the executed actions: ``intervene_action``, ``intervene_flag``.
 
-    Each environment's intervener is asked before every action.
+    Each environment's intervener is queried before every action.
 
     Args:
         cfg: The entry of ``wrappers``.

@@ -16,17 +16,17 @@ _MAX_POINTS = 120_000
 # More than a screen can show, but for those who zoom in.
 _MAX_POINTS_PER_CURVE = 1000
 _MIN_POINTS_PER_CURVE = 50
-# Points of the line that tells the time of a step; between them it is interpolated.
+# Points of the line that gives the time of a step; between them it is interpolated.
 _MAX_CLOCK_POINTS = 400
 
 
 def points_per_curve(num_curves: int) -> int:
-    """Return how many points a curve may have where a page holds so many curves."""
+    """Return how many points each of a page's curves may have."""
     return min(max(_MAX_POINTS // max(num_curves, 1), _MIN_POINTS_PER_CURVE), _MAX_POINTS_PER_CURVE)
 
 
 def describe_curves(table: MetricTable, max_points: int) -> dict[str, Any]:
-    """Return what the page draws as curves.
+    """Return what the page plots as curves.
 
     Args:
         table: The run's records.

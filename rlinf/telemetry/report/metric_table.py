@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rlinf.telemetry.report.run_folder import read_line
 
-# Steps beyond cannot be told apart by what draws them.
+# Steps beyond are one number to JavaScript.
 _MAX_STEP = 1 << 53
 
 
@@ -49,7 +49,7 @@ class MetricTable:
 
 
 def read_metrics(path: Path) -> MetricTable:
-    """Read a ``metrics.jsonl``, whatever state it is in.
+    """Read a ``metrics.jsonl``, also one that is cut off or damaged.
 
     Args:
         path: The file; need not exist.

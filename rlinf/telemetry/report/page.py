@@ -117,7 +117,7 @@ def render(data: dict[str, Any], title: str, library: str) -> str:
     """Return the page.
 
     Args:
-        data: What the tabs show; whatever it holds, none of it becomes markup.
+        data: What the tabs show; all of it is escaped, none becomes markup.
         title: Of the page, plain text.
         library: Source of plotly.js.
     """

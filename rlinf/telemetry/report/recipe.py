@@ -1,4 +1,4 @@
-"""The resolved recipe of a run: what was asked for on the command line, what the recipe says, what is a default."""
+"""The resolved recipe of a run: what the command line sets, what the recipe sets, what is a default."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def describe_recipe(run: RunFolder) -> dict[str, Any] | None:
 
     Returns:
         ``keys``: for each its ``path``, its ``value``, its ``default`` (absent where it has none) and its ``origin``:
-        ``command``, ``recipe``, ``default`` or ``unknown``; ``recipe``, its name; ``overrides``; ``placement``, drawn
-        as text; ``earlier``, the recipes of earlier launches and where they differ.
+        ``command``, ``recipe``, ``default`` or ``unknown``; ``recipe``, its name; ``overrides``; ``placement``, as
+        text; ``earlier``, the recipes of earlier launches and where they differ.
     """
     if run.config is None:
         return None
@@ -89,7 +89,7 @@ def _words(value: Any) -> str:
 
 
 def _placement(run: RunFolder) -> str | None:
-    """Return the picture that the run has recorded; of an older run, what can be told from its recipe."""
+    """Return the recorded diagram; for an older run, the one derived from its recipe."""
     recorded = next((launch["placement"] for launch in reversed(run.launches) if launch.get("placement")), None)
     if recorded is not None:
         return str(recorded)

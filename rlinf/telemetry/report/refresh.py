@@ -18,7 +18,7 @@ _MAX_SHARE = 0.01
 
 
 class RunReport:
-    """Writes ``<folder>/report.html``; whatever goes wrong with that, the run goes on.
+    """Writes ``<folder>/report.html``; if that fails, the run goes on.
 
     Args:
         folder: The experiment's folder.

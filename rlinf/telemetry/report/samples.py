@@ -1,4 +1,4 @@
-"""What a language model was asked and what it answered, from ``samples/`` and ``evaluations/``."""
+"""A language model's prompts and responses, from ``samples/`` and ``evaluations/``."""
 
 from __future__ import annotations
 

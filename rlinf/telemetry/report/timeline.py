@@ -55,7 +55,7 @@ class _Span:
 
 
 def describe_timeline(path: Path, *, is_enabled: bool, num_runs: int = 1) -> dict[str, Any]:
-    """Return what the page draws of a trace.
+    """Return what the page plots of a trace.
 
     Args:
         path: The trace, in the Chrome trace format.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rlinf.telemetry.report.metric_table import MetricTable
 from rlinf.telemetry.trace import PHASE_PREFIX
 
-# Beyond so many steps, each bar is the mean of several.
+# Beyond this number of steps, each bar is the mean of several.
 _MAX_BARS = 100
 # What stands under time/ and is no duration.
 _OTHER_UNITS = ("per_second", "memory", "mfu", "restarts")
@@ -23,7 +23,7 @@ _Matrix = dict[str, NDArray[np.float64]]
 
 
 def describe_times(table: MetricTable) -> dict[str, Any] | None:
-    """Return what the page draws about time; None where no step has been timed.
+    """Return what the page plots about time; None where no step has been timed.
 
     Returns:
         ``labels`` of the bars; ``steps_per_bar``; ``views``: for the loop and for each worker group its ``parts``

@@ -585,8 +585,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/models/causal_lm.py",
-        "asked = packed.position_ids > 0",
-        "asked = packed.position_ids >= 0",
+        "has_context = packed.position_ids > 0",
+        "has_context = packed.position_ids >= 0",
         LANGUAGE,
         "the first token of a sequence is scored",
     ),

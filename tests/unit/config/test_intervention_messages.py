@@ -12,7 +12,7 @@ ENTRY = "{name: intervention, intervener: {intervener_type: scripted, policy: me
 @pytest.mark.parametrize(
     ("recipe", "overrides", "remedy"),
     [
-        (RECIPE, ["env.train.wrappers=[]"], "nobody intervenes; loss_type=embodied_hgdagger"),
+        (RECIPE, ["env.train.wrappers=[]"], "no operator intervenes; loss_type=embodied_hgdagger"),
         ("metaworld_reach_ppo_mlp", [f"env.train.wrappers=[{ENTRY}]"], "actions that the policy itself drew"),
         (RECIPE, [f"env.eval.wrappers=[{ENTRY}]"], "env.eval.wrappers: holds 'intervention'; it would count help"),
         (
@@ -23,14 +23,14 @@ ENTRY = "{name: intervention, intervener: {intervener_type: scripted, policy: me
         (
             "gym_mountain_car_rlpd_mlp",
             ["algorithm.demo_buffer.interventions=true"],
-            "algorithm.demo_buffer.interventions: received True; nobody intervenes",
+            "algorithm.demo_buffer.interventions: received True; no operator intervenes",
         ),
         (
             "gym_mountain_car_rlpd_mlp",
             ["algorithm.demo_buffer.capacity=5"],
             "algorithm.demo_buffer.capacity: received 5; not used without interventions",
         ),
-        (RECIPE, ["actor.model.num_action_chunks=2"], "somebody looks at every step. Set it to 1"),
+        (RECIPE, ["actor.model.num_action_chunks=2"], "the operator looks at every step. Set it to 1"),
         (
             RECIPE,
             [
