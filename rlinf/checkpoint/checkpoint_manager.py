@@ -199,7 +199,7 @@ class CheckpointManager:
         return complete[-1].path if complete else None
 
     def _remedy(self, folder: Path) -> str:
-        """Say which checkpoints there are, near the one that was asked for or else in this experiment."""
+        """Name the checkpoints next to the requested one, or else those of this experiment."""
         for root in (folder, folder / "checkpoints", self._root):
             complete = scan(root)[0]
             if complete:

@@ -3,7 +3,7 @@
 ::
 
     <root>/global_step_<N>/            a checkpoint
-        actor/ ...                     whatever the workers wrote
+        actor/ ...                     files of the workers
         env/rank_<R>.safetensors       the training episodes of an env rank that had not ended
         runner.json                    the runner's state and the metrics at this step
         COMPLETE                       written last: step, sequence number, and the size of every file

@@ -15,7 +15,7 @@ from rlinf.errors import AlgorithmError
 class PackedSequences:
     """``N`` sequences of ``T`` tokens in all, one behind the other; what some begin with may lie there once for all.
 
-    Whatever is known per token lies beside ``token_ids`` as a tensor [T]: its entry i is about token i.
+    Whatever is known per token lies next to ``token_ids`` as a tensor [T]: its entry i is about token i.
 
     Attributes:
         token_ids: int64 [T].
@@ -136,7 +136,7 @@ def _pack(pairs: Sequence[tuple[tuple[int, ...], Sequence[int]]]) -> PackedSeque
 
 
 def place(values: Sequence[torch.Tensor], where: torch.Tensor) -> torch.Tensor:
-    """Lay what is known of each answer's tokens beside the packed tokens.
+    """Lay what is known of each answer's tokens next to the packed tokens.
 
     Args:
         values: One tensor [L] per sequence, for its answer's tokens.

@@ -26,7 +26,7 @@ from rlinf.utils.files import commit_folder
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
-    """``N`` chunk steps, each with what came of it.
+    """``N`` transitions, a chunk of actions each.
 
     Attributes:
         inputs: Tensors [N, ...]: what the policy saw.
@@ -56,7 +56,7 @@ class Transitions:
         executed = trajectory.executed.flatten(0, 1)
         kept = executed.any(-1)
         powers = gamma ** torch.arange(executed.shape[-1], dtype=torch.float64)
-        # What lies beside actions that were not executed is of no transition.
+        # What belongs to actions that were not executed is of no transition.
         rewards = torch.where(executed, trajectory.rewards.flatten(0, 1), 0.0)
         inputs = {name: t.flatten(0, 1)[kept] for name, t in trajectory.forward_inputs.items()}
         return Transitions(

@@ -115,7 +115,7 @@ class RunSpec:
         log_dir: Folder for worker logs, or None for none.
         manager: Where the run's manager listens; None while the manager itself starts.
         trace_events: Events that a process keeps for the trace; 0 records none.
-        experiment_name: What the run works on; None where nobody has said it.
+        experiment_name: What the run works on; None if it was not named.
     """
 
     namespace: str

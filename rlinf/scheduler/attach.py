@@ -93,7 +93,7 @@ def _without_colors() -> None:
 
 @contextlib.contextmanager
 def _telling_of_a_slow_start() -> Iterator[None]:
-    """Say that Ray is still starting, and where it tells why, once it takes longer than one would expect."""
+    """Say that Ray is still starting, and which log says why, once it takes longer than one would expect."""
 
     def tell() -> None:
         logs = _ray_folder() / "session_latest/logs"
@@ -174,7 +174,7 @@ def adopt_authentication(address: str) -> None:
 
 
 def keep_token_private() -> None:
-    """Let nobody else read the token that Ray keeps in this user's home folder: it makes the file readable to all."""
+    """Restrict Ray's token file, which Ray makes readable to all users, to this user."""
     token = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     with contextlib.suppress(OSError):  # no such file, or another user's
         if token.stat().st_mode & 0o077:

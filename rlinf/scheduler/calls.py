@@ -138,7 +138,7 @@ class CallServer:
         self._running: dict[int, tuple[str, float]] = {}
 
     def serve(self) -> None:
-        """Run sync methods on this thread until told to stop."""
+        """Run sync methods on this thread until ``stop``."""
         while (task := self._tasks.get()) is not None:
             task()
 
@@ -191,7 +191,7 @@ class CallServer:
 
         try:
             yield reply
-        except BaseException as error:  # noqa: BLE001 - the boundary: whatever it was is raised in the caller
+        except BaseException as error:  # noqa: BLE001 - the boundary: the caller raises it
             self._running.pop(id(call), None)
             self._fail(call, method, error)
 

@@ -243,7 +243,7 @@ class NodeSettings:
 
 
 def check_interpreters(settings: NodeSettings, nodes: Sequence[NodeInfo]) -> None:
-    """Ask every configured interpreter for its version, on its node: Ray would try to start a wrong one for ever.
+    """Ask every configured interpreter for its version, on its node: Ray would try to start a wrong one without end.
 
     Raises:
         ClusterError: An interpreter cannot run workers; the message names all such nodes.

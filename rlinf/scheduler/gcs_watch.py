@@ -1,4 +1,4 @@
-"""Notices that Ray's head service (GCS) is gone; Ray ends the driver a minute later, whatever that does then."""
+"""Notices that Ray's head service (GCS) is gone; Ray ends the driver a minute later, in any case."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCN
 
 
 class GcsWatch:
-    """Holds a connection to the service that carries nothing, and tells when it ends and cannot be made again.
+    """Holds a connection to the service that carries nothing, and reports when it ends and cannot be made again.
 
     Args:
         address: ``HOST:PORT`` of the service.

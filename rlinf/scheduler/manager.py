@@ -103,7 +103,7 @@ class Manager:
             self._need_host(worker.node_id)
 
     def _ended(self, call: Call) -> None:
-        """A channel host tells that a worker's process has ended."""
+        """A channel host reports that a worker's process has ended."""
         self.worker_gone(*call.args)
 
     def _tell(self, operation: str, args: tuple[Any, ...]) -> None:
@@ -372,7 +372,7 @@ class ManagerActor:
         await asyncio.Event().wait()
 
     async def experiment_name(self) -> str | None:
-        """Return what the run works on; None where nobody has said it."""
+        """Return what the run works on; None if it was not named."""
         return self._spec.experiment_name
 
     async def status(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""This process's kind of device, found when first asked for: importing a worker does not import torch."""
+"""This process's kind of device, found at first use: importing a worker does not import torch."""
 
 from __future__ import annotations
 

@@ -13,14 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-# Ray tells more about a death, such as a lack of memory: where it notices one, it does so within this time.
+# Ray reports more about a death, such as a lack of memory: where it notices one, it does so within this time.
 _GRACE_SECONDS = 1.0
 # Between two looks where the kernel cannot signal the end of a process.
 _LOOK_SECONDS = 1.0
 
 
 class ProcessId(NamedTuple):
-    """A process of a node, told from others that have had its number.
+    """A process of a node, distinguished from others that have had its number.
 
     Attributes:
         pid: Its number.

@@ -23,7 +23,7 @@ from rlinf.utils.logging import get_logger
 # A call that runs for so long says what its late ranks do, and again whenever that time has doubled: training calls
 # take minutes in good order.
 GROUP_WATCHDOG_SECONDS = 60.0
-# Ranks that are asked what they do; the others are like them.
+# Late ranks whose reports are requested; the others are like them.
 _MAX_ASKED = 8
 
 # Returns what workers do at the moment, in a line for each.

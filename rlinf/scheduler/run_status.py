@@ -50,7 +50,7 @@ class RunState:
 
 
 def assemble(state: RunState, reports: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
-    """Join what the manager knows with what the processes have told.
+    """Join what the manager knows with the reports of the processes.
 
     Args:
         state: What the manager knows.
@@ -181,15 +181,15 @@ def _namespaces() -> list[str]:
 
 def _experiments(namespaces: list[str]) -> dict[str, str | None]:
     """Return what runs work on; None for those that do not say it in time."""
-    told: dict[Any, str] = {}
+    pending: dict[Any, str] = {}
     for namespace in namespaces:
         with suppress(ValueError):  # it has ended since
             manager = ray.get_actor(MANAGER_NAME, namespace=ray_namespace(namespace))
-            told[manager.experiment_name.remote()] = namespace
-    names: dict[str, str | None] = dict.fromkeys(told.values())
-    for answer in ray.wait(list(told), num_returns=len(told), timeout=_ASK_SECONDS)[0] if told else ():
+            pending[manager.experiment_name.remote()] = namespace
+    names: dict[str, str | None] = dict.fromkeys(pending.values())
+    for reply in ray.wait(list(pending), num_returns=len(pending), timeout=_ASK_SECONDS)[0] if pending else ():
         with suppress(ray.exceptions.RayError):
-            names[told[answer]] = ray.get(answer)
+            names[pending[reply]] = ray.get(reply)
     return names
 
 

@@ -51,7 +51,7 @@ class WorkerShell:
         enter_runtime(self._runtime)
 
     def run(self, payload: list[bytes]) -> None:
-        """Build the worker, say that it is ready, and serve until told to stop.
+        """Build the worker, report that it is ready, and serve until the group is closed.
 
         Args:
             payload: The frames of (class, positional arguments, keyword arguments).
@@ -73,7 +73,7 @@ class WorkerShell:
         self._runtime.endpoint.serve("call", calls.accept)
         self._runtime.endpoint.serve("shutdown", calls.stop)
         self._runtime.ask("group_ready", self._describe())
-        # Ray names all workers alike in process lists; this tells which is which.
+        # Ray names all workers alike in process lists; this title distinguishes them.
         get_logger(__name__).info("Ready: process %d on node %d.", os.getpid(), self._identity.node_rank)
         calls.serve()
         worker._shut_down()

@@ -24,9 +24,9 @@ from rlinf.telemetry.trace_export import ClockSample, clock_point, write_trace
 from rlinf.utils.logging import get_logger
 from rlinf.utils.timing import Timers
 
-# The end of a run, or of a failed one, waits for buffers no longer than this, whatever has happened to the workers.
+# The end of a run, or of a failed one, waits for buffers no longer than this, also when workers hang.
 _GATHER_SECONDS = 10.0
-# A clock is asked this often; the quickest answer counts.
+# Requests to one clock; the quickest reply counts.
 _CLOCK_QUESTIONS = 5
 _CLOCK_SECONDS = 2.0
 

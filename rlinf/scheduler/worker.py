@@ -378,13 +378,13 @@ class Worker:
         if thread in self._lock_holders:
             raise RLinfError(
                 f"{self._worker_address} takes device_lock in a block that holds it already, and would wait for itself "
-                "for ever. Take it in one of the two places only."
+                "without end. Take it in one of the two places only."
             )
         kind = "accelerator" if runtime.identity and runtime.identity.accelerators else "slot"
         ranks = runtime.identity.hardware_ranks if runtime.identity else ()
         taken: list[tuple[str, str, int]] = []
         try:
-            # In ascending order, so that workers whose devices overlap cannot block each other for ever.
+            # In ascending order, so that workers whose devices overlap cannot deadlock.
             for rank in sorted(ranks) or [-1]:
                 key = (kind, runtime.node_id, rank)
                 AsyncWork(runtime.ask_later("lock", key), describe=f"{self._worker_address} waits for {key}").wait()

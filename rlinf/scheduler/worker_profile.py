@@ -46,7 +46,7 @@ class WorkerProfile:
         return cls(path, profiler)
 
     def finish(self) -> None:
-        """Stop recording and write the file; whoever reads it sees all of it or none."""
+        """Stop recording and write the file atomically: a reader sees all of it or none."""
         self.profiler.stop()
         self.path.parent.mkdir(parents=True, exist_ok=True)
         temporary = self.path.with_name(f".{self.path.stem}.{uuid.uuid4().hex[:8]}.tmp.json")

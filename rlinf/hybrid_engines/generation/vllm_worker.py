@@ -22,7 +22,7 @@ def keep_weights_loadable() -> None:
     """Keep linear layers on the CPU from being packed into oneDNN handles.
 
     Packed weights are a copy: weights that are loaded later never reach it. There is no public switch; a slow test
-    tells when it is no longer needed.
+    fails when it is no longer needed.
     """
     custom_ops._supports_onednn = False
 
@@ -40,7 +40,7 @@ class WeightExtension:
     def rlinf_load_weights(self, weights: list[tuple[str, torch.Tensor]]) -> None:
         """Load tensors; those that vLLM keeps fused (query, key and value, for instance) are put where they belong."""
         loaded = self.model_runner.model.load_weights(iter(weights))
-        # Models of an older kind return nothing; what they miss cannot be told.
+        # Models of an older kind return nothing; missing weights cannot be detected.
         self.rlinf_loaded |= {name for name, _ in self._parameters()} if loaded is None else set(loaded)
 
     def rlinf_missing_weights(self) -> list[str]:

@@ -7,7 +7,7 @@ class LossScaler:
     """Keeps fp16 gradients away from underflow: doubles its scale after a run of good steps, halves it after a bad one.
 
     Args:
-        enabled: False keeps the scale at 1 for ever.
+        enabled: False keeps the scale at 1.
     """
 
     GROWTH_INTERVAL = 2000

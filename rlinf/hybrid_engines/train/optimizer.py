@@ -74,7 +74,7 @@ def build_optimizers(
     """Build the optimizer ``policy`` (groups ``policy`` and ``value``) and, if the model has critics, ``critic``.
 
     Args:
-        model: Names in ``model.named_parameters()`` are asked whose they are.
+        model: Names in ``model.named_parameters()`` decide which optimizer they belong to.
         cfg: The ``actor.optim`` section.
         critic_cfg: The ``actor.critic_optim`` section; None takes ``cfg`` for the critics too.
         fused: Use the single-kernel implementation (plain tensors only).

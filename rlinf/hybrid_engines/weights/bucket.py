@@ -220,7 +220,7 @@ class WeightReceiver:
 
     Args:
         model: Filled in place; keeps its own precision and device.
-        ignore: Tells by name which tensors are never sent.
+        ignore: Returns by name whether a tensor is never sent.
     """
 
     def __init__(self, model: nn.Module, *, ignore: Callable[[str], bool] | None = None) -> None:

@@ -78,7 +78,7 @@ class Channel:
             timeout: Seconds to wait; None is ``RLINF_TIMEOUT_SECONDS``.
 
         Raises:
-            CommTimeoutError: Nobody created it in time.
+            CommTimeoutError: It was not created in time.
         """
         with _local_lock:
             if name in _local_channels:

@@ -148,7 +148,7 @@ class ChannelHost:
         return self._queues[channel_id]
 
     def _tidy(self, channel_id: str) -> None:
-        """Let go of a closed channel that nobody can take from any more, and of the memory of items that have gone."""
+        """Remove a closed channel without items, and free the memory of items that were taken."""
         if self._queues[channel_id].is_spent:
             del self._queues[channel_id]
         self._endpoint.segments.reference_counts.settle()

@@ -129,7 +129,7 @@ class ChannelQueue(Generic[T]):
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing can come of it any more: it is closed, and empty or held by nobody."""
+        """Whether it can be removed: it is closed, and empty or without an open handle."""
         if not self.closed:
             return False
         is_awaited = self._was_passed_on and len(self._openers) <= 1
@@ -193,7 +193,7 @@ class ChannelQueue(Generic[T]):
             self._fail_get(lane, name, next(iter(lane.dead_producers.values())))
 
     def acknowledge(self, owner: str, request: Hashable) -> None:
-        """The items of this request have reached who asked for them."""
+        """The items of this request have reached the requester."""
         self._take_granted(owner, request)
 
     def cancel(self, owner: str, request: Hashable, key: Hashable) -> None:
@@ -215,12 +215,12 @@ class ChannelQueue(Generic[T]):
             self._settle(key, self._lanes[key])
 
     def owner_gone(self, owner: str, error: WorkerDiedError, *, closed: bool) -> None:
-        """A process has ended: its requests are forgotten, its grants go back, and who waits for it is told.
+        """A process has ended: its requests are removed, its grants go back, and those that wait for it fail.
 
         Args:
             owner: The process.
             error: What waiting getters of its keys get.
-            closed: It ended in good order: nobody is told.
+            closed: It ended in good order: no waiter fails.
         """
         unacknowledged = [item for items in self._granted.pop(owner, {}).values() for item in items]
         was_idle = owner in self._idle or owner in self._forgotten

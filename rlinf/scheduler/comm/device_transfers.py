@@ -62,7 +62,7 @@ class Platform(Protocol):
     device_type: str
 
     def in_use(self) -> bool:
-        """Whether this process has used such a device; asked before each message, and without loading anything."""
+        """Whether this process has used such a device; called before each message, and loads nothing."""
 
     def local(self) -> torch.device | None:
         """Return the device that this process receives on, or None without one."""
@@ -71,7 +71,7 @@ class Platform(Protocol):
         """Return a name of a device that is the same in all processes of the node."""
 
     def settle(self, device: torch.device) -> Callable[[], None]:
-        """Note what the calling thread has asked of a device, and return a function that waits until it is done."""
+        """Record the calling thread's pending work on a device, and return a function that waits until it is done."""
 
     def make_group(self, store: Any, rank: int) -> Any:
         """Return the process group of two that rank ``rank`` of a link uses."""
@@ -271,7 +271,7 @@ class DeviceTransfers:
             self._lane.submit(lambda: self._answer(call, parked, tensor_bytes))
 
     def _answer(self, call: Call, parked: _Parked, give: Callable[[torch.Tensor], Any]) -> None:
-        """Hand a tensor over, on a helper thread: what goes wrong is told to who fetches it."""
+        """Hand a tensor over, on a helper thread: errors reach the process that fetches it."""
         try:
             parked.settle()
             given = give(parked.flat)
@@ -337,7 +337,7 @@ class _Link:
         if self._group is not None:
             try:
                 self._group.abort()
-            except Exception as error:  # noqa: BLE001 - whatever state the library is in: the other end is gone
+            except Exception as error:  # noqa: BLE001 - the library may be in any state: the other end is gone
                 get_logger(__name__).debug("Cutting a link: %s", error)
 
     def _join(self) -> Any:

@@ -75,7 +75,7 @@ class Call:
     frames: list[Any]
 
     def reply(self, value: Any = None, frames: Sequence[Frame] = ()) -> None:
-        """Answer the request; a notice has nobody to answer to."""
+        """Answer the request; does nothing for a notice."""
         if self.request_id is not None:
             self.endpoint.send(self.sender, _REPLY, self.request_id, (value, None), frames)
 
@@ -86,7 +86,7 @@ class Call:
 
 
 class Request(Promise[Reply]):
-    """A request's reply: a future that the endpoint forgets when nobody waits for it any more.
+    """A request's reply: a future that the endpoint forgets when it is cancelled.
 
     Attributes:
         number: What both sides call the request.
@@ -154,7 +154,7 @@ class Endpoint:
         self._pending: dict[int, Request] = {}
         self._dead: dict[str, BaseException] = {}
         self._lock = threading.Lock()
-        # Notified when a peer has died, or nobody is left who would say so.
+        # Notified when a peer has died, or when deaths are no longer reported.
         self._news = threading.Condition(self._lock)
         self._numbers = itertools.count()
         self._closed = False
@@ -255,7 +255,7 @@ class Endpoint:
         except ClusterError as error:
             for block in blocks:
                 block.release(peer.uid)
-            if kind not in {_REQUEST, _NOTICE}:  # nobody here waits for what an answer brings about
+            if kind not in {_REQUEST, _NOTICE}:  # no caller waits for the effect of a reply
                 get_logger(__name__).warning("An answer to %s is lost: %s", peer.uid, error)
             elif peer.uid not in self._dead:  # it may have died in between
                 raise
@@ -296,7 +296,7 @@ class Endpoint:
         remove_process(self._namespace, uid)
 
     def _peer_lost(self, uid: str, address: str, reason: OSError) -> None:
-        """Fail all requests to a peer that cannot be reached, and that nobody has declared dead."""
+        """Fail all requests to a peer that cannot be reached, and was not declared dead."""
         error = ClusterError(
             f"Process {uid} of this node is not known to be gone, but cannot be reached at {address}: {reason}. What "
             "was sent to it is lost. Nothing may remove that file while the run lasts."
@@ -364,7 +364,7 @@ class Endpoint:
         kind, number = _KIND.unpack_from(frames[0])
         try:
             first, second, places = pickle.loads(frames[0][_KIND.size :])
-        except Exception as error:  # noqa: BLE001 - whatever the classes of another process raise here
+        except Exception as error:  # noqa: BLE001 - classes of another process may raise anything here
             self._refuse(sender, kind, number, error)
             return
         if kind == _RELEASE:

@@ -34,7 +34,7 @@ class RunFolder:
         namespace: Name of the run.
 
     Raises:
-        ClusterError: Somebody else owns the folder, or may enter it.
+        ClusterError: Another user owns the folder, or may enter it.
         OSError: ``base`` cannot be written to.
     """
 
@@ -94,7 +94,7 @@ def _folder(base: Path, namespace: str) -> Path:
 
 
 def _sweep(base: Path) -> None:
-    """Remove folders of runs that ended without cleaning up: nobody holds their lock."""
+    """Remove folders of runs that ended without cleaning up: no process holds their lock."""
     for folder in base.glob(f"rlinf_{os.getuid()}_*"):
         with contextlib.suppress(OSError):
             if time.time() - folder.stat().st_mtime > _SWEEP_AGE_SECONDS:

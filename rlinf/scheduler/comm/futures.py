@@ -2,7 +2,7 @@
 
 A signal's exception can leave the standard library's futures locked: their conditions take the lock inside Python code,
 where an interrupt may come between taking it and being able to release it. The thread that completes the future would
-then block for ever, and with it every other wait of the process.
+then block without end, and with it every other wait of the process.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_STALE = 64
 
 
 class _Condition(_thread.RLock):  # type: ignore[misc]
-    """What a future needs of a condition: a lock, which is all that is left of it when nobody waits on it.
+    """What a future needs of a condition: a lock, all that it needs when no thread waits on it.
 
     Enters and leaves in C, without a point in between where a signal's exception could come.
     """
@@ -206,7 +206,7 @@ class Waiting:
     """Notes a wait while it lasts: ``with Waiting("EnvGroup:0 waits for ..."): ...``.
 
     Args:
-        what: Who waits for whom, or a function that tells it: most waits end before anybody asks.
+        what: Who waits for whom, or a function that returns it: most waits end before a report is made.
         since: When it began, as ``time.time``; None is now.
     """
 
@@ -227,8 +227,8 @@ class Waiting:
 def current_waits() -> list[dict[str, Any]]:
     """Return what each thread and task of this process waits for: ``what``, ``since`` and ``thread``, oldest first."""
     waits = sorted(list(_waits.values()), key=lambda wait: wait.since)
-    told = [(wait.what if isinstance(wait.what, str) else wait.what(), wait) for wait in waits]
-    return [{"what": what, "since": wait.since, "thread": wait.thread} for what, wait in told if what]
+    described = [(wait.what if isinstance(wait.what, str) else wait.what(), wait) for wait in waits]
+    return [{"what": what, "since": wait.since, "thread": wait.thread} for what, wait in described if what]
 
 
 _waits: dict[int, Waiting] = {}

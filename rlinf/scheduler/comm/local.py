@@ -63,7 +63,7 @@ class LocalSockets:
     Args:
         path: Where it listens; the folder admits only this user.
         loop: The event loop of the endpoint's thread.
-        greeting: What peers are told at the start of each connection.
+        greeting: First bytes of each connection.
         on_greeting: Turns a peer's greeting into what ``on_message`` gets.
         on_message: Called with each message, by one thread at a time.
         on_lost: Called on the loop's thread with the name of a peer that cannot be reached although it is not known to
@@ -189,7 +189,7 @@ class LocalSockets:
 
     def _wake(self, _: Future[Any]) -> None:
         if self._reader not in {None, threading.get_ident()} and not self._closed:
-            with contextlib.suppress(OSError):  # just closed: nobody waits any more
+            with contextlib.suppress(OSError):  # just closed
                 os.eventfd_write(self._wakeup, 1)
 
     def _reopen(self) -> None:
@@ -443,7 +443,7 @@ class _Outgoing:
             get_logger(__name__).warning("Messages wait for a connection to %s: %s.", self._address, error)
 
     def _lose(self, error: OSError) -> None:
-        """Give up the connection: who is gone is said by the manager, but somebody may have removed the socket."""
+        """Give up the connection: the manager reports deaths, but the socket may have been removed."""
         get_logger(__name__).debug("A peer cannot be reached: %s", error)
         self._failure = error
         self._drop()

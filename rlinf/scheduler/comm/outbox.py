@@ -74,7 +74,7 @@ class Outbox:
         return future
 
     def known(self, group: str, rank: int) -> WorkerInfo | None:
-        """Return the destination that the next message goes to at once; None while it must be asked for."""
+        """Return the destination that the next message goes to at once; None while it must be looked up."""
         destination = self._destinations.get((group, rank))
         if destination is None or destination.info is None or destination.queued:
             return None

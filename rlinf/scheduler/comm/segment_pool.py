@@ -255,7 +255,7 @@ class SegmentPool:
     def reserve(self, num_bytes: int) -> memoryview | None:
         """Return memory that ``write`` need not copy, or None when there is no room.
 
-        Whoever gets it fills it before it is sent for the first time, and then lets it be: receivers look at this
+        The caller fills it before it is sent for the first time, and not afterwards: receivers look at this
         very memory. It is free again when neither they nor the owner hold an array over it.
         """
         import numpy as np
@@ -276,7 +276,7 @@ class SegmentPool:
 
         Args:
             reference: The block.
-            on_free: Called when nobody holds it under the new name.
+            on_free: Called when it has no holder under the new name.
 
         Raises:
             OSError: The block is gone.
@@ -444,7 +444,7 @@ class Mappings:
         return memoryview(array.data)
 
     def keep(self, mapping: Mapping) -> None:
-        """Keep a mapping that nobody looks at any more for the next use of its file."""
+        """Keep an unused mapping for the next use of its file."""
         size = len(mapping.memory)
         with self._lock:
             if mapping.file not in self._idle:

@@ -1,6 +1,6 @@
 """Objects to frames and back: pickle 5 with out-of-band buffers, found wherever they are nested.
 
-The memory of tensors, of arrays and of large ``bytes`` and ``bytearray`` travels beside the pickle.
+The memory of tensors, of arrays and of large ``bytes`` and ``bytearray`` travels next to the pickle.
 
 The pickler (cloudpickle's, which also takes closures and classes of ``__main__``; the plain one for small plain data)
 is chosen before a byte is written: no fast path that fails half-way and leaves a corrupt stream.
@@ -37,11 +37,11 @@ _fetch: ContextVar[Fetch | None] = ContextVar("fetch", default=None)
 _REQUIRED_ALIGNMENT_BYTES = 8
 # A copy starts at a cache line.
 _COPY_ALIGNMENT_BYTES = 64
-# Larger bytes and bytearrays travel beside the pickle.
+# Larger bytes and bytearrays travel next to the pickle.
 _OUT_OF_BAND_BYTES = 1 << 16
 # First byte of a pickle with such bytes, which takes an unpickler of its own; other pickles begin with 0x80.
 _WITH_BYTES = b"\0"
-# From here on memory of its own is asked for on huge pages.
+# From this size on, memory is allocated on huge pages.
 _HUGE_BYTES = 4 << 20
 _madvise = ctypes.CDLL(None).madvise
 _madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -71,16 +71,16 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         # By identity; what has no other reference must live until the end.
-        self.beside: dict[int, tuple[int, Any]] = {}
+        self.out_of_band: dict[int, tuple[int, Any]] = {}
 
     def persistent_id(self, obj: Any) -> Any:
         kind = type(obj)
         if (kind is not bytes and kind is not bytearray) or len(obj) < _OUT_OF_BAND_BYTES:
             return None
-        known = self.beside.get(id(obj))
+        known = self.out_of_band.get(id(obj))
         if known is not None:
             return known[0]
-        self.beside[id(obj)] = (len(self.beside), obj)
+        self.out_of_band[id(obj)] = (len(self.out_of_band), obj)
         return kind is bytearray, pickle.PickleBuffer(obj)
 
     def reducer_override(self, obj: Any) -> Any:
@@ -104,7 +104,7 @@ class _PlainPickler(pickle.Pickler):
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads a pickle with bytes beside it."""
+    """Reads a pickle with bytes next to it."""
 
     def __init__(self, stream: io.BytesIO, buffers: Sequence[Buffer]) -> None:
         super().__init__(stream, buffers=buffers)
@@ -127,7 +127,7 @@ def _copy(data: Buffer, new: tuple[Any, Any]) -> Any:
     if source.nbytes >= _HUGE_BYTES:
         start = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
         _madvise(start, (address + source.nbytes - start) // mmap.PAGESIZE * mmap.PAGESIZE, mmap.MADV_HUGEPAGE)
-    # Nobody has seen the object yet: filling it is what Python's own constructors do.
+    # The object is not visible yet: filling it is what Python's own constructors do.
     copy_bytes(memoryview((ctypes.c_char * source.nbytes).from_address(address)).cast("B"), source)
     return made
 
@@ -139,7 +139,7 @@ def encode(obj: Any, park: Park | None = None) -> list[Buffer]:
 
     Args:
         obj: Anything.
-        park: Asked about each dense tensor; None sends them all.
+        park: Called for each dense tensor; None sends them all.
 
     Raises:
         TypeError: Or another error of pickle: the object cannot be pickled. Nothing has been sent then.
@@ -153,7 +153,7 @@ def encode(obj: Any, park: Park | None = None) -> list[Buffer]:
     writer.park = park
     writer.dump(obj)
     frames: list[Buffer] = [stream.getvalue(), *(buffer.raw() for buffer in buffers)]
-    if isinstance(writer, _Pickler) and writer.beside:
+    if isinstance(writer, _Pickler) and writer.out_of_band:
         frames[0] = _WITH_BYTES + frames[0]
     return frames
 

@@ -19,7 +19,7 @@ R = TypeVar("R")
 Label = tuple[str, str, "Flow | None", dict[str, Any]]
 
 
-# Tags that count messages (a step number, say) would otherwise be remembered for ever.
+# Tags that count messages (a step number, say) would otherwise be kept without end.
 _MAX_STREAMS = 4096
 # Incarnation of workers that were launched again since this process began; it is 1 for all others.
 _incarnations: dict[str, int] = {}

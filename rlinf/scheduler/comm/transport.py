@@ -261,7 +261,7 @@ class _Network:
         return socket
 
     def _bind_gatekeeper(self) -> zmq.Socket[bytes]:
-        """Bind ZeroMQ's authentication hook: it is asked about every connection to an encrypted socket."""
+        """Bind ZeroMQ's authentication hook: it is called for every connection to an encrypted socket."""
         socket = self._context.socket(zmq.REP)
         socket.linger = 0
         socket.bind("inproc://zeromq.zap.01")
@@ -283,7 +283,7 @@ class _Network:
                 get_logger(__name__).exception("A message from another node does not say whose it is.")
                 continue
             self._on_message(peer, body)
-        # The socket's descriptor signals changes, not levels: what is left must be asked for.
+        # The socket's descriptor signals changes, not levels: the rest must be polled.
         self._loop.call_soon(self._drain)
 
     def _admit(self) -> None:

@@ -37,7 +37,7 @@ class Claim:
     """What an operation keeps for the one who waits for it: an item, a message, a place in a queue.
 
     Attributes:
-        give_up: Ends the operation. What it has brought and nobody has taken goes back to where it came from.
+        give_up: Ends the operation. A result that was not taken goes back to where it came from.
         take: Notes that the result has been taken.
         loop: Where ``give_up`` runs for work that is dropped without a wait; None lets such work go on.
     """
@@ -157,7 +157,7 @@ class AsyncWork(Generic[T]):
                 self._overdue(timeout, expired=deadline is not None and time.monotonic() >= deadline)
 
     def give_up(self) -> None:
-        """End the operation without its result: what it has brought and nobody has taken goes back."""
+        """End the operation without its result: a result that was not taken goes back."""
         with self._lock:
             if self._outcome is not None:
                 return
@@ -185,7 +185,7 @@ class AsyncWork(Generic[T]):
             work = held.pop()
             try:
                 following.set_result(fn(work._finish(work._future.result())))
-            except BaseException as error:  # noqa: BLE001 - whatever fn raised is what the waiting side gets
+            except BaseException as error:  # noqa: BLE001 - the waiting side raises what fn raised
                 following.set_exception(error)
 
         def give_up() -> None:
