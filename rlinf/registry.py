@@ -99,10 +99,6 @@ class Registry(Generic[T]):
             self._add(name, target, config)
         return add
 
-    def register_lazy(self, name: str, import_path: str) -> None:
-        """Register an import path: an older name of ``register(name, target="package.module:attribute")``."""
-        self.register(name, import_path)
-
     def get(self, name: str) -> T:
         """Return the target registered under ``name``, importing it if need be.
 

@@ -53,12 +53,6 @@ class OffPolicyAlgorithm(Protocol):
         """Return the policy's loss, summed over transitions, and its metrics."""
 
 
-policy_losses = losses
-"""An older name."""
-off_policy_algorithms = losses
-"""An older name: ``loss_type`` names off-policy algorithms too."""
-
-
 def register_advantage(name: str, config: type[AdvantageConfig] | None = None) -> Callable[[F], F]:
     """Return a decorator that makes a function the advantage estimator ``adv_type: name``.
 

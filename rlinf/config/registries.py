@@ -18,7 +18,7 @@ from rlinf.config.schema.realworld import hardware_types
 from rlinf.config.schema.reward import rewards
 from rlinf.config.schema.root import task_types
 from rlinf.config.schema.runner import metric_backends
-from rlinf.config.schema.train import inference_backends, train_engines
+from rlinf.config.schema.train import inference_backends, train_engines, weight_syncers
 
 __all__ = [
     "advantages",
@@ -37,19 +37,9 @@ __all__ = [
     "scripted_policies",
     "task_types",
     "train_engines",
+    "weight_syncers",
     "wrappers",
 ]
 
-# Older names of the dataclasses by name.
-advantage_configs = advantages.configs
-data_configs = data_formats.configs
-env_configs = envs.configs
-expert_configs = experts.configs
 generation_configs = generation_engines.configs
-hardware_configs = hardware_types.configs
-intervener_configs = interveners.configs
-loss_configs = losses.configs
-model_configs = models.configs
-reward_configs = rewards.configs
-task_configs = task_types.configs
-wrapper_configs = wrappers.configs
+"""An older name, which plug-ins register the dataclass of an engine under."""

@@ -115,7 +115,7 @@ class BucketConfig(ConfigSection):
 class WeightSyncerConfig(ConfigSection):
     """The ``weight_syncer`` section."""
 
-    type: Literal["bucket"] = "bucket"
+    type: Annotated[str, weight_syncers] = "bucket"
     """How weights travel from actor to rollout."""
     bucket: BucketConfig = field(default_factory=BucketConfig)
     """Keys of the bucket syncer."""
@@ -128,3 +128,7 @@ train_engines.register("fsdp", "rlinf.hybrid_engines.train.fsdp:FSDPEngine")
 inference_backends: Registry[Any] = Registry("inference backend")
 """By ``rollout.rollout_backend`` of policies; called as ``build(cfg, num_values=V, precision=..., device=...)``."""
 inference_backends.register("huggingface", "rlinf.hybrid_engines.inference_backends:build_torch_policy")
+
+weight_syncers: Registry[Any] = Registry("weight syncer")
+"""By ``weight_syncer.type``: classes derived from ``rlinf.workers.weight_syncer.WeightSyncer``."""
+weight_syncers.register("bucket", "rlinf.workers.weight_syncer:BucketSyncer")

@@ -45,7 +45,7 @@ class ActorWorker(Worker):
         super().__init__()
         self.cfg = cfg
         self.num_collecting_workers = num_collecting_workers
-        self.publisher = WeightPublisher(self, receivers=receivers, bucket_bytes=cfg.weight_syncer.bucket.bucket_size)
+        self.publisher = WeightPublisher(self, receivers=receivers, cfg=cfg.weight_syncer)
         self.engine: TrainEngine
         self.learner: Learner[Any]
         self.trajectory: Trajectory | None = None

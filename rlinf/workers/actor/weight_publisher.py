@@ -6,12 +6,13 @@ import collections
 import itertools
 from collections.abc import Mapping
 
+from rlinf.config.schema.train import WeightSyncerConfig
 from rlinf.data.routing import sources
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.hybrid_engines.weights.bucket import fill_buckets, plan_buckets
 from rlinf.models.trainable import WeightForm
 from rlinf.scheduler import Worker
-from rlinf.workers.streams import WEIGHTS
+from rlinf.workers.weight_syncer import make_weight_syncer
 
 
 class WeightPublisher:
@@ -20,11 +21,12 @@ class WeightPublisher:
     Args:
         worker: The actor rank.
         receivers: World sizes of the receiving groups, by their names.
-        bucket_bytes: Size at which a bucket is closed.
+        cfg: The ``weight_syncer`` section.
     """
 
-    def __init__(self, worker: Worker, *, receivers: Mapping[str, int], bucket_bytes: int) -> None:
-        self._worker, self._bucket_bytes = worker, bucket_bytes
+    def __init__(self, worker: Worker, *, receivers: Mapping[str, int], cfg: WeightSyncerConfig) -> None:
+        self._worker, self._bucket_bytes = worker, cfg.bucket.bucket_size
+        self._syncer = make_weight_syncer(worker, cfg)
         rank, size = worker._rank, worker._world_size
         served = {
             group: [receiver for receiver in range(count) if sources(receiver, size, count).peers[0] == rank]
@@ -53,4 +55,4 @@ class WeightPublisher:
         )
         for message in itertools.chain([manifest], fill_buckets(manifest, weights, self._worker.shared_buffer)):
             for group, ranks in self._ranks.items():
-                self._worker.send(message, group, ranks, tag=WEIGHTS)
+                self._syncer.send(message, group, ranks)

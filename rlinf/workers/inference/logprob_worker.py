@@ -19,7 +19,7 @@ from rlinf.models import get_model
 from rlinf.models.causal_lm import CausalLM
 from rlinf.scheduler import Worker
 from rlinf.workers.actor.logprobs import MicroBatchPlanner, compute_logprobs
-from rlinf.workers.streams import WEIGHTS
+from rlinf.workers.weight_syncer import make_weight_syncer
 
 
 class LogprobWorker(Worker):
@@ -39,6 +39,7 @@ class LogprobWorker(Worker):
     def __init__(self, cfg: ReasoningConfig, num_actor_workers: int) -> None:
         super().__init__()
         self.cfg = cfg
+        self.syncer = make_weight_syncer(self, cfg.weight_syncer)
         self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
         self.version = -1
         self.weights: dict[str, torch.Tensor] = {}
@@ -134,7 +135,7 @@ class LogprobWorker(Worker):
         self.engine.offload()
 
     def _receive(self) -> Any:
-        return self.recv(self.cfg.actor.group_name, self.actor_rank, tag=WEIGHTS)
+        return self.syncer.receive(self.cfg.actor.group_name, self.actor_rank).wait()
 
 
 InferenceWorker = LogprobWorker

@@ -24,7 +24,7 @@ from rlinf.hybrid_engines.weights.bucket import Manifest, view_entry
 from rlinf.models.hf_folder import find_model_folder
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
-from rlinf.workers.streams import WEIGHTS
+from rlinf.workers.weight_syncer import make_weight_syncer
 
 _TOLERANCE = 1e-2
 """Relative difference of a weight's norm that bfloat16 rounding explains."""
@@ -42,6 +42,7 @@ class GenerationWorker(Worker):
         super().__init__()
         assert cfg.rollout is not None
         self.cfg, self.section = cfg, cfg.rollout
+        self.syncer = make_weight_syncer(self, cfg.weight_syncer)
         self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
         self.engine: GenerationEngine
         self.tokenizer: Any = None
@@ -169,7 +170,7 @@ class GenerationWorker(Worker):
         merger.finish()
 
     async def _receive(self) -> Any:
-        return await self.recv(self.cfg.actor.group_name, self.actor_rank, async_op=True, tag=WEIGHTS).async_wait()
+        return await self.syncer.receive(self.cfg.actor.group_name, self.actor_rank).async_wait()
 
     async def _validate(self, expected: dict[str, float]) -> None:
         self.has_validated = True

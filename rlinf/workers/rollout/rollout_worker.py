@@ -24,8 +24,9 @@ from rlinf.workers.rollout.collector import OutcomeReader, TrajectoryCollector
 from rlinf.workers.rollout.delivery import TrajectoryDelivery
 from rlinf.workers.rollout.experts import Teacher, build_teacher
 from rlinf.workers.rollout.weight_stream import WeightStream
-from rlinf.workers.streams import WEIGHTS, step_tag
+from rlinf.workers.streams import step_tag
 from rlinf.workers.values import num_values
+from rlinf.workers.weight_syncer import make_weight_syncer
 
 # Weights are awaited in the background for as long as training takes; whoever needs them sets the limit.
 _NO_TIMEOUT_SECONDS = 1e9
@@ -83,11 +84,9 @@ class MultiStepRolloutWorker(Worker):
         self.scripted = _scripted_policy(self.cfg)
         self.teacher = build_teacher(self.cfg, self.model, torch.device(self.device))
         receive = functools.partial(
-            self.recv,
+            make_weight_syncer(self, self.cfg.weight_syncer).receive,
             self.cfg.actor.group_name,
             self.actor_rank,
-            async_op=True,
-            tag=WEIGHTS,
             timeout=_NO_TIMEOUT_SECONDS,
         )
         self.weights = WeightStream(WeightReceiver(self.model, ignore=self.model.is_training_only), receive)

@@ -27,7 +27,6 @@ WITHOUT_CALLER = {
     "Worker.log_on_first_rank": PUBLISHED,
     "Worker.worker_address": PUBLISHED,
     "get_supported_model": PUBLISHED,
-    "Registry.register_lazy": "an older name of Registry.register, for plug-ins",
     "register_data_format": PLUG_IN,
     "register_expert": PLUG_IN,
     "register_intervener": PLUG_IN,
