@@ -74,9 +74,7 @@ class Registry(Generic[T]):
         self.configs = ConfigTable(self, config)
         self._entries: dict[str, Registration[T]] = {}
 
-    def register(
-        self, name: str, target: T | str | None = None, *, config: type[Any] | None = None
-    ) -> Callable[[F], F]:
+    def register(self, name: str, target: T | str | None = None, config: type[Any] | None = None) -> Callable[[F], F]:
         """Register a target, a config or both under ``name``; without a target, return a decorator that adds it.
 
         Args:

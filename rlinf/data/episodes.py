@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -35,22 +35,8 @@ class Episode:
         return len(self.rewards)
 
 
-EpisodeReader = Callable[..., Iterator[Episode]]
-"""Called as ``reader(cfg)`` with the ``data`` section; yields episodes in the order of the dataset."""
-
-
-def register_data_format(name: str, reader: EpisodeReader, config: type[DataConfig] | None = None) -> None:
-    """Make a format known under ``data.format``.
-
-    Args:
-        name: The name recipes use.
-        reader: Called with the ``data`` section; yields episodes.
-        config: Dataclass of the format's keys; None when it has none besides those of ``DataConfig``.
-
-    Raises:
-        RegistryError: The name is taken.
-    """
-    data_formats.register(name, reader, config=config or DataConfig)
+register_data_format = data_formats.register
+"""``register_data_format(name, reader, config=MyConfig)`` makes a format known from outside."""
 
 
 def read_episodes(cfg: DataConfig) -> list[Episode]:

@@ -75,7 +75,7 @@ class InterventionConfig(WrapperConfig):
 
 
 interveners: Registry[Any] = Registry("intervener")
-"""By ``intervener_type``; called as ``builder(cfg, env=..., row=...)`` for each environment."""
+"""By ``intervener_type``; called as ``builder(cfg, env=..., row=...)`` with the row of the environment."""
 interveners.register("keyboard", "rlinf.envs.interveners.keyboard:KeyboardIntervener", config=KeyboardIntervenerConfig)
 interveners.register("scripted", "rlinf.envs.interveners.scripted:ScriptedIntervener", config=ScriptedIntervenerConfig)
 interveners.register(

@@ -7,15 +7,14 @@ its registration in ``rlinf.config.schema.intervention``; from outside, use ``re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from rlinf.config.registries import interveners
 
 if TYPE_CHECKING:
     import torch
 
-    from rlinf.config.schema.env import EnvConfig
-    from rlinf.config.schema.intervention import IntervenerConfig
+    from rlinf.config.schema.env import EnvConfig as EnvConfig
     from rlinf.data.embodied import Observation
 
 
@@ -53,28 +52,5 @@ class Intervener(Protocol):
         """Free the device."""
 
 
-class IntervenerBuilder(Protocol):
-    """Builds the intervener of one environment."""
-
-    def __call__(self, cfg: Any, *, env: EnvConfig, row: int) -> Intervener:
-        """Build.
-
-        Args:
-            cfg: The ``intervener`` section.
-            env: The environment's configuration.
-            row: Which of the environments of its worker it is, from 0.
-        """
-
-
-def register_intervener(name: str, builder: IntervenerBuilder, config: type[IntervenerConfig]) -> None:
-    """Make an intervener known under ``intervener_type`` of the wrapper ``intervention``.
-
-    Args:
-        name: The name recipes use.
-        builder: Called as ``builder(cfg, env=..., row=...)`` for each environment.
-        config: Dataclass of its keys, derived from ``IntervenerConfig``.
-
-    Raises:
-        RegistryError: The name is taken.
-    """
-    interveners.register(name, builder, config=config)
+register_intervener = interveners.register
+"""``register_intervener(name, builder, config=MyConfig)`` makes an intervener known from outside."""

@@ -11,22 +11,12 @@ from typing import TYPE_CHECKING
 from rlinf.config.registries import wrappers
 
 if TYPE_CHECKING:
-    from rlinf.config.schema.env import EnvConfig, WrapperConfig
+    from rlinf.config.schema.env import EnvConfig
     from rlinf.envs.wrappers.base import EnvWrapper
 
 
-def register_wrapper(name: str, cls: type[EnvWrapper], config: type[WrapperConfig]) -> None:
-    """Make a wrapper known under ``env.*.wrappers[].name``.
-
-    Args:
-        name: The name recipes use.
-        cls: The wrapper.
-        config: Dataclass of its keys, derived from ``WrapperConfig``.
-
-    Raises:
-        RegistryError: The name is taken by another wrapper.
-    """
-    wrappers.register(name, cls, config=config)
+register_wrapper = wrappers.register
+"""``register_wrapper(name, cls, config=MyConfig)`` makes a wrapper known from outside."""
 
 
 def build_wrappers(cfg: EnvConfig, *, num_envs: int) -> list[EnvWrapper]:

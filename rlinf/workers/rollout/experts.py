@@ -10,7 +10,7 @@ import torch
 
 from rlinf.config.registries import experts
 from rlinf.config.schema.algorithm import DAggerLossConfig
-from rlinf.config.schema.expert import ExpertConfig, PolicyExpertConfig, ScriptedExpertConfig
+from rlinf.config.schema.expert import PolicyExpertConfig, ScriptedExpertConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.data.embodied import Observation, PolicyOutput
 from rlinf.envs.scripted import make_scripted_policy
@@ -19,22 +19,10 @@ from rlinf.models.base_policy import BasePolicy
 
 Expert = Callable[[Observation], torch.Tensor]
 """Maps ``B`` observations to actions as the environment takes them: float32 [B, C, A], or int64 [B, C] if discrete."""
-ExpertBuilder = Callable[..., Expert]
-"""Called as ``builder(cfg, recipe=..., device=...)``."""
 
 
-def register_expert(name: str, builder: ExpertBuilder, config: type[ExpertConfig] | None = None) -> None:
-    """Make an expert known under ``algorithm.expert.expert_type``.
-
-    Args:
-        name: The name recipes use.
-        builder: Called as ``builder(cfg, recipe=..., device=...)``.
-        config: Dataclass of its keys; None when it has none.
-
-    Raises:
-        RegistryError: The name is taken.
-    """
-    experts.register(name, builder, config=config or ExpertConfig)
+register_expert = experts.register
+"""``register_expert(name, builder, config=MyConfig)`` makes an expert known from outside."""
 
 
 class Teacher:

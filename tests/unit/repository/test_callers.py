@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from repository_tree import PACKAGE, ROOT, package_files, parse, relative
 
 PUBLISHED = "part of the published interface of workers, channels and clusters"
-PLUG_IN = "called by plug-ins to register what is their own"
 FOREIGN = "called by the library whose class it derives from, or whose object it replaces"
 DISPATCHED = "called through its ForwardType"
 OBSERVED = "observed by tests, which could not tell from outside"
@@ -27,10 +26,6 @@ WITHOUT_CALLER = {
     "Worker.log_on_first_rank": PUBLISHED,
     "Worker.worker_address": PUBLISHED,
     "get_supported_model": PUBLISHED,
-    "register_data_format": PLUG_IN,
-    "register_expert": PLUG_IN,
-    "register_intervener": PLUG_IN,
-    "register_wrapper": PLUG_IN,
     "check_dataset": "checks the data sets of other writers; a test of whole runs uses it",
     "ReplayBuffer.contents": "reads a saved replay back; tests of whole runs use it",
     "DeviceTransfers.num_parked": OBSERVED,
