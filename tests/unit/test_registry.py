@@ -112,5 +112,5 @@ def test_an_unknown_name_lists_the_known_ones_and_the_closest(engines: Registry[
 @pytest.mark.parametrize("kind", registries.__all__)
 def test_every_built_in_is_where_its_record_says(kind: str) -> None:
     registry: Registry[object] = getattr(registries, kind)
-    assert all(callable(registry.get(name)) for name in registry)
+    assert all(registry.get(name) is not None for name in registry)
     assert {*registry, *registry.configs}
