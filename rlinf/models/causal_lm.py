@@ -102,7 +102,7 @@ class CausalLM(TrainableModel):
             packed: On the model's device.
             temperature: Divides the logits as the sampler does; 0 counts as 1.
             scored: bool [T]; tokens to score: of the others (prompts) no logits are computed. None scores
-                about all. The first token of a sequence is never scored.
+                all. The first token of a sequence is never scored.
             with_top: Whether to find out which tokens are the most likely ones.
         """
         hidden = self._hidden_states(packed)
