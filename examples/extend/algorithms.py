@@ -16,21 +16,20 @@ class CenteredConfig(AdvantageConfig):
     """Factor on the advantages."""
 
 
-def compute_centered_advantages(*, rewards, loss_mask, scale):
+def compute_centered_advantages(steps, cfg):
     """Compare what follows each step of an episode with what followed it in the others.
 
     Args:
-        rewards: float [S, B]; S steps of B environments, which all started an episode at the first.
-        loss_mask: bool [S, B]; steps that count: until the episode ended.
-        scale: Factor.
+        steps: ``Steps`` of B environments, which all started an episode at the first.
+        cfg: ``CenteredConfig``.
 
     Returns:
         Advantages and returns, both [S, B].
     """
-    rewards = rewards * loss_mask
+    rewards = steps.rewards * steps.loss_mask
     returns = rewards.flip(0).cumsum(0).flip(0)
     centered = returns - returns.mean(1, keepdim=True)
-    return scale * centered / returns.std(1, keepdim=True).clamp(min=1e-6) * loss_mask, returns
+    return cfg.scale * centered / returns.std(1, keepdim=True).clamp(min=1e-6) * steps.loss_mask, returns
 
 
 @dataclass(frozen=True, kw_only=True)

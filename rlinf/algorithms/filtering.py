@@ -1,14 +1,14 @@
-"""Leaving out groups that teach nothing."""
+"""Filters of groups without a learning signal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import torch
 
 from rlinf.algorithms.statistics import GroupStatistics, trajectory_scores
+from rlinf.algorithms.steps import Steps
+from rlinf.config.schema.algorithm import AdvantageConfig, GroupFilterConfig
 
 
 def filter_groups(
@@ -46,52 +46,45 @@ def filter_groups(
     return loss_mask & (mean >= lower) & (mean <= upper)
 
 
-def filter_by_config(
-    *, rewards: torch.Tensor, loss_mask: torch.Tensor, group_ids: torch.Tensor, adv_config: Mapping[str, Any]
-) -> torch.Tensor:
-    """Return ``loss_mask`` without the groups that the keys of an advantage estimator filter out.
+def filter_by_config(steps: Steps, cfg: AdvantageConfig) -> torch.Tensor:
+    """Return the steps' ``loss_mask`` without the groups that the keys of an advantage estimator filter out.
 
     Args:
-        rewards: [S, B].
-        loss_mask: bool [S, B].
-        group_ids: int64 [B].
-        adv_config: Fields of the estimator's config dataclass; without ``filter_rewards`` nothing is filtered.
+        steps: Whole groups.
+        cfg: Keys of the estimator; one without ``filter_rewards`` filters nothing.
     """
-    if "filter_rewards" not in adv_config or not adv_config["filter_rewards"]:
-        return loss_mask
+    if not isinstance(cfg, GroupFilterConfig) or not cfg.filter_rewards:
+        return steps.loss_mask
+    (group_ids,) = steps.require("group_ids")
     return filter_groups(
-        rewards=rewards,
-        loss_mask=loss_mask,
+        rewards=steps.rewards,
+        loss_mask=steps.loss_mask,
         group_ids=group_ids,
-        rewards_lower_bound=adv_config["rewards_lower_bound"],
-        rewards_upper_bound=adv_config["rewards_upper_bound"],
+        rewards_lower_bound=cfg.rewards_lower_bound,
+        rewards_upper_bound=cfg.rewards_upper_bound,
     )
 
 
-def teaching_groups(scores: torch.Tensor, group_ids: torch.Tensor, adv_config: Mapping[str, Any]) -> torch.Tensor:
-    """Tell which samples belong to a group that teaches something: its scores differ, and nothing else filters it out.
+def informative_groups(scores: torch.Tensor, group_ids: torch.Tensor, cfg: AdvantageConfig) -> torch.Tensor:
+    """Return which samples belong to a group with a learning signal: its scores differ, and no bound filters it out.
 
-    What dynamic sampling replaces is the rest.
+    Dynamic sampling replaces the others.
 
     Args:
         scores: float [N].
         group_ids: int64 [N]; whole groups.
-        adv_config: See ``filter_by_config``.
+        cfg: See ``filter_by_config``.
 
     Returns:
         bool [N].
     """
-    kept = filter_by_config(
-        rewards=scores[None],
-        loss_mask=torch.ones_like(scores, dtype=torch.bool)[None],
-        group_ids=group_ids,
-        adv_config=adv_config,
-    )
+    everywhere = torch.ones_like(scores, dtype=torch.bool)
+    kept = filter_by_config(Steps(rewards=scores[None], loss_mask=everywhere[None], group_ids=group_ids), cfg)
     return kept[0] & differing_groups(scores, group_ids)
 
 
 def differing_groups(scores: torch.Tensor, group_ids: torch.Tensor) -> torch.Tensor:
-    """Tell which samples belong to a group whose scores are not all equal: the others have advantage 0 throughout.
+    """Return which samples belong to a group whose scores are not all equal: the others have advantage 0 throughout.
 
     The filter of dynamic sampling in DAPO (Yu et al., arXiv 2503.14476, Eq. 11), for any kind of score: groups for
     which this is false are replaced by further prompts until the batch is full.

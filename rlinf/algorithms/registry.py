@@ -4,7 +4,7 @@ A built-in has one line in the tables below and its dataclass in ``rlinf.config.
 decorators, which register both::
 
     @register_advantage("centered", config=CenteredConfig)
-    def compute_centered_advantages(*, rewards, loss_mask, scale): ...
+    def compute_centered_advantages(steps, cfg): ...
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from rlinf.algorithms.keywords import call_with_fields, from_fields, takes_keywords
 from rlinf.algorithms.losses.inputs import LossInputs, LossOutput
 from rlinf.algorithms.losses.objective import compute_objective
+from rlinf.algorithms.steps import Steps
 from rlinf.algorithms.types import Metrics
 from rlinf.config.registries import advantages, losses
 from rlinf.config.schema.algorithm import AdvantageConfig, LossConfig, NoAdvantageConfig, OffPolicyLossConfig
@@ -27,7 +28,7 @@ from rlinf.errors import AlgorithmError
 if TYPE_CHECKING:
     from rlinf.algorithms.sac import Temperature
 
-AdvantageFn: TypeAlias = Callable[..., tuple[torch.Tensor, torch.Tensor]]
+AdvantageFn: TypeAlias = Callable[[Steps, Any], tuple[torch.Tensor, torch.Tensor]]
 PolicyLossFn: TypeAlias = Callable[[LossInputs, Any], LossOutput]
 F = TypeVar("F", bound=Callable[..., Any])
 C = TypeVar("C", bound=Callable[..., Any])
@@ -56,9 +57,8 @@ class OffPolicyAlgorithm(Protocol):
 def register_advantage(name: str, config: type[AdvantageConfig] | None = None) -> Callable[[F], F]:
     """Return a decorator that makes a function the advantage estimator ``adv_type: name``.
 
-    The function takes keyword arguments only, among them any of those that ``compute_targets`` passes (``rewards``,
-    ``values``, ``bootstrap_values``, ``dones``, ``loss_mask``, ``group_ids``, ``all_reduce``) and the fields of its
-    config, and returns advantages and returns, both [S, B].
+    The function takes ``(steps: Steps, cfg)`` and returns advantages and returns, both [S, B]. A function of the former
+    shape, of keyword arguments alone, is passed the fields of ``Steps`` and of its config that it names.
 
     Args:
         name: What recipes write; stored in lower case.
@@ -152,22 +152,30 @@ def get_policy_loss(name: str) -> PolicyLossFn:
     return function
 
 
-def calculate_adv_and_returns(adv_type: str, **kwargs: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Call the advantage estimator ``adv_type`` with those of ``kwargs`` that it accepts.
+def calculate_adv_and_returns(
+    adv_type: str, steps: Steps | None = None, cfg: AdvantageConfig | None = None, **fields: Any
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Call the advantage estimator ``adv_type``.
 
     Args:
         adv_type: Registered name.
-        **kwargs: Tensors and recipe keys; superfluous ones are not passed on.
+        steps: The rollout.
+        cfg: Keys of the estimator, of the dataclass that is registered with it.
+        **fields: Instead of both, their fields by name; others are not used.
 
     Returns:
         Advantages and returns, both [S, B].
 
     Raises:
         RegistryError: The name is unknown.
-        AlgorithmError: An argument that the estimator requires is missing.
+        AlgorithmError: A tensor that the estimator requires is missing, or has another shape.
     """
     function = get_adv_and_returns(adv_type)
-    return function(**_accepted_arguments(f"advantage estimator '{adv_type}'", function, kwargs))
+    if steps is None or cfg is None:
+        steps, cfg = from_fields(Steps, fields), from_fields(advantages.configs.get(adv_type), fields)
+    if takes_keywords(function):
+        return call_with_fields(function, steps, cfg)
+    return function(steps, cfg)
 
 
 def policy_loss(

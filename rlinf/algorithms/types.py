@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import torch
@@ -15,6 +15,27 @@ AllReduce: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 Metrics: TypeAlias = dict[str, torch.Tensor]
 """Metric name to a detached pair [2] of (sum, count). Pairs are added over micro-batches, optimizer steps and ranks;
 the metric is sum / count, and is undefined (left out) where the count is 0."""
+
+Ragged: TypeAlias = Sequence[torch.Tensor]
+"""One tensor [L] per sequence."""
+
+
+class Columns:
+    """Base of dataclasses of tensors that an algorithm takes; one that is not there is None."""
+
+    __slots__ = ()
+
+    def require(self, *names: str) -> tuple[torch.Tensor, ...]:
+        """Return tensors by the names of their fields.
+
+        Raises:
+            AlgorithmError: One of them is None; the message names all that are.
+        """
+        tensors = {name: getattr(self, name) for name in names}
+        missing = [f"'{name}'" for name, tensor in tensors.items() if tensor is None]
+        if missing:
+            raise AlgorithmError(f"{type(self).__name__} without {', '.join(missing)}: the algorithm requires it.")
+        return tuple(tensors.values())
 
 
 def require_same_shape(function: str, **tensors: torch.Tensor | None) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 import torch
 
-from rlinf.algorithms.filtering import teaching_groups
+from rlinf.algorithms.filtering import informative_groups
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.answers import Answer, Prompt
 from rlinf.data.prompts import PromptSampler
@@ -60,7 +60,7 @@ class BatchFiller:
         self._limit = cfg.max_prompts_per_step
         self._ahead = algorithm.staleness_threshold or 0
         self._params = sampling_params(algorithm.sampling_params, n=algorithm.group_size)
-        self._adv_config = asdict(algorithm.advantage)
+        self._advantage = algorithm.advantage
 
     def fill(self, steps_left: int) -> StepBatch:
         """Wait for the answers of a step: it gets them all or, if something fails, none.
@@ -124,4 +124,4 @@ class BatchFiller:
             return True
         scores = torch.tensor([answer.reward for answer in group])
         ids = torch.zeros(len(group), dtype=torch.int64)
-        return bool(teaching_groups(scores, ids, self._adv_config).all())
+        return bool(informative_groups(scores, ids, self._advantage).all())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import torch
 
 from rlinf.algorithms.statistics import EPSILON, GroupStatistics, trajectory_scores
+from rlinf.algorithms.steps import Steps
+from rlinf.config.schema.algorithm import GRPOConfig
 
 
-def compute_grpo_advantages(
-    *, rewards: torch.Tensor, loss_mask: torch.Tensor, group_ids: torch.Tensor, normalize_advantages: bool
-) -> tuple[torch.Tensor, torch.Tensor]:
+def compute_grpo_advantages(steps: Steps, cfg: GRPOConfig) -> tuple[torch.Tensor, torch.Tensor]:
     """Compare each trajectory's score with its group's (Shao et al., arXiv 2402.03300, Section 4.1.2).
 
     The score is the undiscounted sum of rewards over valid steps, and all steps of a trajectory share its advantage.
@@ -17,17 +17,16 @@ def compute_grpo_advantages(
     is within the group; nothing is normalised over ranks, and a group's members must all be here.
 
     Args:
-        rewards: [S, B].
-        loss_mask: bool [S, B].
-        group_ids: int64 [B].
-        normalize_advantages: Divide by the group's standard deviation; False is Dr.GRPO (arXiv 2503.20783).
+        steps: With ``group_ids``.
+        cfg: ``normalize_advantages`` divides by the group's standard deviation; False is Dr.GRPO (arXiv 2503.20783).
 
     Returns:
         Advantages, and as returns the scores, both [S, B] and 0 at invalid steps.
     """
-    scores = trajectory_scores(rewards, loss_mask)
-    groups = GroupStatistics(group_ids, loss_mask.any(dim=0))
+    (group_ids,) = steps.require("group_ids")
+    scores = trajectory_scores(steps.rewards, steps.loss_mask)
+    groups = GroupStatistics(group_ids, steps.loss_mask.any(dim=0))
     advantages = groups.centered(scores)
-    if normalize_advantages:
+    if cfg.normalize_advantages:
         advantages = advantages / (groups.deviation(advantages) + EPSILON)
-    return advantages * loss_mask, scores * loss_mask
+    return advantages * steps.loss_mask, scores * steps.loss_mask

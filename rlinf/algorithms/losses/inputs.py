@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 import torch
 
 from rlinf.algorithms.aggregation import LossDenominators
-from rlinf.algorithms.types import at_least_float32, require_same_shape
-from rlinf.errors import AlgorithmError
+from rlinf.algorithms.types import Columns, at_least_float32, require_same_shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LossInputs:
+class LossInputs(Columns):
     """The tensors of one micro-batch, and the counts of the update batch that it is a part of.
 
     An entry is what has a policy ratio of its own: a token of text, [N, L] or, packed, [T]; for chunks of actions one
@@ -82,18 +81,6 @@ class LossInputs:
             target=self.target,
             saturated=self.saturated,
         )
-
-    def require(self, *names: str) -> tuple[torch.Tensor, ...]:
-        """Return tensors by the names of their fields.
-
-        Raises:
-            AlgorithmError: One of them is None; the message names all that are.
-        """
-        tensors = {name: getattr(self, name) for name in names}
-        missing = [f"'{name}'" for name, tensor in tensors.items() if tensor is None]
-        if missing:
-            raise AlgorithmError(f"The loss requires {', '.join(missing)}, which LossInputs do not have; pass them.")
-        return tuple(tensors.values())
 
     def masked(self, name: str) -> torch.Tensor:
         """Return a tensor [N, ...] by the name of its field, 0 outside ``loss_mask``."""

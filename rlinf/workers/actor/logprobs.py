@@ -10,7 +10,6 @@ from torch import nn
 
 from rlinf.algorithms.flops import DecoderFlops
 from rlinf.algorithms.minibatch import MicroBatch
-from rlinf.algorithms.text_targets import Ragged
 from rlinf.algorithms.token_batches import (
     Bundle,
     SequenceCost,
@@ -18,6 +17,7 @@ from rlinf.algorithms.token_batches import (
     bundle_sequences,
     plan_token_batches,
 )
+from rlinf.algorithms.types import Ragged
 from rlinf.config.schema.algorithm import LanguageAlgorithmConfig
 from rlinf.config.schema.runner import TextRunnerConfig
 from rlinf.data.answers import Answer

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
+from rlinf.algorithms.advantages_and_returns import compute_advantages_and_returns
 from rlinf.algorithms.aggregation import LossDenominators, compute_loss_denominators
 from rlinf.algorithms.levels import expand_to_level, mask_at_level, reduce_to_level
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.minibatch import MicroBatch, SampleOwnership, plan_micro_batches, plan_minibatches
-from rlinf.algorithms.preprocess import rows_to_samples
 from rlinf.algorithms.registry import policy_loss
-from rlinf.algorithms.targets import Targets, compute_targets
+from rlinf.algorithms.steps import rows_to_samples, steps_to_samples, trajectory_to_steps
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.embodied import Trajectory
 from rlinf.errors import NumericalError
@@ -35,7 +35,12 @@ class Samples:
     Attributes:
         forward_inputs: Tensors [N, ...].
         logprobs: float [N, C, A] under the policies that acted.
-        targets: Advantages, returns and masks.
+        advantages: float [N, K].
+        returns: float [N, K].
+        prev_values: float [N, K], predicted during the rollout; None without a value head.
+        value_mask: bool [N, K]; which of these entries count.
+        action_mask: bool [N, C]; executed actions of trajectories that were not filtered out. ``mask_at_level`` makes
+            the masks of log-probabilities and entropies from it.
         ids: int64 [N]; global sample numbers, on the host.
         proximal_logprobs: float [N, C, A] under the policy at the start of the update; None where the loss does not
             need them.
@@ -43,7 +48,11 @@ class Samples:
 
     forward_inputs: dict[str, torch.Tensor]
     logprobs: torch.Tensor
-    targets: Targets
+    advantages: torch.Tensor
+    returns: torch.Tensor
+    prev_values: torch.Tensor | None
+    value_mask: torch.Tensor
+    action_mask: torch.Tensor
     ids: torch.Tensor
     proximal_logprobs: torch.Tensor | None = None
 
@@ -80,25 +89,32 @@ class PolicyLearner(EmbodiedLearner):
     def compute_advantages(self, batch: Trajectory) -> dict[str, float]:
         """See ``Learner``: also lays the trajectories out as samples."""
         trajectory = batch.sorted()
-        targets, metrics = compute_targets(
+        in_time = trajectory_to_steps(
             trajectory,
-            adv_type=self.algorithm.adv_type,
-            adv_config=asdict(self.algorithm.advantage),
             reward_type=self.algorithm.reward_type,
             bootstrap_type=self.algorithm.bootstrap_type,
             all_reduce=self.engine.all_reduce,
         )
-        if not torch.isfinite(targets.advantages[targets.value_mask]).all():
+        computed, metrics = compute_advantages_and_returns(self.algorithm.adv_type, in_time, self.algorithm.advantage)
+        if not torch.isfinite(computed.advantages[computed.loss_mask]).all():
             raise NumericalError(
                 "Advantages are not finite: the environments returned a reward, or the policy a value, that is NaN or "
                 "infinite. Look at env/reward and at the observations."
             )
+
+        def column(per_step: torch.Tensor) -> torch.Tensor:
+            return steps_to_samples(per_step, trajectory.num_steps).to(self.engine.device)
+
         steps = torch.arange(trajectory.num_steps)
         ids = (trajectory.env_ids.unsqueeze(1) * trajectory.num_steps + steps).flatten()
         self.samples = Samples(
             forward_inputs={k: self._to_samples(v) for k, v in trajectory.forward_inputs.items()},
             logprobs=self._to_samples(trajectory.logprobs),
-            targets=_map_targets(targets, self.engine.device),
+            advantages=column(computed.advantages),
+            returns=column(computed.returns),
+            prev_values=None if in_time.values is None else column(in_time.values[:-1]),
+            value_mask=column(computed.loss_mask),
+            action_mask=self._to_samples(trajectory.executed & computed.loss_mask.any(dim=0).unsqueeze(-1)),
             ids=ids,
         )
         self.ownership = SampleOwnership.from_ids(self.engine.all_gather(ids))
@@ -130,7 +146,7 @@ class PolicyLearner(EmbodiedLearner):
                 )
                 accumulate(sums, self.forward_backward(samples, plan))
                 steps.append(self.engine.step())
-        valid = samples.targets.action_mask.any(-1)
+        valid = samples.action_mask.any(-1)
         self.policy.update_statistics(samples.forward_inputs, valid, self.engine.all_reduce)
         self.samples = None
         return metrics_over_ranks(self.engine, sums, steps)
@@ -171,13 +187,12 @@ class PolicyLearner(EmbodiedLearner):
     ) -> tuple[torch.Tensor, MetricSums]:
         rows, masks = batch.rows, batch.masks
         inputs = {k: v[rows] for k, v in samples.forward_inputs.items()}
-        targets = samples.targets
-        executed = targets.action_mask[rows]
+        executed = samples.action_mask[rows]
         old_logprobs, proximal = samples.logprobs[rows], samples.proximal_logprobs
         num_actions, action_dim = old_logprobs.shape[1:]
         level, entropy_level = self.algorithm.logprob_type, self.algorithm.entropy_type
         evaluation: PolicyEvaluation = model(forward_inputs=inputs)
-        prev_values = None if targets.prev_values is None else targets.prev_values[rows]
+        prev_values = None if samples.prev_values is None else samples.prev_values[rows]
         check_evaluation(evaluation, logprobs=old_logprobs, values=prev_values)
         ref_logprobs = None
         if self.reference is not None:
@@ -188,13 +203,13 @@ class PolicyLearner(EmbodiedLearner):
             logprobs=reduce_to_level(evaluation.logprobs, executed, level),
             old_logprobs=reduce_to_level(old_logprobs, executed, level),
             proximal_logprobs=None if proximal is None else reduce_to_level(proximal[rows], executed, level),
-            advantages=expand_to_level(targets.advantages[rows], level, num_actions=num_actions, action_dim=action_dim),
+            advantages=expand_to_level(samples.advantages[rows], level, num_actions=num_actions, action_dim=action_dim),
             loss_mask=masks["policy"],
             entropy=reduce_to_level(evaluation.entropy, executed, entropy_level),
             entropy_mask=masks["entropy"],
             values=evaluation.values,
             prev_values=prev_values,
-            returns=targets.returns[rows],
+            returns=samples.returns[rows],
             value_mask=masks["value"],
             ref_logprobs=ref_logprobs,
             denominators=denominators,
@@ -213,26 +228,16 @@ class PolicyLearner(EmbodiedLearner):
         return torch.cat(self.engine.forward(torch.split(rows, self.actor.micro_batch_size), logprobs))
 
     def _masks(self, samples: Samples, batch: MicroBatch) -> dict[str, torch.Tensor]:
-        executed = batch.masked(samples.targets.action_mask)
+        executed = batch.masked(samples.action_mask)
         action_dim = samples.logprobs.shape[-1]
         return {
             "policy": mask_at_level(executed, self.algorithm.logprob_type, action_dim=action_dim),
             "entropy": mask_at_level(executed, self.algorithm.entropy_type, action_dim=action_dim),
-            "value": batch.masked(samples.targets.value_mask),
+            "value": batch.masked(samples.value_mask),
         }
 
     def _to_samples(self, rows: torch.Tensor) -> torch.Tensor:
         return rows_to_samples(rows).to(self.engine.device)
-
-
-def _map_targets(targets: Targets, device: torch.device) -> Targets:
-    return Targets(
-        advantages=targets.advantages.to(device),
-        returns=targets.returns.to(device),
-        prev_values=None if targets.prev_values is None else targets.prev_values.to(device),
-        value_mask=targets.value_mask.to(device),
-        action_mask=targets.action_mask.to(device),
-    )
 
 
 def _join(parts: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from rlinf.algorithms.minibatch import plan_minibatches
-from rlinf.algorithms.text_targets import Ragged
-from rlinf.algorithms.types import finalize_metrics
+from rlinf.algorithms.types import Ragged, finalize_metrics
 from rlinf.config.schema.root import ReasoningConfig, RLinfConfig
 from rlinf.data.answers import Answer
 from rlinf.errors import NumericalError

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import torch
 from torch import nn
 
+from rlinf.algorithms.advantages_and_returns import compute_advantages_and_returns
 from rlinf.algorithms.aggregation import LossDenominators, compute_loss_denominators
+from rlinf.algorithms.filtering import differing_groups
 from rlinf.algorithms.importance import correct_importance, mismatch_metrics
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.minibatch import MicroBatch
 from rlinf.algorithms.registry import policy_loss
-from rlinf.algorithms.text_targets import Ragged, compute_text_targets
-from rlinf.algorithms.types import AllReduce, Metrics
+from rlinf.algorithms.steps import responses_to_steps, steps_to_ragged
+from rlinf.algorithms.types import AllReduce, Metrics, Ragged
 from rlinf.config.schema.algorithm import LanguageAlgorithmConfig, TextAlgorithmConfig
 from rlinf.data.answers import Answer
 from rlinf.data.packing import PackedSequences, pack_answers, place
@@ -121,7 +123,8 @@ def make_text_samples(
         all_reduce_max: The same for the largest.
 
     Returns:
-        The samples, in the answers' order, and metrics as (sum, count) pairs: those of ``compute_text_targets``,
+        The samples, in the answers' order, and metrics as (sum, count) pairs: those of
+        ``compute_advantages_and_returns``,
         ``mismatch_metrics`` and ``correct_importance``, the latter two as far as they apply.
 
     Raises:
@@ -129,30 +132,36 @@ def make_text_samples(
     """
     engine = tuple(torch.tensor(answer.logprobs) for answer in answers)
     old = engine if trainer_logprobs is None else tuple(trainer_logprobs)
-    penalty = algorithm.kl_in_reward
-    targets, metrics = compute_text_targets(
-        scores=torch.tensor([answer.reward for answer in answers]),
+    scores = torch.tensor([answer.reward for answer in answers])
+    group_ids = torch.tensor([answer.group_id for answer in answers])
+    steps = responses_to_steps(
+        scores=scores,
         loss_masks=[torch.tensor(answer.loss_mask, dtype=torch.bool) for answer in answers],
-        group_ids=torch.tensor([answer.group_id for answer in answers]),
-        adv_type=algorithm.adv_type,
-        adv_config=asdict(algorithm.advantage),
+        group_ids=group_ids,
         values=values,
         old_logprobs=old,
         ref_logprobs=ref_logprobs,
-        kl_beta=0.0 if penalty is None else penalty.beta,
-        kl_penalty="k1" if penalty is None else penalty.penalty,
-        only_teaching=algorithm.replaces_groups,
+        kl_in_reward=algorithm.kl_in_reward,
         all_reduce=all_reduce,
     )
+    # Groups that dynamic sampling could not replace are left out.
+    selected = differing_groups(scores, group_ids) if algorithm.replaces_groups else None
+    computed, metrics = compute_advantages_and_returns(
+        algorithm.adv_type, steps, algorithm.advantage, selected=selected
+    )
+    lengths = [len(answer.loss_mask) for answer in answers]
+    advantages, returns, loss_masks = (
+        steps_to_ragged(column, lengths) for column in (computed.advantages, computed.returns, computed.loss_mask)
+    )
     advantages, corrected = _corrected(
-        targets.advantages, targets.loss_masks, engine, trainer_logprobs, algorithm, all_reduce_max=all_reduce_max
+        advantages, loss_masks, engine, trainer_logprobs, algorithm, all_reduce_max=all_reduce_max
     )
     is_decoupled = algorithm.loss.needs_proximal_logprobs
     tokens = {
-        "loss_mask": targets.loss_masks,
+        "loss_mask": loss_masks,
         "old_logprobs": engine if is_decoupled else old,
         "advantages": advantages,
-        "returns": targets.returns,
+        "returns": returns,
     }
     others = {"prev_values": values, "ref_logprobs": ref_logprobs, "proximal_logprobs": old if is_decoupled else None}
     tokens |= {name: tuple(known) for name, known in others.items() if known is not None}

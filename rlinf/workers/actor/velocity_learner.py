@@ -72,7 +72,7 @@ class VelocityLearner(PolicyLearner):
     def _loss(
         self, model: nn.Module, samples: Samples, batch: Batch, denominators: LossDenominators
     ) -> tuple[torch.Tensor, MetricSums]:
-        rows, masks, targets = batch.rows, batch.masks, samples.targets
+        rows, masks = batch.rows, batch.masks
         inputs = {k: v[rows] for k, v in samples.forward_inputs.items()}
         mixture = {"forward_inputs": inputs, "noise": self.noise[rows], "time": self.time[rows]}
         evaluation: VelocityEvaluation = model(ForwardType.VELOCITY, **mixture)
@@ -85,18 +85,18 @@ class VelocityLearner(PolicyLearner):
             target=evaluation.target,
             saturated=evaluation.saturated,
             advantages=expand_to_level(
-                targets.advantages[rows], "token_level", num_actions=num_actions, action_dim=action_dim
+                samples.advantages[rows], "token_level", num_actions=num_actions, action_dim=action_dim
             ),
             loss_mask=masks["policy"],
             values=evaluation.values,
-            prev_values=None if targets.prev_values is None else targets.prev_values[rows],
-            returns=targets.returns[rows],
+            prev_values=None if samples.prev_values is None else samples.prev_values[rows],
+            returns=samples.returns[rows],
             value_mask=masks["value"],
             denominators=denominators,
         )
         return policy_loss(self.algorithm.loss_type, loss_inputs, self.algorithm.loss)
 
     def _masks(self, samples: Samples, batch: MicroBatch) -> dict[str, torch.Tensor]:
-        executed = batch.masked(samples.targets.action_mask)
+        executed = batch.masked(samples.action_mask)
         policy = mask_at_level(executed, "token_level", action_dim=samples.logprobs.shape[-1])
-        return {"policy": policy, "entropy": policy, "value": batch.masked(samples.targets.value_mask)}
+        return {"policy": policy, "entropy": policy, "value": batch.masked(samples.value_mask)}

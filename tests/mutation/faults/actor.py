@@ -180,8 +180,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
-        "            all_reduce=self.engine.all_reduce,\n        )\n        if not torch",
-        "        )\n        if not torch",
+        "            all_reduce=self.engine.all_reduce,\n        )\n        computed,",
+        "        )\n        computed,",
         POLICY_RANKS,
         "advantages are normalised on each rank",
     ),
@@ -208,8 +208,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
-        "valid = samples.targets.action_mask.any(-1)",
-        "valid = torch.ones_like(samples.targets.action_mask.any(-1))",
+        "valid = samples.action_mask.any(-1)",
+        "valid = torch.ones_like(samples.action_mask.any(-1))",
         POLICY,
         "samples that were not executed enter the observations' statistics",
     ),
@@ -218,7 +218,7 @@ FAULTS: list[Fault] = [
         "        for epoch in range(self.algorithm.update_epoch):",
         "        policy = self.engine.model\n"
         "        policy.update_statistics(\n"
-        "            samples.forward_inputs, samples.targets.action_mask.any(-1), self.engine.all_reduce\n"
+        "            samples.forward_inputs, samples.action_mask.any(-1), self.engine.all_reduce\n"
         "        )\n"
         "        for epoch in range(self.algorithm.update_epoch):",
         POLICY,
@@ -233,14 +233,14 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
-        '"value": batch.masked(samples.targets.value_mask),',
-        '"value": torch.ones_like(batch.masked(samples.targets.value_mask)),',
+        '"value": batch.masked(samples.value_mask),',
+        '"value": torch.ones_like(batch.masked(samples.value_mask)),',
         POLICY,
         "values of steps that were not executed are trained",
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
-        "if not torch.isfinite(targets.advantages[targets.value_mask]).all():",
+        "if not torch.isfinite(computed.advantages[computed.loss_mask]).all():",
         "if False:",
         POLICY,
         "advantages that are not finite are trained",

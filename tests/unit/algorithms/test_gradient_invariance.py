@@ -6,7 +6,7 @@ import copy
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -14,14 +14,15 @@ import pytest
 import torch
 from torch import nn
 
+from rlinf.algorithms.advantages_and_returns import compute_advantages_and_returns
 from rlinf.algorithms.aggregation import LOSS_AGG_FUNCS, compute_loss_denominators
 from rlinf.algorithms.levels import expand_to_level, mask_at_level, reduce_to_level
+from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.minibatch import SampleOwnership, plan_micro_batches, plan_minibatches
-from rlinf.algorithms.preprocess import rows_to_samples
 from rlinf.algorithms.registry import policy_loss
-from rlinf.algorithms.targets import Targets, compute_targets
+from rlinf.algorithms.steps import rows_to_samples, steps_to_samples, trajectory_to_steps
 from rlinf.algorithms.types import AllReduce, Metrics, finalize_metrics
-from rlinf.config.schema.algorithm import ActorCriticLossConfig, GAEConfig, GRPOConfig
+from rlinf.config.schema.algorithm import ActorCriticLossConfig, AdvantageConfig, GAEConfig, GRPOConfig
 from rlinf.data.embodied import Trajectory
 
 T, B, C, A, V = 5, 4, 3, 2, 1
@@ -87,6 +88,26 @@ def make_trajectory(dtype: torch.dtype) -> Trajectory:
     )
 
 
+@dataclass(frozen=True)
+class Samples:
+    """What a loss takes of a rollout, sample by sample."""
+
+    advantages: torch.Tensor
+    returns: torch.Tensor
+    value_mask: torch.Tensor
+    prev_values: torch.Tensor
+    action_mask: torch.Tensor
+
+
+def samples(trajectory: Trajectory, adv: tuple[str, AdvantageConfig], all_reduce: AllReduce | None = None) -> Samples:
+    steps = trajectory_to_steps(trajectory, reward_type="chunk_level", bootstrap_type="standard", all_reduce=all_reduce)
+    assert steps.values is not None
+    computed, _ = compute_advantages_and_returns(adv[0], steps, adv[1])
+    columns = (computed.advantages, computed.returns, computed.loss_mask, steps.values[:-1])
+    kept = trajectory.executed & computed.loss_mask.any(dim=0).unsqueeze(-1)
+    return Samples(*(steps_to_samples(column, T) for column in columns), action_mask=rows_to_samples(kept))
+
+
 def rank_gradient(
     trajectory: Trajectory,
     model: TinyPolicy,
@@ -94,21 +115,14 @@ def rank_gradient(
     rank: int,
     all_reduce: AllReduce,
     ownership: SampleOwnership,
-    adv: tuple[str, dict[str, Any]],
+    adv: tuple[str, AdvantageConfig],
     loss_config: ActorCriticLossConfig,
     level: str,
     micro_batch_size: int,
     dtype: torch.dtype,
 ) -> tuple[torch.Tensor, Metrics]:
     """One rank's accumulated gradient and metrics for the first minibatch."""
-    targets, _ = compute_targets(
-        trajectory,
-        adv_type=adv[0],
-        adv_config=adv[1],
-        reward_type="chunk_level",
-        bootstrap_type="standard",
-        all_reduce=all_reduce,
-    )
+    targets = samples(trajectory, adv, all_reduce)
     model = copy.deepcopy(model).to(dtype)
     minibatch = plan_minibatches(ownership.num_samples, GLOBAL_BATCH, seed=0, step=1, epoch=0)[0]
     plan = plan_micro_batches(minibatch, ownership, rank=rank, micro_batch_size=micro_batch_size)
@@ -138,20 +152,18 @@ def rank_gradient(
 def _micro_loss(
     model: TinyPolicy,
     trajectory: Trajectory,
-    targets: Targets,
+    targets: Samples,
     rows: torch.Tensor,
     masked: Callable[[torch.Tensor], torch.Tensor],
     level: str,
     denominators: Any,
     loss_config: ActorCriticLossConfig,
 ) -> tuple[torch.Tensor, Metrics]:
-    inputs = {name: rows_to_samples(tensor)[rows] for name, tensor in trajectory.forward_inputs.items()}
+    forward_inputs = {name: rows_to_samples(tensor)[rows] for name, tensor in trajectory.forward_inputs.items()}
     old = rows_to_samples(trajectory.logprobs)[rows]
-    logprobs, entropy, values = model(**inputs)
+    logprobs, entropy, values = model(**forward_inputs)
     executed = masked(targets.action_mask)
-    assert targets.prev_values is not None
-    return policy_loss(
-        "actor_critic",
+    inputs = LossInputs(
         logprobs=reduce_to_level(logprobs, executed, level),
         old_logprobs=reduce_to_level(old, executed, level),
         ref_logprobs=reduce_to_level(old - 0.05, executed, level),
@@ -164,8 +176,8 @@ def _micro_loss(
         returns=targets.returns[rows],
         value_mask=masked(targets.value_mask),
         denominators=denominators,
-        **asdict(loss_config),
     )
+    return policy_loss("actor_critic", inputs, loss_config)
 
 
 def gradient(split: list[list[int]], **settings: Any) -> tuple[torch.Tensor, dict[str, float]]:
@@ -211,7 +223,7 @@ def _environments(trajectory: Trajectory, envs: list[int]) -> Trajectory:
 
 
 SPLITS = [[[0, 1, 2, 3]], [[0, 1], [2, 3]], [[3, 2], [1, 0]], [[2, 3, 0], [1]]]
-GAE = ("gae", asdict(GAEConfig()))
+GAE = ("gae", GAEConfig())
 LOSS = ActorCriticLossConfig(clip_ratio_c=3.0, entropy_bonus=0.01, kl_beta=0.1, value_clip=0.2, huber_delta=1.0)
 
 
@@ -242,7 +254,7 @@ def test_groups_and_filters_with_a_rank_that_has_nothing_left() -> None:
     trajectory = make_trajectory(torch.float64)
     scores = (trajectory.rewards * trajectory.executed).sum(dim=(0, 2)).view(2, 2).mean(dim=1)
     bounds = {"rewards_lower_bound": scores.max().item() - 1e-3, "rewards_upper_bound": scores.max().item() + 1e-3}
-    config = asdict(GRPOConfig(filter_rewards=True, **bounds))
+    config = GRPOConfig(filter_rewards=True, **bounds)
     check(1e-6, SPLITS[1:3], [1, 3], adv=("grpo", config), loss_config=LOSS, level="chunk_level", dtype=torch.float64)
 
 
@@ -250,10 +262,7 @@ def test_the_rollout_tells_local_from_global_normalisation() -> None:
     # What the invariance above rests on: statistics of single ranks would give other advantages.
     def advantages(envs: list[int]) -> torch.Tensor:
         mine = _environments(make_trajectory(torch.float64), envs)
-        targets, _ = compute_targets(
-            mine, adv_type="gae", adv_config=GAE[1], reward_type="chunk_level", bootstrap_type="standard"
-        )
-        return targets.advantages
+        return samples(mine, GAE).advantages
 
     alone = torch.cat([advantages([0, 1]), advantages([2, 3])])
     assert not torch.allclose(alone, advantages([0, 1, 2, 3]), rtol=1e-3)

@@ -202,7 +202,7 @@ def test_the_decoupled_loss_is_given_the_policy_at_the_start_of_the_update():
     # Laid out in another order than the trajectory, hence computed from the samples.
     with torch.no_grad():
         difference = (learner.engine.model(forward_inputs=inputs).logprobs - learner.samples.logprobs).sum(-1)
-    mask = learner.samples.targets.action_mask
+    mask = learner.samples.action_mask
     assert int(mask.sum()) == int(executed.sum())
     metrics = learner.update(1)
     assert metrics["actor_ratio"] == pytest.approx(1.0, abs=1e-6)
@@ -259,7 +259,7 @@ def test_the_proximal_policy_is_that_at_the_start_of_the_update_for_all_its_step
     calls = recorded_losses(learner, monkeypatch)
     with torch.no_grad():
         current = policy(forward_inputs=samples.forward_inputs).logprobs
-    executed = samples.targets.action_mask.unsqueeze(-1)
+    executed = samples.action_mask.unsqueeze(-1)
     start, acted = ((executed * logprobs).sum(-1) for logprobs in (current, samples.logprobs))
     assert len(calls) == 6
     for call in calls:
@@ -277,7 +277,7 @@ def test_the_reference_is_the_policy_before_the_first_update(monkeypatch):
     calls = recorded_losses(learner, monkeypatch)
     with torch.no_grad():
         expected = initial(forward_inputs=samples.forward_inputs).logprobs
-    expected = (samples.targets.action_mask.unsqueeze(-1) * expected).sum(-1)
+    expected = (samples.action_mask.unsqueeze(-1) * expected).sum(-1)
     for call in calls:
         assert not call.ref_logprobs.requires_grad
         assert all(bool((expected - row).abs().sum(1).min() < 1e-4) for row in call.ref_logprobs)
@@ -293,7 +293,7 @@ def test_masks_and_entropies_know_what_was_executed(monkeypatch):
     assert int(call.loss_mask.sum()) == num_actions < call.loss_mask.numel()
     for mask in (call.entropy_mask, call.value_mask):
         assert int(mask.sum()) == 47  # one chunk was not executed at all
-    lengths = samples.targets.action_mask.sum(-1)
+    lengths = samples.action_mask.sum(-1)
     entropy = call.entropy.detach().squeeze(-1)
     per_action = float(entropy.max()) / CHUNK
     assert sorted(entropy.tolist()) == pytest.approx(sorted((per_action * lengths).tolist()), rel=1e-5)
@@ -343,4 +343,4 @@ def test_samples_do_not_depend_on_the_order_in_which_trajectories_arrive():
     (one, _), (other, _) = make_learner(trajectory), make_learner(mixed)
     assert torch.equal(one.samples.logprobs, other.samples.logprobs)
     assert torch.equal(one.samples.ids, other.samples.ids)
-    torch.testing.assert_close(one.samples.targets.advantages, other.samples.targets.advantages)
+    torch.testing.assert_close(one.samples.advantages, other.samples.advantages)

@@ -139,7 +139,7 @@ def test_only_actions_that_were_executed_count():
     learner.plan(step=1, epoch=0)
     plan = plan_micro_batches(minibatch, learner.ownership, rank=0, micro_batch_size=16)
     sums = learner.forward_backward(learner.samples, plan)
-    executed = int(learner.samples.targets.action_mask.sum())
+    executed = int(learner.samples.action_mask.sum())
     assert float(sums["nft_reward"][1]) == executed * DIM
 
 

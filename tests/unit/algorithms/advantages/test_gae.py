@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlinf.algorithms.advantages.gae import compute_gae_advantages
+from rlinf.algorithms.registry import calculate_adv_and_returns
 from rlinf.errors import AlgorithmError
 
 
@@ -22,7 +22,7 @@ def gae(rewards: list[float], values: list[float], **over: object) -> tuple[list
     }
     for name, value in over.items():
         arguments[name] = torch.tensor(value).view(-1, 1) if isinstance(value, list) else value
-    advantages, returns = compute_gae_advantages(**arguments)  # type: ignore[arg-type]
+    advantages, returns = calculate_adv_and_returns("gae", **arguments)
     return advantages.flatten().tolist(), returns.flatten().tolist()
 
 
@@ -75,7 +75,8 @@ def test_normalised_over_valid_steps_and_returns_untouched() -> None:
 def test_without_values_the_error_says_what_to_do() -> None:
     step = torch.zeros(1, 1)
     with pytest.raises(AlgorithmError, match="value head"):
-        compute_gae_advantages(
+        calculate_adv_and_returns(
+            "gae",
             rewards=step,
             values=None,
             dones=step.bool(),

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
 
 import pytest
 import torch
 
-from rlinf.algorithms.advantages.grpo import compute_grpo_advantages
-from rlinf.algorithms.advantages.raw import compute_raw_advantages
-from rlinf.algorithms.advantages.rloo import compute_rloo_advantages
 from rlinf.algorithms.filtering import filter_by_config, filter_groups
+from rlinf.algorithms.registry import calculate_adv_and_returns
+from rlinf.algorithms.steps import Steps
 from rlinf.config.schema.algorithm import GRPOConfig
 from rlinf.errors import AlgorithmError
 
@@ -22,8 +20,8 @@ MASK = torch.tensor([[1, 1, 1, 1, 1], [0, 1, 1, 1, 1]]).bool()
 
 
 def test_grpo_golden_numbers_by_group_id() -> None:
-    advantages, returns = compute_grpo_advantages(
-        rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS, normalize_advantages=True
+    advantages, returns = calculate_adv_and_returns(
+        "grpo", rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS, normalize_advantages=True
     )
     # Group 5: mean 3, sample deviation 2. Group 2: equal scores.
     assert advantages[0].tolist() == pytest.approx([-1.0, 0.0, 0.0, 0.0, 1.0], abs=1e-5)
@@ -32,34 +30,42 @@ def test_grpo_golden_numbers_by_group_id() -> None:
 
 
 def test_dr_grpo_only_subtracts_the_mean() -> None:
-    advantages, _ = compute_grpo_advantages(
-        rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS, normalize_advantages=False
+    advantages, _ = calculate_adv_and_returns(
+        "grpo", rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS, normalize_advantages=False
     )
     assert advantages[0].tolist() == pytest.approx([-2.0, 0.0, 0.0, 0.0, 2.0])
 
 
 def test_grpo_does_not_depend_on_position() -> None:
     order = torch.tensor([4, 1, 0, 3, 2])
-    plain, _ = compute_grpo_advantages(rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS, normalize_advantages=True)
-    shuffled, _ = compute_grpo_advantages(
-        rewards=REWARDS[:, order], loss_mask=MASK[:, order], group_ids=GROUP_IDS[order], normalize_advantages=True
+    plain, _ = calculate_adv_and_returns(
+        "grpo", rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS, normalize_advantages=True
+    )
+    shuffled, _ = calculate_adv_and_returns(
+        "grpo",
+        rewards=REWARDS[:, order],
+        loss_mask=MASK[:, order],
+        group_ids=GROUP_IDS[order],
+        normalize_advantages=True,
     )
     assert torch.allclose(shuffled, plain[:, order])
 
 
-@pytest.mark.parametrize("compute", [compute_grpo_advantages, compute_rloo_advantages])
-def test_groups_of_one_and_of_equal_scores_have_advantage_zero(compute: object) -> None:
+@pytest.mark.parametrize("name", ["grpo", "rloo"])
+def test_groups_of_one_and_of_equal_scores_have_advantage_zero(name: str) -> None:
     # A group of five scores of 100.1: their float32 mean is not 100.1, and the error over the deviation would be 1.
     scores = torch.tensor([[100.1, 100.1, 100.1, 100.1, 100.1, -3.0]])
     ids = torch.tensor([0, 0, 0, 0, 0, 1])
-    extra = {"normalize_advantages": True} if compute is compute_grpo_advantages else {}
-    advantages, _ = compute(rewards=scores, loss_mask=torch.ones_like(scores).bool(), group_ids=ids, **extra)  # type: ignore[operator]
+    advantages, _ = calculate_adv_and_returns(
+        name, rewards=scores, loss_mask=torch.ones_like(scores).bool(), group_ids=ids
+    )
     assert advantages.tolist() == [[0.0] * 6]
 
 
 def test_trajectories_never_played_do_not_move_their_groups_mean() -> None:
     mask = torch.tensor([[1, 1, 0]]).bool()
-    advantages, _ = compute_grpo_advantages(
+    advantages, _ = calculate_adv_and_returns(
+        "grpo",
         rewards=torch.tensor([[1.0, 3.0, 50.0]]),
         loss_mask=mask,
         group_ids=torch.zeros(3).long(),
@@ -69,13 +75,13 @@ def test_trajectories_never_played_do_not_move_their_groups_mean() -> None:
 
 
 def test_rloo_golden_numbers() -> None:
-    advantages, _ = compute_rloo_advantages(rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS)
+    advantages, _ = calculate_adv_and_returns("rloo", rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS)
     # 1 - (3 + 5) / 2, 3 - (1 + 5) / 2, 5 - (1 + 3) / 2
     assert advantages[0].tolist() == pytest.approx([-3.0, 0.0, 0.0, 0.0, 3.0])
 
 
 def test_raw_is_the_masked_score() -> None:
-    advantages, returns = compute_raw_advantages(rewards=REWARDS, loss_mask=MASK)
+    advantages, returns = calculate_adv_and_returns("raw", rewards=REWARDS, loss_mask=MASK)
     assert advantages.tolist() == [[1.0, 4.0, 3.0, 4.0, 5.0], [0.0, 4.0, 3.0, 4.0, 5.0]]
     assert torch.equal(advantages, returns)
 
@@ -98,15 +104,15 @@ def test_filtering_without_bounds_masks_groups_whose_scores_are_equal() -> None:
     rewards = torch.tensor([[1.0, 0.0, 1.0, 1.0, 5.0, 0.0, 0.0]])
     mask = torch.tensor([[True, True, True, True, False, True, True]])
     groups = torch.tensor([7, 8, 7, 8, 9, 9, 9])
-    defaults = asdict(GRPOConfig(filter_rewards=True))
-    kept = filter_by_config(rewards=rewards, loss_mask=mask, group_ids=groups, adv_config=defaults)
+    steps = Steps(rewards=rewards, loss_mask=mask, group_ids=groups)
+    kept = filter_by_config(steps, GRPOConfig(filter_rewards=True))
     assert kept.tolist() == [[False, True, False, True, False, False, False]]
 
 
 def test_one_bound_alone_leaves_the_other_side_open() -> None:
     def kept(**bounds: float) -> list[bool]:
-        config = asdict(GRPOConfig(filter_rewards=True, **bounds))
-        mask = filter_by_config(rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS, adv_config=config)
+        steps = Steps(rewards=REWARDS, loss_mask=MASK, group_ids=GROUP_IDS)
+        mask = filter_by_config(steps, GRPOConfig(filter_rewards=True, **bounds))
         return mask.any(dim=0).tolist()
 
     assert kept(rewards_lower_bound=3.5) == [False, True, False, True, False]
@@ -116,4 +122,4 @@ def test_one_bound_alone_leaves_the_other_side_open() -> None:
 
 def test_group_ids_must_match_the_batch() -> None:
     with pytest.raises(AlgorithmError, match="B = 5"):
-        compute_rloo_advantages(rewards=REWARDS, loss_mask=MASK, group_ids=torch.zeros(4).long())
+        calculate_adv_and_returns("rloo", rewards=REWARDS, loss_mask=MASK, group_ids=torch.zeros(4).long())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rlinf.algorithms.advantages.reinpp import compute_reinpp_advantages, compute_reinpp_baseline_advantages
+from rlinf.algorithms.registry import calculate_adv_and_returns
 
 NO_DONES = torch.zeros(3, 2, dtype=torch.bool)
 ALL = torch.ones(3, 2, dtype=torch.bool)
@@ -13,8 +13,8 @@ REWARDS = torch.tensor([[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]])
 
 
 def test_returns_run_along_time_and_columns_do_not_mix() -> None:
-    advantages, returns = compute_reinpp_advantages(
-        rewards=REWARDS, dones=NO_DONES, loss_mask=ALL, gamma=0.5, normalize_advantages=False
+    advantages, returns = calculate_adv_and_returns(
+        "reinpp", rewards=REWARDS, dones=NO_DONES, loss_mask=ALL, gamma=0.5, normalize_advantages=False
     )
     assert returns.tolist() == [[3.0, 30.0], [4.0, 40.0], [4.0, 40.0]]
     assert torch.equal(advantages, returns)
@@ -23,23 +23,24 @@ def test_returns_run_along_time_and_columns_do_not_mix() -> None:
 def test_returns_stop_at_dones_and_pass_over_invalid_steps() -> None:
     dones = torch.tensor([[0, 0], [1, 0], [0, 0]]).bool()
     mask = torch.tensor([[1, 1], [1, 0], [1, 1]]).bool()
-    _, returns = compute_reinpp_advantages(
-        rewards=REWARDS, dones=dones, loss_mask=mask, gamma=0.5, normalize_advantages=False
+    _, returns = calculate_adv_and_returns(
+        "reinpp", rewards=REWARDS, dones=dones, loss_mask=mask, gamma=0.5, normalize_advantages=False
     )
     assert returns.tolist() == [[2.0, 30.0], [2.0, 0.0], [4.0, 40.0]]
 
 
 def test_an_invalid_step_neither_discounts_nor_rewards() -> None:
     mask = torch.tensor([[1, 1], [0, 1], [1, 1]]).bool()
-    _, returns = compute_reinpp_advantages(
-        rewards=REWARDS + 100.0 * ~mask, dones=NO_DONES, loss_mask=mask, gamma=0.5, normalize_advantages=False
+    _, returns = calculate_adv_and_returns(
+        "reinpp", rewards=REWARDS + 100.0 * ~mask, dones=NO_DONES, loss_mask=mask, gamma=0.5, normalize_advantages=False
     )
     # 1 + 0.5 * 4 in the first column: the step between is not there.
     assert returns.tolist() == [[3.0, 30.0], [0.0, 40.0], [4.0, 40.0]]
 
 
 def test_normalised_over_all_valid_steps_together() -> None:
-    advantages, _ = compute_reinpp_advantages(
+    advantages, _ = calculate_adv_and_returns(
+        "reinpp",
         rewards=torch.tensor([[0.0, 0.0], [1.0, 3.0]]),
         dones=NO_DONES[:2],
         loss_mask=torch.tensor([[0, 0], [1, 1]]).bool(),
@@ -53,7 +54,8 @@ def test_normalised_over_all_valid_steps_together() -> None:
 def test_baseline_is_the_mean_score_of_the_group() -> None:
     rewards = torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 5.0]])
     mask = torch.tensor([[1, 1, 1], [1, 1, 1], [0, 1, 1]]).bool()
-    advantages, returns = compute_reinpp_baseline_advantages(
+    advantages, returns = calculate_adv_and_returns(
+        "reinpp_baseline",
         rewards=rewards,
         dones=torch.zeros(3, 3, dtype=torch.bool),
         loss_mask=mask,

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from rlinf.algorithms.preprocess import rows_to_samples, steps_to_samples, trajectory_to_steps
+from rlinf.algorithms.steps import rows_to_samples, steps_to_samples, trajectory_to_steps
 from rlinf.data.embodied import Trajectory
 from rlinf.errors import AlgorithmError
 

@@ -1,16 +1,17 @@
-"""Advantages of answers against plain loops over Python numbers."""
+"""Advantages of responses against plain loops over Python numbers."""
 
 import math
 import statistics
-from dataclasses import asdict
 
 import pytest
 import torch
 
-from rlinf.algorithms.filtering import differing_groups, teaching_groups
-from rlinf.algorithms.text_targets import compute_text_targets
+from rlinf.algorithms.advantages_and_returns import AdvantagesAndReturns, compute_advantages_and_returns
+from rlinf.algorithms.filtering import differing_groups, informative_groups
+from rlinf.algorithms.steps import responses_to_steps, steps_to_ragged
 from rlinf.algorithms.types import finalize_metrics
 from rlinf.config.registries import advantages
+from rlinf.config.schema.algorithm import GRPOConfig, KLInRewardConfig
 from rlinf.errors import AlgorithmError
 
 # Four answers in two groups that lie mixed; the third contains a tool's token, the second ends with one.
@@ -28,22 +29,24 @@ def ragged(lists, dtype=torch.float64):
 
 
 def compute(
-    adv_type, *, kl_beta=0.0, kl_penalty="k1", values=None, masks=MASKS, scores=SCORES, only_teaching=False, **keys
+    adv_type, *, kl_beta=0.0, kl_penalty="k1", values=None, masks=MASKS, scores=SCORES, informative_only=False, **keys
 ):
-    config = asdict(advantages.configs.get(adv_type)(**keys))
-    return compute_text_targets(
-        only_teaching=only_teaching,
-        scores=torch.tensor(scores, dtype=torch.float64),
+    rewards, groups = torch.tensor(scores, dtype=torch.float64), torch.tensor(GROUPS)
+    steps = responses_to_steps(
+        scores=rewards,
         loss_masks=ragged(masks, torch.bool),
-        group_ids=torch.tensor(GROUPS),
-        adv_type=adv_type,
-        adv_config=config,
+        group_ids=groups,
         values=None if values is None else ragged(values),
         old_logprobs=ragged(OLD),
         ref_logprobs=ragged(REF),
-        kl_beta=kl_beta,
-        kl_penalty=kl_penalty,
+        kl_in_reward=KLInRewardConfig(beta=kl_beta, penalty=kl_penalty) if kl_beta else None,
     )
+    selected = differing_groups(rewards, groups) if informative_only else None
+    config = advantages.configs.get(adv_type)(**keys)
+    computed, metrics = compute_advantages_and_returns(adv_type, steps, config, selected=selected)
+    lengths = [len(mask) for mask in masks]
+    columns = (computed.advantages, computed.returns, computed.loss_mask)
+    return AdvantagesAndReturns(*(steps_to_ragged(column, lengths) for column in columns)), metrics
 
 
 def token_rewards(kl_beta=0.0):
@@ -163,7 +166,7 @@ def test_gae_passes_over_what_a_tool_wrote(keys):
 def test_filtered_groups_have_no_token_under_the_mask():
     # Means of the groups: 0.75 and 0.125.
     targets, metrics = compute("grpo", filter_rewards=True, rewards_lower_bound=0.2, rewards_upper_bound=0.9)
-    assert [mask.tolist() for mask in targets.loss_masks] == [
+    assert [mask.tolist() for mask in targets.loss_mask] == [
         [True, True],
         [False] * 3,
         [True, False, True, True],
@@ -176,9 +179,9 @@ def test_filtered_groups_have_no_token_under_the_mask():
 def test_groups_without_contrast_are_left_out_where_only_others_are_wanted():
     scores = [1.0, 0.5, 1.0, 0.25]
     everything, _ = compute("reinpp", scores=scores)
-    assert [bool(mask.any()) for mask in everything.loss_masks] == [True] * 4
-    targets, metrics = compute("reinpp", scores=scores, only_teaching=True)
-    assert [bool(mask.any()) for mask in targets.loss_masks] == [False, True, False, True]
+    assert [bool(mask.any()) for mask in everything.loss_mask] == [True] * 4
+    targets, metrics = compute("reinpp", scores=scores, informative_only=True)
+    assert [bool(mask.any()) for mask in targets.loss_mask] == [False, True, False, True]
     # Normalised over what is left: the returns 0.5, 0.5 and 0.25.
     mean, deviation = statistics.mean([0.5, 0.5, 0.25]), statistics.stdev([0.5, 0.5, 0.25])
     assert targets.advantages[3].tolist() == pytest.approx([(0.25 - mean) / (deviation + EPSILON)])
@@ -210,11 +213,11 @@ def test_groups_with_equal_scores_are_recognised():
     assert differing_groups(scores, torch.tensor([5, 9, 5, 9, 2])).tolist() == [False, True, False, True, False]
 
 
-def test_a_group_teaches_if_its_scores_differ_and_its_mean_is_within_the_bounds():
+def test_a_group_is_informative_if_its_scores_differ_and_its_mean_is_within_the_bounds():
     scores, groups = torch.tensor([0.0, 0.5, 0.5, 1.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 1, 2, 2])
     bounds = {"rewards_lower_bound": 0.5, "rewards_upper_bound": 1.0}
-    assert teaching_groups(scores, groups, {}).tolist() == [True, True, True, True, False, False]
-    kept = teaching_groups(scores, groups, {"filter_rewards": True, **bounds})
+    assert informative_groups(scores, groups, GRPOConfig()).tolist() == [True, True, True, True, False, False]
+    kept = informative_groups(scores, groups, GRPOConfig(filter_rewards=True, **bounds))
     assert kept.tolist() == [False, False, True, True, False, False]
 
 
@@ -222,11 +225,9 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(AlgorithmError, match=r"lengths \[2, 3, 4, 1\].*values with lengths \[1\]"):
         compute("gae", values=[[0.0]])
     with pytest.raises(AlgorithmError, match="needs 'old_logprobs' and 'ref_logprobs'"):
-        compute_text_targets(
+        responses_to_steps(
             scores=torch.zeros(1),
             loss_masks=[torch.ones(2, dtype=torch.bool)],
             group_ids=torch.zeros(1, dtype=torch.int64),
-            adv_type="raw",
-            adv_config={},
-            kl_beta=0.1,
+            kl_in_reward=KLInRewardConfig(),
         )
