@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rlinf.algorithms.token_batches import SequenceCost
+from rlinf.algorithms.minibatch import SequenceCost
 
 
 @dataclass(frozen=True, slots=True)

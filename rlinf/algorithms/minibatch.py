@@ -1,12 +1,19 @@
-"""Which samples make an optimizer step, and which of them a rank computes in which forward pass.
+"""Minibatches of optimizer steps, and micro-batches of forward passes: which rank computes which sample when.
 
-Samples have global numbers 0..num_samples-1 that do not depend on how many ranks there are. A minibatch is drawn from
-all of them; each rank computes the part that it owns, which may be more or less than its share. Together with global
-denominators this makes an optimizer step the same for any number of ranks and any size of micro-batch.
+Losses have global denominators, and advantages are computed before anything is split: an optimizer step is the same for
+any number of ranks and any micro-batches. What a plan decides is how long ranks wait for each other, and how much
+memory a pass takes.
+
+- Chunks of actions all cost the same. Samples have global numbers 0..num_samples-1 that do not depend on how many ranks
+  there are; each rank computes the part of a minibatch that it owns, in passes of a fixed size
+  (``plan_micro_batches``).
+- Sequences of tokens differ, and every rank holds all of them: they are balanced over ranks (``assign_to_ranks``) and
+  packed (``plan_packed_micro_batches``) by tokens and by work.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -119,7 +126,7 @@ def plan_minibatches(
 def plan_micro_batches(
     minibatch: torch.Tensor, ownership: SampleOwnership, *, rank: int, micro_batch_size: int
 ) -> list[MicroBatch]:
-    """Cut a rank's part of a minibatch into micro-batches, as many on every rank.
+    """Split a rank's part of a minibatch into micro-batches of a fixed size, the same number on every rank.
 
     Args:
         minibatch: int64 [M], global sample numbers.
@@ -147,3 +154,219 @@ def plan_micro_batches(
     owns_any = bool((ownership.rank_of == rank).any())
     filler = MicroBatch(torch.zeros(int(owns_any), dtype=torch.int64), is_padding=True)
     return batches + [filler] * (num_micro_batches - len(batches))
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceCost:
+    """The work of a sequence of L tokens, in units of a token's work in the linear layers: L + quadratic * L^2.
+
+    Attributes:
+        quadratic: Work of attention for a pair of tokens.
+    """
+
+    quadratic: float = 0.0
+
+    @classmethod
+    def of_decoder(cls, *, num_parameters: int, num_layers: int, attention_size: int) -> SequenceCost:
+        """Return the costs of a decoder: 2 P operations per token, and 2 per layer and channel for a causal pair.
+
+        Args:
+            num_parameters: ``P``; of one token's forward pass, embeddings left out.
+            num_layers: Decoder layers.
+            attention_size: Channels of the attention's output: heads times their size, whatever the hidden size is.
+        """
+        return cls(quadratic=num_layers * attention_size / num_parameters)
+
+    def of(self, length: int) -> float:
+        """Return the work of a sequence of ``length`` tokens."""
+        return length + self.quadratic * length * length
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixGroup:
+    """Sequences with a common prefix (a prompt), which one forward pass computes once for all of them.
+
+    Attributes:
+        indices: Positions of the sequences.
+        tokens: Of all of them, the prefix counted for each: attention lays it out for each.
+        cost: Work of all of them, the prefix counted once in the linear layers.
+    """
+
+    indices: tuple[int, ...]
+    tokens: int
+    cost: float
+
+
+@dataclass(slots=True)
+class _Bin:
+    """Groups of one forward pass, or of one rank."""
+
+    groups: list[PrefixGroup]
+    samples: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+
+    def add(self, group: PrefixGroup) -> None:
+        self.groups.append(group)
+        self.samples += len(group.indices)
+        self.tokens += group.tokens
+        self.cost += group.cost
+
+
+@dataclass(frozen=True, slots=True)
+class _Budget:
+    tokens: int | None = None
+    samples: int | None = None
+
+    def allows(self, part: _Bin, group: PrefixGroup) -> bool:
+        """Return whether a part has room for a group."""
+        return (self.tokens is None or part.tokens + group.tokens <= self.tokens) and (
+            self.samples is None or part.samples + len(group.indices) <= self.samples
+        )
+
+
+def group_by_prefix(
+    lengths: Sequence[int],
+    *,
+    prefixes: Sequence[Sequence[int]] | None = None,
+    num_ranks: int = 1,
+    max_tokens: int | None = None,
+    max_samples: int | None = None,
+    cost: SequenceCost | None = None,
+) -> tuple[PrefixGroup, ...]:
+    """Group sequences by their prefix, as far as that leaves the work of ranks balanced.
+
+    Args:
+        lengths: Tokens of each sequence.
+        prefixes: Prefix of each sequence (its prompt), shorter than itself; None groups nothing.
+        num_ranks: Ranks that share the work. With several, a group has at most a quarter of a rank's part.
+        max_tokens: Largest number of tokens in a pass; None has no bound.
+        max_samples: Largest number of sequences in a pass; None has no bound.
+        cost: Work of a sequence; None takes its tokens.
+
+    Returns:
+        Groups, each within the budget unless it is a single sequence, in the order of their first sequences.
+    """
+    cost = cost or SequenceCost()
+    singles = tuple(PrefixGroup((i,), length, cost.of(length)) for i, length in enumerate(lengths))
+    if prefixes is None:
+        return singles
+    largest = sum(group.cost for group in singles) / num_ranks / 4 if num_ranks > 1 else math.inf
+    budget = _Budget(max_tokens, max_samples)
+    groups: list[PrefixGroup] = []
+    numbers: dict[tuple[int, ...], int] = {}
+    for single, prefix in zip(singles, map(tuple, prefixes), strict=True):
+        number = numbers.get(prefix)
+        if number is not None:
+            extended = _extended(groups[number], single, len(prefix))
+            if extended.cost <= largest and budget.allows(_Bin([]), extended):
+                groups[number] = extended
+                continue
+        numbers[prefix] = len(groups)
+        groups.append(single)
+    return tuple(groups) if len(groups) >= num_ranks else singles
+
+
+def _extended(group: PrefixGroup, single: PrefixGroup, shared: int) -> PrefixGroup:
+    """Return a group with one more sequence, ``shared`` tokens of which are in it already."""
+    return PrefixGroup(
+        indices=group.indices + single.indices,
+        tokens=group.tokens + single.tokens,
+        cost=group.cost + single.cost - shared,
+    )
+
+
+def assign_to_ranks(groups: Sequence[PrefixGroup], num_ranks: int) -> tuple[tuple[PrefixGroup, ...], ...]:
+    """Balance the groups of a minibatch over data-parallel ranks.
+
+    The most expensive group left goes to the rank with least work so far (LPT), so that no rank has more than the mean
+    plus one group.
+
+    Args:
+        groups: Of the minibatch.
+        num_ranks: Ranks.
+
+    Returns:
+        For each rank its groups, at least one, in the order of the minibatch.
+
+    Raises:
+        AlgorithmError: Fewer groups than ranks.
+    """
+    if num_ranks < 1 or len(groups) < num_ranks:
+        raise AlgorithmError(
+            f"assign_to_ranks: {len(groups)} sequences cannot give each of {num_ranks} ranks one. Raise "
+            "actor.global_batch_size, or train on fewer ranks."
+        )
+    parts = _spread(groups, num_ranks, _Budget())
+    assert parts is not None
+    return tuple(tuple(sorted(part.groups, key=lambda group: group.indices)) for part in parts)
+
+
+def plan_packed_micro_batches(
+    groups_by_rank: Sequence[Sequence[PrefixGroup]], *, max_tokens: int | None = None, max_samples: int | None = None
+) -> list[list[MicroBatch]]:
+    """Pack each rank's groups into micro-batches within a budget, the same number on every rank.
+
+    The number is that of the rank that needs most; others spread theirs over as many passes, and one with fewer groups
+    than passes fills up with padding. The micro-batches of a rank are of about equal work and in descending order of
+    it, because ranks wait for each other in every pass.
+
+    Args:
+        groups_by_rank: Of each rank; every rank has at least one.
+        max_tokens: Largest number of tokens in a pass (``runner.max_tokens_per_mbs``); None has no bound.
+        max_samples: Largest number of sequences in a pass (``actor.micro_batch_size``); None has no bound.
+
+    Returns:
+        For each rank its micro-batches; ``indices`` are those of groups.
+
+    Raises:
+        AlgorithmError: A sequence longer than the budget, no budget at all, or a rank without sequences.
+    """
+    longest = max((group.tokens for groups in groups_by_rank for group in groups), default=0)
+    if not all(groups_by_rank) or (max_tokens is None and max_samples is None) or (max_samples or 1) < 1:
+        raise AlgorithmError(
+            f"plan_packed_micro_batches: received ranks with {[len(groups) for groups in groups_by_rank]} sequences, "
+            f"max_tokens={max_tokens}, max_samples={max_samples}; every rank needs sequences, and one budget is needed."
+        )
+    if max_tokens is not None and longest > max_tokens:
+        raise AlgorithmError(
+            f"A sequence has {longest} tokens, more than runner.max_tokens_per_mbs={max_tokens}: it fits no "
+            "micro-batch. Raise the budget to the longest prompt and response together, or lower "
+            "data.max_prompt_length or algorithm.sampling_params.max_new_tokens."
+        )
+    budget = _Budget(max_tokens, max_samples)
+    fewest = [_first_fit(groups, budget) for groups in groups_by_rank]
+    number = max(len(parts) for parts in fewest)
+    return [_micro_batches(groups, parts, number, budget) for groups, parts in zip(groups_by_rank, fewest, strict=True)]
+
+
+def _micro_batches(groups: Sequence[PrefixGroup], fewest: list[_Bin], number: int, budget: _Budget) -> list[MicroBatch]:
+    parts = _spread(groups, min(number, len(groups)), budget)
+    parts = sorted(parts or fewest, key=lambda part: -part.cost)
+    batches = [MicroBatch(torch.tensor(sorted(i for group in part.groups for i in group.indices))) for part in parts]
+    shortest = min(groups, key=lambda group: group.tokens)
+    filler = MicroBatch(torch.tensor(shortest.indices[:1]), is_padding=True)
+    return batches + [filler] * (number - len(batches))
+
+
+def _first_fit(groups: Sequence[PrefixGroup], budget: _Budget) -> list[_Bin]:
+    """Return few bins within the budget: each group, longest first, goes to the first bin that has room."""
+    parts: list[_Bin] = []
+    for group in sorted(groups, key=lambda group: -group.tokens):
+        part = next((part for part in parts if budget.allows(part, group)), None)
+        if part is None:
+            part = _Bin([])
+            parts.append(part)
+        part.add(group)
+    return parts
+
+
+def _spread(groups: Sequence[PrefixGroup], number: int, budget: _Budget) -> list[_Bin] | None:
+    """Return ``number`` bins of about equal work within the budget, or None where this does not find any."""
+    parts = [_Bin([]) for _ in range(number)]
+    for group in sorted(groups, key=lambda group: -group.cost):
+        allowed = [part for part in parts if budget.allows(part, group)]
+        if not allowed:
+            return None
+        min(allowed, key=lambda part: part.cost).add(group)
+    return parts

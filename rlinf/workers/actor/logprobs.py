@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from rlinf.algorithms.flops import DecoderFlops
-from rlinf.algorithms.minibatch import MicroBatch
-from rlinf.algorithms.token_batches import (
-    Bundle,
+from rlinf.algorithms.minibatch import (
+    MicroBatch,
+    PrefixGroup,
     SequenceCost,
     assign_to_ranks,
-    bundle_sequences,
-    plan_token_batches,
+    group_by_prefix,
+    plan_packed_micro_batches,
 )
 from rlinf.algorithms.types import Ragged
 from rlinf.config.schema.algorithm import LanguageAlgorithmConfig
@@ -66,9 +66,9 @@ class MicroBatchPlanner:
             share_prompts=runner.share_prompts and engine.model.can_share_prompts,
         )
 
-    def bundles(self, samples: TextSamples) -> tuple[Bundle, ...]:
-        """Group the responses to equal prompts."""
-        return bundle_sequences(
+    def groups(self, samples: TextSamples) -> tuple[PrefixGroup, ...]:
+        """Group responses by their prompt."""
+        return group_by_prefix(
             samples.lengths,
             prefixes=samples.prompts if self.share_prompts else None,
             num_ranks=self.engine.world_size,
@@ -83,8 +83,8 @@ class MicroBatchPlanner:
         Args:
             samples: Every rank has all of them.
         """
-        shares = assign_to_ranks(self.bundles(samples), self.engine.world_size)
-        plans = plan_token_batches(shares, max_tokens=self.max_tokens, max_samples=self.max_samples)
+        shares = assign_to_ranks(self.groups(samples), self.engine.world_size)
+        plans = plan_packed_micro_batches(shares, max_tokens=self.max_tokens, max_samples=self.max_samples)
         return plans[self.engine.rank]
 
     def pack(self, samples: TextSamples, plan: Sequence[MicroBatch]) -> list[TextBatch]:

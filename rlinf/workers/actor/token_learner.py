@@ -96,6 +96,6 @@ class TokenLearner(Learner[BatchT]):
 
     def _work(self, samples: TextSamples) -> Work:
         """Return what training on samples takes, over all ranks."""
-        work = sum(bundle.cost for bundle in self.planner.bundles(samples))
+        work = sum(group.cost for group in self.planner.groups(samples))
         flops = self.flops.of_training(work, sum(len(answer) for answer in samples.answers))
         return Work(sum(samples.lengths), flops)

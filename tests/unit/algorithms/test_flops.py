@@ -8,7 +8,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from rlinf.algorithms.flops import DecoderFlops
-from rlinf.algorithms.token_batches import SequenceCost
+from rlinf.algorithms.minibatch import SequenceCost
 from rlinf.data.packing import pack_answers
 from rlinf.models import get_model
 from rlinf.workers.actor.logprobs import decoder_flops

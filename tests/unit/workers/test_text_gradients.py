@@ -13,8 +13,8 @@ import torch
 import torch.multiprocessing as mp
 
 from rlinf.algorithms.aggregation import LOSS_AGG_FUNCS, compute_loss_denominators
+from rlinf.algorithms.minibatch import SequenceCost
 from rlinf.algorithms.registry import policy_loss
-from rlinf.algorithms.token_batches import SequenceCost
 from rlinf.config.registries import advantages, losses
 from rlinf.config.schema.algorithm import ImportanceCorrectionConfig, KLInRewardConfig, TextAlgorithmConfig
 from rlinf.config.schema.generation import SamplingConfig
