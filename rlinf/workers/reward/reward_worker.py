@@ -82,6 +82,9 @@ class WeightedRewards:
     Args:
         cfg: The ``reward`` section.
         context: What they may use of the worker.
+
+    Raises:
+        RewardError: A reward's constructor takes other arguments.
     """
 
     def __init__(self, cfg: RewardConfig | TextRewardsConfig, context: RewardContext | None = None) -> None:
@@ -89,8 +92,8 @@ class WeightedRewards:
         self.rewards: dict[str, Reward[Any, Any]] = {}
         self._threads: dict[str, ThreadPoolExecutor] = {}
         try:
-            for name, term in self.terms.items():
-                self.rewards[name] = get_reward_class(term.reward_type)(term, context or RewardContext())
+            for name in self.terms:
+                self.rewards[name] = self._build(name, context or RewardContext())
                 self._threads[name] = ThreadPoolExecutor(cfg.max_concurrency, thread_name_prefix=f"reward-{name}")
         except BaseException:
             self.close()
@@ -162,6 +165,16 @@ class WeightedRewards:
         for threads in self._threads.values():
             threads.shutdown(wait=False, cancel_futures=True)
         close_all(reward.close for reward in self.rewards.values())
+
+    def _build(self, name: str, context: RewardContext) -> Reward[Any, Any]:
+        cls = get_reward_class(self.terms[name].reward_type)
+        try:
+            reward: Reward[Any, Any] = cls(self.terms[name], context)
+        except TypeError as error:
+            raise RewardError(
+                f"{self._where(name)} cannot be built: {error}. Let its constructor take (cfg, context)."
+            ) from error
+        return reward
 
     async def _score_by(self, name: str, queries: Sequence[RewardQuery]) -> list[float]:
         loop = asyncio.get_running_loop()

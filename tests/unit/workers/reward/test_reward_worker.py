@@ -134,6 +134,13 @@ def test_rewards_made_before_one_that_cannot_be_are_closed(custom, monkeypatch):
     assert closed == [True]
 
 
+def test_a_reward_whose_constructor_takes_other_arguments_is_named(custom, monkeypatch):
+    term = custom(lambda queries: [0.0])
+    monkeypatch.setattr(registry.get_reward_class("custom"), "__init__", lambda self, cfg, *, device: None)
+    with pytest.raises(RewardError, match=r"rewards\.old \(reward_type=custom\) cannot be built.*\(cfg, context\)"):
+        WeightedRewards(TextRewardsConfig(rewards={"old": term}))
+
+
 def test_what_a_reward_measures_travels_with_the_response(weighted, custom):
     terms = {
         "late": custom(lambda queries: [MeasuredReward(0.5, {"seconds": 2.0}) for _ in queries], "late"),
