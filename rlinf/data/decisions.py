@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 
+from rlinf.data.batch_record import BatchRecord
 from rlinf.data.embodied import ChunkStep, Observation, PolicyOutput
 
 
@@ -40,7 +41,7 @@ class ActionRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class Outlook(BatchRecord):
     """How the policy sees what came of a chunk of ``B`` environments.
 
     Attributes:
@@ -56,15 +57,6 @@ class Outlook:
     final_values: torch.Tensor | None = None
     next_inputs: dict[str, torch.Tensor] | None = None
     taken: torch.Tensor | None = None
-
-    def cpu(self) -> Outlook:
-        """Return the same on the host."""
-        return Outlook(
-            self.final_rows,
-            None if self.final_values is None else self.final_values.cpu(),
-            None if self.next_inputs is None else {name: tensor.cpu() for name, tensor in self.next_inputs.items()},
-            None if self.taken is None else self.taken.cpu(),
-        )
 
 
 @dataclass(frozen=True, slots=True)

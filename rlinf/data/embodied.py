@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
 
 import torch
+
+from rlinf.data.batch_record import BatchRecord, concat_records, concat_rows, select_rows
 
 Observation: TypeAlias = dict[str, Any]
 """One batch of observations: tensors with a leading ``B`` (``states`` float32 [B, S], images uint8 [B, H, W, 3]) and
@@ -14,7 +16,7 @@ lists of ``B`` strings (``task_descriptions``)."""
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkStep:
+class ChunkStep(BatchRecord):
     """What ``B`` environments report after executing a chunk of actions.
 
     Attributes:
@@ -54,53 +56,35 @@ class ChunkStep:
         return actions if self.intervene_action is None else self.intervene_action
 
     def rows(self, start: int, stop: int) -> ChunkStep:
-        """Return environments ``start`` to ``stop`` (exclusive) as a message of their own."""
-        final_obs, final_ids = None, None
-        if self.final_ids is not None and self.final_obs is not None:
-            inside = ((self.final_ids >= start) & (self.final_ids < stop)).nonzero().flatten()
-            if len(inside):
-                final_ids = self.final_ids[inside] - start
-                final_obs = _index_rows(self.final_obs, inside)
-        return ChunkStep(
-            obs=_index_rows(self.obs, slice(start, stop)),
-            rewards=self.rewards[start:stop],
-            terminations=self.terminations[start:stop],
-            truncations=self.truncations[start:stop],
-            executed=self.executed[start:stop],
-            final_obs=final_obs,
-            final_ids=final_ids,
-            intervene_action=None if self.intervene_action is None else self.intervene_action[start:stop],
-            intervene_flag=None if self.intervene_flag is None else self.intervene_flag[start:stop],
-        )
+        """Return environments ``start`` to ``stop`` (exclusive) as a message of their own, without their episodes."""
+        rows = self._without_ends().select(slice(start, stop))
+        if self.final_ids is None:
+            return rows
+        inside = ((self.final_ids >= start) & (self.final_ids < stop)).nonzero().flatten()
+        if not len(inside):
+            return rows
+        return replace(rows, final_obs=select_rows(self.final_obs, inside), final_ids=self.final_ids[inside] - start)
 
-    @staticmethod
-    def concat(parts: list[ChunkStep]) -> ChunkStep:
+    @classmethod
+    def concat(cls, parts: Sequence[ChunkStep]) -> ChunkStep:
         """Join messages of different environments in the given order; episode metrics stay with the environments."""
         if len(parts) == 1:
             return parts[0]
-        offsets = [0]
+        joined = concat_records([part._without_ends() for part in parts])
+        first, final_ids = 0, []
         for part in parts:
-            offsets.append(offsets[-1] + part.rewards.shape[0])
-        ended = [
-            (p.final_obs, p.final_ids + o)
-            for p, o in zip(parts, offsets, strict=False)
-            if p.final_ids is not None and p.final_obs is not None
-        ]
-        return ChunkStep(
-            obs=_concat_rows([p.obs for p in parts]),
-            rewards=torch.cat([p.rewards for p in parts]),
-            terminations=torch.cat([p.terminations for p in parts]),
-            truncations=torch.cat([p.truncations for p in parts]),
-            executed=torch.cat([p.executed for p in parts]),
-            final_obs=_concat_rows([obs for obs, _ in ended]) if ended else None,
-            final_ids=torch.cat([ids for _, ids in ended]) if ended else None,
-            intervene_action=_concat_optional([p.intervene_action for p in parts], dim=0),
-            intervene_flag=_concat_optional([p.intervene_flag for p in parts], dim=0),
-        )
+            final_ids.append(None if part.final_ids is None else part.final_ids + first)
+            first += len(part.rewards)
+        final_obs = concat_rows([part.final_obs for part in parts])
+        return replace(joined, final_obs=final_obs, final_ids=concat_rows(final_ids), episodes=())
+
+    def _without_ends(self) -> ChunkStep:
+        """Return the same without what there is for single environments alone."""
+        return replace(self, final_obs=None, final_ids=None, episodes=())
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyOutput:
+class PolicyOutput(BatchRecord):
     """What a policy reports besides its actions.
 
     Attributes:
@@ -114,17 +98,9 @@ class PolicyOutput:
     values: torch.Tensor | None
     forward_inputs: dict[str, torch.Tensor]
 
-    def cpu(self) -> PolicyOutput:
-        """Return the same report on the host."""
-        return PolicyOutput(
-            logprobs=self.logprobs.cpu(),
-            values=None if self.values is None else self.values.cpu(),
-            forward_inputs={name: tensor.cpu() for name, tensor in self.forward_inputs.items()},
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Trajectory:
+class Trajectory(BatchRecord):
     """One rollout epoch of ``B`` environments, time-major.
 
     Attributes:
@@ -148,6 +124,9 @@ class Trajectory:
             instead of the policy's. None where nobody may.
     """
 
+    batch_axis: ClassVar[int] = 1
+    batch_axes: ClassVar[Mapping[str, int]] = {"group_ids": 0, "env_ids": 0}
+
     forward_inputs: dict[str, torch.Tensor]
     logprobs: torch.Tensor
     values: torch.Tensor | None
@@ -164,51 +143,11 @@ class Trajectory:
 
     def envs(self, start: int, stop: int) -> Trajectory:
         """Return environments ``start`` to ``stop`` (exclusive) as a trajectory of their own."""
-        return self._map_envs(lambda x: x[:, start:stop], lambda x: x[start:stop])
+        return self.select(slice(start, stop))
 
     def sorted(self) -> Trajectory:
         """Return the same trajectories ordered by ``env_ids``."""
-        order = torch.argsort(self.env_ids)
-        return self._map_envs(lambda x: x[:, order], lambda x: x[order])
-
-    @staticmethod
-    def concat(parts: list[Trajectory]) -> Trajectory:
-        """Join trajectories of equal length along the environments."""
-        first = parts[0]
-        return Trajectory(
-            forward_inputs={k: torch.cat([p.forward_inputs[k] for p in parts], 1) for k in first.forward_inputs},
-            logprobs=torch.cat([p.logprobs for p in parts], 1),
-            values=_concat_optional([p.values for p in parts]),
-            rewards=torch.cat([p.rewards for p in parts], 1),
-            terminations=torch.cat([p.terminations for p in parts], 1),
-            truncations=torch.cat([p.truncations for p in parts], 1),
-            executed=torch.cat([p.executed for p in parts], 1),
-            final_values=_concat_optional([p.final_values for p in parts]),
-            group_ids=torch.cat([p.group_ids for p in parts]),
-            env_ids=torch.cat([p.env_ids for p in parts]),
-            versions=torch.cat([p.versions for p in parts], 1),
-            next_inputs=_concat_next_inputs([p.next_inputs for p in parts]),
-            intervened=_concat_optional([p.intervened for p in parts]),
-        )
-
-    def _map_envs(
-        self, cut: Callable[[torch.Tensor], torch.Tensor], cut_ids: Callable[[torch.Tensor], torch.Tensor]
-    ) -> Trajectory:
-        return Trajectory(
-            forward_inputs={k: cut(v) for k, v in self.forward_inputs.items()},
-            logprobs=cut(self.logprobs),
-            values=None if self.values is None else cut(self.values),
-            rewards=cut(self.rewards),
-            terminations=cut(self.terminations),
-            truncations=cut(self.truncations),
-            executed=cut(self.executed),
-            final_values=None if self.final_values is None else cut(self.final_values),
-            group_ids=cut_ids(self.group_ids),
-            env_ids=cut_ids(self.env_ids),
-            versions=cut(self.versions),
-            next_inputs=None if self.next_inputs is None else {k: cut(v) for k, v in self.next_inputs.items()},
-            intervened=None if self.intervened is None else cut(self.intervened),
-        )
+        return self.select(torch.argsort(self.env_ids))
 
     @property
     def num_steps(self) -> int:
@@ -219,31 +158,3 @@ class Trajectory:
     def num_envs(self) -> int:
         """Environments (``B``)."""
         return self.rewards.shape[1]
-
-
-def _index_rows(obs: Observation, rows: slice | torch.Tensor) -> Observation:
-    if isinstance(rows, slice):
-        return {key: value[rows] for key, value in obs.items()}
-    return {
-        key: value[rows] if isinstance(value, torch.Tensor) else [value[i] for i in rows.tolist()]
-        for key, value in obs.items()
-    }
-
-
-def _concat_rows(parts: list[Observation]) -> Observation:
-    return {
-        key: torch.cat([p[key] for p in parts])
-        if isinstance(value, torch.Tensor)
-        else [item for p in parts for item in p[key]]
-        for key, value in parts[0].items()
-    }
-
-
-def _concat_optional(parts: list[torch.Tensor | None], dim: int = 1) -> torch.Tensor | None:
-    present = [part for part in parts if part is not None]
-    return torch.cat(present, dim) if present else None
-
-
-def _concat_next_inputs(parts: list[dict[str, torch.Tensor] | None]) -> dict[str, torch.Tensor] | None:
-    present = [part for part in parts if part is not None]
-    return {name: torch.cat([part[name] for part in present], 1) for name in present[0]} if present else None

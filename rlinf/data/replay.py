@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlinf.data.batch_record import BatchRecord
 from rlinf.data.embodied import Trajectory
 from rlinf.data.segments import (
     SEGMENT_BYTES,
@@ -25,7 +25,7 @@ from rlinf.utils.files import commit_folder
 
 
 @dataclass(frozen=True, slots=True)
-class Transitions:
+class Transitions(BatchRecord):
     """``N`` transitions, a chunk of actions each.
 
     Attributes:
@@ -67,36 +67,6 @@ class Transitions:
             terminated=(trajectory.terminations & trajectory.executed).any(-1).flatten(0, 1)[kept],
             lengths=executed.sum(-1)[kept],
         )
-
-    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Transitions:
-        """Return the transitions with ``function`` applied to every tensor."""
-        return Transitions(
-            inputs={name: function(tensor) for name, tensor in self.inputs.items()},
-            actions=function(self.actions),
-            rewards=function(self.rewards),
-            next_inputs={name: function(tensor) for name, tensor in self.next_inputs.items()},
-            terminated=function(self.terminated),
-            lengths=function(self.lengths),
-        )
-
-    @staticmethod
-    def concat(parts: list[Transitions]) -> Transitions:
-        """Join transitions in the given order."""
-        first = parts[0]
-        return Transitions(
-            inputs={name: torch.cat([part.inputs[name] for part in parts]) for name in first.inputs},
-            actions=torch.cat([part.actions for part in parts]),
-            rewards=torch.cat([part.rewards for part in parts]),
-            next_inputs={name: torch.cat([part.next_inputs[name] for part in parts]) for name in first.next_inputs},
-            terminated=torch.cat([part.terminated for part in parts]),
-            lengths=torch.cat([part.lengths for part in parts]),
-        )
-
-    def rows(self, start: int, stop: int, device: torch.device) -> Transitions:
-        """Return transitions ``start`` to ``stop`` (exclusive) on a device."""
-        if (start, stop) == (0, len(self)):
-            return self.map(lambda x: x.to(device))
-        return self.map(lambda x: x[start:stop].to(device))
 
     def tensors(self) -> list[torch.Tensor]:
         """Return all tensors, in an order that depends on their names only."""

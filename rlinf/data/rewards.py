@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import torch
 
+from rlinf.data.batch_record import BatchRecord
 from rlinf.data.embodied import ChunkStep, Observation
 
 
 @dataclass(frozen=True, slots=True)
-class RewardRequest:
+class RewardRequest(BatchRecord):
     """A chunk of actions of ``B`` environments and what came of it.
 
     Attributes:
@@ -39,17 +40,6 @@ class RewardRequest:
             executed=outcome.executed,
             terminations=outcome.terminations,
             truncations=outcome.truncations,
-        )
-
-    def rows(self, start: int, stop: int) -> RewardRequest:
-        """Return environments ``start`` to ``stop`` (exclusive) as a request of their own."""
-        return RewardRequest(
-            obs={key: value[start:stop] for key, value in self.obs.items()},
-            actions=self.actions[start:stop],
-            rewards=self.rewards[start:stop],
-            executed=self.executed[start:stop],
-            terminations=self.terminations[start:stop],
-            truncations=self.truncations[start:stop],
         )
 
 

@@ -74,7 +74,7 @@ class DataLearner(EmbodiedLearner):
     def take_transitions(self, new: Transitions) -> None:
         """Take transitions, the same on every rank, into what is stored and into the policy's running statistics."""
         self.stored.add(new)
-        mine = new.map(lambda x: x[self.engine.rank :: self.engine.world_size].to(self.engine.device))
+        mine = new.select(slice(self.engine.rank, None, self.engine.world_size)).to(self.engine.device)
         valid = torch.ones(len(mine), dtype=torch.bool, device=self.engine.device)
         self.policy.update_statistics(mine.inputs, valid, self.engine.all_reduce)
 
@@ -104,7 +104,7 @@ class DataLearner(EmbodiedLearner):
         """Return this rank's share of an update batch in parts, on the engine's device."""
         share, size = len(batch) // self.engine.world_size, self.actor.micro_batch_size
         first = self.engine.rank * share
-        return [batch.rows(start, start + size, self.engine.device) for start in range(first, first + share, size)]
+        return [batch.rows(start, start + size).to(self.engine.device) for start in range(first, first + share, size)]
 
     def step_optimizer(self, optimizer: str) -> MetricSums:
         """Step an optimizer and return its report."""

@@ -33,7 +33,7 @@ class Demonstrations:
     def add(self, new: Transitions, intervened: torch.Tensor) -> None:
         """Keep those of the transitions in which somebody intervened, bool [N]."""
         if self.interventions is not None and bool(intervened.any()):
-            self.interventions.add(new.map(lambda x: x[intervened]))
+            self.interventions.add(new.select(intervened))
 
     def sample(self, count: int, generator: torch.Generator) -> list[Transitions]:
         """Draw ``count`` transitions uniformly from all parts; none while there are none."""

@@ -226,7 +226,7 @@ class OffPolicyLearner(EmbodiedLearner):
         noise = torch.randn(share, *self.policy.noise_shape, generator=generator)
         size, device = self.actor.micro_batch_size, self.engine.device
         batches = [
-            (rows.rows(start, start + size, device), noise[start : start + size].to(device))
+            (rows.rows(start, start + size).to(device), noise[start : start + size].to(device))
             for start in range(0, share, size)
         ]
         return batches, share

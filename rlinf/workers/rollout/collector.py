@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import torch
 
+from rlinf.data.batch_record import select_rows
 from rlinf.data.decisions import Outlook
 from rlinf.data.embodied import ChunkStep, Observation, PolicyOutput, Trajectory
 from rlinf.models.base_policy import BasePolicy
@@ -53,7 +54,7 @@ class OutcomeReader:
         if not wanted.any():
             return None, None
         # Only rows that need it: a pass over the whole batch would cost as much as another step.
-        return step.final_ids[wanted], self.model.predict_values(_select(step.final_obs, wanted))
+        return step.final_ids[wanted], self.model.predict_values(select_rows(step.final_obs, wanted))
 
     def _observe_next(self, step: ChunkStep) -> dict[str, torch.Tensor]:
         assert isinstance(self.model, QPolicy)
@@ -153,11 +154,3 @@ class TrajectoryCollector:
 def _stack_optional(rows: list[torch.Tensor | None]) -> torch.Tensor | None:
     present = [row for row in rows if row is not None]
     return torch.stack(present) if present else None
-
-
-def _select(obs: Observation, wanted: torch.Tensor) -> Observation:
-    keep = wanted.nonzero().flatten().tolist()
-    return {
-        key: value[wanted] if isinstance(value, torch.Tensor) else [value[i] for i in keep]
-        for key, value in obs.items()
-    }

@@ -156,11 +156,11 @@ class MultiStepRolloutWorker(Worker):
             if not request.is_last:
                 purpose = "actions" if request.mode == "train" else "collection"
                 actions, output = self._act(chunk.obs, request.mode, self._generator(purpose, *place))
-                actions, output = actions.cpu(), None if output is None else output.cpu()
+                actions, output = actions.cpu(), None if output is None else output.to("cpu")
             elif request.wants_values:
                 last_values = self.model.predict_values(chunk.obs).cpu()
         return ActionAnswer(
-            actions, output, self.weights.version, None if outlook is None else outlook.cpu(), last_values
+            actions, output, self.weights.version, None if outlook is None else outlook.to("cpu"), last_values
         )
 
     def _await_weights(self, step: int) -> None:

@@ -433,7 +433,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/demonstrations.py",
-        "self.interventions.add(new.map(lambda x: x[intervened]))",
+        "self.interventions.add(new.select(intervened))",
         "self.interventions.add(new)",
         ALGORITHMS,
         "the policy's own actions are kept as demonstrations",
@@ -504,7 +504,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/data_learner.py",
-        "new.map(lambda x: x[self.engine.rank :: self.engine.world_size].to(self.engine.device))",
+        "new.select(slice(self.engine.rank, None, self.engine.world_size)).to(self.engine.device)",
         "new.map(lambda x: x.to(self.engine.device))",
         DATA,
         "every rank counts all data in the statistics",

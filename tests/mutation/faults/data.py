@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 _TESTS = {
+    "batch_record.py": ("tests/unit/data/test_batch_record.py",),
     "embodied.py": ("tests/unit/data/test_embodied_messages.py",),
     "replay.py": ("tests/unit/data/test_replay.py",),
     "segments.py": ("tests/unit/data/test_segments.py", "tests/unit/data/test_replay.py"),
@@ -151,39 +152,52 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "embodied.py",
-        "final_ids = self.final_ids[inside] - start",
-        "final_ids = self.final_ids[inside]",
+        "final_ids=self.final_ids[inside] - start",
+        "final_ids=self.final_ids[inside]",
         "rows of a share are numbered as those of the whole",
     ),
     _fault(
         "embodied.py",
-        "(p.final_obs, p.final_ids + o)",
-        "(p.final_obs, p.final_ids)",
+        "part.final_ids + first",
+        "part.final_ids",
         "rows of joined messages are numbered as those of their parts",
     ),
     _fault(
         "embodied.py",
-        "intervene_flag=None if self.intervene_flag is None else self.intervene_flag[start:stop],",
-        "intervene_flag=self.intervene_flag,",
-        "a share carries the interventions of all",
-    ),
-    _fault(
-        "embodied.py",
-        "        order = torch.argsort(self.env_ids)\n",
-        "        order = torch.argsort(self.group_ids)\n",
+        "torch.argsort(self.env_ids)",
+        "torch.argsort(self.group_ids)",
         "trajectories are ordered by group",
     ),
     _fault(
         "embodied.py",
-        "final_values=None if self.final_values is None else cut(self.final_values),",
-        "final_values=self.final_values,",
-        "a share carries the final values of all",
+        '{"group_ids": 0, "env_ids": 0}',
+        '{"group_ids": 0}',
+        "the numbers of environments are taken for time-major",
+    ),
+    # Records.
+    _fault(
+        "batch_record.py",
+        "return value[(slice(None),) * axis + (rows,)]",
+        "return value[rows]",
+        "rows are selected along the first axis",
     ),
     _fault(
-        "embodied.py",
-        "            versions=torch.cat([p.versions for p in parts], 1),\n",
-        "            versions=first.versions.expand(-1, 1).repeat(1, len(parts)) * 0,\n",
-        "joined trajectories lose their weight versions",
+        "batch_record.py",
+        "        return torch.cat(present, axis)\n",
+        "        return torch.cat(present)\n",
+        "records are joined along the first axis",
+    ),
+    _fault(
+        "batch_record.py",
+        "chosen = rows.nonzero().flatten() if rows.dtype == torch.bool else rows",
+        "chosen = rows",
+        "a mask selects the first two entries of a list",
+    ),
+    _fault(
+        "batch_record.py",
+        "    present = [value for value in values if value is not None]\n",
+        "    present = list(values)\n",
+        "a field that some records lack cannot be joined",
     ),
     _fault(
         "rewards.py",

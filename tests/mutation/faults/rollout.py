@@ -112,8 +112,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "rollout/collector.py",
-        "return step.final_ids[wanted], self.model.predict_values(_select(step.final_obs, wanted))",
-        "return step.final_ids[wanted], self.model.predict_values(_select(step.obs, wanted))",
+        "return step.final_ids[wanted], self.model.predict_values(select_rows(step.final_obs, wanted))",
+        "return step.final_ids[wanted], self.model.predict_values(select_rows(step.obs, wanted))",
         "final values are those of the next episode",
         _WORKER,
         _COLLECTOR,
