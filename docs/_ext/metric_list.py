@@ -172,8 +172,7 @@ def loss_metrics(name: str) -> list[str]:
     config = losses.configs.get(name)
     if not issubclass(config, OffPolicyLossConfig):
         return sorted(finalize_metrics(policy_loss(name, _loss_inputs(), config())[1]))
-    keys = dataclasses.asdict(config())
-    algorithm = make_off_policy_algorithm(name, **keys, action_size=2, device=torch.device("cpu"))
+    algorithm = make_off_policy_algorithm(name, config(), action_size=2, device=torch.device("cpu"))
     rows, many = torch.rand(2), torch.rand(2, 3, requires_grad=True)
     _, critic = algorithm.critic_loss(
         q=many,

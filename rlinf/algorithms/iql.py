@@ -6,6 +6,7 @@ import torch
 
 from rlinf.algorithms.q_learning import bellman_targets, metric_sums, squared_q_errors
 from rlinf.algorithms.types import Metrics
+from rlinf.config.schema.algorithm import IQLLossConfig
 
 
 class IQL:
@@ -15,17 +16,11 @@ class IQL:
     valued. Unlike the authors' code, critics and values take their steps together, from the same values.
 
     Args:
-        gamma: Discount per action.
-        expectile: Above 0.5 leans towards the best actions in the data.
-        temperature: Inverse temperature of the policy's weights.
-        max_advantage_weight: Bound of those weights.
+        cfg: Keys of the loss; ``temperature`` is the inverse one of the policy's weights.
     """
 
-    def __init__(self, *, gamma: float, expectile: float, temperature: float, max_advantage_weight: float) -> None:
-        self.gamma = gamma
-        self.expectile = expectile
-        self.temperature = temperature
-        self.max_advantage_weight = max_advantage_weight
+    def __init__(self, cfg: IQLLossConfig) -> None:
+        self.cfg = cfg
 
     def critic_loss(
         self,
@@ -53,11 +48,11 @@ class IQL:
             The losses' sum over transitions (that of the critics averaged over them), and metrics.
         """
         targets = bellman_targets(
-            next_values, rewards=rewards, terminated=terminated, lengths=lengths, gamma=self.gamma
+            next_values, rewards=rewards, terminated=terminated, lengths=lengths, gamma=self.cfg.gamma
         )
         critic_loss, metrics = squared_q_errors(q, targets)
         gap = target_q.detach().amin(-1) - values
-        value_losses = expectile_loss(gap, self.expectile)
+        value_losses = expectile_loss(gap, self.cfg.expectile)
         metrics |= metric_sums(value_loss=value_losses, value=values, advantage=gap)
         return critic_loss + value_losses.sum(), metrics
 
@@ -72,7 +67,7 @@ class IQL:
             values: float [N].
         """
         advantages = (target_q.amin(-1) - values).detach()
-        weights = (self.temperature * advantages).exp().clamp(max=self.max_advantage_weight)
+        weights = (self.cfg.temperature * advantages).exp().clamp(max=self.cfg.max_advantage_weight)
         losses = -weights * logprobs
         return losses.sum(), metric_sums(actor_loss=losses, advantage_weight=weights, logprob=logprobs)
 

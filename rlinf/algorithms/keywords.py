@@ -26,30 +26,34 @@ def from_fields(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 @functools.cache
-def takes_keywords(function: Callable[..., Any]) -> bool:
-    """Return whether a function has the former shape: its parameters name fields, instead of being (inputs, cfg)."""
+def takes_keywords(function: Callable[..., Any], *, positional: int = 2) -> bool:
+    """Return whether a function has the former shape: its parameters name fields.
+
+    Args:
+        function: Of a plug-in, or built in.
+        positional: Positional parameters of the present shape: 2 are (inputs, cfg).
+    """
     parameters = inspect.signature(function).parameters.values()
-    positional = [p for p in parameters if p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD}]
-    return len(positional) != 2 or len(parameters) != 2
+    return sum(p.kind in {p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD} for p in parameters) != positional
 
 
-def call_with_fields(function: Callable[..., T], *sources: object) -> T:
-    """Call a function of the former shape with those fields of dataclasses that it names.
+def call_with_fields(function: Callable[..., T], *sources: Any, **others: Any) -> T:
+    """Call a function of the former shape with those fields of dataclasses, and others, that it names.
 
     Args:
         function: Takes keyword arguments.
         *sources: Dataclass instances; all fields are offered.
+        **others: Offered too.
 
     Raises:
-        AlgorithmError: An argument without a default is a field of none.
+        AlgorithmError: An argument without a default is not offered.
     """
-    offered = {f.name: getattr(source, f.name) for source in sources for f in dataclasses.fields(source)}  # type: ignore[arg-type]
+    offered = {f.name: getattr(source, f.name) for source in sources for f in dataclasses.fields(source)} | others
     parameters = inspect.signature(function).parameters.values()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return function(**offered)
-    _check(
-        getattr(function, "__qualname__", str(function)), [p.name for p in parameters if p.default is p.empty], offered
-    )
+    needed = [p.name for p in parameters if p.default is p.empty]
+    _check(getattr(function, "__qualname__", str(function)), needed, offered)
     return function(**{p.name: offered[p.name] for p in parameters if p.name in offered})
 
 

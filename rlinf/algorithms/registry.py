@@ -9,9 +9,7 @@ decorators, which register both::
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar, cast
 
 import torch
@@ -23,10 +21,9 @@ from rlinf.algorithms.steps import Steps
 from rlinf.algorithms.types import Metrics
 from rlinf.config.registries import advantages, losses
 from rlinf.config.schema.algorithm import AdvantageConfig, LossConfig, NoAdvantageConfig, OffPolicyLossConfig
-from rlinf.errors import AlgorithmError
 
 if TYPE_CHECKING:
-    from rlinf.algorithms.sac import Temperature
+    from rlinf.algorithms.sac import MakeOptimizer, Temperature
 
 AdvantageFn: TypeAlias = Callable[[Steps, Any], tuple[torch.Tensor, torch.Tensor]]
 PolicyLossFn: TypeAlias = Callable[[LossInputs, Any], LossOutput]
@@ -110,8 +107,8 @@ def register_policy_loss(name: str, config: type[LossConfig] | None = None) -> C
 def register_off_policy(name: str, config: type[OffPolicyLossConfig] | None = None) -> Callable[[C], C]:
     """Return a decorator that makes a class the off-policy algorithm ``loss_type: name``, and ``adv_type: name``.
 
-    Its constructor takes keyword arguments only, among them any of ``action_size``, ``device``, ``make_optimizer`` and
-    the fields of its config; ``OffPolicyAlgorithm`` says what it offers.
+    Its constructor takes ``(cfg, *, action_size, device, make_optimizer)``; ``OffPolicyAlgorithm`` says what it offers.
+    One of the former shape, of keyword arguments alone, is passed those and the fields of its config that it names.
 
     Args:
         name: What recipes write; stored in lower case.
@@ -206,40 +203,28 @@ def policy_loss(
     return compute_objective(function(inputs, cfg), inputs, cfg)
 
 
-def make_off_policy_algorithm(loss_type: str, **kwargs: Any) -> OffPolicyAlgorithm:
-    """Build the off-policy algorithm ``loss_type`` from those of ``kwargs`` that it accepts.
+def make_off_policy_algorithm(
+    loss_type: str,
+    cfg: OffPolicyLossConfig,
+    *,
+    action_size: int,
+    device: torch.device,
+    make_optimizer: MakeOptimizer | None = None,
+) -> OffPolicyAlgorithm:
+    """Build the off-policy algorithm ``loss_type``.
 
     Args:
         loss_type: Registered name.
-        **kwargs: Recipe keys, ``action_size``, ``device`` and ``make_optimizer``; superfluous ones are not passed on.
+        cfg: Keys of the loss, of the dataclass that is registered with it.
+        action_size: Dimensions of a chunk of actions.
+        device: Where the losses are computed.
+        make_optimizer: Builds an optimizer of the algorithm's own parameters; None leaves them as they are.
 
     Raises:
         RegistryError: The name is unknown.
-        AlgorithmError: An argument that it requires is missing.
+        AlgorithmError: An argument that a constructor of the former shape requires is missing.
     """
     make: Callable[..., OffPolicyAlgorithm] = losses.get(loss_type)
-    return make(**_accepted_arguments(f"off-policy algorithm '{loss_type}'", make, kwargs))
-
-
-def _accepted_arguments(what: str, function: Callable[..., Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    names, required, takes_all = _parameters(function)
-    missing = [name for name in required if name not in kwargs]
-    if missing:
-        raise AlgorithmError(
-            f"{what} ({getattr(function, '__qualname__', function)}) requires {', '.join(map(repr, missing))}; "
-            f"received {', '.join(sorted(kwargs)) or 'nothing'}. Pass the missing arguments by keyword."
-        )
-    if takes_all:
-        return dict(kwargs)
-    return {name: kwargs[name] for name in names if name in kwargs}
-
-
-@functools.cache
-def _parameters(function: Callable[..., Any]) -> tuple[list[str], list[str], bool]:
-    """Return the names that can be passed by keyword, those without a default, and whether all names are taken."""
-    parameters = inspect.signature(function).parameters.values()
-    named = [
-        p for p in parameters if p.kind in {inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    ]
-    required = [p.name for p in named if p.default is inspect.Parameter.empty]
-    return [p.name for p in named], required, any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters)
+    if takes_keywords(make, positional=1):
+        return call_with_fields(make, cfg, action_size=action_size, device=device, make_optimizer=make_optimizer)
+    return make(cfg, action_size=action_size, device=device, make_optimizer=make_optimizer)

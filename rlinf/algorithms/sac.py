@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from rlinf.algorithms.q_learning import aggregate_q, bellman_targets, metric_sums, squared_q_errors
 from rlinf.algorithms.types import AllReduce, Metrics, metric_pair
+from rlinf.config.schema.algorithm import SACLossConfig
 from rlinf.config.schema.optim import AdamWConfig
 
 MakeOptimizer = Callable[[dict[str, list[nn.Parameter]], AdamWConfig], Any]
@@ -100,41 +101,26 @@ class SAC:
     """The losses of soft actor-critic; all take and return sums over a micro-batch of ``N`` transitions.
 
     Args:
-        gamma: Discount per action.
-        agg_q: How the ``Q`` target values become one: ``min`` or ``mean``.
-        actor_agg_q: The same for the values that the policy climbs; also ``q1``.
-        backup_entropy: Whether targets contain the entropy of what follows.
-        entropy_tuning: ``alpha_type``, ``initial_alpha``, ``target_entropy`` (None: minus ``action_size``), ``optim``.
-        action_size: Dimensions of a chunk of actions.
+        cfg: Keys of the loss.
+        action_size: Dimensions of a chunk of actions; minus this is the default of ``target_entropy``.
         device: Where the losses are computed.
         make_optimizer: Builds the temperature's optimizer; None leaves the temperature as it is.
     """
 
     def __init__(
         self,
+        cfg: SACLossConfig,
         *,
-        gamma: float,
-        agg_q: str,
-        actor_agg_q: str,
-        backup_entropy: bool,
-        entropy_tuning: Mapping[str, Any],
         action_size: int,
         device: torch.device,
         make_optimizer: MakeOptimizer | None = None,
     ) -> None:
-        self.gamma = gamma
-        self.agg_q, self.actor_agg_q = agg_q, actor_agg_q
-        self.backup_entropy = backup_entropy
-        target = entropy_tuning["target_entropy"]
-        self.temperature = Temperature(
-            entropy_tuning["alpha_type"],
-            entropy_tuning["initial_alpha"],
-            float(-action_size) if target is None else target,
-            device,
-        )
+        self.cfg = cfg
+        tuning = cfg.entropy_tuning
+        target = float(-action_size) if tuning.target_entropy is None else tuning.target_entropy
+        self.temperature = Temperature(tuning.alpha_type, tuning.initial_alpha, target, device)
         if self.temperature.is_learned and make_optimizer is not None:
-            optim = AdamWConfig(**entropy_tuning["optim"])
-            self.temperature.optimizer = make_optimizer({"temperature": [self.temperature.raw]}, optim)
+            self.temperature.optimizer = make_optimizer({"temperature": [self.temperature.raw]}, tuning.optim)
 
     def next_noise(self, noise: torch.Tensor) -> torch.Tensor:
         """Return standard normal noise as it is: the policy's own spread smooths the targets."""
@@ -163,10 +149,10 @@ class SAC:
         Returns:
             The loss, summed over transitions and averaged over critics, and metrics as (sum, count) pairs.
         """
-        value = aggregate_q(next_q, self.agg_q)
-        if self.backup_entropy:
+        value = aggregate_q(next_q, self.cfg.agg_q)
+        if self.cfg.backup_entropy:
             value = value - self.temperature.alpha.detach() * next_logprobs
-        targets = bellman_targets(value, rewards=rewards, terminated=terminated, lengths=lengths, gamma=self.gamma)
+        targets = bellman_targets(value, rewards=rewards, terminated=terminated, lengths=lengths, gamma=self.cfg.gamma)
         return squared_q_errors(q, targets)
 
     def actor_loss(self, *, q: torch.Tensor, logprobs: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
@@ -179,7 +165,7 @@ class SAC:
         Returns:
             The loss, and metrics as (sum, count) pairs, among them ``entropy``.
         """
-        losses = self.temperature.alpha.detach() * logprobs - aggregate_q(q, self.actor_agg_q)
+        losses = self.temperature.alpha.detach() * logprobs - aggregate_q(q, self.cfg.actor_agg_q)
         return losses.sum(), metric_sums(actor_loss=losses, entropy=-logprobs)
 
 

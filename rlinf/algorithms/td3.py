@@ -6,6 +6,7 @@ import torch
 
 from rlinf.algorithms.q_learning import aggregate_q, bellman_targets, metric_sums, squared_q_errors
 from rlinf.algorithms.types import Metrics
+from rlinf.config.schema.algorithm import TD3LossConfig
 
 
 class TD3:
@@ -14,21 +15,19 @@ class TD3:
     The delay of the policy and of the targets are the learner's ``critic_actor_ratio`` and ``target_update_freq``.
 
     Args:
-        gamma: Discount per action.
-        agg_q: How the ``Q`` target values become one: ``min`` or ``mean``.
-        actor_agg_q: The same for the values that the policy climbs; also ``q1``.
-        target_noise: Standard deviation of the noise on the target policy's actions, which lie in (-1, 1).
-        target_noise_clip: Bound of that noise.
+        cfg: Keys of the loss.
+        action_size: Not used.
+        device: Not used.
+        make_optimizer: Not used.
     """
 
     temperature = None
 
     def __init__(
-        self, *, gamma: float, agg_q: str, actor_agg_q: str, target_noise: float, target_noise_clip: float
+        self, cfg: TD3LossConfig, *, action_size: int, device: torch.device, make_optimizer: object = None
     ) -> None:
-        self.gamma = gamma
-        self.agg_q, self.actor_agg_q = agg_q, actor_agg_q
-        self.target_noise, self.target_noise_clip = target_noise, target_noise_clip
+        del action_size, device, make_optimizer
+        self.cfg = cfg
 
     def next_noise(self, noise: torch.Tensor) -> torch.Tensor:
         """Return ``clip(sigma * noise, -c, c)``, which smooths the targets (equation 14).
@@ -36,7 +35,7 @@ class TD3:
         Args:
             noise: Standard normal, any shape.
         """
-        return (self.target_noise * noise).clamp(-self.target_noise_clip, self.target_noise_clip)
+        return (self.cfg.target_noise * noise).clamp(-self.cfg.target_noise_clip, self.cfg.target_noise_clip)
 
     def critic_loss(
         self,
@@ -62,8 +61,8 @@ class TD3:
             The loss, summed over transitions and averaged over critics, and metrics as (sum, count) pairs.
         """
         del next_logprobs
-        value = aggregate_q(next_q, self.agg_q)
-        targets = bellman_targets(value, rewards=rewards, terminated=terminated, lengths=lengths, gamma=self.gamma)
+        value = aggregate_q(next_q, self.cfg.agg_q)
+        targets = bellman_targets(value, rewards=rewards, terminated=terminated, lengths=lengths, gamma=self.cfg.gamma)
         return squared_q_errors(q, targets)
 
     def actor_loss(self, *, q: torch.Tensor, logprobs: torch.Tensor | None) -> tuple[torch.Tensor, Metrics]:
@@ -77,5 +76,5 @@ class TD3:
             The loss, and metrics as (sum, count) pairs.
         """
         del logprobs
-        losses = -aggregate_q(q, self.actor_agg_q)
+        losses = -aggregate_q(q, self.cfg.actor_agg_q)
         return losses.sum(), metric_sums(actor_loss=losses)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import torch
 from torch import nn
 
@@ -26,10 +24,8 @@ class IQLLearner(DataLearner):
         super().__init__(engine, cfg=cfg)
         loss = self.algorithm.loss
         assert isinstance(loss, IQLLossConfig)
-        keys = asdict(loss)
-        self.tau = keys.pop("tau")
-        self.gamma = loss.gamma
-        self.losses = IQL(**keys)
+        self.tau, self.gamma = loss.tau, loss.gamma
+        self.losses = IQL(loss)
 
     def update_once(self, batch: Transitions) -> MetricSums:
         """See ``DataLearner``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ class OffPolicyLearner(EmbodiedLearner):
         self.loss = loss
         self.losses = make_off_policy_algorithm(
             self.algorithm.loss_type,
-            **asdict(loss),
+            loss,
             action_size=self.policy.action_size,
             device=engine.device,
             make_optimizer=partial(ScheduledOptimizer, fused=True),

@@ -469,8 +469,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/iql_learner.py",
-        "        self.gamma = loss.gamma\n",
-        "",
+        "self.tau, self.gamma = loss.tau, loss.gamma",
+        "self.tau = loss.tau",
         DATA,
         "IQL does not discount within a chunk",
     ),

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rlinf.algorithms.iql import IQL, expectile_loss
+from rlinf.config.schema.algorithm import IQLLossConfig
 
 TRANSITIONS = {
     "q": torch.tensor([[1.0, 3.0], [0.0, 0.0]]),
@@ -19,7 +20,9 @@ TRANSITIONS = {
 
 
 def iql(**keys):
-    return IQL(**{"gamma": 0.9, "expectile": 0.8, "temperature": 2.0, "max_advantage_weight": 10.0} | keys)
+    return IQL(
+        IQLLossConfig(**{"gamma": 0.9, "expectile": 0.8, "temperature": 2.0, "max_advantage_weight": 10.0} | keys)
+    )
 
 
 def test_expectile_loss_weighs_what_lies_above_by_the_expectile():

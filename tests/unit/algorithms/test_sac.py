@@ -1,6 +1,7 @@
 """Every expected number is computed by hand from the paper's equations."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from rlinf.algorithms.q_learning import aggregate_q
 from rlinf.algorithms.registry import make_off_policy_algorithm, register_off_policy
 from rlinf.algorithms.sac import Temperature
 from rlinf.config.registries import advantages, losses
-from rlinf.config.schema.algorithm import NoAdvantageConfig, OffPolicyLossConfig
+from rlinf.config.schema.algorithm import EntropyTuningConfig, NoAdvantageConfig, OffPolicyLossConfig, SACLossConfig
 from rlinf.errors import RegistryError
 
 CPU = torch.device("cpu")
@@ -18,7 +19,7 @@ KEYS = {
     "agg_q": "min",
     "actor_agg_q": "min",
     "backup_entropy": True,
-    "entropy_tuning": {"alpha_type": "fixed_alpha", "initial_alpha": 0.2, "target_entropy": None},
+    "entropy_tuning": EntropyTuningConfig(alpha_type="fixed_alpha", initial_alpha=0.2),
 }
 TRANSITIONS = {
     "q": torch.tensor([[1.0, 2.0], [0.0, 0.5]]),
@@ -31,7 +32,8 @@ TRANSITIONS = {
 
 
 def sac(**keys):
-    return make_off_policy_algorithm("embodied_sac", **{**KEYS, **keys}, action_size=4, device=CPU, unused=1)
+    cfg = SACLossConfig(**{**KEYS, **keys})
+    return make_off_policy_algorithm("embodied_sac", cfg, action_size=4, device=CPU)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_actor_loss(how, expected):
 
 
 def test_the_policys_loss_trains_the_policy_and_the_temperatures_the_temperature():
-    algorithm = sac(entropy_tuning={"alpha_type": "softplus", "initial_alpha": 0.2, "target_entropy": None})
+    algorithm = sac(entropy_tuning=EntropyTuningConfig(alpha_type="softplus", initial_alpha=0.2))
     q, logprobs = torch.tensor([[1.0, 2.0]], requires_grad=True), torch.tensor([-0.5], requires_grad=True)
     algorithm.actor_loss(q=q, logprobs=logprobs)[0].backward()
     assert q.grad is not None
@@ -87,7 +89,7 @@ def test_the_policys_loss_trains_the_policy_and_the_temperatures_the_temperature
 
 
 def test_the_critics_loss_does_not_train_the_temperature():
-    algorithm = sac(entropy_tuning={"alpha_type": "exp", "initial_alpha": 0.2, "target_entropy": None})
+    algorithm = sac(entropy_tuning=EntropyTuningConfig(alpha_type="exp", initial_alpha=0.2))
     q = TRANSITIONS["q"].clone().requires_grad_()
     algorithm.critic_loss(**{**TRANSITIONS, "q": q})[0].backward()
     assert algorithm.temperature.raw.grad is None
@@ -116,13 +118,13 @@ def test_a_fixed_temperature_is_what_it_is_set_to_even_0():
 
 def test_the_target_entropy_is_minus_the_size_of_a_chunk_unless_given():
     assert sac().temperature.target_entropy == -4.0
-    given = {**KEYS["entropy_tuning"], "target_entropy": -1.5}
+    given = replace(KEYS["entropy_tuning"], target_entropy=-1.5)
     assert sac(entropy_tuning=given).temperature.target_entropy == -1.5
 
 
 def test_an_unknown_algorithm_gets_a_suggestion():
     with pytest.raises(RegistryError, match="Did you mean 'embodied_sac'"):
-        make_off_policy_algorithm("embodied_sc")
+        make_off_policy_algorithm("embodied_sc", SACLossConfig(), action_size=4, device=CPU)
 
 
 def test_an_algorithm_from_outside_is_a_loss_and_goes_without_advantages(monkeypatch):
@@ -134,7 +136,7 @@ def test_an_algorithm_from_outside_is_a_loss_and_goes_without_advantages(monkeyp
         def __init__(self, *, gamma, action_size):
             self.gamma, self.action_size = gamma, action_size
 
-    made = make_off_policy_algorithm("plain", gamma=0.5, tau=0.1, action_size=3, device=CPU)
+    made = make_off_policy_algorithm("plain", OffPolicyLossConfig(gamma=0.5), action_size=3, device=CPU)
     assert (made.gamma, made.action_size) == (0.5, 3)
     assert losses.configs.get("plain") is OffPolicyLossConfig
     assert advantages.configs.get("plain") is NoAdvantageConfig

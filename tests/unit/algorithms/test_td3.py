@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rlinf.algorithms.registry import make_off_policy_algorithm
+from rlinf.config.schema.algorithm import TD3LossConfig
 
 KEYS = {"gamma": 0.9, "agg_q": "min", "actor_agg_q": "q1", "target_noise": 0.2, "target_noise_clip": 0.5}
 TRANSITIONS = {
@@ -19,7 +20,8 @@ TRANSITIONS = {
 
 
 def td3(**keys):
-    return make_off_policy_algorithm("embodied_td3", **{**KEYS, **keys}, action_size=4, device=torch.device("cpu"))
+    cfg = TD3LossConfig(**{**KEYS, **keys})
+    return make_off_policy_algorithm("embodied_td3", cfg, action_size=4, device=torch.device("cpu"))
 
 
 def test_target_noise_is_scaled_and_clipped():
