@@ -6,7 +6,7 @@ sum over the update batch divided by its global count: the gradient depends neit
 the number of ranks, nor on how samples are spread over them.
 
 The first axis counts sequences (text) or samples (chunk steps); all further ones are its tokens. Packed text has one
-axis, and ``sequence_ids`` beside it say which sequence each entry belongs to.
+axis, and ``sequence_ids`` hold the sequence of each entry.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def compute_denominators(
     """
     if sequence_ids is not None and max_tokens is None:
         raise AlgorithmError(
-            "compute_denominators: packed masks do not tell how long a sequence can be; pass max_tokens, "
+            "compute_denominators: packed masks do not show how long a sequence can be; pass max_tokens, "
             "algorithm.sampling_params.max_new_tokens for example."
         )
     names = sorted(masks)

@@ -14,21 +14,21 @@ class DecoderFlops:
     Attributes:
         cost: Work of a sequence, in units of a token's in the layers.
         layer_parameters: Weights of the decoder layers that a token meets.
-        head_parameters: Weights that logits are computed with, of the tokens of answers alone.
+        head_parameters: Weights that logits are computed with, of the tokens of responses alone.
     """
 
     cost: SequenceCost
     layer_parameters: int
     head_parameters: int
 
-    def of_training(self, work: float, answer_tokens: int) -> float:
+    def of_training(self, work: float, response_tokens: int) -> float:
         """Return the operations of a forward and a backward pass, the latter counted as two forward passes.
 
-        What is computed again (gradient checkpointing) or for adapters alone is not told apart: these are operations of
-        the model (Chowdhery et al., arXiv 2204.02311, App. B), not of the hardware.
+        Recomputation (gradient checkpointing) and frozen weights (adapters) are not accounted for: these are operations
+        of the model (Chowdhery et al., arXiv 2204.02311, App. B), not of the hardware.
 
         Args:
-            work: Of all sequences, prompts and answers, by ``cost``.
-            answer_tokens: Tokens of the answers.
+            work: Of all sequences, prompts and responses, by ``cost``.
+            response_tokens: Tokens of the responses.
         """
-        return 3 * 2 * (self.layer_parameters * work + self.head_parameters * answer_tokens)
+        return 3 * 2 * (self.layer_parameters * work + self.head_parameters * response_tokens)

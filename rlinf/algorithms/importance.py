@@ -1,8 +1,8 @@
-"""The generation engine and the trainer compute the same token's probability differently: how much, and what to do.
+"""Importance weights for the mismatch between the probabilities of the generation engine and of the trainer.
 
 An engine runs other kernels, often in lower precision, and perhaps on older weights. Its samples then come from another
-distribution than the one that the trainer differentiates, which makes the update off-policy without anybody having
-decided so. The correction weighs each entry with trainer / engine, bounded: truncated importance sampling (Ionides,
+distribution than the one that the trainer differentiates, which makes the update off-policy unintentionally. The
+correction weights each entry with trainer / engine, bounded: truncated importance sampling (Ionides,
 2008; V-trace, arXiv 1802.01561) clamps the weight, masking drops what is out of bounds (IcePop, arXiv 2510.18855).
 """
 
@@ -40,8 +40,8 @@ def correct_importance(
 ) -> tuple[torch.Tensor, Metrics]:
     """Return the weight of each entry, to be multiplied with its advantage.
 
-    Every term of the policy losses is linear in the advantage, and weights are not negative, so that weighing the
-    advantages is weighing losses. Denominators count entries of weight 0 too: the estimate is not blown up again.
+    Every term of the policy losses is linear in the advantage, and weights are not negative, so that weighting the
+    advantages is weighting losses. Denominators count entries of weight 0 too: the estimate is not blown up again.
 
     Args:
         trainer_logprobs: [N, ...], or packed [T]: of the policy at the start of the update, by the trainer.

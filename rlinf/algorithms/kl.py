@@ -1,4 +1,4 @@
-"""Estimators of the divergence of the current policy from a reference, KL(current || reference).
+"""Estimators of the KL divergence of the current policy from a reference, KL(current || reference).
 
 All are means over samples of the current policy of a function of its log-probability and the reference's, after
 J. Schulman, "Approximating KL Divergence" (2020).

@@ -83,7 +83,7 @@ def expand_to_level(per_step: torch.Tensor, level: str, *, num_actions: int, act
     if level == "chunk_level":
         if per_step.shape[1] != 1:
             raise AlgorithmError(
-                f"Advantages [N, {num_actions}] (reward_type action_level) cannot weigh one ratio per chunk "
+                f"Advantages [N, {num_actions}] (reward_type action_level) cannot weight one ratio per chunk "
                 "(logprob_type chunk_level); set logprob_type to action_level or token_level."
             )
         return per_step

@@ -173,7 +173,7 @@ class SequenceCost:
         Args:
             num_parameters: ``P``; of one token's forward pass, embeddings left out.
             num_layers: Decoder layers.
-            attention_size: Channels of the attention's output: heads times their size, whatever the hidden size is.
+            attention_size: Channels of the attention's output, heads times head size; may differ from the hidden size.
         """
         return cls(quadratic=num_layers * attention_size / num_parameters)
 

@@ -1,7 +1,7 @@
 """Sums over sequences, which are either the rows of a tensor or the parts of a packed one.
 
-Rows: entries [N, ...], and sequence n is row n. Packed: entries [T] with ``sequence_ids`` int64 [T] beside them, the
-numbers of the sequences from 0, as ``rlinf.data.packing`` lays them out.
+Rows: entries [N, ...], and sequence n is row n. Packed: entries [T] with ``sequence_ids`` int64 [T], the numbers
+of the sequences from 0, as ``rlinf.data.packing`` lays them out.
 """
 
 from __future__ import annotations

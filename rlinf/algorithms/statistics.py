@@ -8,7 +8,7 @@ from rlinf.algorithms.types import AllReduce, require_same_shape
 from rlinf.errors import AlgorithmError
 
 EPSILON = 1e-6
-"""Added to a standard deviation that divides; small beside any spread that teaches something."""
+"""Added to a standard deviation that divides; small compared with the spread of informative rewards."""
 
 
 def normalize_masked(values: torch.Tensor, mask: torch.Tensor, all_reduce: AllReduce | None = None) -> torch.Tensor:
@@ -17,7 +17,7 @@ def normalize_masked(values: torch.Tensor, mask: torch.Tensor, all_reduce: AllRe
     Args:
         values: Float tensor of any shape; may differ in shape between ranks.
         mask: bool, of the same shape.
-        all_reduce: Sum over data-parallel ranks; None on one rank. Called twice on every rank, whatever its mask.
+        all_reduce: Sum over data-parallel ranks; None on one rank. Called twice on every rank, also with an empty mask.
 
     Returns:
         Normalised values, 0 outside the mask; all 0 where the valid entries are equal or there is only one.
@@ -28,7 +28,7 @@ def normalize_masked(values: torch.Tensor, mask: torch.Tensor, all_reduce: AllRe
     total, count = reduce(torch.stack((kept.sum(), mask.sum().to(values.dtype)))).unbind()
     mean = total / count.clamp(min=1)
     centered = torch.where(mask, values - mean, torch.zeros_like(values))
-    # Two passes: E[x^2] - E[x]^2 would cancel where the mean is large beside the spread.
+    # Two passes: E[x^2] - E[x]^2 would cancel where the mean is large compared with the spread.
     variance = reduce(centered.square().sum()) / (count - 1).clamp(min=1)
     deviation = variance.sqrt()
     is_constant = deviation <= 10 * torch.finfo(values.dtype).eps * mean.abs()

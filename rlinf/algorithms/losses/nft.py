@@ -13,7 +13,7 @@ def nft_loss(inputs: LossInputs, cfg: NFTLossConfig) -> LossOutput:
     """Return r |v+ - target|^2 + (1 - r) |v- - target|^2, the loss of DiffusionNFT (Zheng et al., arXiv 2509.16117).
 
     v+ = (1 - beta) v_old + beta v and v- = (1 + beta) v_old - beta v are the implicit policies of good and of bad
-    actions, and r = 1/2 + clip(advantage / adv_clip_max, -1, 1) / 2 in [0, 1] says how good an action was. The old
+    actions, and r = 1/2 + clip(advantage / adv_clip_max, -1, 1) / 2 in [0, 1] is the optimality of an action. The old
     policy is here the one that acted in this step, not a moving average. Actions that were cut off at a bound attract
     but do not repel: what is repelled from a bound ends beyond it, where it is cut off to the same action, so that
     velocities would grow without end.

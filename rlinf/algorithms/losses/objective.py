@@ -18,7 +18,7 @@ def compute_objective(output: LossOutput, inputs: LossInputs, cfg: LossConfig) -
 
     A ``RegularizedLossConfig`` adds - entropy_bonus * entropy + kl_beta * KL(current || reference), a
     ``ValueLossConfig`` value_loss_coef * value loss where there are values. The policy's loss and the KL are aggregated
-    by ``loss_agg_func``; entropy and value loss are means over their valid entries, whatever it is.
+    by ``loss_agg_func``; entropy and value loss are always means over their valid entries.
 
     Args:
         output: The policy's loss.

@@ -12,7 +12,7 @@ def sft_loss(inputs: LossInputs, cfg: SftLossConfig) -> LossOutput:
 
     Args:
         inputs: With ``logprobs``, and ``entropy``, which is reported.
-        cfg: Not used; says how losses are aggregated.
+        cfg: Not used here.
 
     Returns:
         The loss, with the metrics ``token_loss`` (the mean over tokens, however the loss is aggregated) and

@@ -204,7 +204,7 @@ def test_two_ranks_agree_under_any_sharding(tmp_path, demos):
 
 def test_td3_smooths_targets_by_bounded_noise_and_leaves_the_policys_alone():
     learner = make_td3(updates=1)
-    learner.losses.target_noise, learner.losses.target_noise_clip = 3.0, 0.25
+    learner.losses.cfg = dataclasses.replace(learner.losses.cfg, target_noise=3.0, target_noise_clip=0.25)
     seen, forward = {}, learner.policy.forward
 
     def record(forward_type, **arguments):
