@@ -333,8 +333,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/algorithms/advantages_and_returns.py",
-        "steps = replace(steps, loss_mask=kept)\n",
-        "",
+        "steps = replace(steps, loss_mask=kept)",
+        "steps = replace(steps)",
         (f"{UNIT}/test_response_advantages.py",),
         "filtered groups take part in normalisation",
     ),
