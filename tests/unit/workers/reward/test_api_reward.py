@@ -8,6 +8,7 @@ import json
 import threading
 import traceback
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,27 +22,28 @@ from rlinf.workers.reward import json_service
 
 
 @pytest.fixture
-def serve(monkeypatch):
+def serve(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a function that serves what a function makes of each body; it returns the address and the bodies."""
     monkeypatch.setattr(json_service, "FIRST_PAUSE_SECONDS", 0.001)
-    bodies, responders = [], []
+    bodies: list[dict[str, Any]] = []
+    responders: list[Any] = []
 
     class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
+        def do_POST(self) -> None:
             bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
             status, text = responders[-1](bodies[-1])
             self.send_response(status)
             self.end_headers()
             self.wfile.write(text.encode())
 
-        def log_message(self, *args):
+        def log_message(self, *args: Any) -> None:
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
 
-    def make(respond):
+    def make(respond: Any) -> Any:
         responders.append(respond)
         return f"http://127.0.0.1:{server.server_port}/score", bodies
 
@@ -52,10 +54,10 @@ def serve(monkeypatch):
 
 
 @pytest.fixture
-def action_service(serve):
+def action_service(serve: Any) -> Any:
     """Return a function that builds the reward of actions whose service gives the given answers in turn."""
 
-    def make(*given, **keys):
+    def make(*given: Any, **keys: Any) -> Any:
         answers = list(given)
         url, bodies = serve(lambda body: answers.pop(0))
         defaults = {"obs_keys": ["states", "task"], "timeout_seconds": 10.0}
@@ -65,21 +67,21 @@ def action_service(serve):
 
 
 @pytest.fixture
-def text_service(serve):
+def text_service(serve: Any) -> Any:
     """Return a function that builds the reward of texts whose service gives what a function makes of each body."""
 
-    def make(respond, **keys):
+    def make(respond: Any, **keys: Any) -> Any:
         url, bodies = serve(respond)
         return get_reward_class("text_api")(TextApiRewardConfig(reward_type="text_api", url=url, **keys)), bodies
 
     return make
 
 
-def asked(*texts, **fields):
+def asked(*texts: str, **fields: Any) -> Any:
     return [RewardQuery(prompt="2+2=", response=text, **fields) for text in texts]
 
 
-def test_a_service_is_sent_observations_and_answers_one_number_per_environment(action_service):
+def test_a_service_is_sent_observations_and_answers_one_number_per_environment(action_service: Any) -> None:
     reward, bodies = action_service((200, '{"rewards": [1.5, 2.5, 3.5]}'))
     assert reward(request()).tolist() == [[0.0, 1.5], [2.5, 0.0], [0.0, 0.0]]
     (body,) = bodies
@@ -91,7 +93,7 @@ def test_a_service_is_sent_observations_and_answers_one_number_per_environment(a
     assert body["done"] == [False, True, False]
 
 
-def test_failures_of_a_service_are_tried_again_and_then_told(action_service):
+def test_failures_of_a_service_are_tried_again_and_then_told(action_service: Any) -> None:
     reward, bodies = action_service((503, ""), (200, "no json"), (200, '{"rewards": [1, 2, 3]}'))
     assert reward(request())[0, 1] == 1.0
     assert len(bodies) == 3
@@ -102,14 +104,14 @@ def test_failures_of_a_service_are_tried_again_and_then_told(action_service):
 
 
 @pytest.mark.parametrize("answer", [(404, ""), (200, '{"rewards": [1, 2]}'), (200, '{"reward": 1}'), (200, "[1]")])
-def test_what_would_fail_again_is_not_repeated(action_service, answer):
+def test_what_would_fail_again_is_not_repeated(action_service: Any, answer: Any) -> None:
     reward, bodies = action_service(answer)
     with pytest.raises(RewardError):
         reward(request())
     assert len(bodies) == 1
 
 
-def test_keys_that_the_environment_does_not_show_are_an_error(action_service):
+def test_keys_that_the_environment_does_not_show_are_an_error(action_service: Any) -> None:
     reward, _ = action_service(obs_keys=["main_images"])
     with pytest.raises(RewardError, match=r"main_images.*states, task"):
         reward(request())
@@ -118,11 +120,11 @@ def test_keys_that_the_environment_does_not_show_are_an_error(action_service):
 # -- text_api ----------------------------------------------------------------------------------------------------------
 
 
-def lengths(body):
+def lengths(body: dict[str, Any]) -> Any:
     return 200, json.dumps({"rewards": [len(query["response"]) for query in body["queries"]]})
 
 
-def test_a_service_is_sent_batches_of_whole_queries(text_service):
+def test_a_service_is_sent_batches_of_whole_queries(text_service: Any) -> None:
     reward, bodies = text_service(lengths, batch_size=2)
     queries = asked("a", "bb", "\ud800\0é", reference={"target": ["4"]}, metadata={"level": 3}, num_tokens=5)
     assert reward(queries) == [1.0, 2.0, 3.0]
@@ -137,7 +139,7 @@ def test_a_service_is_sent_batches_of_whole_queries(text_service):
     }
 
 
-def test_a_service_that_fails_is_asked_again(text_service):
+def test_a_service_that_fails_is_asked_again(text_service: Any) -> None:
     answers = [(503, ""), (200, "no json"), (200, '{"rewards": [0.5]}')]
     reward, bodies = text_service(lambda body: answers.pop(0))
     assert reward(asked("a")) == [0.5]
@@ -148,27 +150,27 @@ NO_NUMBERS = ["[1, 2]", '["x"]', "null", '"1"', '{"1": 2}', '["1"]', "[[1]]", "[
 
 
 @pytest.mark.parametrize("answer", ["{}", "[]", *(f'{{"rewards": {value}}}' for value in NO_NUMBERS)])
-def test_an_answer_of_another_kind_is_shown(text_service, answer):
+def test_an_answer_of_another_kind_is_shown(text_service: Any, answer: Any) -> None:
     reward, _ = text_service(lambda body: (200, answer))
     with pytest.raises(RewardError, match=r"expected \{\"rewards\": \[1 numbers\]\}"):
         reward(asked("a"))
 
 
-def test_what_cannot_be_sent_is_named(text_service):
+def test_what_cannot_be_sent_is_named(text_service: Any) -> None:
     reward, bodies = text_service(lengths)
     with pytest.raises(RewardError, match="cannot be sent as JSON"):
         reward(asked("a", reference=object()))
     assert bodies == []
 
 
-def test_a_response_beyond_the_bound_is_an_error(text_service, monkeypatch):
+def test_a_response_beyond_the_bound_is_an_error(text_service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_service, "MOST_BYTES", 100)
     reward, _ = text_service(lambda body: (200, json.dumps({"rewards": [1], "note": "x" * 100})), max_retries=0)
     with pytest.raises(RewardError, match="longer than 100 bytes"):
         reward(asked("a"))
 
 
-def test_errors_do_not_hold_the_secrets_of_an_address(text_service):
+def test_errors_do_not_hold_the_secrets_of_an_address(text_service: Any) -> None:
     answers = [(500, ""), (200, "[]")]
     reward, _ = text_service(lambda body: answers.pop(0), max_retries=0)
     address = f"{reward.cfg.url}?api_key=hunter2&user=me"

@@ -7,6 +7,7 @@ import socket
 import socketserver
 import threading
 import time
+from typing import cast
 
 import pytest
 
@@ -14,19 +15,27 @@ from rlinf.errors import RewardError
 from rlinf.workers.reward import json_service
 
 
+class DrippingServer(socketserver.ThreadingTCPServer):
+    text, drip = b"", b""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Dripping)
+        self.was_left = threading.Event()
+
+
 class Dripping(socketserver.BaseRequestHandler):
     """Sends one byte after another, each in good time, and never ends."""
 
-    def handle(self):
+    def handle(self) -> None:
+        server = cast("DrippingServer", self.server)
         self.request.recv(1 << 16)
-        text, drip = self.server.text, self.server.drip
         try:
-            self.request.sendall(text)
+            self.request.sendall(server.text)
             while True:
-                self.request.sendall(drip)
+                self.request.sendall(server.drip)
                 time.sleep(0.02)
         except OSError:
-            self.server.was_left.set()
+            server.was_left.set()
 
 
 @pytest.mark.parametrize(
@@ -34,10 +43,10 @@ class Dripping(socketserver.BaseRequestHandler):
     [(b"", b"H"), (b"HTTP/1.1 200 OK\r\nX: ", b"a"), (b"HTTP/1.1 200 OK\r\n\r\n", b" ")],
     ids=["status", "headers", "body"],
 )
-def test_the_time_of_a_request_is_that_of_the_whole_response(text, drip):
+def test_the_time_of_a_request_is_that_of_the_whole_response(text: bytes, drip: bytes) -> None:
     """Each byte comes in good time; only the client's leaving ends the service."""
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Dripping) as server:
-        server.text, server.drip, server.was_left = text, drip, threading.Event()
+    with DrippingServer() as server:
+        server.text, server.drip = text, drip
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         url = f"http://127.0.0.1:{server.server_address[1]}/"
@@ -48,11 +57,11 @@ def test_the_time_of_a_request_is_that_of_the_whole_response(text, drip):
         thread.join()
 
 
-def test_a_silent_service_is_left():
+def test_a_silent_service_is_left() -> None:
     """It takes the request, begins a response and says nothing more."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def begin():
+        def begin() -> None:
             with server.accept()[0] as connection:
                 connection.recv(1 << 16)
                 connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n{")

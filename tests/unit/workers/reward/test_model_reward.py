@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from reward_requests import request
@@ -14,26 +17,26 @@ from rlinf.errors import ConfigError, RewardError
 from rlinf.models.success_classifier import ClassifierConfig, SuccessClassifier
 
 
-def save_classifier(path):
+def save_classifier(path: Path) -> Any:
     torch.manual_seed(0)
     classifier = SuccessClassifier(ClassifierConfig(image_keys=("main_images",), image_size=(16, 20), state_dim=1))
     classifier.save(path)
     return classifier.eval()
 
 
-def model_reward(path, **keys):
+def model_reward(path: Path, **keys: Any) -> Any:
     cfg = ModelRewardConfig(reward_type="model", model_path=str(path), **keys)
     return get_reward_class("model")(cfg)
 
 
-def image_request():
+def image_request() -> Any:
     images = torch.randint(0, 256, (3, 16, 20, 3), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     asked = request()
     asked.obs["main_images"] = images
     return asked
 
 
-def test_a_learned_reward_is_the_probability_of_success(tmp_path):
+def test_a_learned_reward_is_the_probability_of_success(tmp_path: Path) -> None:
     classifier, asked = save_classifier(tmp_path / "c.pt"), image_request()
     probability = torch.sigmoid(classifier(asked.obs)).detach()
     rewards = model_reward(tmp_path / "c.pt")(asked)
@@ -43,7 +46,7 @@ def test_a_learned_reward_is_the_probability_of_success(tmp_path):
     assert (kept[:2] > 0).sum() == 1
 
 
-def test_a_learned_reward_wants_the_file_and_the_cameras_it_was_trained_on(tmp_path):
+def test_a_learned_reward_wants_the_file_and_the_cameras_it_was_trained_on(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"train_reward_model\.py"):
         model_reward(tmp_path / "absent.pt")
     torch.save({"weights": {}}, tmp_path / "other.pt")
@@ -57,7 +60,7 @@ def test_a_learned_reward_wants_the_file_and_the_cameras_it_was_trained_on(tmp_p
 # -- text_model --------------------------------------------------------------------------------------------------------
 
 
-def save_model(folder, num_labels):
+def save_model(folder: Path, num_labels: int) -> Any:
     transformers = pytest.importorskip("transformers", reason="needs transformers; run: pip install 'rlinf[reasoning]'")
     tokenizers = pytest.importorskip("tokenizers")
     vocabulary = {"<pad>": 0, "<unk>": 1} | {letter: number for number, letter in enumerate("0123456789+=ab", start=2)}
@@ -81,13 +84,13 @@ def save_model(folder, num_labels):
     return model, tokenizer
 
 
-def make_model_reward(folder, **keys):
+def make_model_reward(folder: Path, **keys: Any) -> Any:
     cfg = TextModelRewardConfig(reward_type="text_model", model_path=str(folder), **keys)
     return get_reward_class("text_model")(cfg)
 
 
 @pytest.mark.parametrize(("num_labels", "template"), [(1, "text"), (3, "text"), (1, "chat")])
-def test_a_model_scores_batches_as_it_scores_each_text(tmp_path, num_labels, template):
+def test_a_model_scores_batches_as_it_scores_each_text(tmp_path: Path, num_labels: int, template: str) -> None:
     model, tokenizer = save_model(tmp_path, num_labels)
     texts = ["4", "5ab", "44444444", "a"]
     joined = "2+2==" if template == "chat" else "2+2="
@@ -101,7 +104,7 @@ def test_a_model_scores_batches_as_it_scores_each_text(tmp_path, num_labels, tem
     assert len(set(expected)) == len(expected)
 
 
-def test_a_model_that_cannot_serve_is_a_fault_of_the_recipe(tmp_path):
+def test_a_model_that_cannot_serve_is_a_fault_of_the_recipe(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"config\.json"):
         make_model_reward(tmp_path / "absent")
     save_model(tmp_path, 2)
