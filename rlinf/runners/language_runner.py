@@ -11,7 +11,7 @@ from rlinf.config.schema.root import LanguageConfig
 from rlinf.data.answers import Answer, Prompt
 from rlinf.data.prompts import PromptSampler
 from rlinf.errors import WorkerDiedError
-from rlinf.runners.answer_pool import AnswerPool, Job
+from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
 from rlinf.runners.step_runner import Metrics, StepRunner
 from rlinf.scheduler import WorkerGroup, wait_all
 from rlinf.telemetry.answers import evaluation_metrics, write_answers
@@ -42,7 +42,7 @@ HF_FOLDER = "hf"
 
 
 class LanguageRunner(StepRunner, Generic[T]):
-    """Drives an actor, and groups that answer, reward and evaluate where there are any, through a recipe.
+    """Drives an actor, and rollout, reward and inference groups where there are any, through a recipe.
 
     Args:
         cfg: The recipe.
@@ -67,27 +67,27 @@ class LanguageRunner(StepRunner, Generic[T]):
         self.logger.notes += [] if train is None else [f"training: {train.describe()}"]
         self.logger.notes += [f"evaluation on {name}: {rows.describe()}" for name, rows in val.items()]
         self.recipe, self.sampler, self.position_file = cfg, sampler, position_file
-        self.pool: AnswerPool | None = None
+        self.pool: RolloutPool | None = None
         self.receivers_synced = False
         if cfg.rollout is not None:
-            # Engines queue what they cannot generate yet; twice their capacity keeps them busy between two answers.
+            # Engines queue what they cannot generate yet; twice their capacity keeps them busy between two responses.
             max_per_rank = max(2 * cfg.rollout.max_running_requests // cfg.algorithm.group_size, 1)
-            self.pool = AnswerPool(
+            self.pool = RolloutPool(
                 self.groups["rollout"],
                 self.groups["reward"],
                 max_per_rank=max_per_rank,
                 inference=self.groups.get("inference"),
             )
 
-    def num_undone(self) -> int:
-        """Return how much has been drawn that no finished step has trained on."""
+    def num_unconsumed(self) -> int:
+        """Return the number of samples taken from the sampler that no finished step has trained on."""
         return 0
 
-    def forget_drawn(self) -> None:
-        """Forget what has been drawn: the sampler stands elsewhere."""
+    def reset_batch(self) -> None:
+        """Forget the step's samples: the sampler has been moved."""
 
     def sync_weights(self) -> None:
-        """Bring engines and inference ranks to the actor's weights; answers in the making go on with them."""
+        """Bring engines and inference ranks to the actor's weights; responses in progress continue with them."""
         assert self.recipe.rollout is not None
         self.logger.phase("sync weights")
         if self.recipe.rollout.enable_offload:
@@ -101,19 +101,19 @@ class LanguageRunner(StepRunner, Generic[T]):
         is_partial = self.recipe.actor.model.is_lora and self.receivers_synced
         self.receivers_synced = False
         actor = self.groups["actor"].sync_model_to_rollout(version=self.step, is_partial=is_partial)
-        # An engine that has been launched again has no weights yet: what is asked anew waits for them.
+        # An engine that has been launched again has no weights yet: what is submitted again waits for them.
         assert self.pool is not None
-        self.pool.wait(actor, *receivers, asks=False)
+        self.pool.wait(actor, *receivers, submits=False)
         self.receivers_synced = True
 
-    def ask(self, named: Mapping[str, Sequence[Prompt]]) -> Metrics:
-        """Ask an evaluation's prompts, always the same.
+    def evaluate_prompts(self, named: Mapping[str, Sequence[Prompt]]) -> Metrics:
+        """Generate responses to an evaluation's prompts, always the same.
 
         Args:
-            named: What is asked, by the name of the data set.
+            named: The prompts, by the name of the data set.
 
         Returns:
-            The shares that were answered right, under ``eval/``.
+            The shares of correct responses, under ``eval/``.
         """
         assert self.pool is not None
         num_samples = self.recipe.runner.val_samples
@@ -121,10 +121,10 @@ class LanguageRunner(StepRunner, Generic[T]):
         self.pool.clear("eval")
         prompts = [prompt for part in named.values() for prompt in part]
         for number, prompt in enumerate(prompts):
-            self.pool.submit(Job(number, prompt, params, purpose="eval"))
-        groups = self.pool.take(len(prompts), "eval")
-        answers = [answer for group in groups for answer in group]
-        write_answers(self.logger.folder / EVALUATIONS_FOLDER / f"step_{self.step:08d}.jsonl", answers)
+            self.pool.submit(RolloutRequest(number, prompt, params, split="eval"))
+        groups = self.pool.pop(len(prompts), "eval")
+        responses = [response for group in groups for response in group]
+        write_answers(self.logger.folder / EVALUATIONS_FOLDER / f"step_{self.step:08d}.jsonl", responses)
         self.logger.num_evaluations += 1
         return self._evaluation_metrics(groups, {name: len(part) for name, part in named.items()})
 
@@ -152,13 +152,13 @@ class LanguageRunner(StepRunner, Generic[T]):
         }
 
     def write_checkpoint(self, folder: str) -> None:
-        """See ``StepRunner``; what has been drawn and not been trained on is drawn anew after a resume."""
+        """See ``StepRunner``; what has been sampled and not been trained on is sampled again after a resume."""
         super().write_checkpoint(folder)
         if self.recipe.runner.save_hf:
             self.groups["actor"].save_hf(str(Path(folder) / HF_FOLDER)).wait()
         path = Path(folder) / "data" / self.position_file
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps({"position": self.sampler.position - self.num_undone()}))
+        write_atomic(path, json.dumps({"position": self.sampler.position - self.num_unconsumed()}))
 
     def load_checkpoint(self, folder: str) -> None:
         """See ``StepRunner``."""
@@ -170,16 +170,16 @@ class LanguageRunner(StepRunner, Generic[T]):
         self._go_to(0)
 
     def recover(self, death: WorkerDiedError) -> bool:
-        """See ``StepRunner``; what was being answered is asked again."""
+        """See ``StepRunner``; unfinished requests are submitted again."""
         self.receivers_synced = False
         if self.pool is not None:
             self.pool.requeue()
         return super().recover(death)
 
     def _go_to(self, position: int) -> None:
-        """Draw from a position of the sampler on, and forget what has been drawn."""
+        """Sample from a position on, and forget what has been sampled."""
         self.sampler.position = position
-        self.forget_drawn()
+        self.reset_batch()
         if self.pool is not None:
             self.pool.clear()
 

@@ -13,8 +13,8 @@ from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.answers import Prompt
 from rlinf.data.prompts import PromptSampler, PromptSet, load_tokenizer, read_prompts
 from rlinf.errors import WorkerError
-from rlinf.runners.answer_pool import AnswerPool
 from rlinf.runners.language_runner import LanguageRunner, read_sets
+from rlinf.runners.rollout_pool import RolloutPool
 from rlinf.runners.step_batches import BatchFiller, StepBatch
 from rlinf.runners.step_runner import Metrics
 from rlinf.scheduler import WorkerGroup, wait_all
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 class ReasoningRunner(LanguageRunner[Prompt]):
     """Drives actor, rollout, reward and perhaps inference groups through a recipe.
 
-    With ``algorithm.staleness_threshold`` above 0, prompts are asked ahead of the step that trains on them: so many
-    that no answer is trained on that was begun more versions ago. Steps consume prompts in the order in which they were
-    asked, so nothing is dropped, and slow training slows the engines down.
+    With ``algorithm.staleness_threshold`` above 0, prompts are submitted ahead of the step that trains on them, as long
+    as no response is then trained on that was begun more versions ago. Steps consume prompts in the order of
+    submission, so nothing is dropped, and slow training slows the engines down.
 
     Args:
         cfg: The recipe.
@@ -42,11 +42,11 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         rollout: Generates.
         reward: Rewards.
         inference: Recomputes log-probabilities; None leaves them to the actor.
-        train_prompts: What is asked; None where the run only evaluates.
-        val_prompts: What is asked in evaluations, by name.
+        train_prompts: Prompts to train on; None where the run only evaluates.
+        val_prompts: Prompts of evaluations, by name.
     """
 
-    pool: AnswerPool
+    pool: RolloutPool
 
     def __init__(
         self,
@@ -90,21 +90,21 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         sections = {"rollout": self.cfg.rollout, "inference": self.cfg.inference}
         offloaded = [name for name, section in sections.items() if section is not None and section.enable_offload]
         wait_all(*(self.groups[name].sleep() for name in offloaded))
-        result = self.actor.compute_advantages(self.batch.answers)
+        result = self.actor.compute_advantages(self.batch.responses)
         self.wait_for_training(result)
         return dict(result.wait()[0])
 
     def wait_for_training(self, training: WorkerGroupFuncResult) -> None:
-        """See ``StepRunner``: engines answer meanwhile what they have been asked ahead."""
-        # What happens to an engine now is the next step's concern, which meets it again; this one has its answers.
+        """See ``StepRunner``: engines meanwhile generate what has been submitted ahead."""
+        # What happens to an engine now is the next step's concern, which meets it again; this one has its responses.
         with contextlib.suppress(WorkerError):
             self.pool.wait(training)
         training.wait()
 
     def evaluate(self) -> Metrics:
-        """Ask the evaluation's prompts, and return the shares that were answered right."""
+        """Generate responses to the evaluation's prompts; returns the shares of correct ones."""
         self.logger.phase("evaluation")
-        return self.ask({name: prompts.prompts for name, prompts in self.val_prompts.items()})
+        return self.evaluate_prompts({name: prompts.prompts for name, prompts in self.val_prompts.items()})
 
     def throughput(self, step_seconds: float) -> Metrics:
         """See ``StepRunner``: tokens that were generated for the step, over its whole time."""
@@ -119,26 +119,26 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         per_engine = rollout.tensor_parallel_size if isinstance(rollout, ServingConfig) else 1
         return self.rollout.world_size * per_engine
 
-    def num_undone(self) -> int:
-        """See ``LanguageRunner``: what has been asked ahead, too."""
-        # The answers of a step that an interrupt has ended before it was made have not been trained on.
+    def num_unconsumed(self) -> int:
+        """See ``LanguageRunner``: what has been submitted ahead, too."""
+        # The responses of a step that an interrupt has ended have not been trained on.
         untrained = self.batch.num_prompts if self.batch_step == self.step else 0
-        return self.pool.num_held() + untrained
+        return self.pool.num_unconsumed() + untrained
 
-    def forget_drawn(self) -> None:
+    def reset_batch(self) -> None:
         """See ``LanguageRunner``."""
         self.batch_step = None
 
     def _report_batch(self) -> None:
-        """Write the step's samples, and say so if they are not worth a full batch."""
+        """Write the step's samples, and report a batch with too few informative groups."""
         path = self.logger.folder / SAMPLES_FOLDER / f"step_{self.step + 1:08d}.jsonl"
-        write_answers(path, self.batch.answers)
+        write_answers(path, self.batch.responses)
         size, missing = self.cfg.data.rollout_batch_size, self.batch.num_missing
         if missing:
             self.logger.message(
-                f"Step {self.step + 1}: of the answers to {self.batch.num_prompts} prompts, those to {size - missing} "
-                f"teach something, {missing} fewer than data.rollout_batch_size; algorithm.max_num_gen_batches allows "
-                f"no further ones. {'It trains on these.' if missing < size else 'It trains nothing.'}"
+                f"Step {self.step + 1}: {size - missing} of {self.batch.num_prompts} prompt groups have non-zero "
+                f"advantages, {missing} fewer than data.rollout_batch_size; algorithm.max_num_gen_batches allows no "
+                f"further ones. {'It trains on these.' if missing < size else 'The update is skipped.'}"
             )
 
 

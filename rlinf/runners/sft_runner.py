@@ -71,7 +71,7 @@ class SftRunner(LanguageRunner[Example]):
         metrics = self._measure()
         if self.pool is None:
             return metrics
-        return metrics | self.ask({name: examples.prompts for name, examples in self.val.items()})
+        return metrics | self.evaluate_prompts({name: examples.prompts for name, examples in self.val.items()})
 
     def _measure(self) -> Metrics:
         """Return loss and token accuracy over all tokens and, if there are several sets of them, over each."""
@@ -96,11 +96,11 @@ class SftRunner(LanguageRunner[Example]):
             "time/tokens_per_second": tokens / step_seconds,
         }
 
-    def num_undone(self) -> int:
+    def num_unconsumed(self) -> int:
         """See ``LanguageRunner``: the examples of a step that an interrupt has ended before it was made."""
         return self.cfg.samples_per_step if self.batch_step == self.step else 0
 
-    def forget_drawn(self) -> None:
+    def reset_batch(self) -> None:
         """See ``LanguageRunner``."""
         self.batch_step = None
 

@@ -9,17 +9,19 @@ import pytest
 from rlinf.data.answers import Answer, Prompt
 from rlinf.data.generation import SamplingParams
 from rlinf.errors import WorkerDiedError, WorkerError
-from rlinf.runners.answer_pool import AnswerPool, Job
+from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
 from tests.unit.runners.reply_groups import Group, death
 
 PARAMS = SamplingParams(n=2)
 
 
-def job(group_id, purpose="train"):
-    return Job(group_id, Prompt(index=group_id, token_ids=(group_id,), text=str(group_id)), PARAMS, purpose=purpose)
+def request(group_id, split="train"):
+    return RolloutRequest(
+        group_id, Prompt(index=group_id, token_ids=(group_id,), text=str(group_id)), PARAMS, split=split
+    )
 
 
-class Pool(AnswerPool):
+class Pool(RolloutPool):
     """A pool over groups whose calls the test answers; ``wait()`` without calls moves on what can move."""
 
     def __init__(self, *, engines=1, rewards=1, inference=0, max_per_rank=100):
@@ -27,9 +29,9 @@ class Pool(AnswerPool):
         self.inference = Group("inference", inference) if inference else None
         super().__init__(self.rollout, self.reward, max_per_rank=max_per_rank, inference=self.inference)
 
-    def submit_all(self, *group_ids, purpose="train"):
+    def submit_all(self, *group_ids, split="train"):
         for group_id in group_ids:
-            self.submit(job(group_id, purpose))
+            self.submit(request(group_id, split))
         self.wait()
 
     def generating(self):
@@ -96,11 +98,11 @@ def test_answers_come_back_in_the_order_in_which_they_were_asked():
     pool.generate(3, 1)
     pool.score(1)
     pool.score(2, 3, 4)
-    assert pool.num_held() == 4
-    assert groups_of(pool.take(3)) == [3, 1, 4]
-    assert pool.num_held() == 1
-    assert groups_of(pool.take(1)) == [2]
-    assert pool.num_held() == 0
+    assert pool.num_unconsumed() == 4
+    assert groups_of(pool.pop(3)) == [3, 1, 4]
+    assert pool.num_unconsumed() == 1
+    assert groups_of(pool.pop(1)) == [2]
+    assert pool.num_unconsumed() == 0
 
 
 def test_a_prompt_goes_to_the_engine_with_the_fewest_in_flight():
@@ -151,7 +153,7 @@ def test_what_was_under_way_is_asked_again_once_and_the_rest_is_kept():
     pool.wait()
     pool.generate(3, 4, 5)
     pool.score(0, 2, 3, 4, 5)
-    assert groups_of(pool.take(6)) == list(range(6))
+    assert groups_of(pool.pop(6)) == list(range(6))
 
 
 def test_a_death_surfaces_and_loses_nothing():
@@ -160,7 +162,7 @@ def test_a_death_surfaces_and_loses_nothing():
     pool.generate(0)
     pool.generating()["train", 1].fail(death("rollout", 1))
     with pytest.raises(WorkerDiedError, match="rollout:1 is gone"):
-        pool.take(3)
+        pool.pop(3)
     with pytest.raises(WorkerDiedError):  # It stays so until somebody acts.
         pool.wait()
     pool.requeue()
@@ -170,7 +172,7 @@ def test_a_death_surfaces_and_loses_nothing():
     assert set(pool.generating()) == {("train", 0), ("train", 1), ("train", 2)}
     pool.generate(0, 1, 2)
     pool.score(2, 1, 0)
-    assert groups_of(pool.take(3)) == [0, 1, 2]
+    assert groups_of(pool.pop(3)) == [0, 1, 2]
 
 
 def test_a_reward_that_fails_surfaces_and_its_prompt_can_be_asked_again():
@@ -180,13 +182,13 @@ def test_a_reward_that_fails_surfaces_and_its_prompt_can_be_asked_again():
     pool.scoring()[0].fail(death("reward"))
     pool.scoring()[1].give(pool.scoring()[1].args[0])
     with pytest.raises(WorkerDiedError, match="reward:0"):
-        pool.take(1)
+        pool.pop(1)
     pool.requeue()
     pool.wait()
     assert ("train", 0) in pool.generating()
     pool.generate(*[group for _, group in pool.generating()])
     pool.score(*pool.scoring())
-    assert groups_of(pool.take(2)) == [0, 1]
+    assert groups_of(pool.pop(2)) == [0, 1]
 
 
 def test_take_is_all_or_nothing():
@@ -196,34 +198,34 @@ def test_take_is_all_or_nothing():
     pool.score(0)
     pool.generating()["train", 1].fail(WorkerError("it broke", group="rollout", rank=0))
     with pytest.raises(WorkerError, match="it broke"):
-        pool.take(2)
-    assert pool.num_held() == 2
+        pool.pop(2)
+    assert pool.num_unconsumed() == 2
 
 
 def test_training_and_evaluation_do_not_mix():
     pool = Pool()
     pool.submit_all(0, 1)
-    pool.submit_all(0, 1, 2, purpose="eval")
-    assert (pool.num_held(), pool.num_held("eval"), pool.num_held("other")) == (2, 3, 0)
+    pool.submit_all(0, 1, 2, split="eval")
+    assert (pool.num_unconsumed(), pool.num_unconsumed("eval"), pool.num_unconsumed("other")) == (2, 3, 0)
     pool.generate(1, 2, 0, purpose="eval")
     pool.score(0, 1, 2)
-    found = pool.take(3, "eval")
+    found = pool.pop(3, "eval")
     assert groups_of(found) == [0, 1, 2]
     assert {answer.text for group in found for answer in group} == {"eval"}
     pool.generate(0, 1)
     pool.score(0, 1)
-    assert {answer.text for group in pool.take(2) for answer in group} == {"train"}
+    assert {answer.text for group in pool.pop(2) for answer in group} == {"train"}
 
 
 def test_one_purpose_can_be_forgotten_wherever_its_jobs_are():
     pool = Pool(max_per_rank=5)
-    pool.submit_all(0, 1, 2, 3, purpose="eval")
+    pool.submit_all(0, 1, 2, 3, split="eval")
     pool.submit_all(7, 8)
     pool.generate(0, 1, purpose="eval")
     pool.score(0)
     forgotten = [*pool.generating().values(), *pool.scoring().values()]
     pool.clear("eval")
-    assert (pool.num_held(), pool.num_held("eval")) == (2, 0)
+    assert (pool.num_unconsumed(), pool.num_unconsumed("eval")) == (2, 0)
     for call in forgotten:
         if call.keys.get("purpose") == "train":
             continue
@@ -232,16 +234,16 @@ def test_one_purpose_can_be_forgotten_wherever_its_jobs_are():
     assert not pool.scoring()
     pool.generate(7, 8)
     pool.score(7, 8)
-    assert groups_of(pool.take(2)) == [7, 8]
+    assert groups_of(pool.pop(2)) == [7, 8]
     pool.submit_all(9)
     pool.clear()
-    assert pool.num_held() == 0
+    assert pool.num_unconsumed() == 0
 
 
 def test_other_calls_are_waited_for_while_answers_come_in():
     pool = Pool()
     trainer = Group("actor", 1, lambda call: call.give({}))
-    pool.submit(job(0))
+    pool.submit(request(0))
     pool.wait(trainer.run_training(step=1))
     assert set(pool.generating()) == {("train", 0)}
     broken = Group("actor", 1, lambda call: call.fail(WorkerError("no gradient", group="actor", rank=0)))
@@ -255,11 +257,11 @@ def test_what_is_looked_at_stays():
     pool.generate(0, 1)
     pool.score(0, 1)
     assert groups_of(pool.peek(2)) == groups_of(pool.peek(2)) == [0, 1]
-    assert pool.num_held() == 3
-    pool.drop(2)
+    assert pool.num_unconsumed() == 3
+    pool.discard(2)
     pool.generate(2)
     pool.score(2)
-    assert groups_of(pool.take(1)) == [2]
+    assert groups_of(pool.pop(1)) == [2]
 
 
 def test_prompts_that_are_taken_back_end_wherever_they_are_and_can_be_asked_again():
@@ -280,10 +282,10 @@ def test_prompts_that_are_taken_back_end_wherever_they_are_and_can_be_asked_agai
                 asked[group].give(answers(asked[group].args[0], **asked[group].keys))
 
     pool.rollout.on_call = serve
-    pool.withdraw(5)
+    pool.cancel(5)
     assert sorted(aborted) == [(0, [4, 7], "train"), (1, [6], "train")]
     scoring.give(scoring.args[0])
-    assert pool.num_held() == 3
+    assert pool.num_unconsumed() == 3
     pool.rollout.calls.clear()
     pool.submit_all(3, 4)
     assert [call.keys["group_id"] for call in pool.rollout.calls] == [3, 4]
@@ -292,7 +294,7 @@ def test_prompts_that_are_taken_back_end_wherever_they_are_and_can_be_asked_agai
     pool.wait()
     pool.generate(3, 4)
     pool.score(1, 2, 3, 4)
-    assert groups_of(pool.take(5)) == [0, 1, 2, 3, 4]
+    assert groups_of(pool.pop(5)) == [0, 1, 2, 3, 4]
 
 
 def test_prompts_are_taken_back_even_if_their_engine_is_gone():
@@ -307,7 +309,7 @@ def test_prompts_are_taken_back_even_if_their_engine_is_gone():
 
     pool.rollout.on_call = die
     with pytest.raises(WorkerDiedError):
-        pool.withdraw(2)
+        pool.cancel(2)
     pool.rollout.calls.clear()
     pool.requeue()
     pool.wait()
@@ -317,7 +319,7 @@ def test_prompts_are_taken_back_even_if_their_engine_is_gone():
 def test_groups_are_evaluated_as_soon_as_they_are_rewarded():
     pool = Pool(inference=2)
     pool.submit_all(0, 1, 2, 3)
-    pool.submit_all(0, purpose="eval")
+    pool.submit_all(0, split="eval")
     pool.generate(2, 0)
     pool.score(2)
     # 0 is being rewarded, 1 and 3 generated.
@@ -325,13 +327,13 @@ def test_groups_are_evaluated_as_soon_as_they_are_rewarded():
     pool.evaluate(2)
     pool.generate(0, purpose="eval")
     pool.score(0, 0)
-    assert [answer.trainer_logprobs for answer in pool.take(1, "eval")[0]] == [(), ()]
+    assert [answer.trainer_logprobs for answer in pool.pop(1, "eval")[0]] == [(), ()]
     pool.generate(1, 3)
     pool.score(3, 1)
     # Those in flight are spread over the ranks.
     assert [(call.args[0][0].group_id, call.rank) for call in pool.inference.calls] == [(2, 0), (0, 0), (1, 1), (3, 0)]
     pool.evaluate(3, 1, 0)
-    taken = pool.take(4)
+    taken = pool.pop(4)
     assert groups_of(taken) == [0, 1, 2, 3]
     assert all(answer.trainer_logprobs == (-2.0,) for group in taken for answer in group)
 
@@ -341,10 +343,10 @@ def test_what_was_being_evaluated_is_asked_again_taken_back_or_forgotten():
     pool.submit_all(0, 1, 2, 3)
     pool.generate(0, 1, 2, 3)
     pool.score(0, 1, 2, 3)
-    pool.withdraw(1)
+    pool.cancel(1)
     pool.evaluating()[0].fail(death("inference"))
     with pytest.raises(WorkerDiedError, match="inference:0"):
-        pool.take(1)
+        pool.pop(1)
     stale = list(pool.evaluating().values())
     pool.requeue()
     pool.wait()
@@ -354,7 +356,7 @@ def test_what_was_being_evaluated_is_asked_again_taken_back_or_forgotten():
     pool.generate(0, 1, 2)
     pool.score(0, 1, 2)
     pool.evaluate(2, 1, 0)
-    assert groups_of(pool.take(3)) == [0, 1, 2]
+    assert groups_of(pool.pop(3)) == [0, 1, 2]
     pool.submit_all(4, 5)
     pool.generate(4, 5)
     pool.score(4, 5)
@@ -362,4 +364,4 @@ def test_what_was_being_evaluated_is_asked_again_taken_back_or_forgotten():
     for call in pool.evaluating().values():
         call.give(call.args[0])
     pool.submit_all(6)
-    assert pool.num_held() == 1
+    assert pool.num_unconsumed() == 1
