@@ -14,8 +14,8 @@ from rlinf.cli.errors import run_and_report
 # Subcommand: its module (with ``add_arguments`` and ``run``) and its line in the help.
 _COMMANDS = {
     "plan": ("rlinf.cli.plan", "validate a recipe offline and draw where everything runs"),
-    "doctor": ("rlinf.cli.doctor", "tell what this machine has and lacks"),
-    "status": ("rlinf.cli.status", "tell what every worker of a running run does and waits for"),
+    "doctor": ("rlinf.cli.doctor", "show what this machine has and lacks"),
+    "status": ("rlinf.cli.status", "show what every worker of a running run does and waits for"),
     "report": ("rlinf.cli.report", "write one page about a run, or about several"),
     "list": ("rlinf.cli.listing", "list what recipes can name"),
 }

@@ -68,10 +68,10 @@ def reasoning_rows(cfg: ReasoningConfig, world: WorldSizes) -> list[Row]:
     replaced = f"groups with zero advantages, until {cfg.max_prompts_per_step} prompts have been submitted in a step"
     return [
         ("data", ", ".join(data.train_data_paths)),
-        ("prompts per step", f"{data.rollout_batch_size}{_engines(world)}, {algorithm.group_size} answers to each"),
+        ("prompts per step", f"{data.rollout_batch_size}{_engines(world)}, {algorithm.group_size} responses to each"),
         *([("replaced", replaced)] if algorithm.replaces_groups else []),
         (
-            "answers per step",
+            "responses per step",
             f"{cfg.answers_per_step}, of up to {algorithm.sampling_params.max_new_tokens} tokens each",
         ),
         (
@@ -82,7 +82,7 @@ def reasoning_rows(cfg: ReasoningConfig, world: WorldSizes) -> list[Row]:
         _micro_batches(cfg),
         *_inference(cfg, world),
         ("whole run", _length(cfg, steps)),
-        *_evaluation(cfg, f"{_how_answered(cfg)}, {_val_sets(cfg)}"),
+        *_evaluation(cfg, f"{_sampling(cfg)}, {_val_sets(cfg)}"),
     ]
 
 
@@ -99,7 +99,7 @@ def sft_rows(cfg: SftConfig, world: WorldSizes) -> list[Row]:
         length = _length(cfg, steps)
     how = "loss and token accuracy"
     if cfg.rollout is not None:
-        how += f", and answers{_engines(world)}: {_how_answered(cfg)}"
+        how += f", and responses{_engines(world)}: {_sampling(cfg)}"
     return [
         ("data", ", ".join(data.train_data_paths)),
         (
@@ -145,7 +145,7 @@ def _engines(world: WorldSizes) -> str:
 
 
 def _micro_batches(cfg: LanguageConfig) -> Row:
-    passes = f"{cfg.actor.micro_batch_size} answers"
+    passes = f"{cfg.actor.micro_batch_size} responses"
     if cfg.runner.enable_dynamic_batch_size:
         passes = f"up to {cfg.runner.max_tokens_per_mbs} tokens"
     return "micro-batches", f"{passes} on each actor rank"
@@ -156,14 +156,14 @@ def _inference(cfg: ReasoningConfig, world: WorldSizes) -> list[Row]:
     if section is None:
         return []
     ranks = "the inference ranks" if world.inference is None else f"{world.inference} inference rank(s)"
-    passes = f"{section.micro_batch_size or cfg.actor.micro_batch_size} answers"
+    passes = f"{section.micro_batch_size or cfg.actor.micro_batch_size} responses"
     if runner.enable_dynamic_batch_size:
         passes = f"up to {section.max_tokens_per_mbs or runner.max_tokens_per_mbs} tokens"
-    return [("log-probabilities", f"by {ranks}, {passes} in a pass, while further answers are generated")]
+    return [("log-probabilities", f"by {ranks}, {passes} in a pass, while further responses are generated")]
 
 
-def _how_answered(cfg: LanguageConfig) -> str:
-    return "greedily" if cfg.runner.val_samples == 1 else f"{cfg.runner.val_samples} answers to each prompt"
+def _sampling(cfg: LanguageConfig) -> str:
+    return "greedily" if cfg.runner.val_samples == 1 else f"{cfg.runner.val_samples} responses to each prompt"
 
 
 def _val_sets(cfg: LanguageConfig) -> str:

@@ -21,7 +21,7 @@ class AsyncEmbodiedRunner(EmbodiedRunner):
 
     Rollout ``k`` begins once the weights of version ``k - 1 - threshold`` are published: slow training slows the
     environments down, and every rollout is trained on, in order. None begins beyond a step after which something is due
-    that all workers take part in (an evaluation, a checkpoint, the end); there the run is in the state it has in turns.
+    that all workers take part in (an evaluation, a checkpoint, the end); there the run stands as a synchronous one.
 
     Args:
         cfg: The recipe.

@@ -36,7 +36,7 @@ def collected_episodes(cfg: EmbodiedConfig) -> Iterator[EmbodiedConfig]:
         cfg: The recipe; ``save_dir`` is set.
 
     Yields:
-        The recipe for the workers, whose parts go to a folder beside ``save_dir``.
+        The recipe for the workers, whose parts go to a folder next to ``save_dir``.
 
     Raises:
         DatasetError: ``save_dir`` exists, or no episode was kept.

@@ -34,7 +34,7 @@ class EmbodiedRunner(StepRunner):
         actor: Trains the policy.
         rollout: Runs the policy.
         env: Steps the environments.
-        reward: Rewards what they report; None where the environments' own rewards are learned from.
+        reward: Rewards what they report; None where the policy trains on the environments' own rewards.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class LanguageRunner(StepRunner, Generic[T]):
     Args:
         cfg: The recipe.
         groups: ``actor``; ``rollout``, ``reward`` and ``inference`` where the recipe has these sections.
-        sampler: Draws what is trained on.
+        sampler: Samples what is trained on.
         position_file: Where checkpoints hold its position, within their folder ``data``.
         train: What it trains on; None where the run only evaluates.
         val: What it evaluates on, by name.

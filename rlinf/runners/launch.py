@@ -53,7 +53,7 @@ class GroupLauncher:
 
 
 def launch(cfg: RLinfConfig, make_runner: Callable[..., StepRunner] | None = None) -> dict[str, float]:
-    """Run a recipe to its end; whatever happens, nothing that it started is left running.
+    """Run a recipe to its end; at any outcome, nothing that it started is left running.
 
     Args:
         cfg: The validated recipe; ``rlinf.runners.task_types`` has what its ``runner.task_type`` selects.

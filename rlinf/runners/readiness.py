@@ -1,4 +1,4 @@
-"""What a run needs of this machine, checked before anything is launched: a recipe alone cannot tell.
+"""What a run needs of this machine, checked before anything is launched: a recipe alone does not show it.
 
 Imports neither torch nor Ray, so that the error comes within a second. A check is a function in ``CHECKS`` that yields
 an error for each thing that is missing.

@@ -51,8 +51,8 @@ class SftRunner(LanguageRunner[Example]):
         if self.batch_step != self.step:
             self.batch = [self.sampler.draw()[1] for _ in range(self.cfg.samples_per_step)]
             self.batch_step = self.step
-        learned = sum(example.num_learned for example in self.batch)
-        return {"train/tokens": float(learned), "train/epoch": self.sampler.position / self.num_examples}
+        tokens = sum(example.num_learned for example in self.batch)
+        return {"train/tokens": float(tokens), "train/epoch": self.sampler.position / self.num_examples}
 
     def compute_advantages(self) -> Metrics:
         """Send the examples to the actor; they have no advantages."""
@@ -66,7 +66,7 @@ class SftRunner(LanguageRunner[Example]):
             self.is_rollout_awake = True
 
     def evaluate(self) -> Metrics:
-        """Return loss and token accuracy on what is held out, and how many of its prompts are answered right."""
+        """Return loss and token accuracy on held-out examples, and the shares of correct responses."""
         self.logger.phase("evaluation")
         metrics = self._measure()
         if self.pool is None:
@@ -89,7 +89,7 @@ class SftRunner(LanguageRunner[Example]):
         return metrics
 
     def throughput(self, step_seconds: float) -> Metrics:
-        """See ``StepRunner``: what was learned from, prompts included."""
+        """See ``StepRunner``: samples and tokens, prompts included."""
         tokens = sum(len(example.prompt_ids) + len(example.answer_ids) for example in self.batch)
         return {
             "time/samples_per_second": len(self.batch) / step_seconds,
