@@ -361,8 +361,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/algorithms/steps.py",
-        "torch.cat((padded, torch.zeros_like(padded[:1])))",
-        "torch.cat((padded, padded[-1:]))",
+        "        kl=kl,\n",
+        "        kl=kl,\n        bootstrap_values=None if values is None else _with_end(values)[:-1],\n",
         (f"{UNIT}/test_response_advantages.py",),
         "something follows the end of a text",
     ),

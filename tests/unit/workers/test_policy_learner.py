@@ -185,6 +185,20 @@ def make_learner(trajectory, loss_type="actor_critic", update_epoch=2, **keys):
     return learner, learner.compute_advantages(trajectory)
 
 
+def test_samples_hold_values_of_the_rollout_and_actions_of_the_groups_that_are_kept():
+    trajectory = make_trajectory(torch.float32)
+    learner, _ = make_learner(trajectory)
+    assert torch.equal(learner.samples.prev_values, trajectory.values[:-1].transpose(0, 1).flatten(0, 1))
+    assert torch.equal(learner.samples.action_mask, trajectory.executed.transpose(0, 1).flatten(0, 1))
+    means = (trajectory.rewards * trajectory.executed).sum((0, 2)).view(2, 4).mean(1)
+    advantage = GRPOConfig(filter_rewards=True, rewards_upper_bound=float(means.mean()))
+    learner.algorithm = dataclasses.replace(learner.algorithm, adv_type="grpo", advantage=advantage)
+    learner.compute_advantages(trajectory)
+    kept = (means < means.mean()).repeat_interleave(4)
+    expected = trajectory.executed & kept.unsqueeze(-1)
+    assert torch.equal(learner.samples.action_mask, expected.transpose(0, 1).flatten(0, 1))
+
+
 def test_an_update_visits_every_minibatch_of_every_epoch_and_then_the_statistics():
     learner, _ = make_learner(make_trajectory(torch.float32))
     metrics = learner.update(1)
