@@ -71,7 +71,7 @@ def pack_sequences(sequences: Sequence[Sequence[int]]) -> PackedSequences:
     return _pack([((), sequence) for sequence in sequences])
 
 
-def pack_answers(
+def pack_responses(
     prompts: Iterable[Sequence[int]], answers: Iterable[Sequence[int]], *, share_prompts: bool = False
 ) -> tuple[PackedSequences, torch.Tensor]:
     """Lay prompts, each with its answer behind it, end to end.
@@ -89,13 +89,13 @@ def pack_answers(
     """
     pairs = [(tuple(prompt), tuple(answer)) for prompt, answer in zip(prompts, answers, strict=True)]
     if not all(prompt for prompt, _ in pairs):
-        raise AlgorithmError("pack_answers: every prompt needs at least one token, a begin token for example.")
+        raise AlgorithmError("pack_responses: every prompt needs at least one token, a begin token for example.")
     packed = _pack(pairs if share_prompts else [((), prompt + answer) for prompt, answer in pairs])
-    is_answer = torch.zeros(packed.num_tokens, dtype=torch.bool)
+    is_response = torch.zeros(packed.num_tokens, dtype=torch.bool)
     ends = packed.boundaries[1:]
     of_answers = [packed.places[end - len(answer) : end] for end, (_, answer) in zip(ends, pairs, strict=True)]
-    is_answer[torch.cat(of_answers)] = True
-    return packed, is_answer
+    is_response[torch.cat(of_answers)] = True
+    return packed, is_response
 
 
 def _pack(pairs: Sequence[tuple[tuple[int, ...], Sequence[int]]]) -> PackedSequences:

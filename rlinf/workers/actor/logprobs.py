@@ -114,7 +114,7 @@ def compute_logprobs(
     places = torch.split(torch.arange(sum(lengths)), lengths)
     samples = TextSamples(
         prompts=tuple(answer.prompt.token_ids for answer in answers),
-        answers=tuple(answer.token_ids for answer in answers),
+        responses=tuple(answer.token_ids for answer in answers),
         tokens={"loss_mask": tuple(torch.ones(n, dtype=torch.bool) for n in lengths), "places": places},
     )
     engine = planner.engine
@@ -123,15 +123,15 @@ def compute_logprobs(
 
     def evaluate(engine_model: nn.Module, batch: TextBatch) -> torch.Tensor:
         which = engine_model if model is engine.model else model
-        found = evaluate_tokens(which, batch, algorithm=algorithm, whole_answers=True)
+        found = evaluate_tokens(which, batch, algorithm=algorithm, whole_responses=True)
         values = torch.zeros_like(found.logprobs) if found.values is None else found.values
-        return torch.stack((found.logprobs, values))[:, batch.is_answer]
+        return torch.stack((found.logprobs, values))[:, batch.is_response]
 
     # Every token is computed by one rank: the sum puts them together.
     flat = torch.zeros(2, sum(lengths), device=engine.device)
     for batch, micro, found in zip(batches, plan, engine.forward(batches, evaluate), strict=True):
         if not micro.is_padding:
-            flat[:, batch.tokens["places"][batch.is_answer]] = found.float()
+            flat[:, batch.tokens["places"][batch.is_response]] = found.float()
     flat = engine.all_reduce(flat).cpu()
     has_values = isinstance(model, CausalLM) and model.value_head is not None
     return torch.split(flat[0], lengths), torch.split(flat[1], lengths) if has_values else None

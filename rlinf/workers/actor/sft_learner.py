@@ -1,4 +1,4 @@
-"""Learning from given answers, and how well a model knows others that it was not given."""
+"""Supervised fine-tuning: learning given responses, and the loss on held-out ones."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SftLearner(TokenLearner[Sequence[Example]]):
     cfg: SftConfig
 
     @property
-    def max_answer_tokens(self) -> int:
+    def max_response_tokens(self) -> int:
         """See ``TokenLearner``."""
         return self.cfg.data.max_length
 
@@ -62,6 +62,6 @@ class SftLearner(TokenLearner[Sequence[Example]]):
 def _samples(examples: Sequence[Example]) -> TextSamples:
     return TextSamples(
         prompts=tuple(example.prompt_ids for example in examples),
-        answers=tuple(example.answer_ids for example in examples),
+        responses=tuple(example.answer_ids for example in examples),
         tokens={"loss_mask": tuple(torch.tensor(example.loss_mask, dtype=torch.bool) for example in examples)},
     )

@@ -79,12 +79,12 @@ class TextLearner(TokenLearner[Sequence[Answer]]):
         return torch.cat([torch.tensor(answer.versions) for answer in batch])
 
     @property
-    def max_answer_tokens(self) -> int:
+    def max_response_tokens(self) -> int:
         """See ``TokenLearner``."""
         return self.cfg.algorithm.sampling_params.max_new_tokens
 
     def minibatches(self, count: int, step: int) -> Iterator[Sequence[int]]:
-        """See ``TokenLearner``: every epoch goes through all answers, in an order of its own."""
+        """See ``TokenLearner``: every epoch goes through all responses, in an order of its own."""
         actor = self.cfg.actor
         for epoch in range(self.cfg.algorithm.update_epoch):
             for minibatch in plan_minibatches(count, actor.global_batch_size, seed=actor.seed, step=step, epoch=epoch):

@@ -1,4 +1,4 @@
-"""From answers to training samples, to packed micro-batches, and to a language model's loss on them."""
+"""From responses to training samples, to packed micro-batches, and to a language model's loss on them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rlinf.algorithms.steps import responses_to_steps, steps_to_ragged
 from rlinf.algorithms.types import AllReduce, Metrics, Ragged
 from rlinf.config.schema.algorithm import LanguageAlgorithmConfig, TextAlgorithmConfig
 from rlinf.data.answers import Answer
-from rlinf.data.packing import PackedSequences, pack_answers, place
+from rlinf.data.packing import PackedSequences, pack_responses, place
 from rlinf.errors import AlgorithmError
 from rlinf.models.causal_lm import TokenEvaluation
 
@@ -29,24 +29,24 @@ class TextSamples:
     """Answers as training samples, on the host.
 
     Attributes:
-        prompts: Token ids of the prompts, one per answer.
-        answers: Token ids of the answers.
-        tokens: What is known per token, [L] for each answer: ``loss_mask``; of a model's own answers ``old_logprobs``,
+        prompts: Token ids of the prompts, one per response.
+        responses: Token ids of the responses.
+        tokens: Tensors [L] for each response: ``loss_mask``; of a model's own responses ``old_logprobs``,
             ``advantages`` and ``returns``; ``prev_values``, ``ref_logprobs`` and ``proximal_logprobs`` where there are
             any.
     """
 
     prompts: tuple[tuple[int, ...], ...]
-    answers: tuple[tuple[int, ...], ...]
+    responses: tuple[tuple[int, ...], ...]
     tokens: Mapping[str, tuple[torch.Tensor, ...]]
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each prompt and answer together: what budgets of micro-batches count."""
-        return [len(prompt) + len(answer) for prompt, answer in zip(self.prompts, self.answers, strict=True)]
+        """Tokens of each prompt and response together: what budgets of micro-batches count."""
+        return [len(prompt) + len(answer) for prompt, answer in zip(self.prompts, self.responses, strict=True)]
 
     @property
-    def teaches(self) -> bool:
+    def has_learning_signal(self) -> bool:
         """Whether the loss counts any token."""
         return any(bool(mask.any()) for mask in self.tokens["loss_mask"])
 
@@ -54,21 +54,21 @@ class TextSamples:
         """Return some of the samples, in the given order."""
         return TextSamples(
             prompts=tuple(self.prompts[i] for i in indices),
-            answers=tuple(self.answers[i] for i in indices),
+            responses=tuple(self.responses[i] for i in indices),
             tokens={name: tuple(values[i] for i in indices) for name, values in self.tokens.items()},
         )
 
     def pack(self, batch: MicroBatch, device: torch.device, *, share_prompts: bool = False) -> TextBatch:
         """Lay the samples of a micro-batch end to end, on a device; equal prompts once, if they are to be shared."""
         chosen = self.select(batch.indices.tolist())
-        packed, where = pack_answers(chosen.prompts, chosen.answers, share_prompts=share_prompts)
+        packed, where = pack_responses(chosen.prompts, chosen.responses, share_prompts=share_prompts)
         tokens = {name: place(values, where).to(device) for name, values in chosen.tokens.items()}
         if batch.is_padding:
             tokens["loss_mask"] = torch.zeros_like(tokens["loss_mask"])
         return TextBatch(
             packed=packed.to(device),
-            is_answer=where.to(device),
-            answer_lengths=tuple(len(answer) for answer in chosen.answers),
+            is_response=where.to(device),
+            response_lengths=tuple(len(answer) for answer in chosen.responses),
             sample_ids=batch.indices[packed.sequence_ids].to(device),
             tokens=tokens,
         )
@@ -79,22 +79,22 @@ class TextBatch:
     """A packed micro-batch; tensors [T] lie beside the packed tokens.
 
     Attributes:
-        packed: Prompts, each with its answer behind it.
-        is_answer: bool [T].
-        answer_lengths: Tokens of each answer, on the host.
+        packed: Prompts, each with its response behind it.
+        is_response: bool [T].
+        response_lengths: Tokens of each response, on the host.
         sample_ids: int64 [T]; which of the samples a token belongs to; of a shared prompt, the first one.
         tokens: As in ``TextSamples``, each [T] and 0 at prompts.
     """
 
     packed: PackedSequences
-    is_answer: torch.Tensor
-    answer_lengths: tuple[int, ...]
+    is_response: torch.Tensor
+    response_lengths: tuple[int, ...]
     sample_ids: torch.Tensor
     tokens: Mapping[str, torch.Tensor]
 
     def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return the values [T] of each answer's tokens, [L] each."""
-        return torch.split(values[self.is_answer], list(self.answer_lengths))
+        """Return the values [T] of each response's tokens, [L] each."""
+        return torch.split(values[self.is_response], list(self.response_lengths))
 
 
 def make_text_samples(
@@ -107,10 +107,10 @@ def make_text_samples(
     all_reduce: AllReduce | None = None,
     all_reduce_max: AllReduce | None = None,
 ) -> tuple[TextSamples, Metrics]:
-    """Compute advantages and returns of answers, and weigh them for the difference between engine and trainer.
+    """Compute advantages and returns of responses, and weight them for the difference between engine and trainer.
 
     Ratios are those to the trainer's probabilities at the start of the update where these are given, else to the
-    engine's. A decoupled loss gets both, and weighs by itself.
+    engine's. A decoupled loss gets both, and weights by itself.
 
     Args:
         answers: Rewarded; whole groups.
@@ -119,11 +119,11 @@ def make_text_samples(
             not computed.
         ref_logprobs: float [L] each, of the reference policy; None without one.
         values: float [L] each, of the state before each token; None without a value head.
-        all_reduce: Sum over data-parallel ranks, if every rank holds other answers; None where all are here.
+        all_reduce: Sum over data-parallel ranks, if every rank holds other responses; None where all are here.
         all_reduce_max: The same for the largest.
 
     Returns:
-        The samples, in the answers' order, and metrics as (sum, count) pairs: those of
+        The samples, in the responses' order, and metrics as (sum, count) pairs: those of
         ``compute_advantages_and_returns``,
         ``mismatch_metrics`` and ``correct_importance``, the latter two as far as they apply.
 
@@ -167,7 +167,7 @@ def make_text_samples(
     tokens |= {name: tuple(known) for name, known in others.items() if known is not None}
     samples = TextSamples(
         prompts=tuple(answer.prompt.token_ids for answer in answers),
-        answers=tuple(answer.token_ids for answer in answers),
+        responses=tuple(answer.token_ids for answer in answers),
         tokens=tokens,
     )
     return samples, metrics | corrected
@@ -180,11 +180,11 @@ def text_denominators(
     data_parallel_size: int = 1,
     all_reduce: AllReduce | None = None,
 ) -> LossDenominators:
-    """Count the tokens and answers of an update batch, over all of a rank's micro-batches and all ranks.
+    """Count the tokens and responses of an update batch, over all of a rank's micro-batches and all ranks.
 
     Args:
         batches: This rank's micro-batches of the update batch.
-        max_tokens: Most tokens that an answer can have.
+        max_tokens: Most tokens that a response can have.
         data_parallel_size: Ranks over which gradients are averaged.
         all_reduce: Sum over these ranks; None on one rank. Called once.
     """
@@ -228,7 +228,7 @@ def evaluate_tokens(
     batch: TextBatch,
     *,
     algorithm: LanguageAlgorithmConfig,
-    whole_answers: bool = False,
+    whole_responses: bool = False,
     with_top: bool = False,
 ) -> TokenEvaluation:
     """Run the model on a micro-batch at the temperature of training.
@@ -237,10 +237,10 @@ def evaluate_tokens(
         model: A ``CausalLM``.
         batch: The micro-batch.
         algorithm: The ``algorithm`` section.
-        whole_answers: Also evaluate answers' tokens that the loss leaves out.
+        whole_responses: Also evaluate responses' tokens that the loss leaves out.
         with_top: Whether to find out which tokens are the most likely ones.
     """
-    scored = batch.is_answer if whole_answers else batch.tokens["loss_mask"]
+    scored = batch.is_response if whole_responses else batch.tokens["loss_mask"]
     temperature = algorithm.training_temperature
     result: TokenEvaluation = model(batch.packed, temperature=temperature, scored=scored, with_top=with_top)
     return result
@@ -255,7 +255,7 @@ def _corrected(
     *,
     all_reduce_max: AllReduce | None,
 ) -> tuple[tuple[torch.Tensor, ...], Metrics]:
-    """Return weighed advantages, and what is known of the difference between engine and trainer."""
+    """Return weighted advantages, and metrics of the difference between engine and trainer."""
     correction = algorithm.importance_correction
     if trainer is None:
         if correction is not None or algorithm.loss.needs_proximal_logprobs:
@@ -281,5 +281,5 @@ def _corrected(
         lower_bound=correction.lower_bound,
         upper_bound=correction.upper_bound,
     )
-    weighed = torch.cat(advantages) * weights
-    return torch.split(weighed, lengths), metrics | corrected
+    weighted = torch.cat(advantages) * weights
+    return torch.split(weighted, lengths), metrics | corrected

@@ -40,8 +40,8 @@ class TokenLearner(Learner[BatchT]):
 
     @property
     @abc.abstractmethod
-    def max_answer_tokens(self) -> int:
-        """Most tokens that an answer can have."""
+    def max_response_tokens(self) -> int:
+        """Most tokens that a response can have."""
 
     @abc.abstractmethod
     def minibatches(self, count: int, step: int) -> Iterator[Sequence[int]]:
@@ -60,10 +60,10 @@ class TokenLearner(Learner[BatchT]):
         sums: MetricSums = {}
         steps: list[dict[str, float]] = []
         num_skipped = 0
-        for numbers in self.minibatches(len(samples.answers), step):
+        for numbers in self.minibatches(len(samples.responses), step):
             minibatch = samples.select(numbers)
             # Momentum and weight decay alone would still move the model. Every rank has all samples, and skips too.
-            if not minibatch.teaches:
+            if not minibatch.has_learning_signal:
                 num_skipped += 1
                 continue
             accumulate(sums, self.forward_backward(minibatch))
@@ -84,7 +84,7 @@ class TokenLearner(Learner[BatchT]):
         batches = self.planner.pack(minibatch, self.planner.plan(minibatch))
         denominators = text_denominators(
             batches,
-            max_tokens=self.max_answer_tokens,
+            max_tokens=self.max_response_tokens,
             data_parallel_size=engine.world_size,
             all_reduce=engine.all_reduce,
         )
@@ -97,5 +97,5 @@ class TokenLearner(Learner[BatchT]):
     def _work(self, samples: TextSamples) -> Work:
         """Return what training on samples takes, over all ranks."""
         work = sum(group.cost for group in self.planner.groups(samples))
-        flops = self.flops.of_training(work, sum(len(answer) for answer in samples.answers))
+        flops = self.flops.of_training(work, sum(len(answer) for answer in samples.responses))
         return Work(sum(samples.lengths), flops)

@@ -568,8 +568,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/text_samples.py",
-        "weighed = torch.cat(advantages) * weights",
-        "weighed = torch.cat(advantages)",
+        "weighted = torch.cat(advantages) * weights",
+        "weighted = torch.cat(advantages)",
         TEXT,
         "the importance correction has no effect",
     ),
@@ -652,7 +652,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/token_learner.py",
-        "            if not minibatch.teaches:\n                num_skipped += 1\n                continue\n",
+        "            if not minibatch.has_learning_signal:\n"
+        "                num_skipped += 1\n                continue\n",
         "",
         TEXT,
         "an update without a token moves the model by its momentum",
@@ -666,7 +667,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/token_learner.py",
-        "max_tokens=self.max_answer_tokens,",
+        "max_tokens=self.max_response_tokens,",
         "max_tokens=1,",
         (*TEXT, f"{WORKERS}/test_text_gradients.py"),
         "Dr.GRPO's constant is 1",

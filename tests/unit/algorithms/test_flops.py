@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from rlinf.algorithms.flops import DecoderFlops
 from rlinf.algorithms.minibatch import SequenceCost
-from rlinf.data.packing import pack_answers
+from rlinf.data.packing import pack_responses
 from rlinf.models import get_model
 from rlinf.workers.actor.logprobs import decoder_flops
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
@@ -24,10 +24,10 @@ def test_products_with_weights_are_those_that_torch_counts(tmp_path):
     save_tiny(tmp_path, tie_word_embeddings=False, **sizes)
     model = get_model(tiny_config(tmp_path))
     prompts, answers = [tuple(range(5)), tuple(range(9))], [tuple(range(20)), tuple(range(13))]
-    packed, is_answer = pack_answers(prompts, answers)
+    packed, is_response = pack_responses(prompts, answers)
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad():
-        model(packed, scored=is_answer)
+        model(packed, scored=is_response)
     counted = sum(count for operator, count in counter.get_flop_counts()["Global"].items() if operator in PRODUCTS)
     flops = decoder_flops(model)
     without_attention = DecoderFlops(SequenceCost(), flops.layer_parameters, flops.head_parameters)
@@ -46,10 +46,10 @@ def test_attention_counts_the_channels_of_its_heads(tmp_path, head_dim):
     Qwen3ForCausalLM(Qwen3Config(**sizes, **heads, tie_word_embeddings=False)).save_pretrained(tmp_path)
     model = get_model(tiny_config(tmp_path, attn_implementation="sdpa"))
     length, answer = 200, 60
-    packed, is_answer = pack_answers([tuple(range(length - answer))], [tuple(range(answer))])
+    packed, is_response = pack_responses([tuple(range(length - answer))], [tuple(range(answer))])
     counter = FlopCounterMode(display=False)
     with counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
-        model(packed, scored=is_answer)
+        model(packed, scored=is_response)
     counts = counter.get_flop_counts()["Global"]
     squares = sum(count for operator, count in counts.items() if operator not in PRODUCTS)
     assert squares == 3 * 4 * length**2 * 4 * head_dim

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from rlinf.data.packing import pack_answers, pack_sequences, place
+from rlinf.data.packing import pack_responses, pack_sequences, place
 from rlinf.errors import AlgorithmError
 
 
@@ -20,7 +20,7 @@ def test_sequences_lie_end_to_end():
 
 
 def test_answers_are_told_from_prompts_and_carry_their_values():
-    packed, where = pack_answers([[1, 2], [3]], [[4], [5, 6]])
+    packed, where = pack_responses([[1, 2], [3]], [[4], [5, 6]])
     assert packed.token_ids.tolist() == [1, 2, 4, 3, 5, 6]
     assert where.tolist() == [False, False, True, False, True, True]
     placed = place([torch.tensor([0.5]), torch.tensor([1.5, 2.5])], where)
@@ -29,7 +29,7 @@ def test_answers_are_told_from_prompts_and_carry_their_values():
 
 def test_equal_prompts_lie_in_the_pack_once():
     prompts, answers = [[1, 2], [3], [1, 2], [3], [1, 2]], [[4], [5, 6], [7, 8], [9], []]
-    packed, where = pack_answers(prompts, answers, share_prompts=True)
+    packed, where = pack_responses(prompts, answers, share_prompts=True)
     assert packed.token_ids.tolist() == [1, 2, 4, 3, 5, 6, 7, 8, 9]
     assert where.tolist() == [False, False, True, False, True, True, True, True, True]
     assert packed.position_ids.tolist() == [0, 1, 2, 0, 1, 2, 2, 3, 1]
@@ -44,7 +44,7 @@ def test_equal_prompts_lie_in_the_pack_once():
 
 
 def test_prompts_that_only_begin_alike_are_not_shared():
-    packed, where = pack_answers([[1, 2], [1, 3], [1]], [[4], [5], [6]], share_prompts=True)
+    packed, where = pack_responses([[1, 2], [1, 3], [1]], [[4], [5], [6]], share_prompts=True)
     assert packed.token_ids.tolist() == [1, 2, 4, 1, 3, 5, 1, 6]
     assert where.tolist() == [False, False, True, False, False, True, False, True]
     assert packed.shared == (0, 0, 0)
@@ -56,6 +56,6 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(AlgorithmError, match="needs sequences"):
         pack_sequences([])
     with pytest.raises(AlgorithmError, match="every prompt needs"):
-        pack_answers([[]], [[1]])
+        pack_responses([[]], [[1]])
     with pytest.raises(AlgorithmError, match="2 values for 1 tokens"):
         place([torch.zeros(2)], torch.tensor([False, True]))

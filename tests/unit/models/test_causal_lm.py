@@ -6,7 +6,7 @@ import sys
 import pytest
 import torch
 
-from rlinf.data.packing import pack_answers, pack_sequences
+from rlinf.data.packing import pack_responses, pack_sequences
 from rlinf.errors import AlgorithmError, ConfigError, MissingPackageError
 from rlinf.models import get_model, get_policy
 from rlinf.models.packed_attention import packed_attention, plan_attention
@@ -61,18 +61,18 @@ def test_only_what_is_asked_about_is_computed(tiny):
     folder, _ = tiny
     model = get_model(tiny_config(folder, add_value_head=True)).double()
     torch.nn.init.normal_(model.value_head.weight)
-    packed, is_answer = pack_answers([[1, 2, 3], [4]], [[5, 6], [7, 8, 9]])
-    everything, answers = model(packed), model(packed, scored=is_answer)
+    packed, is_response = pack_responses([[1, 2, 3], [4]], [[5, 6], [7, 8, 9]])
+    everything, answers = model(packed), model(packed, scored=is_response)
     for name in ("logprobs", "entropy", "values"):
         one, other = getattr(everything, name), getattr(answers, name)
-        torch.testing.assert_close(other[is_answer], one[is_answer])
-        assert other[~is_answer].abs().max() == 0
-    assert (everything.logprobs[~is_answer] != 0).sum() == 2
+        torch.testing.assert_close(other[is_response], one[is_response])
+        assert other[~is_response].abs().max() == 0
+    assert (everything.logprobs[~is_response] != 0).sum() == 2
     # The value of a token's state does not know the token: only what follows it changes.
     packed.token_ids[4] = 20
     changed = model(packed).values
     torch.testing.assert_close(changed[:5], everything.values[:5])
-    nothing = model(packed, scored=torch.zeros_like(is_answer))
+    nothing = model(packed, scored=torch.zeros_like(is_response))
     nothing.logprobs.sum().backward()
     gradients = [p.grad for name, p in model.named_parameters() if not name.startswith("value_head.")]
     assert all(gradient is not None and gradient.abs().max() == 0 for gradient in gradients)
@@ -92,10 +92,10 @@ def test_answers_know_the_prompt_that_they_share_and_not_each_other(tmp_path, wi
     reference = save_tiny(tmp_path, num_hidden_layers=2, **window).double()
     prompts = [[3, 4, 5, 6, 7, 8], [9, 10], [3, 4, 5, 6, 7, 8], [9, 10], [3, 4, 5, 6, 7, 8]]
     answers = [[11, 12, 13], [14], [15, 16, 17, 18, 19], [20, 21], [22]]
-    packed, is_answer = pack_answers(prompts, answers, share_prompts=True)
+    packed, is_response = pack_responses(prompts, answers, share_prompts=True)
     assert packed.num_tokens == 8 + 12
-    result = get_model(tiny_config(tmp_path)).double()(packed, scored=is_answer)
-    parts = torch.split(result.logprobs[is_answer], list(map(len, answers)))
+    result = get_model(tiny_config(tmp_path)).double()(packed, scored=is_response)
+    parts = torch.split(result.logprobs[is_response], list(map(len, answers)))
     for prompt, answer, part in zip(prompts, answers, parts, strict=True):
         expected = expectation(reference, prompt + answer)[0][-len(answer) :]
         torch.testing.assert_close(part, expected, rtol=1e-9, atol=1e-9)

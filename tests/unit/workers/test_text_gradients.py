@@ -114,7 +114,7 @@ def gradient_by_transformers(folder, config, side, dtype):
         gap = [fill] * (width - len(values))
         return gap + values if side == "left" else values + gap
 
-    whole = [[*p, *a] for p, a in zip(samples.prompts, samples.answers, strict=True)]
+    whole = [[*p, *a] for p, a in zip(samples.prompts, samples.responses, strict=True)]
     ids = torch.tensor([pad(tokens, 0) for tokens in whole])
     seen = torch.tensor([pad([1] * len(tokens), 0) for tokens in whole])
     hidden = reference.model(
