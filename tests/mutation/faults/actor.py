@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
-WORKERS = "tests/unit/workers"
+WORKERS = "tests/unit/workers/actor"
 
 
 def within(file: str, *names: str) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ ALGORITHMS = within(
     "interventions_are_demonstrations_too",
 )
 DATA = within(
-    "test_data_learners",
+    "test_data_learner",
     "updates_do_not_depend_on_the_micro_batch_size",
     "target_critics_follow_the_critics_by_tau",
     "labels_are_gathered_as_they_count_and_the_oldest_make_room",
@@ -89,7 +89,7 @@ TEXT = (
 )
 SAMPLES = (f"{WORKERS}/test_text_samples.py",)
 TEXT_RANKS = within("test_text_learner", "two_ranks_make_the_update_of_one")
-METRICS = (f"{WORKERS}/test_learner_metrics.py",)
+METRICS = (f"{WORKERS}/test_learner.py",)
 SFT = within(
     "test_sft_learner",
     "an_evaluation_measures_what_transformers_measures",

@@ -278,14 +278,14 @@ FAULTS: list[Fault] = [
         "rlinf/workers/actor/policy_learner.py",
         "trajectory.executed & computed.loss_mask.any(dim=0).unsqueeze(-1)",
         "trajectory.executed",
-        ("tests/unit/workers/test_policy_learner.py",),
+        ("tests/unit/workers/actor/test_policy_learner.py",),
         "actions of groups that were filtered out are trained",
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
         "column(in_time.values[:-1])",
         "column(in_time.values[1:])",
-        ("tests/unit/workers/test_policy_learner.py",),
+        ("tests/unit/workers/actor/test_policy_learner.py",),
         "values of the rollout are those of the next step",
     ),
     Fault(

@@ -373,7 +373,7 @@ FAULTS: list[Fault] = [
         "rlinf/algorithms/losses/objective.py",
         "sequence_ids=inputs.sequence_ids,",
         "",
-        (*LOSSES, "tests/unit/workers/test_text_gradients.py"),
+        (*LOSSES, "tests/unit/workers/actor/test_text_gradients.py"),
         "packed sequences are aggregated as rows",
     ),
     # Decoupled

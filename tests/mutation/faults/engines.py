@@ -300,7 +300,7 @@ FAULTS: list[Fault] = [
         f"{_WEIGHTS}/bucket.py",
         "        self.version = version\n",
         "        self.version = max(self.version + 1, 0)\n",
-        (_BUCKETS, "tests/unit/workers/test_weight_stream.py"),
+        (_BUCKETS, "tests/unit/workers/rollout/test_weight_stream.py"),
         "the receiver counts versions itself",
     ),
     Fault(

@@ -91,7 +91,7 @@ FAULTS: list[Fault] = [
         "rlinf/models/mlp_policy.py",
         "greedy = None if self.cfg.discrete else output",
         "greedy = None if self.cfg.discrete else output.detach()",
-        ("tests/unit/workers/test_data_learners.py::test_cloning_moves_the_policy_to_the_recorded_actions",),
+        ("tests/unit/workers/actor/test_data_learner.py::test_cloning_moves_the_policy_to_the_recorded_actions",),
         "the greedy action has no gradient",
     ),
     # Squashed Gaussian
@@ -198,7 +198,7 @@ FAULTS: list[Fault] = [
         "rlinf/models/ensemble_q_policy.py",
         "        with torch.no_grad():\n            features = self.encoder(inputs)\n        action, logprobs =",
         "        features = self.encoder(inputs)\n        action, logprobs =",
-        (*CNN, "tests/unit/workers/test_cnn_learner.py"),
+        (*CNN, "tests/unit/workers/actor/test_cnn_learner.py"),
         "the policy's loss trains the encoder",
     ),
     Fault(
@@ -254,7 +254,7 @@ FAULTS: list[Fault] = [
         "rlinf/models/deterministic_mlp_policy.py",
         "return [*super().targets(), (self.target_policy_head, self.policy_head)]",
         "return super().targets()",
-        (*ENSEMBLE, "tests/unit/workers/test_off_policy_algorithms.py"),
+        (*ENSEMBLE, "tests/unit/workers/actor/test_off_policy_algorithms.py"),
         "TD3's target policy never moves",
     ),
     Fault(

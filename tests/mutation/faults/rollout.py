@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 _WORKER = "tests/unit/workers/rollout/test_rollout_worker.py"
-_COLLECTOR = "tests/unit/workers/test_trajectory_collector.py"
-_EXPERTS = "tests/unit/workers/test_rollout_experts.py"
-_STREAM = "tests/unit/workers/test_weight_stream.py"
+_COLLECTOR = "tests/unit/workers/rollout/test_collector.py"
+_EXPERTS = "tests/unit/workers/rollout/test_experts.py"
+_STREAM = "tests/unit/workers/rollout/test_weight_stream.py"
 _DISPATCH = "tests/unit/workers/test_dispatch.py"
 _GENERATION = "tests/unit/workers/rollout/test_generation_worker.py"
 _INFERENCE = "tests/unit/workers/inference/test_logprob_worker.py"

@@ -5,14 +5,14 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 ENGINE = ("tests/unit/hybrid_engines/test_fsdp_engine.py",)
-OFF_POLICY = "tests/unit/workers/test_off_policy_learner.py"
+OFF_POLICY = "tests/unit/workers/actor/test_off_policy_learner.py"
 TARGETS = (
     f"{OFF_POLICY}::test_target_critics_follow_the_critics_by_tau",
     f"{OFF_POLICY}::test_the_policy_learns_once_for_so_many_updates_of_the_critics",
     f"{OFF_POLICY}::test_the_replay_fills_before_anything_is_learned",
     f"{OFF_POLICY}::test_a_loaded_learner_continues_bit_for_bit",
 )
-RANKS = ("tests/unit/workers/test_policy_learner.py::test_the_gradient_does_not_depend_on_the_number_of_ranks",)
+RANKS = ("tests/unit/workers/actor/test_policy_learner.py::test_the_gradient_does_not_depend_on_the_number_of_ranks",)
 
 FAULTS: list[Fault] = [
     Fault(

@@ -1,6 +1,6 @@
 """A language model trains the same whole or sharded, recomputed or not, and is saved whole.
 
-Two ranks are compared with one in ``tests/unit/workers/test_text_gradients.py``.
+Two ranks are compared with one in ``tests/unit/workers/actor/test_text_gradients.py``.
 """
 
 import pytest

@@ -11,7 +11,7 @@ from rlinf.errors import WeightSyncError
 from rlinf.workers.inference.logprob_worker import LogprobWorker
 from tests.unit.hybrid_engines.packing import pack_weights
 from tests.unit.models.tiny_language_models import save_tiny
-from tests.unit.workers.test_text_learner import config, make_answers, make_learner
+from tests.unit.workers.actor.test_text_learner import config, make_answers, make_learner
 
 pytest.importorskip("transformers")
 
