@@ -1,8 +1,9 @@
-"""Prompts on their way through engines and rewards: none is lost, none comes twice, and they come back in order."""
+"""Requests on their way through engines, rewards and inference ranks: none is lost or repeated, and order is kept."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,63 +11,66 @@ from rlinf.data.answers import Answer, Prompt
 from rlinf.data.generation import SamplingParams
 from rlinf.errors import WorkerDiedError, WorkerError
 from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
-from tests.unit.runners.reply_groups import Group, death
+from tests.unit.runners.reply_groups import Call, Group, death
 
 PARAMS = SamplingParams(n=2)
 
 
-def request(group_id, split="train"):
-    return RolloutRequest(
-        group_id, Prompt(index=group_id, token_ids=(group_id,), text=str(group_id)), PARAMS, split=split
-    )
+def request(group_id: int, split: str = "train") -> RolloutRequest:
+    prompt = Prompt(index=group_id, token_ids=(group_id,), text=str(group_id))
+    return RolloutRequest(group_id, prompt, PARAMS, split=split)
 
 
 class Pool(RolloutPool):
     """A pool over groups whose calls the test answers; ``wait()`` without calls moves on what can move."""
 
-    def __init__(self, *, engines=1, rewards=1, inference=0, max_per_rank=100):
-        self.rollout, self.reward = Group("rollout", engines), Group("reward", rewards)
-        self.inference = Group("inference", inference) if inference else None
+    def __init__(self, *, engines: int = 1, rewards: int = 1, inference: int = 0, max_per_rank: int = 100) -> None:
+        self.rollout: Any = Group("rollout", engines)
+        self.reward: Any = Group("reward", rewards)
+        self.inference: Any = Group("inference", inference) if inference else None
         super().__init__(self.rollout, self.reward, max_per_rank=max_per_rank, inference=self.inference)
 
-    def submit_all(self, *group_ids, split="train"):
+    def submit_all(self, *group_ids: int, split: str = "train") -> None:
         for group_id in group_ids:
             self.submit(request(group_id, split))
         self.wait()
 
-    def generating(self):
-        """Return the calls to engines that have not returned, by purpose and group."""
+    def generating(self) -> dict[tuple[str, int], Call]:
+        """Return the calls to engines that have not returned, by split and group."""
         pending = [call for call in self.rollout.calls if not call.future.done()]
         return {(call.keys["purpose"], call.keys["group_id"]): call for call in pending}
 
-    def scoring(self):
-        pending = [call for call in self.reward.calls if not call.future.done()]
-        return {call.args[0][0].group_id: call for call in pending}
+    def rewarding(self) -> dict[int, Call]:
+        """Return the calls to rewards that have not returned, by group."""
+        return {call.args[0][0].group_id: call for call in self.reward.calls if not call.future.done()}
 
-    def evaluating(self):
-        pending = [call for call in self.inference.calls if not call.future.done()]
-        return {call.args[0][0].group_id: call for call in pending}
+    def scoring(self) -> dict[int, Call]:
+        """Return the calls to inference ranks that have not returned, by group."""
+        return {call.args[0][0].group_id: call for call in self.inference.calls if not call.future.done()}
 
-    def evaluate(self, *group_ids):
+    def generate(self, *group_ids: int, split: str = "train") -> None:
+        """Have engines return the responses to some requests."""
         for group_id in group_ids:
-            call = self.evaluating()[group_id]
-            call.give([replace(answer, trainer_logprobs=(-2.0,)) for answer in call.args[0]])
+            call = self.generating()[split, group_id]
+            call.give(responses(call.args[0], **call.keys))
         self.wait()
 
-    def generate(self, *group_ids, purpose="train"):
+    def give_rewards(self, *group_ids: int) -> None:
+        """Have rewards return: the reward of a response is its group's number."""
         for group_id in group_ids:
-            call = self.generating()[purpose, group_id]
-            call.give(answers(call.args[0], **call.keys))
+            call = self.rewarding()[group_id]
+            call.give([replace(response, reward=float(response.group_id)) for response in call.args[0]])
         self.wait()
 
-    def score(self, *group_ids):
+    def give_logprobs(self, *group_ids: int) -> None:
+        """Have inference ranks return."""
         for group_id in group_ids:
             call = self.scoring()[group_id]
-            call.give([replace(answer, reward=float(answer.group_id)) for answer in call.args[0]])
+            call.give([replace(response, trainer_logprobs=(-2.0,)) for response in call.args[0]])
         self.wait()
 
 
-def answers(prompt, *, group_id, params, purpose):
+def responses(prompt: Prompt, *, group_id: int, params: SamplingParams, purpose: str) -> list[Answer]:
     return [
         Answer(
             group_id=group_id,
@@ -83,21 +87,21 @@ def answers(prompt, *, group_id, params, purpose):
     ]
 
 
-def groups_of(taken):
-    assert all(len({answer.group_id for answer in group}) == 1 for group in taken)
-    assert all([answer.member for answer in group] == [0, 1] for group in taken)
-    assert all(answer.reward == answer.group_id for group in taken for answer in group)
-    return [group[0].group_id for group in taken]
+def groups_of(popped: list[list[Answer]]) -> list[int]:
+    assert all(len({response.group_id for response in group}) == 1 for group in popped)
+    assert all([response.member for response in group] == [0, 1] for group in popped)
+    assert all(response.reward == response.group_id for group in popped for response in group)
+    return [group[0].group_id for group in popped]
 
 
-def test_answers_come_back_in_the_order_in_which_they_were_asked():
+def test_responses_come_back_in_the_order_of_submission() -> None:
     pool = Pool()
     pool.submit_all(3, 1, 4, 2)
     pool.generate(2)
     pool.generate(4)
     pool.generate(3, 1)
-    pool.score(1)
-    pool.score(2, 3, 4)
+    pool.give_rewards(1)
+    pool.give_rewards(2, 3, 4)
     assert pool.num_unconsumed() == 4
     assert groups_of(pool.pop(3)) == [3, 1, 4]
     assert pool.num_unconsumed() == 1
@@ -105,7 +109,7 @@ def test_answers_come_back_in_the_order_in_which_they_were_asked():
     assert pool.num_unconsumed() == 0
 
 
-def test_a_prompt_goes_to_the_engine_with_the_fewest_in_flight():
+def test_a_prompt_goes_to_the_engine_with_the_fewest_in_flight() -> None:
     pool = Pool(engines=3)
     pool.submit_all(0, 1, 2, 3, 4)
     assert [call.rank for call in pool.rollout.calls] == [0, 1, 2, 0, 1]
@@ -114,7 +118,7 @@ def test_a_prompt_goes_to_the_engine_with_the_fewest_in_flight():
     assert [call.rank for call in pool.rollout.calls[5:]] == [1, 1, 2]
 
 
-def test_no_engine_is_given_more_than_the_bound():
+def test_no_engine_is_given_more_than_the_bound() -> None:
     pool = Pool(engines=2, max_per_rank=2)
     pool.submit_all(*range(7))
     assert [call.rank for call in pool.generating().values()] == [0, 1, 0, 1]
@@ -122,41 +126,41 @@ def test_no_engine_is_given_more_than_the_bound():
     pool.wait()
     # What is being rewarded takes no room of an engine.
     assert [call.rank for call in pool.generating().values()] == [0, 1, 1, 0]
-    assert set(pool.scoring()) == {2}
+    assert set(pool.rewarding()) == {2}
 
 
-def test_rewards_share_the_groups_whatever_the_order():
+def test_rewards_share_the_groups_whatever_the_order() -> None:
     pool = Pool(rewards=2)
     pool.submit_all(0, 1, 2, 3)
     pool.generate(3, 0)
     pool.generate(2, 1)
-    assert {group: call.rank for group, call in pool.scoring().items()} == {0: 0, 1: 1, 2: 0, 3: 1}
+    assert {group: call.rank for group, call in pool.rewarding().items()} == {0: 0, 1: 1, 2: 0, 3: 1}
 
 
-def test_what_was_under_way_is_asked_again_once_and_the_rest_is_kept():
+def test_unfinished_requests_are_processed_again_once_and_the_rest_is_kept() -> None:
     pool = Pool(max_per_rank=4)
     pool.submit_all(*range(6))
     pool.generate(0, 1, 2)
-    pool.score(1)
-    stale = [*pool.generating().values(), *pool.scoring().values()]
-    # 1 is answered, 0 and 2 are being rewarded, 3, 4 and 5 generated.
-    asked = len(pool.rollout.calls)
+    pool.give_rewards(1)
+    stale = [*pool.generating().values(), *pool.rewarding().values()]
+    # 1 is finished, 0 and 2 are being rewarded, 3, 4 and 5 generated.
+    submitted = len(pool.rollout.calls)
     pool.requeue()
     pool.wait()
-    again = pool.rollout.calls[asked:]
+    again = pool.rollout.calls[submitted:]
     assert [call.keys["group_id"] for call in again] == [0, 2, 3, 4]
-    for call in stale:  # What the dead had still answered changes nothing.
-        call.give(answers(call.args[0], **call.keys) if call.method == "answer" else call.args[0])
+    for call in stale:  # What the dead had still returned changes nothing.
+        call.give(responses(call.args[0], **call.keys) if call.method == "answer" else call.args[0])
     pool.wait()
-    assert not pool.scoring()
+    assert not pool.rewarding()
     pool.generate(2, 0)
     pool.wait()
     pool.generate(3, 4, 5)
-    pool.score(0, 2, 3, 4, 5)
+    pool.give_rewards(0, 2, 3, 4, 5)
     assert groups_of(pool.pop(6)) == list(range(6))
 
 
-def test_a_death_surfaces_and_loses_nothing():
+def test_a_death_surfaces_and_loses_nothing() -> None:
     pool = Pool(engines=2)
     pool.submit_all(0, 1, 2)
     pool.generate(0)
@@ -171,76 +175,76 @@ def test_a_death_surfaces_and_loses_nothing():
     pool.wait()
     assert set(pool.generating()) == {("train", 0), ("train", 1), ("train", 2)}
     pool.generate(0, 1, 2)
-    pool.score(2, 1, 0)
+    pool.give_rewards(2, 1, 0)
     assert groups_of(pool.pop(3)) == [0, 1, 2]
 
 
-def test_a_reward_that_fails_surfaces_and_its_prompt_can_be_asked_again():
+def test_a_reward_that_fails_surfaces_and_its_request_can_be_processed_again() -> None:
     pool = Pool()
     pool.submit_all(0, 1)
     pool.generate(0, 1)
-    pool.scoring()[0].fail(death("reward"))
-    pool.scoring()[1].give(pool.scoring()[1].args[0])
+    pool.rewarding()[0].fail(death("reward"))
+    pool.rewarding()[1].give(pool.rewarding()[1].args[0])
     with pytest.raises(WorkerDiedError, match="reward:0"):
         pool.pop(1)
     pool.requeue()
     pool.wait()
     assert ("train", 0) in pool.generating()
     pool.generate(*[group for _, group in pool.generating()])
-    pool.score(*pool.scoring())
+    pool.give_rewards(*pool.rewarding())
     assert groups_of(pool.pop(2)) == [0, 1]
 
 
-def test_take_is_all_or_nothing():
+def test_pop_is_all_or_nothing() -> None:
     pool = Pool()
     pool.submit_all(0, 1)
     pool.generate(0)
-    pool.score(0)
+    pool.give_rewards(0)
     pool.generating()["train", 1].fail(WorkerError("it broke", group="rollout", rank=0))
     with pytest.raises(WorkerError, match="it broke"):
         pool.pop(2)
     assert pool.num_unconsumed() == 2
 
 
-def test_training_and_evaluation_do_not_mix():
+def test_training_and_evaluation_do_not_mix() -> None:
     pool = Pool()
     pool.submit_all(0, 1)
     pool.submit_all(0, 1, 2, split="eval")
     assert (pool.num_unconsumed(), pool.num_unconsumed("eval"), pool.num_unconsumed("other")) == (2, 3, 0)
-    pool.generate(1, 2, 0, purpose="eval")
-    pool.score(0, 1, 2)
+    pool.generate(1, 2, 0, split="eval")
+    pool.give_rewards(0, 1, 2)
     found = pool.pop(3, "eval")
     assert groups_of(found) == [0, 1, 2]
-    assert {answer.text for group in found for answer in group} == {"eval"}
+    assert {response.text for group in found for response in group} == {"eval"}
     pool.generate(0, 1)
-    pool.score(0, 1)
-    assert {answer.text for group in pool.pop(2) for answer in group} == {"train"}
+    pool.give_rewards(0, 1)
+    assert {response.text for group in pool.pop(2) for response in group} == {"train"}
 
 
-def test_one_purpose_can_be_forgotten_wherever_its_jobs_are():
+def test_one_split_can_be_cleared_wherever_its_requests_are() -> None:
     pool = Pool(max_per_rank=5)
     pool.submit_all(0, 1, 2, 3, split="eval")
     pool.submit_all(7, 8)
-    pool.generate(0, 1, purpose="eval")
-    pool.score(0)
-    forgotten = [*pool.generating().values(), *pool.scoring().values()]
+    pool.generate(0, 1, split="eval")
+    pool.give_rewards(0)
+    forgotten = [*pool.generating().values(), *pool.rewarding().values()]
     pool.clear("eval")
     assert (pool.num_unconsumed(), pool.num_unconsumed("eval")) == (2, 0)
     for call in forgotten:
         if call.keys.get("purpose") == "train":
             continue
-        call.give(answers(call.args[0], **call.keys) if call.method == "answer" else call.args[0])
+        call.give(responses(call.args[0], **call.keys) if call.method == "answer" else call.args[0])
     pool.wait()
-    assert not pool.scoring()
+    assert not pool.rewarding()
     pool.generate(7, 8)
-    pool.score(7, 8)
+    pool.give_rewards(7, 8)
     assert groups_of(pool.pop(2)) == [7, 8]
     pool.submit_all(9)
     pool.clear()
     assert pool.num_unconsumed() == 0
 
 
-def test_other_calls_are_waited_for_while_answers_come_in():
+def test_other_calls_are_waited_for_while_responses_come_in() -> None:
     pool = Pool()
     trainer = Group("actor", 1, lambda call: call.give({}))
     pool.submit(request(0))
@@ -251,35 +255,35 @@ def test_other_calls_are_waited_for_while_answers_come_in():
         pool.wait(broken.run_training(step=2))
 
 
-def test_what_is_looked_at_stays():
+def test_peek_leaves_the_responses_in_the_pool() -> None:
     pool = Pool()
     pool.submit_all(0, 1, 2)
     pool.generate(0, 1)
-    pool.score(0, 1)
+    pool.give_rewards(0, 1)
     assert groups_of(pool.peek(2)) == groups_of(pool.peek(2)) == [0, 1]
     assert pool.num_unconsumed() == 3
     pool.discard(2)
     pool.generate(2)
-    pool.score(2)
+    pool.give_rewards(2)
     assert groups_of(pool.pop(1)) == [2]
 
 
-def test_prompts_that_are_taken_back_end_wherever_they_are_and_can_be_asked_again():
+def test_cancelled_requests_end_wherever_they_are_and_can_be_submitted_again() -> None:
     pool = Pool(engines=2, max_per_rank=3)
     pool.submit_all(*range(8))  # 6 and 7 wait
     pool.generate(0, 3, 5)
-    pool.score(0, 5)
-    asked = {call.keys["group_id"]: call for call in pool.generating().values()}
-    assert set(asked) == {1, 2, 4, 6, 7}
-    scoring = pool.scoring()[3]
+    pool.give_rewards(0, 5)
+    submitted = {call.keys["group_id"]: call for call in pool.generating().values()}
+    assert set(submitted) == {1, 2, 4, 6, 7}
+    scoring = pool.rewarding()[3]
     aborted = []
 
-    def serve(call):
+    def serve(call: Call) -> None:
         if call.method == "abort":
             aborted.append((call.rank, sorted(call.args[0]), call.keys["purpose"]))
             call.give(None)
             for group in call.args[0]:
-                asked[group].give(answers(asked[group].args[0], **asked[group].keys))
+                submitted[group].give(responses(submitted[group].args[0], **submitted[group].keys))
 
     pool.rollout.on_call = serve
     pool.cancel(5)
@@ -290,18 +294,18 @@ def test_prompts_that_are_taken_back_end_wherever_they_are_and_can_be_asked_agai
     pool.submit_all(3, 4)
     assert [call.keys["group_id"] for call in pool.rollout.calls] == [3, 4]
     for group in (1, 2):
-        asked[group].give(answers(asked[group].args[0], **asked[group].keys))
+        submitted[group].give(responses(submitted[group].args[0], **submitted[group].keys))
     pool.wait()
     pool.generate(3, 4)
-    pool.score(1, 2, 3, 4)
+    pool.give_rewards(1, 2, 3, 4)
     assert groups_of(pool.pop(5)) == [0, 1, 2, 3, 4]
 
 
-def test_prompts_are_taken_back_even_if_their_engine_is_gone():
+def test_requests_are_cancelled_even_if_their_engine_is_gone() -> None:
     pool = Pool()
     pool.submit_all(0, 1, 2)
 
-    def die(call):
+    def die(call: Call) -> None:
         if call.method == "abort":
             call.fail(death("rollout"))
             for begun in pool.generating().values():
@@ -316,52 +320,52 @@ def test_prompts_are_taken_back_even_if_their_engine_is_gone():
     assert [call.keys["group_id"] for call in pool.rollout.calls] == [0]
 
 
-def test_groups_are_evaluated_as_soon_as_they_are_rewarded():
+def test_log_probabilities_are_computed_as_soon_as_a_group_is_rewarded() -> None:
     pool = Pool(inference=2)
     pool.submit_all(0, 1, 2, 3)
     pool.submit_all(0, split="eval")
     pool.generate(2, 0)
-    pool.score(2)
+    pool.give_rewards(2)
     # 0 is being rewarded, 1 and 3 generated.
-    assert set(pool.evaluating()) == {2}
-    pool.evaluate(2)
-    pool.generate(0, purpose="eval")
-    pool.score(0, 0)
-    assert [answer.trainer_logprobs for answer in pool.pop(1, "eval")[0]] == [(), ()]
+    assert set(pool.scoring()) == {2}
+    pool.give_logprobs(2)
+    pool.generate(0, split="eval")
+    pool.give_rewards(0, 0)
+    assert [response.trainer_logprobs for response in pool.pop(1, "eval")[0]] == [(), ()]
     pool.generate(1, 3)
-    pool.score(3, 1)
+    pool.give_rewards(3, 1)
     # Those in flight are spread over the ranks.
     assert [(call.args[0][0].group_id, call.rank) for call in pool.inference.calls] == [(2, 0), (0, 0), (1, 1), (3, 0)]
-    pool.evaluate(3, 1, 0)
-    taken = pool.pop(4)
-    assert groups_of(taken) == [0, 1, 2, 3]
-    assert all(answer.trainer_logprobs == (-2.0,) for group in taken for answer in group)
+    pool.give_logprobs(3, 1, 0)
+    popped = pool.pop(4)
+    assert groups_of(popped) == [0, 1, 2, 3]
+    assert all(response.trainer_logprobs == (-2.0,) for group in popped for response in group)
 
 
-def test_what_was_being_evaluated_is_asked_again_taken_back_or_forgotten():
+def test_requests_at_inference_ranks_are_processed_again_cancelled_or_cleared() -> None:
     pool = Pool(inference=1)
     pool.submit_all(0, 1, 2, 3)
     pool.generate(0, 1, 2, 3)
-    pool.score(0, 1, 2, 3)
+    pool.give_rewards(0, 1, 2, 3)
     pool.cancel(1)
-    pool.evaluating()[0].fail(death("inference"))
+    pool.scoring()[0].fail(death("inference"))
     with pytest.raises(WorkerDiedError, match="inference:0"):
         pool.pop(1)
-    stale = list(pool.evaluating().values())
+    stale = list(pool.scoring().values())
     pool.requeue()
     pool.wait()
     for call in stale:
         call.give(call.args[0])
     assert set(pool.generating()) == {("train", 0), ("train", 1), ("train", 2)}
     pool.generate(0, 1, 2)
-    pool.score(0, 1, 2)
-    pool.evaluate(2, 1, 0)
+    pool.give_rewards(0, 1, 2)
+    pool.give_logprobs(2, 1, 0)
     assert groups_of(pool.pop(3)) == [0, 1, 2]
     pool.submit_all(4, 5)
     pool.generate(4, 5)
-    pool.score(4, 5)
+    pool.give_rewards(4, 5)
     pool.clear()
-    for call in pool.evaluating().values():
+    for call in pool.scoring().values():
         call.give(call.args[0])
     pool.submit_all(6)
     assert pool.num_unconsumed() == 1

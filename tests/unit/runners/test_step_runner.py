@@ -24,26 +24,26 @@ STEPS = [1, 2, 3, 4, 5, 6]
 class Signalled(World):
     """Is sent a signal in the call of a method for a step: while its requests are on their way to the ranks."""
 
-    def __init__(self, method, step, number, *deaths):
+    def __init__(self, method: str, step: int, number: int, *deaths: tuple[str, int, str]) -> None:
         super().__init__(*deaths)
         self.signalled, self.number = (method, step), number
 
-    def serve(self, call):
+    def serve(self, call: Call) -> None:
         if self.signalled == (call.method, call.keys.get("step", call.keys.get("version"))):
             self.signalled = None
             os.kill(os.getpid(), self.number)
         super().serve(call)
 
 
-def recorded_steps(runner):
+def recorded_steps(runner: Any) -> list[int]:
     return [json.loads(line)["step"] for line in (runner.logger.folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def saved_steps(runner):
+def saved_steps(runner: Any) -> list[int]:
     return sorted(int(path.name.removeprefix("global_step_")) for path in runner.logger.checkpoints.root.glob("g*"))
 
 
-def interrupt(folder, world, *keys):
+def interrupt(folder: Path, world: World, *keys: str) -> Any:
     runner = run(folder, world, *keys, start=False)
     with pytest.raises(KeyboardInterrupt) as caught:
         runner.run()
@@ -52,7 +52,9 @@ def interrupt(folder, world, *keys):
 
 @pytest.mark.parametrize(("number", "kind"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
 @pytest.mark.parametrize("method", ["run_training", "sync_model_from_actor"])
-def test_the_step_that_an_interrupt_ends_is_saved_and_recorded(tmp_path, method, number, kind):
+def test_the_step_that_an_interrupt_ends_is_saved_and_recorded(
+    tmp_path: Path, method: str, number: int, kind: type[BaseException]
+) -> None:
     world = Signalled(method, 4, number)
     runner, caught = interrupt(tmp_path, world)
     assert caught is kind
@@ -63,7 +65,7 @@ def test_the_step_that_an_interrupt_ends_is_saved_and_recorded(tmp_path, method,
     assert recorded_steps(again) == STEPS
 
 
-def test_the_record_of_an_interrupted_step_has_its_rollout_and_its_times(tmp_path):
+def test_the_record_of_an_interrupted_step_has_its_rollout_and_its_times(tmp_path: Path) -> None:
     runner, _ = interrupt(tmp_path, Signalled("run_training", 2, signal.SIGTERM))
     first, last = ((runner.logger.folder / "metrics.jsonl").read_text().splitlines())[-2:]
     missing = set(json.loads(first)) - set(json.loads(last))
@@ -72,12 +74,12 @@ def test_the_record_of_an_interrupted_step_has_its_rollout_and_its_times(tmp_pat
     assert json.loads(last)["time/step"] > 0
 
 
-def test_a_step_is_recorded_once_when_its_checkpoint_is_interrupted(tmp_path):
+def test_a_step_is_recorded_once_when_its_checkpoint_is_interrupted(tmp_path: Path) -> None:
     world = World()
     runner = run(tmp_path, world, "runner.save_interval=2", start=False)
     save = runner.write_checkpoint
 
-    def interrupted(folder):
+    def interrupted(folder: Path) -> Any:
         runner.write_checkpoint = save
         raise KeyboardInterrupt
 
@@ -90,24 +92,24 @@ def test_a_step_is_recorded_once_when_its_checkpoint_is_interrupted(tmp_path):
 class Interrupted(World):
     """Is interrupted after a death, when a method is called for the given time since the beginning."""
 
-    def __init__(self, method, count, death):
+    def __init__(self, method: str, count: int, death: tuple[str, int, str]) -> None:
         super().__init__(death)
         self.moment = (method, count)
 
-    def serve(self, call):
+    def serve(self, call: Call) -> None:
         if not self.deaths and (call.method, self.count(call.method)) == self.moment:
             self.moment = None
             raise KeyboardInterrupt
         super().serve(call)
 
 
-def test_an_actor_that_is_being_restored_is_not_saved(tmp_path):
+def test_an_actor_that_is_being_restored_is_not_saved(tmp_path: Path) -> None:
     world = Interrupted("relaunch", 1, ("compute_advantages", 4, "actor"))
     runner, _ = interrupt(tmp_path, world, RESTART, "runner.save_interval=2")
     assert saved_steps(runner) == [2]
 
 
-def test_a_training_that_died_is_forgotten_when_the_step_is_made_again(tmp_path):
+def test_a_training_that_died_is_forgotten_when_the_step_is_made_again(tmp_path: Path) -> None:
     world = Interrupted("compute_advantages", 3, ("run_training", 2, "actor"))
     runner, _ = interrupt(tmp_path, world, RESTART, "runner.save_interval=1")
     assert (saved_steps(runner), recorded_steps(runner)) == ([1], [1])
@@ -134,7 +136,8 @@ class TwoGroups(StepRunner):
             (Path(call.args[0]) / "state").write_text("saved")
         if call.method == "run_training":
             self.trained.append(call.keys["step"])
-        call.future.done() or call.give({})
+        if not call.future.done():
+            call.give({})
 
     def generate_rollouts(self) -> Metrics:
         return {"rollout/calls": 1.0, **self.groups["rollout"].generate(step=self.step + 1).wait()[0]}
