@@ -49,14 +49,14 @@ class Outlook(BatchRecord):
         final_values: float32 [F, V]; the values of those states.
         next_inputs: Tensors [B, ...]; what the policy saw after the chunk, the last state where an episode ended. None
             where the loss does not need it.
-        taken: As ``action`` of the policy's report: what was executed, where somebody acted in its place. None where
-            nobody did.
+        executed_actions: As ``action`` of the policy's report: the actions that were executed, where an operator
+            intervened; else None.
     """
 
     final_rows: torch.Tensor | None = None
     final_values: torch.Tensor | None = None
     next_inputs: dict[str, torch.Tensor] | None = None
-    taken: torch.Tensor | None = None
+    executed_actions: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)

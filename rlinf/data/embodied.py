@@ -30,9 +30,9 @@ class ChunkStep(BatchRecord):
         final_ids: int64 [F]; rows (0..B-1) whose episode ended in this chunk; None if none ended.
         episodes: Metrics of finished episodes, one mapping per entry of ``final_ids``: ``success_once``,
             ``success_at_end``, ``return``, ``reward``, ``episode_len``.
-        intervene_action: float32 [B, C, A]; what was executed, where somebody may act in place of the policy. None
-            where nobody may.
-        intervene_flag: bool [B, C]; true where somebody did. None where nobody may.
+        intervene_action: float32 [B, C, A]; the executed actions, in environments that allow interventions; else
+            None.
+        intervene_flag: bool [B, C]; true where an operator intervened; None as above.
     """
 
     obs: Observation
@@ -48,11 +48,11 @@ class ChunkStep(BatchRecord):
 
     @property
     def has_interventions(self) -> bool:
-        """Whether somebody acted in place of the policy."""
+        """Whether an operator intervened."""
         return self.intervene_flag is not None and bool(self.intervene_flag.any())
 
-    def taken(self, actions: torch.Tensor) -> torch.Tensor:
-        """Return what was executed, given what the policy wanted to do."""
+    def executed_actions(self, actions: torch.Tensor) -> torch.Tensor:
+        """Return the executed actions, given those that the policy chose."""
         return actions if self.intervene_action is None else self.intervene_action
 
     def rows(self, start: int, stop: int) -> ChunkStep:
@@ -116,12 +116,12 @@ class Trajectory(BatchRecord):
             asked for (on truncation, or always), else 0. None without a value head.
         group_ids: int64 [B]; equal for trajectories that are compared with each other.
         env_ids: int64 [B]; ``epoch * total_num_envs + global environment index``: unique within a step, and the order
-            in which samples are numbered, whatever ranks they are on.
+            in which samples are numbered, on any number of ranks.
         versions: int64 [T, B]; weight version that chose each chunk.
         next_inputs: Tensors [T, B, ...]: what the policy saw after each chunk; where an episode ended, its last state.
             None where the loss does not need it.
-        intervened: bool [T, B, C]; actions of somebody who acted in place of the policy, which ``forward_inputs`` hold
-            instead of the policy's. None where nobody may.
+        intervened: bool [T, B, C]; actions of an operator who intervened, which ``forward_inputs`` hold instead of the
+            policy's. None where the environments allow no interventions.
     """
 
     batch_axis: ClassVar[int] = 1

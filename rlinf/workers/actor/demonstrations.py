@@ -1,4 +1,4 @@
-"""What an off-policy learner draws beside its replay: saved demonstrations, and what somebody did who intervened."""
+"""What an off-policy learner samples next to its replay: saved demonstrations and interventions."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ class Demonstrations:
         return sum(len(part) for part in self._parts())
 
     def add(self, new: Transitions, intervened: torch.Tensor) -> None:
-        """Keep those of the transitions in which somebody intervened, bool [N]."""
+        """Keep the transitions that hold an intervention, bool [N]."""
         if self.interventions is not None and bool(intervened.any()):
             self.interventions.add(new.select(intervened))
 
     def sample(self, count: int, generator: torch.Generator) -> list[Transitions]:
         """Draw ``count`` transitions uniformly from all parts; none while there are none."""
-        total, drawn = len(self), 0
+        total, sampled = len(self), 0
         samples = []
         seen = 0
         for part in self._parts():
             seen += len(part)
-            share = round(count * seen / total) - drawn
-            drawn += share
+            share = round(count * seen / total) - sampled
+            sampled += share
             samples += [part.sample(share, generator)] if share else []
         return samples
 
     def check_alike(self, new: Transitions) -> None:
-        """Check that what was saved can stand in a batch beside new transitions.
+        """Check that saved transitions can share a batch with new ones.
 
         Raises:
             DatasetError: It cannot, or there is nothing.

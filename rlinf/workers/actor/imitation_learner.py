@@ -1,4 +1,4 @@
-"""Imitation of actions that were recorded, with which an expert labels rollouts, or with which somebody took over."""
+"""Imitation of recorded actions, of an expert's labels of rollouts, or of an operator's interventions."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class DAggerLearner(CollectingLearner):
 
 
 class InterventionLearner(CollectingLearner):
-    """Imitates whoever acted in place of the policy, where they did (HG-DAgger, Kelly et al., 2019)."""
+    """Imitates the operator's actions in the chunks with an intervention (HG-DAgger, Kelly et al., 2019)."""
 
     def compute_advantages(self, batch: Trajectory) -> dict[str, float]:
         """See ``Learner``: gathers the interventions of all ranks; the update takes them in."""

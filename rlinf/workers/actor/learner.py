@@ -129,7 +129,7 @@ class Learner(abc.ABC, Generic[BatchT]):
         self.engine.load(path)
 
     def close(self) -> None:
-        """Release what the learner holds beside its engine."""
+        """Release what the learner holds apart from its engine."""
 
 
 class EmbodiedLearner(Learner[Trajectory]):

@@ -1,4 +1,4 @@
-"""Off-policy learning: a replay on every rank, critics, the policy and the temperature updated in turns."""
+"""Off-policy learning: a replay on every rank, and alternating updates of critics, policy and temperature."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class OffPolicyLearner(EmbodiedLearner):
     def _readiness(self) -> tuple[int, bool]:
         """Return how much all replays hold, and whether that is enough.
 
-        The same for all ranks: one that updates alone would wait for the others for ever.
+        The same for all ranks: one that updates alone would block in its first collective.
         """
         size = len(self.replay)
         total, ranks = self.engine.all_reduce(torch.tensor([size, int(size > 0)])).tolist()
@@ -240,7 +240,7 @@ class OffPolicyLearner(EmbodiedLearner):
 
 
 def _interventions(trajectory: Trajectory) -> torch.Tensor:
-    """Return for each transition of a trajectory whether somebody intervened in it, bool [N]."""
+    """Return for each transition of a trajectory whether it holds an intervention, bool [N]."""
     ordered = trajectory.sorted()
     assert ordered.intervened is not None
     return ordered.intervened.any(-1).flatten(0, 1)[ordered.executed.any(-1).flatten(0, 1)]

@@ -24,14 +24,14 @@ class SftLearner(TokenLearner[Sequence[Example]]):
         return self.cfg.data.max_length
 
     def minibatches(self, count: int, step: int) -> Iterator[Sequence[int]]:
-        """See ``TokenLearner``: in the order in which they were drawn, which is a shuffle already."""
+        """See ``TokenLearner``: in the order in which they were sampled, which is a shuffle already."""
         del step
         size = self.cfg.actor.global_batch_size
         for start in range(0, count, size):
             yield range(start, min(start + size, count))
 
     def compute_advantages(self, batch: Sequence[Example]) -> dict[str, float]:
-        """See ``Learner``: examples have no advantages, they are taken as they are."""
+        """See ``Learner``: examples have no advantages; the update uses them as they are."""
         self.samples = _samples(batch)
         return {}
 

@@ -76,7 +76,7 @@ class TextSamples:
 
 @dataclass(frozen=True, slots=True)
 class TextBatch:
-    """A packed micro-batch; tensors [T] lie beside the packed tokens.
+    """A packed micro-batch; tensors [T] are aligned with the packed tokens.
 
     Attributes:
         packed: Prompts, each with its response behind it.

@@ -58,7 +58,7 @@ class VelocityLearner(PolicyLearner):
         return super().update(step)
 
     def plan(self, *, step: int, epoch: int) -> list[torch.Tensor]:
-        """See ``PolicyLearner``; also draws the epoch's noise [N, C, A] and times [N]."""
+        """See ``PolicyLearner``; also samples the epoch's noise [N, C, A] and times [N]."""
         assert self.samples is not None
         assert self.ownership is not None
         seed = derive_seed(self.actor.seed, "actor", "velocity", step, epoch)

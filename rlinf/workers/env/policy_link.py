@@ -134,7 +134,7 @@ class DecoupledLink(PolicyLink):
             return
         if self.mode == "train" and state.row > 0 and self.rewards is not None:
             assert state.actions is not None
-            self.rewards.submit(stage, chunk, chunk.taken(state.actions))
+            self.rewards.submit(stage, chunk, chunk.executed_actions(state.actions))
         acted_on = state.outcome.obs if state.outcome is not None and chunk.has_interventions else None
         state.outcome = chunk
         state.asked = self.dispatch.submit(

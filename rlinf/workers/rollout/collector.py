@@ -36,13 +36,13 @@ class OutcomeReader:
             values: Whether to value the states in which episodes were cut off.
         """
         next_inputs = self._observe_next(step) if self.records_next else None
-        taken = None
+        executed_actions = None
         if step.has_interventions:
             assert acted_on is not None
             assert step.intervene_action is not None
-            taken = self.model.forward_inputs_of(acted_on, step.intervene_action)["action"]
+            executed_actions = self.model.forward_inputs_of(acted_on, step.intervene_action)["action"]
         rows, predicted = self._value_endings(step) if values else (None, None)
-        return Outlook(rows, predicted, next_inputs, taken)
+        return Outlook(rows, predicted, next_inputs, executed_actions)
 
     def _value_endings(self, step: ChunkStep) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Return the rows whose last state counts, and its values."""
@@ -91,8 +91,8 @@ class TrajectoryCollector:
     def add_outcome(self, step: ChunkStep, outlook: Outlook) -> None:
         """Take what came of the last decision, and what the policy says about it."""
         self.outcomes.append(step)
-        if outlook.taken is not None:
-            self._record_interventions(step, outlook.taken)
+        if outlook.executed_actions is not None:
+            self._record_interventions(step, outlook.executed_actions)
         if outlook.next_inputs is not None:
             self.next_inputs.append(outlook.next_inputs)
         values = self.decisions[-1].values
@@ -103,12 +103,12 @@ class TrajectoryCollector:
             final_values[outlook.final_rows.to(values.device)] = outlook.final_values
         self.final_values.append(final_values)
 
-    def _record_interventions(self, step: ChunkStep, taken: torch.Tensor) -> None:
-        """Replace actions that somebody else took the place of: what is learned from is what was executed."""
+    def _record_interventions(self, step: ChunkStep, executed_actions: torch.Tensor) -> None:
+        """Replace policy actions by the executed (intervened) ones, which are learned from."""
         assert step.intervene_flag is not None
-        decision, flag = self.decisions[-1], step.intervene_flag.to(taken.device)
+        decision, flag = self.decisions[-1], step.intervene_flag.to(executed_actions.device)
         action = decision.forward_inputs["action"]
-        action = torch.where(flag.view(*flag.shape, *[1] * (action.ndim - flag.ndim)), taken, action)
+        action = torch.where(flag.view(*flag.shape, *[1] * (action.ndim - flag.ndim)), executed_actions, action)
         self.decisions[-1] = replace(decision, forward_inputs={**decision.forward_inputs, "action": action})
 
     def add_last_values(self, values: torch.Tensor) -> None:

@@ -198,7 +198,7 @@ class MultiStepRolloutWorker(Worker):
                     outlook = self.reader.read(message, acted_on=acted_on[stage], values=collector.has_values)
                     collector.add_outcome(message, outlook)
                     if self.rewards is not None:
-                        self.rewards.submit(stage, message, message.taken(sent[stage]))
+                        self.rewards.submit(stage, message, message.executed_actions(sent[stage]))
                 if stage == 0 and mode == "train":
                     # Between two chunks of all stages; only where the actor trains at the same time is there any.
                     self.weights.take_arrived()

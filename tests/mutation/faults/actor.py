@@ -440,7 +440,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/demonstrations.py",
-        "share = round(count * seen / total) - drawn",
+        "share = round(count * seen / total) - sampled",
         "share = count // 2",
         ALGORITHMS,
         "demonstrations are not drawn uniformly over all parts",

@@ -134,8 +134,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "rollout/collector.py",
-        "action = torch.where(flag.view(*flag.shape, *[1] * (action.ndim - flag.ndim)), taken, action)",
-        "action = taken",
+        "action = torch.where(flag.view(*flag.shape, *[1] * (action.ndim - flag.ndim)), executed_actions, action)",
+        "action = executed_actions",
         "actions without an intervention are replaced, too",
         _COLLECTOR,
     ),

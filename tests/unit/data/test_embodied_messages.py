@@ -48,9 +48,9 @@ def test_concat_undoes_rows():
 
 def test_what_was_done_is_what_somebody_else_did_or_else_what_the_policy_wanted():
     wanted = torch.zeros(4, 2, 2)
-    assert torch.equal(chunk().taken(wanted), chunk().intervene_action)
+    assert torch.equal(chunk().executed_actions(wanted), chunk().intervene_action)
     alone = dataclasses.replace(chunk(), intervene_action=None, intervene_flag=None)
-    assert alone.taken(wanted) is wanted
+    assert alone.executed_actions(wanted) is wanted
     assert ChunkStep.concat([alone.rows(0, 2), alone.rows(2, 4)]).intervene_flag is None
 
 
