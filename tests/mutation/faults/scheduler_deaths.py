@@ -151,4 +151,18 @@ FAULTS: list[Fault] = [
         tests=_STEPS,
         what="an actor without weights is saved at an interrupt",
     ),
+    Fault(
+        file="rlinf/runners/step_runner.py",
+        before="        if not self.is_logged:\n",
+        after="        if True:\n",
+        tests=_STEPS,
+        what="a step is logged again after a death in its checkpoint",
+    ),
+    Fault(
+        file="rlinf/runners/step_runner.py",
+        before=" and self.evaluated_step != self.step:",
+        after=":",
+        tests=_STEPS,
+        what="a step is evaluated and logged again after a death in the next one",
+    ),
 ]
