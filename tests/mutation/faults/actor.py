@@ -638,13 +638,6 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/logprobs.py",
-        "if not micro.is_padding:",
-        "if True:",
-        TEXT_RANKS,
-        "a filler's log-probabilities count twice",
-    ),
-    Fault(
-        "rlinf/workers/actor/logprobs.py",
         "which = engine_model if model is engine.model else model",
         "which = engine_model",
         TEXT,

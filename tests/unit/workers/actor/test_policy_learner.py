@@ -76,8 +76,8 @@ def make_trajectory(dtype):
     )
 
 
-def gradient(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0, world_size=1):
-    """Return the gradient of the first minibatch (32 of 48 samples), by parameter."""
+def make_ranked(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0, world_size=1):
+    """Return a learner that holds its rank's part of a rollout of 48 samples; minibatches have 32."""
     torch.manual_seed(0)
     model = get_model(
         MLPPolicyConfig(
@@ -106,11 +106,17 @@ def gradient(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0, wo
     learner = PolicyLearner(engine, cfg=RLinfConfig(algorithm=algorithm, actor=actor), reference=reference)
     share = ENVS // world_size
     learner.compute_advantages(make_trajectory(dtype).envs(rank * share, (rank + 1) * share))
+    return learner
+
+
+def gradient(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0, world_size=1):
+    """Return the gradient of the first minibatch, by parameter."""
+    learner = make_ranked(algorithm, dtype, micro_batch_size, sharding, rank, world_size)
     minibatch = learner.plan(step=1, epoch=0)[0]
     plan = plan_micro_batches(minibatch, learner.ownership, rank=rank, micro_batch_size=micro_batch_size)
     learner.forward_backward(learner.samples, plan)
     result = {}
-    for name, parameter in engine.model.named_parameters():
+    for name, parameter in learner.engine.model.named_parameters():
         grad = parameter.grad
         if grad is None:  # The value head, where the loss has no use for it.
             continue
@@ -138,8 +144,16 @@ def run_rank(rank, port, path, cases):
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = [gradient(*case, rank=rank, world_size=2) for case in cases]
+    weights = updated(rank=rank, world_size=2)
     if rank == 0:
-        torch.save(results, path)
+        torch.save((results, weights), path)
+
+
+def updated(**where):
+    """Return the weights after an update: two minibatches, and micro-batches of 4."""
+    learner = make_ranked("ppo", torch.float64, 4, **where)
+    learner.update(step=1)
+    return {name: parameter.detach().clone() for name, parameter in learner.engine.model.named_parameters()}
 
 
 @pytest.mark.timeout(240)
@@ -151,9 +165,11 @@ def test_the_gradient_does_not_depend_on_the_number_of_ranks(tmp_path):
         for sharding in ("no_shard", "full_shard")
     ]
     mp.spawn(run_rank, (find_free_port(), str(tmp_path / "gradients.pt"), cases), nprocs=2)
-    for case, actual in zip(cases, torch.load(tmp_path / "gradients.pt"), strict=True):
+    gradients, weights = torch.load(tmp_path / "gradients.pt")
+    for case, actual in zip(cases, gradients, strict=True):
         algorithm, dtype = case[:2]
         assert_same(actual, gradient(algorithm, dtype, 32), 1e-6 if dtype == torch.float64 else 1e-5)
+    assert_same(weights, updated(), 1e-6)
 
 
 def make_learner(trajectory, loss_type="actor_critic", update_epoch=2, **keys):
