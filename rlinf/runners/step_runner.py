@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from rlinf.scheduler import WorkerGroupFuncResult
 
 Metrics = dict[str, float]
+# Published and former names of methods: what overrides or calls them goes on working.
+_ALIASES = {
+    "update_rollout_weights": "sync_weights",
+    "run_training": "train",
+    "compute_advantages_and_returns": "compute_advantages",
+    "collect_answers": "generate_rollouts",
+}
 
 
 class StepRunner(abc.ABC):
@@ -52,6 +59,11 @@ class StepRunner(abc.ABC):
         self.started = time.monotonic()
         self.restarts = 0
         self.actor_lost = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Let a method be overridden, and called by ``super()``, by its former name too."""
+        super().__init_subclass__(**kwargs)
+        _add_aliases(cls)
 
     def run(self) -> Metrics:
         """Run the recipe to its end.
@@ -306,3 +318,15 @@ def find_death(error: BaseException | None) -> WorkerDiedError | None:
     while error is not None and not isinstance(error, WorkerDiedError):
         error = error.__cause__
     return error
+
+
+def _add_aliases(runner: type) -> None:
+    for alias, name in _ALIASES.items():
+        own = vars(runner)
+        if alias in own and name not in own:
+            setattr(runner, name, own[alias])
+        elif name in own:
+            setattr(runner, alias, own[name])
+
+
+_add_aliases(StepRunner)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from rlinf.errors import WorkerDiedError, WorkerError
+from rlinf.runners.reasoning_runner import ReasoningRunner
 from rlinf.runners.step_runner import Metrics, StepRunner
 from rlinf.utils.signals import Terminated
 from tests.unit.runners.conftest import ReadRecipe
@@ -187,3 +188,21 @@ def test_other_failures_and_one_death_too_many_end_the_run(recipe: ReadRecipe) -
     with pytest.raises(WorkerError, match="out of memory"):
         runner.run()
     assert runner.restarts == 0
+
+
+def test_methods_are_overridden_and_called_by_their_former_names_too(tmp_path: Path) -> None:
+    calls = []
+
+    class Former(ReasoningRunner):
+        def update_rollout_weights(self) -> None:
+            calls.append("weights")
+            super().update_rollout_weights()  # type: ignore[misc]
+
+        def collect_answers(self) -> Metrics:
+            calls.append("rollout")
+            return super().collect_answers()  # type: ignore[misc,no-any-return]
+
+    world = World()
+    run(tmp_path, world, "runner.max_epochs=2", make=Former)
+    assert calls == ["weights", "rollout", "weights", "rollout", "weights"]
+    assert [step for step, _ in world.trained] == [1, 2]

@@ -118,7 +118,15 @@ TRAIN = PromptSet(PROMPTS, len(PROMPTS), 0)
 VAL = {"val": PromptSet(PROMPTS[:3], 3, 0)}
 
 
-def run(folder: Path, world: World, *overrides: str, start: bool = True, train: Any = TRAIN, val: Any = VAL) -> Any:
+def run(
+    folder: Path,
+    world: World,
+    *overrides: str,
+    start: bool = True,
+    train: Any = TRAIN,
+    val: Any = VAL,
+    make: type[ReasoningRunner] = ReasoningRunner,
+) -> Any:
     keys = (
         f"runner.logger.log_path={folder}",
         "runner.logger.logger_backends=[]",
@@ -130,7 +138,7 @@ def run(folder: Path, world: World, *overrides: str, start: bool = True, train: 
         "~runner.stop_at",
     )
     cfg = validate_cfg(load_recipe("tiny_math_grpo", [*keys, *overrides]))
-    runner = ReasoningRunner(cfg, **world.groups, train_prompts=train, val_prompts=val)
+    runner = make(cfg, **world.groups, train_prompts=train, val_prompts=val)
     runner.init_workers()
     if start:
         runner.run()
