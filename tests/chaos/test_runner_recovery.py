@@ -60,7 +60,7 @@ def wait_for_phase(run, tmp_path, name, seen=0, timeout=120):
         phases = path.read_text().splitlines() if path.exists() else []
         if name in phases[seen:]:
             return len(phases)
-        assert run.process.poll() is None, run.wait() or run.output[-4000:]
+        assert run.process.poll() is None, (run.wait(), run.output[-4000:])
         time.sleep(0.005)
     run.process.kill()
     run.wait()
@@ -70,7 +70,7 @@ def wait_for_phase(run, tmp_path, name, seen=0, timeout=120):
 def wait_for_step(run, folder, step, timeout=120):
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        assert run.process.poll() is None, run.wait() or run.output[-4000:]
+        assert run.process.poll() is None, (run.wait(), run.output[-4000:])
         records = read_metrics(folder) if (folder / "metrics.jsonl").exists() else []
         if records and records[-1]["step"] >= step:
             return

@@ -56,7 +56,7 @@ def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(start_run, tmp_
     deadline = time.monotonic() + 120
     while not ((folder / "metrics.jsonl").exists() and len(read_metrics(folder)) >= 4):
         assert time.monotonic() < deadline, "the run did not make four steps"
-        assert run.process.poll() is None, run.wait()
+        assert run.process.poll() is None, (run.wait(), run.output[-4000:])
         time.sleep(0.2)
     run.process.send_signal(signal.SIGINT)
     assert run.wait(timeout=30) == 130, run.output[-4000:]

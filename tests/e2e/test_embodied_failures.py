@@ -68,7 +68,7 @@ def test_sigterm_saves_the_last_whole_step_and_ends_within_seconds(start_run, tm
     deadline = time.monotonic() + 120
     while not (metrics.exists() and len(metrics.read_text().splitlines()) >= 4):
         assert time.monotonic() < deadline, "the run did not make three steps"
-        assert run.process.poll() is None, run.wait()
+        assert run.process.poll() is None, (run.wait(), run.output[-4000:])
         time.sleep(0.2)
     run.process.send_signal(signal.SIGTERM)
     assert run.wait(timeout=30) == 143, run.output[-4000:]
@@ -96,7 +96,7 @@ def test_sigterm_before_the_loop_begins_ends_the_run_as_cleanly(start_run, tmp_p
     deadline = time.monotonic() + 120
     while not any(list(folder.glob(sign)) for folder in folders):
         assert time.monotonic() < deadline, f"{sign} did not appear"
-        assert run.process.poll() is None, run.wait()
+        assert run.process.poll() is None, (run.wait(), run.output[-4000:])
         time.sleep(0.01)
     run.process.send_signal(signal.SIGTERM)
     assert run.wait(timeout=60) == 143, run.output[-4000:]
