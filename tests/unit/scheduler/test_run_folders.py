@@ -16,16 +16,17 @@ from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
 
 
 @pytest.fixture
-def temporary(tmp_path, monkeypatch):
+def temporary(monkeypatch):
     """Make the temporary folder's path have so many characters."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as base:
 
-    def choose(length):
-        folder = tmp_path / ("x" * (length - len(str(tmp_path)) - 1))
-        folder.mkdir()
-        monkeypatch.setattr(tempfile, "tempdir", str(folder))
-        return folder
+        def choose(length):
+            folder = Path(base) / ("x" * (length - len(base) - 1))
+            folder.mkdir()
+            monkeypatch.setattr(tempfile, "tempdir", str(folder))
+            return folder
 
-    return choose
+        yield choose
 
 
 def test_sockets_lie_in_the_temporary_folder_while_its_path_is_short(temporary):
