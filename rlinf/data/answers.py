@@ -1,4 +1,4 @@
-"""Messages of language-model RL: prompts, the answers to them, and what these earned. Nothing here is padded."""
+"""Messages of language-model RL: prompts, the responses to them, and their rewards. Nothing here is padded."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class Answer:
         versions: int [L]; version of the weights that drew it.
         loss_mask: bool [L]; false for tokens that are not the model's own, such as a tool's.
         finish_reason: Why it ended.
-        reward: What it earned in all; 0 until it is rewarded.
-        reward_terms: What it earned by each reward, unweighted.
+        reward: Its total reward; 0 until it is rewarded.
+        reward_terms: Its score by each reward, unweighted.
         reward_metrics: What rewards measured while they scored it, as ``<name of the reward>_<metric>``.
         text: What the tokens say.
         trainer_logprobs: float [L]; log-probability of each by the trainer's code, under the weights that drew it;

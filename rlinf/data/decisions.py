@@ -25,7 +25,7 @@ class ActionRequest:
         is_last: Whether the rollout epoch is over, so that no actions are wanted.
         wants_values: Whether final observations, and the last one, are to be valued.
         chunk: What came of the chunk before, and what to act on.
-        acted_on: What the chunk before was chosen for, where somebody acted in place of the policy; else None.
+        acted_on: What the chunk before was chosen for, where an operator acted for the policy; else None.
     """
 
     env_rank: int
@@ -42,7 +42,7 @@ class ActionRequest:
 
 @dataclass(frozen=True, slots=True)
 class Outlook(BatchRecord):
-    """How the policy sees what came of a chunk of ``B`` environments.
+    """The result of a chunk of ``B`` environments, as the policy sees it.
 
     Attributes:
         final_rows: int64 [F]; environments whose episode ended in a state that was asked for; None if none did.

@@ -70,8 +70,8 @@ class ExampleSet:
             (self.num_cut, "cut off as too long"),
             (self.num_empty, "left out without an answer"),
         )
-        told = "".join(f", {count} {fate}" for count, fate in fates if count)
-        return f"{len(self.examples)} examples of {self.num_rows} rows{told}"
+        dropped = "".join(f", {count} {fate}" for count, fate in fates if count)
+        return f"{len(self.examples)} examples of {self.num_rows} rows{dropped}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +111,7 @@ def read_examples(
         cfg: The ``data`` section.
         tokenizer: The model's.
         split: Split of those that are not files.
-        limit: Read so many rows; None reads all.
+        limit: Rows to read; None reads all.
         asks: Whether the prompts are asked where examples are evaluated on.
         is_evaluation: Whether they are evaluated on, and have the columns that ``SftDataConfig.for_evaluation`` names.
 

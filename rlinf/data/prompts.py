@@ -54,7 +54,7 @@ def read_prompts(
         cfg: The ``data`` section.
         tokenizer: The model's.
         split: Split of those that are not files.
-        limit: Read so many rows; None reads all.
+        limit: Rows to read; None reads all.
         is_evaluation: Whether they are evaluated on, and have the columns that ``TextDataConfig.for_evaluation`` names.
 
     Returns:

@@ -12,7 +12,7 @@ from rlinf.data.embodied import ChunkStep, Observation
 
 @dataclass(frozen=True, slots=True)
 class RewardRequest(BatchRecord):
-    """A chunk of actions of ``B`` environments and what came of it.
+    """A chunk of actions of ``B`` environments and its result.
 
     Attributes:
         obs: Observations after the chunk; where it ended an episode, those in which it ended. ``B`` rows.
@@ -32,7 +32,7 @@ class RewardRequest(BatchRecord):
 
     @staticmethod
     def from_outcome(outcome: ChunkStep, actions: torch.Tensor) -> RewardRequest:
-        """Return the request about what came of ``actions``, in memory that later steps do not change."""
+        """Return the request about the result of ``actions``, in memory that later steps do not change."""
         return RewardRequest(
             obs=_closing(outcome),
             actions=actions,

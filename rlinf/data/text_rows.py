@@ -59,7 +59,7 @@ def read_rows(
     Args:
         paths: See ``TextRowsConfig.train_data_paths``.
         split: Split of those that are not files.
-        limit: Read so many rows; None reads all.
+        limit: Rows to read; None reads all.
         is_evaluation: Whether they are evaluated on.
 
     Raises:

@@ -37,7 +37,7 @@ class _Child:
         self.first_row = first_row
         self.rows = slice(first_row, first_row + spec.num_envs)
         ours, theirs = socket.socketpair()
-        # Never written to: the child's end tells the kernel to end the child when ours closes. One pipe for each child,
+        # Never written to: through the child's end the kernel ends the child when ours closes. One pipe for each child,
         # because the receiver of the signal belongs to the pipe's end and not to the process.
         read_end, self._lifeline = os.pipe()
         with theirs:

@@ -22,7 +22,7 @@ _LOG_STD_BOUNDS = (-5.0, 2.0)
 
 @dataclass(frozen=True, slots=True)
 class ValueEvaluation:
-    """What critics and value head think of transitions.
+    """Predictions of critics and value head for transitions.
 
     Attributes:
         q: float32 [N, Q]; values of the actions taken, with gradients.

@@ -14,7 +14,7 @@ from rlinf.models.base_policy import BasePolicy
 
 @dataclass(frozen=True, slots=True)
 class CriticEvaluation:
-    """What the critics think of transitions.
+    """Predictions of the critics for transitions.
 
     Attributes:
         q: float32 [N, Q]; values of the actions taken, with gradients to the critics.
@@ -30,7 +30,7 @@ class CriticEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class ActorEvaluation:
-    """What the critics think of the present policy's actions.
+    """Predictions of the critics for the present policy's actions.
 
     Attributes:
         q: float32 [N, Q]; with gradients through the actions to the policy.

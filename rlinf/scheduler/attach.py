@@ -77,7 +77,7 @@ def attach_ray(namespace: str) -> Attachment:
     except (OSError, RuntimeError, ValueError) as error:
         raise ClusterError(
             f"Cannot {f'connect to the Ray at {address} ({why})' if address else 'start Ray'}: {error} `rlinf doctor` "
-            "tells what this machine lacks."
+            "says what this machine lacks."
         ) from error
     return Attachment(True, "a Ray of its own on this machine")
 

@@ -14,7 +14,7 @@ from rlinf.errors import ClusterError
 PATIENCE_SECONDS = 20.0
 _RETRY_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0
-# A machine that has vanished closes no connection: the kernel asks after so many idle seconds, so often.
+# A machine that has vanished closes no connection: the kernel probes after this many idle seconds, this often.
 _KEEPALIVE = {socket.TCP_KEEPIDLE: 5, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
 
@@ -74,6 +74,6 @@ class GcsWatch:
         return ClusterError(
             f"Ray's head service (GCS) at {self._address} is gone and has not come back for {self._patience_seconds:g} "
             "s: deaths are not noticed and no process can be started any more. Its log is gcs_server.out in Ray's "
-            "logs; a cause that is not told there is often a lack of memory. Start the run again with "
+            "logs; a cause that is missing there is often a lack of memory. Start the run again with "
             "runner.resume_dir=auto."
         )

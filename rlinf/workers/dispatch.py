@@ -1,4 +1,4 @@
-"""Work that any rollout rank may take: who is free says so, and who asks goes to whoever has been free for longest."""
+"""Balances requests over rollout ranks: each goes to the rank that has been idle for longest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Dispatch:
     """The meeting point of env and rollout ranks in the decoupled mode; both hold a copy of the handle.
 
     A rollout rank has a queue of its own in the channel, in which it finds requests and the ends of rollouts in order.
-    One item of the channel counts the env ranks that have ended a rollout: whoever holds it may change it.
+    One item of the channel counts the env ranks that have ended a rollout: its holder may change it.
 
     Args:
         channel: Used for nothing else.
@@ -31,7 +31,7 @@ class Dispatch:
 
     @classmethod
     def open(cls, channel: Channel, *, num_env_workers: int, num_rollout_workers: int) -> Dispatch:
-        """Return the handle of a meeting point that nobody has used.
+        """Return the handle of an unused load balancer.
 
         Args:
             channel: A new channel.

@@ -1,4 +1,4 @@
-"""Finds what an answer claims in what it says; linear in the length of the text, whatever it holds."""
+"""Finds what an answer claims in what it says; linear in the length of any text."""
 
 from __future__ import annotations
 

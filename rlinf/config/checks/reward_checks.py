@@ -1,4 +1,4 @@
-"""Whether the rewards of the ``reward`` section teach anything."""
+"""Whether the rewards of the ``reward`` section can train anything."""
 
 from __future__ import annotations
 

@@ -60,8 +60,8 @@ def check_start_states(cfg: EmbodiedConfig, world: WorldSizes, problems: Problem
     if train.use_ordered_reset_state_ids and evaluation.use_ordered_reset_state_ids:
         problems.add(
             "env.train.use_ordered_reset_state_ids",
-            "received true, as env.eval.use_ordered_reset_state_ids; both begin with the states 0, 1, 2, ... whatever "
-            "their seeds are, so the policy would be evaluated where it has learned. Set it to false in env.train.",
+            "received true, as env.eval.use_ordered_reset_state_ids; both begin with the states 0, 1, 2, ..., for "
+            "any seeds, so the policy would be evaluated where it has learned. Set it to false in env.train.",
         )
 
 

@@ -113,7 +113,7 @@ def check_algorithm(cfg: ReasoningConfig, world: WorldSizes, problems: Problems)
 
 
 def check_dynamic_sampling(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
-    """Groups are replaced where equal scores teach nothing, and a generation batch may be enough."""
+    """Groups are replaced where equal scores have no learning signal, and a generation batch may be enough."""
     del world
     algorithm, data = cfg.algorithm, cfg.data
     if not algorithm.replaces_groups:

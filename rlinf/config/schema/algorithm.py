@@ -58,7 +58,7 @@ class GAEConfig(NormalizedAdvantageConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupFilterConfig(AdvantageConfig):
-    """An estimator that compares the members of a group and can leave out groups that teach nothing."""
+    """An estimator that compares the members of a group and can leave out groups without a learning signal."""
 
     filter_rewards: bool = False
     """Mask groups whose mean return lies outside the bounds; without bounds, those whose returns are all equal, whose
@@ -525,8 +525,8 @@ class TextAlgorithmConfig(LanguageAlgorithmConfig):
     """The ``algorithm`` section of language models that learn from their own answers."""
 
     max_num_gen_batches: PositiveInt = 1
-    """Dynamic sampling (DAPO, arXiv 2503.14476): replace groups that teach nothing, because their answers score all the
-    same or ``filter_rewards`` masks them, by the answers to further prompts, until a step has used up so many
+    """Dynamic sampling (DAPO, arXiv 2503.14476): replace groups without a learning signal: their responses score all the
+    same or ``filter_rewards`` masks them, by the answers to further prompts, until a step has used up this many
     generation batches (``data.gen_batch_size``). 1 replaces none."""
     recompute_logprobs: bool = True
     """Take the log-probabilities of the policy that answered from the trainer, before its first update, rather than
@@ -538,7 +538,7 @@ class TextAlgorithmConfig(LanguageAlgorithmConfig):
 
     @property
     def replaces_groups(self) -> bool:
-        """Whether groups that teach nothing are replaced."""
+        """Whether groups without a learning signal are replaced."""
         return self.max_num_gen_batches > 1
 
     @property

@@ -89,7 +89,7 @@ class LanguageConfig(RLinfConfig):
     data: TextRowsConfig
     """Data sets."""
     reward: TextRewardsConfig | None
-    """What answers earn."""
+    """Rewards of responses."""
     rollout: GenerationConfig | None
     """Generation engines."""
 
@@ -124,7 +124,7 @@ class ReasoningConfig(LanguageConfig):
     data: TextDataConfig
     """Prompts."""
     reward: TextRewardsConfig
-    """What answers earn."""
+    """Rewards of responses."""
     rollout: GenerationConfig
     """Generation engines."""
     inference: InferenceConfig | None = None

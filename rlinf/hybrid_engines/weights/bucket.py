@@ -100,7 +100,7 @@ def fill_buckets(
     Args:
         manifest: How they were planned.
         weights: The tensors, on any device, in the manifest's order. Taken one at a time.
-        allocate: Returns uint8 host memory of so many bytes, once for each bucket.
+        allocate: Returns uint8 host memory of the given number of bytes, once for each bucket.
 
     Yields:
         Each bucket, sealed.

@@ -32,13 +32,13 @@ _REQUEST, _NOTICE, _REPLY, _ERROR, _RELEASE = range(5)
 _KIND = struct.Struct("<bq")
 _NO_NUMBER = -1
 
-# A message with so many bytes goes through shared memory, but for its frames that are smaller than a page.
+# A message of at least this many bytes goes through shared memory, but for its frames that are smaller than a page.
 _SHARE_BYTES = 1 << 16
 _SHARE_FRAME_BYTES = 1 << 12
 # The news of a death comes to all processes within this time of the first one, which removes what the dead has left.
 _NEWS_SECONDS = 5.0
 
-# Smaller blocks that are let go of are told to their owners a moment later, together: waking the thread that tells
+# Smaller blocks that are released are reported to their owners a moment later, together: waking the thread that reports
 # costs more than all the rest of such a message. An owner that waits for a larger one would have to make another.
 _TELL_AT_ONCE_BYTES = 4 << 20
 _TELL_SECONDS = 0.002

@@ -18,7 +18,7 @@ from rlinf.errors import ClusterError
 
 SHARED_MEMORY = Path("/dev/shm")
 
-# A Unix socket's path has at most so many bytes, its name and that of the run so many characters.
+# Limits: bytes of a Unix socket's path, characters of its name and of the run's.
 _SOCKET_PATH_BYTES, _UID_LENGTH, _NAMESPACE_LENGTH = 107, 16, 8
 _SHORT_BASE = Path("/tmp")
 

@@ -532,7 +532,7 @@ def shared_memory_bytes() -> int:
 
 
 def size_class(num_bytes: int) -> int:
-    """Return the size of segment for so many bytes: four steps from one power of two to the next."""
+    """Return the size of the segment for a number of bytes: four steps from one power of two to the next."""
     if num_bytes <= _SMALLEST_BYTES:
         return _SMALLEST_BYTES
     step = max(1 << ((num_bytes - 1).bit_length() - 3), mmap.PAGESIZE)

@@ -52,7 +52,7 @@ class ActorWorker(Worker):
         self.version = 0
 
     def init_worker(self) -> None:
-        """Build model, engine and learner; equal on every rank, whatever the number of ranks."""
+        """Build model, engine and learner; equal on every rank, for any number of ranks."""
         torch.manual_seed(derive_seed(self.cfg.actor.seed, "actor", "initial weights"))
         model = _load_model(self.cfg)
         self.learner = learners.get(self.cfg.learner).build(model, self._make_engine, cfg=self.cfg)

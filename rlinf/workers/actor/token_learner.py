@@ -1,4 +1,4 @@
-"""Learning from sequences of tokens: the same optimizer steps whatever the ranks, the packing and the micro-batches."""
+"""Learning from sequences of tokens: the same optimizer steps for any number of ranks, packing and micro-batches."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class VelocityLearner(PolicyLearner):
     """Improves a flow policy on rollouts it made itself, without log-probabilities.
 
     Each update epoch mixes new noise into the actions. Noise and times belong to samples, so that they are the same
-    whatever rank and micro-batch a sample is in.
+    for every placement of a sample in ranks and micro-batches.
 
     Args:
         engine: Holds the policy, a ``VelocityPolicy``.

@@ -39,7 +39,7 @@ class EpisodeStates:
 
     def __init__(self, cfg: EmbodiedConfig, *, rank: int, world_size: int) -> None:
         self._carries_episodes = cfg.env.train.carries_episodes
-        # An asynchronous run is so many rollouts ahead of the step that it saves.
+        # An asynchronous run is this many rollouts ahead of the step that it saves.
         self._num_kept = 2 + (cfg.algorithm.staleness_threshold or 0)
         self._rank = rank
         self._setup = {f"env.train.{key}": v for key, v in to_dict(cfg.env.train).items() if key not in _FREE_KEYS}

@@ -22,7 +22,7 @@ from rlinf.workers.streams import step_tag
 
 
 class PolicyLink(abc.ABC):
-    """Shows the policy what came of its actions, and receives the next ones, for each pipeline stage on its own.
+    """Sends the policy the results of its actions, and receives the next ones, for each pipeline stage on its own.
 
     Args:
         worker: The env rank.
@@ -46,7 +46,7 @@ class PolicyLink(abc.ABC):
 
     @abc.abstractmethod
     def send(self, stage: int, chunk: ChunkStep, *, is_last: bool) -> None:
-        """Show what came of a chunk, or the first observations; ``is_last`` after a rollout epoch's last chunk."""
+        """Send the result of a chunk, or the first observations; ``is_last`` after a rollout epoch's last chunk."""
 
     @abc.abstractmethod
     def receive(self, stage: int) -> torch.Tensor:

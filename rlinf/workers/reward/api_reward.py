@@ -21,7 +21,7 @@ class ApiReward(EmbodiedReward):
     """Posts ``{"obs": {key: array}, "rewards": [B], "done": [B]}`` and expects ``{"rewards": [B numbers]}``.
 
     A tensor travels as ``{"shape": [...], "dtype": "uint8", "data": <base64 of its bytes, in C order>}``, strings as a
-    list. ``rewards`` is the environment's own sum over the chunk; ``done`` tells whether it ended an episode.
+    list. ``rewards`` is the environment's own sum over the chunk; ``done`` says whether it ended an episode.
     """
 
     cfg: ApiRewardConfig

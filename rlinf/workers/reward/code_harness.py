@@ -1,8 +1,8 @@
 """Runs a program and then calls of its functions, inside the sandbox; a script of its own, with nothing but Python.
 
 The first line of standard input says what to do: ``{"token": ..., "tests": [{"call": [name, arguments]} or {"code":
-...}]}``. What each test came to is one line on standard output that begins with the token, by which it can be told from
-whatever else is there; what the program prints is dropped.
+...}]}``. What each test came to is one line on standard output that begins with the token, which distinguishes it from
+other lines; what the program prints is dropped.
 """
 
 from __future__ import annotations

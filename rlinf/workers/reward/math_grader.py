@@ -59,7 +59,7 @@ def forbid(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def grade(math_verify: Any, solution: str, given: str) -> bool:
-    """Return whether ``given`` ends with what equals ``solution``; False for whatever cannot be read."""
+    """Return whether ``given`` ends with what equals ``solution``; False if either cannot be parsed."""
     try:
         return bool(
             math_verify.verify(

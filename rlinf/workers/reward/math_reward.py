@@ -21,7 +21,7 @@ _log = get_logger("workers.reward.math")
 class MathReward(TextReward):
     r"""Compares what the last ``\boxed`` of an answer holds, or its end, with the reference, through ``math-verify``.
 
-    Comparing happens in processes of their own, because some expressions take for ever; an answer that takes longer
+    Comparing happens in processes of their own, because some expressions never end; an answer that takes longer
     than ``timeout_seconds``, or that cannot be parsed, counts as wrong.
 
     Args:

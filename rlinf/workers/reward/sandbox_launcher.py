@@ -246,7 +246,7 @@ def proportional_bytes(proc: int, pid: str) -> int:
 
 
 def kill_descendants(proc: int) -> None:
-    """Kill what is left of the program where no namespace does it: all orphans are children of this process."""
+    """Kill what is left of the program where no namespace does it: all strays are children of this process."""
     while found := descendants(proc):
         for pid in found:
             with contextlib.suppress(ProcessLookupError):

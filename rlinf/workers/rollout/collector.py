@@ -14,7 +14,7 @@ from rlinf.models.q_policy import QPolicy
 
 
 class OutcomeReader:
-    """Asks the policy about what came of its actions.
+    """Collects the policy's estimates about the results of its actions.
 
     Args:
         model: The policy.
@@ -32,7 +32,7 @@ class OutcomeReader:
 
         Args:
             step: The outcome.
-            acted_on: What was acted on before; needed only where somebody acted in place of the policy.
+            acted_on: What was acted on before; needed only where an operator acted in place of the policy.
             values: Whether to value the states in which episodes were cut off.
         """
         next_inputs = self._observe_next(step) if self.records_next else None
@@ -89,7 +89,7 @@ class TrajectoryCollector:
         self.versions.append(version)
 
     def add_outcome(self, step: ChunkStep, outlook: Outlook) -> None:
-        """Take what came of the last decision, and what the policy says about it."""
+        """Take the result of the last decision, and the policy's estimates of it."""
         self.outcomes.append(step)
         if outlook.executed_actions is not None:
             self._record_interventions(step, outlook.executed_actions)

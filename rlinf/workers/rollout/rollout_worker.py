@@ -28,7 +28,7 @@ from rlinf.workers.streams import step_tag
 from rlinf.workers.values import num_values
 from rlinf.workers.weight_syncer import make_weight_syncer
 
-# Weights are awaited in the background for as long as training takes; whoever needs them sets the limit.
+# Weights are awaited in the background for as long as training takes; the caller that needs them sets the limit.
 _NO_TIMEOUT_SECONDS = 1e9
 
 
@@ -143,7 +143,7 @@ class MultiStepRolloutWorker(Worker):
             self.send(self._answer(request), self.cfg.env.group_name, request.env_rank, tag=tag)
 
     def _answer(self, request: ActionRequest) -> ActionAnswer:
-        """Return what one env rank has asked for; what is drawn belongs to the request, whoever serves it."""
+        """Return the response to one env rank's request; its random numbers depend on the request, not on the rank."""
         chunk, actions, output, outlook, last_values = request.chunk, None, None, None, None
         place = (request.env_rank, request.stage, request.step, request.epoch, request.row)
         if request.mode == "train":
