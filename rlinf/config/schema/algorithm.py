@@ -525,7 +525,7 @@ class TextAlgorithmConfig(LanguageAlgorithmConfig):
     """The ``algorithm`` section of language models that learn from their own answers."""
 
     max_num_gen_batches: PositiveInt = 1
-    """Dynamic sampling (DAPO, arXiv 2503.14476): replace groups without a learning signal: their responses score all the
+    """Dynamic sampling (DAPO, 2503.14476): replace groups without a learning signal: their responses score all the
     same or ``filter_rewards`` masks them, by the answers to further prompts, until a step has used up this many
     generation batches (``data.gen_batch_size``). 1 replaces none."""
     recompute_logprobs: bool = True
