@@ -106,9 +106,10 @@ run_pytest() {
 
 # shellcheck disable=SC2329  # called through gate
 run_folder() {
-  local shards=()
-  # The tests of a file stay together: they share what is costly to make.
-  if ((PROCESSES > 1)); then shards=(-n "$PROCESSES" --dist loadfile); fi
+  local shards=() how=loadfile
+  # The tests of a file stay together, as they share what is costly to make; those of the documentation share nothing.
+  if [[ $1 == tests/docs ]]; then how=worksteal; fi
+  if ((PROCESSES > 1)); then shards=(-n "$PROCESSES" --dist "$how"); fi
   run_pytest "$1" --areas "${shards[@]}"
 }
 

@@ -309,8 +309,8 @@ def test_each_folder_is_run_by_several_processes(venv: Path) -> None:
     run = bash("tests/run_tests.sh", "--no-install", "--processes", "3", "-x", RLINF_VENV=str(venv), FAIL="none")
     assert run.returncode == 0
     calls = (venv.parent / "calls").read_text(encoding="utf-8")
-    for folder in ("unit", "docs", "e2e", "chaos"):
-        assert f"python -m pytest tests/{folder} --areas -n 3 --dist loadfile -x" in calls
+    for folder, how in (("unit", "loadfile"), ("docs", "worksteal"), ("e2e", "loadfile"), ("chaos", "loadfile")):
+        assert f"python -m pytest tests/{folder} --areas -n 3 --dist {how} -x" in calls
     assert bash("tests/run_tests.sh", "--no-install", "--processes", "-x").returncode == 2
 
 
