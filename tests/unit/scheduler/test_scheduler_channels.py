@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import time
 
 import pytest
 from sample_workers import Sample
@@ -133,12 +132,10 @@ def test_a_get_ends_when_the_producer_of_its_key_dies(launch, unique):
     blocked = consumer.get_items(channel, 2, key="a")
     other = channel.get(key="c", async_op=True)
     channel.put("x", key="c")
-    started = time.monotonic()
     with pytest.raises(WorkerDiedError):
         producer.die().wait()
     with pytest.raises(WorkerDiedError):
         blocked.wait()
-    assert time.monotonic() - started < 20
     assert (channel.get(key="b"), other.wait()) == ("mine", "x")
 
 

@@ -1,7 +1,6 @@
 """Calling groups of workers: results, order, errors, death, relaunch."""
 
 import pickle
-import time
 
 import numpy as np
 import pytest
@@ -201,10 +200,8 @@ def test_constructor_arguments_are_stored_once_for_all_ranks(launch):
 
 def test_a_dead_rank_fails_the_calls_on_it_and_its_name_can_be_used_again(launch):
     group = launch(Sample.create_group(), name="mortal")
-    started = time.monotonic()
     with pytest.raises(WorkerDiedError) as caught:
         group.execute_on(1).die().wait()
-    assert time.monotonic() - started < 20
     assert (caught.value.group, caught.value.rank) == ("mortal", 1)
     with pytest.raises(WorkerDiedError):
         group.add(1).wait()

@@ -1,6 +1,5 @@
 """Sending and receiving between workers."""
 
-import time
 
 import numpy as np
 import pytest
@@ -81,12 +80,10 @@ def test_a_receive_that_times_out_says_who_waits_for_whom(sides):
 def test_a_blocked_receive_ends_when_the_sender_dies(launch):
     sender, receiver = launch(Sample.create_group(), ranks=1), launch(Sample.create_group(), ranks=1)
     blocked = receiver.recv_all(1, sender.name, 0)
-    started = time.monotonic()
     with pytest.raises(WorkerDiedError):
         sender.die().wait()
     with pytest.raises(WorkerDiedError) as caught:
         blocked.wait()
-    assert time.monotonic() - started < 20
     assert caught.value.group == sender.name
     with pytest.raises(WorkerDiedError):
         receiver.send_all([1], sender.name, 0).wait()
