@@ -1,6 +1,6 @@
 """How long the tests of each area take, next to what they may take: a report, which fails nothing.
 
-Seconds are of two idle cores, counted in each of two processes; what does not fit goes behind ``--slow`` with a reason.
+Seconds are added up over test processes, two on two idle cores; what does not fit goes behind ``--slow`` with a reason.
 """
 
 from __future__ import annotations
