@@ -1,6 +1,5 @@
 """Sending and receiving between workers."""
 
-
 import numpy as np
 import pytest
 import torch
