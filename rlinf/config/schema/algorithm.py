@@ -525,8 +525,8 @@ class TextAlgorithmConfig(LanguageAlgorithmConfig):
     """The ``algorithm`` section of language models that learn from their own answers."""
 
     max_num_gen_batches: PositiveInt = 1
-    """Dynamic sampling (DAPO, 2503.14476): replace groups without a learning signal: their responses score all the
-    same or ``filter_rewards`` masks them, by the answers to further prompts, until a step has used up this many
+    """Dynamic sampling (DAPO, arXiv 2503.14476): replace groups without a learning signal, because all scores are equal
+    or ``filter_rewards`` masks them, by responses to further prompts, until a step has used up this many
     generation batches (``data.gen_batch_size``). 1 replaces none."""
     recompute_logprobs: bool = True
     """Take the log-probabilities of the policy that answered from the trainer, before its first update, rather than

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from repository_tree import package_files, relative
@@ -51,5 +52,12 @@ def test_a_replaced_word_does_not_come_back(pattern: str) -> None:
     assert not found, "\n" + "\n".join(found)
 
 
-def test_the_gate_sees_a_word() -> None:
-    assert offenders("dataclass", "-"), "a word that is everywhere"
+@pytest.mark.parametrize("line", ["class Drawer:", "    # The message is told to whoever waits."])
+def test_the_gate_sees_a_planted_word(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planted = tmp_path / "planted.py"
+    planted.write_text(f"import re\n{line}\n")
+    monkeypatch.setattr(f"{__name__}.package_files", lambda: [planted])
+    monkeypatch.setattr(f"{__name__}.relative", str)
+    found = [offender for pattern in (*NAMES, *PHRASES) for offender in offenders(pattern, "-")]
+    assert found
+    assert all(offender.startswith(f"{planted}:2: ") for offender in found)
