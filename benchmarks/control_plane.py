@@ -23,7 +23,7 @@ from types import FrameType, SimpleNamespace
 from typing import Any
 
 from rlinf.config.schema.cluster import ClusterConfig, EnvConfigs, HardwareConfig, NodeGroupConfig
-from rlinf.data.routing import destinations, sources
+from rlinf.data.messages.routing import destinations, sources
 from rlinf.placement import AcceleratorType, NodeInfo, build_node_groups, find_node_group, plan_component
 from rlinf.placement.strategies import PackedPlacementStrategy
 from rlinf.scheduler.address import EndpointInfo, WorkerAddress, WorkerInfo

@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from examples.reasoning.make_tiny_model import make_tiny_model
-from rlinf.data.generation import GenerationRequest, SamplingParams
+from rlinf.data.messages.generation import GenerationRequest, SamplingParams
 from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
 

@@ -112,8 +112,8 @@ def compare_weights(turns: int, folder: Path) -> dict[str, Any]:
 
 def compare_rollout(turns: int, folder: Path, backend: str) -> dict[str, Any]:
     """Answer prompts through the worker and by an engine of this process, in turns."""
-    from rlinf.data.generation import GenerationRequest, SamplingParams
-    from rlinf.data.prompts import load_tokenizer, read_prompts
+    from rlinf.data.datasets.prompts import load_tokenizer, read_prompts
+    from rlinf.data.messages.generation import GenerationRequest, SamplingParams
     from rlinf.hybrid_engines.generation import generation_engines
     from rlinf.runners.launch import launch_groups
     from rlinf.scheduler import Cluster, wait_all

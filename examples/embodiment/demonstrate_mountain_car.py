@@ -20,7 +20,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from rlinf.data.replay import ReplayBuffer, Transitions
+from rlinf.data.replay.buffer import ReplayBuffer, Transitions
 
 
 def demonstrate(episode: int, *, reward_coef: float) -> Transitions:

@@ -30,7 +30,7 @@ import torch
 from rlinf.cli.entry import run_and_report
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.data.minari import write_minari
+from rlinf.data.datasets.minari import write_minari
 from rlinf.envs import make_vector_env
 from rlinf.errors import ConfigError
 from rlinf.hybrid_engines.train.state import load_weights

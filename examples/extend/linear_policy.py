@@ -6,7 +6,7 @@ import torch
 from torch.distributions import Normal
 
 from rlinf.config.schema.model import ModelConfig
-from rlinf.data.embodied import PolicyOutput
+from rlinf.data.messages.embodied import PolicyOutput
 from rlinf.models import BasePolicy, PolicyEvaluation
 
 

@@ -28,7 +28,7 @@ from torch.nn import functional
 from rlinf.cli.errors import run_and_report
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.schema.env import EnvConfig
-from rlinf.data.embodied import Observation
+from rlinf.data.messages.embodied import Observation
 from rlinf.envs import make_vector_env
 from rlinf.envs.conformance import sample_actions
 from rlinf.errors import ConfigError

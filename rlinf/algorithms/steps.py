@@ -20,7 +20,7 @@ from torch.nn.utils.rnn import pad_sequence
 from rlinf.algorithms.kl import estimate_kl
 from rlinf.algorithms.types import AllReduce, Columns, Ragged, at_least_float32
 from rlinf.config.schema.algorithm import KLInRewardConfig
-from rlinf.data.embodied import Trajectory
+from rlinf.data.messages.embodied import Trajectory
 from rlinf.errors import AlgorithmError
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from rlinf.config.schema.env import EnvConfig
-from rlinf.data.embodied import ChunkStep, Observation
+from rlinf.data.messages.embodied import ChunkStep, Observation
 from rlinf.envs.action_log import ActionLog, ReplaySegment
 from rlinf.envs.actions import ActionFormat
 from rlinf.envs.episode_collector import EpisodeCollector

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from rlinf.config.metric_names import EPISODE_METRICS
-from rlinf.data.embodied import ChunkStep, Observation
+from rlinf.data.messages.embodied import ChunkStep, Observation
 from rlinf.envs.base import VectorEnv
 from rlinf.envs.raw_chunk import changed_rows
 from rlinf.errors import ConformanceError, EpisodeRestoreError

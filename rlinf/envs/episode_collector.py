@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from rlinf.config.schema.env import DataCollectionConfig
-from rlinf.data.lerobot.format import Columns, LeRobotEpisode
-from rlinf.data.lerobot.writer import LeRobotWriter, WriterOptions
+from rlinf.data.datasets.lerobot.format import Columns, LeRobotEpisode
+from rlinf.data.datasets.lerobot.writer import LeRobotWriter, WriterOptions
 from rlinf.envs.raw_chunk import ChunkRequest, RawChunk, RawObservation, take_rows
 from rlinf.errors import ConfigError
 

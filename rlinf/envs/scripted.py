@@ -10,7 +10,7 @@ import torch
 
 from rlinf.config.registries import scripted_policies
 from rlinf.config.schema.env import EnvConfig
-from rlinf.data.embodied import Observation
+from rlinf.data.messages.embodied import Observation
 from rlinf.envs.metaworld_tasks import TASK_DESCRIPTIONS
 from rlinf.utils.optional import require
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from rlinf.data.embodied import Observation, PolicyOutput
+from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.errors import AlgorithmError
 from rlinf.models.trainable import TrainableModel
 

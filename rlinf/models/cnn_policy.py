@@ -9,7 +9,7 @@ from torch import nn
 
 from rlinf.config.registries import encoders
 from rlinf.config.schema.model import CNNPolicyConfig
-from rlinf.data.embodied import Observation
+from rlinf.data.messages.embodied import Observation
 from rlinf.errors import EnvironmentFailure
 from rlinf.models.base_policy import BasePolicy
 from rlinf.models.encoder import Encoder, StateEncoder

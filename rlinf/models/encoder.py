@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rlinf.config.schema.model import StatePolicyConfig
-from rlinf.data.embodied import Observation
+from rlinf.data.messages.embodied import Observation
 from rlinf.models.normalizer import build_normalizer
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rlinf.config.schema.model import StatePolicyConfig
-from rlinf.data.embodied import Observation
+from rlinf.data.messages.embodied import Observation
 from rlinf.models.encoder import Encoder
 from rlinf.models.ensemble import EnsembleBatchRenorm, EnsembleLayer, EnsembleLayerNorm, EnsembleLinear
 from rlinf.models.heads import ACTIVATIONS

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rlinf.config.schema.model import FlowPolicyConfig
-from rlinf.data.embodied import Observation, PolicyOutput
+from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.models.action_flow import ActionFlow
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
 from rlinf.models.encoder import Encoder, StateEncoder

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rlinf.config.schema.model import MLPPolicyConfig
-from rlinf.data.embodied import Observation, PolicyOutput
+from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
 from rlinf.models.deterministic_mlp_policy import DeterministicMLPPolicy
 from rlinf.models.encoder import Encoder, StateEncoder

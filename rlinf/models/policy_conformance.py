@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from rlinf.data.embodied import Observation, PolicyOutput
+from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.errors import ConformanceError
 from rlinf.models.base_policy import BasePolicy, PolicyEvaluation
 

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from rlinf.config.schema.model import MLPPolicyConfig
-from rlinf.data.embodied import Observation, PolicyOutput
+from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.models.base_policy import Mode, PolicyEvaluation
 from rlinf.models.encoder import Encoder
 from rlinf.models.ensemble_q_policy import EnsembleQPolicy

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rlinf.data.embodied import Observation
+from rlinf.data.messages.embodied import Observation
 from rlinf.errors import ConfigError
 from rlinf.models.cnn_policy import CameraEncoder
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlinf.config.schema.env import DataCollectionConfig
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.data.lerobot import LeRobotDataset, merge_datasets
+from rlinf.data.datasets.lerobot import LeRobotDataset, merge_datasets
 from rlinf.envs.episode_collector import PART_PREFIX, writer_options
 from rlinf.errors import DatasetError
 from rlinf.runners.output_paths import with_run_paths

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from rlinf.config.schema.root import LanguageConfig
-from rlinf.data.answers import Answer, Prompt
-from rlinf.data.prompts import PromptSampler
+from rlinf.data.datasets.prompts import PromptSampler
+from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.errors import WorkerDiedError
 from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
 from rlinf.runners.step_runner import Metrics, StepRunner

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rlinf.config.schema.generation import ServingConfig
 from rlinf.config.schema.root import ReasoningConfig
-from rlinf.data.answers import Prompt
-from rlinf.data.prompts import PromptSampler, PromptSet, load_tokenizer, read_prompts
+from rlinf.data.datasets.prompts import PromptSampler, PromptSet, load_tokenizer, read_prompts
+from rlinf.data.messages.answers import Prompt
 from rlinf.errors import WorkerError
 from rlinf.runners.language_runner import LanguageRunner, read_sets
 from rlinf.runners.rollout_pool import RolloutPool

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from rlinf.data.answers import Answer, Prompt
-from rlinf.data.generation import SamplingParams
+from rlinf.data.messages.answers import Answer, Prompt
+from rlinf.data.messages.generation import SamplingParams
 from rlinf.scheduler import WorkerGroup, WorkerGroupFuncResult, wait_all, wait_first
 
 if TYPE_CHECKING:

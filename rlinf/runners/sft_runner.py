@@ -10,8 +10,8 @@ from functools import partial
 from typing import Any
 
 from rlinf.config.schema.root import SftConfig
-from rlinf.data.examples import Example, ExampleSet, read_examples
-from rlinf.data.prompts import PromptSampler, load_tokenizer
+from rlinf.data.datasets.examples import Example, ExampleSet, read_examples
+from rlinf.data.datasets.prompts import PromptSampler, load_tokenizer
 from rlinf.errors import WorkerDiedError
 from rlinf.runners.language_runner import LanguageRunner, read_sets
 from rlinf.runners.step_runner import Metrics

@@ -8,8 +8,8 @@ import torch
 
 from rlinf.algorithms.filtering import informative_groups
 from rlinf.config.schema.root import ReasoningConfig
-from rlinf.data.answers import Answer, Prompt
-from rlinf.data.prompts import PromptSampler
+from rlinf.data.datasets.prompts import PromptSampler
+from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
 from rlinf.telemetry.answers import answer_metrics
 from rlinf.workers.rollout.generation_worker import sampling_params

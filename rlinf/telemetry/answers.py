@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rlinf.data.answers import Answer
+from rlinf.data.messages.answers import Answer
 from rlinf.utils.files import write_atomic
 
 _ROUNDING = 1e-9

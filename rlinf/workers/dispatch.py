@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf.data.decisions import ActionRequest
+from rlinf.data.messages.decisions import ActionRequest
 from rlinf.scheduler import Channel
 from rlinf.scheduler.comm.work import AsyncWork
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.lerobot import LeRobotDataset, check_dataset
+from rlinf.data.datasets.lerobot import LeRobotDataset, check_dataset
 from rlinf.runners.launch import launch_embodied
 from tests.e2e.conftest import TINY, read_metrics
 

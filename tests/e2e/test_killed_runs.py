@@ -13,8 +13,8 @@ from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 from rlinf.checkpoint import CheckpointManager, checkpoint_step
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.minari import write_minari
-from rlinf.data.replay import ReplayBuffer, Transitions
+from rlinf.data.datasets.minari import write_minari
+from rlinf.data.replay.buffer import ReplayBuffer, Transitions
 from rlinf.models.success_classifier import ClassifierConfig, SuccessClassifier
 from rlinf.runners.launch import launch_embodied, launch_offline
 from tests.e2e.conftest import ASYNC_ENTRY, ENTRY, REPO, read_metrics

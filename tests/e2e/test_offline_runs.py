@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.minari import write_minari
+from rlinf.data.datasets.minari import write_minari
 from rlinf.runners.launch import launch_offline
 from tests.e2e.conftest import read_metrics
 

@@ -3,7 +3,7 @@
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.replay import ReplayBuffer
+from rlinf.data.replay.buffer import ReplayBuffer
 from rlinf.runners.launch import launch_embodied
 from tests.e2e.conftest import read_metrics
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from rlinf.cli.entry import run_and_report
-from rlinf.data.replay_tools import merge_replays
+from rlinf.data.replay.tools import merge_replays
 
 
 def main(argv: list[str] | None = None) -> int:

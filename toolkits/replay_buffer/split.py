@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from rlinf.cli.entry import run_and_report
-from rlinf.data.replay_tools import split_replay
+from rlinf.data.replay.tools import split_replay
 from rlinf.errors import DatasetError
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rlinf.algorithms.rewards.base import EmbodiedReward
-from rlinf.data.rewards import RewardRequest
+from rlinf.data.messages.rewards import RewardRequest
 
 
 class EnvReward(EmbodiedReward):

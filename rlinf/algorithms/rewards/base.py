@@ -9,8 +9,8 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from rlinf.data.answers import RewardQuery
-from rlinf.data.rewards import RewardRequest
+from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.rewards import RewardRequest
 
 Q = TypeVar("Q")
 S = TypeVar("S")

@@ -58,7 +58,7 @@ class LeRobotDataConfig(DataConfig):
 
 
 data_formats: Registry[Any] = Registry("dataset format", config=DataConfig)
-"""By ``data.format``; called as ``reader(cfg)``, yields episodes (``rlinf.data.episodes.Episode``)."""
-data_formats.register("d4rl", "rlinf.data.d4rl:read_d4rl", config=D4RLDataConfig)
-data_formats.register("lerobot", "rlinf.data.lerobot.episodes:read_lerobot", config=LeRobotDataConfig)
-data_formats.register("minari", "rlinf.data.minari:read_minari", config=MinariDataConfig)
+"""By ``data.format``; called as ``reader(cfg)``, yields episodes (``rlinf.data.datasets.episodes.Episode``)."""
+data_formats.register("d4rl", "rlinf.data.datasets.d4rl:read_d4rl", config=D4RLDataConfig)
+data_formats.register("lerobot", "rlinf.data.datasets.lerobot.episodes:read_lerobot", config=LeRobotDataConfig)
+data_formats.register("minari", "rlinf.data.datasets.minari:read_minari", config=MinariDataConfig)

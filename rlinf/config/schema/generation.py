@@ -19,7 +19,7 @@ from rlinf.registry import Registry
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingConfig(ConfigSection):
-    """``algorithm.sampling_params``: sampling in training; see ``rlinf.data.generation.SamplingParams``."""
+    """``algorithm.sampling_params``: sampling in training; see ``rlinf.data.messages.generation.SamplingParams``."""
 
     temperature: NonNegativeFloat = 1.0
     """Divides the logits."""

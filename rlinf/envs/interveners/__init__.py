@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from rlinf.config.schema.env import EnvConfig as EnvConfig
-    from rlinf.data.embodied import Observation
+    from rlinf.data.messages.embodied import Observation
 
 
 @dataclass(frozen=True, slots=True)

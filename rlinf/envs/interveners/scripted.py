@@ -10,7 +10,7 @@ import torch
 
 from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.intervention import ScriptedIntervenerConfig
-from rlinf.data.embodied import Observation
+from rlinf.data.messages.embodied import Observation
 from rlinf.envs.interveners import Situation
 from rlinf.envs.scripted import make_scripted_policy
 

@@ -6,7 +6,7 @@ import torch
 
 from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.realworld import RealWorldEnvConfig
-from rlinf.data.embodied import Observation
+from rlinf.data.messages.embodied import Observation
 from rlinf.errors import ConfigError
 
 _ABOVE_METERS = 0.01

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rlinf.config.schema.env import ActionDelayConfig
-from rlinf.data.embodied import ChunkStep, Observation
+from rlinf.data.messages.embodied import ChunkStep, Observation
 from rlinf.envs.wrappers.base import EnvWrapper
 from rlinf.errors import ConfigError
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 
 from rlinf.config.schema.env import ActionRepeatConfig
-from rlinf.data.embodied import ChunkStep
+from rlinf.data.messages.embodied import ChunkStep
 from rlinf.envs.wrappers.base import EnvWrapper
 
 

@@ -10,7 +10,7 @@ import gymnasium
 import torch
 
 from rlinf.config.schema.env import EnvConfig
-from rlinf.data.embodied import ChunkStep, Observation
+from rlinf.data.messages.embodied import ChunkStep, Observation
 
 
 class EnvWrapper:

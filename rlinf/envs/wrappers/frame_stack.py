@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from rlinf.config.schema.env import FrameStackConfig
-from rlinf.data.embodied import ChunkStep, Observation
+from rlinf.data.messages.embodied import ChunkStep, Observation
 from rlinf.envs.wrappers.base import EnvWrapper
 from rlinf.errors import ConfigError
 

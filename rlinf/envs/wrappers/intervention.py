@@ -12,7 +12,7 @@ import torch
 from rlinf.config.registries import interveners
 from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.intervention import InterventionConfig
-from rlinf.data.embodied import ChunkStep, Observation
+from rlinf.data.messages.embodied import ChunkStep, Observation
 from rlinf.envs.interveners import Intervener, Situation
 from rlinf.envs.wrappers.base import EnvWrapper
 from rlinf.errors import ConfigError, EnvironmentFailure

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from rlinf.data.generation import EngineStats, GenerationRequest, GenerationResult
+from rlinf.data.messages.generation import EngineStats, GenerationRequest, GenerationResult
 from rlinf.errors import EngineError, WeightSyncError
 from rlinf.hybrid_engines.generation.executor_thread import ThreadFuture
 from rlinf.hybrid_engines.generation.generation_engine import PauseMode

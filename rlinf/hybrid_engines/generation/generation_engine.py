@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from rlinf.data.generation import EngineStats, GenerationRequest, GenerationResult
+from rlinf.data.messages.generation import EngineStats, GenerationRequest, GenerationResult
 from rlinf.hybrid_engines.weights.bucket import Manifest
 
 PauseMode = Literal["abort", "wait", "keep"]

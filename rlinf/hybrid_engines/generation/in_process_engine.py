@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from rlinf.data.generation import EngineStats, GenerationRequest, GenerationResult
+from rlinf.data.messages.generation import EngineStats, GenerationRequest, GenerationResult
 from rlinf.errors import EngineError
 from rlinf.hybrid_engines.generation.engine_scheduler import EngineScheduler
 from rlinf.hybrid_engines.generation.executor_thread import ExecutorThread, ThreadFuture

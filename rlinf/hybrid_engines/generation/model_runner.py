@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 
 import torch
 
-from rlinf.data.generation import GenerationRequest
+from rlinf.data.messages.generation import GenerationRequest
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 from rlinf.hybrid_engines.weights.bucket import Manifest
 

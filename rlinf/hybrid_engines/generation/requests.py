@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rlinf.data.generation import GenerationRequest
+from rlinf.data.messages.generation import GenerationRequest
 from rlinf.errors import EngineError
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from rlinf.data.generation import SamplingParams
+from rlinf.data.messages.generation import SamplingParams
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 
 

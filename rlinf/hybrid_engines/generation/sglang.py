@@ -12,7 +12,7 @@ import torch
 
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.generation import SGLangGenerationConfig
-from rlinf.data.generation import GenerationRequest
+from rlinf.data.messages.generation import GenerationRequest
 from rlinf.errors import EngineError, WeightSyncError
 from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
 from rlinf.hybrid_engines.generation.model_folder import read_model_config, read_weight_names

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
 
-from rlinf.data.generation import SamplingParams
+from rlinf.data.messages.generation import SamplingParams
 from rlinf.hybrid_engines.generation.sampler import Sampler
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 

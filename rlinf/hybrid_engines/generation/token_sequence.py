@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from rlinf.data.generation import Completion, FinishReason, SamplingParams
+from rlinf.data.messages.generation import Completion, FinishReason, SamplingParams
 
 Decode = Callable[[list[int]], str]
 """Turns tokens into text, special ones included."""

@@ -11,7 +11,7 @@ import torch
 
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.generation import VLLMGenerationConfig
-from rlinf.data.generation import GenerationRequest
+from rlinf.data.messages.generation import GenerationRequest
 from rlinf.errors import EngineError, WeightSyncError
 from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
 from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits, SampledToken

@@ -13,8 +13,8 @@ import torch
 
 from rlinf.config.schema.model import CausalLMConfig
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
-from rlinf.data.embodied import Trajectory
-from rlinf.data.routing import sources
+from rlinf.data.messages.embodied import Trajectory
+from rlinf.data.messages.routing import sources
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train import train_engines
 from rlinf.hybrid_engines.train.state import load_weights

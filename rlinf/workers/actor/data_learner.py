@@ -12,9 +12,9 @@ from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.model import StatePolicyConfig
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.config.schema.train import ActorConfig
-from rlinf.data.embodied import Trajectory
-from rlinf.data.episodes import Episode, chunk_episodes, read_episodes
-from rlinf.data.replay import ReplayBuffer, Transitions
+from rlinf.data.datasets.episodes import Episode, chunk_episodes, read_episodes
+from rlinf.data.messages.embodied import Trajectory
+from rlinf.data.replay.buffer import ReplayBuffer, Transitions
 from rlinf.errors import AlgorithmError, DatasetError
 from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.trainable import TrainableModel

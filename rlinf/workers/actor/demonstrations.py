@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from rlinf.config.schema.algorithm import DemoBufferConfig
-from rlinf.data.replay import ReplayBuffer, Transitions
+from rlinf.data.replay.buffer import ReplayBuffer, Transitions
 from rlinf.errors import DatasetError
 
 

@@ -12,8 +12,8 @@ from rlinf.algorithms.imitation import imitation_loss
 from rlinf.algorithms.types import finalize_metrics, metric_pair
 from rlinf.config.schema.algorithm import DAggerLossConfig, HGDAggerLossConfig, ImitationLossConfig
 from rlinf.config.schema.root import RLinfConfig
-from rlinf.data.embodied import Trajectory
-from rlinf.data.replay import ReplayBuffer, Transitions
+from rlinf.data.messages.embodied import Trajectory
+from rlinf.data.replay.buffer import ReplayBuffer, Transitions
 from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.base_policy import PolicyEvaluation
 from rlinf.workers.actor.data_learner import DataLearner, executed_mask

@@ -8,7 +8,7 @@ from torch import nn
 from rlinf.algorithms.iql import IQL
 from rlinf.config.schema.algorithm import IQLLossConfig
 from rlinf.config.schema.root import RLinfConfig
-from rlinf.data.replay import Transitions
+from rlinf.data.replay.buffer import Transitions
 from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.base_policy import ForwardType
 from rlinf.models.iql_policy import AdvantageEvaluation, IQLPolicy, ValueEvaluation

@@ -14,7 +14,7 @@ import torch
 from rlinf.algorithms.types import finalize_metrics
 from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig
 from rlinf.config.schema.root import RLinfConfig
-from rlinf.data.embodied import Trajectory
+from rlinf.data.messages.embodied import Trajectory
 from rlinf.errors import AlgorithmError
 from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.base_policy import BasePolicy

@@ -20,7 +20,7 @@ from rlinf.algorithms.minibatch import (
 from rlinf.algorithms.types import Ragged
 from rlinf.config.schema.algorithm import LanguageAlgorithmConfig
 from rlinf.config.schema.runner import TextRunnerConfig
-from rlinf.data.answers import Answer
+from rlinf.data.messages.answers import Answer
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.models.causal_lm import CausalLM
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens

@@ -17,9 +17,9 @@ from rlinf.config.schema.algorithm import (
     ReplayBufferConfig,
 )
 from rlinf.config.schema.root import RLinfConfig
-from rlinf.data.embodied import Trajectory
-from rlinf.data.replay import ReplayBuffer, Transitions
-from rlinf.data.segments import remove_parts
+from rlinf.data.messages.embodied import Trajectory
+from rlinf.data.replay.buffer import ReplayBuffer, Transitions
+from rlinf.data.replay.segments import remove_parts
 from rlinf.errors import CheckpointError, NumericalError
 from rlinf.hybrid_engines.train.optimizer import ScheduledOptimizer
 from rlinf.hybrid_engines.train.safe_reader import refusal

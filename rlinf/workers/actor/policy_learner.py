@@ -16,7 +16,7 @@ from rlinf.algorithms.minibatch import MicroBatch, SampleOwnership, plan_micro_b
 from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.steps import rows_to_samples, steps_to_samples, trajectory_to_steps
 from rlinf.config.schema.root import RLinfConfig
-from rlinf.data.embodied import Trajectory
+from rlinf.data.messages.embodied import Trajectory
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.base_policy import PolicyEvaluation

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from rlinf.config.schema.root import SftConfig
-from rlinf.data.examples import Example
+from rlinf.data.datasets.examples import Example
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens
 from rlinf.workers.actor.token_learner import TokenLearner
 

@@ -12,7 +12,7 @@ from torch import nn
 from rlinf.algorithms.minibatch import plan_minibatches
 from rlinf.algorithms.types import Ragged, finalize_metrics
 from rlinf.config.schema.root import ReasoningConfig, RLinfConfig
-from rlinf.data.answers import Answer
+from rlinf.data.messages.answers import Answer
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.models.causal_lm import CausalLM

@@ -18,7 +18,7 @@ from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.steps import responses_to_steps, steps_to_ragged
 from rlinf.algorithms.types import AllReduce, Metrics, Ragged
 from rlinf.config.schema.algorithm import LanguageAlgorithmConfig, TextAlgorithmConfig
-from rlinf.data.answers import Answer
+from rlinf.data.messages.answers import Answer
 from rlinf.data.packing import PackedSequences, pack_responses, place
 from rlinf.errors import AlgorithmError
 from rlinf.models.causal_lm import TokenEvaluation

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping
 
 from rlinf.config.schema.train import WeightSyncerConfig
-from rlinf.data.routing import sources
+from rlinf.data.messages.routing import sources
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.hybrid_engines.weights.bucket import fill_buckets, plan_buckets
 from rlinf.models.trainable import WeightForm

@@ -12,7 +12,7 @@ import torch
 
 from rlinf.config.schema.env import EnvConfig, NoEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.data.embodied import ChunkStep, Observation
+from rlinf.data.messages.embodied import ChunkStep, Observation
 from rlinf.envs import make_vector_env
 from rlinf.envs.base import VectorEnv
 from rlinf.errors import EpisodeRestoreError

@@ -9,7 +9,7 @@ from typing import Any
 from rlinf.checkpoint.tree_file import load_tree, save_tree
 from rlinf.config import to_dict
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.data.embodied import Observation
+from rlinf.data.messages.embodied import Observation
 from rlinf.envs.base import VectorEnv
 from rlinf.errors import EpisodeRestoreError
 

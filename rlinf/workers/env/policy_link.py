@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.data.decisions import ActionAnswer, ActionRequest
-from rlinf.data.embodied import ChunkStep
-from rlinf.data.routing import destinations
+from rlinf.data.messages.decisions import ActionAnswer, ActionRequest
+from rlinf.data.messages.embodied import ChunkStep
+from rlinf.data.messages.routing import destinations
 from rlinf.models.base_policy import Mode
 from rlinf.scheduler import Worker
 from rlinf.scheduler.comm.work import AsyncWork

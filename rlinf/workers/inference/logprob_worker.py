@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from rlinf.config.schema.root import ReasoningConfig
-from rlinf.data.answers import Answer
-from rlinf.data.routing import sources
+from rlinf.data.messages.answers import Answer
+from rlinf.data.messages.routing import sources
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.train import train_engines
 from rlinf.hybrid_engines.train.train_engine import TrainEngine

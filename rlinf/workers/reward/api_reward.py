@@ -11,8 +11,8 @@ import torch
 
 from rlinf.algorithms.rewards.base import EmbodiedReward, TextReward, at_last_action
 from rlinf.config.schema.reward import ApiRewardConfig, TextApiRewardConfig
-from rlinf.data.answers import RewardQuery
-from rlinf.data.rewards import RewardRequest
+from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.rewards import RewardRequest
 from rlinf.errors import RewardError
 from rlinf.workers.reward.json_service import post_json, rewards_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.data.embodied import ChunkStep
-from rlinf.data.rewards import RewardRequest
-from rlinf.data.routing import destinations
+from rlinf.data.messages.embodied import ChunkStep
+from rlinf.data.messages.rewards import RewardRequest
+from rlinf.data.messages.routing import destinations
 from rlinf.scheduler import Worker
 from rlinf.workers.streams import reward_tag
 

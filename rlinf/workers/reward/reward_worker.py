@@ -15,9 +15,9 @@ from rlinf.algorithms.rewards import get_reward_class
 from rlinf.algorithms.rewards.base import MeasuredReward, Reward, RewardContext
 from rlinf.config.schema.reward import EmbodiedRewardConfig, RewardConfig, RewardTermConfig, TextRewardsConfig
 from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig
-from rlinf.data.answers import Answer, RewardQuery
-from rlinf.data.rewards import RewardRequest
-from rlinf.data.routing import sources
+from rlinf.data.messages.answers import Answer, RewardQuery
+from rlinf.data.messages.rewards import RewardRequest
+from rlinf.data.messages.routing import sources
 from rlinf.errors import RewardError, RLinfError
 from rlinf.scheduler import Worker
 from rlinf.telemetry.metrics import Metric, MetricAccumulator

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import torch
 
-from rlinf.data.batch_record import select_rows
-from rlinf.data.decisions import Outlook
-from rlinf.data.embodied import ChunkStep, Observation, PolicyOutput, Trajectory
+from rlinf.data.messages.batch_record import select_rows
+from rlinf.data.messages.decisions import Outlook
+from rlinf.data.messages.embodied import ChunkStep, Observation, PolicyOutput, Trajectory
 from rlinf.models.base_policy import BasePolicy
 from rlinf.models.q_policy import QPolicy
 

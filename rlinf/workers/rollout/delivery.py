@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.data.routing import destinations
+from rlinf.data.messages.routing import destinations
 from rlinf.scheduler import Worker
 from rlinf.workers.rollout.collector import TrajectoryCollector
 from rlinf.workers.streams import TRAJECTORIES

@@ -12,7 +12,7 @@ from rlinf.config.registries import experts
 from rlinf.config.schema.algorithm import DAggerLossConfig
 from rlinf.config.schema.expert import PolicyExpertConfig, ScriptedExpertConfig
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.data.embodied import Observation, PolicyOutput
+from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.envs.scripted import make_scripted_policy
 from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy

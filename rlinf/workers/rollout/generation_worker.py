@@ -12,10 +12,10 @@ import torch
 
 from rlinf.config.schema.generation import SamplingConfig
 from rlinf.config.schema.root import LanguageConfig
-from rlinf.data.answers import Answer, Prompt
-from rlinf.data.generation import Completion, EngineStats, GenerationRequest, SamplingParams
-from rlinf.data.prompts import load_tokenizer
-from rlinf.data.routing import sources
+from rlinf.data.datasets.prompts import load_tokenizer
+from rlinf.data.messages.answers import Answer, Prompt
+from rlinf.data.messages.generation import Completion, EngineStats, GenerationRequest, SamplingParams
+from rlinf.data.messages.routing import sources
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine

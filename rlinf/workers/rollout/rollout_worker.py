@@ -9,9 +9,9 @@ import torch
 from rlinf.config.registries import inference_backends
 from rlinf.config.schema.env import MODEL_POLICIES, EnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.data.decisions import ActionAnswer, ActionRequest
-from rlinf.data.embodied import ChunkStep, Observation, PolicyOutput
-from rlinf.data.routing import sources
+from rlinf.data.messages.decisions import ActionAnswer, ActionRequest
+from rlinf.data.messages.embodied import ChunkStep, Observation, PolicyOutput
+from rlinf.data.messages.routing import sources
 from rlinf.envs.scripted import ScriptedPolicy, make_scripted_policy
 from rlinf.hybrid_engines.weights.bucket import WeightReceiver
 from rlinf.models.base_policy import BasePolicy, Mode

@@ -11,7 +11,7 @@ from rlinf.algorithms.advantages_and_returns import AdvantagesAndReturns, comput
 from rlinf.algorithms.steps import rows_to_samples, steps_to_samples, trajectory_to_steps
 from rlinf.algorithms.types import Metrics, finalize_metrics
 from rlinf.config.schema.algorithm import AdvantageConfig, GAEConfig, GRPOConfig, ReinPPConfig
-from rlinf.data.embodied import Trajectory
+from rlinf.data.messages.embodied import Trajectory
 
 
 def make_trajectory(group_ids: list[int]) -> Trajectory:

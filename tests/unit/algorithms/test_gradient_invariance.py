@@ -23,7 +23,7 @@ from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.steps import rows_to_samples, steps_to_samples, trajectory_to_steps
 from rlinf.algorithms.types import AllReduce, Metrics, finalize_metrics
 from rlinf.config.schema.algorithm import ActorCriticLossConfig, AdvantageConfig, GAEConfig, GRPOConfig
-from rlinf.data.embodied import Trajectory
+from rlinf.data.messages.embodied import Trajectory
 
 T, B, C, A, V = 5, 4, 3, 2, 1
 GLOBAL_BATCH = 13  # Of 20 samples: ranks own unequal shares of a minibatch.

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlinf.algorithms.steps import rows_to_samples, steps_to_samples, trajectory_to_steps
-from rlinf.data.embodied import Trajectory
+from rlinf.data.messages.embodied import Trajectory
 from rlinf.errors import AlgorithmError
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.metric_names import eval_metric_names
-from rlinf.data.answers import Answer, Prompt
+from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.errors import ConfigError
 from rlinf.telemetry.answers import evaluation_metrics
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from batch_env import BatchEnv, make_config, make_single
 
-from rlinf.data.embodied import ChunkStep
+from rlinf.data.messages.embodied import ChunkStep
 from rlinf.envs.conformance import ConformanceError, check_vector_env
 
 

@@ -7,7 +7,7 @@ import torch
 from batch_env import BatchEnv
 
 from rlinf.config.schema.env import DataCollectionConfig, EnvConfig, GymnasiumEnvConfig
-from rlinf.data.lerobot import LeRobotDataset, check_dataset
+from rlinf.data.datasets.lerobot import LeRobotDataset, check_dataset
 from rlinf.envs import make_vector_env
 from rlinf.envs.episode_collector import EpisodeCollector
 from rlinf.errors import ConfigError

@@ -13,7 +13,7 @@ from batch_env import BatchEnv, make_config, make_single
 from rlinf.checkpoint.tree_file import load_tree, save_tree
 from rlinf.config.schema.env import ActionDelayConfig, DataCollectionConfig, FrameStackConfig, VideoConfig
 from rlinf.config.schema.intervention import IntervenerConfig, InterventionConfig
-from rlinf.data.embodied import ChunkStep
+from rlinf.data.messages.embodied import ChunkStep
 from rlinf.envs.action_log import ActionLog
 from rlinf.envs.base import StepResult, VectorEnv
 from rlinf.envs.conformance import ConformanceError, check_vector_env
@@ -318,7 +318,7 @@ def test_a_video_of_tiles_goes_on_in_a_file_of_its_own(tmp_path: Path) -> None:
 
 def test_collected_episodes_are_whole_too(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    from rlinf.data.lerobot import LeRobotDataset
+    from rlinf.data.datasets.lerobot import LeRobotDataset
 
     def config(name: str) -> Any:
         return make_config(data_collection=DataCollectionConfig(enabled=True, save_dir=str(tmp_path / name)))

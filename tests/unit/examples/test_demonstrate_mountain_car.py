@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.replay import ReplayBuffer
+from rlinf.data.replay.buffer import ReplayBuffer
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples/embodiment"
 

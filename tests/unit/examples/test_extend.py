@@ -16,7 +16,7 @@ load_plugins()
 from rlinf.algorithms.aggregation import Denominators, LossDenominators
 from rlinf.algorithms.registry import calculate_adv_and_returns, policy_loss
 from rlinf.algorithms.rewards import get_reward_class
-from rlinf.data.rewards import RewardRequest
+from rlinf.data.messages.rewards import RewardRequest
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.envs import check_vector_env, get_env_cls
 from rlinf.models import get_model

@@ -17,7 +17,7 @@ from rlinf.utils.plugins import load_plugins
 load_plugins()
 from examples.reasoning.make_tiny_model import make_tiny_model
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.generation import GenerationRequest, SamplingParams
+from rlinf.data.messages.generation import GenerationRequest, SamplingParams
 from rlinf.hybrid_engines.generation import generation_engines
 
 overrides = ["rollout.rollout_backend=watched", "rollout.slow_seconds=0.0"]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from rlinf.config.schema.model import CNNPolicyConfig, FlowPolicyConfig, MLPPolicyConfig
-from rlinf.data.embodied import PolicyOutput
+from rlinf.data.messages.embodied import PolicyOutput
 from rlinf.errors import ConformanceError
 from rlinf.models import check_policy, get_policy
 from rlinf.models.base_policy import PolicyEvaluation

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.prompts import PromptSet
+from rlinf.data.datasets.prompts import PromptSet
 from rlinf.errors import DatasetError
 from rlinf.runners.reasoning_runner import read_prompt_sets
 from tests.unit.runners.text_world import (

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from rlinf.data.answers import Answer, Prompt
-from rlinf.data.generation import SamplingParams
+from rlinf.data.messages.answers import Answer, Prompt
+from rlinf.data.messages.generation import SamplingParams
 from rlinf.errors import WorkerDiedError, WorkerError
 from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
 from tests.unit.runners.reply_groups import Call, Group, death

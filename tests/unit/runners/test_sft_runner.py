@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.answers import Answer, Prompt
-from rlinf.data.examples import Example, ExampleSet
-from rlinf.data.prompts import PromptSampler
+from rlinf.data.datasets.examples import Example, ExampleSet
+from rlinf.data.datasets.prompts import PromptSampler
+from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.runners.sft_runner import SftRunner, with_length
 from tests.unit.runners.reply_groups import Group, death
 

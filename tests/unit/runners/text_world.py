@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.answers import Answer, Prompt
-from rlinf.data.prompts import PromptSampler, PromptSet
+from rlinf.data.datasets.prompts import PromptSampler, PromptSet
+from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.runners.reasoning_runner import ReasoningRunner
 from tests.unit.runners.reply_groups import Call, Group, death
 

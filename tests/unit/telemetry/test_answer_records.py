@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from rlinf.data.answers import Answer, Prompt
+from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.telemetry.answers import answer_metrics, evaluation_metrics, pass_at_k, write_answers
 
 

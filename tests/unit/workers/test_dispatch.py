@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from rlinf.data.decisions import ActionRequest
-from rlinf.data.embodied import ChunkStep
+from rlinf.data.messages.decisions import ActionRequest
+from rlinf.data.messages.embodied import ChunkStep
 from rlinf.scheduler import Channel
 from rlinf.workers.dispatch import Dispatch
 

@@ -8,7 +8,7 @@ import pytest
 from rlinf.algorithms.rewards import get_reward_class
 from rlinf.algorithms.rewards.extraction import last_boxed, last_number, last_tagged
 from rlinf.config.schema.reward import OverlongRewardConfig, SearchR1RewardConfig, VQARewardConfig
-from rlinf.data.answers import RewardQuery
+from rlinf.data.messages.answers import RewardQuery
 from rlinf.errors import RewardError
 
 

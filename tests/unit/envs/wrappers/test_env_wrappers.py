@@ -13,7 +13,7 @@ from rlinf.config.schema.env import (
     PixelReachEnvConfig,
     WrapperConfig,
 )
-from rlinf.data.embodied import ChunkStep
+from rlinf.data.messages.embodied import ChunkStep
 from rlinf.envs import check_vector_env, make_vector_env
 from rlinf.envs.base import VectorEnv
 from rlinf.envs.wrappers.action_repeat import ActionRepeat

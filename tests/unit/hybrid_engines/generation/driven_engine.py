@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import torch
 from transformers import AutoModelForCausalLM
 
-from rlinf.data.generation import Completion, GenerationRequest, GenerationResult, SamplingParams
+from rlinf.data.messages.generation import Completion, GenerationRequest, GenerationResult, SamplingParams
 from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
 from rlinf.hybrid_engines.weights.bucket import Manifest

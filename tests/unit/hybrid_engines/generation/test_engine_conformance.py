@@ -10,7 +10,7 @@ import pytest
 import torch
 from driven_engine import END_ID, MAX_CONTEXT_TOKENS, PROMPT, DrivenEngine
 
-from rlinf.data.generation import Completion, GenerationResult, SamplingParams
+from rlinf.data.messages.generation import Completion, GenerationResult, SamplingParams
 from rlinf.errors import EngineError, WeightSyncError
 from tests.unit.hybrid_engines.packing import pack_weights
 

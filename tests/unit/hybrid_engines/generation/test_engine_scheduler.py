@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from rlinf.data.generation import GenerationRequest, GenerationResult, SamplingParams
+from rlinf.data.messages.generation import GenerationRequest, GenerationResult, SamplingParams
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.generation.engine_scheduler import EngineScheduler
 from rlinf.hybrid_engines.generation.executor_thread import ThreadFuture

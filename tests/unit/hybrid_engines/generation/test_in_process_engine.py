@@ -11,7 +11,7 @@ import torch
 from driven_engine import MAX_CONTEXT_TOKENS, PROMPT
 
 from rlinf.config.schema.generation import HFGenerationConfig
-from rlinf.data.generation import GenerationRequest, SamplingParams
+from rlinf.data.messages.generation import GenerationRequest, SamplingParams
 from rlinf.errors import EngineError
 from rlinf.hybrid_engines.generation.hf import HFModelRunner
 from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine

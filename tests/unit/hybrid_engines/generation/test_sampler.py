@@ -1,7 +1,7 @@
 import numpy as np
 import torch
 
-from rlinf.data.generation import SamplingParams
+from rlinf.data.messages.generation import SamplingParams
 from rlinf.hybrid_engines.generation.sampler import Sampler, uniform_numbers
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence, sampling_seed
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlinf.data.generation import SamplingParams
+from rlinf.data.messages.generation import SamplingParams
 from rlinf.hybrid_engines.generation.model_folder import load_decoder
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlinf.data.generation import SamplingParams
+from rlinf.data.messages.generation import SamplingParams
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence, sampling_seed
 
 END, OTHER = 0, 7

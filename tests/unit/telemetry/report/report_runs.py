@@ -8,7 +8,7 @@ import threading
 
 from rlinf.config import load_recipe, to_dict, validate_cfg
 from rlinf.config.schema.runner import LoggerConfig
-from rlinf.data.answers import Answer, Prompt
+from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.telemetry import MetricLogger, claim_run_dir
 from rlinf.telemetry.answers import write_answers
 from rlinf.telemetry.evaluation import EvalEpisode, write_episodes

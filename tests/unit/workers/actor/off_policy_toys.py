@@ -13,7 +13,7 @@ from rlinf.config.schema.model import FlowPolicyConfig, MLPPolicyConfig
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
-from rlinf.data.embodied import Trajectory
+from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.workers.actor.learner import learners

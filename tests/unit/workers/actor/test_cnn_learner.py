@@ -7,7 +7,7 @@ from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, NoAdvantageCo
 from rlinf.config.schema.model import CNNPolicyConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
-from rlinf.data.embodied import Trajectory
+from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.workers.actor.learner import learners

@@ -20,8 +20,8 @@ from rlinf.config.schema.expert import ExpertConfig
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
-from rlinf.data.embodied import Trajectory
-from rlinf.data.episodes import Episode
+from rlinf.data.datasets.episodes import Episode
+from rlinf.data.messages.embodied import Trajectory
 from rlinf.errors import DatasetError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model

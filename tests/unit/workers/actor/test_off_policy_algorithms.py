@@ -10,7 +10,7 @@ import torch.multiprocessing as mp
 from off_policy_toys import LOSS, assert_same, changed, make_learner, make_trajectory, train, weights
 
 from rlinf.config.schema.algorithm import CrossQLossConfig, DemoBufferConfig, TD3LossConfig
-from rlinf.data.replay import ReplayBuffer, Transitions
+from rlinf.data.replay.buffer import ReplayBuffer, Transitions
 from rlinf.errors import DatasetError
 from rlinf.models.base_policy import ForwardType
 from rlinf.scheduler.probe import find_free_port

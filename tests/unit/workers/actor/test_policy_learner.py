@@ -21,7 +21,7 @@ from rlinf.config.schema.algorithm import (
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
-from rlinf.data.embodied import Trajectory
+from rlinf.data.messages.embodied import Trajectory
 from rlinf.errors import AlgorithmError, NumericalError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model

@@ -9,7 +9,7 @@ import torch
 import torch.multiprocessing as mp
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.examples import Example
+from rlinf.data.datasets.examples import Example
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port

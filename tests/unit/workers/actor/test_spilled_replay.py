@@ -5,7 +5,7 @@ import dataclasses
 import torch
 from off_policy_toys import ENVS, LOSS, STEPS, assert_same, make_learner, make_trajectory, train, weights
 
-from rlinf.data.replay import ReplayBuffer
+from rlinf.data.replay.buffer import ReplayBuffer
 
 
 def spilling(folder, **keys):

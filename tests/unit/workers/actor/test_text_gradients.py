@@ -19,7 +19,7 @@ from rlinf.config.registries import advantages, losses
 from rlinf.config.schema.algorithm import ImportanceCorrectionConfig, KLInRewardConfig, TextAlgorithmConfig
 from rlinf.config.schema.generation import SamplingConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
-from rlinf.data.answers import Answer, Prompt
+from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port

@@ -10,7 +10,7 @@ import torch
 import torch.multiprocessing as mp
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.answers import Answer, Prompt
+from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port

@@ -19,7 +19,7 @@ from rlinf.config.schema.algorithm import (
 from rlinf.config.schema.model import CausalLMConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig
-from rlinf.data.answers import Answer, Prompt
+from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.errors import AlgorithmError
 from rlinf.workers.actor.text_samples import make_text_samples, text_denominators
 

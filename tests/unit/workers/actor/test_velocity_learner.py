@@ -12,7 +12,7 @@ from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, GAEConfig, NF
 from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
-from rlinf.data.embodied import Trajectory
+from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port

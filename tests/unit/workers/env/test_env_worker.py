@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.embodied import ChunkStep
+from rlinf.data.messages.embodied import ChunkStep
 from rlinf.envs.conformance import sample_actions
 from rlinf.workers.env.env_worker import EnvWorker
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from rlinf.data.embodied import ChunkStep
-from rlinf.data.rewards import RewardRequest
+from rlinf.data.messages.embodied import ChunkStep
+from rlinf.data.messages.rewards import RewardRequest
 
 
 def outcome() -> ChunkStep:

@@ -24,7 +24,7 @@ from rlinf.config.schema.reward import (
     TextRewardsConfig,
     VQARewardConfig,
 )
-from rlinf.data.answers import Answer, Prompt, RewardQuery
+from rlinf.data.messages.answers import Answer, Prompt, RewardQuery
 from rlinf.errors import RewardError
 from rlinf.telemetry.metrics import MetricAccumulator
 from rlinf.workers.reward.reward_worker import WeightedRewards

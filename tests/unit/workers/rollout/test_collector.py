@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from rlinf.config.schema.model import MLPPolicyConfig
-from rlinf.data.embodied import ChunkStep
+from rlinf.data.messages.embodied import ChunkStep
 from rlinf.models import get_model
 from rlinf.workers.rollout.collector import OutcomeReader, TrajectoryCollector
 

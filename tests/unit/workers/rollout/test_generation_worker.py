@@ -7,8 +7,8 @@ import torch
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.schema.generation import SamplingConfig
-from rlinf.data.answers import Prompt
-from rlinf.data.generation import Completion, GenerationResult, SamplingParams
+from rlinf.data.messages.answers import Prompt
+from rlinf.data.messages.generation import Completion, GenerationResult, SamplingParams
 from rlinf.errors import WeightSyncError
 from rlinf.workers.rollout.generation_worker import GenerationWorker, sampling_params
 from rlinf.workers.streams import WEIGHTS

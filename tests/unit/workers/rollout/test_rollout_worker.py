@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.embodied import ChunkStep
+from rlinf.data.messages.embodied import ChunkStep
 from rlinf.errors import CommTimeoutError
 from rlinf.models import get_policy
 from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker

@@ -1,0 +1,252 @@
+"""Reads LeRobot data sets, v3.0 and v2.1: episodes, frames and chunks of actions."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from rlinf.data.datasets.lerobot.format import (
+    DEFAULT_FEATURES,
+    STATS_PATH,
+    TASKS_PATH,
+    VERSION,
+    Columns,
+    Feature,
+    Info,
+    LeRobotEpisode,
+    pyarrow,
+)
+from rlinf.data.datasets.lerobot.pictures import Pictures, decode_image, read_video
+from rlinf.data.datasets.lerobot.stats import Stats, join_stats
+from rlinf.errors import DatasetError
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodeRecord:
+    """Where an episode is.
+
+    Attributes:
+        length: Frames.
+        start: Number of its first frame in the whole data set.
+        data_file: Path below the root.
+        videos: For each video feature the path below the root and the second at which the episode begins.
+        tasks: In words.
+    """
+
+    length: int
+    start: int
+    data_file: str
+    videos: dict[str, tuple[str, float]] = field(default_factory=dict)
+    tasks: tuple[str, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """Number behind its last frame."""
+        return self.start + self.length
+
+
+class LeRobotDataset:
+    """A data set on the disk.
+
+    Args:
+        root: Its folder.
+
+    Raises:
+        DatasetError: It is none, or damaged.
+
+    Attributes:
+        info: ``meta/info.json``.
+        episodes: Where each episode is.
+        tasks: In words, by ``task_index``.
+        stats: Over all frames, by feature, to normalise with.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = Path(root)
+        self.info = Info.read(self.root)
+        try:
+            read = _read_v3 if self.info.codebase_version == VERSION else _read_v21
+            self.episodes, self.tasks, self.stats = read(self.root, self.info)
+        except (OSError, ValueError, KeyError) as error:
+            raise DatasetError(f"the metadata of '{self.root}' cannot be read: {error}.") from error
+        self._loaded: Columns = {}
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """Columns, by name."""
+        return self.info.features
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes."""
+        return len(self.episodes)
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of all episodes."""
+        return self.info.total_frames
+
+    def episode(self, number: int, features: Sequence[str] | None = None) -> LeRobotEpisode:
+        """Read an episode.
+
+        Args:
+            number: Its index.
+            features: Which columns; None takes all but those that every data set has.
+        """
+        record = self.episodes[number]
+        wanted = [n for n in self.features if n not in DEFAULT_FEATURES] if features is None else list(features)
+        tables = [name for name in wanted if self.features[name].dtype != "video"]
+        table = _read_rows(self.root / record.data_file, (*tables, "task_index"), number)
+        if table.num_rows != record.length:
+            raise DatasetError(
+                f"'{self.root / record.data_file}' has {table.num_rows} frames of episode {number}, not "
+                f"{record.length}."
+            )
+        columns = {name: _to_numpy(table[name], self.features[name]) for name in tables}
+        for name in (name for name in wanted if name not in columns):
+            path, start = record.videos[name]
+            columns[name] = read_video(
+                self.root / path, start_seconds=start, count=record.length, fps=float(self.info.fps)
+            )
+        task = self.tasks[int(table["task_index"][0].as_py())]
+        return LeRobotEpisode({name: columns[name] for name in wanted}, task)
+
+    def column(self, name: str) -> npt.NDArray[Any]:
+        """Return a column of all frames [num_frames, ...], read once and kept; for what is no picture."""
+        if name not in self._loaded:
+            feature = self.features[name]
+            if feature.is_picture:
+                raise DatasetError(f"'{name}' holds pictures, which are read by frame: use frames or episode.")
+            files = list(dict.fromkeys(record.data_file for record in self.episodes))
+            tables = [pyarrow("parquet").read_table(self.root / file, columns=[name]) for file in files]
+            self._loaded[name] = np.concatenate([_to_numpy(table[name], feature) for table in tables])
+        return self._loaded[name]
+
+    def frames(self, indices: npt.NDArray[np.int64], features: Sequence[str]) -> Columns:
+        """Read single frames.
+
+        Args:
+            indices: int64 [N]; numbers in the whole data set.
+            features: Which columns; pictures are decoded, uint8 [N, H, W, 3].
+        """
+        return {
+            name: self._pictures(name, indices) if self.features[name].is_picture else self.column(name)[indices]
+            for name in features
+        }
+
+    def tasks_of(self, indices: npt.NDArray[np.int64]) -> list[str]:
+        """Return what was to be done in some frames."""
+        return [self.tasks[int(number)] for number in self.column("task_index")[indices].reshape(-1)]
+
+    @functools.cached_property
+    def _ends(self) -> npt.NDArray[np.int64]:
+        return np.array([record.end for record in self.episodes], np.int64)
+
+    def _episodes_of(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return np.searchsorted(self._ends, indices, side="right")
+
+    def _pictures(self, name: str, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        episodes = self._episodes_of(indices)
+        rows: list[npt.NDArray[np.uint8]] = [np.zeros(0, np.uint8)] * len(indices)
+        for number in np.unique(episodes).tolist():
+            record = self.episodes[number]
+            places = np.flatnonzero(episodes == number)
+            offsets = indices[places] - record.start
+            if self.features[name].dtype == "image":
+                column = _read_rows(self.root / record.data_file, (name,), number)[name]
+                pictures = [decode_image(column[int(offset)].as_py()["bytes"]) for offset in offsets]
+            else:
+                path, start = record.videos[name]
+                pictures = [self._video_frame(self.root / path, start, int(offset)) for offset in offsets]
+            for at, picture in zip(places.tolist(), pictures, strict=True):
+                rows[at] = picture
+        return np.stack(rows)
+
+    def _video_frame(self, path: Path, start: float, offset: int) -> npt.NDArray[np.uint8]:
+        fps = float(self.info.fps)
+        pictures: Pictures = read_video(path, start_seconds=start + offset / fps, count=1, fps=fps)
+        return pictures.squeeze(0)
+
+
+@functools.lru_cache(maxsize=16)
+def _read_rows(path: Path, columns: tuple[str, ...], episode: int) -> Any:
+    """Read one episode of a data file; recent ones are kept, as frames are asked for again."""
+    return pyarrow("parquet").read_table(path, columns=list(columns), filters=[("episode_index", "=", episode)])
+
+
+def _to_numpy(column: Any, feature: Feature) -> npt.NDArray[Any]:
+    if feature.dtype == "image":
+        return np.stack([decode_image(entry["bytes"]) for entry in column.to_pylist()])
+    if feature.dtype == "string":
+        return np.array(column.to_pylist(), dtype=object)
+    flat = column.combine_chunks()
+    for _ in range(0 if feature.shape == (1,) else len(feature.shape)):
+        flat = flat.flatten()
+    values: npt.NDArray[Any] = np.asarray(flat.to_numpy(zero_copy_only=False), dtype=feature.dtype)
+    return values.reshape(-1, *feature.shape)
+
+
+_Metadata = tuple[list[EpisodeRecord], list[str], dict[str, Stats]]
+
+
+def _read_v3(root: Path, info: Info) -> _Metadata:
+    parquet = pyarrow("parquet")
+    episodes: list[EpisodeRecord] = []
+    for path in sorted((root / "meta" / "episodes").glob("*/*.parquet")):
+        schema = parquet.read_schema(path).names
+        for row in parquet.read_table(path, columns=[n for n in schema if not n.startswith("stats/")]).to_pylist():
+            data = {key: row[f"data/{key}"] for key in ("chunk_index", "file_index")}
+            videos = {name: _video_place(row, name, info) for name, f in info.features.items() if f.dtype == "video"}
+            start = row["dataset_from_index"]
+            file = info.data_path.format(**data)
+            episodes.append(EpisodeRecord(row["length"], start, file, videos, tuple(row["tasks"])))
+    table = parquet.read_table(root / TASKS_PATH)
+    words = next(name for name in table.column_names if name != "task_index")
+    by_index = dict(zip(table["task_index"].to_pylist(), table[words].to_pylist(), strict=True))
+    stats = json.loads((root / STATS_PATH).read_text(encoding="utf-8"))
+    return (
+        sorted(episodes, key=lambda record: record.start),
+        [by_index[index] for index in range(len(by_index))],
+        {name: _arrays(entry) for name, entry in stats.items()},
+    )
+
+
+def _video_place(row: dict[str, Any], name: str, info: Info) -> tuple[str, float]:
+    assert info.video_path is not None
+    where = {key: row[f"videos/{name}/{key}"] for key in ("chunk_index", "file_index")}
+    return info.video_path.format(video_key=name, **where), float(row[f"videos/{name}/from_timestamp"])
+
+
+def _read_v21(root: Path, info: Info) -> _Metadata:
+    episodes: list[EpisodeRecord] = []
+    start = 0
+    for row in sorted(_read_lines(root / "meta" / "episodes.jsonl"), key=lambda row: int(row["episode_index"])):
+        number = row["episode_index"]
+        where = {"episode_chunk": number // info.chunks_size, "episode_index": number}
+        videos = {
+            name: (str(info.video_path).format(video_key=name, **where), 0.0)
+            for name, feature in info.features.items()
+            if feature.dtype == "video"
+        }
+        file = info.data_path.format(**where)
+        episodes.append(EpisodeRecord(row["length"], start, file, videos, tuple(row["tasks"])))
+        start += row["length"]
+    by_index = {row["task_index"]: row["task"] for row in _read_lines(root / "meta" / "tasks.jsonl")}
+    rows = _read_lines(root / "meta" / "episodes_stats.jsonl")
+    stats = join_stats([{name: _arrays(entry) for name, entry in row["stats"].items()} for row in rows])
+    return episodes, [by_index[index] for index in range(len(by_index))], stats
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+
+
+def _arrays(entry: dict[str, Any]) -> Stats:
+    return {kind: np.asarray(value, np.float64) for kind, value in entry.items()}

@@ -1,0 +1,1 @@
+"""Messages between workers: frozen, slotted dataclasses whose docstrings state shape, dtype and meaning."""

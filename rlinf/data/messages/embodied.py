@@ -1,0 +1,160 @@
+"""Messages of embodied RL: what an environment reports, what a policy answers, and the trajectories learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+
+from rlinf.data.messages.batch_record import BatchRecord, concat_records, concat_rows, select_rows
+
+Observation: TypeAlias = dict[str, Any]
+"""One batch of observations: tensors with a leading ``B`` (``states`` float32 [B, S], images uint8 [B, H, W, 3]) and
+lists of ``B`` strings (``task_descriptions``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkStep(BatchRecord):
+    """What ``B`` environments report after executing a chunk of actions.
+
+    Attributes:
+        obs: Observations to act on next; of a new episode where one was started.
+        rewards: float32 [B, C]; 0 where the action was not executed.
+        terminations: bool [B, C]; true at the action that ended the episode by its own rules.
+        truncations: bool [B, C]; true at the action after which the episode was cut off.
+        executed: bool [B, C]; false behind a done, and throughout for an environment at rest.
+        final_obs: Observations in which episodes ended in this chunk, one row for each entry of ``final_ids``; None if
+            none ended.
+        final_ids: int64 [F]; rows (0..B-1) whose episode ended in this chunk; None if none ended.
+        episodes: Metrics of finished episodes, one mapping per entry of ``final_ids``: ``success_once``,
+            ``success_at_end``, ``return``, ``reward``, ``episode_len``.
+        intervene_action: float32 [B, C, A]; the executed actions, in environments that allow interventions; else
+            None.
+        intervene_flag: bool [B, C]; true where an operator intervened; None as above.
+    """
+
+    obs: Observation
+    rewards: torch.Tensor
+    terminations: torch.Tensor
+    truncations: torch.Tensor
+    executed: torch.Tensor
+    final_obs: Observation | None = None
+    final_ids: torch.Tensor | None = None
+    episodes: tuple[dict[str, float], ...] = ()
+    intervene_action: torch.Tensor | None = None
+    intervene_flag: torch.Tensor | None = None
+
+    @property
+    def has_interventions(self) -> bool:
+        """Whether an operator intervened."""
+        return self.intervene_flag is not None and bool(self.intervene_flag.any())
+
+    def executed_actions(self, actions: torch.Tensor) -> torch.Tensor:
+        """Return the executed actions, given those that the policy chose."""
+        return actions if self.intervene_action is None else self.intervene_action
+
+    def rows(self, start: int, stop: int) -> ChunkStep:
+        """Return environments ``start`` to ``stop`` (exclusive) as a message of their own, without their episodes."""
+        rows = self._without_ends().select(slice(start, stop))
+        if self.final_ids is None:
+            return rows
+        inside = ((self.final_ids >= start) & (self.final_ids < stop)).nonzero().flatten()
+        if not len(inside):
+            return rows
+        return replace(rows, final_obs=select_rows(self.final_obs, inside), final_ids=self.final_ids[inside] - start)
+
+    @classmethod
+    def concat(cls, parts: Sequence[ChunkStep]) -> ChunkStep:
+        """Join messages of different environments in the given order; episode metrics stay with the environments."""
+        if len(parts) == 1:
+            return parts[0]
+        joined = concat_records([part._without_ends() for part in parts])
+        first, final_ids = 0, []
+        for part in parts:
+            final_ids.append(None if part.final_ids is None else part.final_ids + first)
+            first += len(part.rewards)
+        final_obs = concat_rows([part.final_obs for part in parts])
+        return replace(joined, final_obs=final_obs, final_ids=concat_rows(final_ids), episodes=())
+
+    def _without_ends(self) -> ChunkStep:
+        """Return the same without what there is for single environments alone."""
+        return replace(self, final_obs=None, final_ids=None, episodes=())
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyOutput(BatchRecord):
+    """What a policy reports besides its actions.
+
+    Attributes:
+        logprobs: float32 [B, C, A]; log-probability of each action dimension under the distribution sampled from
+            (discrete actions: A = 1).
+        values: float32 [B, V] where the model has a value head; V is 1, or C for action-level values.
+        forward_inputs: Tensors with leading B from which ``default_forward`` recomputes the same logprobs.
+    """
+
+    logprobs: torch.Tensor
+    values: torch.Tensor | None
+    forward_inputs: dict[str, torch.Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory(BatchRecord):
+    """One rollout epoch of ``B`` environments, time-major.
+
+    Attributes:
+        forward_inputs: Tensors [T, B, ...]: what the policy saw and did.
+        logprobs: float32 [T, B, C, A] under the behaviour policy.
+        values: float32 [T + 1, B, V]; the last row belongs to the observation after the last chunk. None without a
+            value head.
+        rewards: float32 [T, B, C].
+        terminations: bool [T, B, C].
+        truncations: bool [T, B, C].
+        executed: bool [T, B, C].
+        final_values: float32 [T, B, V]; value of the state in which an episode ended within the chunk, where it was
+            asked for (on truncation, or always), else 0. None without a value head.
+        group_ids: int64 [B]; equal for trajectories that are compared with each other.
+        env_ids: int64 [B]; ``epoch * total_num_envs + global environment index``: unique within a step, and the order
+            in which samples are numbered, on any number of ranks.
+        versions: int64 [T, B]; weight version that chose each chunk.
+        next_inputs: Tensors [T, B, ...]: what the policy saw after each chunk; where an episode ended, its last state.
+            None where the loss does not need it.
+        intervened: bool [T, B, C]; actions of an operator who intervened, which ``forward_inputs`` hold instead of the
+            policy's. None where the environments allow no interventions.
+    """
+
+    batch_axis: ClassVar[int] = 1
+    batch_axes: ClassVar[Mapping[str, int]] = {"group_ids": 0, "env_ids": 0}
+
+    forward_inputs: dict[str, torch.Tensor]
+    logprobs: torch.Tensor
+    values: torch.Tensor | None
+    rewards: torch.Tensor
+    terminations: torch.Tensor
+    truncations: torch.Tensor
+    executed: torch.Tensor
+    final_values: torch.Tensor | None
+    group_ids: torch.Tensor
+    env_ids: torch.Tensor
+    versions: torch.Tensor
+    next_inputs: dict[str, torch.Tensor] | None = None
+    intervened: torch.Tensor | None = None
+
+    def envs(self, start: int, stop: int) -> Trajectory:
+        """Return environments ``start`` to ``stop`` (exclusive) as a trajectory of their own."""
+        return self.select(slice(start, stop))
+
+    def sorted(self) -> Trajectory:
+        """Return the same trajectories ordered by ``env_ids``."""
+        return self.select(torch.argsort(self.env_ids))
+
+    @property
+    def num_steps(self) -> int:
+        """Chunk steps (``T``)."""
+        return self.rewards.shape[0]
+
+    @property
+    def num_envs(self) -> int:
+        """Environments (``B``)."""
+        return self.rewards.shape[1]

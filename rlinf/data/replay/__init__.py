@@ -1,0 +1,1 @@
+"""Transitions, the buffer that off-policy algorithms sample them from, and its segments on disk."""
