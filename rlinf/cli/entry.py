@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir, parse_mixed
 from rlinf.cli.errors import run_and_report
 from rlinf.config.registries import task_types
 from rlinf.errors import ConfigError
+from rlinf.registry import import_target
 from rlinf.utils.signals import hear_interrupts
 
 if TYPE_CHECKING:
@@ -65,8 +65,7 @@ def run_entry(
         if asynchronous is not None:
             _check_asynchronous(cfg, asynchronous)
         check_ready(cfg)
-        module, _, function = launch.partition(":")
-        start = cast("Callable[[Any], Any]", getattr(importlib.import_module(module), function))
+        start: Callable[[Any], Any] = import_target(launch)
         result = start(cfg)
         return result if isinstance(result, int) else 0
 

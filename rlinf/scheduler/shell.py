@@ -9,11 +9,13 @@ Importing this module imports neither torch nor the user's code.
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
 import ray
 
+from rlinf.registry import paused_collection
 from rlinf.scheduler.address import RunSpec, WorkerIdentity, WorkerInfo
 from rlinf.scheduler.calls import CallServer, RemoteFailure
 from rlinf.scheduler.comm.serialization import decode
@@ -59,8 +61,10 @@ class WorkerShell:
         try:
             self._runtime.join()
             self._meet()
-            load_plugins()
-            cls, args, kwargs = decode(payload)
+            with paused_collection():
+                load_plugins()
+                cls, args, kwargs = decode(payload)
+            gc.freeze()  # what has been imported stays
             worker = cls(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - the boundary: the launch raises it in the driver
             failure = RemoteFailure.of(error, self._identity, "__init__")

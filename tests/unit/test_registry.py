@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from rlinf.config import registries
 from rlinf.errors import RegistryError
-from rlinf.registry import Registry, closest
+from rlinf.registry import Registry, closest, paused_collection
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,3 +115,15 @@ def test_every_built_in_is_where_its_record_says(kind: str) -> None:
     registry: Registry[object] = getattr(registries, kind)
     assert all(registry.get(name) is not None for name in registry)
     assert {*registry, *registry.configs}
+
+
+def test_collection_pauses_and_goes_on_as_it_was() -> None:
+    with paused_collection():
+        assert not gc.isenabled()
+    assert gc.isenabled()
+    gc.disable()
+    with paused_collection():
+        pass
+    was_enabled = gc.isenabled()
+    gc.enable()
+    assert not was_enabled

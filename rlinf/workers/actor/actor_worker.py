@@ -17,7 +17,6 @@ from rlinf.data.messages.embodied import Trajectory
 from rlinf.data.messages.routing import sources
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train import train_engines
-from rlinf.hybrid_engines.train.state import load_weights
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.models import get_model, get_policy
 from rlinf.models.causal_lm import CausalLM
@@ -196,5 +195,8 @@ def _load_model(cfg: RLinfConfig) -> TrainableModel:
     else:
         model = get_model(cfg.actor.model)
     if cfg.runner.ckpt_path is not None:
+        # It imports sharded training, which the driver, who imports this module, does without.
+        from rlinf.hybrid_engines.train.state import load_weights
+
         load_weights(Path(cfg.runner.ckpt_path), model)
     return model

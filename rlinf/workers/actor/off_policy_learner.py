@@ -22,7 +22,6 @@ from rlinf.data.replay.buffer import ReplayBuffer, Transitions
 from rlinf.data.replay.segments import remove_parts
 from rlinf.errors import CheckpointError, NumericalError
 from rlinf.hybrid_engines.train.optimizer import ScheduledOptimizer
-from rlinf.hybrid_engines.train.safe_reader import refusal
 from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.base_policy import ForwardType
 from rlinf.models.q_policy import ActorEvaluation, CriticEvaluation, QPolicy
@@ -267,5 +266,7 @@ def _read(path: Path) -> dict[str, Any]:
             "weights alone with runner.ckpt_path."
         ) from error
     except Exception as error:
+        from rlinf.hybrid_engines.train.safe_reader import refusal
+
         raise refusal(f"the file '{path}'", error) from error
     return content

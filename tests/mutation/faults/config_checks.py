@@ -39,6 +39,13 @@ FAULTS: list[Fault] = [
         "a path takes over a name that is taken",
     ),
     Fault(
+        "rlinf/registry.py",
+        "        if was_enabled:\n            gc.enable()",
+        "        gc.enable()",
+        _REGISTRY,
+        "an import turns on a garbage collection that was off",
+    ),
+    Fault(
         "rlinf/config/validate.py",
         "for cls in reversed(type(typed).__mro__):",
         "for cls in (type(typed),):",
