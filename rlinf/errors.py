@@ -1,5 +1,6 @@
 """Every exception RLinf raises on purpose: one tree, so that a user can catch all of it or one leaf.
 
+Some are a built-in error as well: the one that callers of the published system catch in its place.
 A message names where (config path, or group, rank and method), what was received, what is allowed and what to do.
 """
 
@@ -10,7 +11,7 @@ class RLinfError(Exception):
     """Base of all errors that RLinf raises on purpose."""
 
 
-class ConfigError(RLinfError):
+class ConfigError(RLinfError, AssertionError, ValueError):
     """A recipe does not say something that can run; the message holds one line per problem found."""
 
 
@@ -22,12 +23,16 @@ class PlacementError(ConfigError):
     """A placement string or strategy that the cluster cannot satisfy."""
 
 
-class RegistryError(RLinfError):
+class RegistryError(RLinfError, ValueError):
     """An unknown or duplicate name in a registry."""
 
 
 class MissingPackageError(RLinfError, ImportError):
     """An optional package is needed and not installed; the message holds the command that installs it."""
+
+
+class UnsupportedError(RLinfError, AttributeError):
+    """A published attribute that has no counterpart here; the message says what to use instead."""
 
 
 class ClusterError(RLinfError):
@@ -42,8 +47,8 @@ class DatasetError(RLinfError):
     """A saved replay or data set that is missing, damaged or of another kind."""
 
 
-class MetricError(RLinfError):
-    """A metric that is not a number, is added with two reducers, or is logged for a step that is already written."""
+class MetricError(RLinfError, ValueError):
+    """A metric that is no number, has two reducers, was never measured, or is logged for a step that is written."""
 
 
 class ReportError(RLinfError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,22 +38,62 @@ class EndpointInfo:
     tcp: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False, order=True)
 class WorkerAddress:
     """A worker's name; prints as ``group:rank``.
 
+    Args:
+        root_group_name: Name of the group.
+        ranks: Rank within the group. A list is a path of ranks and ends with the worker's own; an empty one is rank 0.
+        incarnation: How many times the group had been launched when this worker was; not part of equality.
+
     Attributes:
         group_name: Name of the group.
+        parent_ranks: The path before the worker's own rank; empty for every worker that a group launches.
         rank: Rank within the group.
-        incarnation: How many times the group had been launched when this worker was; not part of equality.
+        incarnation: As the argument.
     """
 
     group_name: str
+    parent_ranks: tuple[int, ...]
     rank: int
-    incarnation: int = field(default=0, compare=False)
+    incarnation: int = field(compare=False)
+
+    def __init__(self, root_group_name: str, ranks: int | Sequence[int] = (), incarnation: int = 0) -> None:
+        *parents, rank = (ranks,) if isinstance(ranks, int) else ranks or (0,)
+        self.__dict__.update(
+            group_name=root_group_name, parent_ranks=tuple(parents), rank=rank, incarnation=incarnation
+        )
 
     def __str__(self) -> str:
-        return f"{self.group_name}:{self.rank}"
+        return ":".join(map(str, (self.group_name, *self.parent_ranks, self.rank)))
+
+    # Published names
+
+    @property
+    def root_group_name(self) -> str:
+        """Published name of ``group_name``."""
+        return self.group_name
+
+    def get_name(self) -> str:
+        """Published name of ``str(address)``."""
+        return str(self)
+
+    def get_parent_rank(self) -> int:
+        """Return the rank of the worker that this one belongs to; 0 for every worker that a group launches."""
+        return self.parent_ranks[-1] if self.parent_ranks else 0
+
+    @classmethod
+    def from_name(cls, worker_name: str) -> WorkerAddress:
+        """Return the address that prints as ``worker_name``.
+
+        Raises:
+            ValueError: The name does not end with a rank, as ``group:0`` does.
+        """
+        group, *ranks = worker_name.split(":")
+        if not ranks or not all(rank.isdecimal() for rank in ranks):
+            raise ValueError(f"A worker's name is 'group:rank', for example 'RolloutGroup:0'; got '{worker_name}'.")
+        return cls(group, [int(rank) for rank in ranks])
 
 
 @dataclass(frozen=True)

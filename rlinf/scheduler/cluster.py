@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import accumulate
 from typing import Any, NoReturn
 
 import ray
@@ -38,8 +39,9 @@ from rlinf.scheduler.environment import (
 from rlinf.scheduler.gcs_watch import GcsWatch
 from rlinf.scheduler.group_processes import GroupProcesses, close_groups
 from rlinf.scheduler.manager import ManagerActor
-from rlinf.scheduler.nodes import describe_node, gather_probes, rank_nodes, start_probes, wait_for_nodes
-from rlinf.scheduler.runtime import Runtime, enter_runtime, leave_runtime
+from rlinf.scheduler.nodes import alive_nodes, describe_node, gather_probes, rank_nodes, start_probes, wait_for_nodes
+from rlinf.scheduler.probe import find_free_port
+from rlinf.scheduler.runtime import Runtime, enter_runtime, find_runtime, leave_runtime
 from rlinf.scheduler.tracing import TraceCollector
 from rlinf.telemetry.trace_export import trace_path
 from rlinf.utils.logging import get_logger
@@ -184,6 +186,29 @@ class Cluster:
             "A Cluster stays in the driver: it holds connections and the run's key. Hand workers a WorkerGroup, a "
             "Channel or placements instead."
         )
+
+    # Published names
+
+    @property
+    def accelerator_ranks(self) -> list[list[int]]:
+        """Global ranks of each node's accelerators, by node rank; an empty list for a node without any."""
+        ends = list(accumulate(node.num_accelerators for node in self._nodes))
+        return [list(range(end - node.num_accelerators, end)) for end, node in zip(ends, self._nodes, strict=True)]
+
+    @staticmethod
+    def has_initialized() -> bool:
+        """Whether this process takes part in a run: as the driver of an open cluster, or as a worker."""
+        return find_runtime() is not None
+
+    @staticmethod
+    def find_free_port() -> int:
+        """Return a TCP port that nothing listens on right now; ``Worker.acquire_free_port`` also reserves it."""
+        return find_free_port()
+
+    @staticmethod
+    def get_alive_nodes() -> list[dict[str, Any]]:
+        """Return Ray's description of the alive nodes."""
+        return alive_nodes()
 
     # What groups need of their cluster
 

@@ -25,6 +25,7 @@ from rlinf.scheduler.run_status import ask_reports, summarize
 from rlinf.scheduler.runtime import Runtime, current_runtime
 from rlinf.scheduler.shell import WorkerShell
 from rlinf.utils.logging import get_logger
+from rlinf.utils.published import note_unused
 
 if TYPE_CHECKING:
     from rlinf.scheduler.cluster import Cluster
@@ -62,6 +63,8 @@ class WorkerGroup(Generic[W]):
         isolate_gpu: bool = True,
         restart: Literal["never", "on_failure"] = "never",
         wait: bool = True,
+        catch_system_failure: bool | None = None,
+        disable_distributed_log: bool | None = None,
     ) -> WorkerGroup[W]:
         """Start all ranks in parallel and return when every one is ready.
 
@@ -75,6 +78,8 @@ class WorkerGroup(Generic[W]):
                 the death interrupts raises in any case, and what workers held in memory is gone. Runners decide for
                 themselves, with ``relaunch``.
             wait: False returns at once, so that several groups start together; call ``wait_ready`` before using it.
+            catch_system_failure: Accepted from published code; has no effect, which is logged once.
+            disable_distributed_log: As ``catch_system_failure``.
 
         Returns:
             This group.
@@ -85,6 +90,10 @@ class WorkerGroup(Generic[W]):
             ClusterError: A group of this name is running.
             PlacementError: The cluster cannot satisfy the strategy.
         """
+        if catch_system_failure is not None:
+            note_unused("launch(catch_system_failure=)", "the failure of a rank ends every wait for it in any case")
+        if disable_distributed_log is not None:
+            note_unused("launch(disable_distributed_log=)", "each rank's log is one file in worker_logs")
         self._name = name or self._class.__name__
         self._restart = restart
         self._relaunch = lambda: self._start(cluster, cluster.place(placement_strategy, isolate_gpu))

@@ -132,6 +132,11 @@ class GroupRegistry:
                 ),
             )
 
+    def is_alive(self, address: WorkerAddress) -> bool:
+        """Whether the newest launch of the address's group has this rank, and its process has not ended."""
+        group = self._groups.get(address.group_name)
+        return group is not None and 0 <= address.rank < group.world_size and address.rank not in group.gone
+
     def describe(self) -> list[dict[str, Any]]:
         """Return, as plain values, every group's newest launch and its ranks."""
         return [_describe(group) for group in self._groups.values()]

@@ -74,7 +74,7 @@ class Manager:
         self._host_waiters: dict[str, list[Call]] = defaultdict(list)
         self._channels: dict[str, _Channel] = {}
         self._channel_waiters: dict[str, list[Call]] = defaultdict(list)
-        groups = ("begin", "master", "ready", "failed", "wait", "lookup", "member", "size", "end")
+        groups = ("begin", "master", "ready", "failed", "wait", "lookup", "member", "size", "alive", "end")
         channels = ("host", "add", "find", "remove")
         names = [f"group_{name}" for name in groups] + [f"channel_{name}" for name in channels]
         for name in ("join", "ended", "lock", "unlock", "take_port", *names):
@@ -180,6 +180,10 @@ class Manager:
     def _group_size(self, call: Call) -> None:
         (name,) = call.args
         self._groups.lookup(name, True, lambda members, _: call.reply(len(members or ())))
+
+    def _group_alive(self, call: Call) -> None:
+        (address,) = call.args
+        call.reply(self._groups.is_alive(address))
 
     def _group_end(self, call: Call) -> None:
         """The group is about to be closed in good order: what follows is no failure."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import pickle
 from collections.abc import Hashable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,9 @@ from rlinf.scheduler.comm.endpoint import Frame
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.serialization import Fetch, Park, check_dense, decode, encode, fill_tensor, tensor_bytes
 from rlinf.scheduler.comm.spans import MessageTrace
-from rlinf.scheduler.comm.work import SENT, AsyncWork, Claim, default_timeout_seconds, give_up_dropped
+from rlinf.scheduler.comm.work import SENT, AsyncWork, Claim, default_timeout_seconds, gather, give_up_dropped
 from rlinf.scheduler.runtime import current_runtime
-from rlinf.utils.logging import get_logger
+from rlinf.utils.published import note_unused
 
 if TYPE_CHECKING:
     import torch
@@ -34,27 +33,41 @@ class CollectiveGroupOptions:
     """Settings of collectives over accelerators, accepted from published code; no transport here has a use for them.
 
     Attributes:
+        accel_cluster_size: Thread blocks of a cluster, or None for the library's choice.
         accel_max_ctas: Most thread blocks that a collective may use, or None for the library's choice.
         accel_min_ctas: Fewest thread blocks that a collective may use, or None for the library's choice.
         is_high_priority_stream: Whether collectives run on a high-priority stream.
+        use_ring_broadcast: Whether a broadcast goes from receiver to receiver.
     """
 
+    accel_cluster_size: int | None = None
     accel_max_ctas: int | None = None
     accel_min_ctas: int | None = None
     is_high_priority_stream: bool = False
+    use_ring_broadcast: bool = False
+
+    def is_empty_options(self) -> bool:
+        """Whether every field has its default."""
+        return self == CollectiveGroupOptions()
 
 
-@functools.cache
-def _log_unused_options() -> None:
-    get_logger(__name__).warning(
-        "CollectiveGroupOptions have no effect: messages travel over shared memory and sockets, not over collectives."
-    )
+def note_options(tag: Hashable, options: CollectiveGroupOptions | None) -> Hashable:
+    """Log once per process and option that it is not used.
 
+    Args:
+        tag: The message's tag; by position, published code gives the options in its place.
+        options: The message's options.
 
-def note_options(options: CollectiveGroupOptions | None) -> None:
-    """Log once per process that options of a message are not used."""
-    if options is not None:
-        _log_unused_options()
+    Returns:
+        The tag.
+    """
+    if isinstance(tag, CollectiveGroupOptions):
+        tag, options = None, tag
+    for field in fields(options) if options is not None else ():
+        if getattr(options, field.name) != field.default:
+            why = "messages travel over shared memory and sockets, not over collectives"
+            note_unused(f"CollectiveGroupOptions.{field.name}", why)
+    return tag
 
 
 class Messenger:
@@ -126,7 +139,7 @@ class Messenger:
         src: tuple[str, int] | None,
         *,
         timeout: float | None,
-    ) -> Any:
+    ) -> AsyncWork[Any]:
         """Give every member of ``groups`` the object of ``src``."""
         members = [(name, rank) for name, ranks in groups for rank in self._ranks(name, ranks)]
         me = (self.address.group_name, self.address.rank)
@@ -136,14 +149,12 @@ class Messenger:
                 f"broadcast: {self.address} and the source {source} must both be in groups={list(groups)}."
             )
         if me != source:
-            return self.recv(*source, tag=_BROADCAST, timeout=timeout).wait()
+            return self.recv(*source, tag=_BROADCAST, timeout=timeout)
         others = [member for member in members if member != me]
         with self._trace.sending(_BROADCAST, *others):
             frames = current_runtime().endpoint.share(encode(obj))
             sent = [self._send_frames(frames, name, rank, _BROADCAST, timeout) for name, rank in others]
-            for work in sent:
-                work.wait()
-        return obj
+        return gather(sent, lambda _: obj, partial(_describe_late, sent))
 
     def group_size(self, name: str) -> int:
         """Return the number of ranks of a group, waiting for its launch."""
@@ -213,6 +224,10 @@ class Messenger:
     def _waits_for(self, group: str, rank: int, tag: Hashable) -> str:
         label = "" if tag is None else f" with tag {tag!r}"
         return f"{self.address} waits for a message{label} from {group}:{rank}"
+
+
+def _describe_late(works: Sequence[AsyncWork[Any]]) -> str:
+    return "; ".join(work.describe for work in works if not work.done())
 
 
 def _fill(tensor: torch.Tensor, fetch: Fetch, frames: Sequence[Any]) -> None:

@@ -25,6 +25,11 @@ _SAY_SECONDS = 10.0
 _LONG_SECONDS = 30.0
 
 
+def alive_nodes() -> list[dict[str, Any]]:
+    """Return Ray's description of the alive nodes."""
+    return [node for node in ray.nodes() if node["Alive"]]
+
+
 def wait_for_nodes(num_nodes: int | None) -> list[dict[str, Any]]:
     """Return Ray's description of the alive nodes, waiting until there are ``num_nodes``.
 
@@ -34,7 +39,7 @@ def wait_for_nodes(num_nodes: int | None) -> list[dict[str, Any]]:
     limit = float(os.environ.get("RLINF_CLUSTER_TIMEOUT_SECONDS", "600"))
     started = said = time.monotonic()
     while True:
-        alive = [node for node in ray.nodes() if node["Alive"]]
+        alive = alive_nodes()
         if not num_nodes or len(alive) >= num_nodes:
             return alive
         waited = time.monotonic() - started

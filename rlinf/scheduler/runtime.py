@@ -99,6 +99,25 @@ class Runtime:
             raise ClusterError("The run has no manager.")
         return self.endpoint.request(self.spec.manager, operation, args)
 
+    def worker_info(self) -> WorkerInfo:
+        """Return what other processes need to know of the worker that this process is.
+
+        Raises:
+            ClusterError: The process is no worker.
+        """
+        if self.identity is None:
+            raise ClusterError(f"Process {os.getpid()} ({self.label}) is no worker of a group; launch one first.")
+        return WorkerInfo(
+            address=self.identity.address,
+            rank=self.identity.address.rank,
+            node_rank=self.identity.node_rank,
+            node_ip=self.node_ip,
+            pid=os.getpid(),
+            hardware_ranks=self.identity.hardware_ranks,
+            accelerators=self.identity.accelerators,
+            endpoint=self.endpoint.info,
+        )
+
     def lookup_group(self, name: str, wait: bool) -> Future[list[WorkerInfo]]:
         """Ask for a group's members by rank; wait until it is launched, or fail at once if it is not."""
         return self._value_of("group_lookup", name, wait)

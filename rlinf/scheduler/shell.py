@@ -16,7 +16,7 @@ from pathlib import Path
 import ray
 
 from rlinf.registry import paused_collection
-from rlinf.scheduler.address import RunSpec, WorkerIdentity, WorkerInfo
+from rlinf.scheduler.address import RunSpec, WorkerIdentity
 from rlinf.scheduler.calls import CallServer, RemoteFailure
 from rlinf.scheduler.comm.serialization import decode
 from rlinf.scheduler.environment import ProcessEnvironment
@@ -76,7 +76,7 @@ class WorkerShell:
         self._runtime.introspection.add("calls", calls.running)
         self._runtime.endpoint.serve("call", calls.accept)
         self._runtime.endpoint.serve("shutdown", calls.stop)
-        self._runtime.ask("group_ready", self._describe())
+        self._runtime.ask("group_ready", self._runtime.worker_info())
         # Ray names all workers alike in process lists; this title distinguishes them.
         get_logger(__name__).info("Ready: process %d on node %d.", os.getpid(), self._identity.node_rank)
         calls.serve()
@@ -95,15 +95,3 @@ class WorkerShell:
             master = (self._runtime.node_ip, port)
         host, port = self._runtime.ask("group_master", self._identity.address, master)
         os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))
-
-    def _describe(self) -> WorkerInfo:
-        return WorkerInfo(
-            address=self._identity.address,
-            rank=self._identity.address.rank,
-            node_rank=self._identity.node_rank,
-            node_ip=self._runtime.node_ip,
-            pid=os.getpid(),
-            hardware_ranks=self._identity.hardware_ranks,
-            accelerators=self._identity.accelerators,
-            endpoint=self._runtime.endpoint.info,
-        )

@@ -9,20 +9,22 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, ParamSpec, TypeVar, cast, overload
 
-from rlinf.errors import RLinfError
-from rlinf.scheduler.address import WorkerAddress
+from rlinf.errors import RLinfError, UnsupportedError
+from rlinf.placement import AcceleratorType
+from rlinf.scheduler.address import WorkerAddress, WorkerInfo
 from rlinf.scheduler.channel import Channel
 from rlinf.scheduler.comm.work import AsyncWork
 from rlinf.scheduler.messaging import CollectiveGroupOptions, Messenger, note_options
 from rlinf.scheduler.platform import LazyDeviceType, LazyPlatform, worker_device
 from rlinf.scheduler.probe import find_free_port
-from rlinf.scheduler.runtime import find_runtime
+from rlinf.scheduler.runtime import current_runtime, find_runtime
 from rlinf.scheduler.sharding import receive_shard, send_shards
 from rlinf.scheduler.tracing import timed
 from rlinf.utils.closing import close_all
 from rlinf.utils.logging import get_logger
+from rlinf.utils.published import published_keywords
 from rlinf.utils.timing import Timers
 
 if TYPE_CHECKING:
@@ -177,6 +179,7 @@ class Worker:
     def send(self, obj: Any, dst_group_name: str, dst_rank: Ranks, async_op: Literal[False] = False, tag: Hashable = None, timeout: float | None = None, options: Options = None) -> None: ...  # fmt: skip  # noqa: E501
     @overload
     def send(self, obj: Any, dst_group_name: str, dst_rank: Ranks, async_op: Literal[True], tag: Hashable = None, timeout: float | None = None, options: Options = None) -> AsyncWork[None]: ...  # fmt: skip  # noqa: E501
+    @published_keywords(object="obj")
     def send(
         self,
         obj: Any,
@@ -202,7 +205,7 @@ class Worker:
             WorkerDiedError: A receiver is gone.
             CommTimeoutError: The group was not launched in time.
         """
-        note_options(options)
+        tag = note_options(tag, options)
         work = self._messenger.send(obj, dst_group_name, dst_rank, tag=tag, timeout=timeout)
         return work if async_op else work.wait()
 
@@ -233,7 +236,7 @@ class Worker:
             WorkerDiedError: The sender is gone.
             CommTimeoutError: Nothing came in time.
         """
-        note_options(options)
+        tag = note_options(tag, options)
         work = self._messenger.recv(src_group_name, src_rank, tag=tag, timeout=timeout)
         return work if async_op else work.wait()
 
@@ -271,29 +274,32 @@ class Worker:
         work = self._messenger.recv_tensor(tensor, src_group_name, src_rank, tag=tag, timeout=timeout)
         return work if async_op else work.wait()
 
+    @published_keywords(object="obj")
     def broadcast(
         self,
         obj: Any = None,
-        groups: Sequence[tuple[str, Ranks | None]] = (),
+        groups: Sequence[tuple[str, Ranks | None]] | None = None,
         src: tuple[str, int] | None = None,
-        timeout: float | None = None,
+        async_op: bool = False,
         options: Options = None,
+        timeout: float | None = None,
     ) -> Any:
         """Give every listed worker the source's object; all of them must call this.
 
         Args:
             obj: The object, at the source; ignored elsewhere.
-            groups: (group, rank or ranks, None for all) of everybody who takes part; empty is the worker's own group.
+            groups: (group, rank or ranks, None for all) of all workers that take part; None is the worker's own group.
             src: The source; None is the first rank of the first group.
-            timeout: Seconds to wait; None is ``RLINF_TIMEOUT_SECONDS``.
+            async_op: Return an ``AsyncWork`` instead of waiting.
             options: As for ``send``.
+            timeout: Seconds to wait; None is ``RLINF_TIMEOUT_SECONDS``.
 
         Returns:
             The source's object.
         """
-        note_options(options)
-        members = list(groups) or [(self._group_name, None)]
-        return self._messenger.broadcast(obj, members, src, timeout=timeout)
+        note_options(None, options)
+        work = self._messenger.broadcast(obj, groups or [(self._group_name, None)], src, timeout=timeout)
+        return work if async_op else work.wait()
 
     # Channels
 
@@ -419,6 +425,11 @@ class Worker:
         if self._rank == 0:
             self._logger.info(message)
 
+    def log_on_last_rank(self, message: str) -> None:
+        """Log a line on the last rank only."""
+        if self._rank == self._world_size - 1:
+            self._logger.info(message)
+
     def worker_timer(self, tag: str) -> AbstractContextManager[Any]:
         """Measure a block: ``with self.worker_timer("forward"): ...``; blocks of one tag add up."""
         return timed(self._timers, tag)
@@ -450,11 +461,69 @@ class Worker:
         """Return the measured seconds by tag and start again from zero."""
         return self._timers.pop()
 
+    def pop_execution_time(self, tag: str) -> float:
+        """Return the measured seconds of one tag and start it again from zero.
+
+        Raises:
+            MetricError: No block of this tag has ended.
+        """
+        return self._timers.pop_tag(tag)
+
     def pop_peak_memory(self) -> int:
         """Return the most bytes that this process has held; see ``rlinf.telemetry.devices.pop_peak_memory_bytes``."""
         from rlinf.telemetry.devices import pop_peak_memory_bytes
 
         return pop_peak_memory_bytes(self.device)
+
+    # Published names
+
+    def get_name(self) -> str:
+        """Published name of ``str(worker.worker_address)``."""
+        return str(self._worker_address)
+
+    def get_parent_rank(self) -> int:
+        """Published name of ``worker.worker_address.get_parent_rank()``."""
+        return self._worker_address.get_parent_rank()
+
+    @property
+    def worker_info(self) -> WorkerInfo:
+        """What other processes know of this worker.
+
+        Raises:
+            ClusterError: The worker was built without a launch.
+        """
+        return current_runtime().worker_info()
+
+    @property
+    def hardware_type(self) -> str:
+        """Type of the hardware this worker was placed on; that of no accelerator if it was placed on none."""
+        infos = self.hardware_infos
+        return str(infos[0]["type"]) if infos else str(AcceleratorType.NO_ACCEL)
+
+    @property
+    def manager_proxy(self) -> NoReturn:
+        """Refused: the manager is reached through the calls of workers, groups and channels only.
+
+        Raises:
+            UnsupportedError: Always.
+        """
+        raise UnsupportedError(
+            "Worker.manager_proxy is not supported. Use WorkerGroup.from_group_name(cls, name).worker_info_list for "
+            "other workers, check_worker_alive(name), device_lock, acquire_free_port() or Channel.connect(name)."
+        )
+
+    @staticmethod
+    def check_worker_alive(worker_name: str) -> bool:
+        """Whether a worker's process lives, or is starting.
+
+        Args:
+            worker_name: The worker, as ``group:rank``.
+
+        Raises:
+            ValueError: The name has another form.
+            ClusterError: This process takes part in no run.
+        """
+        return bool(current_runtime().ask("group_alive", WorkerAddress.from_name(worker_name)))
 
 
 def _timed(tag: str, method: Callable[P, R]) -> Callable[P, R]:

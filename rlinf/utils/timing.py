@@ -9,6 +9,8 @@ from contextlib import ContextDecorator
 from dataclasses import dataclass
 from types import TracebackType
 
+from rlinf.errors import MetricError
+
 
 @dataclass(frozen=True, slots=True)
 class TimerTotal:
@@ -95,6 +97,18 @@ class Timers:
     def pop(self) -> dict[str, float]:
         """Return the accumulated seconds by tag and start again from zero; blocks still running count next time."""
         return {tag: total.seconds for tag, total in self.pop_totals().items()}
+
+    def pop_tag(self, tag: str) -> float:
+        """Return the accumulated seconds of one tag and start it again from zero.
+
+        Raises:
+            MetricError: No block of this tag has ended.
+        """
+        with self._lock:
+            if tag not in self._totals:
+                known = ", ".join(sorted(self._totals)) or "none"
+                raise MetricError(f"Timer '{tag}' has measured nothing yet; timers that have: {known}.")
+            return self._totals.pop(tag).seconds
 
     def pop_totals(self) -> dict[str, TimerTotal]:
         """Return seconds and count by tag and start again from zero."""

@@ -16,6 +16,7 @@ from rlinf.scheduler.channel.queue import RejectedError
 from rlinf.scheduler.comm.spans import channel_label
 from rlinf.scheduler.comm.work import AsyncWork, default_timeout_seconds, give_up_dropped
 from rlinf.scheduler.runtime import current_runtime, find_runtime
+from rlinf.utils.published import note_unused
 
 _local_channels: dict[str, Channel] = {}
 _local_lock = threading.Lock()
@@ -36,7 +37,15 @@ class Channel:
         self._backend = backend
 
     @classmethod
-    def create(cls, name: str, maxsize: int = 0, local: bool = False) -> Channel:
+    def create(
+        cls,
+        name: str,
+        maxsize: int = 0,
+        distributed: bool = False,
+        node_rank: int | None = None,
+        local: bool = False,
+        disable_distributed_log: bool | None = None,
+    ) -> Channel:
         """Create a channel on this process's node.
 
         A worker that was launched again gets the channel that its predecessor created under this name, with its items.
@@ -44,13 +53,23 @@ class Channel:
         Args:
             name: Unique in the run.
             maxsize: Items per key before a put waits; 0 is unbounded.
+            distributed: Accepted from published code; has no effect, which is logged once.
+            node_rank: As ``distributed``.
             local: Keep it within this process; items are then passed by reference.
+            disable_distributed_log: As ``distributed``.
 
         Raises:
             ClusterError: A channel of this name exists.
         """
         if maxsize < 0:
             raise ValueError(f"Channel '{name}': maxsize must be >= 0 (0 is unbounded), got {maxsize}.")
+        for argument, is_given in (("distributed", distributed), ("node_rank", node_rank is not None)):
+            if is_given:
+                note_unused(
+                    f"Channel.create({argument}=)", "a channel lives on the node of the process that creates it"
+                )
+        if disable_distributed_log is not None:
+            note_unused("Channel.create(disable_distributed_log=)", "a channel's host writes no log of its own")
         if local:
             with _local_lock:
                 if name in _local_channels:
@@ -117,10 +136,16 @@ class Channel:
         work = self._give(item, weight, key, wait=True)
         return work if async_op else work.wait()
 
-    def put_nowait(self, item: Any, weight: float = 1, key: Hashable = DEFAULT_KEY) -> None:
-        """Add an item, or raise ``asyncio.QueueFull`` when the key holds ``maxsize`` items."""
+    def put_nowait(self, item: Any, weight: float = 0, key: Hashable = DEFAULT_KEY) -> None:
+        """Add an item, or raise ``asyncio.QueueFull`` when the key holds ``maxsize`` items.
+
+        Args:
+            item: As in ``put``.
+            weight: As in ``put``; 0, the published default, counts as 1.
+            key: As in ``put``.
+        """
         try:
-            self._give(item, weight, key, wait=False).wait()
+            self._give(item, weight or 1, key, wait=False).wait()
         except RejectedError as error:
             raise asyncio.QueueFull(str(error)) from error
 
@@ -183,6 +208,11 @@ class Channel:
     def full(self, key: Hashable = DEFAULT_KEY) -> bool:
         """Whether a put under this key would wait."""
         return self.maxsize > 0 and self.qsize(key) >= self.maxsize
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the channel stays within its process; published name of ``local`` in ``create``."""
+        return not isinstance(self._backend, HostedBackend)
 
     def close(self) -> None:
         """Refuse further puts; getters drain what is left, then get ``ChannelClosedError``. The name is free again."""

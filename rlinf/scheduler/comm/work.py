@@ -262,7 +262,9 @@ def _sent() -> AsyncWork[None]:
 SENT = _sent()
 
 
-def gather(works: Sequence[AsyncWork[Any]], combine: Callable[[list[Any]], S], describe: str) -> AsyncWork[S]:
+def gather(
+    works: Sequence[AsyncWork[Any]], combine: Callable[[list[Any]], S], describe: str | Callable[[], str]
+) -> AsyncWork[S]:
     """Return work that ends when all of ``works`` have ended, or with the first error among them."""
     result: Promise[None] = Promise()
     lock = threading.Lock()

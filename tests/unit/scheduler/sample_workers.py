@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 
-from rlinf.scheduler import Channel, Worker
+from rlinf.scheduler import Channel, Cluster, CollectiveGroupOptions, Worker
 
 
 class Quitting(Worker):
@@ -192,6 +192,33 @@ class Sample(Worker):
             assert message["number"] == number
             assert (message["tensor"] == number).all()
         return True
+
+    # Published calls
+
+    def describe_itself(self):
+        assert self.worker_info.address == self.worker_address
+        return {
+            "name": self.get_name(),
+            "info": self.worker_info,
+            "hardware": self.hardware_type,
+            "in run": Cluster.has_initialized(),
+        }
+
+    def alive(self, *names):
+        return [self.check_worker_alive(name) for name in names]
+
+    def exchange_published(self):
+        group, other = self._group_name, 1 - self._rank
+        options = CollectiveGroupOptions(accel_max_ctas=2 + self._rank)
+        self.send(object={"from": self._rank}, dst_group_name=group, dst_rank=other, options=options)
+        # By position the options stand where the tag does.
+        return self.recv(group, other, False, options)
+
+    def share_later(self, value):
+        groups = [(self._group_name, [0, 1]), (self._group_name, 2)]
+        mine = value if self._rank == 1 else None
+        work = self.broadcast(object=mine, groups=groups, src=(self._group_name, 1), async_op=True)
+        return work.wait(), type(work).__name__
 
     # Leases
 

@@ -10,22 +10,31 @@ import pytest
 from rlinf.scheduler import CollectiveGroupOptions, Worker, messaging
 
 
-def test_options_of_collectives_are_accepted_and_their_uselessness_is_logged_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    messaging._log_unused_options.cache_clear()
-    monkeypatch.setattr(messaging.get_logger("rlinf"), "propagate", True)
+def test_each_option_of_collectives_is_noted_as_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    unused: list[str] = []
+    monkeypatch.setattr(messaging, "note_unused", lambda name, why: unused.append(name))
     worker: Any = Worker()
     worker._messenger = MagicMock()
     worker.send(1, "other", 0)
-    assert not caplog.records
-    options = CollectiveGroupOptions(accel_max_ctas=4)
-    worker.send(1, "other", 0, options=options)
-    worker.recv("other", 0, options=options)
-    worker.broadcast(1, options=options)
-    # Handlers that other tests left may each have recorded it.
-    assert {record.getMessage() for record in caplog.records if "CollectiveGroupOptions" in record.getMessage()} == {
-        "CollectiveGroupOptions have no effect: messages travel over shared memory and sockets, not over collectives."
-    }
-    assert messaging._log_unused_options.cache_info().misses == 1
-    assert worker._messenger.send.call_count == 2
+    worker.send(1, "other", 0, options=CollectiveGroupOptions())
+    assert not unused
+    worker.send(1, "other", 0, options=CollectiveGroupOptions(accel_max_ctas=4, use_ring_broadcast=True))
+    worker.recv("other", 0, options=CollectiveGroupOptions(accel_min_ctas=0))
+    worker.broadcast(1, options=CollectiveGroupOptions(is_high_priority_stream=True, accel_cluster_size=2))
+    assert [name.removeprefix("CollectiveGroupOptions.") for name in unused] == [
+        *("accel_max_ctas", "use_ring_broadcast", "accel_min_ctas", "accel_cluster_size", "is_high_priority_stream")
+    ]
+
+
+def test_options_in_the_place_of_a_tag_are_no_tag(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messaging, "note_unused", lambda name, why: None)
+    worker: Any = Worker()
+    worker._messenger = MagicMock()
+    worker.send(1, "other", 0, False, CollectiveGroupOptions(accel_max_ctas=4))
+    worker.send(1, "other", 0, False, "tag")
+    assert [call.kwargs["tag"] for call in worker._messenger.send.call_args_list] == [None, "tag"]
+
+
+def test_only_untouched_options_are_empty() -> None:
+    assert CollectiveGroupOptions().is_empty_options()
+    assert not CollectiveGroupOptions(use_ring_broadcast=True).is_empty_options()

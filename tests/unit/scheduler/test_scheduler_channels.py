@@ -64,6 +64,25 @@ def test_batches_stop_at_the_target_weight(channel):
         channel.put(1, weight=0)
 
 
+def test_published_arguments_of_a_channel(cluster, unique, monkeypatch):
+    unused = []
+    monkeypatch.setattr("rlinf.scheduler.channel.channel.note_unused", lambda argument, why: unused.append(argument))
+    shared = Channel.create(name=unique, maxsize=2, distributed=True, node_rank=0, disable_distributed_log=False)
+    local = Channel.create(f"{unique}l", 2, local=True)
+    assert (shared.is_local, local.is_local, shared.maxsize, local.maxsize) == (False, True, 2, 2)
+    local.close()
+    assert unused == [f"Channel.create({name}=)" for name in ("distributed", "node_rank", "disable_distributed_log")]
+    shared.close()
+
+
+def test_a_weight_of_0_at_once_counts_as_1(channel):
+    channel.put_nowait("a", 0)
+    channel.put_nowait("b", weight=0, key="default")
+    channel.put_nowait("c", weight=3)
+    assert channel.get_batch(2) == ["a", "b"]
+    assert channel.get_batch(3) == ["c"]
+
+
 def test_a_closed_channel_drains_then_raises(channel):
     channel.put(1)
     waiting = channel.get(key="empty", async_op=True)

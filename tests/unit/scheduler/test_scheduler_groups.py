@@ -229,6 +229,15 @@ def test_restart_on_failure_launches_again_with_its_channels(launch, unique):
         Channel.create(unique)
 
 
+def test_published_arguments_of_a_launch(launch, monkeypatch):
+    unused = []
+    monkeypatch.setattr("rlinf.scheduler.group.note_unused", lambda argument, why: unused.append(argument))
+    options = {"max_concurrency": 4, "isolate_gpu": True, "catch_system_failure": False}
+    group = launch(Sample.create_group(2), ranks=1, disable_distributed_log=True, **options)
+    assert group.add(1).wait() == [3]
+    assert unused == ["launch(catch_system_failure=)", "launch(disable_distributed_log=)"]
+
+
 def test_a_running_name_is_refused(cluster, pair):
     with pytest.raises(ClusterError, match="'pair' is already running"):
         Sample.create_group().launch(cluster, NodePlacementStrategy([0]), name="pair")

@@ -4,6 +4,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +17,7 @@ import pytest
 from sample_workers import Sample
 
 from rlinf.errors import ClusterError, PlacementError, WorkerDiedError
+from rlinf.placement import NodeInfo
 from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
 
 HERE = Path(__file__).parent
@@ -284,6 +286,18 @@ def test_members(cluster):
         cluster.get_node_info(7)
     with pytest.raises(PlacementError):
         cluster.get_node_group("nowhere")
+
+
+def test_published_members(cluster, monkeypatch):
+    nodes = [NodeInfo(node_rank=rank, num_accelerators=count) for rank, count in enumerate((2, 0, 3))]
+    monkeypatch.setattr(cluster, "_nodes", nodes)
+    assert cluster.accelerator_ranks == [[0, 1], [], [2, 3, 4]]
+    assert [node["Alive"] for node in Cluster.get_alive_nodes()] == [True]
+    with socket.socket() as listener:
+        listener.bind(("", Cluster.find_free_port()))
+    assert Cluster.has_initialized()
+    monkeypatch.setattr("rlinf.scheduler.runtime._stack", [])
+    assert not Cluster.has_initialized()
 
 
 def _child(title):

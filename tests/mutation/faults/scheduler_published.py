@@ -1,0 +1,119 @@
+"""Calls of published code: names of workers, keyword arguments, arguments without effect."""
+
+from tests.mutation.fault import Fault
+
+_PUBLISHED = "rlinf/utils/published.py"
+_ADDRESS = "rlinf/scheduler/address.py"
+_MESSAGING = "rlinf/scheduler/messaging.py"
+_WORKER = "rlinf/scheduler/worker.py"
+_CHANNEL = "rlinf/scheduler/channel/channel.py"
+_REGISTRY = "rlinf/scheduler/group_registry.py"
+_UNIT = "tests/unit/scheduler/"
+
+FAULTS: list[Fault] = [
+    Fault(
+        file=_PUBLISHED,
+        before="kwargs[name] = kwargs.pop(published)",
+        after="kwargs.setdefault(published, None)",
+        tests=("tests/unit/utils/test_published.py",),
+        what="a published keyword argument does not reach its own name",
+    ),
+    Fault(
+        file=_PUBLISHED,
+        before="                    if name in kwargs:",
+        after="                    if not name:",
+        tests=("tests/unit/utils/test_published.py",),
+        what="of an argument under both names one is lost",
+    ),
+    Fault(
+        file=_PUBLISHED,
+        before="@functools.cache\n",
+        after="",
+        tests=("tests/unit/utils/test_published.py",),
+        what="an argument without effect is logged at every call",
+    ),
+    Fault(
+        file=_ADDRESS,
+        before="        return self.parent_ranks[-1] if self.parent_ranks else 0",
+        after="        return self.parent_ranks[0] if self.parent_ranks else self.rank",
+        tests=(_UNIT + "test_address.py",),
+        what="the parent of a worker without one is the worker",
+    ),
+    Fault(
+        file=_ADDRESS,
+        before="    incarnation: int = field(compare=False)",
+        after="    incarnation: int",
+        tests=(_UNIT + "test_address.py",),
+        what="a worker that was launched again is another one",
+    ),
+    Fault(
+        file=_ADDRESS,
+        before="        if not ranks or not all(rank.isdecimal() for rank in ranks):",
+        after="        if not ranks:",
+        tests=(_UNIT + "test_address.py",),
+        what="a name that ends with no number is read as a rank",
+    ),
+    Fault(
+        file=_MESSAGING,
+        before="        tag, options = None, tag\n",
+        after="        options = tag\n",
+        tests=(_UNIT + "test_messaging.py",),
+        what="options in the place of a tag stay the tag",
+    ),
+    Fault(
+        file=_MESSAGING,
+        before="        if getattr(options, field.name) != field.default:",
+        after="        if getattr(options, field.name):",
+        tests=(_UNIT + "test_messaging.py",),
+        what="an option that is set to 0 is not noted",
+    ),
+    Fault(
+        file=_MESSAGING,
+        before="return gather(sent, lambda _: obj,",
+        after="return gather(sent, lambda _: None,",
+        tests=(_UNIT + "test_worker.py",),
+        what="the source of a broadcast gets nothing",
+    ),
+    Fault(
+        file=_WORKER,
+        before="        if self._rank == self._world_size - 1:",
+        after="        if self._rank == self._world_size:",
+        tests=(_UNIT + "test_worker.py",),
+        what="no rank is the last one",
+    ),
+    Fault(
+        file=_WORKER,
+        before='        return str(infos[0]["type"]) if infos else',
+        after='        return str(infos[-1]["kind"]) if infos else',
+        tests=(_UNIT + "test_worker.py",),
+        what="hardware has no type",
+    ),
+    Fault(
+        file=_CHANNEL,
+        before="self._give(item, weight or 1, key, wait=False)",
+        after="self._give(item, weight, key, wait=False)",
+        tests=(_UNIT + "test_scheduler_channels.py",),
+        what="the published default weight is refused",
+    ),
+    Fault(
+        file=_REGISTRY,
+        before="0 <= address.rank < group.world_size and address.rank not in group.gone",
+        after="0 <= address.rank < group.world_size",
+        tests=(_UNIT + "test_worker.py",),
+        what="a worker that has died is alive",
+    ),
+    Fault(
+        file="rlinf/scheduler/cluster.py",
+        before="list(range(end - node.num_accelerators, end))",
+        after="list(range(node.num_accelerators))",
+        tests=(_UNIT + "test_scheduler_lifecycle.py::test_published_members",),
+        what="accelerators are counted from 0 on every node",
+    ),
+    Fault(
+        file="rlinf/utils/timing.py",
+        before="return self._totals.pop(tag).seconds",
+        after="return self._totals[tag].seconds",
+        tests=(_UNIT + "test_worker.py",),
+        what="the seconds of a timer are counted twice",
+    ),
+]
