@@ -10,7 +10,7 @@ _RECORDS = ("tests/unit/runners/test_launch.py",)
 _MISSING = ("tests/unit/examples/test_missing_packages.py",)
 _SECRETS = ("tests/unit/utils/test_secrets.py",)
 _FOLDER = ("tests/unit/telemetry/test_run_folder.py",)
-_PLAN = ("tests/unit/cli/test_plan_command.py",)
+_PLAN = ("tests/unit/cli/test_main.py",)
 
 FAULTS: list[Fault] = [
     Fault(

@@ -169,7 +169,7 @@ FAULTS: list[Fault] = [
         "rlinf/algorithms/filtering.py",
         "    if rewards_lower_bound is None and rewards_upper_bound is None:",
         "    if False:",
-        ("tests/unit/algorithms/advantages/test_group_advantages.py",),
+        ("tests/unit/algorithms/test_filtering.py",),
         "filter_rewards without bounds does nothing",
     ),
     Fault(

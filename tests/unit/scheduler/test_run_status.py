@@ -8,8 +8,7 @@ import ray
 from sample_workers import Sample
 
 from rlinf.cli.main import main
-from rlinf.cli.status import _find_py_spy
-from rlinf.errors import ClusterError, MissingPackageError
+from rlinf.errors import ClusterError
 from rlinf.scheduler import Channel
 from rlinf.scheduler.address import MANAGER_NAME, RunSpec, ray_namespace
 from rlinf.scheduler.comm.transport import new_keys
@@ -127,10 +126,3 @@ def test_stacks_show_where_a_worker_stands(cluster, pair, capsys):
 
     assert eventually(look, seconds=3)
     busy.wait()
-
-
-def test_stacks_need_py_spy(monkeypatch):
-    monkeypatch.setattr("rlinf.cli.status.sys.executable", "/nowhere/python")
-    monkeypatch.setattr("rlinf.cli.status.shutil.which", lambda _: None)
-    with pytest.raises(MissingPackageError, match="pip install 'rlinf\\[debug\\]'"):
-        _find_py_spy()
