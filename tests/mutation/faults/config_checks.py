@@ -3,7 +3,7 @@
 from tests.mutation.fault import Fault
 
 _READY = ("tests/unit/runners/test_readiness.py",)
-_NAMES = ("tests/unit/config/test_foreign_names.py",)
+_NAMES = ("tests/unit/config/test_foreign_keys.py",)
 _SIZES = ("tests/unit/workers/env/test_policy_sizes.py",)
 _POLICY = ("tests/unit/models/test_policy_conformance.py",)
 
@@ -14,7 +14,7 @@ FAULTS: list[Fault] = [
         "rlinf/config/checks/simulator_checks.py",
         "if env is not None and env.enable_offload and not env.supports_offload:",
         "if False:",
-        ("tests/unit/config/test_simulator_messages.py",),
+        ("tests/unit/config/checks/test_simulator_checks.py",),
         "offloading is accepted where nothing can be freed",
     ),
     Fault(
@@ -49,7 +49,7 @@ FAULTS: list[Fault] = [
         "rlinf/config/validate.py",
         "for cls in reversed(type(typed).__mro__):",
         "for cls in (type(typed),):",
-        ("tests/unit/config/test_config_parse.py",),
+        ("tests/unit/config/test_validate_rules.py",),
         "rules do not hold for recipes of a derived class",
     ),
     Fault(

@@ -185,7 +185,7 @@ FAULTS: list[Fault] = [
         file="rlinf/config/checks/simulator_checks.py",
         before='    if params["sim_backend"] in _CPU_BACKENDS and "num_envs" not in params:',
         after='    if "num_envs" not in params:',
-        tests=("tests/unit/config/test_simulator_messages.py",),
+        tests=("tests/unit/config/checks/test_simulator_checks.py",),
         what="the plan accepts a simulation on the GPU that every worker refuses",
     ),
 ]

@@ -3,22 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from reasoning_problems import VALUES, WITH_INFERENCE, problems
 
-from rlinf.config import load_recipe, validate_cfg
-from rlinf.errors import ConfigError
-
-RECIPE = "tiny_math_grpo"
-WITH_INFERENCE = ("+inference={}", "cluster.component_placement={actor: 0, rollout: 0, reward: 0, inference: 0}")
 SAC = [f"~algorithm.{key}" for key in ("loss_agg_func", "clip_ratio_low", "clip_ratio_high")]
-VALUES = ("algorithm.adv_type=gae", "algorithm.loss_type=actor_critic", "actor.model.add_value_head=true")
-
-
-def problems(*overrides):
-    try:
-        validate_cfg(load_recipe(RECIPE, overrides))
-    except ConfigError as error:
-        return [line.strip().removeprefix("- ") for line in str(error).splitlines()]
-    return []
 
 
 @pytest.mark.parametrize(
@@ -52,9 +39,6 @@ def problems(*overrides):
         (["algorithm.adv_type=gae"], "actor.model.add_value_head", "Set it to true"),
         (["actor.model.add_value_head=true"], "actor.model.add_value_head", "algorithm.loss_type=actor_critic"),
         ([*SAC, "algorithm.loss_type=embodied_sac"], "algorithm.loss_type", "algorithm.loss_type=actor"),
-        (["algorithm.recompute_logprobs=false", "algorithm.importance_correction={level: token}"],
-         "algorithm.recompute_logprobs", "algorithm.recompute_logprobs=true"),
-        (["algorithm.importance_correction={lower_bound: 1.5}"], "algorithm.importance_correction", "lower_bound=0.5"),
         (["algorithm.staleness_threshold=1", "rollout.enable_offload=true"], "rollout.enable_offload", "Remove it"),
         (["reward.rewards.math.weight=0.0"], "reward.rewards", "received weights [0.0]"),
         (["cluster.cpu_slots_per_node=2", "cluster.component_placement.actor=0-1", "actor.global_batch_size=1"],
@@ -64,16 +48,6 @@ def problems(*overrides):
         (["runner.val_samples=4", "runner.val_pass_at=[1,8]"], "runner.val_pass_at", "Set runner.val_samples=8"),
         (["data.val_data_paths=[a/test.jsonl,b/test.parquet]"], "data.val_data_paths", "the name 'test'"),
         (["algorithm.sampling_params.top_k=0"], "algorithm.sampling_params.top_k", "Set it to -1"),
-        # A group of its own for log-probabilities.
-        (["+inference={}"], "cluster.component_placement.inference", "Add 'inference: 0'"),
-        ([WITH_INFERENCE[1]], "cluster.component_placement.inference", "without a section inference"),
-        ([*WITH_INFERENCE, "algorithm.staleness_threshold=2"], "inference", "algorithm.staleness_threshold=null"),
-        ([*WITH_INFERENCE, *VALUES], "inference", "Remove the section, or choose an algorithm.adv_type"),
-        ([*WITH_INFERENCE, "algorithm.recompute_logprobs=false"], "inference", "set algorithm.recompute_logprobs=true"),
-        ([*WITH_INFERENCE, "inference.max_tokens_per_mbs=23"], "inference.max_tokens_per_mbs", "Raise it to 24"),
-        ([*WITH_INFERENCE, "inference.micro_batch_size=2"], "inference.micro_batch_size", "enable_dynamic_batch_size"),
-        ([*WITH_INFERENCE, "inference.load_from_actor=true"], "inference.load_from_actor", "come from the actor"),
-        ([*WITH_INFERENCE, "inference.group_name=ActorGroup"], "inference.group_name", "also actor.group_name"),
         # Keys without effect.
         (["runner.val_pass_at=[1]"], "runner.val_pass_at", "while runner.val_samples is 1"),
         (["data.gen_batch_size=128"], "data.gen_batch_size", "while algorithm.max_num_gen_batches is 1"),
@@ -157,22 +131,6 @@ def test_an_engine_is_spread_over_the_devices_of_its_process(overrides, told):
 )
 def test_an_engine_that_fits_its_process_is_valid(overrides):
     assert not [line for line in problems(*overrides) if "tensor_parallel_size" in line]
-
-
-def test_evaluations_may_read_other_columns():
-    keys = ["data.val_prompt_key=problem", "data.val_answer_key=solution"]
-    data = validate_cfg(load_recipe(RECIPE, keys)).data
-    assert (data.for_evaluation().prompt_key, data.for_evaluation().answer_key) == ("problem", "solution")
-    assert (data.prompt_key, data.answer_key) == ("question", "answer")
-    alike = validate_cfg(load_recipe(RECIPE)).data
-    assert alike.for_evaluation() == alike
-
-
-def test_what_is_evaluated_on_is_named_after_its_file_or_its_name_on_the_hub():
-    paths = "[data/aime24.test.jsonl,openai/gsm8k:main,saved/math_500/]"
-    assert validate_cfg(load_recipe(RECIPE, [f"data.val_data_paths={paths}"])).data.val_names == [
-        "aime24", "gsm8k", "math_500",
-    ]  # fmt: skip
 
 
 def test_all_problems_of_a_recipe_are_told_together():
