@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -13,11 +12,12 @@ from torch import nn
 from rlinf.config.schema.model import CausalLMConfig
 from rlinf.data.packing import PackedSequences
 from rlinf.errors import ConfigError
+from rlinf.models.language_model import LanguageModel, TokenEvaluation
 from rlinf.models.lora import adapters_off, add_adapters, is_adapter, merged
 from rlinf.models.model_path import require_model_path
 from rlinf.models.packed_attention import NAME, flash_arguments, packed_attention, plan_attention
 from rlinf.models.token_logprobs import LogprobHead
-from rlinf.models.trainable import TrainableModel, WeightForm
+from rlinf.models.trainable import WeightForm
 from rlinf.utils.optional import require
 
 _FLASH = "flash_attention_2"
@@ -26,26 +26,7 @@ _HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 _ATTENTION_TYPES = {"full_attention", "sliding_attention"}
 
 
-@dataclass(frozen=True, slots=True)
-class TokenEvaluation:
-    """Log-probabilities and values of packed tokens; entry i is about token i, given those before it in its sequence.
-
-    Entries of tokens that were not scored, and of the first token of each sequence, are 0.
-
-    Attributes:
-        logprobs: float32 [T]; log-probability of the token.
-        entropy: float32 [T]; entropy of the distribution that the token is from.
-        values: float32 [T]; value of the state before the token. None without a value head.
-        is_top: bool [T]; whether the token is the most likely one. None unless requested.
-    """
-
-    logprobs: torch.Tensor
-    entropy: torch.Tensor
-    values: torch.Tensor | None
-    is_top: torch.Tensor | None = None
-
-
-class CausalLM(TrainableModel):
+class CausalLM(LanguageModel):
     """A decoder-only language model with an optional value head, on packed sequences.
 
     Its module names are those of transformers, so ``state_dict`` has the names of a Hugging Face checkpoint (and
@@ -56,8 +37,8 @@ class CausalLM(TrainableModel):
         result = model(packed, temperature=1.0, scored=is_answer)
         result.logprobs[is_answer]      # what the engine reported as logprobs, one answer behind the other
 
-    and within an engine ``engine.forward_backward(batches, loss_fn)`` with a ``loss_fn(model, batch)`` that calls the
-    model it is handed the same way. ``export`` yields what a generation engine loads; adapters are merged in.
+    and within an engine ``engine.forward_backward(batches, Pass(call, use))`` with a ``call(model, batch)`` that calls
+    the model it is handed the same way. ``export`` yields what a generation engine loads; adapters are merged in.
 
     Args:
         cfg: The ``actor.model`` section.
@@ -96,15 +77,7 @@ class CausalLM(TrainableModel):
         scored: torch.Tensor | None = None,
         with_top: bool = False,
     ) -> TokenEvaluation:
-        """Compute log-probabilities, entropies and values, with gradients.
-
-        Args:
-            packed: On the model's device.
-            temperature: Divides the logits as the sampler does; 0 counts as 1.
-            scored: bool [T]; tokens to score: of the others (prompts) no logits are computed. None scores
-                all. The first token of a sequence is never scored.
-            with_top: Whether to find out which tokens are the most likely ones.
-        """
+        """See ``LanguageModel``."""
         hidden = self._hidden_states(packed)
         has_context = packed.position_ids > 0
         rows = (has_context if scored is None else has_context & scored).nonzero().squeeze(1)
@@ -153,12 +126,22 @@ class CausalLM(TrainableModel):
         yield from merged(state, self.cfg, whole)
 
     def without_adapters(self) -> AbstractContextManager[None]:
-        """Return a context in which the model is the one before training (``is_lora``): the reference policy."""
+        """See ``LanguageModel``."""
         return adapters_off(self)
 
     @property
+    def has_value_head(self) -> bool:
+        """See ``LanguageModel``."""
+        return self.value_head is not None
+
+    @property
+    def num_layer_parameters(self) -> int:
+        """See ``LanguageModel``."""
+        return sum(parameter.numel() for unit in self.recompute_units() for parameter in unit.parameters())
+
+    @property
     def can_share_prompts(self) -> bool:
-        """Whether sequences of a pack may share what they begin with: FlashAttention knows boundaries alone."""
+        """See ``LanguageModel``: FlashAttention knows boundaries alone."""
         return bool(self.hf_config._attn_implementation != _FLASH)
 
     @property

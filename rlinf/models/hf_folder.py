@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from rlinf.errors import ConfigError
-from rlinf.models.causal_lm import CausalLM
+from rlinf.models.language_model import LanguageModel
 from rlinf.utils.optional import require
 
 _FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
@@ -19,7 +19,7 @@ _INSTALL = "pip install 'rlinf[reasoning]'"
 
 
 def write_hf_folder(
-    folder: Path, model: CausalLM, weights: Iterator[tuple[str, torch.Tensor]], *, dtype: torch.dtype
+    folder: Path, model: LanguageModel, weights: Iterator[tuple[str, torch.Tensor]], *, dtype: torch.dtype
 ) -> None:
     """Write weights, configuration and tokenizer, so that the folder can be ``actor.model.model_path``.
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -19,14 +19,15 @@ from torch.utils.checkpoint import checkpoint
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
-from rlinf.errors import NumericalError, WeightSyncError
+from rlinf.errors import AlgorithmError, NumericalError, WeightSyncError
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train import state
 from rlinf.hybrid_engines.train.loss_scale import LossScaler
 from rlinf.hybrid_engines.train.optimizer import ScheduledOptimizer, build_optimizers
 from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
-from rlinf.hybrid_engines.train.train_engine import BatchT, LossFn, MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import BatchT, Loss, MetricSums, Pass, TrainEngine
 from rlinf.models.trainable import TrainableModel, WeightForm
+from rlinf.placement.parallel import ParallelLayout
 from rlinf.telemetry.trace import traced
 
 
@@ -57,7 +58,9 @@ class FSDPEngine(TrainEngine):
         world_size: int = 1,
     ) -> None:
         join_process_group(device, rank, world_size)
+        self.layout = ParallelLayout(data=world_size)
         self.rank, self.world_size, self.device = rank, world_size, device
+        self.is_main = rank == 0
         self.compute_dtype = DTYPES[fsdp.mixed_precision.param_dtype or precision]
         self.sharded = fsdp.sharding_strategy != "no_shard"
         if fsdp.gradient_checkpointing:
@@ -71,6 +74,7 @@ class FSDPEngine(TrainEngine):
         if optim is not None:
             self.optimizers = build_optimizers(model, optim, critic_optim, fused=not self.sharded)
         self.scaler = LossScaler(enabled=self.compute_dtype == torch.float16)
+        self.remembered: dict[str, list[torch.Tensor]] = {}
 
     @property
     def num_steps(self) -> int:
@@ -79,7 +83,7 @@ class FSDPEngine(TrainEngine):
 
     @traced("forward_backward", "train")
     def forward_backward(
-        self, micro_batches: Sequence[BatchT], loss_fn: LossFn[BatchT], *, optimizer: str | None = None
+        self, micro_batches: Sequence[BatchT], work: Pass[BatchT, Any, Loss], *, optimizer: str | None = None
     ) -> MetricSums:
         """See ``TrainEngine``."""
         totals: MetricSums = {}
@@ -89,19 +93,17 @@ class FSDPEngine(TrainEngine):
             if isinstance(self.model, FSDPModule):
                 self.model.set_requires_gradient_sync(index == len(micro_batches) - 1)
             with self._autocast():
-                loss, metrics = loss_fn(self.model, batch)
+                loss, metrics = work.use(work.call(self.model, batch), batch)
             torch.autograd.backward(loss * self.scaler.scale if self.scaler.enabled else loss, inputs=inputs)
             for name, value in metrics.items():
                 totals[name] = totals[name] + value if name in totals else value
         self._average_replicated_gradients()
         return totals
 
-    def forward(
-        self, micro_batches: Sequence[BatchT], function: Callable[[nn.Module, BatchT], torch.Tensor]
-    ) -> list[torch.Tensor]:
+    def forward(self, micro_batches: Sequence[BatchT], work: Pass[BatchT, Any, torch.Tensor]) -> list[torch.Tensor]:
         """See ``TrainEngine``."""
         with torch.no_grad(), self._autocast():
-            return [function(self.model, batch) for batch in micro_batches]
+            return [work.use(work.call(self.model, batch), batch) for batch in micro_batches]
 
     @traced("optimizer_step", "train")
     def step(self, optimizer: str = "policy") -> dict[str, float]:
@@ -128,11 +130,7 @@ class FSDPEngine(TrainEngine):
     @torch.no_grad()
     def soft_update(self, target: nn.Module, source: nn.Module, weight: float) -> None:
         """See ``TrainEngine``."""
-        if self.sharded:
-            for module in (*target.modules(), *source.modules()):
-                # Gathered copies would be changed in place of the shards, or outlive the change.
-                if isinstance(module, FSDPModule):
-                    module.reshard()
+        _reshard(target, source)
         torch._foreach_lerp_(list(target.parameters()), list(source.parameters()), weight)
 
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -150,6 +148,22 @@ class FSDPEngine(TrainEngine):
         parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
         dist.all_gather(parts, tensor.contiguous())
         return parts
+
+    def remember(self, name: str) -> None:
+        """See ``TrainEngine``."""
+        _reshard(self.model)
+        self.remembered[name] = [_local(tensor).to("cpu", copy=True) for tensor in self._tensors()]
+
+    @contextmanager
+    def weights_of(self, name: str) -> Iterator[None]:
+        """See ``TrainEngine``; the present weights wait in host memory meanwhile."""
+        if name not in self.remembered:
+            raise AlgorithmError(f"No weights are remembered as '{name}': call remember('{name}') first.")
+        self._exchange(self.remembered[name])
+        try:
+            yield
+        finally:
+            self._exchange(self.remembered[name])
 
     def offload(self) -> None:
         """See ``TrainEngine``; without an accelerator there is nowhere to go."""
@@ -177,9 +191,12 @@ class FSDPEngine(TrainEngine):
         """See ``TrainEngine``."""
         return self.model.export(_described, form)
 
-    def export_weights(self, form: WeightForm = "merged") -> Iterator[tuple[str, torch.Tensor]]:
-        """See ``TrainEngine``."""
-        return self.model.export(_whole, form)
+    def export_weights(
+        self, form: WeightForm = "merged", *, dtype: torch.dtype | None = None
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """See ``TrainEngine``: every rank yields all weights."""
+        for name, tensor in self.model.export(_whole, form):
+            yield name, tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
 
     @torch.no_grad()
     def import_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
@@ -199,6 +216,20 @@ class FSDPEngine(TrainEngine):
     def close(self) -> None:
         """See ``TrainEngine``."""
         leave_process_group()
+
+    def _tensors(self) -> Iterator[torch.Tensor]:
+        yield from self.model.parameters()
+        yield from self.model.buffers()
+
+    @torch.no_grad()
+    def _exchange(self, kept: list[torch.Tensor]) -> None:
+        """Swap the model's weights and buffers with a copy on the host, one tensor at a time."""
+        _reshard(self.model)
+        for index, tensor in enumerate(self._tensors()):
+            local = _local(tensor)
+            present = local.to("cpu", copy=True)
+            local.copy_(kept[index])
+            kept[index] = present
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.sharded or self.compute_dtype == torch.float32:
@@ -232,6 +263,18 @@ class FSDPEngine(TrainEngine):
 
     def _adams(self) -> list[torch.optim.Optimizer]:
         return [optimizer.adam for optimizer in self.optimizers.values()]
+
+
+def _reshard(*models: nn.Module) -> None:
+    """Drop gathered copies: they would be changed in place of the shards, or outlive the change."""
+    for module in (module for model in models for module in model.modules()):
+        if isinstance(module, FSDPModule):
+            module.reshard()
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return this rank's part of a parameter or buffer, sharing its memory."""
+    return (tensor.to_local() if isinstance(tensor, DTensor) else tensor).detach()
 
 
 def _whole(tensor: torch.Tensor) -> torch.Tensor:

@@ -4,48 +4,83 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import nn
 
-from rlinf.models.trainable import WeightForm
+from rlinf.models.trainable import TrainableModel, WeightForm
+from rlinf.placement.parallel import ParallelLayout
 
 BatchT = TypeVar("BatchT")
+OutputT = TypeVar("OutputT")
+ResultT = TypeVar("ResultT")
 MetricSums = dict[str, torch.Tensor]
 """Metric name to a tensor ``[sum, count]``; the same keys on every rank and in every micro-batch."""
-LossFn = Callable[[nn.Module, BatchT], tuple[torch.Tensor, MetricSums]]
-"""Maps (model, micro-batch) to (scalar loss with a graph, metrics)."""
+Loss = tuple[torch.Tensor, MetricSums]
+"""Scalar loss with a graph, and metrics."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass(Generic[BatchT, OutputT, ResultT]):
+    """One pass of the model over a micro-batch, in two parts.
+
+    An engine that spreads the model over pipeline stages runs ``call`` on every stage and ``use`` where the output is.
+
+    Attributes:
+        call: Maps (model, micro-batch) to what the model returns, unchanged; calls the model exactly once.
+        use: Maps (output, micro-batch) to a result; does not see the model.
+        needs_whole_model: Whether ``call`` does anything else, so that stages cannot run it.
+    """
+
+    call: Callable[[nn.Module, BatchT], OutputT]
+    use: Callable[[OutputT, BatchT], ResultT]
+    needs_whole_model: bool = False
+
+    @classmethod
+    def whole(cls, function: Callable[[nn.Module, BatchT], ResultT]) -> Pass[BatchT, Any, ResultT]:
+        """Return the pass of a function that needs the whole model, because it calls it several times, say.
+
+        Args:
+            function: Maps (model, micro-batch) to the result.
+        """
+        return Pass(call=function, use=lambda result, _: result, needs_whole_model=True)
 
 
 class TrainEngine(abc.ABC):
     """A model, its optimizer and the processes they are spread over.
 
     Attributes:
-        model: The (possibly sharded) module; call it, do not reach into its parameters.
-        rank: Data-parallel rank of this process.
+        model: This rank's part of the model; call it, do not reach into its parameters.
+        layout: How many ranks share the batch, and how many share the model.
+        rank: Data-parallel rank of this process; equal on ranks that together hold one replica of the model.
         world_size: Number of data-parallel ranks.
+        is_main: Whether this process writes what is written once; true on exactly one.
         device: Where batches are expected.
     """
 
-    model: nn.Module
+    model: TrainableModel
+    layout: ParallelLayout
     rank: int
     world_size: int
+    is_main: bool
     device: torch.device
 
     @abc.abstractmethod
     def forward_backward(
-        self, micro_batches: Sequence[BatchT], loss_fn: LossFn[BatchT], *, optimizer: str | None = None
+        self, micro_batches: Sequence[BatchT], work: Pass[BatchT, Any, Loss], *, optimizer: str | None = None
     ) -> MetricSums:
-        """Compute the gradient of one update batch; every rank must bring equally many micro-batches.
+        """Compute the gradient of the sum of one update batch's losses; every rank brings equally many micro-batches.
 
         The engine averages gradients over ranks, so a loss that is a share of a global mean must carry the factor
         ``world_size``.
 
         Args:
             micro_batches: Opaque to the engine.
-            loss_fn: Computes the loss of one of them.
+            work: Computes the loss of one of them, as if there were one rank: outputs hold every token.
             optimizer: The one that will step: only its parameters need a gradient. None computes all gradients.
 
         Returns:
@@ -53,17 +88,15 @@ class TrainEngine(abc.ABC):
         """
 
     @abc.abstractmethod
-    def forward(
-        self, micro_batches: Sequence[BatchT], function: Callable[[nn.Module, BatchT], torch.Tensor]
-    ) -> list[torch.Tensor]:
+    def forward(self, micro_batches: Sequence[BatchT], work: Pass[BatchT, Any, torch.Tensor]) -> list[torch.Tensor]:
         """Apply the model without gradients, in the precision it trains in; every rank must bring equally many batches.
 
         Args:
             micro_batches: Opaque to the engine.
-            function: Maps (model, micro-batch) to a tensor.
+            work: Computes a tensor from one of them.
 
         Returns:
-            The tensors of this rank's micro-batches.
+            The tensors of this rank's micro-batches; equal on the ranks of a replica.
         """
 
     @abc.abstractmethod
@@ -92,11 +125,32 @@ class TrainEngine(abc.ABC):
 
     @abc.abstractmethod
     def all_reduce(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return the sum of ``tensor`` over all ranks, on the caller's device."""
+        """Return the sum of ``tensor`` over the data-parallel ranks, on the caller's device."""
 
     @abc.abstractmethod
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the (equally shaped) tensors of all ranks, in rank order."""
+        """Return the (equally shaped) tensors of the data-parallel ranks, in rank order."""
+
+    @abc.abstractmethod
+    def remember(self, name: str) -> None:
+        """Keep the present weights and buffers under a name, in host memory, sharded as they are.
+
+        Args:
+            name: Of the copy; an earlier one of this name is replaced.
+        """
+
+    @abc.abstractmethod
+    def weights_of(self, name: str) -> AbstractContextManager[None]:
+        """Return a context in which the model computes with remembered weights; all ranks enter it together.
+
+        Only ``forward`` may be called within.
+
+        Args:
+            name: Of the copy.
+
+        Raises:
+            AlgorithmError: Nothing was remembered under the name.
+        """
 
     @abc.abstractmethod
     def offload(self) -> None:
@@ -119,11 +173,14 @@ class TrainEngine(abc.ABC):
         """Yield what ``export_weights`` yields, in its order, on device ``meta``: without making anything whole."""
 
     @abc.abstractmethod
-    def export_weights(self, form: WeightForm = "merged") -> Iterator[tuple[str, torch.Tensor]]:
+    def export_weights(
+        self, form: WeightForm = "merged", *, dtype: torch.dtype | None = None
+    ) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every parameter and buffer that inference needs whole, one at a time; called by all ranks together.
 
         Args:
             form: What is yielded of a model with adapters.
+            dtype: Of floating-point tensors; None yields the master weights as they are.
         """
 
     @abc.abstractmethod

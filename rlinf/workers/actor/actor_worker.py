@@ -19,8 +19,8 @@ from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train import train_engines
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.models import get_model, get_policy
-from rlinf.models.causal_lm import CausalLM
 from rlinf.models.hf_folder import write_hf_folder
+from rlinf.models.language_model import LanguageModel
 from rlinf.models.trainable import TrainableModel, WeightForm
 from rlinf.scheduler import Worker
 from rlinf.telemetry.devices import device_peak_flops
@@ -163,10 +163,10 @@ class ActorWorker(Worker):
     def save_hf(self, path: str) -> None:
         """Write a language model under ``path`` as transformers loads it: ``actor.model.model_path`` of another run."""
         with self._on_device():
-            weights = self.engine.export_weights()
-            if self._rank == 0:
-                assert isinstance(self.engine.model, CausalLM)
-                dtype = DTYPES[self.cfg.actor.model.precision]
+            dtype = DTYPES[self.cfg.actor.model.precision]
+            weights = self.engine.export_weights(dtype=dtype)
+            if self.engine.is_main:
+                assert isinstance(self.engine.model, LanguageModel)
                 write_hf_folder(Path(path), self.engine.model, weights, dtype=dtype)
             else:
                 # Every rank has its part in making tensors whole.

@@ -14,7 +14,7 @@ from rlinf.config.schema.algorithm import DAggerLossConfig, HGDAggerLossConfig, 
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.data.replay.buffer import ReplayBuffer, Transitions
-from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import MetricSums, Pass, TrainEngine
 from rlinf.models.base_policy import PolicyEvaluation
 from rlinf.workers.actor.data_learner import DataLearner, executed_mask
 
@@ -46,7 +46,8 @@ class ImitationLearner(DataLearner):
             # The engine averages over ranks what is a share of a mean over all of them.
             return loss * self.engine.world_size, metrics
 
-        return self.engine.forward_backward(self.micro_batches(batch), loss_fn) | self.step_optimizer("policy")
+        sums = self.engine.forward_backward(self.micro_batches(batch), Pass.whole(loss_fn))
+        return sums | self.step_optimizer("policy")
 
 
 class CollectingLearner(ImitationLearner):
@@ -103,7 +104,7 @@ class CollectingLearner(ImitationLearner):
     def save(self, path: Path) -> None:
         """See ``Learner``: one rank writes the labels."""
         super().save(path)
-        if self.engine.rank == 0 and len(self.stored):
+        if self.engine.is_main and len(self.stored):
             self.stored.save(path / _LABELS)
 
     def load(self, path: Path) -> None:

@@ -9,7 +9,7 @@ from rlinf.algorithms.iql import IQL
 from rlinf.config.schema.algorithm import IQLLossConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.replay.buffer import Transitions
-from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import MetricSums, Pass, TrainEngine
 from rlinf.models.base_policy import ForwardType
 from rlinf.models.iql_policy import AdvantageEvaluation, IQLPolicy, ValueEvaluation
 from rlinf.workers.actor.data_learner import DataLearner, executed_mask
@@ -54,8 +54,10 @@ class IQLLearner(DataLearner):
             )
             return loss / share, metrics
 
-        sums = self.engine.forward_backward(parts, critic_loss, optimizer="critic") | self.step_optimizer("critic")
-        sums |= self.engine.forward_backward(parts, actor_loss, optimizer="policy") | self.step_optimizer("policy")
+        sums: MetricSums = {}
+        for optimizer, loss_fn in (("critic", critic_loss), ("policy", actor_loss)):
+            sums |= self.engine.forward_backward(parts, Pass.whole(loss_fn), optimizer=optimizer)
+            sums |= self.step_optimizer(optimizer)
         policy = self.policy
         assert isinstance(policy, IQLPolicy)
         self.engine.soft_update(policy.target_critic, policy.critic, self.tau)

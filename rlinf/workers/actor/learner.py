@@ -24,6 +24,8 @@ from rlinf.registry import Registry
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+REFERENCE = "reference"
+"""Under which an engine remembers the weights that a run starts from: the reference of the KL term."""
 BatchT = TypeVar("BatchT")
 ModelT = TypeVar("ModelT", bound=TrainableModel)
 MakeEngine = Callable[[TrainableModel], TrainEngine]

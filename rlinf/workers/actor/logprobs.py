@@ -21,8 +21,8 @@ from rlinf.algorithms.types import Ragged
 from rlinf.config.schema.algorithm import LanguageAlgorithmConfig
 from rlinf.config.schema.runner import TextRunnerConfig
 from rlinf.data.messages.answers import Answer
-from rlinf.hybrid_engines.train.train_engine import TrainEngine
-from rlinf.models.causal_lm import CausalLM
+from rlinf.hybrid_engines.train.train_engine import Pass, TrainEngine
+from rlinf.models.language_model import LanguageModel, TokenEvaluation
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens
 
 
@@ -51,12 +51,12 @@ class MicroBatchPlanner:
         """Return the planner that the ``runner`` section asks for.
 
         Args:
-            engine: Holds a ``CausalLM``.
+            engine: Holds a ``LanguageModel``.
             runner: The section.
             max_tokens: Bound where the section wants dynamic batch sizes.
             max_samples: Bound where it does not.
         """
-        assert isinstance(engine.model, CausalLM)
+        assert isinstance(engine.model, LanguageModel)
         is_dynamic = runner.enable_dynamic_batch_size
         return cls(
             engine,
@@ -93,7 +93,6 @@ class MicroBatchPlanner:
 
 
 def compute_logprobs(
-    model: nn.Module,
     answers: Sequence[Answer],
     *,
     planner: MicroBatchPlanner,
@@ -102,7 +101,6 @@ def compute_logprobs(
     """Return log-probabilities and values of all responses' tokens on every rank.
 
     Args:
-        model: The engine's, or another ``CausalLM`` on its device.
         answers: Every rank is given all of them.
         planner: Distributes the responses over the ranks of its engine, which runs the model.
         algorithm: The ``algorithm`` section.
@@ -118,30 +116,30 @@ def compute_logprobs(
         tokens={"loss_mask": tuple(torch.ones(n, dtype=torch.bool) for n in lengths), "places": places},
     )
     engine = planner.engine
+    assert isinstance(engine.model, LanguageModel)
     plan = planner.plan(samples)
     batches = planner.pack(samples, plan)
 
-    def evaluate(engine_model: nn.Module, batch: TextBatch) -> torch.Tensor:
-        which = engine_model if model is engine.model else model
-        found = evaluate_tokens(which, batch, algorithm=algorithm, whole_responses=True)
+    def call(model: nn.Module, batch: TextBatch) -> TokenEvaluation:
+        return evaluate_tokens(model, batch, algorithm=algorithm, whole_responses=True)
+
+    def use(found: TokenEvaluation, batch: TextBatch) -> torch.Tensor:
         values = torch.zeros_like(found.logprobs) if found.values is None else found.values
         return torch.stack((found.logprobs, values))[:, batch.is_response]
 
     # Every token is computed by one rank: the sum puts them together.
     flat = torch.zeros(2, sum(lengths), device=engine.device)
-    for batch, micro, found in zip(batches, plan, engine.forward(batches, evaluate), strict=True):
+    for batch, micro, found in zip(batches, plan, engine.forward(batches, Pass(call, use)), strict=True):
         if not micro.is_padding:
             flat[:, batch.tokens["places"][batch.is_response]] = found.float()
     flat = engine.all_reduce(flat).cpu()
-    has_values = isinstance(model, CausalLM) and model.value_head is not None
-    return torch.split(flat[0], lengths), torch.split(flat[1], lengths) if has_values else None
+    return torch.split(flat[0], lengths), torch.split(flat[1], lengths) if engine.model.has_value_head else None
 
 
 def decoder_flops(model: nn.Module) -> DecoderFlops:
     """Return the operations of a language model."""
-    assert isinstance(model, CausalLM)
-    config = model.hf_config
-    num_parameters = sum(parameter.numel() for unit in model.recompute_units() for parameter in unit.parameters())
+    assert isinstance(model, LanguageModel)
+    config, num_parameters = model.hf_config, model.num_layer_parameters
     fields = config.to_dict()  # configurations of some families have no head_dim
     head_dim = fields.get("head_dim") or config.hidden_size // config.num_attention_heads
     cost = SequenceCost.of_decoder(

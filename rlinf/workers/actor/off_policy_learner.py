@@ -22,7 +22,7 @@ from rlinf.data.replay.buffer import ReplayBuffer, Transitions
 from rlinf.data.replay.segments import remove_parts
 from rlinf.errors import CheckpointError, NumericalError
 from rlinf.hybrid_engines.train.optimizer import ScheduledOptimizer
-from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import MetricSums, Pass, TrainEngine
 from rlinf.models.base_policy import ForwardType
 from rlinf.models.q_policy import ActorEvaluation, CriticEvaluation, QPolicy
 from rlinf.utils.seeding import derive_seed
@@ -117,7 +117,7 @@ class OffPolicyLearner(EmbodiedLearner):
             self.replay.flush()
         if self.demos is not None:
             self.demos.save(path / _DEMOS_FOLDER, rank=self.engine.rank)
-        if self.engine.rank == 0:
+        if self.engine.is_main:
             state: dict[str, Any] = {"updates_made": self.updates_made}
             if self.losses.temperature is not None:
                 state |= self.losses.temperature.state_dict()
@@ -195,7 +195,7 @@ class OffPolicyLearner(EmbodiedLearner):
             )
             return loss / share, metrics
 
-        metrics = self.engine.forward_backward(batches, loss_fn, optimizer="critic")
+        metrics = self.engine.forward_backward(batches, Pass.whole(loss_fn), optimizer="critic")
         return metrics | self._step("critic")
 
     def _update_policy(self, generator: torch.Generator) -> MetricSums:
@@ -207,7 +207,7 @@ class OffPolicyLearner(EmbodiedLearner):
             loss, metrics = self.losses.actor_loss(q=evaluation.q, logprobs=evaluation.logprobs)
             return loss / share, metrics
 
-        metrics = self.engine.forward_backward(batches, loss_fn, optimizer="policy")
+        metrics = self.engine.forward_backward(batches, Pass.whole(loss_fn), optimizer="policy")
         stepped = metrics | self._step("policy")
         temperature = self.losses.temperature
         return stepped if temperature is None else stepped | temperature.update(metrics, self.engine.all_reduce)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -18,14 +17,10 @@ from rlinf.algorithms.steps import rows_to_samples, steps_to_samples, trajectory
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.errors import NumericalError
-from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import Loss, MetricSums, Pass, TrainEngine
 from rlinf.models.base_policy import PolicyEvaluation
 from rlinf.models.policy_conformance import check_evaluation
-from rlinf.models.trainable import TrainableModel
-from rlinf.workers.actor.learner import EmbodiedLearner, MakeEngine, accumulate, freeze_copy, metrics_over_ranks
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from rlinf.workers.actor.learner import REFERENCE, EmbodiedLearner, accumulate, metrics_over_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +39,7 @@ class Samples:
         ids: int64 [N]; global sample numbers, on the host.
         proximal_logprobs: float [N, C, A] under the policy at the start of the update; None where the loss does not
             need them.
+        ref_logprobs: float [N, C, A] under the policy that the run started from; None without a KL term.
     """
 
     forward_inputs: dict[str, torch.Tensor]
@@ -55,6 +51,7 @@ class Samples:
     action_mask: torch.Tensor
     ids: torch.Tensor
     proximal_logprobs: torch.Tensor | None = None
+    ref_logprobs: torch.Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +68,14 @@ class PolicyLearner(EmbodiedLearner):
     Args:
         engine: Holds the policy.
         cfg: The recipe.
-        reference: Frozen copy of the initial policy; needed with ``kl_beta`` > 0.
     """
 
-    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig, reference: TrainableModel | None = None) -> None:
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig) -> None:
         super().__init__(engine, cfg=cfg)
-        self.reference = None if reference is None else reference.to(engine.device)
+        if cfg.algorithm.loss.needs_reference:
+            engine.remember(REFERENCE)
         self.samples: Samples | None = None
         self.ownership: SampleOwnership | None = None
-
-    @classmethod
-    def build(cls, model: TrainableModel, make_engine: MakeEngine, *, cfg: RLinfConfig) -> Self:
-        """See ``Learner``."""
-        reference = freeze_copy(model) if cfg.algorithm.loss.needs_reference else None
-        return cls(make_engine(model), cfg=cfg, reference=reference)
 
     def compute_advantages(self, batch: Trajectory) -> dict[str, float]:
         """See ``Learner``: also lays the trajectories out as samples."""
@@ -117,6 +108,9 @@ class PolicyLearner(EmbodiedLearner):
             action_mask=self._to_samples(trajectory.executed & computed.loss_mask.any(dim=0).unsqueeze(-1)),
             ids=ids,
         )
+        if self.algorithm.loss.needs_reference:
+            with self.engine.weights_of(REFERENCE):
+                self.samples = replace(self.samples, ref_logprobs=self._current_logprobs(self.samples))
         self.ownership = SampleOwnership.from_ids(self.engine.all_gather(ids))
         return metrics_over_ranks(self.engine, metrics)
 
@@ -177,10 +171,10 @@ class PolicyLearner(EmbodiedLearner):
             all_reduce=self.engine.all_reduce,
         )
 
-        def loss_fn(model: nn.Module, batch: Batch) -> tuple[torch.Tensor, MetricSums]:
+        def loss_fn(model: nn.Module, batch: Batch) -> Loss:
             return self._loss(model, samples, batch, denominators)
 
-        return self.engine.forward_backward(batches, loss_fn)
+        return self.engine.forward_backward(batches, Pass.whole(loss_fn))
 
     def _loss(
         self, model: nn.Module, samples: Samples, batch: Batch, denominators: LossDenominators
@@ -188,17 +182,12 @@ class PolicyLearner(EmbodiedLearner):
         rows, masks = batch.rows, batch.masks
         inputs = {k: v[rows] for k, v in samples.forward_inputs.items()}
         executed = samples.action_mask[rows]
-        old_logprobs, proximal = samples.logprobs[rows], samples.proximal_logprobs
+        old_logprobs, proximal, reference = samples.logprobs[rows], samples.proximal_logprobs, samples.ref_logprobs
         num_actions, action_dim = old_logprobs.shape[1:]
         level, entropy_level = self.algorithm.logprob_type, self.algorithm.entropy_type
         evaluation: PolicyEvaluation = model(forward_inputs=inputs)
         prev_values = None if samples.prev_values is None else samples.prev_values[rows]
         check_evaluation(evaluation, logprobs=old_logprobs, values=prev_values)
-        ref_logprobs = None
-        if self.reference is not None:
-            with torch.no_grad():
-                reference: PolicyEvaluation = self.reference(forward_inputs=inputs)
-            ref_logprobs = reduce_to_level(reference.logprobs, executed, level)
         loss_inputs = LossInputs(
             logprobs=reduce_to_level(evaluation.logprobs, executed, level),
             old_logprobs=reduce_to_level(old_logprobs, executed, level),
@@ -211,7 +200,7 @@ class PolicyLearner(EmbodiedLearner):
             prev_values=prev_values,
             returns=samples.returns[rows],
             value_mask=masks["value"],
-            ref_logprobs=ref_logprobs,
+            ref_logprobs=None if reference is None else reduce_to_level(reference[rows], executed, level),
             denominators=denominators,
         )
         return policy_loss(self.algorithm.loss_type, loss_inputs, self.algorithm.loss)
@@ -225,7 +214,7 @@ class PolicyLearner(EmbodiedLearner):
             return evaluation.logprobs
 
         rows = torch.arange(len(samples.ids), device=self.engine.device)
-        return torch.cat(self.engine.forward(torch.split(rows, self.actor.micro_batch_size), logprobs))
+        return torch.cat(self.engine.forward(torch.split(rows, self.actor.micro_batch_size), Pass.whole(logprobs)))
 
     def _masks(self, samples: Samples, batch: MicroBatch) -> dict[str, torch.Tensor]:
         executed = batch.masked(samples.action_mask)

@@ -9,6 +9,8 @@ from torch import nn
 
 from rlinf.config.schema.root import SftConfig
 from rlinf.data.datasets.examples import Example
+from rlinf.hybrid_engines.train.train_engine import Pass
+from rlinf.models.language_model import TokenEvaluation
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens
 from rlinf.workers.actor.token_learner import TokenLearner
 
@@ -48,13 +50,15 @@ class SftLearner(TokenLearner[Sequence[Example]]):
         samples = _samples(batch)
         batches = self.planner.pack(samples, self.planner.plan(samples))
 
-        def evaluate(model: nn.Module, batch: TextBatch) -> torch.Tensor:
-            found = evaluate_tokens(model, batch, algorithm=self.cfg.algorithm, with_top=True)
+        def call(model: nn.Module, batch: TextBatch) -> TokenEvaluation:
+            return evaluate_tokens(model, batch, algorithm=self.cfg.algorithm, with_top=True)
+
+        def use(found: TokenEvaluation, batch: TextBatch) -> torch.Tensor:
             assert found.is_top is not None
             mask = batch.tokens["loss_mask"]
             return torch.stack([-found.logprobs[mask].double().sum(), found.is_top[mask].sum(), mask.sum()])
 
-        sums = torch.stack(self.engine.forward(batches, evaluate)).sum(dim=0)
+        sums = torch.stack(self.engine.forward(batches, Pass(call, use))).sum(dim=0)
         loss, right, count = self.engine.all_reduce(sums).tolist()
         return {"loss": loss / count, "token_accuracy": right / count}
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
 from rlinf.algorithms.minibatch import plan_minibatches
 from rlinf.algorithms.types import Ragged, finalize_metrics
@@ -15,15 +12,11 @@ from rlinf.config.schema.root import ReasoningConfig, RLinfConfig
 from rlinf.data.messages.answers import Answer
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
-from rlinf.models.causal_lm import CausalLM
-from rlinf.models.trainable import TrainableModel
-from rlinf.workers.actor.learner import MakeEngine, freeze_copy
+from rlinf.models.language_model import LanguageModel
+from rlinf.workers.actor.learner import REFERENCE
 from rlinf.workers.actor.logprobs import compute_logprobs
 from rlinf.workers.actor.text_samples import make_text_samples
 from rlinf.workers.actor.token_learner import TokenLearner
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class TextLearner(TokenLearner[Sequence[Answer]]):
@@ -34,35 +27,27 @@ class TextLearner(TokenLearner[Sequence[Answer]]):
     Args:
         engine: Holds the model.
         cfg: The recipe.
-        reference: Frozen copy of the initial model; None without a KL term, or where adapters can be switched off.
     """
 
     cfg: ReasoningConfig
 
-    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig, reference: CausalLM | None = None) -> None:
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig) -> None:
         assert isinstance(cfg, ReasoningConfig)
         super().__init__(engine, cfg=cfg)
-        self.reference = None if reference is None else reference.to(engine.device)
-
-    @classmethod
-    def build(cls, model: TrainableModel, make_engine: MakeEngine, *, cfg: RLinfConfig) -> Self:
-        """See ``Learner``."""
-        assert isinstance(model, CausalLM)
-        assert isinstance(cfg, ReasoningConfig)
-        needs_copy = cfg.algorithm.needs_reference and not model.cfg.is_lora
-        reference = freeze_copy(model) if needs_copy else None
-        return cls(make_engine(model), cfg=cfg, reference=reference)
+        # Adapters are switched off instead.
+        if cfg.algorithm.needs_reference and not cfg.actor.model.is_lora:
+            engine.remember(REFERENCE)
 
     def compute_advantages(self, batch: Sequence[Answer]) -> dict[str, float]:
         """See ``Learner``: also computes log-probabilities, unless an inference group has, and values."""
         answers = sorted(batch, key=lambda answer: (answer.group_id, answer.member))
-        algorithm, model = self.cfg.algorithm, self.engine.model
+        algorithm = self.cfg.algorithm
         trainer: Ragged | None = None
         values: Ragged | None = None
         if self.cfg.inference is not None:
             trainer = tuple(torch.tensor(answer.trainer_logprobs) for answer in answers)
         elif algorithm.recompute_logprobs or self.cfg.actor.model.add_value_head:
-            trainer, values = self._evaluate(model, answers)
+            trainer, values = self._evaluate(answers)
         self.samples, metrics = make_text_samples(
             answers,
             algorithm=algorithm,
@@ -90,14 +75,13 @@ class TextLearner(TokenLearner[Sequence[Answer]]):
             for minibatch in plan_minibatches(count, actor.global_batch_size, seed=actor.seed, step=step, epoch=epoch):
                 yield minibatch.tolist()
 
-    def _evaluate(self, model: nn.Module, answers: Sequence[Answer]) -> tuple[Ragged, Ragged | None]:
-        return compute_logprobs(model, answers, planner=self.planner, algorithm=self.cfg.algorithm)
+    def _evaluate(self, answers: Sequence[Answer]) -> tuple[Ragged, Ragged | None]:
+        return compute_logprobs(answers, planner=self.planner, algorithm=self.cfg.algorithm)
 
     def _reference_logprobs(self, answers: Sequence[Answer]) -> Ragged | None:
         if not self.cfg.algorithm.needs_reference:
             return None
         model = self.engine.model
-        assert isinstance(model, CausalLM)
-        context: AbstractContextManager[None] = model.without_adapters() if self.reference is None else nullcontext()
-        with context:
-            return self._evaluate(self.reference or model, answers)[0]
+        assert isinstance(model, LanguageModel)
+        with model.without_adapters() if model.cfg.is_lora else self.engine.weights_of(REFERENCE):
+            return self._evaluate(answers)[0]

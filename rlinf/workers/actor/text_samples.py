@@ -21,7 +21,7 @@ from rlinf.config.schema.algorithm import LanguageAlgorithmConfig, TextAlgorithm
 from rlinf.data.messages.answers import Answer
 from rlinf.data.packing import PackedSequences, pack_responses, place
 from rlinf.errors import AlgorithmError
-from rlinf.models.causal_lm import TokenEvaluation
+from rlinf.models.language_model import TokenEvaluation
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +198,16 @@ def text_denominators(
 
 
 def text_loss(
-    model: nn.Module, batch: TextBatch, denominators: LossDenominators, *, algorithm: LanguageAlgorithmConfig
+    result: TokenEvaluation,
+    batch: TextBatch,
+    denominators: LossDenominators,
+    *,
+    algorithm: LanguageAlgorithmConfig,
 ) -> tuple[torch.Tensor, Metrics]:
-    """Compute a micro-batch's part of the loss; the ``loss_fn`` of ``TrainEngine.forward_backward``.
+    """Compute a micro-batch's part of the loss; the ``use`` of a pass in ``TrainEngine.forward_backward``.
 
     Args:
-        model: A ``CausalLM``, as the engine hands it.
+        result: What ``evaluate_tokens`` returned.
         batch: The micro-batch.
         denominators: Of the update batch.
         algorithm: The ``algorithm`` section.
@@ -211,7 +215,6 @@ def text_loss(
     Returns:
         Scalar loss, and metrics as (sum, count) pairs.
     """
-    result = evaluate_tokens(model, batch, algorithm=algorithm)
     inputs = LossInputs(
         logprobs=result.logprobs,
         entropy=result.entropy,
@@ -234,7 +237,7 @@ def evaluate_tokens(
     """Run the model on a micro-batch at the temperature of training.
 
     Args:
-        model: A ``CausalLM``.
+        model: A ``LanguageModel``, as the engine hands it.
         batch: The micro-batch.
         algorithm: The ``algorithm`` section.
         whole_responses: Also evaluate responses' tokens that the loss leaves out.

@@ -5,14 +5,14 @@ from __future__ import annotations
 import abc
 from collections.abc import Iterator, Sequence
 
-import torch
 from torch import nn
 
 from rlinf.config.schema.root import LanguageConfig, RLinfConfig
-from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import Loss, MetricSums, Pass, TrainEngine
+from rlinf.models.language_model import TokenEvaluation
 from rlinf.workers.actor.learner import BatchT, Learner, Work, accumulate, metrics_over_ranks
 from rlinf.workers.actor.logprobs import MicroBatchPlanner, decoder_flops
-from rlinf.workers.actor.text_samples import TextBatch, TextSamples, text_denominators, text_loss
+from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens, text_denominators, text_loss
 
 
 class TokenLearner(Learner[BatchT]):
@@ -89,10 +89,13 @@ class TokenLearner(Learner[BatchT]):
             all_reduce=engine.all_reduce,
         )
 
-        def loss_fn(model: nn.Module, batch: TextBatch) -> tuple[torch.Tensor, MetricSums]:
-            return text_loss(model, batch, denominators, algorithm=algorithm)
+        def call(model: nn.Module, batch: TextBatch) -> TokenEvaluation:
+            return evaluate_tokens(model, batch, algorithm=algorithm)
 
-        return engine.forward_backward(batches, loss_fn)
+        def use(result: TokenEvaluation, batch: TextBatch) -> Loss:
+            return text_loss(result, batch, denominators, algorithm=algorithm)
+
+        return engine.forward_backward(batches, Pass(call, use))
 
     def _work(self, samples: TextSamples) -> Work:
         """Return what training on samples takes, over all ranks."""

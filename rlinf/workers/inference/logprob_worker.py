@@ -16,7 +16,7 @@ from rlinf.hybrid_engines.train import train_engines
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.hybrid_engines.weights.bucket import Manifest, WeightUpdate, check_manifest
 from rlinf.models import get_model
-from rlinf.models.causal_lm import CausalLM
+from rlinf.models.language_model import LanguageModel
 from rlinf.scheduler import Worker
 from rlinf.workers.actor.logprobs import MicroBatchPlanner, compute_logprobs
 from rlinf.workers.weight_syncer import make_weight_syncer
@@ -52,7 +52,7 @@ class LogprobWorker(Worker):
         actor, runner, section = self.cfg.actor, self.cfg.runner, self.cfg.inference
         assert section is not None
         model = get_model(actor.model)
-        assert isinstance(model, CausalLM)
+        assert isinstance(model, LanguageModel)
         sent = {name: tensor for name, tensor in model.state_dict().items() if not model.is_training_only(name)}
         self.weights = {name: tensor.to("meta") for name, tensor in sent.items()}
         self.adapters = {name: tensor for name, tensor in self.weights.items() if model.is_adapter(name)}
@@ -124,7 +124,7 @@ class LogprobWorker(Worker):
                 f"Responses were sampled with weights of version {', '.join(map(str, sorted(versions)))}; the "
                 f"inference group has version {self.version}. Synchronise the weights of both groups together."
             )
-        logprobs, _ = compute_logprobs(self.engine.model, answers, planner=self.planner, algorithm=self.cfg.algorithm)
+        logprobs, _ = compute_logprobs(answers, planner=self.planner, algorithm=self.cfg.algorithm)
         return [
             dataclasses.replace(answer, trainer_logprobs=tuple(found.tolist()))
             for answer, found in zip(answers, logprobs, strict=True)

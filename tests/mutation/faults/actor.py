@@ -117,8 +117,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
-        "reference: PolicyEvaluation = self.reference(forward_inputs=inputs)",
-        "reference: PolicyEvaluation = model(forward_inputs=inputs)",
+        "            with self.engine.weights_of(REFERENCE):\n                self.samples",
+        "            if True:\n                self.samples",
         POLICY,
         "the reference is the current policy",
     ),
@@ -403,10 +403,10 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/off_policy_learner.py",
-        "            return loss / share, metrics\n\n        metrics = self.engine.forward_backward(batches, loss_fn, "
-        'optimizer="critic")',
-        "            return loss, metrics\n\n        metrics = self.engine.forward_backward(batches, loss_fn, "
-        'optimizer="critic")',
+        "            return loss / share, metrics\n\n        metrics = self.engine.forward_backward(batches, "
+        'Pass.whole(loss_fn), optimizer="critic")',
+        "            return loss, metrics\n\n        metrics = self.engine.forward_backward(batches, "
+        'Pass.whole(loss_fn), optimizer="critic")',
         OFF_POLICY,
         "the critics' loss is a sum",
     ),
@@ -610,15 +610,15 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/text_learner.py",
-        "return self._evaluate(self.reference or model, answers)[0]",
-        "return self._evaluate(model, answers)[0]",
+        "with model.without_adapters() if model.cfg.is_lora else self.engine.weights_of(REFERENCE):",
+        "with model.without_adapters():",
         TEXT,
         "the reference is the current model",
     ),
     Fault(
         "rlinf/workers/actor/text_learner.py",
-        "model.without_adapters() if self.reference is None else nullcontext()",
-        "nullcontext()",
+        "with model.without_adapters() if model.cfg.is_lora else self.engine.weights_of(REFERENCE):",
+        "self.engine.remember(REFERENCE)\n        with self.engine.weights_of(REFERENCE):",
         TEXT,
         "the reference has the adapters of the model",
     ),
@@ -635,13 +635,6 @@ FAULTS: list[Fault] = [
         "[torch.tensor(answer.versions)[:1] for answer in batch]",
         TEXT,
         "staleness counts the first token of a response alone",
-    ),
-    Fault(
-        "rlinf/workers/actor/logprobs.py",
-        "which = engine_model if model is engine.model else model",
-        "which = engine_model",
-        TEXT,
-        "another model's log-probabilities are the engine's",
     ),
     Fault(
         "rlinf/workers/actor/token_learner.py",

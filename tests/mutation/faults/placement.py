@@ -14,7 +14,29 @@ def _fault(file: str, before: str, after: str, what: str, *tests: str) -> Fault:
     return Fault(f"rlinf/placement/{file}", before, after, tests, what)
 
 
+_PARALLEL = "tests/unit/placement/test_parallel.py"
 FAULTS: list[Fault] = [
+    _fault(
+        "parallel.py",
+        "outer, context = divmod(outer, self.context)",
+        "outer, context = divmod(outer, self.data)",
+        "ranks are numbered with data before context",
+        _PARALLEL,
+    ),
+    _fault(
+        "parallel.py",
+        "members[stage, replica, place % self.expert_tensor]",
+        "members[stage, place % self.expert_tensor]",
+        "all ranks of a stage share the experts",
+        _PARALLEL,
+    ),
+    _fault(
+        "parallel.py",
+        "if self.data % self.expert:",
+        "if self.world_size % self.expert:",
+        "experts are spread over ranks of one replica",
+        _PARALLEL,
+    ),
     _fault(
         "grammar.py",
         "        next_process = max(next_process, last_process + 1)\n",

@@ -17,6 +17,27 @@ RANKS = ("tests/unit/workers/actor/test_policy_learner.py::test_the_gradient_doe
 FAULTS: list[Fault] = [
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
+        "        yield from self.model.buffers()\n",
+        "",
+        ENGINE,
+        "buffers are not remembered",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/fsdp.py",
+        "            kept[index] = present\n",
+        "",
+        ENGINE,
+        "the present weights are lost after a pass with remembered ones",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/fsdp.py",
+        '[_local(tensor).to("cpu", copy=True) for tensor in self._tensors()]',
+        '[_local(tensor).to("cpu") for tensor in self._tensors()]',
+        ENGINE,
+        "remembered weights share the memory of the present ones",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/fsdp.py",
         "torch._foreach_div_([cast(torch.Tensor, p.grad) for p in parameters], self.scaler.scale)",
         "pass",
         ENGINE,

@@ -10,6 +10,7 @@ from rlinf.config.schema.train import FSDPConfig, OptimConfig
 from rlinf.data.packing import pack_sequences
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.hybrid_engines.train.train_engine import Pass
 from rlinf.models import get_model
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
@@ -37,18 +38,21 @@ def make_engine(folder, *, sharding="no_shard", recompute=False, precision="fp32
     )
 
 
-def loss_fn(model, packed):
-    result = model(packed, temperature=0.8)
+def loss_fn(result, packed):
     loss = -result.logprobs.sum() - 0.1 * result.entropy.sum()
     if result.values is not None:
         loss = loss + result.values.square().sum()
     return loss, {}
 
 
+LOSS = Pass(lambda model, packed: model(packed, temperature=0.8), loss_fn)
+LOGPROBS = Pass(lambda model, packed: model(packed), lambda result, packed: result.logprobs)
+
+
 def train(engine):
     """The weights after two optimizer steps, one micro-batch per sequence."""
     for _ in range(2):
-        engine.forward_backward([pack_sequences([sequence]) for sequence in SEQUENCES], loss_fn)
+        engine.forward_backward([pack_sequences([sequence]) for sequence in SEQUENCES], LOSS)
         engine.step()
     return {name: tensor.clone() for name, tensor in engine.export_weights()}
 
@@ -80,7 +84,7 @@ def test_low_precision_keeps_master_weights_and_comes_close(folder, kind):
     full, low = (make_engine(folder / kind, sharding="full_shard", precision=p, keys=keys) for p in ("fp32", "bf16"))
     packed, seen = pack_sequences(SEQUENCES), []
     low.model.lm_head.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].dtype))
-    expected, actual = (e.forward([packed], lambda model, p: model(p).logprobs)[0] for e in (full, low))
+    expected, actual = (e.forward([packed], LOGPROBS)[0] for e in (full, low))
     assert actual.dtype == torch.float32
     assert seen == [torch.bfloat16]
     assert not torch.equal(actual, expected)
@@ -131,7 +135,7 @@ def test_weights_of_another_engine_are_taken_over(folder, kind, sharding):
     packed = pack_sequences(SEQUENCES)
 
     def logprobs(engine):
-        return engine.forward([packed], lambda model, batch: model(batch).logprobs)[0]
+        return engine.forward([packed], LOGPROBS)[0]
 
     before = logprobs(copy)
     copy.import_weights(weights.items())

@@ -10,6 +10,7 @@ import torch.multiprocessing as mp
 from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.hybrid_engines.train.train_engine import Pass
 from rlinf.models import get_model
 from rlinf.models.base_policy import ForwardType
 from rlinf.scheduler.probe import find_free_port
@@ -76,7 +77,7 @@ def gradient(name, sharding="no_shard", rank=0, world_size=1):
     batch |= {"noise": normal(STEPS + 1, CHUNK, DIM), "time": torch.rand(ROWS, generator=generator)}
     share = ROWS // world_size
     mine = {key: tensor[rank * share : (rank + 1) * share] for key, tensor in batch.items()}
-    engine.forward_backward([mine], lambda model, rows: (LOSSES[name](model, rows) * world_size, {}))
+    engine.forward_backward([mine], Pass.whole(lambda model, rows: (LOSSES[name](model, rows) * world_size, {})))
     gradients = {key: p.grad for key, p in engine.model.named_parameters() if p.grad is not None}
     return {key: (g.full_tensor() if hasattr(g, "full_tensor") else g).clone() for key, g in gradients.items()}
 

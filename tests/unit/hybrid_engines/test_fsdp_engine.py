@@ -6,11 +6,12 @@ from torch.distributed.fsdp import FSDPModule
 
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.train import FSDPConfig, MixedPrecisionConfig, OptimConfig
-from rlinf.errors import CheckpointError, NumericalError
+from rlinf.errors import AlgorithmError, CheckpointError, NumericalError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.hybrid_engines.train.loss_scale import LossScaler
 from rlinf.hybrid_engines.train.optimizer import learning_rate_factor
 from rlinf.hybrid_engines.train.state import load_weights
+from rlinf.hybrid_engines.train.train_engine import Pass
 from rlinf.models import get_model
 
 MODEL = MLPPolicyConfig(
@@ -56,7 +57,7 @@ def weights(trained):
 
 def train(trained, steps=3):
     for _ in range(steps):
-        trained.forward_backward([batch()], loss_fn)
+        trained.forward_backward([batch()], Pass.whole(loss_fn))
         trained.step()
     return weights(trained)
 
@@ -81,8 +82,8 @@ def test_low_precision_compute_keeps_fp32_master_weights(strategy, precision):
 
 def test_the_compute_is_really_done_in_low_precision():
     full, low = engine("full_shard"), engine("full_shard", "bf16")
-    a = full.forward_backward([batch()], loss_fn)["loss"][0]
-    b = low.forward_backward([batch()], loss_fn)["loss"][0]
+    a = full.forward_backward([batch()], Pass.whole(loss_fn))["loss"][0]
+    b = low.forward_backward([batch()], Pass.whole(loss_fn))["loss"][0]
     assert a != b
     assert abs(a - b) / abs(a) < 0.05
 
@@ -141,7 +142,7 @@ def test_a_gradient_that_is_not_finite_is_an_error_that_says_when(strategy):
     before = weights(trained)
     broken = batch()
     broken["states"][0, 0] = math.nan
-    trained.forward_backward([broken], loss_fn)
+    trained.forward_backward([broken], Pass.whole(loss_fn))
     with pytest.raises(NumericalError, match="optimizer step 1"):
         trained.step()
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(trained).items())
@@ -150,7 +151,7 @@ def test_a_gradient_that_is_not_finite_is_an_error_that_says_when(strategy):
 def test_fp16_skips_an_overflowing_step_and_lowers_its_scale():
     trained = engine("full_shard", "fp16")
     before, scale = weights(trained), trained.scaler.scale
-    trained.forward_backward([batch()], lambda model, b: (loss_fn(model, b)[0] * 1e30, {}))
+    trained.forward_backward([batch()], Pass.whole(lambda model, b: (loss_fn(model, b)[0] * 1e30, {})))
     result = trained.step()
     assert not math.isfinite(result["grad_norm"])
     assert trained.scaler.scale == scale / 2
@@ -159,7 +160,7 @@ def test_fp16_skips_an_overflowing_step_and_lowers_its_scale():
 
 def test_the_gradient_is_clipped_to_its_norm():
     trained = engine(clip_grad=1e-3)
-    trained.forward_backward([batch()], loss_fn)
+    trained.forward_backward([batch()], Pass.whole(loss_fn))
     norm = trained.step()["grad_norm"]
     assert norm > 0.1  # The norm before clipping is what is reported.
 
@@ -207,7 +208,7 @@ def test_learning_rate_follows_its_schedule(scheduler, expected):
 
 
 def first_gradients(trained, scale=1.0):
-    trained.forward_backward([batch()], lambda model, inputs: (scale * loss_fn(model, inputs)[0], {}))
+    trained.forward_backward([batch()], Pass.whole(lambda model, inputs: (scale * loss_fn(model, inputs)[0], {})))
     return {name: p.grad.clone() for name, p in trained.model.named_parameters() if p.grad is not None}
 
 
@@ -271,7 +272,7 @@ def test_the_loss_scale_grows_after_a_run_of_good_steps_and_halves_after_a_bad_o
 
 def test_the_loss_scale_is_part_of_a_checkpoint(tmp_path):
     trained = engine(precision="fp16")
-    trained.forward_backward([batch()], lambda model, b: (loss_fn(model, b)[0] * 1e30, {}))
+    trained.forward_backward([batch()], Pass.whole(lambda model, b: (loss_fn(model, b)[0] * 1e30, {})))
     trained.step()
     train(trained, 2)
     trained.save(tmp_path / "actor")
@@ -282,15 +283,15 @@ def test_the_loss_scale_is_part_of_a_checkpoint(tmp_path):
 
 
 def test_metrics_are_summed_over_micro_batches():
-    whole = engine().forward_backward([batch()], loss_fn)["loss"]
-    parts = engine().forward_backward([batch(), batch()], loss_fn)["loss"]
+    whole = engine().forward_backward([batch()], Pass.whole(loss_fn))["loss"]
+    parts = engine().forward_backward([batch(), batch()], Pass.whole(loss_fn))["loss"]
     torch.testing.assert_close(parts, 2 * whole)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_forward_pass_keeps_no_graph_and_has_the_precision_of_training(precision):
     trained = engine(precision=precision)
-    (found,) = trained.forward([batch()], lambda model, inputs: model(forward_inputs=inputs).logprobs)
+    (found,) = trained.forward([batch()], Pass.whole(lambda model, inputs: model(forward_inputs=inputs).logprobs))
     assert not found.requires_grad
     seen = []
 
@@ -298,9 +299,9 @@ def test_a_forward_pass_keeps_no_graph_and_has_the_precision_of_training(precisi
         seen.append(model(forward_inputs=inputs).logprobs)
         return loss_fn(model, inputs)
 
-    trained.forward_backward([batch()], recorded)
+    trained.forward_backward([batch()], Pass.whole(recorded))
     assert torch.equal(found, seen[0])
-    (full,) = engine().forward([batch()], lambda model, inputs: model(forward_inputs=inputs).logprobs)
+    (full,) = engine().forward([batch()], Pass.whole(lambda model, inputs: model(forward_inputs=inputs).logprobs))
     assert torch.equal(found, full) == (precision == "fp32")
 
 
@@ -346,6 +347,57 @@ def test_the_schedule_of_the_first_step_is_its_first_entry():
     trained = engine(lr_warmup_steps=3, value_lr=4e-2)
     rates = []
     for _ in range(4):
-        trained.forward_backward([batch()], loss_fn)
+        trained.forward_backward([batch()], Pass.whole(loss_fn))
         rates.append(trained.step()["lr"])
     assert rates == pytest.approx([0.25e-2, 0.5e-2, 0.75e-2, 1e-2])
+
+
+def logprobs(trained):
+    return trained.forward([batch()], Pass.whole(lambda model, inputs: model(forward_inputs=inputs).logprobs))[0]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_remembered_weights_are_computed_with_only_where_they_are_asked_for(strategy):
+    trained = engine(strategy)
+    initial = logprobs(trained)
+    trained.remember("start")
+    train(trained)
+    trained.model.encoder.normalizer.mean.add_(1.0)  # A buffer belongs to a model as its weights do.
+    present, after = logprobs(trained), weights(trained)
+    for _ in range(2):
+        with trained.weights_of("start"):
+            assert torch.equal(logprobs(trained), initial)
+        assert torch.equal(logprobs(trained), present)
+    assert not torch.equal(present, initial)
+    assert all(torch.equal(after[name], tensor) for name, tensor in weights(trained).items())
+
+
+def test_present_weights_come_back_though_a_pass_with_remembered_ones_fails():
+    trained = engine()
+    trained.remember("start")
+    after = train(trained)
+    with pytest.raises(RuntimeError, match="a pass"), trained.weights_of("start"):
+        raise RuntimeError("a pass")
+    assert all(torch.equal(after[name], tensor) for name, tensor in weights(trained).items())
+    with pytest.raises(AlgorithmError, match="remember"), trained.weights_of("end"):
+        pass
+
+
+def test_a_pass_hands_its_output_from_the_call_to_the_use():
+    trained = engine()
+    work = Pass(lambda model, inputs: model(forward_inputs=inputs), lambda output, inputs: output.values - inputs["v"])
+    shift = batch() | {"v": torch.ones(8, 1)}
+    whole = Pass.whole(lambda model, inputs: model(forward_inputs=inputs).values - 1)
+    assert torch.equal(trained.forward([shift], work)[0], trained.forward([batch()], whole)[0])
+    assert whole.needs_whole_model
+    assert not work.needs_whole_model
+    assert trained.is_main
+    assert trained.layout.world_size == 1
+
+
+def test_exported_weights_can_be_cast_and_masters_stay():
+    trained = engine("full_shard")
+    before = weights(trained)
+    for name, tensor in trained.export_weights(dtype=torch.bfloat16):
+        assert torch.equal(tensor, before[name].bfloat16() if before[name].is_floating_point() else before[name])
+    assert all(torch.equal(before[name], tensor) for name, tensor in weights(trained).items())

@@ -270,8 +270,8 @@ def losses_of_rank(learner, batch, rank, world_size, monkeypatch):
     """Return the loss that a rank's micro-batches sum up to, for each optimizer that steps."""
     engine, losses = learner.engine, []
 
-    def forward_backward(parts, loss_fn, *, optimizer=None):
-        losses.append(sum(float(loss_fn(engine.model, part)[0].detach()) for part in parts))
+    def forward_backward(parts, work, *, optimizer=None):
+        losses.append(sum(float(work.use(work.call(engine.model, part), part)[0].detach()) for part in parts))
         return {}
 
     monkeypatch.setattr(engine, "rank", rank)

@@ -26,7 +26,6 @@ from rlinf.errors import AlgorithmError, NumericalError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
-from rlinf.workers.actor.learner import freeze_copy
 from rlinf.workers.actor.policy_learner import PolicyLearner
 
 STEPS, ENVS, CHUNK, DIM = 6, 8, 3, 2
@@ -90,7 +89,6 @@ def make_ranked(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0,
         )
     ).to(dtype)
     algorithm = ALGORITHMS[algorithm]
-    reference = freeze_copy(model)
     actor = ActorConfig(
         model=model.cfg, global_batch_size=32, micro_batch_size=micro_batch_size, seed=3, optim=OptimConfig(lr=1e-3)
     )
@@ -103,7 +101,7 @@ def make_ranked(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0,
         rank=rank,
         world_size=world_size,
     )
-    learner = PolicyLearner(engine, cfg=RLinfConfig(algorithm=algorithm, actor=actor), reference=reference)
+    learner = PolicyLearner(engine, cfg=RLinfConfig(algorithm=algorithm, actor=actor))
     share = ENVS // world_size
     learner.compute_advantages(make_trajectory(dtype).envs(rank * share, (rank + 1) * share))
     return learner
@@ -172,7 +170,7 @@ def test_the_gradient_does_not_depend_on_the_number_of_ranks(tmp_path):
     assert_same(weights, updated(), 1e-6)
 
 
-def make_learner(trajectory, loss_type="actor_critic", update_epoch=2, **keys):
+def make_learner(trajectory, loss_type="actor_critic", update_epoch=2, kl_beta=0.0, **keys):
     torch.manual_seed(0)
     model = get_model(
         MLPPolicyConfig(
@@ -193,7 +191,7 @@ def make_learner(trajectory, loss_type="actor_critic", update_epoch=2, **keys):
         precision="fp32",
         device=torch.device("cpu"),
     )
-    loss = losses.configs.get(loss_type)()
+    loss = losses.configs.get(loss_type)(kl_beta=kl_beta)
     algorithm = dataclasses.replace(
         ALGORITHMS["ppo"], loss_type=loss_type, update_epoch=update_epoch, loss=loss, logprob_type="action_level"
     )
@@ -300,9 +298,11 @@ def test_the_proximal_policy_is_that_at_the_start_of_the_update_for_all_its_step
 
 
 def test_the_reference_is_the_policy_before_the_first_update(monkeypatch):
-    learner, _ = make_learner(make_trajectory(torch.float32))
-    learner.reference = freeze_copy(learner.engine.model)
+    trajectory = make_trajectory(torch.float32)
+    learner, _ = make_learner(trajectory, kl_beta=0.1)
     initial = copy.deepcopy(learner.engine.model)
+    learner.update(1)
+    learner.compute_advantages(trajectory)
     samples = learner.samples
     calls = recorded_losses(learner, monkeypatch)
     with torch.no_grad():

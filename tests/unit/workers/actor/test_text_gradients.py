@@ -21,10 +21,11 @@ from rlinf.config.schema.generation import SamplingConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
 from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.hybrid_engines.train.train_engine import Pass
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.logprobs import MicroBatchPlanner
-from rlinf.workers.actor.text_samples import make_text_samples, text_denominators, text_loss
+from rlinf.workers.actor.text_samples import evaluate_tokens, make_text_samples, text_denominators, text_loss
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
 TEMPERATURE, MAX_NEW_TOKENS = 0.8, 12
@@ -187,7 +188,11 @@ def gradient(
     denominators = text_denominators(
         batches, max_tokens=MAX_NEW_TOKENS, data_parallel_size=world_size, all_reduce=engine.all_reduce
     )
-    engine.forward_backward(batches, lambda m, batch: text_loss(m, batch, denominators, algorithm=config))
+    loss = Pass(
+        lambda model, batch: evaluate_tokens(model, batch, algorithm=config),
+        lambda result, batch: text_loss(result, batch, denominators, algorithm=config),
+    )
+    engine.forward_backward(batches, loss)
     gradients = {name: p.grad for name, p in engine.model.named_parameters() if p.grad is not None}
     return {name: g.full_tensor() if hasattr(g, "full_tensor") else g.clone() for name, g in gradients.items()}
 

@@ -48,7 +48,6 @@ def make_learner(cfg, *, rank=0, world_size=1):
     if model.value_head is not None:
         with torch.no_grad():
             model.value_head.weight.copy_(torch.linspace(-0.2, 0.3, 16).unsqueeze(0))
-    reference = get_model(cfg.actor.model).eval() if cfg.algorithm.needs_reference else None
     engine = FSDPEngine(
         model,
         optim=cfg.actor.optim,
@@ -58,7 +57,7 @@ def make_learner(cfg, *, rank=0, world_size=1):
         rank=rank,
         world_size=world_size,
     )
-    return TextLearner(engine, cfg=cfg, reference=reference)
+    return TextLearner(engine, cfg=cfg)
 
 
 def true_logprobs(folder, prompt, answer, temperature=0.8):

@@ -64,7 +64,7 @@ def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder, key
         sync(learner, worker, step, "adapters" if step and cfg.actor.model.is_lora else "parts")
         assert worker.version == step
         answers = sampled_at(make_answers(folder), step)
-        expected, _ = learner._evaluate(learner.engine.model, answers)
+        expected, _ = learner._evaluate(answers)
         # Groups come one at a time.
         found = [evaluated for first in (0, 4, 8) for evaluated in worker.compute_logprobs(answers[first : first + 4])]
         assert [replace(answer, trainer_logprobs=()) for answer in found] == answers
