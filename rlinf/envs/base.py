@@ -334,7 +334,7 @@ class VectorEnv(abc.ABC):
             episodes=episodes,
         )
         for wrapper in self._wrappers:
-            step = wrapper.outcome(step)
+            step = wrapper.step_result(step)
         self._shown = step.obs
         return step
 

@@ -12,9 +12,9 @@ from rlinf.runners.step_runner import Metrics, StepRunner
 from rlinf.scheduler import Channel, WorkerGroup, wait_all
 from rlinf.telemetry.metrics import finalize, merge_metrics
 from rlinf.workers.actor.actor_worker import ActorWorker
-from rlinf.workers.dispatch import Dispatch
 from rlinf.workers.env.env_worker import EnvWorker
 from rlinf.workers.env.spaces import fill_sizes, leaves_sizes
+from rlinf.workers.load_balancer import LoadBalancer
 from rlinf.workers.reward.reward_worker import RewardWorker
 from rlinf.workers.rollout.rollout_worker import MultiStepRolloutWorker
 
@@ -50,23 +50,23 @@ class EmbodiedRunner(StepRunner):
         self.cfg = cfg
         self.actor, self.rollout, self.env, self.reward = actor, rollout, env, reward
         self.logger.output_paths["video"] = video_folders(cfg)
-        self.dispatch: Dispatch | None = None
+        self.balancer: LoadBalancer | None = None
         self.restart_episodes = True
         self.saves_episodes = True
 
     def init_calls(self, groups: Iterable[WorkerGroup[Any]]) -> list[WorkerGroupFuncResult]:
-        """Let groups build what they hold; env and rollout workers get a meeting point that no one has used."""
+        """Let groups build what they hold; env and rollout workers share a new load balancer."""
         if not self.cfg.runner.enable_decoupled_mode:
             return [group.init_worker() for group in groups]
-        if self.dispatch is not None:
-            self.dispatch.channel.close()
-        self.dispatch = Dispatch.open(
-            Channel.create(f"{self.rollout.name}/dispatch/{self.restarts}"),
+        if self.balancer is not None:
+            self.balancer.channel.close()
+        self.balancer = LoadBalancer.open(
+            Channel.create(f"{self.rollout.name}/load_balancer/{self.restarts}"),
             num_env_workers=len(self.env.worker_info_list),
             num_rollout_workers=len(self.rollout.worker_info_list),
         )
         players = (self.env, self.rollout)
-        return [group.init_worker(self.dispatch) if group in players else group.init_worker() for group in groups]
+        return [group.init_worker(self.balancer) if group in players else group.init_worker() for group in groups]
 
     def generate_rollouts(self) -> Metrics:
         """Let env and rollout exchange observations and actions while the actor collects the trajectories."""
@@ -147,8 +147,8 @@ class EmbodiedRunner(StepRunner):
         for name, group in self.groups.items():
             if name not in {"actor", "env"}:
                 group.close()
-        if self.dispatch is not None:
-            self.dispatch.channel.close()
+        if self.balancer is not None:
+            self.balancer.channel.close()
         try:
             self.env.pop_execution_times().wait(timeout=_ENV_SECONDS)
         except (WorkerError, CommTimeoutError) as error:

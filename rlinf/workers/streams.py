@@ -19,5 +19,5 @@ def step_tag(mode: str, stage: int) -> str:
 
 
 def reward_tag(stage: int) -> str:
-    """Return the tag under which a collecting rank and a reward rank exchange outcomes and rewards of a stage."""
+    """Return the tag under which a collecting rank and a reward rank exchange step results and rewards of a stage."""
     return f"reward/stage{stage}"

@@ -1,4 +1,4 @@
-"""The message that rewards are asked with."""
+"""The request for the rewards of a chunk."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ class RewardRequest(BatchRecord):
     truncations: torch.Tensor
 
     @staticmethod
-    def from_outcome(outcome: ChunkStep, actions: torch.Tensor) -> RewardRequest:
+    def from_step(step: ChunkStep, actions: torch.Tensor) -> RewardRequest:
         """Return the request about the result of ``actions``, in memory that later steps do not change."""
         return RewardRequest(
-            obs=_closing(outcome),
+            obs=_closing(step),
             actions=actions,
-            rewards=outcome.rewards,
-            executed=outcome.executed,
-            terminations=outcome.terminations,
-            truncations=outcome.truncations,
+            rewards=step.rewards,
+            executed=step.executed,
+            terminations=step.terminations,
+            truncations=step.truncations,
         )
 
 
-def _closing(outcome: ChunkStep) -> Observation:
+def _closing(step: ChunkStep) -> Observation:
     """Return the observations after a chunk: an episode's last one rather than the first of the next."""
-    if outcome.final_ids is None or outcome.final_obs is None:
-        return outcome.obs
+    if step.final_ids is None or step.final_obs is None:
+        return step.obs
     closing: Observation = {}
-    for key, value in outcome.obs.items():
-        last = outcome.final_obs[key]
+    for key, value in step.obs.items():
+        last = step.final_obs[key]
         if isinstance(value, torch.Tensor):
-            closing[key] = value.index_copy(0, outcome.final_ids.to(value.device), last)
+            closing[key] = value.index_copy(0, step.final_ids.to(value.device), last)
         else:
-            rows = dict(zip(outcome.final_ids.tolist(), last, strict=True))
+            rows = dict(zip(step.final_ids.tolist(), last, strict=True))
             closing[key] = [rows.get(row, entry) for row, entry in enumerate(value)]
     return closing

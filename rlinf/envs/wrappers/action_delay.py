@@ -45,7 +45,7 @@ class ActionDelay(EnvWrapper):
             self.waiting[rows] = 0
         return obs
 
-    def outcome(self, step: ChunkStep) -> ChunkStep:
+    def step_result(self, step: ChunkStep) -> ChunkStep:
         """See ``EnvWrapper``."""
         if step.final_ids is not None and self.waiting is not None:
             self.waiting[step.final_ids] = 0

@@ -24,7 +24,7 @@ class ActionRepeat(EnvWrapper):
         """See ``EnvWrapper``."""
         return actions.repeat_interleave(self.cfg.num_repeats, dim=1)
 
-    def outcome(self, step: ChunkStep) -> ChunkStep:
+    def step_result(self, step: ChunkStep) -> ChunkStep:
         """See ``EnvWrapper``."""
         rewards, terminations, truncations, executed = (
             values.reshape(len(values), -1, self.cfg.num_repeats)

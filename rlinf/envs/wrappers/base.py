@@ -50,7 +50,7 @@ class EnvWrapper:
         """
         return obs
 
-    def outcome(self, step: ChunkStep) -> ChunkStep:
+    def step_result(self, step: ChunkStep) -> ChunkStep:
         """Return what is reported of a chunk, given what the environment reports."""
         return step
 

@@ -51,7 +51,7 @@ class FrameStack(EnvWrapper):
             frames[:, rows] = obs[key]
         return self._show(obs, rows)
 
-    def outcome(self, step: ChunkStep) -> ChunkStep:
+    def step_result(self, step: ChunkStep) -> ChunkStep:
         """See ``EnvWrapper``."""
         assert self.frames is not None
         moved = step.executed.any(-1).nonzero().flatten()

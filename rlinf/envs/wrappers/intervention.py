@@ -82,7 +82,7 @@ class Intervention(EnvWrapper):
             self._begin(row, _row(obs, index))
         return obs
 
-    def outcome(self, step: ChunkStep) -> ChunkStep:
+    def step_result(self, step: ChunkStep) -> ChunkStep:
         """See ``EnvWrapper``."""
         for row in step.executed[:, 0].nonzero().flatten().tolist():
             self.shown[row] = _row(step.obs, row)

@@ -20,10 +20,10 @@ from rlinf.models.base_policy import Mode
 from rlinf.scheduler import Worker
 from rlinf.telemetry.evaluation import EvalEpisode
 from rlinf.telemetry.metrics import Metric, MetricAccumulator
-from rlinf.workers.dispatch import Dispatch
 from rlinf.workers.env.episode_states import EpisodeStates
-from rlinf.workers.env.policy_link import BoundLink, DecoupledLink, PolicyLink
+from rlinf.workers.env.policy_client import PinnedPolicyClient, PolicyClient, PooledPolicyClient
 from rlinf.workers.env.spaces import PolicySizes, check_sizes, sizes_of
+from rlinf.workers.load_balancer import LoadBalancer
 
 
 class EnvWorker(Worker):
@@ -43,24 +43,24 @@ class EnvWorker(Worker):
         self.cfg = cfg
         self.num_rollout_workers = num_rollout_workers
         self.num_actor_workers, self.num_reward_workers = num_actor_workers, num_reward_workers
-        self.link: PolicyLink
+        self.policy: PolicyClient
         self.stages: dict[Mode, list[VectorEnv]] = {}
         self.last_obs: list[Observation] = []
         self.states: EpisodeStates = EpisodeStates(cfg, rank=self._rank, world_size=self._world_size)
 
-    def init_worker(self, dispatch: Dispatch | None = None) -> None:
+    def init_worker(self, balancer: LoadBalancer | None = None) -> None:
         """Build the training environments; those for evaluation are built when first needed.
 
         Args:
-            dispatch: Where free rollout ranks are found in the decoupled mode.
+            balancer: Finds idle rollout ranks in the decoupled mode.
         """
-        if dispatch is None:
-            self.link = BoundLink(self, self.cfg, num_rollout_workers=self.num_rollout_workers)
+        if balancer is None:
+            self.policy = PinnedPolicyClient(self, self.cfg, num_rollout_workers=self.num_rollout_workers)
         else:
-            self.link = DecoupledLink(
+            self.policy = PooledPolicyClient(
                 self,
                 self.cfg,
-                dispatch=dispatch,
+                balancer=balancer,
                 num_actor_workers=self.num_actor_workers,
                 num_reward_workers=self.num_reward_workers,
             )
@@ -90,9 +90,9 @@ class EnvWorker(Worker):
                 index = (step - 1) * cfg.rollout_epoch + epoch
                 self.last_obs = [env.reset(index) for env in stages]
                 restart = False
-            self.link.begin_epoch("train", step=step, epoch=epoch)
+            self.policy.begin_epoch("train", step=step, epoch=epoch)
             self._rollout_epoch("train", self.last_obs, lambda chunk: _add_means(metrics, chunk))
-        self.link.end_rollout(step)
+        self.policy.end_rollout(step)
         self.states.remember(step, stages)
         if cfg.enable_offload:
             for env in stages:
@@ -141,9 +141,9 @@ class EnvWorker(Worker):
         for epoch in range(cfg.rollout_epoch):
             log.epoch = epoch
             obs = [env.reset(epoch) for env in stages]
-            self.link.begin_epoch("eval", step=0, epoch=epoch)
+            self.policy.begin_epoch("eval", step=0, epoch=epoch)
             self._rollout_epoch("eval", obs, log.add)
-        self.link.end_rollout(0)
+        self.policy.end_rollout(0)
         for env in stages:
             env.finish_collection()
         if stages[0].hardware_type is not None:
@@ -154,11 +154,11 @@ class EnvWorker(Worker):
         stages = self._envs(mode)
         chunks = self._env_cfg(mode).max_steps_per_rollout_epoch // self.cfg.actor.model.num_action_chunks
         for stage, first in enumerate(obs):
-            self.link.send(stage, _first_step(first, stages[stage].num_envs), is_last=False)
+            self.policy.send(stage, _first_step(first, stages[stage].num_envs), is_last=False)
         for number in range(chunks):
             for stage, env in enumerate(stages):
                 with self.worker_timer("wait_for_actions"):
-                    actions = self.link.receive(stage)
+                    actions = self.policy.receive(stage)
                 # Environments in processes of their own step on while another stage's actions are waited for.
                 env.start_chunk_step(actions)
             for stage, env in enumerate(stages):
@@ -166,9 +166,9 @@ class EnvWorker(Worker):
                     chunk = env.finish_chunk_step()
                 report(chunk)
                 obs[stage] = chunk.obs
-                self.link.send(stage, replace(chunk, episodes=()), is_last=number == chunks - 1)
+                self.policy.send(stage, replace(chunk, episodes=()), is_last=number == chunks - 1)
         with self.worker_timer("wait_for_actions"):
-            self.link.end_epoch()
+            self.policy.end_epoch()
 
     def _env_cfg(self, mode: Mode) -> EnvConfig:
         cfg = self.cfg.env.train if mode == "train" else self.cfg.env.eval

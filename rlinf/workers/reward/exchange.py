@@ -27,15 +27,15 @@ class RewardExchange:
         self.group = cfg.reward.group_name
         self.route = destinations(worker._rank, worker._world_size, num_reward_workers)
 
-    def submit(self, stage: int, outcome: ChunkStep, actions: torch.Tensor) -> None:
+    def submit(self, stage: int, step: ChunkStep, actions: torch.Tensor) -> None:
         """Request the rewards of a chunk.
 
         Args:
             stage: Pipeline stage of the environments.
-            outcome: Its step results.
+            step: Its step results.
             actions: [B, C, A] or [B, C], on the host.
         """
-        request = RewardRequest.from_outcome(outcome, actions)
+        request = RewardRequest.from_step(step, actions)
         size = len(actions) // self.route.parts
         for part, peer in enumerate(self.route.peers):
             rows = request if self.route.parts == 1 else request.rows(part * size, (part + 1) * size)

@@ -1,4 +1,4 @@
-"""Puts one stage's decisions and their outcomes together into a trajectory."""
+"""Puts one stage's decisions and their step results together into a trajectory."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import torch
 
+from rlinf.data.messages.action_request import PolicyFeedback
 from rlinf.data.messages.batch_record import select_rows
-from rlinf.data.messages.decisions import Outlook
 from rlinf.data.messages.embodied import ChunkStep, Observation, PolicyOutput, Trajectory
 from rlinf.models.base_policy import BasePolicy
 from rlinf.models.q_policy import QPolicy
 
 
-class OutcomeReader:
-    """Collects the policy's estimates about the results of its actions.
+class FeedbackReader:
+    """Computes what the policy says about the results of its actions: values, next inputs, executed actions.
 
     Args:
         model: The policy.
@@ -27,11 +27,11 @@ class OutcomeReader:
         self.bootstrap_always = bootstrap_always
         self.records_next = records_next
 
-    def read(self, step: ChunkStep, *, acted_on: Observation | None, values: bool) -> Outlook:
-        """Return what the policy says about an outcome.
+    def read(self, step: ChunkStep, *, acted_on: Observation | None, values: bool) -> PolicyFeedback:
+        """Return the policy's feedback on a step result.
 
         Args:
-            step: The outcome.
+            step: The step result.
             acted_on: What was acted on before; needed only where an operator acted in place of the policy.
             values: Whether to value the states in which episodes were cut off.
         """
@@ -42,7 +42,7 @@ class OutcomeReader:
             assert step.intervene_action is not None
             executed_actions = self.model.forward_inputs_of(acted_on, step.intervene_action)["action"]
         rows, predicted = self._value_endings(step) if values else (None, None)
-        return Outlook(rows, predicted, next_inputs, executed_actions)
+        return PolicyFeedback(rows, predicted, next_inputs, executed_actions)
 
     def _value_endings(self, step: ChunkStep) -> tuple[torch.Tensor | None, torch.Tensor | None]:
         """Return the rows whose last state counts, and its values."""
@@ -73,7 +73,7 @@ class TrajectoryCollector:
     def __init__(self) -> None:
         self.decisions: list[PolicyOutput] = []
         self.versions: list[int] = []
-        self.outcomes: list[ChunkStep] = []
+        self.results: list[ChunkStep] = []
         self.final_values: list[torch.Tensor] = []
         self.last_values: torch.Tensor | None = None
         self.next_inputs: list[dict[str, torch.Tensor]] = []
@@ -88,19 +88,19 @@ class TrajectoryCollector:
         self.decisions.append(output)
         self.versions.append(version)
 
-    def add_outcome(self, step: ChunkStep, outlook: Outlook) -> None:
+    def add_result(self, step: ChunkStep, feedback: PolicyFeedback) -> None:
         """Take the result of the last decision, and the policy's estimates of it."""
-        self.outcomes.append(step)
-        if outlook.executed_actions is not None:
-            self._record_interventions(step, outlook.executed_actions)
-        if outlook.next_inputs is not None:
-            self.next_inputs.append(outlook.next_inputs)
+        self.results.append(step)
+        if feedback.executed_actions is not None:
+            self._record_interventions(step, feedback.executed_actions)
+        if feedback.next_inputs is not None:
+            self.next_inputs.append(feedback.next_inputs)
         values = self.decisions[-1].values
         if values is None:
             return
         final_values = torch.zeros_like(values)
-        if outlook.final_rows is not None and outlook.final_values is not None:
-            final_values[outlook.final_rows.to(values.device)] = outlook.final_values
+        if feedback.final_rows is not None and feedback.final_values is not None:
+            final_values[feedback.final_rows.to(values.device)] = feedback.final_values
         self.final_values.append(final_values)
 
     def _record_interventions(self, step: ChunkStep, executed_actions: torch.Tensor) -> None:
@@ -136,10 +136,10 @@ class TrajectoryCollector:
             forward_inputs={k: torch.stack([d.forward_inputs[k] for d in self.decisions]).cpu() for k in names},
             logprobs=torch.stack([d.logprobs for d in self.decisions]).cpu(),
             values=values,
-            rewards=torch.stack([o.rewards for o in self.outcomes]) if rewards is None else rewards,
-            terminations=torch.stack([o.terminations for o in self.outcomes]),
-            truncations=torch.stack([o.truncations for o in self.outcomes]),
-            executed=torch.stack([o.executed for o in self.outcomes]),
+            rewards=torch.stack([r.rewards for r in self.results]) if rewards is None else rewards,
+            terminations=torch.stack([r.terminations for r in self.results]),
+            truncations=torch.stack([r.truncations for r in self.results]),
+            executed=torch.stack([r.executed for r in self.results]),
             final_values=final_values,
             group_ids=group_ids,
             env_ids=env_ids,
@@ -147,7 +147,7 @@ class TrajectoryCollector:
             next_inputs={k: torch.stack([n[k] for n in self.next_inputs]).cpu() for k in next_names}
             if self.next_inputs
             else None,
-            intervened=_stack_optional([o.intervene_flag for o in self.outcomes]),
+            intervened=_stack_optional([r.intervene_flag for r in self.results]),
         )
 
 

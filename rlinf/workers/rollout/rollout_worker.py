@@ -9,7 +9,7 @@ import torch
 from rlinf.config.registries import inference_backends
 from rlinf.config.schema.env import MODEL_POLICIES, EnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.data.messages.decisions import ActionAnswer, ActionRequest
+from rlinf.data.messages.action_request import ActionRequest, ActionResponse
 from rlinf.data.messages.embodied import ChunkStep, Observation, PolicyOutput
 from rlinf.data.messages.routing import sources
 from rlinf.envs.scripted import ScriptedPolicy, make_scripted_policy
@@ -18,9 +18,9 @@ from rlinf.models.base_policy import BasePolicy, Mode
 from rlinf.models.policy_conformance import check_output
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
-from rlinf.workers.dispatch import Dispatch
+from rlinf.workers.load_balancer import LoadBalancer
 from rlinf.workers.reward.exchange import RewardExchange
-from rlinf.workers.rollout.collector import OutcomeReader, TrajectoryCollector
+from rlinf.workers.rollout.collector import FeedbackReader, TrajectoryCollector
 from rlinf.workers.rollout.delivery import TrajectoryDelivery
 from rlinf.workers.rollout.experts import Teacher, build_teacher
 from rlinf.workers.rollout.weight_stream import WeightStream
@@ -54,21 +54,21 @@ class MultiStepRolloutWorker(Worker):
         self.delivery = TrajectoryDelivery(self, cfg, num_actor_workers)
         self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
         self.rewards = RewardExchange(self, cfg, num_reward_workers) if num_reward_workers else None
-        self.dispatch: Dispatch | None = None
-        self.is_announced = False
+        self.balancer: LoadBalancer | None = None
+        self.is_marked_idle = False
         self.model: BasePolicy
-        self.reader: OutcomeReader
+        self.reader: FeedbackReader
         self.scripted: ScriptedPolicy | None = None
         self.weights: WeightStream
         self.teacher: Teacher | None = None
 
-    def init_worker(self, dispatch: Dispatch | None = None) -> None:
+    def init_worker(self, balancer: LoadBalancer | None = None) -> None:
         """Build the inference copy of the policy; its weights come from the actor.
 
         Args:
-            dispatch: Where requests are found in the decoupled mode.
+            balancer: Where this rank gets its requests in the decoupled mode.
         """
-        self.dispatch = dispatch
+        self.balancer = balancer
         rollout, model, algorithm = self.cfg.rollout, self.cfg.actor.model, self.cfg.algorithm
         self.model = inference_backends.get(rollout.rollout_backend)(
             model,
@@ -76,7 +76,7 @@ class MultiStepRolloutWorker(Worker):
             precision=rollout.model.precision or model.precision,
             device=self.device,
         )
-        self.reader = OutcomeReader(
+        self.reader = FeedbackReader(
             self.model,
             bootstrap_always=algorithm.bootstrap_type == "always",
             records_next=algorithm.loss.needs_next_inputs,
@@ -111,8 +111,8 @@ class MultiStepRolloutWorker(Worker):
         self._await_weights(step)
         if self.cfg.rollout.enable_offload:
             self.model.to(self.device)
-        if self.dispatch is not None:
-            self._serve(self.dispatch)
+        if self.balancer is not None:
+            self._serve(self.balancer)
         else:
             self._generate_bound(step)
         if self.cfg.rollout.enable_offload:
@@ -121,30 +121,30 @@ class MultiStepRolloutWorker(Worker):
     @Worker.timer("evaluate")
     def evaluate(self) -> None:
         """Act for the evaluation environments: greedily, or as ``data_collection.policy`` says."""
-        if self.dispatch is not None:
-            self._serve(self.dispatch)
+        if self.balancer is not None:
+            self._serve(self.balancer)
             return
         assert self.cfg.env.eval is not None
         for epoch in range(self.cfg.env.eval.rollout_epoch):
             self._rollout_epoch("eval", self._generator("collection", self._rank, epoch))
 
-    def _serve(self, dispatch: Dispatch) -> None:
+    def _serve(self, balancer: LoadBalancer) -> None:
         """Answer requests until the end of a rollout; some may be of the next one already."""
         while True:
-            if not self.is_announced:
-                dispatch.announce(self._rank)
-                self.is_announced = True
+            if not self.is_marked_idle:
+                balancer.mark_idle(self._rank)
+                self.is_marked_idle = True
             with self.worker_timer("wait_for_envs"):
-                request = dispatch.take(self._rank)
+                request = balancer.next_request(self._rank)
             if request is None:
                 return
-            self.is_announced = False
+            self.is_marked_idle = False
             tag = step_tag(request.mode, request.stage)
-            self.send(self._answer(request), self.cfg.env.group_name, request.env_rank, tag=tag)
+            self.send(self._respond(request), self.cfg.env.group_name, request.env_rank, tag=tag)
 
-    def _answer(self, request: ActionRequest) -> ActionAnswer:
+    def _respond(self, request: ActionRequest) -> ActionResponse:
         """Return the response to one env rank's request; its random numbers depend on the request, not on the rank."""
-        chunk, actions, output, outlook, last_values = request.chunk, None, None, None, None
+        chunk, actions, output, feedback, last_values = request.chunk, None, None, None, None
         place = (request.env_rank, request.stage, request.step, request.epoch, request.row)
         if request.mode == "train":
             self._await_weights(request.step)
@@ -152,15 +152,15 @@ class MultiStepRolloutWorker(Worker):
                 self.teacher.begin(request.step)
         with self.worker_timer("infer"):
             if request.mode == "train" and request.row > 0:
-                outlook = self.reader.read(chunk, acted_on=request.acted_on, values=request.wants_values)
+                feedback = self.reader.read(chunk, acted_on=request.acted_on, values=request.wants_values)
             if not request.is_last:
                 purpose = "actions" if request.mode == "train" else "collection"
                 actions, output = self._act(chunk.obs, request.mode, self._generator(purpose, *place))
                 actions, output = actions.cpu(), None if output is None else output.to("cpu")
             elif request.wants_values:
                 last_values = self.model.predict_values(chunk.obs).cpu()
-        return ActionAnswer(
-            actions, output, self.weights.version, None if outlook is None else outlook.to("cpu"), last_values
+        return ActionResponse(
+            actions, output, self.weights.version, None if feedback is None else feedback.to("cpu"), last_values
         )
 
     def _await_weights(self, step: int) -> None:
@@ -195,8 +195,8 @@ class MultiStepRolloutWorker(Worker):
                 with self.worker_timer("wait_for_envs"):
                     message = self._receive(mode, stage)
                 if mode == "train" and row > 0:
-                    outlook = self.reader.read(message, acted_on=acted_on[stage], values=collector.has_values)
-                    collector.add_outcome(message, outlook)
+                    feedback = self.reader.read(message, acted_on=acted_on[stage], values=collector.has_values)
+                    collector.add_result(message, feedback)
                     if self.rewards is not None:
                         self.rewards.submit(stage, message, message.executed_actions(sent[stage]))
                 if stage == 0 and mode == "train":

@@ -204,8 +204,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "messages/rewards.py",
-        "        return outcome.obs\n    closing",
-        "        return outcome.obs\n    return outcome.obs\n    closing",
+        "        return step.obs\n    closing",
+        "        return step.obs\n    return step.obs\n    closing",
         "a reward sees the first state of the next episode",
     ),
     # Routes.

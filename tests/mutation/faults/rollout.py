@@ -8,7 +8,7 @@ _WORKER = "tests/unit/workers/rollout/test_rollout_worker.py"
 _COLLECTOR = "tests/unit/workers/rollout/test_collector.py"
 _EXPERTS = "tests/unit/workers/rollout/test_experts.py"
 _STREAM = "tests/unit/workers/rollout/test_weight_stream.py"
-_DISPATCH = "tests/unit/workers/test_dispatch.py"
+_BALANCER = "tests/unit/workers/test_load_balancer.py"
 _GENERATION = "tests/unit/workers/rollout/test_generation_worker.py"
 _INFERENCE = "tests/unit/workers/inference/test_logprob_worker.py"
 
@@ -176,11 +176,11 @@ FAULTS: list[Fault] = [
         _STREAM,
     ),
     _fault(
-        "dispatch.py",
+        "load_balancer.py",
         "        if ended[rollout] == self.num_env_workers:\n",
         "        if ended[rollout] >= 1:\n",
         "a rollout ends with its first env rank",
-        _DISPATCH,
+        _BALANCER,
     ),
     # Language models.
     _fault(

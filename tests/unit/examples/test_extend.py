@@ -34,7 +34,7 @@ assert again.values.shape == policy.predict_values(obs).shape == (4, 1)
 assert env.chunk_step(actions).rewards.shape == (4, 1)
 
 outcome = env.chunk_step(torch.tensor([[[3.0, 4.0]]] * 4))
-request = RewardRequest.from_outcome(outcome, torch.tensor([[[3.0, 4.0]], [[0.6, 0.8]], [[0.0, 0.0]], [[0.0, 2.0]]]))
+request = RewardRequest.from_step(outcome, torch.tensor([[[3.0, 4.0]], [[0.6, 0.8]], [[0.0, 0.0]], [[0.0, 2.0]]]))
 effort = get_reward_class("effort")(cfg.reward.rewards["effort"])
 # Actions of size 5, 1, 0 and 2; what exceeds 1 costs.
 torch.testing.assert_close(effort(request), torch.tensor([[-4.0], [0.0], [0.0], [-1.0]]))

@@ -125,7 +125,7 @@ def test_repeated_actions_are_reported_as_one() -> None:
     executed = torch.tensor([[True] * 5 + [False], [True] * 3 + [False] * 3])
     ends = torch.zeros(2, 6, dtype=torch.bool)
     ends[0, 4] = ends[1, 2] = True
-    step = wrapper.outcome(
+    step = wrapper.step_result(
         ChunkStep(
             obs={},
             rewards=torch.tensor([[1.0, 2, 3, 4, 5, 0], [1, 1, 1, 0, 0, 0]]),

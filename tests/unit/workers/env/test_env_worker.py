@@ -52,13 +52,13 @@ def make_worker(*overrides: str) -> EnvWorker:
     worker = EnvWorker(cfg, num_rollout_workers=1, num_actor_workers=1)
     worker.init_worker()
     stages = worker._envs("train")
-    worker.link = Link(stages[0].action_space, stages[0].num_envs)  # type: ignore[assignment]
+    worker.policy = Link(stages[0].action_space, stages[0].num_envs)  # type: ignore[assignment]
     return worker
 
 
 def shown_by(worker: EnvWorker) -> list[ChunkStep]:
-    assert isinstance(worker.link, Link)
-    return worker.link.shown
+    assert isinstance(worker.policy, Link)
+    return worker.policy.shown
 
 
 def assert_same(first: list[ChunkStep], second: list[ChunkStep]) -> None:

@@ -63,7 +63,7 @@ def evaluate(steps: int, *overrides: str, num_chunks: int = 1) -> list[EvalEpiso
     )
     cfg: Any = validate_cfg(load_recipe("gym_cartpole_ppo_mlp", list(keys)))
     worker = EnvWorker(cfg, num_rollout_workers=1, num_actor_workers=1)
-    worker.link = NoLink(num_chunks)  # type: ignore[assignment]
+    worker.policy = NoLink(num_chunks)  # type: ignore[assignment]
     return worker.evaluate()
 
 

@@ -8,7 +8,7 @@ from rlinf.data.messages.embodied import ChunkStep
 from rlinf.data.messages.rewards import RewardRequest
 
 
-def outcome() -> ChunkStep:
+def step_result() -> ChunkStep:
     """Three environments, two actions: one goes on, one ends after its first action, one rests."""
     executed = torch.tensor([[True, True], [True, False], [False, False]])
     ends = torch.tensor([[False, False], [True, False], [False, False]])
@@ -25,4 +25,4 @@ def outcome() -> ChunkStep:
 
 def request() -> RewardRequest:
     """Return the request about it."""
-    return RewardRequest.from_outcome(outcome(), torch.tensor([[[1.0, 3.0], [0.0, 2.0]]] * 3))
+    return RewardRequest.from_step(step_result(), torch.tensor([[[1.0, 3.0], [0.0, 2.0]]] * 3))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from reward_requests import outcome, request
+from reward_requests import request, step_result
 
 from rlinf.algorithms.rewards import get_reward_class
 from rlinf.algorithms.rewards.base import EmbodiedReward, MeasuredReward, TextReward, at_last_action
@@ -177,14 +177,14 @@ def test_a_request_shows_the_state_in_which_an_episode_ended() -> None:
     asked = request()
     assert asked.obs["states"].squeeze(-1).tolist() == [1.0, 9.0, 3.0]
     assert asked.obs["task"] == ["a", "end", "c"]
-    assert outcome().obs["states"].squeeze(-1).tolist() == [1.0, 2.0, 3.0]
+    assert step_result().obs["states"].squeeze(-1).tolist() == [1.0, 2.0, 3.0]
     part = asked.rows(1, 3)
     assert part.obs["task"] == ["end", "c"]
     assert part.rewards.tolist() == [[2.0, 0.0], [0.0, 0.0]]
 
 
 def test_the_score_of_a_chunk_goes_to_its_last_executed_action() -> None:
-    scores = at_last_action(torch.tensor([5.0, 6.0, 7.0]), outcome().executed)
+    scores = at_last_action(torch.tensor([5.0, 6.0, 7.0]), step_result().executed)
     assert scores.tolist() == [[0.0, 5.0], [6.0, 0.0], [0.0, 0.0]]
 
 

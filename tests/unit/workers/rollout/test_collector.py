@@ -8,12 +8,12 @@ import torch
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.data.messages.embodied import ChunkStep
 from rlinf.models import get_model
-from rlinf.workers.rollout.collector import OutcomeReader, TrajectoryCollector
+from rlinf.workers.rollout.collector import FeedbackReader, TrajectoryCollector
 
 ENVS = 3
 
 
-def outcome(value, final=()):
+def step_result(value, final=()):
     flags = torch.zeros(ENVS, 1, dtype=torch.bool)
     truncations = flags.clone()
     truncations[list(final)] = True
@@ -31,11 +31,11 @@ def outcome(value, final=()):
 def collect(*, add_q_head):
     cfg = MLPPolicyConfig(model_type="mlp_policy", obs_dim=1, action_dim=1, hidden_dims=[4], add_q_head=add_q_head)
     model = get_model(cfg)
-    collector, reader = TrajectoryCollector(), OutcomeReader(model, bootstrap_always=False, records_next=add_q_head)
-    for obs, step in ((0.0, outcome(1.0, final=(0, 2))), (1.0, outcome(2.0))):
+    collector, reader = TrajectoryCollector(), FeedbackReader(model, bootstrap_always=False, records_next=add_q_head)
+    for obs, step in ((0.0, step_result(1.0, final=(0, 2))), (1.0, step_result(2.0))):
         states = {"states": torch.full((ENVS, 1), obs)}
         collector.add_decision(model.predict_action_batch(states, mode="train")[1], version=int(obs))
-        collector.add_outcome(step, reader.read(step, acted_on=states, values=collector.has_values))
+        collector.add_result(step, reader.read(step, acted_on=states, values=collector.has_values))
     return collector.finish(env_ids=torch.arange(ENVS), group_ids=torch.arange(ENVS))
 
 
@@ -59,16 +59,16 @@ def test_what_somebody_else_did_is_recorded_in_the_units_of_the_policy(add_q_hea
         model_type="mlp_policy", obs_dim=1, action_dim=1, hidden_dims=[4], add_q_head=add_q_head, action_scale=2.0
     )
     model = get_model(cfg)
-    collector, reader = TrajectoryCollector(), OutcomeReader(model, bootstrap_always=False)
+    collector, reader = TrajectoryCollector(), FeedbackReader(model, bootstrap_always=False)
     states = {"states": torch.zeros(ENVS, 1)}
     wanted, output = model.predict_action_batch(states, mode="train")
     flag, done = torch.tensor([[False], [True], [False]]), torch.tensor([0.5, 1.0, 0.5]).view(ENVS, 1, 1)
     collector.add_decision(output, version=0)
-    step = replace(outcome(1.0), intervene_action=done, intervene_flag=flag)
-    collector.add_outcome(step, reader.read(step, acted_on=states, values=False))
+    step = replace(step_result(1.0), intervene_action=done, intervene_flag=flag)
+    collector.add_result(step, reader.read(step, acted_on=states, values=False))
     collector.add_decision(output, version=0)
-    step = replace(outcome(2.0), intervene_action=wanted, intervene_flag=torch.zeros_like(flag))
-    collector.add_outcome(step, reader.read(step, acted_on=None, values=False))
+    step = replace(step_result(2.0), intervene_action=wanted, intervene_flag=torch.zeros_like(flag))
+    collector.add_result(step, reader.read(step, acted_on=None, values=False))
     trajectory = collector.finish(env_ids=torch.arange(ENVS), group_ids=torch.arange(ENVS))
     own = output.forward_inputs["action"]
     assert trajectory.forward_inputs["action"][0, 1].item() == 0.5

@@ -1,4 +1,4 @@
-"""Messages of the decoupled mode: what an env rank asks of whichever rollout rank is free, and what that answers."""
+"""Messages of the decoupled mode: the request that an env rank sends to an idle rollout rank, and its response."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rlinf.data.messages.embodied import ChunkStep, Observation, PolicyOutput
 
 @dataclass(frozen=True, slots=True)
 class ActionRequest:
-    """One pipeline stage of one env rank, asking for actions.
+    """Request of one pipeline stage of one env rank for actions.
 
     Attributes:
-        env_rank: Who asks.
+        env_rank: The env rank that sends it.
         stage: Its pipeline stage.
         mode: Whether it plays for training or for an evaluation.
         step: Step of the run; 0 in evaluation.
@@ -24,8 +24,8 @@ class ActionRequest:
         row: Chunk steps that the rollout epoch has behind it.
         is_last: Whether the rollout epoch is over, so that no actions are wanted.
         wants_values: Whether final observations, and the last one, are to be valued.
-        chunk: What came of the chunk before, and what to act on.
-        acted_on: What the chunk before was chosen for, where an operator acted for the policy; else None.
+        chunk: The result of the chunk before, and the observations to act on.
+        acted_on: The observations that the chunk before was chosen for, where an operator intervened; else None.
     """
 
     env_rank: int
@@ -41,11 +41,11 @@ class ActionRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook(BatchRecord):
+class PolicyFeedback(BatchRecord):
     """The result of a chunk of ``B`` environments, as the policy sees it.
 
     Attributes:
-        final_rows: int64 [F]; environments whose episode ended in a state that was asked for; None if none did.
+        final_rows: int64 [F]; environments whose episode ended in a state whose value is needed; None if none did.
         final_values: float32 [F, V]; the values of those states.
         next_inputs: Tensors [B, ...]; what the policy saw after the chunk, the last state where an episode ended. None
             where the loss does not need it.
@@ -60,19 +60,19 @@ class Outlook(BatchRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class ActionAnswer:
-    """What a rollout rank answers, on the host.
+class ActionResponse:
+    """Response of a rollout rank, on the host.
 
     Attributes:
         actions: [B, C, A], or int64 [B, C] if discrete; None if none were wanted.
         output: The policy's report on them; None in evaluation.
         version: Weight version that chose them.
-        outlook: On the chunk before; None for the first request of a rollout epoch, and in evaluation.
+        feedback: On the chunk before; None for the first request of a rollout epoch, and in evaluation.
         last_values: float32 [B, V] of the observation after the last chunk, where it was to be valued.
     """
 
     actions: torch.Tensor | None
     output: PolicyOutput | None
     version: int
-    outlook: Outlook | None
+    feedback: PolicyFeedback | None
     last_values: torch.Tensor | None

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from rlinf.data.messages.decisions import ActionRequest
+from rlinf.data.messages.action_request import ActionRequest
 from rlinf.scheduler import Channel
 from rlinf.scheduler.comm.work import AsyncWork
 
-_FREE = "free"
+_IDLE = "idle"
 _ENDED = "ended"
 
 Ended = dict[str, int]
 
 
-class Dispatch:
-    """The meeting point of env and rollout ranks in the decoupled mode; both hold a copy of the handle.
+class LoadBalancer:
+    """Gives requests of env ranks to idle rollout ranks in the decoupled mode; both kinds hold a copy of the handle.
 
     A rollout rank has a queue of its own in the channel, in which it finds requests and the ends of rollouts in order.
     One item of the channel counts the env ranks that have ended a rollout: its holder may change it.
@@ -30,7 +30,7 @@ class Dispatch:
         self.num_rollout_workers = num_rollout_workers
 
     @classmethod
-    def open(cls, channel: Channel, *, num_env_workers: int, num_rollout_workers: int) -> Dispatch:
+    def open(cls, channel: Channel, *, num_env_workers: int, num_rollout_workers: int) -> LoadBalancer:
         """Return the handle of an unused load balancer.
 
         Args:
@@ -42,7 +42,7 @@ class Dispatch:
         return cls(channel, num_env_workers=num_env_workers, num_rollout_workers=num_rollout_workers)
 
     def submit(self, request: ActionRequest) -> AsyncWork[int]:
-        """Give a request to the rollout rank that has been free for longest, or that is free next.
+        """Give a request to the rollout rank that has been idle for longest, or that is idle next.
 
         Returns:
             The work of finding it: the rank that will answer.
@@ -52,10 +52,10 @@ class Dispatch:
             self.channel.put(request, key=_queue(rank))
             return rank
 
-        return self.channel.get(key=_FREE, async_op=True).then(hand_over)
+        return self.channel.get(key=_IDLE, async_op=True).then(hand_over)
 
-    def end(self, rollout: str) -> None:
-        """Note that an env rank asks for nothing more in a rollout; the last one ends it for all rollout ranks."""
+    def end_rollout(self, rollout: str) -> None:
+        """Note that an env rank has ended a rollout; the last one ends it for all rollout ranks."""
         ended: Ended = self.channel.get(key=_ENDED)
         ended[rollout] = ended.get(rollout, 0) + 1
         if ended[rollout] == self.num_env_workers:
@@ -65,11 +65,11 @@ class Dispatch:
                 self.channel.put(None, key=_queue(rank))
         self.channel.put(ended, key=_ENDED)
 
-    def announce(self, rank: int) -> None:
-        """Note that a rollout rank is free for one request."""
-        self.channel.put(rank, key=_FREE)
+    def mark_idle(self, rank: int) -> None:
+        """Note that a rollout rank can take one request."""
+        self.channel.put(rank, key=_IDLE)
 
-    def take(self, rank: int) -> ActionRequest | None:
+    def next_request(self, rank: int) -> ActionRequest | None:
         """Return the next request given to a rollout rank, or None at the end of a rollout."""
         request: ActionRequest | None = self.channel.get(key=_queue(rank))
         return request

@@ -1,4 +1,4 @@
-"""The env worker's way to the policy: fixed rollout ranks, or whichever is free."""
+"""How an env rank gets actions: from the same rollout ranks all the time, or from the pool of all of them."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import replace
 import torch
 
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.data.messages.decisions import ActionAnswer, ActionRequest
+from rlinf.data.messages.action_request import ActionRequest, ActionResponse
 from rlinf.data.messages.embodied import ChunkStep
 from rlinf.data.messages.routing import destinations
 from rlinf.models.base_policy import Mode
 from rlinf.scheduler import Worker
 from rlinf.scheduler.comm.work import AsyncWork
-from rlinf.workers.dispatch import Dispatch
+from rlinf.workers.load_balancer import LoadBalancer
 from rlinf.workers.reward.exchange import RewardExchange
 from rlinf.workers.rollout.collector import TrajectoryCollector
 from rlinf.workers.rollout.delivery import TrajectoryDelivery
 from rlinf.workers.streams import step_tag
 
 
-class PolicyLink(abc.ABC):
+class PolicyClient(abc.ABC):
     """Sends the policy the results of its actions, and receives the next ones, for each pipeline stage on its own.
 
     Args:
@@ -61,8 +61,8 @@ class PolicyLink(abc.ABC):
         """End a step's rollout, or an evaluation (``step`` 0)."""
 
 
-class BoundLink(PolicyLink):
-    """The same rollout ranks all the time, which also collect the trajectories.
+class PinnedPolicyClient(PolicyClient):
+    """Exchanges with the same rollout ranks all the time, which also collect the trajectories.
 
     Args:
         worker: The env rank.
@@ -75,32 +75,32 @@ class BoundLink(PolicyLink):
         self.route = destinations(worker._rank, worker._world_size, num_rollout_workers)
 
     def send(self, stage: int, chunk: ChunkStep, *, is_last: bool) -> None:
-        """See ``PolicyLink``."""
+        """See ``PolicyClient``."""
         size = chunk.rewards.shape[0] // self.route.parts
         for part, peer in enumerate(self.route.peers):
             rows = chunk if self.route.parts == 1 else chunk.rows(part * size, (part + 1) * size)
             self.worker.send(rows, self.cfg.rollout.group_name, peer, tag=step_tag(self.mode, stage))
 
     def receive(self, stage: int) -> torch.Tensor:
-        """See ``PolicyLink``."""
+        """See ``PolicyClient``."""
         rollout, tag = self.cfg.rollout.group_name, step_tag(self.mode, stage)
         parts = [self.worker.recv(rollout, peer, tag=tag) for peer in self.route.peers]
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def end_epoch(self) -> None:
-        """Nothing: the rollout ranks count for themselves."""
+        """Do nothing: the rollout ranks count the epochs themselves."""
 
     def end_rollout(self, step: int) -> None:
-        """Nothing: the rollout ranks count for themselves."""
+        """Do nothing: the rollout ranks count the epochs themselves."""
 
 
-class DecoupledLink(PolicyLink):
-    """Whichever rollout rank is free; the env rank collects the trajectories, since no rollout rank sees one whole.
+class PooledPolicyClient(PolicyClient):
+    """Sends each request to an idle rollout rank; the env rank collects the trajectories itself.
 
     Args:
         worker: The env rank.
         cfg: The recipe.
-        dispatch: Where free rollout ranks are found.
+        balancer: Finds an idle rollout rank for each request.
         num_actor_workers: World size of the actor group.
         num_reward_workers: World size of the reward group; 0 where the environments' own rewards are learned from.
     """
@@ -110,34 +110,34 @@ class DecoupledLink(PolicyLink):
         worker: Worker,
         cfg: EmbodiedConfig,
         *,
-        dispatch: Dispatch,
+        balancer: LoadBalancer,
         num_actor_workers: int,
         num_reward_workers: int,
     ) -> None:
         super().__init__(worker, cfg)
-        self.dispatch = dispatch
+        self.balancer = balancer
         self.delivery = TrajectoryDelivery(worker, cfg, num_actor_workers)
         self.rewards = RewardExchange(worker, cfg, num_reward_workers) if num_reward_workers else None
         self.stages: list[_Stage] = []
         self.step = self.epoch = 0
 
     def begin_epoch(self, mode: Mode, *, step: int, epoch: int) -> None:
-        """See ``PolicyLink``."""
+        """See ``PolicyClient``."""
         super().begin_epoch(mode, step=step, epoch=epoch)
         self.step, self.epoch = step, epoch
         self.stages = [_Stage() for _ in range(self.cfg.rollout.pipeline_stage_num if mode == "train" else 1)]
 
     def send(self, stage: int, chunk: ChunkStep, *, is_last: bool) -> None:
-        """See ``PolicyLink``."""
+        """See ``PolicyClient``."""
         state = self.stages[stage]
         if self.mode == "eval" and is_last:
             return
         if self.mode == "train" and state.row > 0 and self.rewards is not None:
             assert state.actions is not None
             self.rewards.submit(stage, chunk, chunk.executed_actions(state.actions))
-        acted_on = state.outcome.obs if state.outcome is not None and chunk.has_interventions else None
-        state.outcome = chunk
-        state.asked = self.dispatch.submit(
+        acted_on = state.result.obs if state.result is not None and chunk.has_interventions else None
+        state.result = chunk
+        state.submitted = self.balancer.submit(
             ActionRequest(
                 env_rank=self.worker._rank,
                 stage=stage,
@@ -154,40 +154,40 @@ class DecoupledLink(PolicyLink):
         state.row += 1
 
     def receive(self, stage: int) -> torch.Tensor:
-        """See ``PolicyLink``."""
-        answer, state = self._take_answer(stage), self.stages[stage]
-        assert answer.actions is not None
-        if answer.output is not None:
-            state.collector.add_decision(answer.output, version=answer.version)
-        state.actions = answer.actions
-        return answer.actions
+        """See ``PolicyClient``."""
+        response, state = self._receive_response(stage), self.stages[stage]
+        assert response.actions is not None
+        if response.output is not None:
+            state.collector.add_decision(response.output, version=response.version)
+        state.actions = response.actions
+        return response.actions
 
     def end_epoch(self) -> None:
-        """Let the actor have what was collected."""
+        """Send the collected trajectories to the actor."""
         if self.mode == "eval":
             return
         for stage, state in enumerate(self.stages):
-            answer = self._take_answer(stage)
-            if answer.last_values is not None:
-                state.collector.add_last_values(answer.last_values)
+            response = self._receive_response(stage)
+            if response.last_values is not None:
+                state.collector.add_last_values(response.last_values)
             chunks = state.row - 1
             rewards = None if self.rewards is None else self.rewards.collect(stage, chunks)
             self.delivery.send(state.collector, env_ids=self._env_ids(stage), epoch=self.epoch, rewards=rewards)
 
     def end_rollout(self, step: int) -> None:
-        """Tell the rollout ranks, once all env ranks have got here."""
-        self.dispatch.end(f"{self.mode}/{step}")
+        """End the rollout for the rollout ranks, once all env ranks have ended it."""
+        self.balancer.end_rollout(f"{self.mode}/{step}")
 
-    def _take_answer(self, stage: int) -> ActionAnswer:
+    def _receive_response(self, stage: int) -> ActionResponse:
         state = self.stages[stage]
-        assert state.asked is not None
-        rank, tag = state.asked.wait(), step_tag(self.mode, stage)
-        answer: ActionAnswer = self.worker.recv(self.cfg.rollout.group_name, rank, tag=tag)
-        if answer.outlook is not None:
-            assert state.outcome is not None
+        assert state.submitted is not None
+        rank, tag = state.submitted.wait(), step_tag(self.mode, stage)
+        response: ActionResponse = self.worker.recv(self.cfg.rollout.group_name, rank, tag=tag)
+        if response.feedback is not None:
+            assert state.result is not None
             # The observations are in the policy's report already, as far as training needs them.
-            state.collector.add_outcome(replace(state.outcome, obs={}, final_obs=None), answer.outlook)
-        return answer
+            state.collector.add_result(replace(state.result, obs={}, final_obs=None), response.feedback)
+        return response
 
     def _env_ids(self, stage: int) -> torch.Tensor:
         num_stages = self.cfg.rollout.pipeline_stage_num
@@ -197,11 +197,11 @@ class DecoupledLink(PolicyLink):
 
 
 class _Stage:
-    """What is under way in one pipeline stage."""
+    """State of one pipeline stage: its request, and what was collected so far."""
 
     def __init__(self) -> None:
         self.collector = TrajectoryCollector()
         self.row = 0
-        self.asked: AsyncWork[int] | None = None
-        self.outcome: ChunkStep | None = None
+        self.submitted: AsyncWork[int] | None = None
+        self.result: ChunkStep | None = None
         self.actions: torch.Tensor | None = None
