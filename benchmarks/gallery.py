@@ -1,7 +1,7 @@
 """The gallery of recipes: what each teaches, on what, in how many minutes, what it reached, and its learning curve.
 
 Made from the committed files in ``benchmarks/results/learning`` and the recipes' own first lines, so that no number is
-copied by hand; the same files always give the same pages and pictures. A test compares them with the committed ones.
+copied by hand; the same files always give the same pages and plots. A test compares them with the committed ones.
 
     python benchmarks/gallery.py
     python benchmarks/gallery.py --check
@@ -25,7 +25,7 @@ TEXTS = REPO / "benchmarks" / "gallery_texts.json"
 """The words of the pages in each language; for Chinese also what each recipe teaches."""
 
 PAGES = {"en": "docs/source-en/gallery.md", "zh": "docs/source-zh/gallery.md"}
-PICTURES = "docs/gallery"
+PLOTS = "docs/gallery"
 
 METRICS = ("eval/accuracy", "eval/success_once", "eval/return", "eval/token_accuracy")
 """What a recipe is judged by: the first that it measures; a success only where the task has one."""
@@ -107,7 +107,7 @@ def number(value: float) -> str:
     return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2f}"
 
 
-# ------------------------------------------------------------------------------------------------------- pictures
+# ------------------------------------------------------------------------------------------------------- plots
 
 WIDTH, HEIGHT, MARGIN = 200, 72, 8
 LABELS = 40
@@ -180,9 +180,9 @@ def _row(exhibit: Exhibit, language: str, words: Mapping[str, Any]) -> str:
     result = words["result"].format(
         metric=words["metrics"][exhibit.metric], reached=reached, seeds=_listed(exhibit.seeds)
     )
-    picture = f"![{exhibit.name}](../{Path(PICTURES).name}/{exhibit.name}.svg)"
+    plot = f"![{exhibit.name}](../{Path(PLOTS).name}/{exhibit.name}.svg)"
     hardware = words["hardware"].format(cpu_cores=exhibit.cpu_cores)
-    return f"| {name}<br>{picture} | {teaches} | {hardware} | {_minutes(exhibit.minutes)} | {result} |"
+    return f"| {name}<br>{plot} | {teaches} | {hardware} | {_minutes(exhibit.minutes)} | {result} |"
 
 
 def _minutes(minutes: list[float]) -> str:
@@ -202,7 +202,7 @@ def make_files(results: Path = RESULTS) -> dict[str, str]:
     exhibits = load_exhibits(results)
     texts = json.loads(TEXTS.read_text(encoding="utf-8"))
     files = {page: write_page(exhibits, language, texts) for language, page in PAGES.items()}
-    return files | {f"{PICTURES}/{exhibit.name}.svg": draw(exhibit) for exhibit in exhibits}
+    return files | {f"{PLOTS}/{exhibit.name}.svg": draw(exhibit) for exhibit in exhibits}
 
 
 def find_differences(files: Mapping[str, str], root: Path = REPO) -> Iterator[str]:
@@ -217,12 +217,12 @@ def find_differences(files: Mapping[str, str], root: Path = REPO) -> Iterator[st
 
 
 def _left_over(files: Mapping[str, str], root: Path) -> list[str]:
-    pictures = (path.relative_to(root).as_posix() for path in (root / PICTURES).glob("*.svg"))
-    return sorted(name for name in pictures if name not in files)
+    plots = (path.relative_to(root).as_posix() for path in (root / PLOTS).glob("*.svg"))
+    return sorted(name for name in plots if name not in files)
 
 
 def write_files(files: Mapping[str, str], root: Path = REPO) -> None:
-    """Write the gallery's files and remove pictures of results that are gone."""
+    """Write the gallery's files and remove plots of results that are gone."""
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(content, encoding="utf-8")
@@ -238,7 +238,7 @@ def main() -> int:
     files = make_files()
     if not args.check:
         write_files(files)
-        print(f"{len(files)} files written: {', '.join(PAGES.values())} and pictures in {PICTURES}/.")
+        print(f"{len(files)} files written: {', '.join(PAGES.values())} and plots in {PLOTS}/.")
         return 0
     differences = list(find_differences(files))
     for line in differences:

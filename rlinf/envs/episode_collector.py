@@ -138,7 +138,7 @@ def _features(obs: dict[str, Any]) -> dict[str, Any]:
         elif values.dtype == np.uint8 and values.ndim == 3:
             features[camera] = values
         elif values.dtype == np.uint8 and values.ndim == 4:
-            features |= {f"{camera}_{number}": picture for number, picture in enumerate(values)}
+            features |= {f"{camera}_{number}": image for number, image in enumerate(values)}
         else:
             features[f"observation.{key}"] = values.reshape(-1)
     return features

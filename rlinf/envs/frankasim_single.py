@@ -38,7 +38,7 @@ class FrankaSimSingleEnv:
 
     Args:
         image_size: Height and width of the cameras' images; None for states only.
-        render: Whether it has to render pictures.
+        render: Whether it has to render images.
     """
 
     def __init__(self, *, image_size: int | None, render: bool) -> None:
@@ -107,7 +107,7 @@ class FrankaSimSingleEnv:
         return row
 
     def render(self) -> Frame | None:
-        """Return the present picture, uint8 [H, W, 3]."""
+        """Return the present image, uint8 [H, W, 3]."""
         return self._draw(_CAMERAS["main_images"], _VIDEO_SIZE)
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ def make_frankasim_env(*, render: bool, image_size: int | None) -> FrankaSimSing
     """Build one environment.
 
     Args:
-        render: Whether it has to render pictures.
+        render: Whether it has to render images.
         image_size: Height and width of the cameras' images; None for states only.
 
     Raises:

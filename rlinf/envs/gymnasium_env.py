@@ -10,7 +10,7 @@ from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 class GymnasiumEnv(SingleEnvVectorEnv):
     """Registered Gymnasium environments.
 
-    An observation that is a picture, a ``Box`` of uint8 [H, W, 3], becomes ``main_images`` uint8 [B, H, W, 3]; one of
+    An observation that is an image, a ``Box`` of uint8 [H, W, 3], becomes ``main_images`` uint8 [B, H, W, 3]; one of
     any other space is flattened into ``states`` float32 [B, S].
 
     Args:

@@ -18,7 +18,7 @@ from rlinf.registry import did_you_mean
 
 
 class GymnasiumSingleEnv:
-    """One ``gymnasium.Env``; pictures become ``main_images``, any other observation is flattened into ``states``.
+    """One ``gymnasium.Env``; images become ``main_images``, any other observation is flattened into ``states``.
 
     Args:
         env: The environment.
@@ -29,10 +29,10 @@ class GymnasiumSingleEnv:
         self._env = env
         self._success_key = success_key
         self._space = env.observation_space
-        self._is_picture = _is_picture(self._space)
+        self._is_image = _is_image(self._space)
         self._is_vector = isinstance(self._space, gymnasium.spaces.Box)
         self.action_space = env.action_space
-        if self._is_picture:
+        if self._is_image:
             seen = {"main_images": gymnasium.spaces.Box(0, 255, self._space.shape, np.uint8)}
         else:
             size = int(gymnasium.spaces.flatdim(self._space))
@@ -51,13 +51,13 @@ class GymnasiumSingleEnv:
 
     def observe(self, raw: Any) -> dict[str, Any]:
         """Return ``main_images``, uint8 [H, W, 3], or ``states``, float32 [S]."""
-        if self._is_picture:
+        if self._is_image:
             return {"main_images": np.asarray(raw)}
         flat: npt.NDArray[Any] = np.asarray(raw) if self._is_vector else gymnasium.spaces.flatten(self._space, raw)
         return {"states": flat.astype(np.float32).reshape(-1)}
 
     def render(self) -> Frame | None:
-        """Return the present picture, uint8 [H, W, 3]."""
+        """Return the present image, uint8 [H, W, 3]."""
         frame = self._env.render()
         return None if frame is None else np.asarray(frame, dtype=np.uint8)
 
@@ -66,7 +66,7 @@ class GymnasiumSingleEnv:
         self._env.close()
 
 
-def _is_picture(space: gymnasium.Space[Any]) -> bool:
+def _is_image(space: gymnasium.Space[Any]) -> bool:
     """Whether observations are uint8 [H, W, 3]."""
     is_bytes = isinstance(space, gymnasium.spaces.Box) and space.dtype == np.uint8
     return is_bytes and space.shape is not None and len(space.shape) == 3 and space.shape[-1] == 3

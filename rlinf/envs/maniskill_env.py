@@ -10,7 +10,7 @@ from rlinf.envs.single_env_vector import SingleEnvVectorEnv
 class ManiSkillEnv(SingleEnvVectorEnv):
     """ManiSkill tasks on CPU PhysX, one simulation each: ``states`` float32 [B, S] and ``task_descriptions``.
 
-    With ``init_params.obs_mode: rgb`` the first camera's pictures are ``main_images`` uint8 [B, H, W, 3] and those of
+    With ``init_params.obs_mode: rgb`` the first camera's images are ``main_images`` uint8 [B, H, W, 3] and those of
     each other camera ``<its name>_images``; ``states`` then holds no poses of objects.
 
     Args:

@@ -69,7 +69,7 @@ class ManiSkillSingleEnv:
         return row | {"states": flatten([raw["agent"], raw["extra"]])} | images
 
     def render(self) -> Frame | None:
-        """Return the present picture, uint8 [H, W, 3]."""
+        """Return the present image, uint8 [H, W, 3]."""
         frame: Frame = self._env.render()[0].cpu().numpy()
         return frame
 
@@ -84,7 +84,7 @@ def make_maniskill_env(
     """Build one task.
 
     Args:
-        render: Whether it has to render pictures.
+        render: Whether it has to render images.
         init_params: Arguments of ``gymnasium.make``, among them ``id``.
         task_description: The task in words; None for those of the simulator, or of ``TASK_DESCRIPTIONS``.
 

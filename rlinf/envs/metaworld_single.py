@@ -113,7 +113,7 @@ class MetaWorldSingleEnv:
         return {"states": states, "task_descriptions": self._description}
 
     def render(self) -> Frame | None:
-        """Return the present picture, uint8 [H, W, 3]."""
+        """Return the present image, uint8 [H, W, 3]."""
         # Meta-World's corner camera is mounted upside down.
         frame: Frame = np.ascontiguousarray(self._env.render()[::-1])
         return frame

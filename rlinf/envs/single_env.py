@@ -36,7 +36,7 @@ class SingleEnv(Protocol):
         """Turn a simulator's observation into a row: arrays without a batch dimension, and strings."""
 
     def render(self) -> Frame | None:
-        """Return the present picture, uint8 [H, W, 3]."""
+        """Return the present image, uint8 [H, W, 3]."""
 
     def close(self) -> None:
         """Free what the simulator holds."""

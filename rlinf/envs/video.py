@@ -227,7 +227,7 @@ class _Episode:
 
 
 def draw_text(frame: Frame, lines: list[str]) -> Frame:
-    """Return a copy of a picture with lines of text in its upper left corner; the picture itself without Pillow.
+    """Return a copy of an image with lines of text in its upper left corner; the image itself without Pillow.
 
     Args:
         frame: uint8 [H, W, 3].
@@ -245,18 +245,18 @@ def draw_text(frame: Frame, lines: list[str]) -> Frame:
 
 
 def tile(frames: list[Frame]) -> Frame:
-    """Return pictures of one size as the tiles of one, row by row in about a square; tiles that are left are black.
+    """Return images of one size as the tiles of one, row by row in about a square; tiles that are left are black.
 
     Args:
         frames: uint8 [H, W, 3], one at least.
     """
     columns = math.ceil(math.sqrt(len(frames)))
     height, width, _ = frames[0].shape
-    picture = np.zeros((-(-len(frames) // columns) * height, columns * width, 3), np.uint8)
+    image = np.zeros((-(-len(frames) // columns) * height, columns * width, 3), np.uint8)
     for number, frame in enumerate(frames):
         top, left = number // columns * height, number % columns * width
-        picture[top : top + height, left : left + width] = frame
-    return picture
+        image[top : top + height, left : left + width] = frame
+    return image
 
 
 def _even(frame: Frame) -> Frame:

@@ -1,6 +1,6 @@
 """Placement: strings and node descriptions in, one ``Placement`` for each process out.
 
-It owns the placement grammar, node groups and hardware ranks, the strategies, the offline plan and its picture.
+It owns the placement grammar, node groups and hardware ranks, the strategies, the offline plan and its diagram.
 Everything here is pure and fast: it may import ``rlinf.errors``, ``rlinf.registry`` and ``rlinf.utils`` only, and
 neither Ray nor torch; it takes plain values, not configuration classes. A new way to place processes is a subclass of
 ``PlacementStrategy``; a new kind of resource starts at ``ResourceKind`` in ``records.py`` and ``build_node_groups`` in
@@ -14,9 +14,9 @@ from rlinf.placement.component import (
     ModelParallelComponentPlacement,
     PlacementMode,
 )
+from rlinf.placement.diagram import draw_plan
 from rlinf.placement.grammar import Segment, assign_processes, parse_spec, plan_component
 from rlinf.placement.groups import NodeGroupSpec, build_node_groups, find_node_group
-from rlinf.placement.picture import draw_plan
 from rlinf.placement.ranks import format_ranks, parse_node_ranks
 from rlinf.placement.records import (
     DEFAULT_GROUP_LABEL,

@@ -151,7 +151,7 @@ class Tracer:
         self._num_events = next(self._numbers)
 
     def track(self) -> Track:
-        """Return which line of the picture the running code belongs to."""
+        """Return which row of the timeline the running code belongs to."""
         thread = threading.get_ident()
         if thread not in self._threads:
             self._threads[thread] = threading.current_thread().name

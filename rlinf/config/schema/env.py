@@ -90,7 +90,7 @@ class DataCollectionConfig(ConfigSection):
     robot_type: str | None = None
     """Kind of robot that the data set states."""
     use_videos: bool = False
-    """Store pictures as mp4 rather than as PNG."""
+    """Store images as mp4 rather than as PNG."""
 
     def required_packages(self) -> tuple[str, ...]:
         """Return what writes the data set."""

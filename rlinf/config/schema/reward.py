@@ -154,7 +154,7 @@ class SearchR1RewardConfig(VerdictRewardConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class VQARewardConfig(VerdictRewardConfig):
-    """``reward_type: vqa``: short answers about a picture, compared as text, as a choice or as a number."""
+    """``reward_type: vqa``: short answers about an image, compared as text, as a choice or as a number."""
 
     match: Literal["text", "choice", "number"] = "text"
     """``text``: equal after normalisation; ``choice``: the same letter; ``number``: close enough."""

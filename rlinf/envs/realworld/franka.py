@@ -44,7 +44,7 @@ class FrankaSingleEnv:
         cfg: The environment's configuration.
         robot: What the recipe says of this robot.
         is_declared: Whether the robot is one of the cluster's, which training and evaluation share.
-        render: Whether it has to render pictures.
+        render: Whether it has to render images.
     """
 
     def __init__(

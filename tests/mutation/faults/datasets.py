@@ -13,7 +13,7 @@ _TESTS = {
     "datasets/lerobot/dataset.py": (_LEROBOT,),
     "datasets/lerobot/stats.py": (_LEROBOT,),
     "datasets/lerobot/writer.py": (_LEROBOT,),
-    "datasets/lerobot/pictures.py": (_LEROBOT,),
+    "datasets/lerobot/images.py": (_LEROBOT,),
     "datasets/lerobot/format.py": (_LEROBOT,),
     "datasets/lerobot/episodes.py": ("tests/unit/data/datasets/lerobot/test_lerobot_episodes.py",),
 }
@@ -173,8 +173,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "datasets/lerobot/stats.py",
-        "chosen = np.linspace(0, len(values) - 1, min(len(values), MAX_PICTURES)).round().astype(int)",
-        "chosen = np.arange(min(len(values), MAX_PICTURES))",
+        "chosen = np.linspace(0, len(values) - 1, min(len(values), MAX_IMAGES)).round().astype(int)",
+        "chosen = np.arange(min(len(values), MAX_IMAGES))",
         "statistics of images are those of an episode's beginning",
     ),
     _fault(
@@ -202,10 +202,10 @@ FAULTS: list[Fault] = [
         "a new video overwrites the first",
     ),
     _fault(
-        "datasets/lerobot/pictures.py",
+        "datasets/lerobot/images.py",
         "seek = max(start_seconds - 0.5 / fps, 0.0)",
         "seek = max(start_seconds + 0.5 / fps, 0.0)",
-        "pictures come one frame late",
+        "images come one frame late",
     ),
     _fault(
         "datasets/lerobot/format.py",

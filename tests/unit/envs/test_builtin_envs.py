@@ -80,10 +80,10 @@ def test_a_limit_that_gymnasium_registers_ends_no_episode_early() -> None:
 
 
 @pytest.mark.parametrize("num_env_processes", [0, 2])
-def test_pictures_are_main_images(num_env_processes: int) -> None:
-    keys = {"import_module": "toy_pictures", "num_env_processes": num_env_processes}
-    with make_vector_env(gymnasium_config("ToyPictures-v0", **keys), num_envs=4) as env:
-        check_vector_env(env, rebuild=lambda: make_vector_env(gymnasium_config("ToyPictures-v0", **keys), num_envs=4))
+def test_images_are_main_images(num_env_processes: int) -> None:
+    keys = {"import_module": "toy_images", "num_env_processes": num_env_processes}
+    with make_vector_env(gymnasium_config("ToyImages-v0", **keys), num_envs=4) as env:
+        check_vector_env(env, rebuild=lambda: make_vector_env(gymnasium_config("ToyImages-v0", **keys), num_envs=4))
         first = env.reset(0)
         assert set(first) == {"main_images"}
         assert first["main_images"].dtype == torch.uint8

@@ -43,7 +43,7 @@ def test_each_episode_of_the_first_environment_becomes_a_file(
         env.chunk_step(torch.zeros(2, 1, 1))
     names = [f"epoch_00000{epoch}_env_0000_episode_00{episode}.mp4" for epoch, episode in ((0, 0), (0, 1), (1, 0))]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
-    # Pictures show the time since the reset; the encoder may be off by little.
+    # Images show the time since the reset; the encoder may be off by little.
     for name, expected in zip(names, ([0, 1, 2, 3], [0, 1, 2], [0, 1]), strict=True):
         assert np.allclose(brightness(tmp_path / name), expected, atol=2)
         assert len(brightness(tmp_path / name)) == len(expected)
@@ -65,7 +65,7 @@ def test_environments_side_by_side_become_one_file_for_each_epoch(make_env: Any,
     height, width = frames[0].shape[0] // 2, frames[0].shape[1] // 2
     assert len(frames) == 3
     for number, frame in enumerate(frames):
-        # Pictures show the time since the reset; the encoder may be off by little. The fourth tile is left black.
+        # Images show the time since the reset; the encoder may be off by little. The fourth tile is left black.
         for top, left, expected in ((0, 0, number), (0, width, number), (height, 0, number), (height, width, 0)):
             shown = frame[top : top + height, left : left + width]
             assert float(shown.mean()) == pytest.approx(expected, abs=2)
@@ -73,9 +73,9 @@ def test_environments_side_by_side_become_one_file_for_each_epoch(make_env: Any,
 
 def test_tiles_lie_row_by_row_in_a_square() -> None:
     frames = [np.full((2, 4, 3), number, np.uint8) for number in range(1, 6)]
-    picture = tile(frames)
-    assert picture.shape == (4, 12, 3)
-    assert picture[::2, ::4, 0].tolist() == [[1, 2, 3], [4, 5, 0]]
+    image = tile(frames)
+    assert image.shape == (4, 12, 3)
+    assert image[::2, ::4, 0].tolist() == [[1, 2, 3], [4, 5, 0]]
     assert np.array_equal(tile(frames[:1]), frames[0])
 
 

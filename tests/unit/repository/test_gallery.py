@@ -30,7 +30,7 @@ def test_the_committed_gallery_is_what_the_script_makes() -> None:
     assert list(gallery.find_differences(gallery.make_files())) == [], "run: python benchmarks/gallery.py"
 
 
-def test_every_committed_result_is_in_both_pages_with_its_picture() -> None:
+def test_every_committed_result_is_in_both_pages_with_its_plot() -> None:
     names = {path.stem for path in gallery.RESULTS.glob("*.json")}
     assert names
     for page in gallery.PAGES.values():
@@ -55,12 +55,12 @@ def test_a_task_without_successes_is_judged_by_its_return(successes: list[float]
     assert exhibit.metric == metric
 
 
-def test_a_picture_has_one_line_a_seed_from_the_lowest_to_the_highest_value(tmp_path: Path) -> None:
+def test_a_plot_has_one_line_a_seed_from_the_lowest_to_the_highest_value(tmp_path: Path) -> None:
     runs = [run_of(0, 60.0, [-20.0, -5.0, -10.0]), run_of(1, 60.0, [-15.0, -12.0])]
     (exhibit,) = gallery.load_exhibits(save(tmp_path, "gym_cartpole_ppo_mlp", runs))
-    picture = ElementTree.fromstring(gallery.draw(exhibit))
-    assert [text.text for text in picture.iter(f"{SVG}text")] == ["-5.00", "-20"]
-    lines = [line.get("points", "").split() for line in picture.iter(f"{SVG}polyline")]
+    plot = ElementTree.fromstring(gallery.draw(exhibit))
+    assert [text.text for text in plot.iter(f"{SVG}text")] == ["-5.00", "-20"]
+    lines = [line.get("points", "").split() for line in plot.iter(f"{SVG}polyline")]
     top, bottom = gallery.MARGIN, gallery.HEIGHT - gallery.MARGIN
     left, right = gallery.LABELS, gallery.WIDTH - gallery.MARGIN
     assert lines[0][:2] == [f"{left:.1f},{bottom:.1f}", f"{(left + right) / 2:.1f},{top:.1f}"]
@@ -75,11 +75,11 @@ def test_a_flat_curve_of_one_point_can_be_drawn(tmp_path: Path) -> None:
 
 def test_differences_are_named_and_written_away(tmp_path: Path) -> None:
     files = gallery.make_files()
-    page, picture = gallery.PAGES["zh"], f"{gallery.PICTURES}/gym_cartpole_ppo_mlp.svg"
+    page, plot = gallery.PAGES["zh"], f"{gallery.PLOTS}/gym_cartpole_ppo_mlp.svg"
     gallery.write_files(files, tmp_path)
     (tmp_path / page).write_text("another", encoding="utf-8")
-    (tmp_path / picture).rename(tmp_path / gallery.PICTURES / "gone.svg")
-    told = [f"{page} differs", f"{picture} is missing", f"{gallery.PICTURES}/gone.svg is left over"]
+    (tmp_path / plot).rename(tmp_path / gallery.PLOTS / "gone.svg")
+    told = [f"{page} differs", f"{plot} is missing", f"{gallery.PLOTS}/gone.svg is left over"]
     assert sorted(gallery.find_differences(files, tmp_path)) == sorted(told)
     gallery.write_files(files, tmp_path)
     assert list(gallery.find_differences(files, tmp_path)) == []

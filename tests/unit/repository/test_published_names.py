@@ -35,7 +35,7 @@ EXPECTED_MISSING = {
     "examples/multiturn_demo": LATER_WORKFLOW,
     "examples/wideseek_r1": LATER_WORKFLOW,
 }
-"""What is announced and not there yet, with the reason; whoever adds it removes its line."""
+"""What is announced and not there yet, with the reason; adding it removes its line."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,10 @@ NAMES = {
     r"blend": "soft_update",
     r"(num_undone|forget_drawn)": "num_unconsumed, reset",
     r"(rosters?|ledgers?|envelopes?|orphans?|bury|disown)": "group registry, reference counts, message header",
+    r"(Outlook|OutcomeReader)": "PolicyFeedback, FeedbackReader",
+    r"(PolicyLink|BoundLink|DecoupledLink)": "PolicyClient, pinned or pooled",
+    r"Dispatch": "LoadBalancer",
+    r"_?(is_)?[Pp]ictures?": "image; of a placement: diagram",
     r"(OwnerThread|SteppingEngine|StepBackend)": "executor thread, InProcessEngine, ModelRunner",
 }
 PHRASES = {

@@ -1,4 +1,4 @@
-"""Stands in for torchvision, which SGLang imports for pictures even where a model takes text only.
+"""Stands in for torchvision, which SGLang imports for images even where a model takes text only.
 
 The published torchvision belongs to other builds of PyTorch. requirements/install.sh puts this into SGLang's own
 environment, and only where no torchvision is installed.

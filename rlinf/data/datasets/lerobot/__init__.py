@@ -6,7 +6,7 @@ Layout (v3.0; https://huggingface.co/docs/lerobot/lerobot-dataset-v3)::
     meta/tasks.parquet, meta/stats.json       tasks in words; statistics of every feature
     meta/episodes/chunk-000/file-000.parquet  one row for each episode: where its frames are, and their statistics
     data/chunk-000/file-000.parquet           frames of many episodes; images as PNG
-    videos/<key>/chunk-000/file-000.mp4       pictures of many episodes, where a feature is a video
+    videos/<key>/chunk-000/file-000.mp4       images of many episodes, where a feature is a video
 
 Needs pyarrow (``pip install 'rlinf[data]'``), which is imported when first used. May import ``rlinf.errors``,
 ``rlinf.utils`` and ``rlinf.config`` only.

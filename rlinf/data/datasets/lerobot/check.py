@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlinf.data.datasets.lerobot.format import DEFAULT_FEATURES, Feature, Info, pyarrow
-from rlinf.data.datasets.lerobot.pictures import read_video
+from rlinf.data.datasets.lerobot.images import read_video
 from rlinf.data.datasets.lerobot.stats import NAMES
 from rlinf.errors import DatasetError
 
@@ -152,12 +152,12 @@ def _stats_problems(root: Path, info: Info) -> Iterator[str]:
         if feature.dtype == "string":
             continue
         entry = stats.get(name, {})
-        shape = (3, 1, 1) if feature.is_picture else feature.shape
+        shape = (3, 1, 1) if feature.is_visual else feature.shape
         for kind in NAMES:
             found = np.shape(entry.get(kind))
             if kind not in entry or found != ((1,) if kind == "count" else shape):
                 yield f"meta/stats.json: {name}/{kind} has the shape {found}"
-        if feature.is_picture and np.max(entry["max"]) > 1:
+        if feature.is_visual and np.max(entry["max"]) > 1:
             yield f"meta/stats.json: {name} is not in [0, 1]"
 
 

@@ -23,7 +23,7 @@ from rlinf.data.datasets.lerobot.format import (
     LeRobotEpisode,
     pyarrow,
 )
-from rlinf.data.datasets.lerobot.pictures import Pictures, decode_image, read_video
+from rlinf.data.datasets.lerobot.images import Images, decode_image, read_video
 from rlinf.data.datasets.lerobot.stats import Stats, join_stats
 from rlinf.errors import DatasetError
 
@@ -119,11 +119,11 @@ class LeRobotDataset:
         return LeRobotEpisode({name: columns[name] for name in wanted}, task)
 
     def column(self, name: str) -> npt.NDArray[Any]:
-        """Return a column of all frames [num_frames, ...], read once and kept; for what is no picture."""
+        """Return a column of all frames [num_frames, ...], read once and kept; for what is no image."""
         if name not in self._loaded:
             feature = self.features[name]
-            if feature.is_picture:
-                raise DatasetError(f"'{name}' holds pictures, which are read by frame: use frames or episode.")
+            if feature.is_visual:
+                raise DatasetError(f"'{name}' holds images, which are read by frame: use frames or episode.")
             files = list(dict.fromkeys(record.data_file for record in self.episodes))
             tables = [pyarrow("parquet").read_table(self.root / file, columns=[name]) for file in files]
             self._loaded[name] = np.concatenate([_to_numpy(table[name], feature) for table in tables])
@@ -134,10 +134,10 @@ class LeRobotDataset:
 
         Args:
             indices: int64 [N]; numbers in the whole data set.
-            features: Which columns; pictures are decoded, uint8 [N, H, W, 3].
+            features: Which columns; images are decoded, uint8 [N, H, W, 3].
         """
         return {
-            name: self._pictures(name, indices) if self.features[name].is_picture else self.column(name)[indices]
+            name: self._images(name, indices) if self.features[name].is_visual else self.column(name)[indices]
             for name in features
         }
 
@@ -152,7 +152,7 @@ class LeRobotDataset:
     def _episodes_of(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return np.searchsorted(self._ends, indices, side="right")
 
-    def _pictures(self, name: str, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    def _images(self, name: str, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
         episodes = self._episodes_of(indices)
         rows: list[npt.NDArray[np.uint8]] = [np.zeros(0, np.uint8)] * len(indices)
         for number in np.unique(episodes).tolist():
@@ -161,18 +161,18 @@ class LeRobotDataset:
             offsets = indices[places] - record.start
             if self.features[name].dtype == "image":
                 column = _read_rows(self.root / record.data_file, (name,), number)[name]
-                pictures = [decode_image(column[int(offset)].as_py()["bytes"]) for offset in offsets]
+                images = [decode_image(column[int(offset)].as_py()["bytes"]) for offset in offsets]
             else:
                 path, start = record.videos[name]
-                pictures = [self._video_frame(self.root / path, start, int(offset)) for offset in offsets]
-            for at, picture in zip(places.tolist(), pictures, strict=True):
-                rows[at] = picture
+                images = [self._video_frame(self.root / path, start, int(offset)) for offset in offsets]
+            for at, image in zip(places.tolist(), images, strict=True):
+                rows[at] = image
         return np.stack(rows)
 
     def _video_frame(self, path: Path, start: float, offset: int) -> npt.NDArray[np.uint8]:
         fps = float(self.info.fps)
-        pictures: Pictures = read_video(path, start_seconds=start + offset / fps, count=1, fps=fps)
-        return pictures.squeeze(0)
+        images: Images = read_video(path, start_seconds=start + offset / fps, count=1, fps=fps)
+        return images.squeeze(0)
 
 
 @functools.lru_cache(maxsize=16)

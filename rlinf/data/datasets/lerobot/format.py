@@ -62,7 +62,7 @@ class Feature:
     info: dict[str, Any] | None = None
 
     @property
-    def is_picture(self) -> bool:
+    def is_visual(self) -> bool:
         """Whether it is an image or a video."""
         return self.dtype in {"image", "video"}
 

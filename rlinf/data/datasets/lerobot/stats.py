@@ -10,11 +10,11 @@ import numpy.typing as npt
 from rlinf.data.datasets.lerobot.format import Columns, Feature
 
 Stats = dict[str, npt.NDArray[np.float64]]
-"""``min``, ``max``, ``mean``, ``std`` in the feature's shape (pictures: [3, 1, 1], in [0, 1]); ``count`` [1]."""
+"""``min``, ``max``, ``mean``, ``std`` in the feature's shape (images: [3, 1, 1], in [0, 1]); ``count`` [1]."""
 
 NAMES = ("min", "max", "mean", "std", "count")
-MAX_PICTURES = 100
-"""Pictures of an episode that enter its statistics, evenly spaced."""
+MAX_IMAGES = 100
+"""Images of an episode that enter its statistics, evenly spaced."""
 
 
 def episode_stats(columns: Columns, features: dict[str, Feature]) -> dict[str, Stats]:
@@ -28,8 +28,8 @@ def join_stats(parts: Sequence[dict[str, Stats]]) -> dict[str, Stats]:
 
 
 def _stats(values: npt.NDArray[np.generic], feature: Feature) -> Stats:
-    if feature.is_picture:
-        chosen = np.linspace(0, len(values) - 1, min(len(values), MAX_PICTURES)).round().astype(int)
+    if feature.is_visual:
+        chosen = np.linspace(0, len(values) - 1, min(len(values), MAX_IMAGES)).round().astype(int)
         # Channels first, as LeRobot has them.
         numbers = values[chosen].astype(np.float64).transpose(0, 3, 1, 2) / 255.0
         axes: tuple[int, ...] = (0, 2, 3)

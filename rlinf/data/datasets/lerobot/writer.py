@@ -29,7 +29,7 @@ from rlinf.data.datasets.lerobot.format import (
     pyarrow,
     write_json,
 )
-from rlinf.data.datasets.lerobot.pictures import VideoFile, encode_png
+from rlinf.data.datasets.lerobot.images import VideoFile, encode_png
 from rlinf.data.datasets.lerobot.stats import Stats, episode_stats, join_stats
 from rlinf.errors import DatasetError
 from rlinf.utils.files import commit_folder
@@ -42,7 +42,7 @@ class WriterOptions:
     Attributes:
         fps: Frames per second.
         robot_type: Kind of robot, for readers.
-        use_videos: Store pictures as videos rather than as images.
+        use_videos: Store camera images as videos rather than as single images.
         data_file_mb: Size, in MB, at which the next data file is begun.
         video_file_mb: The same for videos.
     """
@@ -182,7 +182,7 @@ class LeRobotWriter:
         if values.dtype == np.uint8 and len(shape) == 3:
             height, width, channels = shape
             if channels != 3:
-                raise DatasetError(f"'{name}': pictures have 3 channels, last; received the shape {shape}.")
+                raise DatasetError(f"'{name}': images have 3 channels, last; received the shape {shape}.")
             names = ["height", "width", "channels"]
             if not self.options.use_videos:
                 return Feature("image", shape, names)
@@ -218,7 +218,7 @@ class LeRobotWriter:
         return {f"data/{key}": value for key, value in place(self._num_tables - 1).items()}
 
     def _write_video(self, name: str, columns: Columns) -> dict[str, Any]:
-        pictures = columns[name]
+        images = columns[name]
         file = self._videos.get(name)
         if file is not None and file.size_bytes >= self.options.video_file_mb * 1e6:
             file.close()
@@ -226,10 +226,10 @@ class LeRobotWriter:
         if file is None:
             number = self._num_videos.get(name, 0)
             path = self._folder / VIDEO_PATH.format(video_key=name, **place(number))
-            file = VideoFile(path, fps=self.options.fps, size=pictures.shape[1:3])
+            file = VideoFile(path, fps=self.options.fps, size=images.shape[1:3])
             self._videos[name], self._num_videos[name] = file, number + 1
         start = file.num_frames
-        file.append(pictures)
+        file.append(images)
         where = place(self._num_videos[name] - 1)
         times = {"from_timestamp": start / self.options.fps, "to_timestamp": file.num_frames / self.options.fps}
         return {f"videos/{name}/{key}": value for key, value in (where | times).items()}

@@ -20,7 +20,7 @@ SMALL = (
 )
 
 
-class Link:
+class StandInPolicy:
     """A policy whose actions depend on step, epoch, stage and number alone; keeps what it is shown."""
 
     def __init__(self, space: Any, num_envs: int) -> None:
@@ -52,12 +52,12 @@ def make_worker(*overrides: str) -> EnvWorker:
     worker = EnvWorker(cfg, num_rollout_workers=1, num_actor_workers=1)
     worker.init_worker()
     stages = worker._envs("train")
-    worker.policy = Link(stages[0].action_space, stages[0].num_envs)  # type: ignore[assignment]
+    worker.policy = StandInPolicy(stages[0].action_space, stages[0].num_envs)  # type: ignore[assignment]
     return worker
 
 
 def shown_by(worker: EnvWorker) -> list[ChunkStep]:
-    assert isinstance(worker.policy, Link)
+    assert isinstance(worker.policy, StandInPolicy)
     return worker.policy.shown
 
 
@@ -76,8 +76,8 @@ def test_a_resumed_worker_goes_on_as_an_undisturbed_one(tmp_path: Path, keys: tu
     # Step 2 is saved when the rollout of step 3 has been begun, as after an interrupt, and given up.
     for step in (1, 2):
         saved.interact(step=step)
-    assert isinstance(saved.link, Link)
-    saved.link.fails_at = 3005
+    assert isinstance(saved.policy, StandInPolicy)
+    saved.policy.fails_at = 3005
     with pytest.raises(ConnectionError):
         saved.interact(step=3)
     saved.save_episodes(str(tmp_path), step=2)

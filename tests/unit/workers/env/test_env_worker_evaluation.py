@@ -36,7 +36,7 @@ class LuckEnv(VectorEnv):
         return StepResult(obs, success.astype(np.float32), success, np.zeros_like(success), {"success": success})
 
 
-class NoLink:
+class StandInPolicy:
     """Acts by zeros, [B, C]."""
 
     def __init__(self, num_chunks: int) -> None:
@@ -63,7 +63,7 @@ def evaluate(steps: int, *overrides: str, num_chunks: int = 1) -> list[EvalEpiso
     )
     cfg: Any = validate_cfg(load_recipe("gym_cartpole_ppo_mlp", list(keys)))
     worker = EnvWorker(cfg, num_rollout_workers=1, num_actor_workers=1)
-    worker.policy = NoLink(num_chunks)  # type: ignore[assignment]
+    worker.policy = StandInPolicy(num_chunks)  # type: ignore[assignment]
     return worker.evaluate()
 
 

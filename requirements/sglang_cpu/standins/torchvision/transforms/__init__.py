@@ -6,7 +6,7 @@ from torchvision import make_missing
 
 
 class InterpolationMode(enum.Enum):
-    """Ways to resize a picture."""
+    """Ways to resize an image."""
 
     NEAREST = "nearest"
     NEAREST_EXACT = "nearest-exact"

@@ -16,7 +16,7 @@ from rlinf.errors import DatasetError
 CAMERA = "observation.images.main"
 
 
-def make_episode(length, seed=0, task="reach", pictures=True):
+def make_episode(length, seed=0, task="reach", images=True):
     rng = np.random.default_rng(seed)
     columns = {
         "observation.state": rng.normal(size=(length, 3)).astype(np.float32),
@@ -24,8 +24,8 @@ def make_episode(length, seed=0, task="reach", pictures=True):
         "next.reward": rng.normal(size=(length, 1)).astype(np.float32),
         "next.done": np.arange(length)[:, None] == length - 1,
     }
-    if pictures:
-        # Flat pictures, each of a colour of its own: a video keeps them but for rounding.
+    if images:
+        # Flat images, each of a colour of its own: a video keeps them but for rounding.
         colours = rng.integers(40, 216, size=(length, 1, 1, 3))
         columns[CAMERA] = np.broadcast_to(colours, (length, 16, 24, 3)).astype(np.uint8)
     return LeRobotEpisode(columns, task)
@@ -85,8 +85,8 @@ def test_statistics_are_those_of_all_frames(dataset):
         np.testing.assert_allclose(found["min"], whole.min(0))
         np.testing.assert_allclose(found["max"], whole.max(0))
         assert found["count"].tolist() == [13]
-    pictures = np.concatenate([episode.columns[CAMERA] for episode in EPISODES]) / 255
-    np.testing.assert_allclose(dataset.stats[CAMERA]["mean"].reshape(-1), pictures.mean((0, 1, 2)))
+    images = np.concatenate([episode.columns[CAMERA] for episode in EPISODES]) / 255
+    np.testing.assert_allclose(dataset.stats[CAMERA]["mean"].reshape(-1), images.mean((0, 1, 2)))
     assert dataset.stats[CAMERA]["std"].shape == (3, 1, 1)
 
 
@@ -114,7 +114,7 @@ def test_data_sets_are_merged_in_order(tmp_path):
 
 def test_nothing_is_left_of_a_data_set_that_failed(tmp_path):
     with pytest.raises(DatasetError, match="other features"):
-        write(tmp_path / "x", [EPISODES[0], make_episode(3, pictures=False)])
+        write(tmp_path / "x", [EPISODES[0], make_episode(3, images=False)])
     with pytest.raises(DatasetError, match="No episode"):
         write(tmp_path / "x", [])
     assert list(tmp_path.iterdir()) == []

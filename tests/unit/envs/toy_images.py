@@ -1,4 +1,4 @@
-"""A registered environment that shows pictures; imports no torch, so the pool's processes start fast."""
+"""A registered environment that shows images; imports no torch, so the pool's processes start fast."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 
 
-class PictureEnv(gymnasium.Env[Any, Any]):
+class ImageEnv(gymnasium.Env[Any, Any]):
     """Shows its step count as the shade of every pixel but the first, which is its seed."""
 
     def __init__(self, *, size: int = 16, render_mode: str | None = None) -> None:
@@ -29,9 +29,9 @@ class PictureEnv(gymnasium.Env[Any, Any]):
         return self._obs()
 
     def _obs(self) -> Any:
-        picture = np.full(self.observation_space.shape, self.time % 256, np.uint8)
-        picture[0, 0] = self.seed % 256
-        return picture
+        image = np.full(self.observation_space.shape, self.time % 256, np.uint8)
+        image[0, 0] = self.seed % 256
+        return image
 
 
-gymnasium.register("ToyPictures-v0", PictureEnv)
+gymnasium.register("ToyImages-v0", ImageEnv)

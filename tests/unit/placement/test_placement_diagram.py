@@ -11,10 +11,10 @@ def draw(rules, plan, width=100):
 
 
 def test_one_node_shows_each_component_over_the_devices():
-    picture = draw(
+    diagram = draw(
         {"actor": "0-3", "env": "0-3:0-1", "agent": {"node_group": "node", "placement": 0}}, ClusterPlan(1, 4)
     )
-    assert picture.splitlines() == [
+    assert diagram.splitlines() == [
         "component  processes  placement  resources",
         "actor              4  0-3        accelerators of 'cluster'",
         "env                2  0-3:0-1    accelerators of 'cluster'",
@@ -30,8 +30,8 @@ def test_one_node_shows_each_component_over_the_devices():
 
 
 def test_a_thousand_devices_fold_into_few_lines():
-    picture = draw({"actor": "0-511", "rollout": "512-1023:0-127"}, ClusterPlan(128, 8))
-    lines = picture.splitlines()
+    diagram = draw({"actor": "0-511", "rollout": "512-1023:0-127"}, ClusterPlan(128, 8))
+    lines = diagram.splitlines()
     assert len(lines) < 15
     assert "nodes 0-63 (64): 8 accelerators each" in lines
     assert "nodes 64-127 (64): 8 accelerators each" in lines
@@ -41,10 +41,10 @@ def test_a_thousand_devices_fold_into_few_lines():
 
 
 def test_equal_nodes_fold_even_when_not_neighbours():
-    picture = draw({"env": "0-3,6-7"}, ClusterPlan(5, [2, 0, 2, 2, 2]))
-    assert "nodes 0,2,4 (3): 2 accelerators each\n" in picture
-    assert "node 1, idle" in picture
-    assert "node 3: 2 accelerators, idle" in picture
+    diagram = draw({"env": "0-3,6-7"}, ClusterPlan(5, [2, 0, 2, 2, 2]))
+    assert "nodes 0,2,4 (3): 2 accelerators each\n" in diagram
+    assert "node 1, idle" in diagram
+    assert "node 3: 2 accelerators, idle" in diagram
 
 
 def test_idle_nodes_are_shown_as_idle():
@@ -52,28 +52,28 @@ def test_idle_nodes_are_shown_as_idle():
 
 
 def test_wide_nodes_continue_on_further_lines():
-    picture = draw({"env": "0-63:0-127"}, ClusterPlan(1, 0, cpu_slots_per_node=64), width=80)
-    assert max(map(len, picture.splitlines())) <= 80
-    cells = [cell for line in picture.splitlines() if line.startswith("  env ") for cell in line.split()[1:]]
+    diagram = draw({"env": "0-63:0-127"}, ClusterPlan(1, 0, cpu_slots_per_node=64), width=80)
+    assert max(map(len, diagram.splitlines())) <= 80
+    cells = [cell for line in diagram.splitlines() if line.startswith("  env ") for cell in line.split()[1:]]
     assert cells == [f"{2 * slot}-{2 * slot + 1}" for slot in range(64)]
 
 
 def test_unknown_nodes_are_said_not_guessed():
-    picture = draw({"actor": "0-7", "rollout": "all"}, ClusterPlan(2))
-    assert "accelerators_per_node" in picture
-    assert "rollout            ?  all" in picture
-    assert "idle" not in picture
+    diagram = draw({"actor": "0-7", "rollout": "all"}, ClusterPlan(2))
+    assert "accelerators_per_node" in diagram
+    assert "rollout            ?  all" in diagram
+    assert "idle" not in diagram
 
 
 def test_robots_are_drawn_under_their_group(group_spec):
     hardware = SimpleNamespace(type="Franka", configs=[{"node_rank": 1}, {"node_rank": 1}])
     plan = ClusterPlan(2, 0, [group_spec("arms", 1, hardware=hardware)])
-    picture = draw({"env": {"node_group": "arms", "placement": "all"}}, plan)
-    assert "  robot (arms)  0  1\n  env           0  1" in picture
-    assert "node 0, idle" in picture
+    diagram = draw({"env": {"node_group": "arms", "placement": "all"}}, plan)
+    assert "  robot (arms)  0  1\n  env           0  1" in diagram
+    assert "node 0, idle" in diagram
 
 
-def test_a_very_long_placement_string_stays_inside_the_picture():
+def test_a_very_long_placement_string_stays_inside_the_diagram():
     spec = ",".join(str(rank) for rank in range(0, 128, 2))
     assert max(map(len, draw({"env": spec}, ClusterPlan(16, 8)).splitlines())) <= 100
 

@@ -11,7 +11,7 @@ from rlinf.placement.records import NodeGroup, NodeInfo, Placement
 
 _EMPTY = "."
 
-# One grid of the picture: resource kind and the label of the group that counts it.
+# One grid of the diagram: resource kind and the label of the group that counts it.
 _Grid = tuple[str, str]
 
 
@@ -92,7 +92,7 @@ def _draw_summary(placement: ComponentPlacement, width: int) -> list[str]:
         where = f"{group.kind_name}s of '{group.label}'" if group.is_known else f"hardware ranks of '{group.label}'"
         rows.append((name, "?" if size is None else str(size), placement.get_spec(name), where))
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    # A very long placement string would push its row out of the picture; the grids below show it in full.
+    # A very long placement string would push its row out of the diagram; the grids below show it in full.
     widths[2] = min(widths[2], max(12, width - widths[0] - widths[1] - widths[3] - 6))
     return [
         f"{name:<{widths[0]}}  {size:>{widths[1]}}  {_clip(spec, widths[2]):<{widths[2]}}  {where}"

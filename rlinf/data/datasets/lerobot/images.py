@@ -1,4 +1,4 @@
-"""Pictures of episodes: PNG for single images, H.264 for videos."""
+"""Images of episodes: PNG for single images, H.264 for videos."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ import numpy.typing as npt
 from rlinf.errors import DatasetError
 from rlinf.utils.optional import require
 
-Pictures = npt.NDArray[np.uint8]
+Images = npt.NDArray[np.uint8]
 """[T, H, W, 3]."""
 
 KEYFRAME_INTERVAL = 2
 """Frames from one that is coded alone to the next: what is drawn at random must be found fast (as LeRobot has it)."""
 
 
-def encode_png(picture: Pictures) -> bytes:
-    """Return a picture [H, W, 3] as PNG."""
+def encode_png(image: Images) -> bytes:
+    """Return an image [H, W, 3] as PNG."""
     buffer = io.BytesIO()
-    _pillow().fromarray(picture).save(buffer, "PNG")
+    _pillow().fromarray(image).save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def decode_image(data: bytes) -> Pictures:
+def decode_image(data: bytes) -> Images:
     """Return a PNG (or another image) as uint8 [H, W, 3]."""
-    picture: Pictures = np.asarray(_pillow().open(io.BytesIO(data)).convert("RGB"))
-    return picture
+    image: Images = np.asarray(_pillow().open(io.BytesIO(data)).convert("RGB"))
+    return image
 
 
 class VideoFile:
-    """One mp4 that pictures are appended to.
+    """One mp4 that images are appended to.
 
     Args:
         path: The file.
@@ -47,7 +47,7 @@ class VideoFile:
     def __init__(self, path: Path, *, fps: int, size: tuple[int, int]) -> None:
         height, width = size
         if height % 2 or width % 2:
-            raise DatasetError(f"pictures of {height} x {width} pixels cannot be a video: sides are even. Use images.")
+            raise DatasetError(f"images of {height} x {width} pixels cannot be a video: sides are even. Use images.")
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self.num_frames = path, 0
         self._writer: Any = _ffmpeg().write_frames(
@@ -61,11 +61,11 @@ class VideoFile:
         )
         self._writer.send(None)
 
-    def append(self, pictures: Pictures) -> None:
+    def append(self, images: Images) -> None:
         """Append [T, H, W, 3]."""
-        for picture in pictures:
-            self._writer.send(np.ascontiguousarray(picture))
-        self.num_frames += len(pictures)
+        for image in images:
+            self._writer.send(np.ascontiguousarray(image))
+        self.num_frames += len(images)
 
     @property
     def size_bytes(self) -> int:
@@ -77,25 +77,25 @@ class VideoFile:
         self._writer.close()
 
 
-def read_video(path: Path, *, start_seconds: float, count: int, fps: float) -> Pictures:
-    """Return pictures uint8 [count, H, W, 3] of a video, the first being that at ``start_seconds``.
+def read_video(path: Path, *, start_seconds: float, count: int, fps: float) -> Images:
+    """Return images uint8 [count, H, W, 3] of a video, the first being that at ``start_seconds``.
 
     Raises:
         DatasetError: The file ends before, or cannot be read.
     """
-    # Half a frame earlier: the picture's own time stamp is rounded, and must not fall just before the start.
+    # Half a frame earlier: the image's own time stamp is rounded, and must not fall just before the start.
     seek = max(start_seconds - 0.5 / fps, 0.0)
     frames = _ffmpeg().read_frames(
         str(path), input_params=["-ss", f"{seek:.6f}"], output_params=["-frames:v", str(count)], pix_fmt="rgb24"
     )
     try:
         width, height = next(frames)["size"]
-        pictures = [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in frames]
+        images = [np.frombuffer(frame, np.uint8).reshape(height, width, 3) for frame in frames]
     except (OSError, RuntimeError, StopIteration) as error:
         raise DatasetError(f"'{path}' cannot be read as a video: {error}.") from error
-    if len(pictures) < count:
-        raise DatasetError(f"'{path}' has {len(pictures)} frames from {start_seconds:.3f} s on, not {count}.")
-    return np.stack(pictures[:count])
+    if len(images) < count:
+        raise DatasetError(f"'{path}' has {len(images)} frames from {start_seconds:.3f} s on, not {count}.")
+    return np.stack(images[:count])
 
 
 def _pillow() -> Any:
