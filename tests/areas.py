@@ -59,10 +59,10 @@ def area_of(nodeid: str) -> str:
     """Return the folder whose budget a test uses.
 
     Args:
-        nodeid: For example ``tests/unit/envs/wrappers/test_env_wrappers.py::test_a``.
+        nodeid: For example ``tests/unit/envs/wrappers/test_frame_stack.py::test_a``.
 
     Example:
-        >>> area_of("tests/unit/envs/wrappers/test_env_wrappers.py::test_a"), area_of("tests/e2e/test_b.py::test_b")
+        >>> area_of("tests/unit/envs/wrappers/test_frame_stack.py::test_a"), area_of("tests/e2e/test_b.py::test_b")
         ('unit/envs', 'e2e')
     """
     parts = nodeid.partition("::")[0].split("/")[1:-1]

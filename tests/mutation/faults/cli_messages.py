@@ -2,7 +2,7 @@
 
 from tests.mutation.fault import Fault
 
-_SUCCESS = ("tests/unit/envs/test_success_reports.py",)
+_SUCCESS = ("tests/unit/envs/test_episodes_success.py",)
 _CONSOLE = ("tests/unit/telemetry/test_console_output.py",)
 _ENTRY = ("tests/unit/cli/test_entry.py",)
 _STATUS = ("tests/unit/scheduler/test_run_status.py",)

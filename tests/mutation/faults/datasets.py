@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
-_LEROBOT = "tests/unit/data/datasets/lerobot/test_lerobot_dataset.py"
+_LEROBOT = "tests/unit/data/datasets/lerobot/"
+_LEROBOT_DATASET, _LEROBOT_WRITER = f"{_LEROBOT}test_dataset.py", f"{_LEROBOT}test_writer.py"
+_LEROBOT_STATS, _LEROBOT_FORMAT = f"{_LEROBOT}test_stats.py", f"{_LEROBOT}test_format.py"
 _TESTS = {
-    "datasets/episodes.py": ("tests/unit/data/datasets/test_episode_formats.py",),
-    "datasets/minari.py": ("tests/unit/data/datasets/test_episode_formats.py",),
-    "datasets/d4rl.py": ("tests/unit/data/datasets/test_episode_formats.py",),
+    "datasets/episodes.py": ("tests/unit/data/datasets/test_episodes_chunked.py",),
+    "datasets/minari.py": ("tests/unit/data/datasets/test_minari.py",),
+    "datasets/d4rl.py": ("tests/unit/data/datasets/test_d4rl.py",),
     "replay/tools.py": ("tests/unit/data/replay/test_tools.py",),
-    "datasets/lerobot/dataset.py": (_LEROBOT,),
-    "datasets/lerobot/stats.py": (_LEROBOT,),
-    "datasets/lerobot/writer.py": (_LEROBOT,),
-    "datasets/lerobot/images.py": (_LEROBOT,),
-    "datasets/lerobot/format.py": (_LEROBOT,),
-    "datasets/lerobot/episodes.py": ("tests/unit/data/datasets/lerobot/test_lerobot_episodes.py",),
+    "datasets/lerobot/dataset.py": (_LEROBOT_DATASET,),
+    "datasets/lerobot/stats.py": (_LEROBOT_STATS,),
+    "datasets/lerobot/writer.py": (_LEROBOT_WRITER, _LEROBOT_DATASET),
+    "datasets/lerobot/images.py": (_LEROBOT_DATASET,),
+    "datasets/lerobot/format.py": (_LEROBOT_FORMAT,),
+    "datasets/lerobot/episodes.py": ("tests/unit/data/datasets/lerobot/test_episodes_lerobot.py",),
 }
 
 

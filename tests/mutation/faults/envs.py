@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
-_RULES = "tests/unit/envs/test_vector_env_rules.py"
+_RULES = "tests/unit/envs/test_base_rules.py"
+_STATES = "tests/unit/envs/test_reset_states.py"
 _TESTS = {
     "actions.py": ("tests/unit/envs/test_actions.py",),
-    "base.py": (_RULES, "tests/unit/envs/wrappers/test_env_wrappers.py"),
+    "base.py": (_RULES, _STATES, "tests/unit/envs/wrappers/test_base_wrappers.py"),
     "episodes.py": ("tests/unit/envs/test_episodes.py", _RULES),
     "raw_chunk.py": ("tests/unit/envs/test_raw_chunk.py", _RULES),
-    "reset_states.py": (_RULES,),
-    "single_env.py": (_RULES,),
-    "process_pool.py": (_RULES, "tests/unit/envs/test_env_process_pool.py"),
+    "reset_states.py": (_STATES, _RULES),
+    "single_env.py": (_RULES, "tests/unit/envs/test_single_env_vector.py"),
+    "process_pool.py": (_RULES, "tests/unit/envs/test_process_pool.py", "tests/unit/envs/test_process_main.py"),
     "wrappers/frame_stack.py": ("tests/unit/envs/wrappers",),
     "wrappers/intervention.py": ("tests/unit/envs/wrappers",),
     "wrappers/action_repeat.py": ("tests/unit/envs/wrappers",),

@@ -5,22 +5,22 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 _TESTS = {
-    "base.py": ("tests/unit/envs/test_vector_env_rules.py", "tests/unit/envs/test_env_video.py"),
-    "process_pool.py": ("tests/unit/envs/test_env_process_pool.py",),
-    "video.py": ("tests/unit/envs/test_env_video.py",),
+    "base.py": ("tests/unit/envs/test_base_rules.py", "tests/unit/envs/test_video.py"),
+    "process_pool.py": ("tests/unit/envs/test_process_pool.py", "tests/unit/envs/test_process_main.py"),
+    "video.py": ("tests/unit/envs/test_video.py",),
     "episode_collector.py": ("tests/unit/envs/test_episode_collector.py",),
-    "gymnasium_single.py": ("tests/unit/envs/test_builtin_envs.py", "tests/unit/envs/test_success_reports.py"),
-    "metaworld_single.py": ("tests/unit/envs/test_builtin_envs.py",),
-    "frankasim_single.py": ("tests/unit/envs/test_frankasim.py",),
-    "wrappers/action_delay.py": ("tests/unit/envs/wrappers/test_env_wrappers.py",),
-    "wrappers/action_repeat.py": ("tests/unit/envs/wrappers/test_env_wrappers.py",),
+    "gymnasium_single.py": ("tests/unit/envs/test_gymnasium_single.py", "tests/unit/envs/test_episodes_success.py"),
+    "metaworld_single.py": ("tests/unit/envs/test_metaworld_single.py", "tests/unit/envs/test_metaworld_env.py"),
+    "frankasim_single.py": ("tests/unit/envs/test_frankasim_single.py", "tests/unit/envs/test_frankasim_env.py"),
+    "wrappers/action_delay.py": ("tests/unit/envs/wrappers/test_action_delay.py",),
+    "wrappers/action_repeat.py": ("tests/unit/envs/wrappers/test_action_repeat.py",),
     "wrappers/intervention.py": ("tests/unit/envs/wrappers/test_intervention.py",),
     "interveners/scripted.py": ("tests/unit/envs/interveners/test_scripted_intervener.py",),
     "realworld/franka.py": ("tests/unit/envs/realworld/test_franka.py",),
     "realworld/dummy.py": ("tests/unit/envs/realworld/test_dummy.py",),
     "realworld/poses.py": ("tests/unit/envs/realworld/test_poses.py",),
     "realworld/client.py": ("tests/unit/envs/realworld/test_client.py",),
-    "realworld/expert.py": ("tests/unit/envs/realworld/test_realworld_env.py",),
+    "realworld/expert.py": ("tests/unit/envs/realworld/test_expert.py",),
 }
 
 

@@ -2,11 +2,17 @@
 
 from tests.mutation.fault import Fault
 
-SAVED = ("tests/unit/envs/test_saved_episodes.py",)
+SAVED = (
+    "tests/unit/envs/test_base_saved.py",
+    "tests/unit/envs/test_action_log.py",
+    "tests/unit/envs/test_video_saved.py",
+    "tests/unit/envs/test_episode_collector_saved.py",
+    "tests/unit/envs/wrappers/test_intervention_saved.py",
+)
 WORKER = ("tests/unit/workers/env/test_env_worker.py",)
 EVALUATION = ("tests/unit/workers/env/test_env_worker_evaluation.py",)
 RUNNER = ("tests/unit/runners/test_embodied_runner.py",)
-BUILTIN = ("tests/unit/envs/test_builtin_envs.py",)
+BUILTIN = ("tests/unit/envs/test_metaworld_env.py", "tests/unit/envs/test_gymnasium_env.py")
 TREE = ("tests/unit/checkpoint/test_tree_file.py",)
 
 FAULTS: list[Fault] = [

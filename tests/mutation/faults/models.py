@@ -5,15 +5,19 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 MODELS = "tests/unit/models"
-MLP = (f"{MODELS}/test_mlp_policy.py",)
+MLP = (f"{MODELS}/test_mlp_policy.py", f"{MODELS}/test_heads.py", f"{MODELS}/test_normalizer.py")
 SQUASHED = (f"{MODELS}/test_squashed_mlp_policy.py",)
-ENSEMBLE = (f"{MODELS}/test_ensemble_q_policy.py",)
+ENSEMBLE = (
+    f"{MODELS}/test_ensemble_q_policy.py",
+    f"{MODELS}/test_deterministic_mlp_policy.py",
+    f"{MODELS}/test_q_policy.py",
+)
 IQL = (f"{MODELS}/test_iql_policy.py",)
-FLOW = (f"{MODELS}/test_flow_policy.py",)
+FLOW = (f"{MODELS}/test_flow_policy.py", f"{MODELS}/test_action_flow.py", f"{MODELS}/test_velocity.py")
 FLOW_Q = (f"{MODELS}/test_flow_q_policy.py",)
-CNN = (f"{MODELS}/test_cnn_policy.py",)
+CNN = (f"{MODELS}/test_cnn_policy.py", f"{MODELS}/test_encoder.py", f"{MODELS}/test_convolutions.py")
 TOKENS = (f"{MODELS}/test_token_logprobs.py",)
-LANGUAGE = (f"{MODELS}/test_causal_lm.py",)
+LANGUAGE = (f"{MODELS}/test_causal_lm.py", f"{MODELS}/test_packed_attention.py", f"{MODELS}/test_lora.py")
 
 FAULTS: list[Fault] = [
     # Gaussian and categorical policies

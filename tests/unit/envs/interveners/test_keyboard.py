@@ -1,8 +1,7 @@
 """What keys that are held amount to."""
 
 import sys
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,27 +12,6 @@ from rlinf.envs.interveners.keyboard import KeyboardIntervener
 from rlinf.errors import ConfigError, MissingPackageError
 
 CFG = KeyboardIntervenerConfig(intervener_type="keyboard", speed=0.5)
-
-
-class Listener:
-    """Stands for the device: hands over what it would call."""
-
-    def __init__(self, on_press: Any, on_release: Any) -> None:
-        self.press, self.release, self.is_running = on_press, on_release, False
-
-    def start(self) -> None:
-        self.is_running = True
-
-    def stop(self) -> None:
-        self.is_running = False
-
-
-@pytest.fixture
-def device(monkeypatch: pytest.MonkeyPatch) -> None:
-    package, module = ModuleType("pynput"), ModuleType("pynput.keyboard")
-    module.Listener = Listener  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "pynput", package)
-    monkeypatch.setitem(sys.modules, "pynput.keyboard", module)
 
 
 def act(intervener: KeyboardIntervener, action_dim: int) -> list[float] | None:
@@ -88,12 +66,6 @@ def test_actions_of_another_kind_are_refused() -> None:
     hold(intervener, "w")
     with pytest.raises(ConfigError, match="have 5"):
         act(intervener, 5)
-
-
-@pytest.mark.usefixtures("device")
-def test_one_person_drives_one_environment() -> None:
-    with pytest.raises(ConfigError, match="total_num_envs"):
-        KeyboardIntervener(CFG, env=None, row=1)  # type: ignore[arg-type]
 
 
 def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,45 +1,14 @@
-"""``env_type: maniskill``."""
-
-import sys
-from typing import Any
+"""A ManiSkill task against the simulator itself."""
 
 import numpy as np
 import pytest
 import torch
+from maniskill_configs import PUSH_CUBE, maniskill_config
 
-from rlinf.config.schema.env import ManiSkillEnvConfig
 from rlinf.envs import make_vector_env
-from rlinf.envs.conformance import check_vector_env
 from rlinf.envs.maniskill_single import flatten
 from rlinf.envs.maniskill_tasks import TASK_DESCRIPTIONS
-from rlinf.errors import ConfigError, MissingPackageError
-
-PUSH_CUBE = {"id": "PushCube-v1", "control_mode": "pd_ee_delta_pos"}
-
-
-def maniskill_config(**kwargs: Any) -> ManiSkillEnvConfig:
-    defaults: dict[str, Any] = {
-        "env_type": "maniskill",
-        "total_num_envs": 2,
-        "group_size": 2,
-        "max_episode_steps": 5,
-        "max_steps_per_rollout_epoch": 10,
-        "init_params": PUSH_CUBE,
-    }
-    return ManiSkillEnvConfig(**{**defaults, **kwargs})
-
-
-def test_a_missing_package_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "mani_skill", None)
-    monkeypatch.delitem(sys.modules, "mani_skill.envs", raising=False)
-    with pytest.raises(MissingPackageError, match=r"bash requirements/install.sh embodied --env maniskill"):
-        make_vector_env(maniskill_config(), num_envs=1)
-
-
-@pytest.mark.parametrize("keys", [{"sim_backend": "gpu"}, {"num_envs": 4}])
-def test_a_batch_simulation_is_refused(keys: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError, match=r"init_params: received .*Remove both keys"):
-        make_vector_env(maniskill_config(init_params=PUSH_CUBE | keys), num_envs=1)
+from rlinf.errors import ConfigError
 
 
 def test_nested_observations_are_flattened_in_the_order_of_their_keys() -> None:
@@ -47,15 +16,6 @@ def test_nested_observations_are_flattened_in_the_order_of_their_keys() -> None:
     flat = flatten(raw)
     assert flat.dtype == np.float32
     assert flat.tolist() == [1, 2, 1]
-
-
-@pytest.mark.maniskill
-def test_states_conform() -> None:
-    with make_vector_env(maniskill_config(), num_envs=2) as env:
-        assert env.action_dim == 4
-        assert env.observation_space["states"].shape == (35,)
-        assert env.reset(0)["task_descriptions"] == [TASK_DESCRIPTIONS["PushCube-v1"]] * 2
-        check_vector_env(env, rebuild=lambda: make_vector_env(maniskill_config(), num_envs=2))
 
 
 @pytest.mark.maniskill

@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from rlinf.config.registries import scripted_policies
 from rlinf.config.schema.realworld import DummyFrankaConfig
 from rlinf.envs import check_vector_env, make_vector_env
 from rlinf.envs.realworld.client import FrankaState, connections
-from rlinf.envs.realworld.expert import FrankaExpert
 from rlinf.envs.realworld.poses import pose_from_euler
 from rlinf.errors import ConfigError
 from tests.unit.envs.realworld.robots import make_config, robot
@@ -55,24 +53,6 @@ def test_the_stand_in_keeps_the_rules_of_environments(auto_reset: bool, scene: A
     cfg = make_config(auto_reset=auto_reset, max_episode_steps=8, dummy=DummyFrankaConfig(scene=scene))
     with make_vector_env(cfg, num_envs=2) as env:
         check_vector_env(env)
-
-
-@pytest.mark.parametrize("scene", ["free", "peg"])
-@pytest.mark.parametrize("keys", [{}, {"fixed_rotation": True, "no_gripper": True}, {"random_yaw_radians": 0.4}])
-def test_the_scripted_policy_solves_the_task(scene: Any, keys: dict[str, Any]) -> None:
-    cfg = make_config(auto_reset=False, dummy=DummyFrankaConfig(scene=scene), **keys)
-    expert = scripted_policies.get("franka")(cfg)
-    with make_vector_env(cfg, num_envs=2) as env:
-        obs, episodes = env.reset(0), ()
-        while len(episodes) < 2:
-            step = env.chunk_step(expert(obs))
-            obs, episodes = step.obs, episodes + step.episodes
-    assert [episode["success_once"] for episode in episodes] == [1.0, 1.0]
-
-
-def test_the_scripted_policy_needs_a_target() -> None:
-    with pytest.raises(ConfigError, match="target_ee_pose"):
-        FrankaExpert(make_config(target_ee_pose=None))
 
 
 def test_a_worker_drives_its_own_robot_through_the_recipes_client(lab: type[Lab]) -> None:

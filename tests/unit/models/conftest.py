@@ -1,0 +1,11 @@
+"""A tiny language model, and what transformers computes."""
+
+import pytest
+
+from tests.unit.models.tiny_language_models import save_tiny
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
+def tiny(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tiny")
+    return folder, save_tiny(folder, tie_word_embeddings=request.param).double()

@@ -1,0 +1,11 @@
+"""A tiny language model, and what transformers computes."""
+
+import torch
+
+
+def expectation(reference, sequence, temperature=1.0):
+    """Log-probability and entropy of each token but the first, by transformers alone."""
+    logits = reference(torch.tensor([sequence])).logits[0, :-1] / temperature
+    log_softmax = logits.log_softmax(-1)
+    logprobs = log_softmax.gather(-1, torch.tensor(sequence[1:]).unsqueeze(-1)).squeeze(-1)
+    return logprobs, -(log_softmax.exp() * log_softmax).sum(-1)
