@@ -146,7 +146,7 @@ def compare_rollout(turns: int, folder: Path, backend: str) -> dict[str, Any]:
         worker = groups["rollout"]
 
         def ask_worker() -> None:
-            wait_all(*(worker.answer(p, group_id=i, params=params, purpose="train") for i, p in enumerate(prompts)))
+            wait_all(*(worker.generate(p, group_id=i, params=params, split="train") for i, p in enumerate(prompts)))
 
         measured = in_turns(turns, {"worker": ask_worker, "engine": lambda: loop.run_until_complete(ask_engine())})
     loop.run_until_complete(engine.close())

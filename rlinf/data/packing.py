@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import torch
 
 from rlinf.errors import AlgorithmError
+
+Tokens: TypeAlias = "Sequence[int] | torch.Tensor"
+"""Token ids, [L]; of integers of any size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,7 @@ class PackedSequences:
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
-def pack_sequences(sequences: Sequence[Sequence[int]]) -> PackedSequences:
+def pack_sequences(sequences: Sequence[Tokens]) -> PackedSequences:
     """Lay sequences end to end.
 
     Args:
@@ -68,64 +72,68 @@ def pack_sequences(sequences: Sequence[Sequence[int]]) -> PackedSequences:
     Raises:
         AlgorithmError: No sequence, or an empty one.
     """
-    return _pack([((), sequence) for sequence in sequences])
+    return _pack([((), sequence) for sequence in sequences], share=False)
 
 
 def pack_responses(
-    prompts: Iterable[Sequence[int]], answers: Iterable[Sequence[int]], *, share_prompts: bool = False
+    prompts: Iterable[tuple[int, ...]], responses: Iterable[Tokens], *, share_prompts: bool = False
 ) -> tuple[PackedSequences, torch.Tensor]:
-    """Lay prompts, each with its answer behind it, end to end.
+    """Lay prompts, each with its response behind it, end to end.
 
     Args:
         prompts: Token ids of each prompt; at least one each, because the first token of a sequence has no probability.
-        answers: Token ids of the answer to each.
-        share_prompts: Whether prompts that are equal lie in the pack once, before the first of their answers.
+        responses: Token ids of the response to each.
+        share_prompts: Whether prompts that are equal lie in the pack once, before the first of their responses.
 
     Returns:
-        The packed sequences, and bool [T]: which tokens belong to answers.
+        The packed sequences, and bool [T]: which tokens belong to responses.
 
     Raises:
         AlgorithmError: Numbers that differ, or an empty prompt.
     """
-    pairs = [(tuple(prompt), tuple(answer)) for prompt, answer in zip(prompts, answers, strict=True)]
+    pairs = list(zip(prompts, responses, strict=True))
     if not all(prompt for prompt, _ in pairs):
         raise AlgorithmError("pack_responses: every prompt needs at least one token, a begin token for example.")
-    packed = _pack(pairs if share_prompts else [((), prompt + answer) for prompt, answer in pairs])
+    packed = _pack(pairs, share=share_prompts)
     is_response = torch.zeros(packed.num_tokens, dtype=torch.bool)
     ends = packed.boundaries[1:]
-    of_answers = [packed.places[end - len(answer) : end] for end, (_, answer) in zip(ends, pairs, strict=True)]
-    is_response[torch.cat(of_answers)] = True
+    of_responses = [packed.places[end - len(rest) : end] for end, (_, rest) in zip(ends, pairs, strict=True)]
+    is_response[torch.cat(of_responses)] = True
     return packed, is_response
 
 
-def _pack(pairs: Sequence[tuple[tuple[int, ...], Sequence[int]]]) -> PackedSequences:
+def _pack(pairs: Sequence[tuple[tuple[int, ...], Tokens]], *, share: bool) -> PackedSequences:
     """Lay sequences end to end, given as what they may share with others and what they may not."""
     lengths = tuple(len(prefix) + len(rest) for prefix, rest in pairs)
     if not lengths or min(lengths) < 1:
         raise AlgorithmError(
             f"pack_sequences: needs sequences of at least one token each, received lengths {list(lengths)}."
         )
-    token_ids: list[int] = []
-    places: list[int] = []
+    pieces: list[torch.Tensor] = []
+    places: list[torch.Tensor] = []
     own: list[int] = []
-    first_places: dict[tuple[int, ...], int] = {}
-    for prefix, rest in pairs:
-        start = first_places.setdefault(prefix, len(token_ids))
-        is_first = start == len(token_ids)
-        new = [*prefix, *rest] if is_first else rest
-        if not is_first:
-            places.extend(range(start, start + len(prefix)))
-        places.extend(range(len(token_ids), len(token_ids) + len(new)))
-        token_ids.extend(new)
-        own.append(len(new))
+    first_places: dict[Hashable, int] = {}
+    end = 0
+    for number, (prefix, rest) in enumerate(pairs):
+        start = first_places.setdefault(tuple(prefix) if share else number, end)
+        is_first = start == end
+        count = len(rest) + (len(prefix) if is_first else 0)
+        if is_first:
+            pieces.append(_int64(prefix))
+        else:
+            places.append(torch.arange(start, start + len(prefix)))
+        pieces.append(_int64(rest))
+        places.append(torch.arange(end, end + count))
+        own.append(count)
+        end += count
     sizes = torch.tensor(lengths)
-    where = torch.tensor(places)
-    positions = torch.arange(len(places)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
+    where = torch.cat(places)
+    positions = torch.arange(len(where)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
     # Shared tokens are written several times, with the same value each time.
-    position_ids = torch.empty(len(token_ids), dtype=torch.int64).index_copy(0, where, positions)
+    position_ids = torch.empty(end, dtype=torch.int64).index_copy(0, where, positions)
     before = where.roll(1).where(positions > 0, where)
     return PackedSequences(
-        token_ids=torch.tensor(token_ids, dtype=torch.int64),
+        token_ids=torch.cat(pieces),
         position_ids=position_ids,
         sequence_ids=torch.arange(len(lengths)).repeat_interleave(torch.tensor(own)),
         previous=torch.empty_like(position_ids).index_copy(0, where, before),
@@ -135,12 +143,16 @@ def _pack(pairs: Sequence[tuple[tuple[int, ...], Sequence[int]]]) -> PackedSeque
     )
 
 
+def _int64(tokens: Tokens) -> torch.Tensor:
+    return torch.as_tensor(tokens, dtype=torch.int64)
+
+
 def place(values: Sequence[torch.Tensor], where: torch.Tensor) -> torch.Tensor:
-    """Lay what is known of each answer's tokens next to the packed tokens.
+    """Lay what is known of each response's tokens next to the packed tokens.
 
     Args:
-        values: One tensor [L] per sequence, for its answer's tokens.
-        where: bool [T]; which tokens belong to answers.
+        values: One tensor [L] per sequence, for its response's tokens.
+        where: bool [T]; which tokens belong to responses.
 
     Returns:
         [T] of the values' type, 0 elsewhere.
@@ -150,7 +162,7 @@ def place(values: Sequence[torch.Tensor], where: torch.Tensor) -> torch.Tensor:
     """
     joined = torch.cat(list(values))
     if len(joined) != int(where.sum()):
-        raise AlgorithmError(f"place: received {len(joined)} values for {int(where.sum())} tokens of answers.")
+        raise AlgorithmError(f"place: received {len(joined)} values for {int(where.sum())} tokens of responses.")
     placed = torch.zeros(where.shape, dtype=joined.dtype)
     placed[where] = joined
     return placed

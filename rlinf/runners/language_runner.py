@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from rlinf.config.schema.root import LanguageConfig
 from rlinf.data.datasets.prompts import PromptSampler
-from rlinf.data.messages.answers import Answer, Prompt
+from rlinf.data.messages.responses import Prompt, Response
 from rlinf.errors import WorkerDiedError
 from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
 from rlinf.runners.step_runner import Metrics, StepRunner
-from rlinf.scheduler import WorkerGroup, wait_all
-from rlinf.telemetry.answers import evaluation_metrics, write_answers
+from rlinf.scheduler import WorkerGroup, WorkerGroupFuncResult, wait_all
+from rlinf.telemetry.responses import evaluation_metrics
 from rlinf.telemetry.rundir import EVALUATIONS_FOLDER
 from rlinf.utils.files import write_atomic
 from rlinf.workers.actor.actor_worker import ActorWorker
@@ -43,6 +43,8 @@ HF_FOLDER = "hf"
 
 class LanguageRunner(StepRunner, Generic[T]):
     """Drives an actor, and rollout, reward and inference groups where there are any, through a recipe.
+
+    The reward group stays as it is when an engine dies: it keeps the responses that others have generated.
 
     Args:
         cfg: The recipe.
@@ -78,6 +80,8 @@ class LanguageRunner(StepRunner, Generic[T]):
                 max_per_rank=max_per_rank,
                 inference=self.groups.get("inference"),
             )
+
+    survivors = frozenset({"actor", "reward"})
 
     def num_unconsumed(self) -> int:
         """Return the number of samples taken from the sampler that no finished step has trained on."""
@@ -122,13 +126,24 @@ class LanguageRunner(StepRunner, Generic[T]):
         prompts = [prompt for part in named.values() for prompt in part]
         for number, prompt in enumerate(prompts):
             self.pool.submit(RolloutRequest(number, prompt, params, split="eval"))
-        groups = self.pool.pop(len(prompts), "eval")
-        responses = [response for group in groups for response in group]
-        write_answers(self.logger.folder / EVALUATIONS_FOLDER / f"step_{self.step:08d}.jsonl", responses)
+        groups = self.pool.peek(len(prompts), "eval")
+        path = self.logger.folder / EVALUATIONS_FOLDER / f"step_{self.step:08d}.jsonl"
+        self.pool.wait(self.write_samples(path, "eval", range(len(prompts))))
+        self.pool.discard(len(prompts), "eval")
         self.logger.num_evaluations += 1
         return self._evaluation_metrics(groups, {name: len(part) for name, part in named.items()})
 
-    def _evaluation_metrics(self, groups: Sequence[Sequence[Answer]], sizes: Mapping[str, int]) -> Metrics:
+    def write_samples(self, path: Path, split: str, group_ids: Sequence[int]) -> WorkerGroupFuncResult:
+        """Have a reward rank write a table of responses, whose texts never come here.
+
+        Args:
+            path: The file, on the reward rank's machine.
+            split: ``train`` or ``eval``.
+            group_ids: The groups, in the table's order.
+        """
+        return self.groups["reward"].execute_on(0).write_samples(str(path), split, list(group_ids))
+
+    def _evaluation_metrics(self, groups: Sequence[Sequence[Response]], sizes: Mapping[str, int]) -> Metrics:
         """Return shares over all prompts and, if there are several sets of them, over each."""
         runner = self.recipe.runner
         parts, begin = {"eval": groups}, 0
@@ -170,10 +185,13 @@ class LanguageRunner(StepRunner, Generic[T]):
         self._go_to(0)
 
     def recover(self, death: WorkerDiedError) -> bool:
-        """See ``StepRunner``; unfinished requests are submitted again."""
+        """See ``StepRunner``; unfinished requests are submitted again, and those whose responses are lost."""
         self.receivers_synced = False
         if self.pool is not None:
-            self.pool.requeue()
+            has_lost_responses = death.group == self.groups["reward"].name
+            self.pool.requeue(finished=has_lost_responses)
+            if has_lost_responses:
+                self.reset_batch()
         return super().recover(death)
 
     def _go_to(self, position: int) -> None:

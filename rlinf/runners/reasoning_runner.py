@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 from rlinf.config.schema.generation import ServingConfig
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.datasets.prompts import PromptSampler, PromptSet, load_tokenizer, read_prompts
-from rlinf.data.messages.answers import Prompt
-from rlinf.errors import WorkerError
+from rlinf.data.messages.responses import Prompt
+from rlinf.errors import WorkerDiedError, WorkerError
 from rlinf.runners.language_runner import LanguageRunner, read_sets
 from rlinf.runners.rollout_pool import RolloutPool
 from rlinf.runners.step_batches import BatchFiller, StepBatch
 from rlinf.runners.step_runner import Metrics
 from rlinf.scheduler import WorkerGroup, wait_all
-from rlinf.telemetry.answers import write_answers
 from rlinf.telemetry.rundir import SAMPLES_FOLDER
+from rlinf.utils.signals import hold_interrupts
 
 if TYPE_CHECKING:
     from rlinf.scheduler import WorkerGroupFuncResult
@@ -78,6 +78,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
     def generate_rollouts(self) -> Metrics:
         """Submit prompts and wait for the responses of this step; a step that is made again has them already."""
         self.logger.phase("rollout")
+        self._discard_trained()
         if self.batch_step != self.step:
             self.batch = self.filler.fill(self.limits.total_steps - self.step)
             self.batch_step = self.step
@@ -85,13 +86,18 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         return dict(self.batch.metrics)
 
     def compute_advantages(self) -> Metrics:
-        """Send the responses to the actor, which computes their advantages."""
+        """Have the actor fetch the responses from the reward group, and compute their advantages."""
         self.logger.phase("advantages")
         sections = {"rollout": self.cfg.rollout, "inference": self.cfg.inference}
         offloaded = [name for name, section in sections.items() if section is not None and section.enable_offload]
         wait_all(*(self.groups[name].sleep() for name in offloaded))
-        result = self.actor.compute_advantages(self.batch.responses)
+        group_ids = self.batch.group_ids
+        path = self.logger.folder / SAMPLES_FOLDER / f"step_{self.step + 1:08d}.jsonl"
+        written = self.write_samples(path, "train", group_ids)
+        self.wait_for_training(self.actor.recv_responses(sorted(group_ids)))
+        result = self.actor.compute_advantages()
         self.wait_for_training(result)
+        written.wait()
         return dict(result.wait()[0])
 
     def wait_for_training(self, training: WorkerGroupFuncResult) -> None:
@@ -121,18 +127,31 @@ class ReasoningRunner(LanguageRunner[Prompt]):
 
     def num_unconsumed(self) -> int:
         """See ``LanguageRunner``: what has been submitted ahead, too."""
-        # The responses of a step that an interrupt has ended have not been trained on.
-        untrained = self.batch.num_prompts if self.batch_step == self.step else 0
-        return self.pool.num_unconsumed() + untrained
+        return self.pool.num_unconsumed()
 
     def reset_batch(self) -> None:
         """See ``LanguageRunner``."""
         self.batch_step = None
 
+    def write_checkpoint(self, folder: str) -> None:
+        """See ``LanguageRunner``."""
+        self._discard_trained()
+        super().write_checkpoint(folder)
+
+    def recover(self, death: WorkerDiedError) -> bool:
+        """See ``LanguageRunner``."""
+        self._discard_trained()
+        return super().recover(death)
+
+    def _discard_trained(self) -> None:
+        """Remove the requests of the batch from the pool, if it has been trained on."""
+        with hold_interrupts():
+            if self.batch_step is not None and self.batch_step != self.step:
+                self.pool.discard(self.batch.num_prompts)
+                self.batch_step = None
+
     def _report_batch(self) -> None:
-        """Write the step's samples, and report a batch with too few informative groups."""
-        path = self.logger.folder / SAMPLES_FOLDER / f"step_{self.step + 1:08d}.jsonl"
-        write_answers(path, self.batch.responses)
+        """Report a batch with too few informative groups."""
         size, missing = self.cfg.data.rollout_batch_size, self.batch.num_missing
         if missing:
             self.logger.message(

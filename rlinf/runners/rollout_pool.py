@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.data.messages.generation import SamplingParams
-from rlinf.scheduler import WorkerGroup, WorkerGroupFuncResult, wait_all, wait_first
+from rlinf.data.messages.responses import Prompt, Response
+from rlinf.scheduler import CompletionQueue, WorkerGroup, WorkerGroupFuncResult, wait_all
+from rlinf.workers.reward.response_store import by_rank, rank_of
 
 if TYPE_CHECKING:
     from rlinf.workers.inference.logprob_worker import LogprobWorker
@@ -34,35 +36,40 @@ class RolloutRequest:
     split: str = "train"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class _Call:
-    """A request in flight: the rank that works on it, and the call."""
+    """A request in flight: where it is, the call, and the responses if they are rewarded."""
 
     request: RolloutRequest
+    stage: Literal["rollout", "reward", "inference"]
     rank: int
     result: WorkerGroupFuncResult
+    responses: list[Response] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class _Split:
-    """The requests of one split, oldest first, and the responses to those that are finished."""
+    """The requests of one split by number, oldest first, and the responses to those that are finished."""
 
-    order: deque[int] = field(default_factory=deque)
-    responses: dict[int, list[Answer]] = field(default_factory=dict)
+    requests: dict[int, RolloutRequest] = field(default_factory=dict)
+    responses: dict[int, list[Response]] = field(default_factory=dict)
 
 
 class RolloutPool:
-    """Sends requests to generation engines, and the responses on to reward and inference workers.
+    """Sends requests to generation engines, and has their responses rewarded and log-probabilities computed.
 
     A request goes to the rank with the fewest in flight. So do its responses, once they are rewarded, to an inference
     rank, if they are trained on: group by group, so that the results do not depend on which ranks were idle.
 
+    Tokens never come here: engines send them to the reward rank of their group, which keeps them until they are
+    discarded. The pool holds ids, lengths, versions and rewards.
+
     Calls of ``wait``, ``peek`` and ``pop`` move requests on; in between, workers process what they have been sent. No
-    thread is involved. The pool passes on what one worker returned to the next and never looks into it.
+    thread is involved.
 
     Args:
         rollout: The engines.
-        reward: The rewards.
+        reward: Scores responses, and keeps them.
         max_per_rank: Requests that one engine has in flight at most.
         inference: Recomputes log-probabilities; None leaves them to the actor.
     """
@@ -78,21 +85,23 @@ class RolloutPool:
         self._rollout, self._reward, self._inference = rollout, reward, inference
         self._max_per_rank = max_per_rank
         self._queue: deque[RolloutRequest] = deque()
-        self._generating: list[_Call] = []
-        self._rewarding: list[_Call] = []
-        self._scoring: list[_Call] = []
+        # In the order in which they were made; those of a completed call that is not in it are ignored.
+        self._calls: dict[_Call, None] = {}
+        self._completed: CompletionQueue[_Call | None] = CompletionQueue()
         self._splits: dict[str, _Split] = {}
+        # Groups whose tokens reward ranks are still to be told to forget.
+        self._discarded: list[tuple[str, list[int]]] = []
 
     def submit(self, request: RolloutRequest) -> None:
         """Add a request; ``peek`` and ``pop`` return the responses in the order of submission."""
         self._queue.append(request)
-        self._splits.setdefault(request.split, _Split()).order.append(request.group_id)
+        self._splits.setdefault(request.split, _Split()).requests[request.group_id] = request
 
     def num_unconsumed(self, split: str = "train") -> int:
-        """Return the number of requests that have been submitted and not been popped."""
-        return len(self._splits[split].order) if split in self._splits else 0
+        """Return the number of requests that have been submitted and not been discarded."""
+        return len(self._splits[split].requests) if split in self._splits else 0
 
-    def pop(self, count: int, split: str = "train") -> list[list[Answer]]:
+    def pop(self, count: int, split: str = "train") -> list[list[Response]]:
         """Wait for the responses to the oldest requests, and remove them: all or, if something fails, none.
 
         See ``peek``.
@@ -101,7 +110,7 @@ class RolloutPool:
         self.discard(count, split)
         return responses
 
-    def peek(self, count: int, split: str = "train") -> list[list[Answer]]:
+    def peek(self, count: int, split: str = "train") -> list[list[Response]]:
         """Wait for the responses to the oldest requests, and return them; they stay in the pool.
 
         Args:
@@ -115,15 +124,24 @@ class RolloutPool:
             WorkerError: An engine, a reward or an inference rank failed.
         """
         held = self._splits[split]
-        oldest = [held.order[position] for position in range(count)]
-        self._work(lambda: all(group in held.responses for group in oldest))
+        oldest = list(itertools.islice(held.requests, count))
+        missing = oldest[::-1]
+
+        def is_over() -> bool:
+            while missing and missing[-1] in held.responses:
+                missing.pop()
+            return not missing
+
+        self._work(is_over)
         return [held.responses[group] for group in oldest]
 
     def discard(self, count: int, split: str = "train") -> None:
-        """Remove the oldest requests, which are finished."""
+        """Remove the oldest requests, which are finished, with the tokens of their responses."""
         held = self._splits[split]
-        for _ in range(count):
-            del held.responses[held.order.popleft()]
+        removed = list(itertools.islice(held.requests, count))
+        for group in removed:
+            del held.requests[group], held.responses[group]
+        self._discarded.append((split, removed))
 
     def cancel(self, count: int, split: str = "train") -> None:
         """Cancel the requests submitted last, wherever they are; returns once engines have ended those in flight.
@@ -135,23 +153,25 @@ class RolloutPool:
             split: Of the requests.
 
         Raises:
-            WorkerError: An engine failed.
+            WorkerError: An engine or a reward failed.
         """
         held = self._splits[split]
-        cancelled = {held.order.pop() for _ in range(count)}
+        cancelled = {held.requests.popitem()[0] for _ in range(count)}
         for group in cancelled:
             held.responses.pop(group, None)
 
         def is_kept(request: RolloutRequest) -> bool:
             return request.split != split or request.group_id not in cancelled
 
-        ended = [call for call in self._generating if not is_kept(call.request)]
+        ended = [call for call in self._calls if call.stage == "rollout" and not is_kept(call.request)]
         self._keep(is_kept)
-        by_rank: dict[int, list[int]] = {}
+        generating: dict[int, list[int]] = {}
         for call in ended:
-            by_rank.setdefault(call.rank, []).append(call.request.group_id)
-        aborts = [self._rollout.execute_on(rank).abort(ids, purpose=split) for rank, ids in by_rank.items()]
+            generating.setdefault(call.rank, []).append(call.request.group_id)
+        aborts = [self._rollout.execute_on(rank).abort(ids, split=split) for rank, ids in generating.items()]
         wait_all(*aborts, *(call.result for call in ended))
+        # They may be submitted again: by then, what is left of them must be gone.
+        wait_all(*self._forget(split, cancelled))
 
     def wait(self, *results: WorkerGroupFuncResult, submits: bool = True) -> None:
         """Wait for calls of other groups, and move requests on meanwhile.
@@ -170,27 +190,40 @@ class RolloutPool:
 
         Args:
             *splits: None means all.
+
+        Raises:
+            WorkerError: A reward failed.
         """
         removed = splits or tuple(self._splits)
         self._keep(lambda request: request.split not in removed)
         for split in removed:
             self._splits.pop(split, None)
+        wait_all(*(self._reward.clear(split) for split in removed))
 
-    def requeue(self) -> None:
-        """Process every unfinished request anew; called when workers have been launched again."""
-        lost = [call.request for call in self._in_flight()]
-        waiting = sorted([*lost, *self._queue], key=lambda request: request.group_id)
+    def requeue(self, *, finished: bool = False) -> None:
+        """Process every unfinished request anew; called when workers have been launched again.
+
+        Args:
+            finished: Whether to process the finished ones anew too: the tokens of their responses are lost.
+        """
         self._keep(lambda request: False)
-        self._queue = deque(waiting)
+        for held in self._splits.values():
+            if finished:
+                held.responses.clear()
+            self._queue.extend(r for number, r in held.requests.items() if number not in held.responses)
+        self._queue = deque(sorted(self._queue, key=lambda request: request.group_id))
 
     def _keep(self, is_kept: Callable[[RolloutRequest], bool]) -> None:
         """Remove all unfinished requests but some."""
         self._queue = deque(request for request in self._queue if is_kept(request))
-        for stage in (self._generating, self._rewarding, self._scoring):
-            stage[:] = [call for call in stage if is_kept(call.request)]
+        self._calls = {call: None for call in self._calls if is_kept(call.request)}
 
     def _work(self, is_over: Callable[[], bool], *others: WorkerGroupFuncResult, submits: bool = True) -> None:
         """Move requests on until ``is_over``."""
+        while self._discarded:
+            self._forget(*self._discarded.pop())
+        for result in others:
+            self._completed.add(result, None)
         while True:
             if submits:
                 self._dispatch()
@@ -199,55 +232,67 @@ class RolloutPool:
                 result.raise_failure()
             if is_over():
                 return
-            calls = (call.result for call in self._in_flight())
-            wait_first(*calls, *(result for result in others if not result.done()))
-
-    def _in_flight(self) -> list[_Call]:
-        return [*self._generating, *self._rewarding, *self._scoring]
+            self._completed.wait()
 
     def _dispatch(self) -> None:
-        load = _load(self._generating, self._rollout)
+        if not self._queue:
+            return
+        load = self._load("rollout", self._rollout)
         while self._queue and min(load) < self._max_per_rank:
             rank = load.index(min(load))
             request = self._queue.popleft()
-            result = self._rollout.execute_on(rank).answer(
-                request.prompt, group_id=request.group_id, params=request.params, purpose=request.split
+            result = self._rollout.execute_on(rank).generate(
+                request.prompt, group_id=request.group_id, params=request.params, split=request.split
             )
-            self._generating.append(_Call(request, rank, result))
+            self._follow(_Call(request, "rollout", rank, result))
             load[rank] += 1
 
     def _collect(self) -> None:
-        # A call leaves its list when its request has got to the next one: none is lost if a call fails in between.
-        for call in [call for call in self._generating if call.result.done()]:
-            self._reward_responses(call.request, call.result.wait()[0])
-            self._generating.remove(call)
-        for call in [call for call in self._rewarding if call.result.done()]:
-            self._score_responses(call.request, call.result.wait()[0])
-            self._rewarding.remove(call)
-        for call in [call for call in self._scoring if call.result.done()]:
-            self._finish(call.request, call.result.wait()[0])
-            self._scoring.remove(call)
+        completed = self._completed.pop()
+        while completed:
+            call = completed.pop(0)
+            if call is None or call not in self._calls:
+                continue
+            # A call is removed when its request has got to the next one: none is lost if a call fails in between, and
+            # a failure is raised until the request is removed or processed anew.
+            try:
+                self._advance(call, call.result.wait()[0])
+            except BaseException:
+                for rest in (call, *completed):
+                    if rest is not None:
+                        self._completed.add(rest.result, rest)
+                raise
+            del self._calls[call]
 
-    def _reward_responses(self, request: RolloutRequest, responses: list[Answer]) -> None:
-        rank = request.group_id % self._reward.world_size
-        self._rewarding.append(_Call(request, rank, self._reward.execute_on(rank).score(responses)))
+    def _advance(self, call: _Call, returned: Any) -> None:
+        """Move a request on to its next stage."""
+        request = call.request
+        if call.stage == "rollout":
+            rank = rank_of(request.group_id, self._reward.world_size)
+            result = self._reward.execute_on(rank).score(request.split, request.group_id)
+            self._follow(_Call(request, "reward", rank, result))
+        elif call.stage == "reward" and self._inference is not None and request.split == "train":
+            load = self._load("inference", self._inference)
+            rank = load.index(min(load))
+            result = self._inference.execute_on(rank).compute_logprobs(request.group_id)
+            self._follow(_Call(request, "inference", rank, result, returned))
+        else:
+            responses = returned if call.stage == "reward" else call.responses
+            self._splits[request.split].responses[request.group_id] = responses
 
-    def _score_responses(self, request: RolloutRequest, responses: list[Answer]) -> None:
-        """Have log-probabilities computed of responses that are trained on, if there is an inference group."""
-        if self._inference is None or request.split != "train":
-            self._finish(request, responses)
-            return
-        load = _load(self._scoring, self._inference)
-        rank = load.index(min(load))
-        self._scoring.append(_Call(request, rank, self._inference.execute_on(rank).compute_logprobs(responses)))
+    def _follow(self, call: _Call) -> None:
+        self._calls[call] = None
+        self._completed.add(call.result, call)
 
-    def _finish(self, request: RolloutRequest, responses: list[Answer]) -> None:
-        self._splits[request.split].responses[request.group_id] = responses
+    def _load(self, stage: str, group: WorkerGroup[Any]) -> list[int]:
+        """Return the number of requests that each rank of a group has in flight."""
+        load = [0] * group.world_size
+        for call in self._calls:
+            if call.stage == stage:
+                load[call.rank] += 1
+        return load
 
-
-def _load(calls: list[_Call], group: WorkerGroup[Any]) -> list[int]:
-    """Return the number of requests that each rank has in flight."""
-    load = [0] * group.world_size
-    for call in calls:
-        load[call.rank] += 1
-    return load
+    def _forget(self, split: str, group_ids: Iterable[int]) -> list[WorkerGroupFuncResult]:
+        """Have reward ranks forget groups of responses."""
+        numbers = by_rank(group_ids, self._reward.world_size)
+        return [self._reward.execute_on(rank).discard(split, ids) for rank, ids in numbers.items()]

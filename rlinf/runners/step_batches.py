@@ -9,9 +9,9 @@ import torch
 from rlinf.algorithms.filtering import informative_groups
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.datasets.prompts import PromptSampler
-from rlinf.data.messages.answers import Answer, Prompt
+from rlinf.data.messages.responses import Prompt, Response
 from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
-from rlinf.telemetry.answers import answer_metrics
+from rlinf.telemetry.responses import response_metrics
 from rlinf.workers.rollout.generation_worker import sampling_params
 
 
@@ -28,11 +28,16 @@ class StepBatch:
         metrics: Of all responses, replaced ones included.
     """
 
-    responses: list[Answer]
+    responses: list[Response]
     num_prompts: int = 0
     num_missing: int = 0
     num_tokens: int = 0
     metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def group_ids(self) -> list[int]:
+        """The groups, in order."""
+        return list(dict.fromkeys(response.group_id for response in self.responses))
 
 
 class BatchFiller:
@@ -65,6 +70,8 @@ class BatchFiller:
     def fill(self, steps_left: int) -> StepBatch:
         """Wait for the responses of a step: it gets them all or, if something fails, none.
 
+        They stay in the pool, the first ``num_prompts`` requests there, until the step has been made.
+
         Args:
             steps_left: Steps of the run that are still to be made, this one among them.
 
@@ -83,11 +90,10 @@ class BatchFiller:
                 break
             examined = min(examined + missing, self._limit)
         cancelled = self._cancel(examined + ahead)
-        self._pool.discard(examined)
         fillers = [number for number, useful in enumerate(informative) if not useful][:missing]
         chosen = sorted([number for number, useful in enumerate(informative) if useful] + fillers)
         everything = [response for group in groups for response in group]
-        metrics = answer_metrics(everything)
+        metrics = response_metrics(everything)
         if self._replaces:
             metrics |= {
                 "rollout/prompts_asked": float(examined),
@@ -99,7 +105,7 @@ class BatchFiller:
             [response for number in chosen for response in groups[number]],
             num_prompts=examined,
             num_missing=missing,
-            num_tokens=sum(len(response.token_ids) for response in everything),
+            num_tokens=sum(response.num_tokens for response in everything),
             metrics=metrics,
         )
 
@@ -119,7 +125,7 @@ class BatchFiller:
             self._pool.cancel(surplus)
         return max(surplus, 0)
 
-    def _is_informative(self, group: list[Answer]) -> bool:
+    def _is_informative(self, group: list[Response]) -> bool:
         if not self._replaces:
             return True
         scores = torch.tensor([response.reward for response in group])

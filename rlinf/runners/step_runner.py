@@ -6,7 +6,7 @@ import abc
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.errors import WorkerDiedError, WorkerError
@@ -46,6 +46,9 @@ class StepRunner(abc.ABC):
         training: The training call in progress, and the metrics of its step so far; None while there is none.
     """
 
+    survivors: ClassVar[frozenset[str]] = frozenset({"actor"})
+    """Components whose group stays as it is when a worker of another one dies."""
+
     def __init__(self, cfg: RLinfConfig, groups: Mapping[str, WorkerGroup[Any]]) -> None:
         self.logger = RunLogger(cfg)
         self.groups = dict(groups)
@@ -58,7 +61,8 @@ class StepRunner(abc.ABC):
         self.training: tuple[WorkerGroupFuncResult, Metrics] | None = None
         self.started = time.monotonic()
         self.restarts = 0
-        self.actor_lost = False
+        # Components of which a worker has died, until all is restored: another worker may die before that.
+        self.lost: set[str] = set()
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Let a method be overridden, and called by ``super()``, by its former name too."""
@@ -255,17 +259,17 @@ class StepRunner(abc.ABC):
         self.restarts += 1
         self.training = None
         self.logger.restarted(death, self.restarts)
-        # Remembered until the checkpoint is loaded: another worker may die before that.
-        self.actor_lost = self.actor_lost or death.group == self.groups["actor"].name
-        groups = [group for group in self.groups.values() if group is not self.groups["actor"] or self.actor_lost]
+        self.lost |= {name for name, group in self.groups.items() if group.name == death.group}
+        kept = self.survivors - self.lost
+        groups = [group for name, group in self.groups.items() if name not in kept]
         for group in groups:
             group.relaunch(wait=False)
         wait_all(*self.init_calls([group.wait_ready() for group in groups]))
-        if not self.actor_lost:
-            return False
-        self._restore_actor()
-        self.actor_lost = False
-        return True
+        goes_back = "actor" in self.lost
+        if goes_back:
+            self._restore_actor()
+        self.lost.clear()
+        return goes_back
 
     def _restore_actor(self) -> None:
         checkpoint = self.logger.rewind()
@@ -292,7 +296,7 @@ class StepRunner(abc.ABC):
             raise
 
     def _save_last_step(self) -> None:
-        if self.actor_lost:
+        if "actor" in self.lost:
             self.logger.message("Interrupted: the actor was being restored; its last checkpoint is the newest.")
             return
         self.logger.message("Interrupted: saving a checkpoint ...")

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from rlinf.scheduler.comm.work import AsyncWork as AsyncWork
     from rlinf.scheduler.group import WorkerGroup as WorkerGroup
     from rlinf.scheduler.messaging import CollectiveGroupOptions as CollectiveGroupOptions
+    from rlinf.scheduler.results import CompletionQueue as CompletionQueue
     from rlinf.scheduler.results import WorkerGroupFuncResult as WorkerGroupFuncResult
     from rlinf.scheduler.results import wait_all as wait_all
-    from rlinf.scheduler.results import wait_first as wait_first
     from rlinf.scheduler.worker import Worker as Worker
 
 _HOMES = {
@@ -50,7 +50,7 @@ _HOMES = {
     "WorkerGroupFuncResult": "rlinf.scheduler.results",
     "WorkerInfo": "rlinf.scheduler.address",
     "wait_all": "rlinf.scheduler.results",
-    "wait_first": "rlinf.scheduler.results",
+    "CompletionQueue": "rlinf.scheduler.results",
 }
 
 __all__ = sorted(_HOMES)

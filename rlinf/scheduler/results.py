@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import queue
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from rlinf.errors import CommTimeoutError, WorkerDiedError
 from rlinf.scheduler.address import WorkerAddress
@@ -26,6 +27,10 @@ GROUP_WATCHDOG_SECONDS = 60.0
 # Late ranks whose reports are requested; the others are like them.
 _MAX_ASKED = 8
 
+T = TypeVar("T")
+
+# Seconds of a wait between two looks for a signal.
+_LOOK_SECONDS = 0.5
 # Returns what workers do at the moment, in a line for each.
 Look = Callable[[Sequence[WorkerAddress]], Mapping[WorkerAddress, str]]
 
@@ -209,18 +214,50 @@ def wait_all(*results: WorkerGroupFuncResult, timeout: float | None = None) -> t
             result.watch()
 
 
-def wait_first(*results: WorkerGroupFuncResult) -> None:
-    """Wait until one of several calls has returned or failed; it may return before that.
+class CompletionQueue(Generic[T]):
+    """Calls in flight, each with an item that is handed out once the call has returned or failed, in order of time.
 
-    Args:
-        *results: Futures of group calls; with none, or one that is done, this returns at once.
+    Unlike waiting for the first of many calls, a wait takes the same time however many are in flight.
     """
-    if not results or any(result.done() for result in results):
-        return
-    with Waiting(partial(_describe, results), time.time()):
-        wait_any([result.settled for result in results], min(result.patience(None) for result in results))
-    for result in results:
-        result.watch()
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count()
+        self._pending: dict[int, tuple[WorkerGroupFuncResult, T]] = {}
+        self._done: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+    def add(self, result: WorkerGroupFuncResult, item: T) -> None:
+        """Hand out ``item`` when the call has returned or failed."""
+        number, done = next(self._numbers), self._done
+        self._pending[number] = (result, item)
+        # The callback outlives the call; it must not hold the result.
+        result.settled.add_done_callback(lambda _: done.put(number))
+
+    def pop(self) -> list[T]:
+        """Return the items of calls that have returned or failed since, without waiting."""
+        items = []
+        with contextlib.suppress(queue.Empty):
+            while True:
+                items.append(self._pending.pop(self._done.get_nowait())[1])
+        return items
+
+    def wait(self) -> None:
+        """Wait until ``pop`` returns something; with no call in flight this returns at once.
+
+        Now and then the watchdog reports what late ranks do; see ``WorkerGroupFuncResult.wait``.
+        """
+        if not self._pending:
+            return
+        with Waiting(self._describe, time.time()):
+            while self._done.empty():
+                # Short enough for Ctrl-C, and for the watchdog.
+                with contextlib.suppress(queue.Empty):
+                    self._done.put(self._done.get(timeout=_LOOK_SECONDS))
+                    return
+                for result, _ in list(self._pending.values()):
+                    result.watch()
+
+    def _describe(self) -> str:
+        return _describe([result for result, _ in list(self._pending.values())])
 
 
 def _describe(results: Sequence[WorkerGroupFuncResult]) -> str:

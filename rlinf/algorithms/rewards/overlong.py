@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlinf.algorithms.rewards.base import TextReward
 from rlinf.config.schema.reward import OverlongRewardConfig
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 
 
 class OverlongReward(TextReward):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rlinf.algorithms.rewards.base import TextReward
 from rlinf.algorithms.rewards.extraction import accepted_answers, last_tagged
 from rlinf.config.schema.reward import SearchR1RewardConfig
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from rlinf.algorithms.rewards.base import TextReward
 from rlinf.algorithms.rewards.extraction import accepted_answers, as_number, last_boxed, last_tagged
 from rlinf.config.schema.reward import VQARewardConfig
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 
 _NUMBER_WORDS = {
     word: str(number)

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from rlinf.config.schema.text_data import SftDataConfig
 from rlinf.data.datasets.prompts import fill_template, prompt_messages
 from rlinf.data.datasets.text_rows import Place, Tokenizer, as_messages, column, read_rows, render
-from rlinf.data.messages.answers import Prompt
+from rlinf.data.messages.responses import Prompt
 from rlinf.errors import DatasetError
 
 _ROLE = "assistant"

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlinf.config.schema.text_data import TextDataConfig, TextRowsConfig
 from rlinf.data.datasets.text_rows import Place, Tokenizer, as_messages, column, read_rows, render
-from rlinf.data.messages.answers import Prompt
+from rlinf.data.messages.responses import Prompt
 from rlinf.errors import DatasetError
 from rlinf.utils.optional import require
 from rlinf.utils.seeding import derive_seed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from rlinf.config.schema.model import CausalLMConfig
-from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
+from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.data.messages.routing import sources
 from rlinf.hybrid_engines.inference_backends import DTYPES
@@ -27,6 +27,7 @@ from rlinf.telemetry.devices import device_peak_flops
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.learner import Learner, learners, staleness
 from rlinf.workers.actor.weight_publisher import WeightPublisher
+from rlinf.workers.reward.response_client import ResponseClient
 from rlinf.workers.streams import TRAJECTORIES, collecting_group
 from rlinf.workers.values import num_values
 
@@ -47,7 +48,7 @@ class ActorWorker(Worker):
         self.publisher = WeightPublisher(self, receivers=receivers, cfg=cfg.weight_syncer)
         self.engine: TrainEngine
         self.learner: Learner[Any]
-        self.trajectory: Trajectory | None = None
+        self.batch: Any = None
         self.version = 0
 
     def init_worker(self) -> None:
@@ -96,20 +97,30 @@ class ActorWorker(Worker):
         group = collecting_group(self.cfg)
         peers = sources(self._rank, self.num_collecting_workers, self._world_size).peers
         parts = [self.recv(group, peer, tag=TRAJECTORIES) for _ in range(messages) for peer in peers]
-        self.trajectory = Trajectory.concat(parts)
+        self.batch = Trajectory.concat(parts)
+
+    @Worker.timer("receive_responses")
+    def recv_responses(self, group_ids: Sequence[int]) -> None:
+        """Fetch the step's responses from the ranks of the reward group; every rank gets all of them.
+
+        Args:
+            group_ids: Their groups' numbers, in the order in which the learner takes them.
+        """
+        assert isinstance(self.cfg, ReasoningConfig)
+        self.batch = ResponseClient(self.cfg.reward.group_name).fetch(group_ids)
 
     def compute_advantages(self, batch: Any = None) -> dict[str, float]:
         """Take a step's batch, and compute what its update needs.
 
         Args:
-            batch: What the learner takes, the same on every rank; None takes the trajectories that have been received.
+            batch: What the learner takes, the same on every rank; None takes what has been received.
 
         Returns:
             Metrics over all ranks, under ``rollout/``.
         """
-        with self.worker_timer("advantages" if batch is None else "prepare"):
+        with self.worker_timer("advantages" if isinstance(self.cfg, EmbodiedConfig) else "prepare"):
             if batch is None:
-                batch, self.trajectory = self.trajectory, None
+                batch, self.batch = self.batch, None
             self.engine.onload()
             metrics = self.learner.compute_advantages(batch)
             versions = self.learner.behaviour_versions(batch)

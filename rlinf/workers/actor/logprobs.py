@@ -20,7 +20,7 @@ from rlinf.algorithms.minibatch import (
 from rlinf.algorithms.types import Ragged
 from rlinf.config.schema.algorithm import LanguageAlgorithmConfig
 from rlinf.config.schema.runner import TextRunnerConfig
-from rlinf.data.messages.answers import Answer
+from rlinf.data.messages.responses import ResponseBatch
 from rlinf.hybrid_engines.train.train_engine import Pass, TrainEngine
 from rlinf.models.language_model import LanguageModel, TokenEvaluation
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens
@@ -93,7 +93,7 @@ class MicroBatchPlanner:
 
 
 def compute_logprobs(
-    answers: Sequence[Answer],
+    batch: ResponseBatch,
     *,
     planner: MicroBatchPlanner,
     algorithm: LanguageAlgorithmConfig,
@@ -101,39 +101,41 @@ def compute_logprobs(
     """Return log-probabilities and values of all responses' tokens on every rank.
 
     Args:
-        answers: Every rank is given all of them.
+        batch: The responses; every rank is given all of them.
         planner: Distributes the responses over the ranks of its engine, which runs the model.
         algorithm: The ``algorithm`` section.
 
     Returns:
         float32 [L] for each response, on the host; values are None without a value head.
     """
-    lengths = [len(answer.token_ids) for answer in answers]
-    places = torch.split(torch.arange(sum(lengths)), lengths)
+    num_tokens = len(batch.token_ids)
     samples = TextSamples(
-        prompts=tuple(answer.prompt.token_ids for answer in answers),
-        responses=tuple(answer.token_ids for answer in answers),
-        tokens={"loss_mask": tuple(torch.ones(n, dtype=torch.bool) for n in lengths), "places": places},
+        prompts=batch.prompt_ids,
+        responses=batch.split(batch.token_ids),
+        tokens={
+            "loss_mask": batch.split(torch.ones(num_tokens, dtype=torch.bool)),
+            "places": batch.split(torch.arange(num_tokens)),
+        },
     )
     engine = planner.engine
     assert isinstance(engine.model, LanguageModel)
     plan = planner.plan(samples)
     batches = planner.pack(samples, plan)
 
-    def call(model: nn.Module, batch: TextBatch) -> TokenEvaluation:
-        return evaluate_tokens(model, batch, algorithm=algorithm, whole_responses=True)
+    def call(model: nn.Module, packed: TextBatch) -> TokenEvaluation:
+        return evaluate_tokens(model, packed, algorithm=algorithm, whole_responses=True)
 
-    def use(found: TokenEvaluation, batch: TextBatch) -> torch.Tensor:
+    def use(found: TokenEvaluation, packed: TextBatch) -> torch.Tensor:
         values = torch.zeros_like(found.logprobs) if found.values is None else found.values
-        return torch.stack((found.logprobs, values))[:, batch.is_response]
+        return torch.stack((found.logprobs, values))[:, packed.is_response]
 
     # Every token is computed by one rank: the sum puts them together.
-    flat = torch.zeros(2, sum(lengths), device=engine.device)
-    for batch, micro, found in zip(batches, plan, engine.forward(batches, Pass(call, use)), strict=True):
+    flat = torch.zeros(2, num_tokens, device=engine.device)
+    for packed, micro, found in zip(batches, plan, engine.forward(batches, Pass(call, use)), strict=True):
         if not micro.is_padding:
-            flat[:, batch.tokens["places"][batch.is_response]] = found.float()
+            flat[:, packed.tokens["places"][packed.is_response]] = found.float()
     flat = engine.all_reduce(flat).cpu()
-    return torch.split(flat[0], lengths), torch.split(flat[1], lengths) if engine.model.has_value_head else None
+    return batch.split(flat[0]), batch.split(flat[1]) if engine.model.has_value_head else None
 
 
 def decoder_flops(model: nn.Module) -> DecoderFlops:

@@ -66,6 +66,6 @@ class SftLearner(TokenLearner[Sequence[Example]]):
 def _samples(examples: Sequence[Example]) -> TextSamples:
     return TextSamples(
         prompts=tuple(example.prompt_ids for example in examples),
-        responses=tuple(example.answer_ids for example in examples),
+        responses=tuple(torch.tensor(example.answer_ids) for example in examples),
         tokens={"loss_mask": tuple(torch.tensor(example.loss_mask, dtype=torch.bool) for example in examples)},
     )

@@ -9,7 +9,7 @@ import torch
 from rlinf.algorithms.minibatch import plan_minibatches
 from rlinf.algorithms.types import Ragged, finalize_metrics
 from rlinf.config.schema.root import ReasoningConfig, RLinfConfig
-from rlinf.data.messages.answers import Answer
+from rlinf.data.messages.responses import ResponseBatch
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.models.language_model import LanguageModel
@@ -19,7 +19,7 @@ from rlinf.workers.actor.text_samples import make_text_samples
 from rlinf.workers.actor.token_learner import TokenLearner
 
 
-class TextLearner(TokenLearner[Sequence[Answer]]):
+class TextLearner(TokenLearner[ResponseBatch]):
     """Improves a language model on its own responses.
 
     Every rank holds all responses of a step, so advantages need no communication.
@@ -38,30 +38,30 @@ class TextLearner(TokenLearner[Sequence[Answer]]):
         if cfg.algorithm.needs_reference and not cfg.actor.model.is_lora:
             engine.remember(REFERENCE)
 
-    def compute_advantages(self, batch: Sequence[Answer]) -> dict[str, float]:
+    def compute_advantages(self, batch: ResponseBatch) -> dict[str, float]:
         """See ``Learner``: also computes log-probabilities, unless an inference group has, and values."""
-        answers = sorted(batch, key=lambda answer: (answer.group_id, answer.member))
         algorithm = self.cfg.algorithm
         trainer: Ragged | None = None
         values: Ragged | None = None
         if self.cfg.inference is not None:
-            trainer = tuple(torch.tensor(answer.trainer_logprobs) for answer in answers)
+            assert batch.trainer_logprobs is not None
+            trainer = batch.split(batch.trainer_logprobs)
         elif algorithm.recompute_logprobs or self.cfg.actor.model.add_value_head:
-            trainer, values = self._evaluate(answers)
+            trainer, values = self._evaluate(batch)
         self.samples, metrics = make_text_samples(
-            answers,
+            batch,
             algorithm=algorithm,
             trainer_logprobs=trainer if algorithm.recompute_logprobs else None,
-            ref_logprobs=self._reference_logprobs(answers),
+            ref_logprobs=self._reference_logprobs(batch),
             values=values,
         )
         if not torch.isfinite(torch.cat(self.samples.tokens["advantages"])).all():
             raise NumericalError("Advantages are not finite: a reward or a value is NaN or infinite. Look at rollout/.")
         return finalize_metrics(metrics)
 
-    def behaviour_versions(self, batch: Sequence[Answer]) -> torch.Tensor:
+    def behaviour_versions(self, batch: ResponseBatch) -> torch.Tensor:
         """See ``Learner``: of every token."""
-        return torch.cat([torch.tensor(answer.versions) for answer in batch])
+        return batch.versions.long()
 
     @property
     def max_response_tokens(self) -> int:
@@ -75,13 +75,13 @@ class TextLearner(TokenLearner[Sequence[Answer]]):
             for minibatch in plan_minibatches(count, actor.global_batch_size, seed=actor.seed, step=step, epoch=epoch):
                 yield minibatch.tolist()
 
-    def _evaluate(self, answers: Sequence[Answer]) -> tuple[Ragged, Ragged | None]:
-        return compute_logprobs(answers, planner=self.planner, algorithm=self.cfg.algorithm)
+    def _evaluate(self, batch: ResponseBatch) -> tuple[Ragged, Ragged | None]:
+        return compute_logprobs(batch, planner=self.planner, algorithm=self.cfg.algorithm)
 
-    def _reference_logprobs(self, answers: Sequence[Answer]) -> Ragged | None:
+    def _reference_logprobs(self, batch: ResponseBatch) -> Ragged | None:
         if not self.cfg.algorithm.needs_reference:
             return None
         model = self.engine.model
         assert isinstance(model, LanguageModel)
         with model.without_adapters() if model.cfg.is_lora else self.engine.weights_of(REFERENCE):
-            return self._evaluate(answers)[0]
+            return self._evaluate(batch)[0]

@@ -18,7 +18,7 @@ from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.steps import responses_to_steps, steps_to_ragged
 from rlinf.algorithms.types import AllReduce, Metrics, Ragged
 from rlinf.config.schema.algorithm import LanguageAlgorithmConfig, TextAlgorithmConfig
-from rlinf.data.messages.answers import Answer
+from rlinf.data.messages.responses import ResponseBatch
 from rlinf.data.packing import PackedSequences, pack_responses, place
 from rlinf.errors import AlgorithmError
 from rlinf.models.language_model import TokenEvaluation
@@ -26,24 +26,24 @@ from rlinf.models.language_model import TokenEvaluation
 
 @dataclass(frozen=True, slots=True)
 class TextSamples:
-    """Answers as training samples, on the host.
+    """Responses as training samples, on the host.
 
     Attributes:
         prompts: Token ids of the prompts, one per response.
-        responses: Token ids of the responses.
+        responses: Token ids of the responses, [L] each.
         tokens: Tensors [L] for each response: ``loss_mask``; of a model's own responses ``old_logprobs``,
             ``advantages`` and ``returns``; ``prev_values``, ``ref_logprobs`` and ``proximal_logprobs`` where there are
             any.
     """
 
     prompts: tuple[tuple[int, ...], ...]
-    responses: tuple[tuple[int, ...], ...]
+    responses: Ragged
     tokens: Mapping[str, tuple[torch.Tensor, ...]]
 
     @property
     def lengths(self) -> list[int]:
         """Tokens of each prompt and response together: what budgets of micro-batches count."""
-        return [len(prompt) + len(answer) for prompt, answer in zip(self.prompts, self.responses, strict=True)]
+        return [len(prompt) + len(response) for prompt, response in zip(self.prompts, self.responses, strict=True)]
 
     @property
     def has_learning_signal(self) -> bool:
@@ -68,7 +68,7 @@ class TextSamples:
         return TextBatch(
             packed=packed.to(device),
             is_response=where.to(device),
-            response_lengths=tuple(len(answer) for answer in chosen.responses),
+            response_lengths=tuple(len(response) for response in chosen.responses),
             sample_ids=batch.indices[packed.sequence_ids].to(device),
             tokens=tokens,
         )
@@ -98,7 +98,7 @@ class TextBatch:
 
 
 def make_text_samples(
-    answers: Sequence[Answer],
+    batch: ResponseBatch,
     *,
     algorithm: TextAlgorithmConfig,
     trainer_logprobs: Ragged | None = None,
@@ -113,7 +113,7 @@ def make_text_samples(
     engine's. A decoupled loss gets both, and weights by itself.
 
     Args:
-        answers: Rewarded; whole groups.
+        batch: Rewarded responses; whole groups.
         algorithm: The ``algorithm`` section.
         trainer_logprobs: float [L] each, of the policy at the start of the update, by the trainer; None where they were
             not computed.
@@ -130,13 +130,13 @@ def make_text_samples(
     Raises:
         AlgorithmError: Tensors that do not fit, or a correction or decoupled loss without ``trainer_logprobs``.
     """
-    engine = tuple(torch.tensor(answer.logprobs) for answer in answers)
+    engine = batch.split(batch.logprobs)
     old = engine if trainer_logprobs is None else tuple(trainer_logprobs)
-    scores = torch.tensor([answer.reward for answer in answers])
-    group_ids = torch.tensor([answer.group_id for answer in answers])
+    scores = torch.tensor([response.reward for response in batch.responses])
+    group_ids = torch.tensor([response.group_id for response in batch.responses])
     steps = responses_to_steps(
         scores=scores,
-        loss_masks=[torch.tensor(answer.loss_mask, dtype=torch.bool) for answer in answers],
+        loss_masks=batch.split(batch.loss_mask),
         group_ids=group_ids,
         values=values,
         old_logprobs=old,
@@ -149,9 +149,8 @@ def make_text_samples(
     computed, metrics = compute_advantages_and_returns(
         algorithm.adv_type, steps, algorithm.advantage, selected=selected
     )
-    lengths = [len(answer.loss_mask) for answer in answers]
     advantages, returns, loss_masks = (
-        steps_to_ragged(column, lengths) for column in (computed.advantages, computed.returns, computed.loss_mask)
+        steps_to_ragged(column, batch.lengths) for column in (computed.advantages, computed.returns, computed.loss_mask)
     )
     advantages, corrected = _corrected(
         advantages, loss_masks, engine, trainer_logprobs, algorithm, all_reduce_max=all_reduce_max
@@ -165,11 +164,7 @@ def make_text_samples(
     }
     others = {"prev_values": values, "ref_logprobs": ref_logprobs, "proximal_logprobs": old if is_decoupled else None}
     tokens |= {name: tuple(known) for name, known in others.items() if known is not None}
-    samples = TextSamples(
-        prompts=tuple(answer.prompt.token_ids for answer in answers),
-        responses=tuple(answer.token_ids for answer in answers),
-        tokens=tokens,
-    )
+    samples = TextSamples(prompts=batch.prompt_ids, responses=batch.split(batch.token_ids), tokens=tokens)
     return samples, metrics | corrected
 
 

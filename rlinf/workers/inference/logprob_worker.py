@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from rlinf.config.schema.root import ReasoningConfig
-from rlinf.data.messages.answers import Answer
 from rlinf.data.messages.routing import sources
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.train import train_engines
@@ -19,6 +17,7 @@ from rlinf.models import get_model
 from rlinf.models.language_model import LanguageModel
 from rlinf.scheduler import Worker
 from rlinf.workers.actor.logprobs import MicroBatchPlanner, compute_logprobs
+from rlinf.workers.reward.response_client import ResponseClient
 from rlinf.workers.weight_syncer import make_weight_syncer
 
 
@@ -44,6 +43,7 @@ class LogprobWorker(Worker):
         self.version = -1
         self.weights: dict[str, torch.Tensor] = {}
         self.adapters: dict[str, torch.Tensor] = {}
+        self.responses = ResponseClient(cfg.reward.group_name)
         self.engine: TrainEngine
         self.planner: MicroBatchPlanner
 
@@ -106,29 +106,24 @@ class LogprobWorker(Worker):
         self.version = update.finish()
 
     @Worker.timer("evaluate")
-    def compute_logprobs(self, answers: Sequence[Answer]) -> list[Answer]:
-        """Compute the log-probabilities of all tokens of responses.
+    def compute_logprobs(self, group_id: int) -> None:
+        """Compute the log-probabilities of all tokens of a group, and leave them with the reward rank that keeps it.
 
         Args:
-            answers: At least one; sampled with the present weights.
-
-        Returns:
-            The same with ``trainer_logprobs``.
+            group_id: Number of a group that is trained on; sampled with the present weights.
 
         Raises:
             WeightSyncError: The present weights are not those that sampled the responses, or there are none.
         """
-        versions = {version for answer in answers for version in answer.versions}
+        batch = self.responses.fetch([group_id])
+        versions = set(batch.versions.tolist())
         if versions != {self.version} or self.version < 0:
             raise WeightSyncError(
                 f"Responses were sampled with weights of version {', '.join(map(str, sorted(versions)))}; the "
                 f"inference group has version {self.version}. Synchronise the weights of both groups together."
             )
-        logprobs, _ = compute_logprobs(answers, planner=self.planner, algorithm=self.cfg.algorithm)
-        return [
-            dataclasses.replace(answer, trainer_logprobs=tuple(found.tolist()))
-            for answer, found in zip(answers, logprobs, strict=True)
-        ]
+        logprobs, _ = compute_logprobs(batch, planner=self.planner, algorithm=self.cfg.algorithm)
+        self.responses.put_trainer_logprobs(group_id, torch.cat(list(logprobs)))
 
     def sleep(self) -> None:
         """Move the weights to host memory; they come back with the next ones."""

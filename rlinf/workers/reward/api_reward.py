@@ -11,7 +11,7 @@ import torch
 
 from rlinf.algorithms.rewards.base import EmbodiedReward, TextReward, at_last_action
 from rlinf.config.schema.reward import ApiRewardConfig, TextApiRewardConfig
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 from rlinf.data.messages.rewards import RewardRequest
 from rlinf.errors import RewardError
 from rlinf.workers.reward.json_service import post_json, rewards_of

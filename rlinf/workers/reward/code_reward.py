@@ -23,7 +23,7 @@ from rlinf.algorithms.rewards.code_checks import (
     same_value,
 )
 from rlinf.config.schema.reward import CodeRewardConfig
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import RewardError
 from rlinf.utils.logging import get_logger
 from rlinf.workers.reward.sandbox import LimitName, Outcome, Sandbox, SandboxLimits

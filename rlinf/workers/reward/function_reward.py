@@ -13,7 +13,7 @@ from typing import Any
 
 from rlinf.algorithms.rewards.base import ON_CPU, RewardContext, TextReward
 from rlinf.config.schema.reward import FunctionRewardConfig
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import ConfigError
 from rlinf.utils.logging import get_logger
 

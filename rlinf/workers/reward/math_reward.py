@@ -9,7 +9,7 @@ from pathlib import Path
 from rlinf.algorithms.rewards.base import ON_CPU, RewardContext, TextReward
 from rlinf.algorithms.rewards.math_answers import Claim, find_claim, same_at_sight, solutions
 from rlinf.config.schema.reward import MathRewardConfig
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 from rlinf.utils.logging import get_logger
 from rlinf.utils.optional import require
 from rlinf.workers.reward.grader_pool import GraderPool

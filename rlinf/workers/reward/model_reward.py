@@ -10,7 +10,7 @@ import torch
 
 from rlinf.algorithms.rewards.base import ON_CPU, EmbodiedReward, RewardContext, TextReward, at_last_action
 from rlinf.config.schema.reward import ModelRewardConfig, TextModelRewardConfig
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 from rlinf.data.messages.rewards import RewardRequest
 from rlinf.errors import ConfigError, RewardError
 from rlinf.models.success_classifier import SuccessClassifier

@@ -7,6 +7,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,13 +16,16 @@ from rlinf.algorithms.rewards import get_reward_class
 from rlinf.algorithms.rewards.base import MeasuredReward, Reward, RewardContext
 from rlinf.config.schema.reward import EmbodiedRewardConfig, RewardConfig, RewardTermConfig, TextRewardsConfig
 from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig
-from rlinf.data.messages.answers import Answer, RewardQuery
+from rlinf.data.messages.responses import Response, ResponseBatch, ResponseGroup, RewardQuery
 from rlinf.data.messages.rewards import RewardRequest
 from rlinf.data.messages.routing import sources
 from rlinf.errors import RewardError, RLinfError
-from rlinf.scheduler import Worker
+from rlinf.scheduler import Worker, WorkerGroup
 from rlinf.telemetry.metrics import Metric, MetricAccumulator
+from rlinf.telemetry.responses import sample_rows
 from rlinf.utils.closing import close_all
+from rlinf.utils.files import write_atomic
+from rlinf.workers.reward.response_store import ResponseStore, by_rank
 from rlinf.workers.streams import collecting_group, reward_tag
 
 
@@ -38,6 +42,7 @@ class RewardWorker(Worker):
         self.cfg = cfg
         self.num_collecting_workers = num_collecting_workers
         self.rewards: WeightedRewards
+        self.store = ResponseStore()
 
     def init_worker(self) -> None:
         """Build the rewards."""
@@ -64,14 +69,71 @@ class RewardWorker(Worker):
                     self.send(self.rewards.score_chunk(request, metrics), group, peer, tag=reward_tag(stage))
         return metrics.triples()
 
-    async def score(self, answers: list[Answer]) -> list[Answer]:
-        """Return responses with their rewards.
+    async def put_responses(self, split: str, group: ResponseGroup) -> None:
+        """Keep a group that an engine has generated; see ``ResponseStore``."""
+        self.store.put(split, group)
+
+    async def score(self, split: str, group_id: int) -> list[Response]:
+        """Reward the responses of a group that has been put here.
 
         Args:
-            answers: Any number of responses.
+            split: ``train`` or ``eval``.
+            group_id: The group's number.
+
+        Returns:
+            The rewarded responses; their tokens stay here until ``discard``.
+
+        Raises:
+            RewardError: A reward failed, or the group is not here.
         """
-        scores = await self.rewards.score([_query(answer) for answer in answers])
-        return [self.rewards.rewarded(answer, terms) for answer, terms in zip(answers, scores, strict=True)]
+        group = self.store.get(split, group_id)
+        scores = await self.rewards.score(group.queries())
+        pairs = zip(group.batch.responses, scores, strict=True)
+        responses = [self.rewards.rewarded(response, terms) for response, terms in pairs]
+        self.store.replace(split, group, responses=tuple(responses))
+        return responses
+
+    async def get_responses(self, group_ids: Sequence[int]) -> list[ResponseBatch]:
+        """Return groups that are trained on, with their tokens."""
+        return [self.store.get("train", group_id).batch for group_id in group_ids]
+
+    async def put_trainer_logprobs(self, group_id: int, logprobs: torch.Tensor) -> None:
+        """Add log-probabilities by the trainer's code, float32 [T], to a group that is trained on."""
+        self.store.replace("train", self.store.get("train", group_id), trainer_logprobs=logprobs)
+
+    async def discard(self, split: str, group_ids: Sequence[int]) -> None:
+        """Forget groups."""
+        self.store.discard(split, group_ids)
+
+    async def clear(self, split: str) -> None:
+        """Forget all groups of a split."""
+        self.store.clear(split)
+
+    async def sample_rows(self, split: str, group_ids: Sequence[int]) -> list[str]:
+        """Return the rows of a sample table for groups that are kept here, one text for each group."""
+        return [sample_rows(self.store.get(split, group_id)) for group_id in group_ids]
+
+    async def write_samples(self, path: str, split: str, group_ids: Sequence[int]) -> None:
+        """Write a table of groups, whichever ranks keep them; called on one rank.
+
+        Args:
+            path: The file: one JSON line per response, in the given order.
+            split: ``train`` or ``eval``.
+            group_ids: The groups' numbers.
+
+        Raises:
+            RewardError: A group has been discarded.
+        """
+        numbers = by_rank(group_ids, self._world_size)
+        rows = dict(zip(group_ids, [""] * len(group_ids), strict=True))
+        for rank, part in numbers.items():
+            if rank == self._rank:
+                found = await self.sample_rows(split, part)
+            else:
+                peers = await asyncio.to_thread(WorkerGroup.from_group_name, type(self), self._group_name)
+                (found,) = await peers.execute_on(rank).sample_rows(split, part).async_wait()
+            rows.update(zip(part, found, strict=True))
+        await asyncio.to_thread(_write, Path(path), "".join(rows.values()))
 
 
 class WeightedRewards:
@@ -145,16 +207,16 @@ class WeightedRewards:
         """Return the weighted sum of one response's scores, as ``score`` gives them."""
         return sum(self.terms[name].weight * value for name, value in scores.items())
 
-    def rewarded(self, answer: Answer, scores: Mapping[str, float]) -> Answer:
+    def rewarded(self, response: Response, scores: Mapping[str, float]) -> Response:
         """Return a response with its reward, the scores that make it up and their metrics.
 
         Args:
-            answer: The response.
+            response: The response.
             scores: One for each reward, as ``score`` gives them.
         """
         measured = {name: value for name, value in scores.items() if isinstance(value, MeasuredReward)}
         return dataclasses.replace(
-            answer,
+            response,
             reward=self.total(scores),
             reward_terms={name: float(value) for name, value in scores.items()},
             reward_metrics={f"{name}_{key}": x for name, value in measured.items() for key, x in value.metrics.items()},
@@ -216,12 +278,6 @@ class WeightedRewards:
         return f"reward.rewards.{name} (reward_type={self.terms[name].reward_type})"
 
 
-def _query(answer: Answer) -> RewardQuery:
-    return RewardQuery(
-        prompt=answer.prompt.text,
-        response=answer.text,
-        reference=answer.prompt.reference,
-        metadata=answer.prompt.metadata,
-        num_tokens=len(answer.token_ids),
-        finish_reason=answer.finish_reason,
-    )
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, text)

@@ -1,4 +1,4 @@
-"""The rollout worker of language models: a generation engine that answers prompts while its weights are replaced."""
+"""The rollout worker of language models: a generation engine whose weights are replaced while it generates."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 from rlinf.config.schema.generation import SamplingConfig
 from rlinf.config.schema.root import LanguageConfig
 from rlinf.data.datasets.prompts import load_tokenizer
-from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.data.messages.generation import Completion, EngineStats, GenerationRequest, SamplingParams
+from rlinf.data.messages.responses import Prompt, Response, ResponseBatch, ResponseGroup
 from rlinf.data.messages.routing import sources
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.generation import generation_engines
@@ -24,6 +24,7 @@ from rlinf.hybrid_engines.weights.bucket import Manifest, view_entry
 from rlinf.models.hf_folder import find_model_folder
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
+from rlinf.workers.reward.response_client import ResponseClient
 from rlinf.workers.weight_syncer import make_weight_syncer
 
 _TOLERANCE = 1e-2
@@ -41,10 +42,12 @@ class GenerationWorker(Worker):
     def __init__(self, cfg: LanguageConfig, num_actor_workers: int) -> None:
         super().__init__()
         assert cfg.rollout is not None
+        assert cfg.reward is not None
         self.cfg, self.section = cfg, cfg.rollout
         self.syncer = make_weight_syncer(self, cfg.weight_syncer)
         self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
         self.engine: GenerationEngine
+        self.responses = ResponseClient(cfg.reward.group_name)
         self.tokenizer: Any = None
         self.merger: AdapterMerger | None = None
         if cfg.actor.model.is_lora:
@@ -66,39 +69,36 @@ class GenerationWorker(Worker):
         self.at_shutdown(lambda: asyncio.run(self.engine.close()))
         await self.engine.start()
 
-    async def answer(self, prompt: Prompt, *, group_id: int, params: SamplingParams, purpose: str) -> list[Answer]:
-        """Answer one prompt ``params.n`` times.
+    async def generate(self, prompt: Prompt, *, group_id: int, params: SamplingParams, split: str) -> None:
+        """Generate ``params.n`` responses to a prompt, and send them to the reward rank that scores them.
 
         Args:
-            prompt: What is asked.
+            prompt: The prompt.
             group_id: Number of the prompt within the run.
-            params: How to draw; the seed is derived from the prompt's number, so that an engine which is asked again
-                draws the same.
-            purpose: ``train`` or ``eval``; names the random streams.
+            params: How to sample; the seed is derived from the prompt's number, so that a request which is submitted
+                again samples the same.
+            split: ``train`` or ``eval``; names the random streams.
 
-        Returns:
-            The answers, not rewarded yet.
+        Raises:
+            WorkerDiedError: The reward rank is gone.
         """
-        seed = derive_seed(self.cfg.actor.seed, "answers", purpose, group_id)
+        seed = derive_seed(self.cfg.actor.seed, "answers", split, group_id)
         request = GenerationRequest(
-            request_id=_request_id(purpose, group_id),
+            request_id=_request_id(split, group_id),
             prompt_ids=prompt.token_ids,
             params=dataclasses.replace(params, seed=seed),
         )
         result = await self.engine.generate(request)
-        return [
-            self._to_answer(prompt, group_id, member, completion)
-            for member, completion in enumerate(result.completions)
-        ]
+        await self.responses.put(split, self._to_group(prompt, group_id, result.completions))
 
-    async def abort(self, group_ids: Sequence[int], *, purpose: str) -> None:
-        """End answers that are not needed: their ``answer`` returns with what there is.
+    async def abort(self, group_ids: Sequence[int], *, split: str) -> None:
+        """End responses that are not needed: their ``generate`` returns with the tokens so far.
 
         Args:
-            group_ids: Of their prompts; those that have been answered meanwhile are passed over.
-            purpose: As it was given to ``answer``.
+            group_ids: Of their prompts; those that have ended meanwhile are passed over.
+            split: As it was given to ``generate``.
         """
-        await self.engine.abort([_request_id(purpose, group_id) for group_id in group_ids])
+        await self.engine.abort([_request_id(split, group_id) for group_id in group_ids])
 
     async def sync_model_from_actor(self, *, version: int) -> None:
         """Receive weights from the actor and load them, all or nothing; requests in flight go on with them.
@@ -146,20 +146,12 @@ class GenerationWorker(Worker):
         """Return what the engine is doing."""
         return await self.engine.stats()
 
-    def _to_answer(self, prompt: Prompt, group_id: int, member: int, completion: Completion) -> Answer:
-        text = self.tokenizer.decode(list(completion.token_ids), skip_special_tokens=True)
-        # What training reproduces is the distribution over the full vocabulary.
-        logprobs = completion.logprobs if completion.full_logprobs is None else completion.full_logprobs
-        return Answer(
-            group_id=group_id,
-            member=member,
+    def _to_group(self, prompt: Prompt, group_id: int, completions: Sequence[Completion]) -> ResponseGroup:
+        decode = self.tokenizer.decode
+        return ResponseGroup(
             prompt=prompt,
-            token_ids=completion.token_ids,
-            logprobs=logprobs,
-            versions=completion.versions,
-            loss_mask=(True,) * len(completion.token_ids),
-            finish_reason=completion.finish_reason,
-            text=text,
+            texts=tuple(decode(list(found.token_ids), skip_special_tokens=True) for found in completions),
+            batch=to_batch(prompt, group_id, completions),
         )
 
     async def _take_parts(self, merger: AdapterMerger, manifest: Manifest) -> None:
@@ -187,12 +179,33 @@ class GenerationWorker(Worker):
             raise WeightSyncError(f"After the first sync the engine's weights differ from the actor's: {wrong[:8]}.")
 
 
+def to_batch(prompt: Prompt, group_id: int, completions: Sequence[Completion]) -> ResponseBatch:
+    """Return completions of a prompt as a batch of responses.
+
+    Args:
+        prompt: The prompt.
+        group_id: Number of the prompt within the run.
+        completions: One at least; all of their tokens are the model's own.
+    """
+    # What training reproduces is the distribution over the full vocabulary.
+    logprobs = [found.logprobs if found.full_logprobs is None else found.full_logprobs for found in completions]
+    token_ids = _lay([found.token_ids for found in completions], torch.int32)
+    return ResponseBatch(
+        responses=tuple(_to_response(prompt, group_id, index, found) for index, found in enumerate(completions)),
+        prompt_ids=(prompt.token_ids,) * len(completions),
+        token_ids=token_ids,
+        logprobs=_lay(logprobs, torch.float32),
+        versions=_lay([found.versions for found in completions], torch.int32),
+        loss_mask=torch.ones(len(token_ids), dtype=torch.bool),
+    )
+
+
 def sampling_params(cfg: SamplingConfig, *, n: int, greedy: bool = False) -> SamplingParams:
     """Return what a recipe says about sampling.
 
     Args:
         cfg: ``algorithm.sampling_params``.
-        n: Answers to each prompt.
+        n: Responses to each prompt.
         greedy: Take the most likely tokens.
     """
     return SamplingParams(
@@ -209,8 +222,25 @@ def sampling_params(cfg: SamplingConfig, *, n: int, greedy: bool = False) -> Sam
     )
 
 
-def _request_id(purpose: str, group_id: int) -> str:
-    return f"{purpose}-{group_id}"
+def _request_id(split: str, group_id: int) -> str:
+    return f"{split}-{group_id}"
+
+
+def _to_response(prompt: Prompt, group_id: int, index: int, completion: Completion) -> Response:
+    return Response(
+        group_id=group_id,
+        index=index,
+        num_tokens=len(completion.token_ids),
+        num_prompt_tokens=len(prompt.token_ids),
+        finish_reason=completion.finish_reason,
+        oldest_version=int(min(completion.versions)),
+        newest_version=int(max(completion.versions)),
+    )
+
+
+def _lay(columns: Sequence[Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
+    """Lay sequences of numbers, or arrays, end to end: [T]."""
+    return torch.cat([torch.as_tensor(column, dtype=dtype) for column in columns])
 
 
 def _norms(manifest: Manifest, index: int, bucket: torch.Tensor) -> dict[str, float]:

@@ -146,7 +146,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         file="rlinf/runners/step_runner.py",
-        before="        if self.actor_lost:\n            self.logger.message",
+        before='        if "actor" in self.lost:\n            self.logger.message',
         after="        if False:\n            self.logger.message",
         tests=_STEPS,
         what="an actor without weights is saved at an interrupt",

@@ -4,9 +4,9 @@ import pytest
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.metric_names import eval_metric_names
-from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.errors import ConfigError
-from rlinf.telemetry.answers import evaluation_metrics
+from rlinf.telemetry.responses import evaluation_metrics
+from tests.unit.data.messages.response_samples import Sample
 
 
 def recipe(name, *overrides):
@@ -49,18 +49,7 @@ def test_metrics_of_tasks_of_training_and_of_plug_ins_are_left_to_the_run(name, 
 @pytest.mark.parametrize("keys", [(), ("runner.val_samples=4",), ("runner.val_samples=4", "runner.val_pass_at=[2, 3]")])
 def test_the_names_are_those_that_an_evaluation_of_responses_produces(keys):
     cfg = recipe("tiny_math_grpo", *keys)
-    prompt = Prompt(index=0, token_ids=(0,), text="0")
-    answer = Answer(
-        group_id=0,
-        member=0,
-        prompt=prompt,
-        token_ids=(1,),
-        logprobs=(-1.0,),
-        versions=(0,),
-        loss_mask=(True,),
-        finish_reason="stop",
-    )
-    group = [answer] * cfg.runner.val_samples
+    group = [Sample().response] * cfg.runner.val_samples
     assert sorted(evaluation_metrics([group], pass_at=cfg.runner.val_pass_at)) == sorted(eval_metric_names(cfg))
 
 

@@ -97,10 +97,12 @@ def test_a_resumed_run_goes_on_behind_what_was_trained_on(tmp_path, threshold):
 @pytest.mark.parametrize(
     "dies",
     [
-        ("answer", 10, "rollout"),
+        ("generate", 10, "rollout"),
         ("score", 10, "reward"),
         ("sync_model_from_actor", 5, "rollout"),
         ("pop_execution_times", 8, "reward"),
+        ("recv_responses", 4, "reward"),
+        ("compute_advantages", 4, "reward"),
     ],
 )
 def test_the_death_of_an_engine_or_a_reward_costs_no_answer(tmp_path, threshold, dies):
@@ -157,7 +159,7 @@ def test_an_interrupted_run_saves_what_has_been_trained_on(tmp_path, interrupted
     [
         ("compute_logprobs", 10, "inference"),
         ("sync_model_from_actor", 9, "inference"),
-        ("answer", 10, "rollout"),
+        ("generate", 10, "rollout"),
         ("compute_advantages", 4, "actor"),
     ],
 )
@@ -167,8 +169,8 @@ def test_log_probabilities_come_from_the_inference_group_whatever_dies(tmp_path,
     assert not world.deaths
     assert trained_in_order(world) == asked_in_order(6 * BATCH)
     assert staleness(world) == [0] * 6
-    for _, answers in world.trained:
-        assert all(answer.trainer_logprobs == (-1.5, -1.5) for answer in answers)
+    for _, groups in world.trained:
+        assert all(group.batch.trainer_logprobs.tolist() == [-1.5] * SIZE * 2 for group in groups)
     assert runner.logger.metrics["time/inference/peak_memory_gib"] == 2.0
 
 
@@ -180,7 +182,7 @@ def test_the_inference_group_sleeps_while_the_actor_trains(tmp_path):
     assert not [call for call in world.rollout.calls if call.method == "sleep"]
 
 
-@pytest.mark.parametrize("dies", [None, ("answer", 10, "rollout"), ("sync_model_from_actor", 5, "rollout")])
+@pytest.mark.parametrize("dies", [None, ("generate", 10, "rollout"), ("sync_model_from_actor", 5, "rollout")])
 def test_adapters_travel_alone_but_to_workers_that_are_new(tmp_path, dies):
     def sent(world):
         calls = [call for call in world.groups["actor"].calls if call.method == "sync_model_to_rollout"]

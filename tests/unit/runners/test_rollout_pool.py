@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.data.messages.generation import SamplingParams
+from rlinf.data.messages.responses import Prompt, Response
 from rlinf.errors import WorkerDiedError, WorkerError
 from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
 from tests.unit.runners.reply_groups import Call, Group, death
@@ -26,7 +25,7 @@ class Pool(RolloutPool):
 
     def __init__(self, *, engines: int = 1, rewards: int = 1, inference: int = 0, max_per_rank: int = 100) -> None:
         self.rollout: Any = Group("rollout", engines)
-        self.reward: Any = Group("reward", rewards)
+        self.reward: Any = Group("reward", rewards, serve_at_once)
         self.inference: Any = Group("inference", inference) if inference else None
         super().__init__(self.rollout, self.reward, max_per_rank=max_per_rank, inference=self.inference)
 
@@ -38,58 +37,70 @@ class Pool(RolloutPool):
     def generating(self) -> dict[tuple[str, int], Call]:
         """Return the calls to engines that have not returned, by split and group."""
         pending = [call for call in self.rollout.calls if not call.future.done()]
-        return {(call.keys["purpose"], call.keys["group_id"]): call for call in pending}
+        return {(call.keys["split"], call.keys["group_id"]): call for call in pending}
 
     def rewarding(self) -> dict[int, Call]:
         """Return the calls to rewards that have not returned, by group."""
-        return {call.args[0][0].group_id: call for call in self.reward.calls if not call.future.done()}
+        calls = [call for call in self.reward.calls if call.method == "score" and not call.future.done()]
+        return {call.args[1]: call for call in calls}
 
     def scoring(self) -> dict[int, Call]:
         """Return the calls to inference ranks that have not returned, by group."""
-        return {call.args[0][0].group_id: call for call in self.inference.calls if not call.future.done()}
+        return {call.args[0]: call for call in self.inference.calls if not call.future.done()}
 
     def generate(self, *group_ids: int, split: str = "train") -> None:
-        """Have engines return the responses to some requests."""
+        """Have engines generate the responses to some requests."""
         for group_id in group_ids:
-            call = self.generating()[split, group_id]
-            call.give(responses(call.args[0], **call.keys))
+            self.generating()[split, group_id].give(None)
         self.wait()
 
     def give_rewards(self, *group_ids: int) -> None:
-        """Have rewards return: the reward of a response is its group's number."""
+        """Have rewards return."""
         for group_id in group_ids:
-            call = self.rewarding()[group_id]
-            call.give([replace(response, reward=float(response.group_id)) for response in call.args[0]])
+            reward(self.rewarding()[group_id])
         self.wait()
 
     def give_logprobs(self, *group_ids: int) -> None:
         """Have inference ranks return."""
         for group_id in group_ids:
-            call = self.scoring()[group_id]
-            call.give([replace(response, trainer_logprobs=(-2.0,)) for response in call.args[0]])
+            self.scoring()[group_id].give(None)
         self.wait()
 
-
-def responses(prompt: Prompt, *, group_id: int, params: SamplingParams, purpose: str) -> list[Answer]:
-    return [
-        Answer(
-            group_id=group_id,
-            member=member,
-            prompt=prompt,
-            token_ids=(1,),
-            logprobs=(-1.0,),
-            versions=(0,),
-            loss_mask=(True,),
-            finish_reason="stop",
-            text=purpose,
-        )
-        for member in range(params.n)
-    ]
+    def forgotten(self) -> list[tuple[int, str, list[int]]]:
+        """Return what reward ranks have been told to forget: rank, split and groups."""
+        return [(c.rank, c.args[0], sorted(c.args[1])) for c in self.reward.calls if c.method == "discard"]
 
 
-def groups_of(popped: list[list[Answer]]) -> list[int]:
+def reward(call: Call) -> None:
+    """Have a reward rank return a group's responses: the reward of each is its group's number."""
+    split, group_id = call.args
+    call.give(
+        [
+            Response(
+                group_id=group_id,
+                index=index,
+                num_tokens=1,
+                num_prompt_tokens=1,
+                finish_reason="stop",
+                oldest_version=0,
+                newest_version=0,
+                reward=float(group_id),
+                reward_terms={split: 1.0},
+            )
+            for index in range(2)
+        ]
+    )
+
+
+def serve_at_once(call: Call) -> None:
+    """Answer the calls that only forget responses."""
+    if call.method in {"discard", "clear"}:
+        call.give(None)
+
+
+def groups_of(popped: list[list[Response]]) -> list[int]:
     assert all(len({response.group_id for response in group}) == 1 for group in popped)
-    assert all([response.member for response in group] == [0, 1] for group in popped)
+    assert all([response.index for response in group] == [0, 1] for group in popped)
     assert all(response.reward == response.group_id for group in popped for response in group)
     return [group[0].group_id for group in popped]
 
@@ -150,7 +161,7 @@ def test_unfinished_requests_are_processed_again_once_and_the_rest_is_kept() -> 
     again = pool.rollout.calls[submitted:]
     assert [call.keys["group_id"] for call in again] == [0, 2, 3, 4]
     for call in stale:  # What the dead had still returned changes nothing.
-        call.give(responses(call.args[0], **call.keys) if call.method == "answer" else call.args[0])
+        call.give(None) if call.method == "generate" else reward(call)
     pool.wait()
     assert not pool.rewarding()
     pool.generate(2, 0)
@@ -184,7 +195,7 @@ def test_a_reward_that_fails_surfaces_and_its_request_can_be_processed_again() -
     pool.submit_all(0, 1)
     pool.generate(0, 1)
     pool.rewarding()[0].fail(death("reward"))
-    pool.rewarding()[1].give(pool.rewarding()[1].args[0])
+    reward(pool.rewarding()[1])
     with pytest.raises(WorkerDiedError, match="reward:0"):
         pool.pop(1)
     pool.requeue()
@@ -215,10 +226,10 @@ def test_training_and_evaluation_do_not_mix() -> None:
     pool.give_rewards(0, 1, 2)
     found = pool.pop(3, "eval")
     assert groups_of(found) == [0, 1, 2]
-    assert {response.text for group in found for response in group} == {"eval"}
+    assert {name for group in found for response in group for name in response.reward_terms} == {"eval"}
     pool.generate(0, 1)
     pool.give_rewards(0, 1)
-    assert {response.text for group in pool.pop(2) for response in group} == {"train"}
+    assert {name for group in pool.pop(2) for response in group for name in response.reward_terms} == {"train"}
 
 
 def test_one_split_can_be_cleared_wherever_its_requests_are() -> None:
@@ -231,9 +242,9 @@ def test_one_split_can_be_cleared_wherever_its_requests_are() -> None:
     pool.clear("eval")
     assert (pool.num_unconsumed(), pool.num_unconsumed("eval")) == (2, 0)
     for call in forgotten:
-        if call.keys.get("purpose") == "train":
+        if call.keys.get("split") == "train":
             continue
-        call.give(responses(call.args[0], **call.keys) if call.method == "answer" else call.args[0])
+        call.give(None) if call.method == "generate" else reward(call)
     pool.wait()
     assert not pool.rewarding()
     pool.generate(7, 8)
@@ -280,21 +291,21 @@ def test_cancelled_requests_end_wherever_they_are_and_can_be_submitted_again() -
 
     def serve(call: Call) -> None:
         if call.method == "abort":
-            aborted.append((call.rank, sorted(call.args[0]), call.keys["purpose"]))
+            aborted.append((call.rank, sorted(call.args[0]), call.keys["split"]))
             call.give(None)
             for group in call.args[0]:
-                submitted[group].give(responses(submitted[group].args[0], **submitted[group].keys))
+                submitted[group].give(None)
 
     pool.rollout.on_call = serve
     pool.cancel(5)
     assert sorted(aborted) == [(0, [4, 7], "train"), (1, [6], "train")]
-    scoring.give(scoring.args[0])
+    reward(scoring)
     assert pool.num_unconsumed() == 3
     pool.rollout.calls.clear()
     pool.submit_all(3, 4)
     assert [call.keys["group_id"] for call in pool.rollout.calls] == [3, 4]
     for group in (1, 2):
-        submitted[group].give(responses(submitted[group].args[0], **submitted[group].keys))
+        submitted[group].give(None)
     pool.wait()
     pool.generate(3, 4)
     pool.give_rewards(1, 2, 3, 4)
@@ -331,15 +342,13 @@ def test_log_probabilities_are_computed_as_soon_as_a_group_is_rewarded() -> None
     pool.give_logprobs(2)
     pool.generate(0, split="eval")
     pool.give_rewards(0, 0)
-    assert [response.trainer_logprobs for response in pool.pop(1, "eval")[0]] == [(), ()]
+    assert groups_of(pool.pop(1, "eval")) == [0]
     pool.generate(1, 3)
     pool.give_rewards(3, 1)
     # Those in flight are spread over the ranks.
-    assert [(call.args[0][0].group_id, call.rank) for call in pool.inference.calls] == [(2, 0), (0, 0), (1, 1), (3, 0)]
+    assert [(call.args[0], call.rank) for call in pool.inference.calls] == [(2, 0), (0, 0), (3, 1), (1, 0)]
     pool.give_logprobs(3, 1, 0)
-    popped = pool.pop(4)
-    assert groups_of(popped) == [0, 1, 2, 3]
-    assert all(response.trainer_logprobs == (-2.0,) for group in popped for response in group)
+    assert groups_of(pool.pop(4)) == [0, 1, 2, 3]
 
 
 def test_requests_at_inference_ranks_are_processed_again_cancelled_or_cleared() -> None:
@@ -355,7 +364,7 @@ def test_requests_at_inference_ranks_are_processed_again_cancelled_or_cleared() 
     pool.requeue()
     pool.wait()
     for call in stale:
-        call.give(call.args[0])
+        call.give(None)
     assert set(pool.generating()) == {("train", 0), ("train", 1), ("train", 2)}
     pool.generate(0, 1, 2)
     pool.give_rewards(0, 1, 2)
@@ -366,6 +375,44 @@ def test_requests_at_inference_ranks_are_processed_again_cancelled_or_cleared() 
     pool.give_rewards(4, 5)
     pool.clear()
     for call in pool.scoring().values():
-        call.give(call.args[0])
+        call.give(None)
     pool.submit_all(6)
     assert pool.num_unconsumed() == 1
+
+
+def test_reward_ranks_forget_what_is_discarded_cancelled_or_cleared() -> None:
+    pool = Pool(rewards=2)
+    pool.submit_all(0, 1, 2, 3, 4)
+    pool.submit_all(0, split="eval")
+    pool.generate(0, 1, 2)
+    pool.give_rewards(0, 1, 2)
+    pool.discard(3)
+    assert pool.forgotten() == []
+    pool.wait()
+    assert sorted(pool.forgotten()) == [(0, "train", [0, 2]), (1, "train", [1])]
+    pool.generate(3, 4)
+    pool.give_rewards(3, 4)
+    pool.reward.calls.clear()
+    pool.cancel(1)
+    assert pool.forgotten() == [(0, "train", [4])]
+    pool.clear("eval")
+    assert [(call.rank, call.args) for call in pool.reward.calls if call.method == "clear"] == [
+        (0, ("eval",)),
+        (1, ("eval",)),
+    ]
+
+
+def test_finished_requests_are_processed_again_where_their_responses_are_lost() -> None:
+    pool = Pool()
+    pool.submit_all(0, 1, 2)
+    pool.generate(0, 1)
+    pool.give_rewards(0)
+    pool.requeue()
+    pool.wait()
+    assert set(pool.generating()) >= {("train", 1), ("train", 2)}
+    assert ("train", 0) not in pool.generating()
+    pool.requeue(finished=True)
+    pool.rollout.calls.clear()
+    pool.wait()
+    assert [call.keys["group_id"] for call in pool.rollout.calls] == [0, 1, 2]
+    assert pool.num_unconsumed() == 3

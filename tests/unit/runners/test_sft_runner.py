@@ -10,8 +10,9 @@ import pytest
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.datasets.examples import Example, ExampleSet
 from rlinf.data.datasets.prompts import PromptSampler
-from rlinf.data.messages.answers import Answer, Prompt
+from rlinf.data.messages.responses import Prompt
 from rlinf.runners.sft_runner import SftRunner, with_length
+from tests.unit.data.messages.response_samples import Sample
 from tests.unit.runners.reply_groups import Group, death
 
 EXAMPLES = tuple(
@@ -37,6 +38,7 @@ class World:
     def __init__(self, *deaths, interrupt_in=None):
         self.deaths, self.interrupt_in = list(deaths), interrupt_in
         self.prepared, self.trained, self.log = [], [], []
+        self.tables = []
         self.groups = {name: Group(name, 1, self.serve) for name in ("actor", "rollout", "reward")}
 
     def serve(self, call):
@@ -71,22 +73,14 @@ class World:
     def wake(self, call):
         self.log.append("wake")
 
-    def answer(self, call):
+    def generate(self, call):
         self.log.append(f"ask {call.args[0].index}")
-        answer = Answer(
-            group_id=call.keys["group_id"],
-            member=0,
-            prompt=call.args[0],
-            token_ids=(1,),
-            logprobs=(-1.0,),
-            versions=(0,),
-            loss_mask=(True,),
-            finish_reason="stop",
-        )
-        return [answer]
 
     def score(self, call):
-        return call.args[0]
+        return [Sample(group_id=call.args[1]).response]
+
+    def write_samples(self, call):
+        self.tables.append((Path(call.args[0]).name, *call.args[1:]))
 
     def save_checkpoint(self, call):
         Path(call.args[0]).mkdir(parents=True)
@@ -166,7 +160,7 @@ def test_engines_get_the_weights_of_evaluations_alone(tmp_path):
         f"{word}" for step in (0, 3, 6) for word in (f"weights {step}", "loss", "ask 0", "ask 1", "ask 2")
     ]
     assert {"eval/loss", "eval/token_accuracy", "eval/accuracy"} <= set(records(runner)[-1])
-    assert len((runner.logger.folder / "evaluations" / "step_00000003.jsonl").read_text().splitlines()) == 3
+    assert world.tables == [(f"step_0000000{step}.jsonl", "eval", [0, 1, 2]) for step in (0, 3, 6)]
 
 
 def test_engines_sleep_from_one_evaluation_to_the_next(tmp_path):
@@ -215,7 +209,7 @@ def test_an_actor_that_dies_comes_back_at_its_checkpoint(tmp_path, dies):
 
 
 @pytest.mark.parametrize(
-    "dies", [("answer", 5, "rollout"), ("sync_model_from_actor", 2, "rollout"), ("score", 5, "reward")]
+    "dies", [("generate", 5, "rollout"), ("sync_model_from_actor", 2, "rollout"), ("score", 5, "reward")]
 )
 def test_the_death_of_an_engine_costs_an_evaluation_nothing(tmp_path, dies):
     world = World(dies)

@@ -39,7 +39,7 @@ def expected_steps(teaches, steps=STEPS, first=0, limit=LIMIT):
 
 
 def trained_groups(world):
-    return [[a.group_id for a in answers if a.member == 0] for _, answers in world.trained]
+    return [[group.group_id for group in groups] for _, groups in world.trained]
 
 
 def world_of(teaches, *deaths):
@@ -51,9 +51,9 @@ def world_of(teaches, *deaths):
 def check(world, expected):
     assert trained_groups(world) == [groups for groups, _ in expected]
     prompts = dict(asked_in_order(sum(used for _, used in expected)))
-    for _, answers in world.trained:
-        assert len(answers) == BATCH * SIZE
-        assert all(answer.prompt.index == prompts[answer.group_id] for answer in answers)
+    for _, groups in world.trained:
+        assert [len(group.batch.responses) for group in groups] == [SIZE] * BATCH
+        assert all(group.prompt.index == prompts[group.group_id] for group in groups)
 
 
 @pytest.mark.parametrize("keys", [(), (f"data.gen_batch_size={2 * BATCH}", "algorithm.max_num_gen_batches=2")])
@@ -131,8 +131,8 @@ def test_a_resumed_run_goes_on_behind_what_was_used_up(tmp_path, threshold):
 @pytest.mark.parametrize(
     "dies",
     [
-        ("answer", 10, "rollout"),
-        ("answer", 23, "rollout"),
+        ("generate", 10, "rollout"),
+        ("generate", 23, "rollout"),
         ("score", 17, "reward"),
         ("sync_model_from_actor", 5, "rollout"),
     ],

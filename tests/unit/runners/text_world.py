@@ -8,10 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.datasets.prompts import PromptSampler, PromptSet
-from rlinf.data.messages.answers import Answer, Prompt
+from rlinf.data.messages.generation import Completion
+from rlinf.data.messages.responses import Prompt, Response, ResponseGroup
 from rlinf.runners.reasoning_runner import ReasoningRunner
+from rlinf.telemetry.responses import sample_rows
+from rlinf.workers.reward.response_store import ResponseStore
+from rlinf.workers.rollout.generation_worker import to_batch
 from tests.unit.runners.reply_groups import Call, Group, death
 
 PROMPTS = tuple(Prompt(index=index, token_ids=(index,), text=str(index)) for index in range(7))
@@ -25,7 +31,8 @@ class World:
     """Groups that answer at once, with the weights that they have; some calls end in a death instead.
 
     Attributes:
-        trained: For each training, the step and the answers that it had.
+        trained: For each training, the step and the groups of responses that it had.
+        store: What the reward group keeps; lost with it.
         begun: For each prompt that was asked, its number and the version of the engine's weights.
         teaches: Whether the answers to the prompt of a number score differently.
     """
@@ -34,7 +41,8 @@ class World:
         self.deaths = list(deaths)
         self.engine_version = self.actor_version = None
         self.teaches = lambda number: True
-        self.prepared = []
+        self.prepared: list[ResponseGroup] = []
+        self.store = ResponseStore()
         self.trained, self.begun, self.evaluated, self.positions = [], [], [], {}
         self.interrupt_in = None
         self.rollout = Group("rollout", 2, self.serve)
@@ -61,31 +69,38 @@ class World:
     def count(self, method: str) -> int:
         return sum(call.method == method for group in self.groups.values() for call in group.calls)
 
-    def answer(self, call: Call) -> Any:
-        asked = call.keys
+    def generate(self, call: Call) -> None:
+        keys = call.keys
         assert self.engine_version is not None, "asked before it had any weights"
-        note = self.begun if asked["purpose"] == "train" else self.evaluated
-        note.append((asked["group_id"], self.engine_version))
-        return [
-            Answer(
-                group_id=asked["group_id"],
-                member=member,
-                prompt=call.args[0],
-                token_ids=(1, 2),
-                logprobs=(-1.0, -1.0),
-                versions=(self.engine_version,) * 2,
-                loss_mask=(True, True),
-                finish_reason="stop",
-            )
-            for member in range(asked["params"].n)
-        ]
+        note = self.begun if keys["split"] == "train" else self.evaluated
+        note.append((keys["group_id"], self.engine_version))
+        completion = Completion(
+            token_ids=(1, 2), logprobs=(-1.0, -1.0), versions=(self.engine_version,) * 2, finish_reason="stop"
+        )
+        batch = to_batch(call.args[0], keys["group_id"], [completion] * keys["params"].n)
+        self.store.put(keys["split"], ResponseGroup(prompt=call.args[0], texts=("",) * keys["params"].n, batch=batch))
 
-    def score(self, call: Call) -> Any:
-        return [replace(answer, reward=float(answer.member * self.teaches(answer.group_id))) for answer in call.args[0]]
+    def score(self, call: Call) -> list[Response]:
+        group = self.store.get(*call.args)
+        responses = [replace(r, reward=float(r.index * self.teaches(r.group_id))) for r in group.batch.responses]
+        self.store.replace(call.args[0], group, responses=tuple(responses))
+        return responses
 
-    def compute_logprobs(self, call: Call) -> Any:
-        assert {version for answer in call.args[0] for version in answer.versions} == {self.engine_version}
-        return [replace(answer, trainer_logprobs=(-1.5, -1.5)) for answer in call.args[0]]
+    def discard(self, call: Call) -> None:
+        self.store.discard(*call.args)
+
+    def clear(self, call: Call) -> None:
+        self.store.clear(*call.args)
+
+    def write_samples(self, call: Call) -> None:
+        path, split, group_ids = call.args
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        Path(path).write_text("".join(sample_rows(self.store.get(split, number)) for number in group_ids))
+
+    def compute_logprobs(self, call: Call) -> None:
+        group = self.store.get("train", *call.args)
+        assert set(group.batch.versions.tolist()) == {self.engine_version}
+        self.store.replace("train", group, trainer_logprobs=torch.full(group.batch.logprobs.shape, -1.5))
 
     def receive(self, call: Call) -> None:
         self.engine_version = call.keys["version"]
@@ -94,12 +109,16 @@ class World:
     def relaunch(self, call: Call) -> None:
         if call is self.rollout.calls[-1]:
             self.engine_version = None
+        if self.groups["reward"].calls and call is self.groups["reward"].calls[-1]:
+            self.store = ResponseStore()
 
     def sync_model_to_rollout(self, call: Call) -> None:
         self.actor_version = call.keys["version"]
 
+    def recv_responses(self, call: Call) -> None:
+        self.prepared = [self.store.get("train", number) for number in call.args[0]]
+
     def compute_advantages(self, call: Call) -> Any:
-        self.prepared = call.args[0]
         return {"rollout/version": float(self.actor_version)}
 
     def run_training(self, call: Call) -> Any:
@@ -153,13 +172,13 @@ def asked_in_order(count: int, first: int = 0) -> list[tuple[int, int]]:
 
 def trained_in_order(world: World) -> list[tuple[int, int]]:
     """Return number and prompt of each group that was trained on, step after step."""
-    for _, answers in world.trained:
-        assert [answer.member for answer in answers] == list(range(SIZE)) * BATCH
-    return [(a.group_id, a.prompt.index) for _, answers in world.trained for a in answers if a.member == 0]
+    for _, groups in world.trained:
+        assert [[response.index for response in group.batch.responses] for group in groups] == [[*range(SIZE)]] * BATCH
+    return [(group.group_id, group.prompt.index) for _, groups in world.trained for group in groups]
 
 
 def staleness(world: World) -> list[int]:
-    return [max(step - 1 - answer.versions[0] for answer in answers) for step, answers in world.trained]
+    return [max(step - 1 - int(group.batch.versions.min()) for group in groups) for step, groups in world.trained]
 
 
 def position(runner: Any, step: int) -> int:

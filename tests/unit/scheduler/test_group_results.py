@@ -13,7 +13,7 @@ from rlinf.scheduler.calls import RemoteFailure
 from rlinf.scheduler.comm.endpoint import Reply
 from rlinf.scheduler.comm.futures import Promise
 from rlinf.scheduler.comm.serialization import encode
-from rlinf.scheduler.results import WorkerGroupFuncResult, wait_all, wait_first
+from rlinf.scheduler.results import CompletionQueue, WorkerGroupFuncResult, wait_all
 
 RANKS = 256
 
@@ -122,14 +122,58 @@ def test_a_cancelled_wait_leaves_the_call_alone():
     assert result.wait() == [3]
 
 
-def test_one_of_several_ends_the_wait_for_the_first():
-    (first, _), (second, futures) = call(1), call(2)
-    threading.Timer(0.02, finish, (futures[0], 1)).start()
-    threading.Timer(0.04, finish, (futures[1], 1)).start()
-    wait_first(first, second)
-    assert (first.done(), second.done()) == (False, True)
-    wait_first(first, second)
-    wait_first()
+def test_calls_are_handed_out_once_each_as_they_complete():
+    queue = CompletionQueue()
+    queue.wait()  # Nothing is in flight.
+    made = {name: call(2) for name in "abc"}
+    for name, (result, _) in made.items():
+        queue.add(result, name)
+    assert queue.pop() == []
+    for rank in (0, 1):
+        threading.Timer(0.02 * (rank + 1), finish, (made["b"][1][rank], 1)).start()
+    queue.wait()
+    assert (made["b"][0].done(), queue.pop(), queue.pop()) == (True, ["b"], [])
+    fail(made["c"][1][1], ValueError("broke"), 1)  # A failure completes a call, too.
+    for future in made["a"][1]:
+        finish(future, 0)
+    queue.wait()
+    assert queue.pop() == ["c", "a"]
+    queue.add(made["a"][0], "again")  # It has completed before.
+    queue.wait()
+    assert queue.pop() == ["again"]
+    queue.wait()
+
+
+def test_a_wait_looks_at_no_call_however_many_are_in_flight():
+    queue = CompletionQueue()
+    calls = [call(1, Counted) for _ in range(RANKS)]
+    for number, (result, _) in enumerate(calls):
+        queue.add(result, number)
+    Counted.looks = 0
+    for _, (future,) in calls:
+        threading.Timer(0.001, finish, (future, 0)).start()
+    found = []
+    while len(found) < RANKS:
+        queue.wait()
+        found += queue.pop()
+    assert sorted(found) == list(range(RANKS))
+    assert Counted.looks <= 4 * RANKS
+
+
+def test_a_queue_keeps_no_call_that_it_has_handed_out():
+    queue = CompletionQueue()
+    result, (future,) = call(1)
+    queue.add(result, None)
+    finish(future, None)
+    queue.wait()
+    assert queue.pop() == [None]
+    kept = weakref.ref(result)
+    gc.disable()
+    try:
+        del result, future
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_a_result_that_is_dropped_keeps_no_reply():

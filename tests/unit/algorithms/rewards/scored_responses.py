@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlinf.algorithms.rewards import get_reward_class
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 
 
 def judge(cfg, response, reference=None, **fields):

@@ -9,7 +9,7 @@ import pytest
 
 from rlinf.config.schema.text_data import TextDataConfig
 from rlinf.data.datasets.prompts import PromptSampler, load_tokenizer, read_prompts
-from rlinf.data.messages.answers import Prompt
+from rlinf.data.messages.responses import Prompt
 from rlinf.errors import DatasetError
 
 datasets = pytest.importorskip("datasets")

@@ -8,14 +8,14 @@ import threading
 
 from rlinf.config import load_recipe, to_dict, validate_cfg
 from rlinf.config.schema.runner import LoggerConfig
-from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.telemetry import MetricLogger, claim_run_dir
-from rlinf.telemetry.answers import write_answers
 from rlinf.telemetry.evaluation import EvalEpisode, write_episodes
 from rlinf.telemetry.report import RunFolder, write_report
+from rlinf.telemetry.responses import sample_rows
 from rlinf.telemetry.rundir import record_launch
 from rlinf.telemetry.trace import INSTANT, SPAN, ProcessTrace
 from rlinf.telemetry.trace_export import write_trace
+from tests.unit.data.messages.response_samples import Sample, group_of
 
 RECIPE = "gym_cartpole_ppo_mlp"
 HOSTILE = "</script><script>window.broken = 1</script><!--<script> & \u2028 <img src=x onerror='window.broken = 2'>"
@@ -79,23 +79,21 @@ def some_metrics(step):
 
 
 def answer(text="4", *, prompt="2+2=", reward=1.0, group=3, member=0, reference="4"):
-    return Answer(
+    sample = Sample(
         group_id=group,
-        member=member,
-        prompt=Prompt(index=0, token_ids=(1,), text=prompt, reference=reference),
+        index=member,
         token_ids=(1, 2),
-        logprobs=(-1.0, -1.0),
         versions=(5, 6),
-        loss_mask=(True, True),
-        finish_reason="stop",
-        text=text,
         reward=reward,
         reward_terms={"math": reward, "format": 0.5},
     )
+    return group_of([sample], [text], prompt=prompt, reference=reference)
 
 
 def add_answers(folder, step, answers, source="samples"):
-    write_answers(folder / source / f"step_{step:08d}.jsonl", answers)
+    path = folder / source / f"step_{step:08d}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(sample_rows(group) for group in answers), encoding="utf-8")
 
 
 def add_episodes(folder, step, count):

@@ -19,17 +19,17 @@ from rlinf.config.registries import advantages, losses
 from rlinf.config.schema.algorithm import ImportanceCorrectionConfig, KLInRewardConfig, TextAlgorithmConfig
 from rlinf.config.schema.generation import SamplingConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
-from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.hybrid_engines.train.train_engine import Pass
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.logprobs import MicroBatchPlanner
 from rlinf.workers.actor.text_samples import evaluate_tokens, make_text_samples, text_denominators, text_loss
+from tests.unit.data.messages.response_samples import Sample, batch_of
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
 TEMPERATURE, MAX_NEW_TOKENS = 0.8, 12
-SIZES = [(3, 5), (3, 2), (1, 7), (1, 1), (2, 4), (2, 9), (4, 3), (4, 6)]  # Prompt and answer; groups of two.
+SIZES = [(3, 5), (3, 2), (1, 7), (1, 1), (2, 4), (2, 9), (4, 3), (4, 6)]  # Prompt and response; groups of two.
 REGULARIZED = {"entropy_bonus": 0.02, "kl_beta": 0.1, "kl_penalty": "k3_unbiased"}
 CASES = {
     "actor": {"clip_ratio_high": 0.28, "clip_ratio_c": 3.0},
@@ -52,45 +52,43 @@ def algorithm(loss_type="actor", *, adv_type="grpo", **keys):
     )
 
 
-def make_answers():
+def make_responses():
     generator = torch.Generator().manual_seed(3)
 
     def draw(*size):
         return torch.rand(*size, generator=generator)
 
-    answers = []
+    responses = []
     for number, (asked, said) in enumerate(SIZES):
         if number % 2 == 0:
             prompt = tuple((draw(asked) * 40).long().tolist())
         mask = [True] * said
         if said > 4:
             mask[2] = False  # A tool's token.
-        answers.append(
-            Answer(
+        responses.append(
+            Sample(
                 group_id=number // 2,
-                member=number % 2,
-                prompt=Prompt(index=0, token_ids=prompt, text=""),
+                index=number % 2,
+                prompt=prompt,
                 token_ids=tuple((draw(said) * 40).long().tolist()),
                 logprobs=tuple((-1.0 - 3 * draw(said)).tolist()),
-                versions=(0,) * said,
                 loss_mask=tuple(mask),
-                finish_reason="stop",
                 reward=float(draw(1)),
             )
         )
-    return answers
+    return responses
 
 
 def make_samples(config, dtype):
     """Samples whose numbers are near those of the model's, so that ratios lie within and without the bounds."""
-    answers = make_answers()
+    responses = make_responses()
     generator = torch.Generator().manual_seed(4)
     near = [
-        torch.tensor(answer.logprobs) + 0.3 * torch.randn(len(answer.logprobs), generator=generator)
-        for answer in answers
+        torch.tensor(response.logprobs) + 0.3 * torch.randn(len(response.logprobs), generator=generator)
+        for response in responses
     ]
     samples, _ = make_text_samples(
-        answers,
+        batch_of(responses),
         algorithm=config,
         trainer_logprobs=near,
         ref_logprobs=[logprobs - 0.1 for logprobs in near],
@@ -115,7 +113,7 @@ def gradient_by_transformers(folder, config, side, dtype):
         gap = [fill] * (width - len(values))
         return gap + values if side == "left" else values + gap
 
-    whole = [[*p, *a] for p, a in zip(samples.prompts, samples.responses, strict=True)]
+    whole = [[*p, *a.tolist()] for p, a in zip(samples.prompts, samples.responses, strict=True)]
     ids = torch.tensor([pad(tokens, 0) for tokens in whole])
     seen = torch.tensor([pad([1] * len(tokens), 0) for tokens in whole])
     hidden = reference.model(

@@ -1,4 +1,4 @@
-"""An update from answers is the same however the work is cut up, and what is compared with what is right."""
+"""An update from responses is the same however the work is cut up, and what is compared with what is right."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 import torch.multiprocessing as mp
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.learner import staleness
 from rlinf.workers.actor.text_learner import TextLearner
 from rlinf.workers.actor.text_samples import text_denominators
+from tests.unit.data.messages.response_samples import Sample, batch_of
 from tests.unit.models.tiny_language_models import save_tiny
 
 pytest.importorskip("transformers")
@@ -71,37 +71,35 @@ def true_logprobs(folder, prompt, answer, temperature=0.8):
     return logprobs.gather(-1, ids[0, len(prompt) :].unsqueeze(-1)).squeeze(-1)
 
 
-def make_answers(folder, *, noise=0.0, version=3):
+def make_responses(folder, *, noise=0.0, version=3):
     generator = torch.Generator().manual_seed(3)
-    answers = []
+    responses = []
     for number, (asked, said) in enumerate(SIZES):
         prompt = tuple(torch.randint(0, 40, (asked,), generator=generator).tolist())
         tokens = tuple(torch.randint(0, 40, (said,), generator=generator).tolist())
         logprobs = true_logprobs(folder, prompt, tokens)
         logprobs = logprobs + noise * torch.randn(said, generator=generator)
-        answers.append(
-            Answer(
+        responses.append(
+            Sample(
                 group_id=number // 4,
-                member=number % 4,
-                prompt=Prompt(index=0, token_ids=prompt, text=""),
+                index=number % 4,
+                prompt=prompt,
                 token_ids=tokens,
                 logprobs=tuple(logprobs.tolist()),
                 versions=(version,) * said,
-                loss_mask=(True,) * said,
-                finish_reason="stop",
                 reward=float(torch.rand(1, generator=generator)),
             )
         )
-    return answers
+    return responses
 
 
-def train(cfg, folder, *, noise=0.0, reverse=False, steps=2, **where):
+def train(cfg, folder, *, noise=0.0, steps=2, **where):
     """Make steps; return the weights and all metrics."""
     learner = make_learner(cfg, **where)
-    answers = make_answers(folder, noise=noise)
+    responses = make_responses(folder, noise=noise)
     metrics = []
     for step in range(1, steps + 1):
-        metrics.append(learner.compute_advantages(answers[::-1] if reverse else answers))
+        metrics.append(learner.compute_advantages(batch_of(responses)))
         metrics.append(learner.update(step))
     weights = torch.cat([tensor.flatten() for _, tensor in learner.engine.export_weights()])
     heads = [p.detach() for name, p in learner.engine.model.named_parameters() if "value_head" in name]
@@ -134,11 +132,6 @@ def test_an_update_is_the_same_however_it_is_cut_up(folder, loss):
     assert (expected[0][: len(initial)] - initial).abs().max() > 1e-2
     for keys in (["runner.max_tokens_per_mbs=16"], SAMPLES, [*SAMPLES, "actor.micro_batch_size=1"]):
         assert_same(train(config(folder, *loss, *keys), folder, noise=0.1), expected)
-
-
-def test_the_order_in_which_answers_come_in_does_not_matter(folder):
-    cfg = config(folder)
-    assert_same(train(cfg, folder, reverse=True), train(cfg, folder), tolerance=1e-9)
 
 
 RANKED = [
@@ -218,7 +211,7 @@ def test_a_correction_weighs_what_the_engine_computed_differently(folder):
 def test_values_are_learned(folder):
     keys = (*VALUES, "algorithm.update_epoch=20", "actor.global_batch_size=12")
     learner = make_learner(config(folder, *keys))
-    learner.compute_advantages(make_answers(folder))
+    learner.compute_advantages(batch_of(make_responses(folder)))
     head = learner.engine.model.value_head.weight.detach().clone()
     learner.update(1)
     assert (learner.engine.model.value_head.weight - head).abs().max() > 1e-2
@@ -226,9 +219,9 @@ def test_values_are_learned(folder):
 
 def test_staleness_counts_versions_of_every_token(folder):
     learner = make_learner(config(folder))
-    answers = [replace(a, versions=(5,) * len(a.versions)) for a in make_answers(folder)]
-    answers[0] = replace(answers[0], versions=(3, 3, 4, 5, 5))
-    metrics = staleness(learner.engine, 5 - learner.behaviour_versions(answers))
+    responses = [replace(a, versions=(5,) * len(a.versions)) for a in make_responses(folder)]
+    responses[0] = replace(responses[0], versions=(3, 3, 4, 5, 5))
+    metrics = staleness(learner.engine, 5 - learner.behaviour_versions(batch_of(responses)))
     assert metrics["staleness_max"] == 2
     assert metrics["staleness_mean"] == pytest.approx(5 / sum(said for _, said in SIZES))
 
@@ -241,13 +234,13 @@ def weights_of(learner):
 
 
 def test_groups_that_only_fill_up_a_batch_change_nothing(folder):
-    answers = make_answers(folder)
-    equal = [a if a.group_id == 1 else replace(a, reward=0.5) for a in answers]
-    alone = [a for a in answers if a.group_id == 1]
+    responses = make_responses(folder)
+    equal = [a if a.group_id == 1 else replace(a, reward=0.5) for a in responses]
+    alone = [a for a in responses if a.group_id == 1]
     found = []
     for given in (equal, alone):
         learner = make_learner(config(folder, *DYNAMIC, "algorithm.update_epoch=1", "actor.global_batch_size=12"))
-        metrics = learner.compute_advantages(given)
+        metrics = learner.compute_advantages(batch_of(given))
         found.append((weights_of(learner), learner.update(1), weights_of(learner), metrics["filtered_fraction"]))
     assert (found[0][2] - found[0][0]).abs().max() > 1e-3
     assert (found[0][2] - found[1][2]).abs().max() < 1e-6
@@ -258,14 +251,14 @@ def test_groups_that_only_fill_up_a_batch_change_nothing(folder):
 
 def test_updates_with_nothing_to_learn_from_are_left_out(folder):
     learner = make_learner(config(folder, *DYNAMIC))
-    learner.compute_advantages(make_answers(folder))
+    learner.compute_advantages(batch_of(make_responses(folder)))
     assert learner.update(1)["skipped_updates"] == 0
     before = weights_of(learner)
-    learner.compute_advantages([replace(answer, reward=1.0) for answer in make_answers(folder)])
+    learner.compute_advantages(batch_of([replace(sample, reward=1.0) for sample in make_responses(folder)]))
     # Momentum is there by now, and would move the model.
     assert learner.update(2) == {"skipped_updates": 6.0}
     assert torch.equal(weights_of(learner), before)
-    learner.compute_advantages(make_answers(folder))
+    learner.compute_advantages(batch_of(make_responses(folder)))
     assert learner.update(3)["skipped_updates"] == 0
     assert not torch.equal(weights_of(learner), before)
 
@@ -279,10 +272,9 @@ def test_every_epoch_has_minibatches_of_its_own(folder):
 
 def test_values_alone_do_not_replace_the_engines_log_probabilities(folder):
     learner = make_learner(config(folder, *VALUES, "algorithm.recompute_logprobs=false"))
-    answers = make_answers(folder, noise=0.3)
-    assert "mismatch_k1" not in learner.compute_advantages(answers)
-    ordered = sorted(answers, key=lambda a: (a.group_id, a.member))
-    for found, given in zip(learner.samples.tokens["old_logprobs"], ordered, strict=True):
+    responses = make_responses(folder, noise=0.3)
+    assert "mismatch_k1" not in learner.compute_advantages(batch_of(responses))
+    for found, given in zip(learner.samples.tokens["old_logprobs"], responses, strict=True):
         assert found.tolist() == pytest.approx(list(given.logprobs))
 
 
@@ -292,7 +284,7 @@ def test_the_reference_of_adapters_is_the_model_without_them(folder):
     learner.reference = None
     divergences = []
     for step in (1, 2, 3):
-        learner.compute_advantages(make_answers(folder))
+        learner.compute_advantages(batch_of(make_responses(folder)))
         divergences.append(learner.update(step)["actor_kl_ref"])
     assert divergences[0] == pytest.approx(0.0, abs=1e-7)
     assert divergences[-1] > 1e-6
@@ -300,7 +292,7 @@ def test_the_reference_of_adapters_is_the_model_without_them(folder):
 
 def test_the_longest_answer_is_the_constant_of_an_update(folder, monkeypatch):
     learner = make_learner(config(folder))
-    learner.compute_advantages(make_answers(folder))
+    learner.compute_advantages(batch_of(make_responses(folder)))
     seen = []
 
     def record(batches, **keys):

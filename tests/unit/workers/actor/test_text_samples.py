@@ -19,39 +19,31 @@ from rlinf.config.schema.algorithm import (
 from rlinf.config.schema.model import CausalLMConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig
-from rlinf.data.messages.answers import Answer, Prompt
 from rlinf.errors import AlgorithmError
 from rlinf.workers.actor.text_samples import make_text_samples, text_denominators
+from tests.unit.data.messages.response_samples import Sample, batch_of
 
 CPU = torch.device("cpu")
 RAW = TextAlgorithmConfig(adv_type="raw", loss_type="actor", advantage=AdvantageConfig(), loss=ActorLossConfig())
 DECOUPLED = replace(RAW, loss_type="decoupled_actor_critic", loss=DecoupledActorCriticLossConfig())
 
 
-def answer(prompt, tokens, logprobs, *, mask=None, reward=1.0, group_id=0):
-    return Answer(
-        group_id=group_id,
-        member=0,
-        prompt=Prompt(index=0, token_ids=prompt, text=""),
-        token_ids=tokens,
-        logprobs=logprobs,
-        versions=(0,) * len(tokens),
-        loss_mask=mask or (True,) * len(tokens),
-        finish_reason="stop",
-        reward=reward,
+def sample(prompt, tokens, logprobs, *, mask=None, reward=1.0, group_id=0):
+    return Sample(
+        group_id=group_id, prompt=prompt, token_ids=tokens, logprobs=logprobs, loss_mask=mask or (), reward=reward
     )
 
 
-ANSWERS = [
-    answer((1, 2), (3, 4, 5), (-1.0, -2.0, -3.0), mask=(True, False, True), reward=2.0),
-    answer((6,), (7,), (-4.0,), reward=3.0),
-    answer((8, 9, 10), (11, 12), (-5.0, -6.0), reward=-1.0, group_id=1),
+SAMPLES = [
+    sample((1, 2), (3, 4, 5), (-1.0, -2.0, -3.0), mask=(True, False, True), reward=2.0),
+    sample((6,), (7,), (-4.0,), reward=3.0),
+    sample((8, 9, 10), (11, 12), (-5.0, -6.0), reward=-1.0, group_id=1),
 ]
 TRAINER = [torch.tensor(values) for values in ([-1.5, -2.5, -2.0], [-4.0], [-5.0, -6.5])]
 
 
 def test_a_packed_batch_has_its_numbers_beside_its_tokens():
-    samples, metrics = make_text_samples(ANSWERS, algorithm=RAW)
+    samples, metrics = make_text_samples(batch_of(SAMPLES), algorithm=RAW)
     assert samples.lengths == [5, 2, 5]
     batch = samples.pack(MicroBatch(torch.tensor([2, 0])), CPU)
     assert batch.packed.token_ids.tolist() == [8, 9, 10, 11, 12, 1, 2, 3, 4, 5]
@@ -64,14 +56,14 @@ def test_a_packed_batch_has_its_numbers_beside_its_tokens():
 
 
 def test_padding_has_no_token_under_its_mask():
-    samples, _ = make_text_samples(ANSWERS, algorithm=RAW)
+    samples, _ = make_text_samples(batch_of(SAMPLES), algorithm=RAW)
     batch = samples.pack(MicroBatch(torch.tensor([1]), is_padding=True), CPU)
     assert batch.packed.token_ids.tolist() == [6, 7]
     assert not batch.tokens["loss_mask"].any()
 
 
 def test_denominators_count_the_update_batch_and_not_its_micro_batches():
-    samples, _ = make_text_samples(ANSWERS, algorithm=RAW)
+    samples, _ = make_text_samples(batch_of(SAMPLES), algorithm=RAW)
     for parts in ([[0, 1, 2]], [[2], [0], [1]], [[1, 0], [2]]):
         batches = [samples.pack(MicroBatch(torch.tensor(part)), CPU) for part in parts]
         counted = text_denominators(batches, max_tokens=64).policy
@@ -79,19 +71,19 @@ def test_denominators_count_the_update_batch_and_not_its_micro_batches():
 
 
 def test_ratios_are_formed_with_the_trainers_probabilities_where_there_are_any():
-    samples, metrics = make_text_samples(ANSWERS, algorithm=RAW, trainer_logprobs=TRAINER)
+    samples, metrics = make_text_samples(batch_of(SAMPLES), algorithm=RAW, trainer_logprobs=TRAINER)
     assert [old.tolist() for old in samples.tokens["old_logprobs"]] == [t.tolist() for t in TRAINER]
     # Under the mask: -0.5, 1, 0, 0, -0.5.
     assert finalize_metrics(metrics)["mismatch_k1"] == pytest.approx(0.0)
     assert finalize_metrics(metrics)["mismatch_max_probability_difference"] > 0
-    without, metrics = make_text_samples(ANSWERS, algorithm=RAW)
-    assert [old.tolist() for old in without.tokens["old_logprobs"]] == [list(a.logprobs) for a in ANSWERS]
+    without, metrics = make_text_samples(batch_of(SAMPLES), algorithm=RAW)
+    assert [old.tolist() for old in without.tokens["old_logprobs"]] == [list(a.logprobs) for a in SAMPLES]
     assert not any(name.startswith("mismatch") for name in metrics)
 
 
 def test_weights_go_into_the_advantages():
     config = replace(RAW, importance_correction=ImportanceCorrectionConfig(upper_bound=2.0))
-    samples, metrics = make_text_samples(ANSWERS, algorithm=config, trainer_logprobs=TRAINER)
+    samples, metrics = make_text_samples(batch_of(SAMPLES), algorithm=config, trainer_logprobs=TRAINER)
     expected = [2 * torch.tensor([-0.5, 0.0, 0.0]).exp(), torch.tensor([3.0]), -torch.tensor([0.0, -0.5]).exp()]
     expected[0][1], expected[0][2] = 0.0, 4.0  # A tool's token, and e^1 at the bound.
     for actual, wanted in zip(samples.tokens["advantages"], expected, strict=True):
@@ -100,12 +92,12 @@ def test_weights_go_into_the_advantages():
 
 
 def test_a_decoupled_loss_gets_both_probabilities():
-    samples, _ = make_text_samples(ANSWERS, algorithm=DECOUPLED, trainer_logprobs=TRAINER)
+    samples, _ = make_text_samples(batch_of(SAMPLES), algorithm=DECOUPLED, trainer_logprobs=TRAINER)
     assert samples.tokens["old_logprobs"][1].tolist() == [-4.0]
     assert samples.tokens["old_logprobs"][0].tolist() == [-1.0, -2.0, -3.0]
     assert samples.tokens["proximal_logprobs"][0].tolist() == TRAINER[0].tolist()
     with pytest.raises(AlgorithmError, match=r"algorithm\.recompute_logprobs=true"):
-        make_text_samples(ANSWERS, algorithm=DECOUPLED)
+        make_text_samples(batch_of(SAMPLES), algorithm=DECOUPLED)
 
 
 def problems_of(algorithm):

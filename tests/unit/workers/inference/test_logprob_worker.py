@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
+from rlinf.data.messages.responses import ResponseBatch
 from rlinf.errors import WeightSyncError
 from rlinf.workers.inference.logprob_worker import LogprobWorker
+from tests.unit.data.messages.response_samples import batch_of
 from tests.unit.hybrid_engines.packing import pack_weights
 from tests.unit.models.tiny_language_models import save_tiny
-from tests.unit.workers.actor.test_text_learner import config, make_answers, make_learner
+from tests.unit.workers.actor.test_text_learner import config, make_learner, make_responses
 
 pytest.importorskip("transformers")
 
@@ -38,8 +40,32 @@ def sync(learner, worker, version, form="parts"):
     worker.load(replace(manifest, is_partial=form == "adapters"), iter(buckets).__next__)
 
 
-def sampled_at(answers, version):
-    return [replace(answer, versions=(version,) * len(answer.token_ids)) for answer in answers]
+class Store:
+    """Keeps the groups of a batch, as the reward group does."""
+
+    def __init__(self, samples):
+        self.groups = {}
+        for sample in samples:
+            self.groups.setdefault(sample.group_id, []).append(sample)
+        self.groups = {number: batch_of(part) for number, part in self.groups.items()}
+
+    def fetch(self, group_ids):
+        return ResponseBatch.concat([self.groups[number] for number in group_ids])
+
+    def put_trainer_logprobs(self, group_id, logprobs):
+        self.groups[group_id] = replace(self.groups[group_id], trainer_logprobs=logprobs)
+
+
+def computed(worker, samples, order=(0, 1, 2)):
+    """Return what the worker makes of samples, which come group by group."""
+    worker.responses = Store(samples)
+    for group_id in order:
+        worker.compute_logprobs(group_id)
+    return worker.responses.fetch([0, 1, 2])
+
+
+def sampled_at(samples, version):
+    return [replace(sample, versions=(version,) * len(sample.token_ids)) for sample in samples]
 
 
 KINDS = {
@@ -63,13 +89,11 @@ def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder, key
     for step in range(3):
         sync(learner, worker, step, "adapters" if step and cfg.actor.model.is_lora else "parts")
         assert worker.version == step
-        answers = sampled_at(make_answers(folder), step)
-        expected, _ = learner._evaluate(answers)
-        # Groups come one at a time.
-        found = [evaluated for first in (0, 4, 8) for evaluated in worker.compute_logprobs(answers[first : first + 4])]
-        assert [replace(answer, trainer_logprobs=()) for answer in found] == answers
-        for answer, logprobs in zip(found, expected, strict=True):
-            torch.testing.assert_close(torch.tensor(answer.trainer_logprobs), logprobs, atol=1e-5, rtol=0)
+        samples = sampled_at(make_responses(folder), step)
+        expected, _ = learner._evaluate(batch_of(samples))
+        found = computed(worker, samples)
+        assert found.responses == batch_of(samples).responses
+        torch.testing.assert_close(found.trainer_logprobs, torch.cat(expected), atol=1e-5, rtol=0)
         learner.compute_advantages(found)
         learner.update(step + 1)
         seen.append(torch.cat(expected))
@@ -82,11 +106,12 @@ def test_training_with_the_group_is_training_without(folder):
         learner, metrics = make_learner(cfg), []
         worker = None if cfg.inference is None else make_worker(folder)
         for step in range(3):
-            answers = sampled_at(make_answers(folder, noise=0.1), step)
+            samples = sampled_at(make_responses(folder, noise=0.1), step)
+            batch = batch_of(samples)
             if worker is not None:
                 sync(learner, worker, step)
-                answers = [one for first in (8, 0, 4) for one in worker.compute_logprobs(answers[first : first + 4])]
-            metrics.append(learner.compute_advantages(answers) | learner.update(step + 1))
+                batch = computed(worker, samples, order=(2, 0, 1))
+            metrics.append(learner.compute_advantages(batch) | learner.update(step + 1))
         return metrics
 
     for found, expected in zip(train(INFERENCE, PLACEMENT), train(), strict=True):
@@ -97,15 +122,15 @@ def test_training_with_the_group_is_training_without(folder):
 
 def test_answers_of_other_weights_are_refused(folder):
     learner, worker = make_learner(config(folder)), make_worker(folder)
-    answers = sampled_at(make_answers(folder), 0)
+    samples = sampled_at(make_responses(folder), 0)
     with pytest.raises(WeightSyncError, match="the inference group has version -1"):
-        worker.compute_logprobs(sampled_at(answers, -1))
+        computed(worker, sampled_at(samples, -1))
     sync(learner, worker, 1)
     with pytest.raises(WeightSyncError, match="sampled with weights of version 0; the inference group has version 1"):
-        worker.compute_logprobs(answers)
-    mixed = [*answers[:3], *sampled_at(answers[3:4], 1)]
+        computed(worker, samples)
+    mixed = [*samples[:3], *sampled_at(samples[3:], 1)]
     with pytest.raises(WeightSyncError, match="version 0, 1; the inference"):
-        worker.compute_logprobs(mixed)
+        computed(worker, mixed)
 
 
 def test_adapters_without_what_they_are_added_to_are_refused(folder):
@@ -125,9 +150,10 @@ def test_half_an_update_is_never_computed_with(folder):
         worker.load(manifest, iter(damaged).__next__)
     for version in (0, 1):
         with pytest.raises(WeightSyncError, match="has version -1"):
-            worker.compute_logprobs(sampled_at(make_answers(folder), version))
+            computed(worker, sampled_at(make_responses(folder), version))
     worker.load(manifest, iter(buckets).__next__)
-    assert len(worker.compute_logprobs(sampled_at(make_answers(folder), 1))) == 12
+    found = computed(worker, sampled_at(make_responses(folder), 1))
+    assert len(found.trainer_logprobs) == len(found.token_ids)
 
 
 def test_weights_of_another_model_are_refused(folder):

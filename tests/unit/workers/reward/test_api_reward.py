@@ -16,7 +16,7 @@ from reward_requests import request
 
 from rlinf.algorithms.rewards import get_reward_class
 from rlinf.config.schema.reward import ApiRewardConfig, TextApiRewardConfig
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import RewardError
 from rlinf.workers.reward import json_service
 

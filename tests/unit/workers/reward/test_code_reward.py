@@ -6,7 +6,7 @@ import pytest
 
 from rlinf.algorithms.rewards import get_reward_class
 from rlinf.config.schema.reward import CodeRewardConfig
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import RewardError
 from rlinf.workers.reward import code_reward
 from rlinf.workers.reward.sandbox import Sandbox

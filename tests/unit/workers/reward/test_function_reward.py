@@ -9,7 +9,7 @@ import reward_functions
 
 from rlinf.algorithms.rewards import get_reward_class
 from rlinf.config.schema.reward import FunctionRewardConfig
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import ConfigError
 
 

@@ -31,7 +31,7 @@ from rlinf.config.schema.reward import (
     TextRewardsConfig,
     VQARewardConfig,
 )
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import RewardError
 from rlinf.workers.reward.reward_worker import WeightedRewards
 from rlinf.workers.reward.sandbox import Sandbox, SandboxLimits

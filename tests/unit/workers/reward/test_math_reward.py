@@ -11,7 +11,7 @@ import pytest
 
 from rlinf.algorithms.rewards import get_reward_class
 from rlinf.config.schema.reward import MathRewardConfig
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import RewardError
 from rlinf.workers.reward.grader_pool import GraderPool
 

@@ -12,7 +12,7 @@ from reward_requests import request
 from rlinf.algorithms.rewards import get_reward_class
 from rlinf.algorithms.rewards.base import at_last_action
 from rlinf.config.schema.reward import ModelRewardConfig, TextModelRewardConfig
-from rlinf.data.messages.answers import RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import ConfigError, RewardError
 from rlinf.models.success_classifier import ClassifierConfig, SuccessClassifier
 

@@ -24,10 +24,11 @@ from rlinf.config.schema.reward import (
     TextRewardsConfig,
     VQARewardConfig,
 )
-from rlinf.data.messages.answers import Answer, Prompt, RewardQuery
+from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import RewardError
 from rlinf.telemetry.metrics import MetricAccumulator
 from rlinf.workers.reward.reward_worker import WeightedRewards
+from tests.unit.data.messages.response_samples import Sample
 
 
 def asked(*texts: str) -> Any:
@@ -152,17 +153,7 @@ def test_what_a_reward_measures_travels_with_the_response(weighted: Any, custom:
     }
     rewards = weighted(terms)
     (earned,) = asyncio.run(rewards.score(asked("yes")))
-    answer = Answer(
-        group_id=0,
-        member=0,
-        prompt=Prompt(index=0, token_ids=(1,), text="?"),
-        token_ids=(1,),
-        logprobs=(0.0,),
-        versions=(0,),
-        loss_mask=(True,),
-        finish_reason="stop",
-    )
-    rewarded = pickle.loads(pickle.dumps(rewards.rewarded(answer, earned)))
+    rewarded = pickle.loads(pickle.dumps(rewards.rewarded(Sample().response, earned)))
     assert rewarded.reward == 1.5
     assert rewarded.reward_terms == {"late": 0.5, "plain": 1.0}
     assert {type(value) for value in rewarded.reward_terms.values()} == {float}

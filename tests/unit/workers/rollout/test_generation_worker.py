@@ -1,16 +1,18 @@
 """What the rollout worker of language models asks its engine, makes of the results, and does with new weights."""
 
 import asyncio
+import dataclasses
 
+import numpy as np
 import pytest
 import torch
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.schema.generation import SamplingConfig
-from rlinf.data.messages.answers import Prompt
 from rlinf.data.messages.generation import Completion, GenerationResult, SamplingParams
+from rlinf.data.messages.responses import Prompt, Response
 from rlinf.errors import WeightSyncError
-from rlinf.workers.rollout.generation_worker import GenerationWorker, sampling_params
+from rlinf.workers.rollout.generation_worker import GenerationWorker, sampling_params, to_batch
 from rlinf.workers.streams import WEIGHTS
 from tests.unit.hybrid_engines.packing import pack_weights
 from tests.unit.workers.post_office import PostOffice
@@ -68,6 +70,16 @@ class RecordingEngine:
         return {name: self.weights[name] for name in names}
 
 
+class Store:
+    """Notes what is put into it."""
+
+    def __init__(self):
+        self.groups = []
+
+    async def put(self, split, group):
+        self.groups.append((split, group))
+
+
 class Tokenizer:
     def decode(self, token_ids, *, skip_special_tokens):
         assert skip_special_tokens
@@ -83,12 +95,16 @@ def office():
 def worker(office):
     cfg = validate_cfg(load_recipe("tiny_math_grpo", ["rollout.validate_weight=true"]))
     worker = office.wire(GenerationWorker, cfg, 1, group="RolloutGroup")
-    worker.engine, worker.tokenizer = RecordingEngine(), Tokenizer()
+    worker.engine, worker.tokenizer, worker.responses = RecordingEngine(), Tokenizer(), Store()
     return worker
 
 
-def ask(worker, group_id=0, purpose="train", **params):
-    return asyncio.run(worker.answer(PROMPT, group_id=group_id, params=SamplingParams(**params), purpose=purpose))
+def ask(worker, group_id=0, split="train", **params):
+    """Return the group that is sent on."""
+    asyncio.run(worker.generate(PROMPT, group_id=group_id, params=SamplingParams(**params), split=split))
+    found_split, group = worker.responses.groups[-1]
+    assert found_split == split
+    return group
 
 
 def publish(office, *, version, weights=None):
@@ -99,30 +115,58 @@ def publish(office, *, version, weights=None):
     return len(buckets)
 
 
-def test_a_response_is_what_the_engine_has_generated(worker):
-    first, second = ask(worker, group_id=9, n=2)
-    assert [(r.group_id, r.member, r.token_ids) for r in (first, second)] == [(9, 0, (0, 8)), (9, 1, (1, 8))]
-    assert first.prompt is PROMPT
-    assert (first.logprobs, first.versions, first.loss_mask) == ((-1.0, -2.0), (4, 5), (True, True))
-    assert (first.text, second.text, first.finish_reason) == ("ai", "bi", "length")
+def test_the_reward_rank_gets_what_the_engine_has_generated(worker):
+    group = ask(worker, group_id=9, n=2)
+    first = Response(
+        group_id=9,
+        index=0,
+        num_tokens=2,
+        num_prompt_tokens=2,
+        finish_reason="length",
+        oldest_version=4,
+        newest_version=5,
+    )
+    assert group.batch.responses == (first, dataclasses.replace(first, index=1))
+    assert (group.prompt, group.group_id, group.texts) == (PROMPT, 9, ("ai", "bi"))
+    batch = group.batch
+    assert batch.prompt_ids == (PROMPT.token_ids,) * 2
+    columns = {
+        "token_ids": ([0, 8, 1, 8], torch.int32),
+        "logprobs": ([-1.0, -2.0] * 2, torch.float32),
+        "versions": ([4, 5] * 2, torch.int32),
+        "loss_mask": ([True] * 4, torch.bool),
+    }
+    for name, (expected, dtype) in columns.items():
+        column = getattr(batch, name)
+        assert (column.tolist(), column.dtype) == (expected, dtype), name
+    assert batch.trainer_logprobs is None
     (request,) = worker.engine.requests
     assert request.prompt_ids == PROMPT.token_ids
 
 
+def test_engines_may_return_arrays(worker):
+    completion = Completion(
+        token_ids=np.array([3, 4], np.int64), logprobs=torch.tensor([-1.0, -2.0]), versions=[7, 6], finish_reason="stop"
+    )
+    batch = to_batch(PROMPT, 1, [completion])
+    assert (batch.token_ids.tolist(), batch.logprobs.tolist(), batch.versions.tolist()) == ([3, 4], [-1, -2], [7, 6])
+    assert (batch.responses[0].oldest_version, batch.responses[0].newest_version) == (6, 7)
+
+
 def test_training_compares_with_the_distribution_over_all_tokens(worker):
     worker.engine.full_logprobs = (-3.0, -4.0)
-    assert ask(worker)[0].logprobs == (-3.0, -4.0)
+    assert ask(worker).batch.logprobs.tolist() == [-3.0, -4.0]
 
 
-def test_the_seed_belongs_to_the_prompt_and_to_its_purpose(worker):
-    for group_id, purpose in ((1, "train"), (2, "train"), (1, "eval"), (1, "train")):
-        ask(worker, group_id, purpose, temperature=0.5)
+def test_the_seed_belongs_to_the_prompt_and_to_its_split(worker):
+    for group_id, split in ((1, "train"), (2, "train"), (1, "eval"), (1, "train")):
+        ask(worker, group_id, split, temperature=0.5)
     seeds = [request.params.seed for request in worker.engine.requests]
     assert len(set(seeds[:3])) == 3
     assert seeds[3] == seeds[0]
     assert all(request.params.temperature == 0.5 for request in worker.engine.requests)
     names = [request.request_id for request in worker.engine.requests]
-    asyncio.run(worker.abort([2], purpose="train"))
+    asyncio.run(worker.abort([2], split="train"))
     assert worker.engine.calls == [("abort", names[1])]
 
 

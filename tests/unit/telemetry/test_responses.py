@@ -7,27 +7,20 @@ import json
 
 import pytest
 
-from rlinf.data.messages.answers import Answer, Prompt
-from rlinf.telemetry.answers import answer_metrics, evaluation_metrics, pass_at_k, write_answers
+from rlinf.telemetry.responses import evaluation_metrics, pass_at_k, response_metrics, sample_rows
+from tests.unit.data.messages.response_samples import Sample, group_of
 
 
-def answer(
-    reward, *, group_id=0, member=0, length=2, finish_reason="stop", terms=None, text="2", versions=None, metrics=None
-):
-    return Answer(
-        group_id=group_id,
-        member=member,
-        prompt=Prompt(index=0, token_ids=(1, 2, 3), text="1+1=", reference=2),
+def answer(reward, *, length=2, finish_reason="stop", terms=None, metrics=None):
+    sample = Sample(
+        prompt=(1, 2, 3),
         token_ids=(7,) * length,
-        logprobs=(-1.0,) * length,
-        versions=versions or (0,) * length,
-        loss_mask=(True,) * length,
         finish_reason=finish_reason,
         reward=reward,
         reward_terms=terms or {},
         reward_metrics=metrics or {},
-        text=text,
     )
+    return sample.response
 
 
 @pytest.mark.parametrize("num_samples", [1, 2, 5, 6])
@@ -74,7 +67,7 @@ def test_the_means_of_a_step():
         answer(1.5, length=1, terms={"math": 1.0, "long": 0.5}, metrics={"math_late": 1.0}),
         answer(-0.5, length=4, finish_reason="length", terms={"math": 0.0, "long": -0.5}),
     ]
-    assert answer_metrics(answers) == {
+    assert response_metrics(answers) == {
         "rollout/reward": 0.5,
         "rollout/reward/math": 0.5,
         "rollout/reward/math_late": 0.5,
@@ -85,11 +78,19 @@ def test_the_means_of_a_step():
     }
 
 
-def test_a_row_says_what_became_of_an_answer(tmp_path):
-    path = tmp_path / "samples" / "step_1.jsonl"
-    rewards = {"terms": {"math": 1.0}, "metrics": {"math_seconds": 0.5}}
-    write_answers(path, [answer(1.0, group_id=4, member=1, text="zwei\n\x00é", versions=(2, 3), **rewards)])
-    (line,) = path.read_text(encoding="utf-8").splitlines()
+def test_a_row_is_all_that_is_known_of_a_response():
+    sample = Sample(
+        group_id=4,
+        index=1,
+        token_ids=(7, 7),
+        versions=(2, 3),
+        reward=1.0,
+        reward_terms={"math": 1.0},
+        reward_metrics={"math_seconds": 0.5},
+    )
+    rows = sample_rows(group_of([sample, sample], ["zwei\n\x00é", "x"], prompt="1+1=", reference=2))
+    line, other = rows.splitlines()
+    assert json.loads(other)["answer"] == "x"
     assert json.loads(line) == {
         "group": 4,
         "member": 1,

@@ -1,0 +1,161 @@
+"""Messages of language-model RL: prompts, the responses to them, and their rewards. Nothing here is padded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from rlinf.data.messages.generation import FinishReason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """A row of a dataset.
+
+    Attributes:
+        index: Row in the dataset.
+        token_ids: Tokens, chat template applied, [P].
+        text: What the tokens say.
+        reference: What the reward compares a response with (a solution, tests to run); None where it needs nothing.
+        metadata: Further columns that a reward may look at.
+    """
+
+    index: int
+    token_ids: tuple[int, ...]
+    text: str
+    reference: Any = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardQuery:
+    """What a reward of text is asked about.
+
+    Attributes:
+        prompt: Text of the prompt.
+        response: Text of the response, special tokens left out.
+        reference: See ``Prompt``.
+        metadata: See ``Prompt``.
+        num_tokens: Tokens of the response.
+        finish_reason: Why the response ended.
+    """
+
+    prompt: str
+    response: str
+    reference: Any = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    num_tokens: int = 0
+    finish_reason: FinishReason = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What is known of a response apart from its tokens: all that the driver holds of it.
+
+    Attributes:
+        group_id: Number of the prompt within the run: all responses to it in one step share it, and stay together.
+        index: Number of the response within its group.
+        num_tokens: Tokens of the response, at least one.
+        num_prompt_tokens: Tokens of its prompt.
+        finish_reason: Why it ended.
+        oldest_version: Lowest version of the weights that sampled its tokens.
+        newest_version: Highest version of the weights that sampled its tokens.
+        reward: Its total reward; 0 until it is rewarded.
+        reward_terms: Its score by each reward, unweighted.
+        reward_metrics: What rewards measured while they scored it, as ``<name of the reward>_<metric>``.
+    """
+
+    group_id: int
+    index: int
+    num_tokens: int
+    num_prompt_tokens: int
+    finish_reason: FinishReason
+    oldest_version: int
+    newest_version: int
+    reward: float = 0.0
+    reward_terms: Mapping[str, float] = field(default_factory=dict)
+    reward_metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseBatch:
+    """``N`` responses as training samples; their ``T`` tokens lie end to end.
+
+    Attributes:
+        responses: The responses, [N].
+        prompt_ids: Tokens of the prompt of each, [N]; those of a group are one object.
+        token_ids: int32 [T].
+        logprobs: float32 [T]; log-probability of each under the distribution it was sampled from (``Completion``).
+        versions: int32 [T]; version of the weights that sampled it.
+        loss_mask: bool [T]; false for tokens that are not the model's own, such as a tool's.
+        trainer_logprobs: float32 [T]; log-probability of each token by the trainer's code, under the weights that
+            sampled it; None unless an inference group has computed them.
+    """
+
+    responses: tuple[Response, ...]
+    prompt_ids: tuple[tuple[int, ...], ...]
+    token_ids: torch.Tensor
+    logprobs: torch.Tensor
+    versions: torch.Tensor
+    loss_mask: torch.Tensor
+    trainer_logprobs: torch.Tensor | None = None
+
+    @property
+    def lengths(self) -> list[int]:
+        """Tokens of each response, [N]."""
+        return [response.num_tokens for response in self.responses]
+
+    def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the entries [T] of each response's tokens: ``N`` views [L]."""
+        return torch.split(values, self.lengths)
+
+    @classmethod
+    def concat(cls, parts: Sequence[ResponseBatch]) -> ResponseBatch:
+        """Join batches, in the given order; one at least."""
+        trainer = [part.trainer_logprobs for part in parts if part.trainer_logprobs is not None]
+        return cls(
+            responses=tuple(response for part in parts for response in part.responses),
+            prompt_ids=tuple(ids for part in parts for ids in part.prompt_ids),
+            token_ids=torch.cat([part.token_ids for part in parts]),
+            logprobs=torch.cat([part.logprobs for part in parts]),
+            versions=torch.cat([part.versions for part in parts]),
+            loss_mask=torch.cat([part.loss_mask for part in parts]),
+            trainer_logprobs=torch.cat(trainer) if len(trainer) == len(parts) else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResponseGroup:
+    """All responses to a prompt: what an engine generates for a request, and what rewards score.
+
+    Attributes:
+        prompt: The prompt.
+        texts: What the tokens of each response say, special tokens left out, [N].
+        batch: The responses with their tokens.
+    """
+
+    prompt: Prompt
+    texts: tuple[str, ...]
+    batch: ResponseBatch
+
+    @property
+    def group_id(self) -> int:
+        """Number of the prompt within the run."""
+        return self.batch.responses[0].group_id
+
+    def queries(self) -> list[RewardQuery]:
+        """Return what rewards are asked about each response, [N]."""
+        return [
+            RewardQuery(
+                prompt=self.prompt.text,
+                response=text,
+                reference=self.prompt.reference,
+                metadata=self.prompt.metadata,
+                num_tokens=response.num_tokens,
+                finish_reason=response.finish_reason,
+            )
+            for text, response in zip(self.texts, self.batch.responses, strict=True)
+        ]

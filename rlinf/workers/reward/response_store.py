@@ -1,0 +1,74 @@
+"""The responses that a reward rank keeps between engine and actor, out of the driver's way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rlinf.data.messages.responses import ResponseGroup
+from rlinf.errors import RewardError
+
+if TYPE_CHECKING:
+    pass
+
+Key = tuple[str, int]
+"""``train`` or ``eval``, and the group's number."""
+
+
+class ResponseStore:
+    """The groups of responses that one reward rank keeps, from their generation until the driver discards them."""
+
+    def __init__(self) -> None:
+        self._groups: dict[Key, ResponseGroup] = {}
+
+    def put(self, split: str, group: ResponseGroup) -> None:
+        """Keep a group; one of the same number, generated before, is replaced."""
+        self._groups[split, group.group_id] = group
+
+    def get(self, split: str, group_id: int) -> ResponseGroup:
+        """Return a group.
+
+        Raises:
+            RewardError: It is not here.
+        """
+        try:
+            return self._groups[split, group_id]
+        except KeyError:
+            raise RewardError(
+                f"The responses of {split} group {group_id} are not on this reward rank: they have been discarded, or "
+                "the rank has been launched again since. Generate them again."
+            ) from None
+
+    def replace(self, split: str, group: ResponseGroup, **columns: Any) -> None:
+        """Replace fields of a group's ``ResponseBatch``, unless it has been discarded or generated again meanwhile.
+
+        Args:
+            split: ``train`` or ``eval``.
+            group: As ``get`` returned it.
+            **columns: The fields.
+        """
+        if self._groups.get((split, group.group_id)) is group:
+            self._groups[split, group.group_id] = replace(group, batch=replace(group.batch, **columns))
+
+    def discard(self, split: str, group_ids: Iterable[int]) -> None:
+        """Remove groups; those that are not here are passed over."""
+        for group_id in group_ids:
+            self._groups.pop((split, group_id), None)
+
+    def clear(self, split: str) -> None:
+        """Remove all groups of a split."""
+        self.discard(split, [number for name, number in self._groups if name == split])
+
+
+def rank_of(group_id: int, world_size: int) -> int:
+    """Return the reward rank that keeps and scores a group of responses."""
+    return group_id % world_size
+
+
+def by_rank(group_ids: Iterable[int], world_size: int) -> dict[int, list[int]]:
+    """Return which groups each reward rank keeps, in the given order; ranks without any are left out."""
+    numbers: dict[int, list[int]] = {}
+    for group_id in group_ids:
+        numbers.setdefault(rank_of(group_id, world_size), []).append(group_id)
+    return numbers

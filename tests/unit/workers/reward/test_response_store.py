@@ -1,0 +1,188 @@
+"""Responses between engine and actor: they wait at their reward rank, in the order in which they are asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.errors import RewardError, WorkerError
+from rlinf.scheduler import WorkerGroup, WorkerGroupFuncResult
+from rlinf.scheduler.address import WorkerAddress
+from rlinf.scheduler.calls import RemoteFailure
+from rlinf.scheduler.comm.endpoint import Reply
+from rlinf.scheduler.comm.serialization import encode
+from rlinf.workers.reward.response_client import ResponseClient
+from rlinf.workers.reward.response_store import ResponseStore, by_rank
+from rlinf.workers.reward.reward_worker import RewardWorker
+from tests.unit.data.messages.response_samples import Sample, group_of
+
+
+def group(group_id: int, texts: tuple[str, ...] = ("yes", "no"), first_token: int = 0) -> Any:
+    """Return a group whose responses have one token more each."""
+    samples = [
+        Sample(group_id=group_id, index=index, token_ids=tuple(range(first_token, first_token + index + 1)))
+        for index in range(len(texts))
+    ]
+    return group_of(samples, texts, reference="yes")
+
+
+class Rewards:
+    """A reward group in this process: every call goes to a rank's worker, and its result through the serialization.
+
+    Args:
+        world_size: Ranks.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        keys = ["~reward.rewards.math", "+reward.rewards.it={reward_type: vqa}"]
+        cfg = validate_cfg(load_recipe("tiny_math_grpo", keys))
+        self.world_size, self.ranks = world_size, [RewardWorker(cfg) for _ in range(world_size)]
+        for rank, worker in enumerate(self.ranks):
+            worker._rank, worker._world_size = rank, world_size
+            worker.init_worker()
+        self.target = 0
+
+    def execute_on(self, rank: int) -> Rewards:
+        self.target = rank
+        return self
+
+    def __getattr__(self, method: str) -> Any:
+        address = WorkerAddress("RewardGroup", self.target)
+        function = getattr(self.ranks[self.target], method)
+
+        def call(*args: Any) -> WorkerGroupFuncResult:
+            future: Future[Reply] = Future()
+
+            def run() -> None:
+                try:
+                    value = asyncio.run(function(*args))
+                except RewardError as error:
+                    about = RemoteFailure(address, 0, method, "RewardError", str(error), "", None)
+                    future.set_result(Reply((False, about), []))
+                else:
+                    future.set_result(Reply((True, 0.0), [memoryview(bytes(f)) for f in encode(value)]))
+
+            try:
+                asyncio.get_running_loop()
+            except RuntimeError:
+                run()
+            else:
+                import threading
+
+                thread = threading.Thread(target=run)
+                thread.start()
+                thread.join()
+            return WorkerGroupFuncResult(method, [(address, future)])
+
+        return call
+
+
+@pytest.fixture
+def rewards(request: pytest.FixtureRequest) -> Iterator[Rewards]:
+    made = Rewards(getattr(request, "param", 3))
+    yield made
+    for worker in made.ranks:
+        worker.rewards.close()
+
+
+def put(rewards: Rewards, *groups: Any, split: str = "train") -> ResponseClient:
+    client = ResponseClient("RewardGroup")
+    vars(client)["_group"] = rewards
+
+    async def run() -> None:
+        for one in groups:
+            await client.put(split, one)
+
+    asyncio.run(run())
+    return client
+
+
+def test_groups_come_back_in_the_order_that_is_asked_for_whichever_ranks_keep_them(rewards: Rewards) -> None:
+    client = put(rewards, *(group(number, first_token=10 * number) for number in (4, 0, 5, 2, 7)))
+    kept = [sorted(number for _, number in worker.store._groups) for worker in rewards.ranks]
+    assert kept == [[0], [4, 7], [2, 5]]
+    batch = client.fetch([7, 2, 4])
+    assert [(r.group_id, r.index, r.num_tokens) for r in batch.responses] == [
+        (7, 0, 1),
+        (7, 1, 2),
+        (2, 0, 1),
+        (2, 1, 2),
+        (4, 0, 1),
+        (4, 1, 2),
+    ]
+    assert batch.token_ids.tolist() == [70, 70, 71, 20, 20, 21, 40, 40, 41]
+    assert [part.tolist() for part in batch.split(batch.token_ids)] == [[70], [70, 71], [20], [20, 21], [40], [40, 41]]
+    assert batch.trainer_logprobs is None
+    assert by_rank([7, 2, 4], 3) == {1: [7, 4], 2: [2]}
+
+
+def test_rewards_stay_with_the_tokens(rewards: Rewards) -> None:
+    client = put(rewards, group(3))
+    (returned,) = rewards.execute_on(0).score("train", 3).wait()
+    assert [response.reward for response in returned] == [1.0, 0.0]
+    assert returned[0].reward_terms == {"it": 1.0}
+    assert client.fetch([3]).responses == tuple(returned)
+
+
+def test_the_trainers_log_probabilities_are_added_to_a_group(rewards: Rewards) -> None:
+    client = put(rewards, group(3), group(4))
+    client.put_trainer_logprobs(3, torch.tensor([-1.0, -2.0, -3.0]))
+    found = client.fetch([3]).trainer_logprobs
+    assert found is not None
+    assert found.tolist() == [-1, -2, -3]
+    # Half of a column is none: the actor must not mistake it for the whole.
+    assert client.fetch([3, 4]).trainer_logprobs is None
+    client.put_trainer_logprobs(4, torch.tensor([-4.0, -5.0, -6.0]))
+    assert client.fetch([4, 3]).trainer_logprobs.tolist() == [-4, -5, -6, -1, -2, -3]  # type: ignore[union-attr]
+
+
+def test_groups_that_are_not_kept_are_named(rewards: Rewards) -> None:
+    client = put(rewards, group(3), group(6))
+    put(rewards, group(3), split="eval")
+    rewards.execute_on(0).discard("train", [3, 9]).wait()
+    with pytest.raises(WorkerError, match="train group 3 are not on this reward rank"):
+        client.fetch([6, 3])
+    assert client.fetch([6]).responses[0].group_id == 6
+    assert [response.reward for response in rewards.execute_on(0).score("eval", 3).wait()[0]] == [1.0, 0.0]
+    rewards.execute_on(0).clear("eval").wait()
+    with pytest.raises(WorkerError, match="eval group 3"):
+        rewards.execute_on(0).score("eval", 3).wait()
+    assert client.fetch([6]).responses[0].group_id == 6
+
+
+def test_what_is_generated_again_keeps_its_own_rewards() -> None:
+    store, old, new = ResponseStore(), group(1), group(1, texts=("no",))
+    store.put("train", old)
+    store.put("train", new)
+    store.replace("train", old, responses=old.batch.responses)  # A late reward of the first generation.
+    assert store.get("train", 1) is new
+    store.discard("train", [1])
+    store.replace("train", new, responses=())
+    with pytest.raises(RewardError):
+        store.get("train", 1)
+    store.put("train", new)
+    store.replace("train", new, responses=tuple(replace(r, reward=2.0) for r in new.batch.responses))
+    assert store.get("train", 1).batch.responses[0].reward == 2.0
+    assert store.get("train", 1).texts == ("no",)
+
+
+def test_a_table_has_the_groups_of_all_ranks_in_order(
+    rewards: Rewards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(rewards, *(group(number) for number in (0, 1, 2, 3)))
+    monkeypatch.setattr(WorkerGroup, "from_group_name", lambda worker_class, name: rewards)
+    path = tmp_path / "samples" / "step.jsonl"
+    asyncio.run(rewards.ranks[0].write_samples(str(path), "train", [3, 1, 2]))
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert [(row["group"], row["member"], row["answer"]) for row in rows] == [
+        (number, index, text) for number in (3, 1, 2) for index, text in enumerate(("yes", "no"))
+    ]
