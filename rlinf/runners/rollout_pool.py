@@ -89,7 +89,7 @@ class RolloutPool:
         self._calls: dict[_Call, None] = {}
         self._completed: CompletionQueue[_Call | None] = CompletionQueue()
         self._splits: dict[str, _Split] = {}
-        # Groups whose tokens reward ranks are still to be told to forget.
+        # Groups whose tokens reward ranks still keep.
         self._discarded: list[tuple[str, list[int]]] = []
 
     def submit(self, request: RolloutRequest) -> None:

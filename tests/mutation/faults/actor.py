@@ -79,7 +79,6 @@ TEXT = (
         "the_reference_is_the_initial_model",
         "staleness_counts_versions_of_every_token",
         "updates_with_nothing_to_learn_from_are_left_out",
-        "the_order_in_which_answers_come_in_does_not_matter",
         "a_correction_weighs_what_the_engine_computed_differently",
         "every_epoch_has_minibatches_of_its_own",
         "values_alone_do_not_replace_the_engines_log_probabilities",
@@ -596,13 +595,6 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/text_learner.py",
-        "answers = sorted(batch, key=lambda answer: (answer.group_id, answer.member))",
-        "answers = list(batch)",
-        TEXT,
-        "an update depends on the order of arrival",
-    ),
-    Fault(
-        "rlinf/workers/actor/text_learner.py",
         "trainer_logprobs=trainer if algorithm.recompute_logprobs else None,",
         "trainer_logprobs=trainer,",
         TEXT,
@@ -631,8 +623,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/text_learner.py",
-        "[torch.tensor(answer.versions) for answer in batch]",
-        "[torch.tensor(answer.versions)[:1] for answer in batch]",
+        "return batch.versions.long()",
+        "return batch.versions[:1].long()",
         TEXT,
         "staleness counts the first token of a response alone",
     ),

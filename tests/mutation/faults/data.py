@@ -291,20 +291,20 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "packing.py",
-        "positions = torch.arange(len(places)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)",
-        "positions = torch.arange(len(places))",
+        "positions = torch.arange(len(where)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)",
+        "positions = torch.arange(len(where))",
         "positions go on from one sequence to the next",
     ),
     _fault(
         "packing.py",
-        "first_places.setdefault(prefix, len(token_ids))",
-        "first_places.setdefault(prefix[:1], len(token_ids))",
+        "first_places.setdefault(tuple(prefix) if share else number, end)",
+        "first_places.setdefault(tuple(prefix[:1]) if share else number, end)",
         "prompts with equal first tokens are taken for one",
     ),
     _fault(
         "packing.py",
-        "of_answers = [packed.places[end - len(answer) : end]",
-        "of_answers = [packed.places[end - len(answer) - 1 : end - 1]",
+        "of_responses = [packed.places[end - len(rest) : end]",
+        "of_responses = [packed.places[end - len(rest) - 1 : end - 1]",
         "responses are marked one token early",
     ),
 ]

@@ -11,7 +11,7 @@ SERVICE = "rlinf/workers/reward/json_service.py"
 SANDBOX_TESTS = "tests/unit/workers/reward/test_sandbox.py"
 CODE_TESTS = "tests/unit/workers/reward/test_code_reward.py"
 SERVICE_TESTS = "tests/unit/workers/reward/test_api_reward.py"
-RECORDS = "tests/unit/telemetry/test_answer_records.py"
+RECORDS = "tests/unit/telemetry/test_responses.py"
 
 FAULTS: list[Fault] = [
     # What ends a program
@@ -152,7 +152,7 @@ FAULTS: list[Fault] = [
     ),
     # Sums and shares
     Fault(
-        "rlinf/telemetry/answers.py",
+        "rlinf/telemetry/responses.py",
         " or math.isclose(reward, correct_reward, rel_tol=_ROUNDING, abs_tol=_ROUNDING)",
         "",
         (RECORDS,),

@@ -185,21 +185,21 @@ FAULTS: list[Fault] = [
     # Language models.
     _fault(
         "rollout/generation_worker.py",
-        "logprobs = completion.logprobs if completion.full_logprobs is None else completion.full_logprobs",
-        "logprobs = completion.logprobs",
+        "found.logprobs if found.full_logprobs is None else found.full_logprobs for",
+        "found.logprobs for",
         "training compares with truncated log-probabilities",
         _GENERATION,
     ),
     _fault(
         "rollout/generation_worker.py",
-        'derive_seed(self.cfg.actor.seed, "answers", purpose, group_id)',
-        'derive_seed(self.cfg.actor.seed, "answers", purpose)',
+        'derive_seed(self.cfg.actor.seed, "answers", split, group_id)',
+        'derive_seed(self.cfg.actor.seed, "answers", split)',
         "all prompts share a stream of random numbers",
         _GENERATION,
     ),
     _fault(
         "rollout/generation_worker.py",
-        'derive_seed(self.cfg.actor.seed, "answers", purpose, group_id)',
+        'derive_seed(self.cfg.actor.seed, "answers", split, group_id)',
         'derive_seed(self.cfg.actor.seed, "answers", group_id)',
         "evaluation samples what training samples",
         _GENERATION,

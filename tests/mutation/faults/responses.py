@@ -1,0 +1,256 @@
+"""Faults of the way of responses: engine, reward, actor, and the driver that holds ids, lengths and rewards."""
+
+from __future__ import annotations
+
+from tests.mutation.fault import Fault
+
+_POOL = "tests/unit/runners/test_rollout_pool.py"
+_BATCHES = "tests/unit/runners/test_step_batches.py"
+_RUNNER = "tests/unit/runners/test_reasoning_runner.py"
+_STORE = "tests/unit/workers/reward/test_response_store.py"
+_GENERATION = "tests/unit/workers/rollout/test_generation_worker.py"
+_INFERENCE = "tests/unit/workers/inference/test_logprob_worker.py"
+_CALLS = "tests/unit/scheduler/test_group_results.py"
+
+
+def _fault(file: str, before: str, after: str, what: str, *tests: str) -> Fault:
+    return Fault(f"rlinf/{file}", before, after, tests, what)
+
+
+FAULTS: list[Fault] = [
+    # The driver
+    _fault(
+        "runners/rollout_pool.py",
+        "while self._queue and min(load) < self._max_per_rank:",
+        "while self._queue:",
+        "an engine gets more requests than its bound",
+        _POOL,
+    ),
+    _fault(
+        "runners/rollout_pool.py",
+        "            load[rank] += 1\n\n    def _collect",
+        "\n    def _collect",
+        "all requests go to one engine",
+        _POOL,
+    ),
+    _fault(
+        "runners/rollout_pool.py",
+        'self._inference is not None and request.split == "train":',
+        "self._inference is not None:",
+        "log-probabilities are computed for evaluations",
+        _POOL,
+    ),
+    _fault(
+        "runners/rollout_pool.py",
+        "            if call is None or call not in self._calls:\n",
+        "            if call is None:\n",
+        "calls of cancelled requests and dead workers count",
+        _POOL,
+    ),
+    _fault(
+        "runners/rollout_pool.py",
+        "                for rest in (call, *completed):\n",
+        "                for rest in completed:\n",
+        "a failure is raised once and then forgotten",
+        _POOL,
+    ),
+    _fault(
+        "runners/rollout_pool.py",
+        "                for rest in (call, *completed):\n",
+        "                for rest in (call,):\n",
+        "calls that complete with a failure are lost",
+        _POOL,
+        _RUNNER,
+    ),
+    _fault(
+        "runners/rollout_pool.py",
+        "            if finished:\n",
+        "            if not finished:\n",
+        "what is finished is generated again, and what is lost is not",
+        _POOL,
+        _RUNNER,
+    ),
+    _fault(
+        "runners/rollout_pool.py",
+        "if number not in held.responses)",
+        ")",
+        "finished requests are generated again after a death",
+        _POOL,
+    ),
+    _fault(
+        "runners/rollout_pool.py",
+        "        self._discarded.append((split, removed))\n",
+        "",
+        "reward ranks keep the tokens of all steps",
+        _POOL,
+    ),
+    _fault(
+        "runners/rollout_pool.py",
+        "        wait_all(*self._forget(split, cancelled))\n",
+        "",
+        "reward ranks keep cancelled responses",
+        _POOL,
+    ),
+    _fault(
+        "runners/rollout_pool.py",
+        "        wait_all(*(self._reward.clear(split) for split in removed))\n",
+        "",
+        "reward ranks keep cleared responses",
+        _POOL,
+    ),
+    _fault(
+        "runners/rollout_pool.py",
+        "return request.split != split or request.group_id not in cancelled",
+        "return request.group_id not in cancelled",
+        "cancelling prompts cancels an evaluation's of the same number",
+        _POOL,
+    ),
+    _fault(
+        "runners/step_batches.py",
+        "            self._sampler.position -= surplus\n",
+        "",
+        "cancelled prompts are never submitted again",
+        _BATCHES,
+    ),
+    _fault(
+        "runners/step_batches.py",
+        "ahead = min(self._ahead, steps_left - 1) * self._size",
+        "ahead = self._ahead * self._size",
+        "prompts are submitted that no step trains on",
+        _RUNNER,
+    ),
+    _fault(
+        "runners/step_batches.py",
+        "chosen = sorted([",
+        "chosen = list([",
+        "groups that fill up come last",
+        _BATCHES,
+    ),
+    _fault(
+        "runners/reasoning_runner.py",
+        "        self._discard_trained()\n        if self.batch_step != self.step:\n",
+        "        if self.batch_step != self.step:\n",
+        "a step trains on the prompts of the last one again",
+        _RUNNER,
+    ),
+    _fault(
+        "runners/reasoning_runner.py",
+        "        self._discard_trained()\n        super().write_checkpoint(folder)\n",
+        "        super().write_checkpoint(folder)\n",
+        "a resumed run trains on the last step's prompts again",
+        _RUNNER,
+    ),
+    _fault(
+        "runners/reasoning_runner.py",
+        "        self._discard_trained()\n        return super().recover(death)\n",
+        "        return super().recover(death)\n",
+        "a reward's death after a step has its prompts generated again",
+        _RUNNER,
+    ),
+    _fault(
+        "runners/language_runner.py",
+        "self.pool.requeue(finished=has_lost_responses)",
+        "self.pool.requeue()",
+        "responses that died with a reward rank are waited for",
+        _RUNNER,
+    ),
+    _fault(
+        "runners/language_runner.py",
+        "            if has_lost_responses:\n                self.reset_batch()\n",
+        "",
+        "a batch that died with its reward rank is trained on",
+        _RUNNER,
+    ),
+    _fault(
+        "runners/language_runner.py",
+        '    survivors = frozenset({"actor", "reward"})\n',
+        '    survivors = frozenset({"actor"})\n',
+        "an engine's death costs the finished responses",
+        _RUNNER,
+    ),
+    _fault(
+        "scheduler/results.py",
+        "                    self._done.put(self._done.get(timeout=_LOOK_SECONDS))\n                    return\n",
+        "                    self._done.get(timeout=_LOOK_SECONDS)\n                    return\n",
+        "a call that ends a wait is never handed out",
+        _CALLS,
+    ),
+    _fault(
+        "scheduler/results.py",
+        "items.append(self._pending.pop(self._done.get_nowait())[1])",
+        "items.append(self._pending[self._done.get_nowait()][1])",
+        "calls that were handed out are kept",
+        _CALLS,
+    ),
+    # The workers
+    _fault(
+        "workers/rollout/generation_worker.py",
+        "logprobs=_lay(logprobs, torch.float32),",
+        "logprobs=_lay(logprobs, torch.float64),",
+        "log-probabilities travel at twice their size",
+        _GENERATION,
+    ),
+    _fault(
+        "workers/rollout/generation_worker.py",
+        "oldest_version=int(min(completion.versions)),",
+        "oldest_version=int(completion.versions[0]),",
+        "the first token's version is taken for the oldest",
+        _GENERATION,
+    ),
+    _fault(
+        "workers/rollout/generation_worker.py",
+        "newest_version=int(max(completion.versions)),",
+        "newest_version=int(completion.versions[-1]),",
+        "the last token's version is taken for the newest",
+        _GENERATION,
+    ),
+    _fault(
+        "workers/reward/response_store.py",
+        "        if self._groups.get((split, group.group_id)) is group:\n",
+        "        if (split, group.group_id) in self._groups:\n",
+        "a late reward is given to what was generated again",
+        _STORE,
+    ),
+    _fault(
+        "workers/reward/response_store.py",
+        "for name, number in self._groups if name == split]",
+        "for name, number in self._groups]",
+        "clearing an evaluation clears training groups of the same number",
+        _STORE,
+    ),
+    _fault(
+        "workers/reward/response_client.py",
+        "return ResponseBatch.concat([batches[number] for number in group_ids])",
+        "return ResponseBatch.concat(list(batches.values()))",
+        "groups come in the order of their reward ranks",
+        _STORE,
+    ),
+    _fault(
+        "workers/reward/reward_worker.py",
+        "        self.store.replace(split, group, responses=tuple(responses))\n",
+        "",
+        "the actor gets responses without their rewards",
+        _STORE,
+    ),
+    _fault(
+        "workers/reward/reward_worker.py",
+        'rows = dict(zip(group_ids, [""] * len(group_ids), strict=True))',
+        "rows: dict[int, str] = {}",
+        "tables are in the order of reward ranks",
+        _STORE,
+    ),
+    _fault(
+        "data/messages/responses.py",
+        "torch.cat(trainer) if len(trainer) == len(parts) else None",
+        "torch.cat(trainer) if trainer else None",
+        "half of the trainer's log-probabilities pass for all",
+        _STORE,
+    ),
+    _fault(
+        "workers/inference/logprob_worker.py",
+        "if versions != {self.version} or self.version < 0:",
+        "if min(versions) != self.version or self.version < 0:",
+        "log-probabilities are computed for responses of two versions",
+        _INFERENCE,
+    ),
+]
