@@ -112,7 +112,7 @@ def is_agent_of_ray(process):
 @pytest.fixture(scope="module")
 def one_node():
     """One Ray for all runs of this module: each run attaches to it."""
-    ray.init(num_cpus=2, include_dashboard=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False)
     yield
     ray.shutdown()
 

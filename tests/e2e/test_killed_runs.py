@@ -112,7 +112,7 @@ def parameters(cases):
 @pytest.fixture(scope="module")
 def shared_ray():
     """One Ray for all runs of this module, those of killed drivers too; returns its address."""
-    ray.init(num_cpus=2, include_dashboard=False)
+    ray.init(address="local", num_cpus=2, include_dashboard=False)
     yield ray.get_runtime_context().gcs_address
     ray.shutdown()
 
