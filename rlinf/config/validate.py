@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -26,14 +27,15 @@ from rlinf.config.checks import (
     simulator_checks,
     text_checks,
 )
+from rlinf.config.checks.check import Check
 from rlinf.config.checks.placement_checks import check_placement, check_ratios
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig, SftConfig
 from rlinf.placement import ClusterPlan, HybridComponentPlacement
 
-Rule: TypeAlias = Callable[[Any, WorldSizes, Problems], None]
-"""Called with the typed tree, the sizes of worker groups and the collector of problems."""
+Rule: TypeAlias = Callable[[Check[Any]], None]
+"""Reads the recipe and the sizes of its worker groups, and notes problems."""
 
 RULES: dict[type[Any], tuple[Rule, ...]] = {
     EmbodiedConfig: (
@@ -82,14 +84,20 @@ def register_rule(cls: type[RLinfConfig]) -> Callable[[Rule], Rule]:
         cls: The class of the whole recipe: ``EmbodiedConfig``, say.
 
     Returns:
-        The decorator; it returns the rule unchanged.
+        The decorator; it returns the rule unchanged. Rules of older plug-ins, which take the recipe, the sizes and the
+        problems as three arguments, are called so.
     """
 
     def add(rule: Rule) -> Rule:
-        RULES[cls] = (*RULES.get(cls, ()), rule)
+        takes_check = len(inspect.signature(rule).parameters) == 1
+        RULES[cls] = (*RULES.get(cls, ()), rule if takes_check else _take_apart(rule))
         return rule
 
     return add
+
+
+def _take_apart(rule: Callable[..., None]) -> Rule:
+    return lambda check: rule(check.cfg, check.world, check.problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,9 +146,10 @@ def plan_run(cfg: object, *, accelerators_per_node: int | Sequence[int] | None =
     typed = build_config(cfg)
     problems = Problems()
     placement, world = check_placement(typed, problems, accelerators_per_node)
+    check = Check(typed, world, problems)
     for cls in reversed(type(typed).__mro__):
         for rule in RULES.get(cls, ()):
-            rule(typed, world, problems)
+            rule(check)
     problems.raise_if_any()
     assert placement is not None  # a missing placement is a problem
     return RunPlan(typed, placement, world)

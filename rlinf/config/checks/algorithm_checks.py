@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.run_sizes import WorldSizes
-from rlinf.config.problems import Problems
+from rlinf.config.checks.check import Check
 from rlinf.config.schema.algorithm import (
     ActorCriticLossConfig,
     AdvantageConfig,
@@ -14,20 +13,14 @@ from rlinf.config.schema.algorithm import (
     PPOLossConfig,
     RegularizedLossConfig,
 )
-from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.config.unused import note_unused
+from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 
-GROUP_ADVANTAGES = frozenset({"grpo", "reinpp_baseline", "rloo"})
-"""Estimators that compare the trajectories of a group with each other."""
-
-_BUILT_IN_ADVANTAGES = GROUP_ADVANTAGES | {"gae", "reinpp", "raw", "embodied_sac", "embodied_crossq", "embodied_td3"}
-_BUILT_IN_ADVANTAGES |= {"embodied_bc", "embodied_dagger", "embodied_hgdagger", "offline_iql"}
 _FINENESS = {"chunk_level": 0, "action_level": 1, "token_level": 2}
 
 
-def check_value_head(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_value_head(check: Check[EmbodiedConfig]) -> None:
     """What uses values needs a value head, and a value head needs a loss that trains it."""
-    del world
+    cfg = check.cfg
     algorithm, model = cfg.algorithm, cfg.actor.model
     learns_values = isinstance(algorithm.loss, ActorCriticLossConfig)
     if not model.add_value_head:
@@ -37,31 +30,30 @@ def check_value_head(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems)
             (cfg.actor.optim.critic_warmup_steps > 0, "actor.optim.critic_warmup_steps > 0"),
         ):
             if needs_it:
-                problems.add(
+                check.problem(
                     "actor.model.add_value_head",
                     f"received False; {key} needs values. Set actor.model.add_value_head=true.",
                 )
-        note_unused(problems, cfg.actor.optim, ("value_lr",), "actor.optim", "without actor.model.add_value_head")
+        check.unused(cfg.actor.optim, ("value_lr",), "actor.optim", "without actor.model.add_value_head")
     elif isinstance(algorithm.loss, RegularizedLossConfig) and not learns_values:
-        problems.add(
+        check.problem(
             "actor.model.add_value_head",
             f"received True; loss_type={algorithm.loss_type} does not train a value head. Set "
             "algorithm.loss_type=actor_critic, or actor.model.add_value_head=false.",
         )
 
 
-def check_levels(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_levels(check: Check[EmbodiedConfig]) -> None:
     """A ratio is never coarser than the advantage that it is multiplied with."""
-    del world
-    algorithm = cfg.algorithm
+    algorithm = check.cfg.algorithm
     if algorithm.reward_type == "token_level":
-        problems.add(
+        check.problem(
             "algorithm.reward_type",
             "received token_level; allowed: chunk_level, action_level: an environment rewards actions, not their "
             "single dimensions. Set algorithm.reward_type=action_level.",
         )
     elif algorithm.loss.needs_logprobs and _FINENESS[algorithm.logprob_type] < _FINENESS[algorithm.reward_type]:
-        problems.add(
+        check.problem(
             "algorithm.logprob_type",
             f"received {algorithm.logprob_type}; it is coarser than algorithm.reward_type={algorithm.reward_type}, so "
             "one ratio would meet several advantages. Set algorithm.logprob_type=action_level or token_level, or "
@@ -69,29 +61,26 @@ def check_levels(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> 
         )
 
 
-def check_groups(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_groups(check: Check[EmbodiedConfig]) -> None:
     """Estimators that compare trajectories need groups of whole trajectories that start alike."""
-    del world
-    algorithm, train = cfg.algorithm, cfg.env.train
-    if algorithm.adv_type not in GROUP_ADVANTAGES:
-        if algorithm.adv_type in _BUILT_IN_ADVANTAGES:
-            note_unused(problems, algorithm, ("group_size",), "algorithm", f"by adv_type={algorithm.adv_type}")
+    algorithm, train = check.cfg.algorithm, check.cfg.env.train
+    if not algorithm.advantage.compares_groups:
         return
     if algorithm.group_size < 2:
-        problems.add(
+        check.problem(
             "algorithm.group_size",
             f"received {algorithm.group_size}; adv_type={algorithm.adv_type} compares the trajectories of a group: "
             "allowed: an integer > 1. Set algorithm.group_size and env.train.group_size to 8, say.",
         )
     if train.group_size != algorithm.group_size:
-        problems.add(
+        check.problem(
             "env.train.group_size",
             f"received {train.group_size}; must equal algorithm.group_size {algorithm.group_size} for "
             f"adv_type={algorithm.adv_type}. Set env.train.group_size=${{algorithm.group_size}}.",
         )
     whole = train.ignore_terminations and train.max_episode_steps == train.max_steps_per_rollout_epoch
     if train.auto_reset and not whole:
-        problems.add(
+        check.problem(
             "env.train.auto_reset",
             f"received True; adv_type={algorithm.adv_type} compares whole trajectories, but a rollout epoch may hold "
             "several. Set env.train.auto_reset=false, or env.train.ignore_terminations=true with max_episode_steps "
@@ -99,58 +88,55 @@ def check_groups(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> 
         )
 
 
-def check_advantage_keys(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_advantage_keys(check: Check[EmbodiedConfig]) -> None:
     """Keys of the advantage that have no effect, or contradict each other."""
-    del world
-    algorithm = cfg.algorithm
+    algorithm = check.cfg.algorithm
     advantage: AdvantageConfig = algorithm.advantage
     if isinstance(advantage, GroupFilterConfig):
         bounds = ("rewards_lower_bound", "rewards_upper_bound")
         if not advantage.filter_rewards:
-            note_unused(problems, advantage, bounds, "algorithm", "without algorithm.filter_rewards")
+            check.unused(advantage, bounds, "algorithm", "without algorithm.filter_rewards")
         else:
-            _check_bounds(advantage, problems)
-    if not isinstance(advantage, GAEConfig) and algorithm.adv_type in _BUILT_IN_ADVANTAGES:
-        note_unused(problems, algorithm, ("bootstrap_type",), "algorithm", f"by adv_type={algorithm.adv_type}")
+            _check_bounds(advantage, check)
+    check.unused(algorithm, advantage.unused_keys, "algorithm", f"by adv_type={algorithm.adv_type}")
 
 
-def _check_bounds(advantage: GroupFilterConfig, problems: Problems) -> None:
+def _check_bounds(advantage: GroupFilterConfig, check: Check[RLinfConfig]) -> None:
     lower, upper = advantage.rewards_lower_bound, advantage.rewards_upper_bound
     if lower is not None and upper is not None and lower >= upper:
-        problems.add(
+        check.problem(
             "algorithm.rewards_lower_bound",
             f"received {lower}; must be below algorithm.rewards_upper_bound {upper}, or every group is masked. "
             "Lower it.",
         )
 
 
-def check_loss_keys(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_loss_keys(check: Check[EmbodiedConfig]) -> None:
     """Keys of the loss that have no effect, or no meaning."""
-    del world
-    loss = cfg.algorithm.loss
+    loss = check.cfg.algorithm.loss
     if not isinstance(loss, RegularizedLossConfig):
         return
     if isinstance(loss, PPOLossConfig) and loss.clip_ratio_c is not None and loss.clip_ratio_c <= 1:
-        problems.add(
+        check.problem(
             "algorithm.clip_ratio_c",
             f"received {loss.clip_ratio_c}; allowed: a number > 1, or null for no dual clip. Set it to 3.0.",
         )
     if isinstance(loss, (PPOLossConfig, GSPOLossConfig)) and loss.clip_ratio_low >= 1:
-        problems.add(
+        check.problem(
             "algorithm.clip_ratio_low",
             f"received {loss.clip_ratio_low}; the ratio is clipped from below at 1 - {loss.clip_ratio_low}: allowed: a "
             "number in (0, 1). Set it to 0.2.",
         )
     if isinstance(loss, DecoupledActorCriticLossConfig) and loss.behave_weight_threshold < 1:
-        problems.add(
+        check.problem(
             "algorithm.behave_weight_threshold",
             f"received {loss.behave_weight_threshold}; samples of the policy itself have weight 1: allowed: a number "
             ">= 1. Set it to 2.0.",
         )
     if loss.kl_beta == 0:
-        note_unused(problems, loss, ("kl_penalty",), "algorithm", "while algorithm.kl_beta is 0")
+        check.unused(loss, ("kl_penalty",), "algorithm", "while algorithm.kl_beta is 0")
     if loss.entropy_bonus == 0:
-        note_unused(problems, cfg.algorithm, ("entropy_type",), "algorithm", "while algorithm.entropy_bonus is 0")
+        check.unused(check.cfg.algorithm, ("entropy_type",), "algorithm", "while algorithm.entropy_bonus is 0")
 
 
 RULES = (check_value_head, check_levels, check_groups, check_advantage_keys, check_loss_keys)

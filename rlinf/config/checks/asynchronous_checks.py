@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.run_sizes import WorldSizes
-from rlinf.config.problems import Problems
+from rlinf.config.checks.check import Check
 from rlinf.config.schema.root import EmbodiedConfig
 
 
-def check_offload(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_offload(check: Check[EmbodiedConfig]) -> None:
     """Moving to host memory what the others do not need now takes turns."""
-    del world
+    cfg = check.cfg
     threshold = cfg.algorithm.staleness_threshold
     if threshold is None:
         return
@@ -19,7 +18,7 @@ def check_offload(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) ->
         ("env.train.enable_offload", cfg.env.train.enable_offload),
     ):
         if enabled:
-            problems.add(
+            check.problem(
                 path,
                 f"received True; with algorithm.staleness_threshold={threshold} environments, inference and training "
                 "run at the same time. Remove it, and place them on devices of their own.",

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-from rlinf.config.checks.run_sizes import WorldSizes
-from rlinf.config.problems import Problems
+from rlinf.config.checks.check import Check
 from rlinf.config.schema.env import EnvConfig, NoEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
 
 
-def check_env_distribution(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_env_distribution(check: Check[EmbodiedConfig]) -> None:
     """Every worker gets the same number of environments in each pipeline stage, and none gets part of a group."""
+    cfg, world = check.cfg, check.world
     stages = cfg.rollout.pipeline_stage_num
     for path, env in _env_sections(cfg):
         group = f"{path}.group_size {env.group_size}"
@@ -27,13 +27,13 @@ def check_env_distribution(cfg: EmbodiedConfig, world: WorldSizes, problems: Pro
             divisor, size, name, text = failing[0]
             factors = [_ranks_in_words(size, name), f"rollout.pipeline_stage_num {stages}", *([text] if text else [])]
             lower, upper = _neighbours(env.total_num_envs, common)
-            problems.add(
+            check.problem(
                 f"{path}.total_num_envs",
                 f"received {env.total_num_envs}; must be a multiple of {' x '.join(factors)} = {divisor}. "
                 f"Set it to {lower}{upper}.",
             )
         elif world.env and env.num_env_processes > (per_stage := env.total_num_envs // (world.env * stages)):
-            problems.add(
+            check.problem(
                 f"{path}.num_env_processes",
                 f"received {env.num_env_processes}; a stage of an env worker has {env.total_num_envs} / ({world.env} "
                 f"env ranks x {stages} stages) = {per_stage} environments, at most one process each. Set it to "
@@ -41,23 +41,23 @@ def check_env_distribution(cfg: EmbodiedConfig, world: WorldSizes, problems: Pro
             )
 
 
-def check_chunks(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_chunks(check: Check[EmbodiedConfig]) -> None:
     """A rollout epoch is a whole number of chunks."""
-    del world
-    chunk = cfg.actor.model.num_action_chunks
-    for path, env in _env_sections(cfg):
+    chunk = check.cfg.actor.model.num_action_chunks
+    for path, env in _env_sections(check.cfg):
         steps = env.max_steps_per_rollout_epoch
         if steps % chunk:
             lower, upper = _neighbours(steps, chunk)
-            problems.add(
+            check.problem(
                 f"{path}.max_steps_per_rollout_epoch",
                 f"received {steps}; must be a multiple of actor.model.num_action_chunks {chunk} "
                 f"({steps} / {chunk} = {steps / chunk:.2f}). Set it to {lower}{upper}.",
             )
 
 
-def check_batches(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_batches(check: Check[EmbodiedConfig]) -> None:
     """Samples fill global batches, and a global batch fills the micro-batches of all actor ranks."""
+    cfg, world = check.cfg, check.world
     train, actor = cfg.env.train, cfg.actor
     chunk = actor.model.num_action_chunks
     ranks = world.actor or 1
@@ -66,7 +66,7 @@ def check_batches(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) ->
     whole_chunks = train.max_steps_per_rollout_epoch % chunk == 0
     if not cfg.algorithm.loss.draws_batches and whole_chunks and samples % actor.global_batch_size:
         better = _closest_divisor(samples, actor.global_batch_size, multiple_of=per_pass)
-        problems.add(
+        check.problem(
             "actor.global_batch_size",
             f"received {actor.global_batch_size}; must divide the samples per step: "
             f"({train.max_steps_per_rollout_epoch} steps / {chunk} actions per chunk) x {train.total_num_envs} "
@@ -81,7 +81,7 @@ def check_batches(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) ->
             if even
             else f"Make actor.global_batch_size a multiple of {ranks}"
         )
-        problems.add(
+        check.problem(
             "actor.micro_batch_size",
             f"received {actor.micro_batch_size}; actor.global_batch_size {actor.global_batch_size} must be a multiple "
             f"of micro_batch_size {actor.micro_batch_size} x {_ranks_in_words(world.actor, 'actor')} = {per_pass}. "

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.run_sizes import WorldSizes
-from rlinf.config.problems import Problems
+from rlinf.config.checks.check import Check
 from rlinf.config.schema.env import MODEL_POLICIES, DataCollectionConfig
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.config.unused import note_unused
 
 _KEYS = tuple(name for name in DataCollectionConfig.__dataclass_fields__ if name != "enabled")
 
 
-def check_collection(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_collection(check: Check[EmbodiedConfig]) -> None:
     """Episodes are collected while a run does nothing but evaluate."""
-    del world
+    cfg = check.cfg
     if cfg.env.train.data_collection != DataCollectionConfig():
-        problems.add("env.train.data_collection", "not used: env.eval plays what is collected. Move it there.")
+        check.problem("env.train.data_collection", "not used: env.eval plays what is collected. Move it there.")
     if cfg.env.eval is None:
         return
     collection, path = cfg.env.eval.data_collection, "env.eval.data_collection"
     if not collection.enabled:
-        note_unused(problems, collection, _KEYS, path, "without enabled")
+        check.unused(collection, _KEYS, path, "without enabled")
         return
     if not cfg.runner.only_eval:
-        problems.add(
+        check.problem(
             f"{path}.enabled",
             "received True; episodes are collected with runner.only_eval=true, which "
             "examples/embodiment/collect_data.sh sets. Remove it, or set that.",
         )
     chunks = cfg.actor.model.num_action_chunks
     if collection.policy not in MODEL_POLICIES and chunks > 1:
-        problems.add(
+        check.problem(
             f"{path}.policy",
             f"received '{collection.policy}', a scripted policy, which chooses single actions; actor.model."
             f"num_action_chunks is {chunks}. Set that to 1.",

@@ -4,111 +4,111 @@ from __future__ import annotations
 
 from collections import Counter
 
+from rlinf.config.checks.check import Check
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.parse import Parser
-from rlinf.config.problems import Problems
 from rlinf.config.registries import hardware_types
 from rlinf.config.schema.cluster import ComponentPlacementConfig, NodeGroupConfig
 from rlinf.config.schema.realworld import FrankaHardwareConfig, RealWorldEnvConfig
-from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.config.sections import explain_unknown
 
 _POSE, _POINT = "x, y, z in metres, roll, pitch, yaw in radians", "x, y, z in metres"
 
 
-def check_hardware(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_hardware(check: Check[EmbodiedConfig]) -> None:
     """Entries of a known type of hardware have its keys, and no robot is listed twice."""
-    del world
     addresses: Counter[str] = Counter()
-    for index, group in enumerate(cfg.cluster.node_groups):
+    for index, group in enumerate(check.cfg.cluster.node_groups):
         if group.hardware is None or group.hardware.type not in hardware_types.configs:
             continue
         for number, entry in enumerate(group.hardware.configs):
             path = f"cluster.node_groups[{index}].hardware.configs[{number}]"
-            robot = Parser(problems, explain_unknown=explain_unknown).section(
+            robot = Parser(check.problems, explain_unknown=explain_unknown).section(
                 hardware_types.configs.get(group.hardware.type), entry, path
             )
             if not isinstance(robot, FrankaHardwareConfig):
                 continue
             addresses[robot.robot_ip] += 1
             if addresses[robot.robot_ip] == 2:
-                problems.add(f"{path}.robot_ip", f"'{robot.robot_ip}' is listed twice. List each robot once.")
+                check.problem(f"{path}.robot_ip", f"'{robot.robot_ip}' is listed twice. List each robot once.")
             for name in ("target_ee_pose", "reset_ee_pose"):
-                _check_length(getattr(robot, name), 6, f"{path}.{name}", _POSE, problems)
+                _check_length(getattr(robot, name), 6, f"{path}.{name}", _POSE, check)
 
 
-def check_robots(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_robots(check: Check[EmbodiedConfig]) -> None:
     """A robot has a client, a node group that declares it, and an env worker of its own."""
+    cfg = check.cfg
     group = _env_group(cfg)
     has_robots = group is not None and group.hardware is not None and group.hardware.type.lower() == "franka"
     for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
         if not isinstance(env, RealWorldEnvConfig):
             continue
-        _check_limits(env, path, problems)
+        _check_limits(env, path, check)
         if not env.is_dummy and env.client is None:
-            problems.add(
+            check.problem(
                 f"{path}.client",
                 "missing; is_dummy=false needs the class that speaks to the robot, as package.module:Name. Set it, or "
                 f"{path}.is_dummy=true.",
             )
         if not env.is_dummy and not has_robots:
-            problems.add(
+            check.problem(
                 "cluster.component_placement.env",
                 f"{path}.is_dummy is false, but env is placed where no robot is. Declare the robots in a node group's "
                 "hardware with type: Franka, and place env there: {node_group: <label>, placement: all}.",
             )
         if has_robots:
-            _check_numbers(cfg, env, path, world, problems)
+            _check_numbers(cfg, env, path, check.world, check)
 
 
 def _check_numbers(
-    cfg: EmbodiedConfig, env: RealWorldEnvConfig, path: str, world: WorldSizes, problems: Problems
+    cfg: EmbodiedConfig, env: RealWorldEnvConfig, path: str, world: WorldSizes, check: Check[RLinfConfig]
 ) -> None:
     if world.env is not None and env.total_num_envs != world.env:
-        problems.add(
+        check.problem(
             f"{path}.total_num_envs",
             f"received {env.total_num_envs}; there are {world.env} env workers, and each drives one robot. Set it to "
             f"{world.env}.",
         )
     if cfg.rollout.pipeline_stage_num != 1:
-        problems.add(
+        check.problem(
             "rollout.pipeline_stage_num",
             f"received {cfg.rollout.pipeline_stage_num}; an env worker's one robot cannot be cut. Set it to 1.",
         )
     if env.num_env_processes:
-        problems.add(
+        check.problem(
             f"{path}.num_env_processes",
             f"received {env.num_env_processes}; a robot is driven by its env worker. Remove it.",
         )
 
 
-def _check_limits(env: RealWorldEnvConfig, path: str, problems: Problems) -> None:
+def _check_limits(env: RealWorldEnvConfig, path: str, check: Check[RLinfConfig]) -> None:
     """Poses and limits have their numbers, and every pose lies within the limits."""
     low, high = env.workspace_low, env.workspace_high
     lengths = [
-        _check_length(low, 3, f"{path}.workspace_low", _POINT, problems),
-        _check_length(high, 3, f"{path}.workspace_high", _POINT, problems),
+        _check_length(low, 3, f"{path}.workspace_low", _POINT, check),
+        _check_length(high, 3, f"{path}.workspace_high", _POINT, check),
     ]
     poses = {name: getattr(env, name) for name in ("reset_ee_pose", "target_ee_pose")}
-    known = [name for name, pose in poses.items() if _check_length(pose, 6, f"{path}.{name}", _POSE, problems) and pose]
+    known = [name for name, pose in poses.items() if _check_length(pose, 6, f"{path}.{name}", _POSE, check) and pose]
     if not all(lengths):
         return
     if any(least >= largest for least, largest in zip(low, high, strict=True)):
-        problems.add(f"{path}.workspace_low", f"received {low}; must be below workspace_high {high}. Lower it.")
+        check.problem(f"{path}.workspace_low", f"received {low}; must be below workspace_high {high}. Lower it.")
         return
     for name in known:
         if any(not a <= x <= b for x, a, b in zip(poses[name][:3], low, high, strict=True)):
-            problems.add(
+            check.problem(
                 f"{path}.{name}",
                 f"received {poses[name][:3]}, which is outside workspace_low {low} to workspace_high {high}, where the "
                 "arm never goes. Move it, or widen the workspace.",
             )
 
 
-def _check_length(numbers: list[float] | None, length: int, path: str, meaning: str, problems: Problems) -> bool:
+def _check_length(numbers: list[float] | None, length: int, path: str, meaning: str, check: Check[RLinfConfig]) -> bool:
     if numbers is None or len(numbers) == length:
         return True
-    problems.add(path, f"received {len(numbers)} numbers; allowed: {length}: {meaning}. Give all of them.")
+    check.problem(path, f"received {len(numbers)} numbers; allowed: {length}: {meaning}. Give all of them.")
     return False
 
 

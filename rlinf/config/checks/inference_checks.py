@@ -2,52 +2,50 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.run_sizes import WorldSizes
-from rlinf.config.problems import Problems
+from rlinf.config.checks.check import Check
 from rlinf.config.schema.root import ReasoningConfig
-from rlinf.config.unused import note_unused
 
 
-def check_inference(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
+def check_inference(check: Check[ReasoningConfig]) -> None:
     """Log-probabilities are wanted, and the ones that the group computes are those that the actor would."""
-    del world
+    cfg = check.cfg
     algorithm = cfg.algorithm
     if cfg.inference is None:
         return
     if not algorithm.recompute_logprobs:
-        problems.add(
+        check.problem(
             "inference",
             "not used with algorithm.recompute_logprobs=false: log-probabilities are the engine's. Remove the section, "
             "or set algorithm.recompute_logprobs=true.",
         )
     if algorithm.staleness_threshold:
-        problems.add(
+        check.problem(
             "inference",
             f"not possible with algorithm.staleness_threshold={algorithm.staleness_threshold}: answers are trained on "
             "with later weights than those that the group has when they finish. Remove the section, and the actor "
             "recomputes them; or set algorithm.staleness_threshold=null.",
         )
     if cfg.actor.model.add_value_head:
-        problems.add(
+        check.problem(
             "inference",
             "not possible with actor.model.add_value_head=true: the actor computes values, and log-probabilities in "
             "the same pass. Remove the section, or choose an algorithm.adv_type that needs no values.",
         )
 
 
-def check_passes(cfg: ReasoningConfig, world: WorldSizes, problems: Problems) -> None:
+def check_passes(check: Check[ReasoningConfig]) -> None:
     """The longest sequence fits into a pass, and the budget is the one that counts."""
-    del world
+    cfg = check.cfg
     section, longest = cfg.inference, cfg.max_sequence_tokens
     if section is None:
         return
     if not cfg.runner.enable_dynamic_batch_size:
         reason = "without runner.enable_dynamic_batch_size"
-        note_unused(problems, section, ("max_tokens_per_mbs",), "inference", reason)
+        check.unused(section, ("max_tokens_per_mbs",), "inference", reason)
         return
-    note_unused(problems, section, ("micro_batch_size",), "inference", "with runner.enable_dynamic_batch_size")
+    check.unused(section, ("micro_batch_size",), "inference", "with runner.enable_dynamic_batch_size")
     if section.max_tokens_per_mbs is not None and section.max_tokens_per_mbs < longest:
-        problems.add(
+        check.problem(
             "inference.max_tokens_per_mbs",
             f"received {section.max_tokens_per_mbs}; an answer may have {cfg.sequence_keys} = {longest} tokens with "
             f"its prompt. Raise it to {longest} at least.",

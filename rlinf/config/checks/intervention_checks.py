@@ -2,74 +2,72 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.run_sizes import WorldSizes
-from rlinf.config.problems import Problems
+from rlinf.config.checks.check import Check
 from rlinf.config.schema.algorithm import HGDAggerLossConfig, OffPolicyLossConfig
 from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.intervention import InterventionConfig, ScriptedIntervenerConfig
-from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 
 
-def check_losses(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_losses(check: Check[EmbodiedConfig]) -> None:
     """A loss that weights the policy's own samples cannot learn from an operator's."""
-    del world
-    algorithm, intervenes = cfg.algorithm, _intervention(cfg.env.train) is not None
+    algorithm, intervenes = check.cfg.algorithm, _intervention(check.cfg.env.train) is not None
     if isinstance(algorithm.loss, HGDAggerLossConfig) and not intervenes:
-        problems.add(
+        check.problem(
             "env.train.wrappers",
             f"no operator intervenes; loss_type={algorithm.loss_type} learns from interventions alone. Add the wrapper "
             "'intervention', as its last entry.",
         )
     demos = algorithm.loss.demo_buffer if isinstance(algorithm.loss, OffPolicyLossConfig) else None
     if demos is not None and demos.interventions and not intervenes:
-        problems.add(
+        check.problem(
             "algorithm.demo_buffer.interventions",
             "received True; no operator intervenes. Add the wrapper 'intervention' as the last entry of "
             "env.train.wrappers, or set it to false.",
         )
     if intervenes and not algorithm.loss.draws_batches:
-        problems.add(
+        check.problem(
             "env.train.wrappers",
             f"holds 'intervention'; loss_type={algorithm.loss_type} learns from actions that the policy itself drew. "
             "Set algorithm.loss_type=embodied_sac or embodied_hgdagger, or remove the wrapper.",
         )
 
 
-def check_environments(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_environments(check: Check[EmbodiedConfig]) -> None:
     """Interventions replace what the policy does, step by step, and do not improve an evaluation."""
-    del world
+    cfg = check.cfg
     for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
         entry = None if env is None else _intervention(env)
         if env is None or entry is None:
             continue
         if env.wrappers[-1] is not entry:
-            problems.add(
+            check.problem(
                 f"{path}.wrappers",
                 f"'intervention' stands before '{env.wrappers[-1].name}'; it replaces the policy's actions, which the "
                 "last wrapper is the first to get. Move it to the end, and list it once.",
             )
         if cfg.actor.model.num_action_chunks != 1:
-            problems.add(
+            check.problem(
                 "actor.model.num_action_chunks",
                 f"received {cfg.actor.model.num_action_chunks}; with {path}.wrappers 'intervention' the operator "
                 "looks at every step. Set it to 1.",
             )
         if env is cfg.env.eval and not env.data_collection.enabled:
-            problems.add(
+            check.problem(
                 "env.eval.wrappers",
                 "holds 'intervention'; it would count help as the policy's success. Remove it; only data collection "
                 "may have it.",
             )
-        _check_scripted(entry, path, problems)
+        _check_scripted(entry, path, check)
 
 
-def _check_scripted(entry: InterventionConfig, path: str, problems: Problems) -> None:
+def _check_scripted(entry: InterventionConfig, path: str, check: Check[RLinfConfig]) -> None:
     intervener = entry.intervener
     if not isinstance(intervener, ScriptedIntervenerConfig):
         return
     rules = (intervener.takeover_distance, intervener.stall_steps, intervener.takeover_probability or None)
     if all(rule is None for rule in rules):
-        problems.add(
+        check.problem(
             f"{path}.wrappers",
             "the scripted intervener would never take over. Set takeover_distance, stall_steps or "
             "takeover_probability of its entry.",

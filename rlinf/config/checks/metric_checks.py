@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.run_sizes import WorldSizes
+from rlinf.config.checks.check import Check
 from rlinf.config.metric_names import EPISODE_METRICS, eval_metric_names
-from rlinf.config.problems import Problems
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.registry import closest
 
@@ -12,28 +11,28 @@ from rlinf.registry import closest
 _SIMILARITY = 0.8
 
 
-def check_metric_names(cfg: RLinfConfig, world: WorldSizes, problems: Problems) -> None:
+def check_metric_names(check: Check[RLinfConfig]) -> None:
     """Goals, and the metric that the best checkpoint is chosen by, are no misspelt names."""
-    del world
+    cfg = check.cfg
     names = eval_metric_names(cfg)
     for name in cfg.runner.stop_at:
         if not name.startswith("eval/"):
-            problems.add(
+            check.problem(
                 f"runner.stop_at.{name}",
                 f"received '{name}'; allowed: metrics of evaluations. Did you mean 'eval/{name.rsplit('/', 1)[-1]}'?",
             )
             continue
-        _check(name, f"runner.stop_at.{name}", names, problems)
+        _check(name, f"runner.stop_at.{name}", names, check)
     if cfg.runner.keep_best is not None:
         training = [f"env/{name}" for name in EPISODE_METRICS] if isinstance(cfg, EmbodiedConfig) else []
-        _check(cfg.runner.keep_best, "runner.keep_best", [*names, *training], problems)
+        _check(cfg.runner.keep_best, "runner.keep_best", [*names, *training], check)
 
 
-def _check(name: str, path: str, known: list[str], problems: Problems) -> None:
+def _check(name: str, path: str, known: list[str], check: Check[RLinfConfig]) -> None:
     is_by_task = any(name.startswith(f"{metric}/") for metric in known)
     guess = closest(name, known, cutoff=_SIMILARITY)
     if name not in known and not is_by_task and guess is not None:
-        problems.add(path, f"received '{name}', which no evaluation produces. Did you mean '{guess}'?")
+        check.problem(path, f"received '{name}', which no evaluation produces. Did you mean '{guess}'?")
 
 
 RULES = (check_metric_names,)

@@ -2,109 +2,105 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.run_sizes import WorldSizes
-from rlinf.config.problems import Problems
+from rlinf.config.checks.check import Check
 from rlinf.config.schema.algorithm import DAggerLossConfig, ImitationLossConfig, IQLLossConfig
 from rlinf.config.schema.env import NoEnvConfig
 from rlinf.config.schema.expert import ScriptedExpertConfig
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.config.unused import note_unused
 
 
-def check_source(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_source(check: Check[EmbodiedConfig]) -> None:
     """An offline run learns from data, any other from environments."""
-    del world
+    cfg = check.cfg
     offline, loss_type = cfg.runner.task_type == "offline", cfg.algorithm.loss_type
     if offline != cfg.algorithm.loss.learns_offline:
         remedy = "embodied, and use its script" if offline else "offline, with a data section"
-        problems.add(
+        check.problem(
             "runner.task_type",
             f"received {cfg.runner.task_type}; loss_type={loss_type} learns from "
             f"{'rollouts' if offline else 'recorded data'}. Set runner.task_type={remedy}.",
         )
         return
     if offline and cfg.data is None:
-        problems.add("data", "missing; task_type=offline learns from it. Add data.format and data.path.")
+        check.problem("data", "missing; task_type=offline learns from it. Add data.format and data.path.")
     if not offline and cfg.data is not None:
-        problems.add("data", f"not used by loss_type={loss_type}, which learns from rollouts. Remove the section.")
+        check.problem("data", f"not used by loss_type={loss_type}, which learns from rollouts. Remove the section.")
     if offline and cfg.env.train != NoEnvConfig():
-        problems.add(
+        check.problem(
             "env.train", "not used by task_type=offline, which learns from data. Remove it; evaluate in env.eval."
         )
     if not offline and isinstance(cfg.env.train, NoEnvConfig):
-        problems.add("env.train", f"missing; task_type={cfg.runner.task_type} learns from it. Add the section.")
+        check.problem("env.train", f"missing; task_type={cfg.runner.task_type} learns from it. Add the section.")
     if isinstance(cfg.env.eval, NoEnvConfig):
-        problems.add(
+        check.problem(
             "env.eval.env_type", "received none; evaluation needs environments. Remove env.eval, or choose one."
         )
 
 
-def check_unused(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_unused(check: Check[EmbodiedConfig]) -> None:
     """Keys that are of no use to these losses."""
-    del world
+    cfg = check.cfg
     algorithm, actor = cfg.algorithm, cfg.actor
     if not isinstance(algorithm.loss, (ImitationLossConfig, IQLLossConfig)):
         return
     reason = f"by loss_type={algorithm.loss_type}"
     levels = ("reward_type", "logprob_type", "entropy_type")
-    note_unused(problems, algorithm, levels, "algorithm", reason)
-    note_unused(problems, actor.optim, ("value_lr", "critic_warmup_steps"), "actor.optim", reason)
+    check.unused(algorithm, levels, "algorithm", reason)
+    check.unused(actor.optim, ("value_lr", "critic_warmup_steps"), "actor.optim", reason)
     if isinstance(algorithm.loss, ImitationLossConfig):
-        note_unused(problems, actor.model, ("add_value_head",), "actor.model", reason)
+        check.unused(actor.model, ("add_value_head",), "actor.model", reason)
     if algorithm.loss.learns_offline:
-        note_unused(problems, algorithm, ("staleness_threshold",), "algorithm", reason)
-        note_unused(problems, cfg.rollout, ("pipeline_stage_num",), "rollout", "by task_type=offline")
+        check.unused(algorithm, ("staleness_threshold",), "algorithm", reason)
+        check.unused(cfg.rollout, ("pipeline_stage_num",), "rollout", "by task_type=offline")
 
 
-def check_imitation(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_imitation(check: Check[EmbodiedConfig]) -> None:
     """Distances are those between continuous actions."""
-    del world
-    loss, model = cfg.algorithm.loss, cfg.actor.model
+    loss, model = check.cfg.algorithm.loss, check.cfg.actor.model
     if not isinstance(loss, ImitationLossConfig) or not isinstance(model, MLPPolicyConfig):
         return
     if loss.imitation_loss == "mse" and model.discrete:
-        problems.add(
+        check.problem(
             "algorithm.imitation_loss",
             "received mse; actor.model.discrete=true has no distance between actions. Set it to nll.",
         )
 
 
-def check_dagger(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_dagger(check: Check[EmbodiedConfig]) -> None:
     """The expert says one action for each observation, and acts by chance or by distance."""
-    del world
-    loss: object = cfg.algorithm.loss
+    loss: object = check.cfg.algorithm.loss
     if not isinstance(loss, DAggerLossConfig):
         return
-    model = cfg.actor.model
+    model = check.cfg.actor.model
     if isinstance(loss.expert, ScriptedExpertConfig) and model.num_action_chunks != 1:
-        problems.add(
+        check.problem(
             "actor.model.num_action_chunks",
             f"received {model.num_action_chunks}; expert_type=scripted looks at every observation. Set it to 1.",
         )
     if loss.takeover_distance is not None:
         unused = ("beta", "beta_decay")
-        note_unused(problems, loss, unused, "algorithm", "with algorithm.takeover_distance")
+        check.unused(loss, unused, "algorithm", "with algorithm.takeover_distance")
 
 
-def check_iql(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_iql(check: Check[EmbodiedConfig]) -> None:
     """The value head predicts an expectile that exists."""
-    del world
+    cfg = check.cfg
     loss: object = cfg.algorithm.loss
     if not isinstance(loss, IQLLossConfig):
         return
     model = cfg.actor.model
     if model.q_head_type == "crossq":
-        problems.add(
+        check.problem(
             "actor.model.q_head_type",
             f"received crossq; loss_type={cfg.algorithm.loss_type} needs target critics. Set it to default.",
         )
     if isinstance(model, MLPPolicyConfig):
-        note_unused(problems, model, ("deterministic", "exploration_noise"), "actor.model", "by offline_iql")
+        check.unused(model, ("deterministic", "exploration_noise"), "actor.model", "by offline_iql")
     if not 0 < loss.expectile < 1:
-        problems.add("algorithm.expectile", f"received {loss.expectile}; allowed: a number in (0, 1). Set it to 0.7.")
+        check.problem("algorithm.expectile", f"received {loss.expectile}; allowed: a number in (0, 1). Set it to 0.7.")
     if not cfg.actor.model.add_value_head:
-        problems.add(
+        check.problem(
             "actor.model.add_value_head",
             f"received False; loss_type={cfg.algorithm.loss_type} needs values. Set actor.model.add_value_head=true.",
         )

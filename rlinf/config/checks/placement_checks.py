@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlinf.config.checks.check import Check
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.parse import field_types
 from rlinf.config.problems import Problems
@@ -94,19 +95,20 @@ def _without_section(cfg: RLinfConfig, component: str) -> str:
     return f" without a section {component}" if component in field_types(type(cfg)) else ""
 
 
-def check_ratios(cfg: EmbodiedConfig, sizes: WorldSizes, problems: Problems) -> None:
+def check_ratios(check: Check[EmbodiedConfig]) -> None:
     """Groups that exchange batches cut them into equal parts by rank."""
-    decoupled = cfg.runner.enable_decoupled_mode
-    collecting = ("env", sizes.env) if decoupled else ("rollout", sizes.rollout)
-    bound = () if decoupled else (("env", sizes.env, "rollout", sizes.rollout),)
+    world = check.world
+    decoupled = check.cfg.runner.enable_decoupled_mode
+    collecting = ("env", world.env) if decoupled else ("rollout", world.rollout)
+    bound = () if decoupled else (("env", world.env, "rollout", world.rollout),)
     for name, size, other, other_size in (
         *bound,
-        ("actor", sizes.actor, *collecting),
-        ("reward", sizes.reward, *collecting),
+        ("actor", world.actor, *collecting),
+        ("reward", world.reward, *collecting),
     ):
         if size and other_size and size % other_size and other_size % size:
             unbound = ", or set runner.enable_decoupled_mode=true" if name == "env" else ""
-            problems.add(
+            check.problem(
                 f"{_PATH}.{name}",
                 f"{size} {name} ranks and {other_size} {other} ranks; one number must be a multiple of the other, so "
                 f"that batches can be cut evenly. Give {name} or {other} another number of processes{unbound}.",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rlinf.config.checks.run_sizes import WorldSizes
-from rlinf.config.problems import Problems
+from rlinf.config.checks.check import Check
 from rlinf.config.schema.env import ManiSkillEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
 
@@ -26,20 +25,18 @@ def explain_maniskill_params(init_params: Mapping[str, Any]) -> str | None:
     )
 
 
-def check_maniskill(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_maniskill(check: Check[EmbodiedConfig]) -> None:
     """ManiSkill simulates on the CPU, one environment each, on any node of ``env``."""
-    del world
-    for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
+    for path, env in (("env.train", check.cfg.env.train), ("env.eval", check.cfg.env.eval)):
         if isinstance(env, ManiSkillEnvConfig) and (problem := explain_maniskill_params(env.init_params)):
-            problems.add(f"{path}.init_params", problem)
+            check.problem(f"{path}.init_params", problem)
 
 
-def check_offload(cfg: EmbodiedConfig, world: WorldSizes, problems: Problems) -> None:
+def check_offload(check: Check[EmbodiedConfig]) -> None:
     """Device memory is freed by environments that hold some: none of those that come with the package does."""
-    del world
-    for path, env in (("env.train", cfg.env.train), ("env.eval", cfg.env.eval)):
+    for path, env in (("env.train", check.cfg.env.train), ("env.eval", check.cfg.env.eval)):
         if env is not None and env.enable_offload and not env.supports_offload:
-            problems.add(
+            check.problem(
                 f"{path}.enable_offload",
                 f"received True; env_type={env.env_type} holds no device memory that could be freed. Remove it.",
             )

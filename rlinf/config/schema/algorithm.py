@@ -32,10 +32,17 @@ KLPenalty = Literal["k1", "abs", "k2", "k3", "k3_unbiased", "kl", "low_var_kl"]
 class AdvantageConfig(ConfigSection):
     """Keys of an advantage estimator; this base has none."""
 
+    compares_groups: ClassVar[bool] = False
+    """Whether it compares the trajectories of a group with each other."""
+    unused_keys: ClassVar[tuple[str, ...]] = ()
+    """Keys of ``algorithm`` that every estimator could read, and this one does not."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class NoAdvantageConfig(AdvantageConfig):
     """No advantages: the loss of the same name takes none."""
+
+    unused_keys: ClassVar[tuple[str, ...]] = ("group_size", "bootstrap_type")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +57,8 @@ class NormalizedAdvantageConfig(AdvantageConfig):
 class GAEConfig(NormalizedAdvantageConfig):
     """``adv_type: gae``: generalised advantage estimation, with a value head."""
 
+    unused_keys: ClassVar[tuple[str, ...]] = ("group_size",)
+
     gamma: Fraction = 0.99
     """Discount per chunk step (chunk_level rewards) or per action (action_level rewards)."""
     gae_lambda: Fraction = 0.95
@@ -58,7 +67,10 @@ class GAEConfig(NormalizedAdvantageConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class GroupFilterConfig(AdvantageConfig):
-    """An estimator that compares the members of a group and can leave out groups without a learning signal."""
+    """An estimator that compares the trajectories of a group and can leave out groups without a learning signal."""
+
+    compares_groups: ClassVar[bool] = True
+    unused_keys: ClassVar[tuple[str, ...]] = ("bootstrap_type",)
 
     filter_rewards: bool = False
     """Mask groups whose mean return lies outside the bounds; without bounds, those whose returns are all equal, whose
@@ -86,6 +98,8 @@ class RLOOConfig(GroupFilterConfig):
 class ReinPPConfig(NormalizedAdvantageConfig):
     """``adv_type: reinpp``: the discounted return, normalised over the whole batch (REINFORCE++)."""
 
+    unused_keys: ClassVar[tuple[str, ...]] = ("group_size", "bootstrap_type")
+
     gamma: Fraction = 1.0
     """Discount of the returns."""
 
@@ -94,10 +108,15 @@ class ReinPPConfig(NormalizedAdvantageConfig):
 class ReinPPBaselineConfig(ReinPPConfig):
     """``adv_type: reinpp_baseline``: the same, less the mean return of the group."""
 
+    compares_groups: ClassVar[bool] = True
+    unused_keys: ClassVar[tuple[str, ...]] = ("bootstrap_type",)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RawAdvantageConfig(AdvantageConfig):
     """``adv_type: raw``: the trajectory's return as it is (REINFORCE)."""
+
+    unused_keys: ClassVar[tuple[str, ...]] = ("group_size", "bootstrap_type")
 
 
 @dataclass(frozen=True, kw_only=True)

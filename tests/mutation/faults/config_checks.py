@@ -129,4 +129,25 @@ FAULTS: list[Fault] = [
         _POLICY,
         "detached log-probabilities pass",
     ),
+    Fault(
+        "rlinf/config/checks/check.py",
+        "            if value != default:",
+        "            if value == default:",
+        ("tests/unit/config/checks/test_check.py",),
+        "keys without effect are accepted",
+    ),
+    Fault(
+        "rlinf/config/validate.py",
+        "rule if takes_check else _take_apart(rule))",
+        "rule)",
+        ("tests/unit/config/test_validate_rules.py",),
+        "rules of older plug-ins are called with one argument",
+    ),
+    Fault(
+        "rlinf/config/schema/algorithm.py",
+        'compares_groups: ClassVar[bool] = True\n    unused_keys: ClassVar[tuple[str, ...]] = ("bootstrap_type",)\n\n    filter',
+        'compares_groups: ClassVar[bool] = False\n    unused_keys: ClassVar[tuple[str, ...]] = ("bootstrap_type",)\n\n    filter',
+        ("tests/unit/config/checks/test_algorithm_checks.py",),
+        "GRPO accepts groups of one",
+    ),
 ]

@@ -21,14 +21,21 @@ def test_typed_tree_is_checked_again(recipe):
     assert validate_cfg(cfg) == cfg
 
 
-def test_rules_from_outside_hold_for_a_kind_of_recipe_and_those_derived_from_it(recipe, monkeypatch):
+def check_name(check):
+    check.problem("runner.logger.experiment_name", f"received {check.cfg.runner.logger.experiment_name}")
+
+
+def check_name_as_before(cfg, world, problems):
+    assert world.actor
+    problems.add("runner.logger.experiment_name", f"received {cfg.runner.logger.experiment_name}")
+
+
+@pytest.mark.parametrize("rule", [check_name, check_name_as_before])
+def test_rules_from_outside_hold_for_a_kind_of_recipe_and_those_derived_from_it(recipe, monkeypatch, rule):
     monkeypatch.setattr("rlinf.config.validate.RULES", dict(RULES))
     monkeypatch.setattr(task_types, "_entries", dict(task_types._entries))
 
-    @register_rule(EmbodiedConfig)
-    def check_name(cfg, world, problems):
-        problems.add("runner.logger.experiment_name", f"received {cfg.runner.logger.experiment_name}")
-
+    assert register_rule(EmbodiedConfig)(rule) is rule
     task_types.register(
         "mine", config=dataclasses.make_dataclass("MineConfig", [], bases=(EmbodiedConfig,), frozen=True)
     )

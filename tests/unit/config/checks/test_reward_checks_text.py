@@ -6,7 +6,9 @@ from typing import Any
 
 from rlinf.algorithms.rewards import register_reward
 from rlinf.algorithms.rewards.base import EmbodiedReward, TextReward
+from rlinf.config.checks.check import Check
 from rlinf.config.checks.reward_checks import check_text_rewards
+from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.parse import Parser
 from rlinf.config.problems import Problems
 from rlinf.config.registries import rewards
@@ -19,7 +21,8 @@ def parse(terms: dict[str, Any]) -> tuple[TextRewardsConfig | None, list[str]]:
     parser = Parser(problems, section_parsers=section_parsers(), explain_unknown=explain_unknown)
     section = parser.section(TextRewardsConfig, {"rewards": terms}, "reward")
     if section is not None:
-        check_text_rewards(section, problems)
+        check: Check[Any] = Check(None, WorldSizes(), problems)
+        check_text_rewards(section, check)
     return section, problems.lines
 
 

@@ -7,7 +7,9 @@ import torch
 
 from rlinf.algorithms.minibatch import MicroBatch
 from rlinf.algorithms.types import finalize_metrics
+from rlinf.config.checks.check import Check
 from rlinf.config.checks.language_checks import check_importance_correction
+from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.algorithm import (
     ActorLossConfig,
@@ -104,7 +106,7 @@ def problems_of(algorithm):
     model = CausalLMConfig(model_type="qwen3", model_path="x")
     problems = Problems()
     cfg = RLinfConfig(algorithm=algorithm, actor=ActorConfig(model=model, global_batch_size=1, micro_batch_size=1))
-    check_importance_correction(cfg, None, problems)
+    check_importance_correction(Check(cfg, WorldSizes(), problems))
     return problems
 
 
