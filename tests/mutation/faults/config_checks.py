@@ -145,8 +145,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/config/schema/algorithm.py",
-        'compares_groups: ClassVar[bool] = True\n    unused_keys: ClassVar[tuple[str, ...]] = ("bootstrap_type",)\n\n    filter',
-        'compares_groups: ClassVar[bool] = False\n    unused_keys: ClassVar[tuple[str, ...]] = ("bootstrap_type",)\n\n    filter',
+        'True\n    unused_keys: ClassVar[tuple[str, ...]] = ("bootstrap_type",)\n\n    filter',
+        'False\n    unused_keys: ClassVar[tuple[str, ...]] = ("bootstrap_type",)\n\n    filter',
         ("tests/unit/config/checks/test_algorithm_checks.py",),
         "GRPO accepts groups of one",
     ),
