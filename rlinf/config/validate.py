@@ -27,8 +27,8 @@ from rlinf.config.checks import (
     simulator_checks,
     text_checks,
 )
-from rlinf.config.checks.check import Check
 from rlinf.config.checks.placement_checks import check_placement, check_ratios
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig, SftConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rlinf.config.checks.check import Check
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.env import EnvConfig, NoEnvConfig
 from rlinf.config.schema.root import EmbodiedConfig
 

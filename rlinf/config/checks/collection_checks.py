@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.check import Check
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.env import MODEL_POLICIES, DataCollectionConfig
 from rlinf.config.schema.root import EmbodiedConfig
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from rlinf.config.checks.check import Check
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.algorithm import NFTLossConfig, RegularizedLossConfig
 from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.config.schema.root import EmbodiedConfig

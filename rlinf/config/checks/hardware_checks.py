@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from rlinf.config.checks.check import Check
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.parse import Parser
 from rlinf.config.registries import hardware_types

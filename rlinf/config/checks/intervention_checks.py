@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.check import Check
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.algorithm import HGDAggerLossConfig, OffPolicyLossConfig
 from rlinf.config.schema.env import EnvConfig
 from rlinf.config.schema.intervention import InterventionConfig, ScriptedIntervenerConfig

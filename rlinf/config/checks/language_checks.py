@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.check import Check
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.algorithm import TextAlgorithmConfig
 from rlinf.config.schema.model import CausalLMConfig
 from rlinf.config.schema.root import RLinfConfig

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.check import Check
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.metric_names import EPISODE_METRICS, eval_metric_names
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.registry import closest

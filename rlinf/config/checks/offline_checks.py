@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.check import Check
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.algorithm import DAggerLossConfig, ImitationLossConfig, IQLLossConfig
 from rlinf.config.schema.env import NoEnvConfig
 from rlinf.config.schema.expert import ScriptedExpertConfig

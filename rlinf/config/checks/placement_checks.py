@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlinf.config.checks.check import Check
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.parse import field_types
 from rlinf.config.problems import Problems

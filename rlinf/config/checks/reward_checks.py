@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from rlinf.config.checks.check import Check
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.reward import (
     ApiRewardConfig,
     OverlongRewardConfig,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.check import Check
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.problems import describe_value
 from rlinf.config.schema.algorithm import SACLossConfig
 from rlinf.config.schema.env import GymnasiumEnvConfig, ManiSkillEnvConfig, NoEnvConfig

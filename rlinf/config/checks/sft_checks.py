@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlinf.config.checks.check import Check
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.reward_checks import check_text_rewards
 from rlinf.config.checks.runner_checks import check_optimizer
 from rlinf.config.schema.algorithm import NoAdvantageConfig

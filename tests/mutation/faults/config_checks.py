@@ -130,10 +130,10 @@ FAULTS: list[Fault] = [
         "detached log-probabilities pass",
     ),
     Fault(
-        "rlinf/config/checks/check.py",
+        "rlinf/config/checks/recipe_check.py",
         "            if value != default:",
         "            if value == default:",
-        ("tests/unit/config/checks/test_check.py",),
+        ("tests/unit/config/checks/test_recipe_check.py",),
         "keys without effect are accepted",
     ),
     Fault(

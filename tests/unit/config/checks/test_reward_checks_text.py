@@ -6,7 +6,7 @@ from typing import Any
 
 from rlinf.algorithms.rewards import register_reward
 from rlinf.algorithms.rewards.base import EmbodiedReward, TextReward
-from rlinf.config.checks.check import Check
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.reward_checks import check_text_rewards
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.parse import Parser

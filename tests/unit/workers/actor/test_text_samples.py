@@ -7,8 +7,8 @@ import torch
 
 from rlinf.algorithms.minibatch import MicroBatch
 from rlinf.algorithms.types import finalize_metrics
-from rlinf.config.checks.check import Check
 from rlinf.config.checks.language_checks import check_importance_correction
+from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
 from rlinf.config.schema.algorithm import (
