@@ -58,7 +58,7 @@ class ResponseStore:
 
     def clear(self, split: str) -> None:
         """Remove all groups of a split."""
-        self.discard(split, [number for name, number in self._groups if name == split])
+        self._groups = {key: group for key, group in self._groups.items() if key[0] != split}
 
 
 def rank_of(group_id: int, world_size: int) -> int:

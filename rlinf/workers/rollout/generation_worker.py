@@ -147,12 +147,10 @@ class GenerationWorker(Worker):
         return await self.engine.stats()
 
     def _to_group(self, prompt: Prompt, group_id: int, completions: Sequence[Completion]) -> ResponseGroup:
-        decode = self.tokenizer.decode
-        return ResponseGroup(
-            prompt=prompt,
-            texts=tuple(decode(list(found.token_ids), skip_special_tokens=True) for found in completions),
-            batch=to_batch(prompt, group_id, completions),
-        )
+        batch = to_batch(prompt, group_id, completions)
+        token_ids = (ids.tolist() for ids in batch.split(batch.token_ids))
+        texts = tuple(self.tokenizer.decode(ids, skip_special_tokens=True) for ids in token_ids)
+        return ResponseGroup(prompt=prompt, texts=texts, batch=batch)
 
     async def _take_parts(self, merger: AdapterMerger, manifest: Manifest) -> None:
         """Receive adapters, and at first what they are added to, while the engine goes on."""
@@ -189,13 +187,26 @@ def to_batch(prompt: Prompt, group_id: int, completions: Sequence[Completion]) -
     """
     # What training reproduces is the distribution over the full vocabulary.
     logprobs = [found.logprobs if found.full_logprobs is None else found.full_logprobs for found in completions]
+    versions = [torch.as_tensor(found.versions, dtype=torch.int32) for found in completions]
     token_ids = _lay([found.token_ids for found in completions], torch.int32)
+    responses = (
+        Response(
+            group_id=group_id,
+            index=index,
+            num_tokens=len(found.token_ids),
+            num_prompt_tokens=len(prompt.token_ids),
+            finish_reason=found.finish_reason,
+            oldest_version=int(sampled.min()),
+            newest_version=int(sampled.max()),
+        )
+        for index, (found, sampled) in enumerate(zip(completions, versions, strict=True))
+    )
     return ResponseBatch(
-        responses=tuple(_to_response(prompt, group_id, index, found) for index, found in enumerate(completions)),
+        responses=tuple(responses),
         prompt_ids=(prompt.token_ids,) * len(completions),
         token_ids=token_ids,
         logprobs=_lay(logprobs, torch.float32),
-        versions=_lay([found.versions for found in completions], torch.int32),
+        versions=torch.cat(versions),
         loss_mask=torch.ones(len(token_ids), dtype=torch.bool),
     )
 
@@ -224,18 +235,6 @@ def sampling_params(cfg: SamplingConfig, *, n: int, greedy: bool = False) -> Sam
 
 def _request_id(split: str, group_id: int) -> str:
     return f"{split}-{group_id}"
-
-
-def _to_response(prompt: Prompt, group_id: int, index: int, completion: Completion) -> Response:
-    return Response(
-        group_id=group_id,
-        index=index,
-        num_tokens=len(completion.token_ids),
-        num_prompt_tokens=len(prompt.token_ids),
-        finish_reason=completion.finish_reason,
-        oldest_version=int(min(completion.versions)),
-        newest_version=int(max(completion.versions)),
-    )
 
 
 def _lay(columns: Sequence[Sequence[float]], dtype: torch.dtype) -> torch.Tensor:

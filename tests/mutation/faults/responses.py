@@ -192,15 +192,15 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "workers/rollout/generation_worker.py",
-        "oldest_version=int(min(completion.versions)),",
-        "oldest_version=int(completion.versions[0]),",
+        "oldest_version=int(sampled.min()),",
+        "oldest_version=int(sampled[0]),",
         "the first token's version is taken for the oldest",
         _GENERATION,
     ),
     _fault(
         "workers/rollout/generation_worker.py",
-        "newest_version=int(max(completion.versions)),",
-        "newest_version=int(completion.versions[-1]),",
+        "newest_version=int(sampled.max()),",
+        "newest_version=int(sampled[-1]),",
         "the last token's version is taken for the newest",
         _GENERATION,
     ),
@@ -213,9 +213,9 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "workers/reward/response_store.py",
-        "for name, number in self._groups if name == split]",
-        "for name, number in self._groups]",
-        "clearing an evaluation clears training groups of the same number",
+        "self._groups.items() if key[0] != split}",
+        "self._groups.items() if False}",
+        "clearing an evaluation clears training groups",
         _STORE,
     ),
     _fault(

@@ -416,3 +416,31 @@ def test_finished_requests_are_processed_again_where_their_responses_are_lost() 
     pool.wait()
     assert [call.keys["group_id"] for call in pool.rollout.calls] == [0, 1, 2]
     assert pool.num_unconsumed() == 3
+
+
+def test_what_completes_together_with_a_failure_is_not_lost() -> None:
+    pool = Pool()
+    pool.submit_all(0, 1)
+    calls = pool.generating()
+    calls["train", 1].fail(WorkerError("it broke", group="rollout", rank=0))
+    calls["train", 0].give(None)
+    with pytest.raises(WorkerError, match="it broke"):
+        pool.wait()
+    pool.rollout.on_call = lambda call: call.give(None)
+    with pytest.raises(WorkerError, match="it broke"):  # The engine fails to end it, too.
+        pool.cancel(1)
+    pool.wait()
+    pool.give_rewards(0)
+    assert groups_of(pool.pop(1)) == [0]
+
+
+def test_cancelling_leaves_the_requests_of_another_split_alone() -> None:
+    pool = Pool()
+    pool.submit_all(0, 1)
+    pool.submit_all(0, 1, split="eval")
+    pool.generate(0, 1)
+    pool.give_rewards(0, 1)
+    pool.cancel(2)
+    pool.generate(0, 1, split="eval")
+    pool.give_rewards(0, 1)
+    assert groups_of(pool.pop(2, "eval")) == [0, 1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.unit.runners.text_world import (
@@ -97,6 +99,8 @@ def test_a_bound_ends_the_search_and_the_batch_is_filled_up(tmp_path, teaches):
     world = world_of(teaches)
     runner = run(tmp_path, world, DYNAMIC, "runner.max_epochs=2")
     check(world, expected_steps(teaches, steps=2))
+    table = (runner.logger.folder / "samples" / "step_00000002.jsonl").read_text().splitlines()
+    assert [json.loads(row)["group"] for row in table[::SIZE]] == trained_groups(world)[1]
     metrics = runner.logger.metrics
     useful = sum(map(teaches, range(LIMIT, 2 * LIMIT)))
     assert metrics["rollout/prompts_asked"] == LIMIT

@@ -131,6 +131,9 @@ def test_answers_of_other_weights_are_refused(folder):
     mixed = [*samples[:3], *sampled_at(samples[3:], 1)]
     with pytest.raises(WeightSyncError, match="version 0, 1; the inference"):
         computed(worker, mixed)
+    later = [*sampled_at(samples[:3], 1), *sampled_at(samples[3:], 2)]
+    with pytest.raises(WeightSyncError, match="version 1, 2; the inference"):
+        computed(worker, later)
 
 
 def test_adapters_without_what_they_are_added_to_are_refused(folder):

@@ -178,11 +178,11 @@ def test_what_is_generated_again_keeps_its_own_rewards() -> None:
 def test_a_table_has_the_groups_of_all_ranks_in_order(
     rewards: Rewards, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put(rewards, *(group(number) for number in (0, 1, 2, 3)))
+    put(rewards, *(group(number) for number in range(5)))
     monkeypatch.setattr(WorkerGroup, "from_group_name", lambda worker_class, name: rewards)
     path = tmp_path / "samples" / "step.jsonl"
-    asyncio.run(rewards.ranks[0].write_samples(str(path), "train", [3, 1, 2]))
+    asyncio.run(rewards.ranks[0].write_samples(str(path), "train", [1, 3, 4]))
     rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     assert [(row["group"], row["member"], row["answer"]) for row in rows] == [
-        (number, index, text) for number in (3, 1, 2) for index, text in enumerate(("yes", "no"))
+        (number, index, text) for number in (1, 3, 4) for index, text in enumerate(("yes", "no"))
     ]
