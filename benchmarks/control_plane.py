@@ -78,8 +78,8 @@ class CountingEndpoint:
     def is_dead(self, uid: str) -> BaseException | None:
         return self.dead.get(uid)
 
-    def ask(self, sender: EndpointInfo, operation: str, *args: Any) -> None:
-        """Let a worker ask the manager."""
+    def query(self, sender: EndpointInfo, operation: str, *args: Any) -> None:
+        """Let a worker query the manager."""
         self.traffic.messages += 1
         self.handlers[operation](Call(self, sender, 0, args, []))
 
@@ -163,22 +163,22 @@ class Simulation:
     def launch(self) -> None:
         """Launch both groups: everybody joins, meets at rank 0 and reports that it is ready."""
         for name, first in (("env", 0), ("policy", self.half)):
-            self.endpoint.ask(self.processes[0], "group_begin", name, self.half)
+            self.endpoint.query(self.processes[0], "group_begin", name, self.half)
             for rank in range(self.half):
                 process = self.processes[first + rank]
                 address = WorkerAddress(name, rank, 1)
-                self.endpoint.ask(process, "join", str(address), address, ProcessId(1000 + first + rank, 0, 0))
-                self.endpoint.ask(process, "group_master", address, ("10.0.0.0", 29500) if rank == 0 else None)
-                self.endpoint.ask(process, "group_ready", self._info(name, rank, first))
-            self.endpoint.ask(self.processes[0], "group_wait", WorkerAddress(name, 0, 1))
+                self.endpoint.query(process, "join", str(address), address, ProcessId(1000 + first + rank, 0, 0))
+                self.endpoint.query(process, "group_master", address, ("10.0.0.0", 29500) if rank == 0 else None)
+                self.endpoint.query(process, "group_ready", self._info(name, rank, first))
+            self.endpoint.query(self.processes[0], "group_wait", WorkerAddress(name, 0, 1))
 
     def find_peers(self) -> None:
         """Let each worker find whom it exchanges data with."""
         for rank in range(self.half):
             for peer in destinations(rank, self.half, self.half).peers:
-                self.endpoint.ask(self.processes[rank], "group_member", "policy", peer, True)
+                self.endpoint.query(self.processes[rank], "group_member", "policy", peer, True)
             for peer in sources(rank, self.half, self.half).peers:
-                self.endpoint.ask(self.processes[self.half + rank], "group_member", "env", peer, True)
+                self.endpoint.query(self.processes[self.half + rank], "group_member", "env", peer, True)
 
     def step(self) -> None:
         """Route one step between groups of equal and of unequal sizes, as each rank does, with sharded channels."""
@@ -188,7 +188,7 @@ class Simulation:
             sources(rank, self.half, self.half)
             destinations(rank, fewer * 4, fewer)
             pieces(rank, self.half, self.half * 2, 64)
-            self.endpoint.ask(self.processes[rank], "group_size", "policy")
+            self.endpoint.query(self.processes[rank], "group_size", "policy")
 
     def lose_one(self) -> None:
         """Let one worker die: everybody is told once."""
@@ -197,7 +197,7 @@ class Simulation:
     def close(self) -> None:
         """End both groups."""
         for name in ("env", "policy"):
-            self.endpoint.ask(self.processes[0], "group_end", WorkerAddress(name, 0, 1))
+            self.endpoint.query(self.processes[0], "group_end", WorkerAddress(name, 0, 1))
 
     def _info(self, name: str, rank: int, first: int) -> WorkerInfo:
         process = self.processes[first + rank]

@@ -97,7 +97,7 @@ class Registry(Generic[T]):
 
         Args:
             name: The name users write in recipes; stored in lower case.
-            target: The object, or ``"package.module:attribute"``, which is imported when it is first asked for.
+            target: The object, or ``"package.module:attribute"``, which is imported when it is first looked up.
             config: Dataclass of its recipe keys; None for those that all of the registry have.
 
         Returns:

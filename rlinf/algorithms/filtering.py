@@ -29,7 +29,7 @@ def filter_groups(
     Args:
         rewards: [S, B].
         loss_mask: bool [S, B].
-        group_ids: int64 [B]; a group's members must all be on this rank.
+        group_ids: int64 [B]; a group's trajectories must all be on this rank.
         rewards_lower_bound: Smallest mean score of a group that is kept; None sets no such bound.
         rewards_upper_bound: Largest mean score of a group that is kept; None sets no such bound.
 

@@ -38,10 +38,10 @@ def normalize_masked(values: torch.Tensor, mask: torch.Tensor, all_reduce: AllRe
 class GroupStatistics:
     """Per-group sums over the batch axis, by group id and never by position.
 
-    A group's members must all be on this rank; the data path never splits a group.
+    A group's trajectories must all be on this rank; the data path never splits a group.
 
     Args:
-        group_ids: int64 [B]; equal for members of one group; any values, in any order.
+        group_ids: int64 [B]; equal within a group; any values, in any order.
         played: bool [B]; false for trajectories without a valid step, which count in no group.
 
     Raises:
@@ -65,8 +65,8 @@ class GroupStatistics:
 
     def centered(self, scores: torch.Tensor) -> torch.Tensor:
         """Return [B]: ``scores`` [B] less their group's mean; exactly 0 where a group's scores are equal."""
-        # Shifting by a member first makes equal scores exactly 0 instead of a rounding error that division by a
-        # vanishing standard deviation would blow up.
+        # Shifting by one of the scores first makes equal scores exactly 0 instead of a rounding error that division by
+        # a vanishing standard deviation would blow up.
         lowest = torch.full((self._num_groups,), torch.inf, dtype=scores.dtype, device=scores.device)
         lowest = lowest.scatter_reduce(0, self._group, torch.where(self._played, scores, torch.inf), "amin")
         shifted = torch.where(self._played, scores - lowest[self._group], torch.zeros_like(scores))

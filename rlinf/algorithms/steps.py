@@ -34,7 +34,7 @@ class Steps(Columns):
         rewards: float [S, B]; 0 where the step is invalid.
         loss_mask: bool [S, B]; valid steps: at least one action of the step was executed, or the token is the model's.
         dones: bool [S, B]; an episode ended at this step, by termination or truncation.
-        group_ids: int64 [B]; equal for members of a group, which are all on this rank.
+        group_ids: int64 [B]; equal within a group, whose trajectories are all on this rank.
         values: float [S + 1, B]; of the state before each step, and after the last. None without a value head.
         bootstrap_values: float [S, B]; at a done, the value of what would have followed it: the value of the state in
             which the episode was cut off, 0 where it ended for good. None is 0 throughout.

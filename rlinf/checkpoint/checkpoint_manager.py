@@ -279,7 +279,7 @@ class CheckpointManager:
 
 
 def _holds_bytes(path: Path) -> bool:
-    """Tell whether a file, or any file in a folder, has content."""
+    """Return whether a file, or any file in a folder, has content."""
     files = path.rglob("*") if path.is_dir() else [path]
     return any(file.is_file() and file.stat().st_size > 0 for file in files)
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from rlinf.errors import MissingPackageError
-from rlinf.scheduler.run_status import ask_status, clock, run_title
+from rlinf.scheduler.run_status import clock, query_status, run_title
 
 # Fits a terminal next to nothing else; a wider one is used up to the second.
 _MIN_WIDTH, _MAX_WIDTH = 80, 100
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
         MissingPackageError: ``--stacks`` needs py-spy.
     """
     spy = _find_py_spy() if args.stacks else None
-    status = ask_status(args.run, args.address)
+    status = query_status(args.run, args.address)
     if spy is not None:
         status["stacks"] = {name: _stack(spy, pid) for name, pid in _local_pids(status)}
     if args.json:

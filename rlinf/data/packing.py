@@ -17,7 +17,7 @@ Tokens: TypeAlias = "Sequence[int] | torch.Tensor"
 
 @dataclass(frozen=True, slots=True)
 class PackedSequences:
-    """``N`` sequences of ``T`` tokens in all, one behind the other; what some begin with may lie there once for all.
+    """``N`` sequences of ``T`` tokens in total, one behind the other; what some begin with may lie there once for all.
 
     Whatever is known per token lies next to ``token_ids`` as a tensor [T]: its entry i is about token i.
 

@@ -61,7 +61,7 @@ def sample_actions(space: gymnasium.Space[Any], *, num_envs: int, num_chunks: in
         space: Box or Discrete; unbounded dimensions are sampled from [-1, 1].
         num_envs: ``B``.
         num_chunks: ``C``.
-        seed: Seed of the draw.
+        seed: Seed of the sample.
     """
     generator = np.random.default_rng(seed)
     if isinstance(space, gymnasium.spaces.Discrete):
@@ -255,7 +255,7 @@ class _Checker:
         _require("episode-metrics", ok, f"row {row}: success at the end, but not once.")
 
     def _check_group_restarts(self, step: ChunkStep, ids: list[int]) -> None:
-        """Members of a group that end their k-th episode in the same chunk start the next one from the same state."""
+        """Environments of a group that end their k-th episode in one chunk start the next one from the same state."""
         groups = self.env.group_ids.tolist()
         counts = self.env.episode_numbers.tolist()
         for row in ids:

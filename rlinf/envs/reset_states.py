@@ -14,8 +14,8 @@ from rlinf.utils.seeding import derive_seed
 class ResetStates:
     """Reset-state ids of the environments ``first_env .. first_env + num_envs - 1``.
 
-    An id names a start state and is the seed that the simulator is reset with. All members of a group (neighbours in
-    the global order of environments) share the id of their k-th episode. Ids are
+    An id names a start state and is the seed that the simulator is reset with. All environments of a group (neighbours
+    in the global order of environments) share the id of their k-th episode. Ids are
 
     - random: new ones for every (epoch, group, episode);
     - fixed (``use_fixed_reset_state_ids``): the same in every epoch;

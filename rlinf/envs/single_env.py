@@ -161,16 +161,16 @@ class SingleEnvRows:
     def _run_row(self, row: int, request: ChunkRequest, chunk: RawChunk) -> bool:
         env = self._envs[row]
         rule = request.rule
-        taken = int(request.steps[row])
+        num_steps = int(request.steps[row])
         ended = False
         raw: Any = None
         for column, action in enumerate(request.actions[row]):
-            taken += 1
+            num_steps += 1
             try:
                 raw, reward, terminated, truncated, success = env.step(action)
             except Exception as error:
-                raise self._failure(row, f"at step {taken} of its episode", error) from error
-            terminated, truncated = rule.ends(terminated, truncated, taken)
+                raise self._failure(row, f"at step {num_steps} of its episode", error) from error
+            terminated, truncated = rule.ends(terminated, truncated, num_steps)
             chunk.executed[row, column] = True
             chunk.rewards[row, column] = reward
             chunk.successes[row, column] = bool(success)

@@ -36,7 +36,7 @@ class PolicyEvaluation:
         entropy: float32 [N, C, A]; entropy of each action dimension.
         values: float32 [N, V]; None without a value head.
         greedy: float32 [N, C, A]; the action that evaluation takes, in the units of ``forward_inputs["action"]`` and
-            with gradients. None where actions are discrete or the policy cannot tell.
+            with gradients. None where actions are discrete or the policy cannot compute it.
     """
 
     logprobs: torch.Tensor

@@ -25,7 +25,7 @@ class ValueEvaluation:
     """Predictions of critics and value head for transitions.
 
     Attributes:
-        q: float32 [N, Q]; values of the actions taken, with gradients.
+        q: float32 [N, Q]; values of the executed actions, with gradients.
         target_q: float32 [N, Q]; the same of the target critics.
         values: float32 [N]; of the states, with gradients.
         next_values: float32 [N]; of the states that follow.

@@ -64,7 +64,7 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
 
 
 def is_adapter(name: str) -> bool:
-    """Tell whether the parameter ``name`` of an adapted model belongs to an adapter."""
+    """Return whether the parameter ``name`` of an adapted model belongs to an adapter."""
     return name.endswith((f".{_A}", f".{_B}"))
 
 

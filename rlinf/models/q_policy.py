@@ -17,7 +17,7 @@ class CriticEvaluation:
     """Predictions of the critics for transitions.
 
     Attributes:
-        q: float32 [N, Q]; values of the actions taken, with gradients to the critics.
+        q: float32 [N, Q]; values of the executed actions, with gradients to the critics.
         next_q: float32 [N, Q], or [N, M] of the requested members; values of the policy's actions in the next state,
             without gradients.
         next_logprobs: float32 [N]; log-probability of those actions, summed over the chunk. None if there is none.

@@ -18,19 +18,19 @@ class TrainableModel(nn.Module, abc.ABC):
     """A module that says how it is sharded, which optimizer its parameters belong to, and what inference needs."""
 
     def is_value_parameter(self, name: str) -> bool:
-        """Tell whether the parameter ``name`` belongs to the value head alone."""
+        """Return whether the parameter ``name`` belongs to the value head alone."""
         return name.startswith("value_head.")
 
     def is_critic_parameter(self, name: str) -> bool:
-        """Tell whether the parameter ``name`` belongs to the Q heads, which have an optimizer of their own."""
+        """Return whether the parameter ``name`` belongs to the Q heads, which have an optimizer of their own."""
         return False
 
     def is_training_only(self, name: str) -> bool:
-        """Tell whether the parameter or buffer ``name`` is of no use to inference, and therefore never sent there."""
+        """Return whether the parameter or buffer ``name`` is of no use to inference, and therefore never sent there."""
         return False
 
     def is_adapter(self, name: str) -> bool:
-        """Tell whether the parameter ``name`` belongs to an adapter, while what it is added to never changes."""
+        """Return whether the parameter ``name`` belongs to an adapter, while what it is added to never changes."""
         return False
 
     def shard_units(self) -> list[nn.Module]:

@@ -30,7 +30,7 @@ class PlacementMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
-    """One component's placement, parsed; ``processes`` is None while the cluster does not tell the size of ``all``."""
+    """One component's placement, parsed; ``processes`` is None while the cluster does not say the size of ``all``."""
 
     path: str
     spec: str | int
@@ -151,7 +151,7 @@ class ComponentPlacement:
             component: Its name.
 
         Returns:
-            The number of processes; None for ``all`` in a group whose size the recipe does not tell.
+            The number of processes; None for ``all`` in a group whose size the recipe does not say.
 
         Raises:
             PlacementError: The recipe does not place it.
@@ -165,7 +165,7 @@ class ComponentPlacement:
             component: Its name.
 
         Returns:
-            Numbers by process rank; None for ``all`` in a group whose size the recipe does not tell.
+            Numbers by process rank; None for ``all`` in a group whose size the recipe does not say.
 
         Raises:
             PlacementError: The recipe does not place it.

@@ -49,7 +49,7 @@ class SftRunner(LanguageRunner[Example]):
         self._let_rollout_sleep()
         self.logger.phase("data")
         if self.batch_step != self.step:
-            self.batch = [self.sampler.draw()[1] for _ in range(self.cfg.samples_per_step)]
+            self.batch = [self.sampler.sample()[1] for _ in range(self.cfg.samples_per_step)]
             self.batch_step = self.step
         tokens = sum(example.num_learned for example in self.batch)
         return {"train/tokens": float(tokens), "train/epoch": self.sampler.position / self.num_examples}
@@ -129,7 +129,7 @@ def read_example_sets(cfg: SftConfig, _: ExitStack) -> tuple[SftConfig, dict[str
         DatasetError: A data set or the model's tokenizer cannot be read, or no example is left.
     """
     tokenizer = load_tokenizer(cfg.actor.model.model_path)
-    read = partial(read_examples, cfg=cfg.data, tokenizer=tokenizer, asks=cfg.rollout is not None)
+    read = partial(read_examples, cfg=cfg.data, tokenizer=tokenizer, with_prompts=cfg.rollout is not None)
     train, val = read_sets(cfg, read)
     return with_length(cfg, 0 if train is None else len(train.examples)), {"train": train, "val": val}
 

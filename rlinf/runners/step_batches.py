@@ -113,7 +113,7 @@ class BatchFiller:
         """Submit what this step examines, in whole generation batches, and what later steps train on."""
         wanted = -(-examined // self._generation_batch) * self._generation_batch
         while self._pool.num_unconsumed() < wanted + ahead:
-            number, prompt = self._sampler.draw()
+            number, prompt = self._sampler.sample()
             self._pool.submit(RolloutRequest(number, prompt, self._params))
 
     def _cancel(self, wanted: int) -> int:

@@ -95,7 +95,7 @@ def _without_colors() -> None:
 def _telling_of_a_slow_start() -> Iterator[None]:
     """Say that Ray is still starting, and which log says why, once it takes longer than one would expect."""
 
-    def tell() -> None:
+    def report() -> None:
         logs = _ray_folder() / "session_latest/logs"
         get_logger(__name__).warning(
             "Ray has not started within %.0f s; waiting on. A busy machine or a slow disk takes minutes. Its logs: %s",
@@ -103,7 +103,7 @@ def _telling_of_a_slow_start() -> Iterator[None]:
             logs,
         )
 
-    timer = threading.Timer(_SLOW_START_SECONDS, tell)
+    timer = threading.Timer(_SLOW_START_SECONDS, report)
     timer.daemon = True
     timer.start()
     try:

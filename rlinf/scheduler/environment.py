@@ -79,7 +79,7 @@ _VISIBLE_VARIABLES = {
 
 # Importing Ray on a busy machine, or from a shared file system.
 _INTERPRETER_SECONDS = 120
-_ASK_INTERPRETER = "import json, sys, ray; print(json.dumps(['%d.%d' % sys.version_info[:2], ray.__version__]))"
+_QUERY_INTERPRETER = "import json, sys, ray; print(json.dumps(['%d.%d' % sys.version_info[:2], ray.__version__]))"
 
 
 @dataclass(frozen=True)
@@ -243,14 +243,14 @@ class NodeSettings:
 
 
 def check_interpreters(settings: NodeSettings, nodes: Sequence[NodeInfo]) -> None:
-    """Ask every configured interpreter for its version, on its node: Ray would try to start a wrong one without end.
+    """Query the version of every configured interpreter, on its node: Ray would try to start a wrong one without end.
 
     Raises:
         ClusterError: An interpreter cannot run workers; the message names all such nodes.
     """
-    ask = ray.remote(ask_interpreter)
+    query = ray.remote(query_interpreter)
     answers = [
-        ask.options(
+        query.options(
             num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(nodes[rank].node_id, soft=False)
         ).remote(interpreter)
         for _, rank, interpreter in settings.interpreters
@@ -271,11 +271,11 @@ def check_interpreters(settings: NodeSettings, nodes: Sequence[NodeInfo]) -> Non
         raise ClusterError("\n".join([*problems, remedy]))
 
 
-def ask_interpreter(interpreter: str) -> tuple[str, str] | str:
-    """Return the versions of Python and Ray that an interpreter has, or why it cannot tell."""
+def query_interpreter(interpreter: str) -> tuple[str, str] | str:
+    """Return the versions of Python and Ray that an interpreter has, or why it has none."""
     try:
         answer = subprocess.run(
-            [*interpreter.split(), "-c", _ASK_INTERPRETER],
+            [*interpreter.split(), "-c", _QUERY_INTERPRETER],
             capture_output=True,
             text=True,
             timeout=_INTERPRETER_SECONDS,

@@ -21,7 +21,7 @@ from rlinf.scheduler.comm.work import WATCHDOG_SECONDS, AsyncWork
 from rlinf.scheduler.environment import launch_environment
 from rlinf.scheduler.group_processes import GroupProcesses, close_groups
 from rlinf.scheduler.results import WorkerGroupFuncResult
-from rlinf.scheduler.run_status import ask_reports, summarize
+from rlinf.scheduler.run_status import request_reports, summarize
 from rlinf.scheduler.runtime import Runtime, current_runtime
 from rlinf.scheduler.shell import WorkerShell
 from rlinf.utils.logging import get_logger
@@ -230,7 +230,7 @@ class WorkerGroup(Generic[W]):
         return WorkerGroupFuncResult(method, calls, self._look)
 
     def _revive(self) -> None:
-        """Launch again what has died, where ``restart`` asks for it; another process's handle finds the new ranks."""
+        """Launch again what has died, where ``restart`` says so; another process's handle finds the new ranks."""
         if self._processes.runtime is None:
             return
         is_dead = self._processes.runtime.endpoint.is_dead
@@ -244,18 +244,18 @@ class WorkerGroup(Generic[W]):
             self.relaunch()
 
     def _look(self, addresses: Sequence[WorkerAddress]) -> dict[WorkerAddress, str]:
-        """Ask ranks what they do."""
+        """Query what ranks do."""
         if self._processes.runtime is None:
             return {}
         members = [self._members[address.rank] for address in addresses if address.rank < len(self._members)]
-        reports = ask_reports(self._processes.runtime.endpoint, [member.endpoint for member in members])
+        reports = request_reports(self._processes.runtime.endpoint, [member.endpoint for member in members])
         return {member.address: summarize(reports.get(member.endpoint.uid)) for member in members}
 
     def _start(self, cluster: Cluster, placements: list[Placement]) -> None:
         processes = self._processes
         runtime = processes.runtime = cluster.runtime
         processes.collector = cluster.trace_collector
-        incarnation = runtime.ask("group_begin", self._name, len(placements))
+        incarnation = runtime.query("group_begin", self._name, len(placements))
         # Stored once: as a plain argument it would be stored again for each rank.
         payload = ray.put([bytes(frame) for frame in encode(self._payload)])
         first = WorkerAddress(self._name, 0, incarnation)
@@ -302,7 +302,7 @@ class WorkerGroup(Generic[W]):
 
     def _await_ready(self, runtime: Runtime, first: WorkerAddress) -> list[WorkerInfo]:
         started = time.monotonic()
-        pending = runtime.ask_later("group_wait", first)
+        pending = runtime.request("group_wait", first)
         while True:
             try:
                 members: list[WorkerInfo] = pending.result(timeout=WATCHDOG_SECONDS).value

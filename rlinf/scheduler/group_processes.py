@@ -58,7 +58,7 @@ def close_groups(groups: Sequence[GroupProcesses]) -> None:
         first = group.members[0].address if group.members else group.starting
         if first is not None and group.runtime is not None:
             with contextlib.suppress(WorkerDiedError, ClusterError):  # the manager may be gone
-                group.runtime.ask("group_end", first)
+                group.runtime.query("group_end", first)
         for actor, _ in group.actors:
             ray.kill(actor)
         group.actors, group.members, group.starting = [], [], None

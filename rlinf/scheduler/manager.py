@@ -20,7 +20,7 @@ from rlinf.scheduler.comm.endpoint import Call
 from rlinf.scheduler.comm.heartbeat import SILENCE_SECONDS, Heartbeat
 from rlinf.scheduler.group_registry import GroupRecord, GroupRegistry, Leases, LookupCallback
 from rlinf.scheduler.process_watch import ProcessId, ProcessWatch
-from rlinf.scheduler.run_status import RunState, ask_reports, assemble
+from rlinf.scheduler.run_status import RunState, assemble, request_reports
 from rlinf.scheduler.runtime import Runtime, closed_error
 from rlinf.utils.logging import configure_worker_logging, get_logger
 
@@ -390,7 +390,7 @@ class ManagerActor:
 
         self._runtime.endpoint.loop.call_soon_threadsafe(describe)
         state = await described
-        reports = await asyncio.to_thread(ask_reports, self._runtime.endpoint, list(state.processes.values()))
+        reports = await asyncio.to_thread(request_reports, self._runtime.endpoint, list(state.processes.values()))
         run = {"namespace": self._spec.namespace, "experiment_name": self._spec.experiment_name}
         return {**run, **assemble(state, reports)}
 

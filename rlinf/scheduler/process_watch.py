@@ -39,7 +39,7 @@ class ProcessId(NamedTuple):
 
 
 def own_process() -> ProcessId | None:
-    """Return this process; None on a system that does not tell when it started."""
+    """Return this process; None on a system that does not report when it started."""
     started, namespace = _start_of(os.getpid()), _namespace()
     return None if started is None or namespace is None else ProcessId(os.getpid(), started, namespace)
 

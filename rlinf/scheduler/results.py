@@ -25,7 +25,7 @@ from rlinf.utils.logging import get_logger
 # take minutes in good order.
 GROUP_WATCHDOG_SECONDS = 60.0
 # Late ranks whose reports are requested; the others are like them.
-_MAX_ASKED = 8
+_MAX_LISTED = 8
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ class WorkerGroupFuncResult:
     Args:
         method: The method that was called.
         calls: The worker and the pending reply of each called rank, by rank.
-        look: Asks workers what they do, for the watchdog.
+        look: Queries what workers do, for the watchdog.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class WorkerGroupFuncResult:
         while self._speak_after <= waited:
             self._speak_after *= 2
         late = self._late()
-        doing = self._look(late[:_MAX_ASKED]) if self._look is not None else {}
+        doing = self._look(late[:_MAX_LISTED]) if self._look is not None else {}
         lines = [f"\n  {address}: {text}" for address, text in doing.items()]
         get_logger(__name__).info("%s() runs for %.0f s on: %s%s", self.method, waited, _list(late), "".join(lines))
 
@@ -261,7 +261,7 @@ class CompletionQueue(Generic[T]):
 
 
 def _describe(results: Sequence[WorkerGroupFuncResult]) -> str:
-    return "; ".join(result.describe() for result in results[:_MAX_ASKED])
+    return "; ".join(result.describe() for result in results[:_MAX_LISTED])
 
 
 def _with_method(error: BaseException, address: WorkerAddress, method: str) -> BaseException:
@@ -279,5 +279,5 @@ def _with_method(error: BaseException, address: WorkerAddress, method: str) -> B
 
 
 def _list(addresses: Sequence[WorkerAddress]) -> str:
-    shown = ", ".join(str(address) for address in addresses[:_MAX_ASKED])
-    return shown if len(addresses) <= _MAX_ASKED else f"{shown} and {len(addresses) - _MAX_ASKED} more"
+    shown = ", ".join(str(address) for address in addresses[:_MAX_LISTED])
+    return shown if len(addresses) <= _MAX_LISTED else f"{shown} and {len(addresses) - _MAX_LISTED} more"

@@ -1,7 +1,7 @@
-"""What a run does now: each process reports (``Introspection``), the manager joins, ``rlinf status`` asks.
+"""What a run does now: each process reports (``Introspection``), the manager joins, ``rlinf status`` queries it.
 
 A process reports from its endpoint's thread, so also while its methods are blocked. ``rlinf status`` needs no key of
-the run: it asks through Ray, which admits only holders of the cluster's token.
+the run: it queries through Ray, which admits only holders of the cluster's token.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from rlinf.scheduler.comm.endpoint import Call, Endpoint, Reply
 from rlinf.scheduler.comm.futures import current_waits, wait_any
 
 # The manager itself waits for answers of its processes for a part of it.
-_ASK_SECONDS = 20.0
+_QUERY_SECONDS = 20.0
 
 STATUS = "status"
 # Who has not answered by then computes without letting go of Python's lock, or is stopped.
@@ -104,8 +104,8 @@ def _named(state: RunState) -> dict[str, Any]:
     return {"locks": locks, "ports": [{**port, "holder": name(port["holder"])} for port in state.leases["ports"]]}
 
 
-def ask_status(name: str | None, address: str | None = None) -> dict[str, Any]:
-    """Ask a running run what it does.
+def query_status(name: str | None, address: str | None = None) -> dict[str, Any]:
+    """Query what a running run does.
 
     Args:
         name: The run, or its experiment; None is the only run there is.
@@ -124,13 +124,13 @@ def ask_status(name: str | None, address: str | None = None) -> dict[str, Any]:
     for candidate in addresses:
         with _connected(candidate) as namespaces:
             if name in namespaces or (name is None and len(addresses) == 1 == len(namespaces)):
-                return _ask(name or namespaces[0])
+                return _query(name or namespaces[0])
             places.update(dict.fromkeys(namespaces, candidate))
             experiments.update(_experiments(namespaces))
     meant = [run for run, experiment in experiments.items() if name in {None, experiment}]
     if len(meant) == 1:
         with _connected(places[meant[0]]):
-            return _ask(meant[0])
+            return _query(meant[0])
     raise _no_choice(name, experiments, addresses)
 
 
@@ -154,7 +154,7 @@ def _no_choice(name: str | None, experiments: Mapping[str, str | None], addresse
 @contextmanager
 def _connected(address: str) -> Iterator[list[str]]:
     """Connect to a Ray for a moment; yields the runs on it."""
-    if ray.is_initialized():  # by a notebook, say, or a driver that asks about its own run
+    if ray.is_initialized():  # by a notebook, say, or a driver that queries its own run
         yield _namespaces()
         return
     before = {name: os.environ.get(name) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")}
@@ -187,16 +187,16 @@ def _experiments(namespaces: list[str]) -> dict[str, str | None]:
             manager = ray.get_actor(MANAGER_NAME, namespace=ray_namespace(namespace))
             pending[manager.experiment_name.remote()] = namespace
     names: dict[str, str | None] = dict.fromkeys(pending.values())
-    for reply in ray.wait(list(pending), num_returns=len(pending), timeout=_ASK_SECONDS)[0] if pending else ():
+    for reply in ray.wait(list(pending), num_returns=len(pending), timeout=_QUERY_SECONDS)[0] if pending else ():
         with suppress(ray.exceptions.RayError):
             names[pending[reply]] = ray.get(reply)
     return names
 
 
-def _ask(namespace: str) -> dict[str, Any]:
+def _query(namespace: str) -> dict[str, Any]:
     try:
         manager = ray.get_actor(MANAGER_NAME, namespace=ray_namespace(namespace))
-        status: dict[str, Any] = ray.get(manager.status.remote(), timeout=_ASK_SECONDS)
+        status: dict[str, Any] = ray.get(manager.status.remote(), timeout=_QUERY_SECONDS)
     except (ray.exceptions.RayError, ValueError) as error:
         raise ClusterError(f"The manager of run '{namespace}' does not answer: {error}") from error
     return {**status, "here": ray.get_runtime_context().get_node_id()}
@@ -230,8 +230,8 @@ class Introspection:
         call.reply(self.report())
 
 
-def ask_reports(endpoint: Endpoint, processes: Sequence[EndpointInfo]) -> dict[str, dict[str, Any]]:
-    """Ask processes what they do; not from the endpoint's own thread.
+def request_reports(endpoint: Endpoint, processes: Sequence[EndpointInfo]) -> dict[str, dict[str, Any]]:
+    """Query what processes do; not from the endpoint's own thread.
 
     Returns:
         The reports by uid, of those that answered within ``ANSWER_SECONDS``.

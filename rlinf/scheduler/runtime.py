@@ -82,19 +82,19 @@ class Runtime:
         self.endpoint.serve("run_failed", lambda call: self.fail_pending(*call.args))
 
     def join(self) -> None:
-        """Tell the manager about this process, and learn who has died before."""
+        """Report this process to the manager, and learn which workers have died before."""
         address = self.identity.address if self.identity else None
-        for death in self.ask("join", self.label, address, own_process()):
+        for death in self.query("join", self.label, address, own_process()):
             self._on_death(*death[:-1])  # whether its group was closed matters to channels only
 
-    def ask(self, operation: str, *args: Any, timeout: float | None = None) -> Any:
-        """Ask the manager and wait for its answer."""
+    def query(self, operation: str, *args: Any, timeout: float | None = None) -> Any:
+        """Send a request to the manager and wait for its reply."""
         about = ", ".join(str(arg) for arg in args)
         what = f"{self.label} waits for the manager's answer to {operation}({about[:_MAX_ABOUT]})"
-        return AsyncWork[Any](self.ask_later(operation, *args), describe=what).wait(timeout).value
+        return AsyncWork[Any](self.request(operation, *args), describe=what).wait(timeout).value
 
-    def ask_later(self, operation: str, *args: Any) -> Future[Any]:
-        """Ask the manager; the future ends with a ``Reply``."""
+    def request(self, operation: str, *args: Any) -> Future[Any]:
+        """Send a request to the manager; the future ends with a ``Reply``."""
         if self.spec.manager is None:
             raise ClusterError("The run has no manager.")
         return self.endpoint.request(self.spec.manager, operation, args)
@@ -119,15 +119,15 @@ class Runtime:
         )
 
     def lookup_group(self, name: str, wait: bool) -> Future[list[WorkerInfo]]:
-        """Ask for a group's members by rank; wait until it is launched, or fail at once if it is not."""
+        """Look up a group's members by rank; wait until it is launched, or fail at once if it is not."""
         return self._value_of("group_lookup", name, wait)
 
     def lookup_member(self, name: str, rank: int, wait: bool) -> Future[WorkerInfo]:
-        """Ask for one member of a group: what a worker of a large run needs, whose groups are long lists."""
+        """Look up one member of a group: what a worker of a large run needs, whose groups are long lists."""
         return self._value_of("group_member", name, rank, wait)
 
     def lookup_size(self, name: str) -> Future[int]:
-        """Ask how many ranks a group has, waiting until it is launched."""
+        """Look up how many ranks a group has, waiting until it is launched."""
         return self._value_of("group_size", name)
 
     def _value_of(self, operation: str, *args: Any) -> Future[Any]:
@@ -137,7 +137,7 @@ class Runtime:
             error = reply.exception()
             result.end(None if error is not None else reply.result().value, error)
 
-        self.ask_later(operation, *args).add_done_callback(answered)
+        self.request(operation, *args).add_done_callback(answered)
         return result
 
     def send(self, group: str, rank: int, tag: Hashable, frames: Sequence[Frame]) -> Future[None] | None:

@@ -70,13 +70,13 @@ class WorkerShell:
             failure = RemoteFailure.of(error, self._identity, "__init__")
             report = failure.to_error()
             report.failure = failure  # a cause does not survive pickling; this does
-            self._runtime.ask("group_failed", self._identity.address, report)
+            self._runtime.query("group_failed", self._identity.address, report)
             return
         calls = CallServer(worker, self._identity, self._runtime.endpoint.promise)
         self._runtime.introspection.add("calls", calls.running)
         self._runtime.endpoint.serve("call", calls.accept)
         self._runtime.endpoint.serve("shutdown", calls.stop)
-        self._runtime.ask("group_ready", self._runtime.worker_info())
+        self._runtime.query("group_ready", self._runtime.worker_info())
         # Ray names all workers alike in process lists; this title distinguishes them.
         get_logger(__name__).info("Ready: process %d on node %d.", os.getpid(), self._identity.node_rank)
         calls.serve()
@@ -90,8 +90,8 @@ class WorkerShell:
         master = None
         if self._identity.address.rank == 0:
             port = find_free_port()
-            while not self._runtime.ask("take_port", self._runtime.node_id, port):
+            while not self._runtime.query("take_port", self._runtime.node_id, port):
                 port = find_free_port()
             master = (self._runtime.node_ip, port)
-        host, port = self._runtime.ask("group_master", self._identity.address, master)
+        host, port = self._runtime.query("group_master", self._identity.address, master)
         os.environ.update(MASTER_ADDR=host, MASTER_PORT=str(port))

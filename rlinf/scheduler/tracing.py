@@ -54,7 +54,7 @@ class _TimedSpan(Span):
 
 
 def serve_trace(endpoint: Endpoint) -> None:
-    """Let the driver ask this process for its clock and its buffer."""
+    """Serve this process's clock and buffer to the driver."""
     endpoint.serve(_CLOCK, lambda call: call.reply(time.perf_counter_ns()))
     endpoint.serve(_SNAPSHOT, _reply_snapshot)
 
@@ -100,8 +100,8 @@ class TraceCollector:
         """Take the buffers of workers that are about to end; those that do not answer in time are left out."""
         deadline = time.monotonic() + _GATHER_SECONDS
         self.meet(members)
-        asked = [(member, self._endpoint.request(member.endpoint, _SNAPSHOT)) for member in members]
-        for member, future in asked:
+        requests = [(member, self._endpoint.request(member.endpoint, _SNAPSHOT)) for member in members]
+        for member, future in requests:
             reply = _answer(future, deadline)
             snapshot = None if reply is None else cast("ProcessTrace | None", pickle.loads(reply.frames[0]))
             if snapshot is None:

@@ -197,7 +197,7 @@ class Worker:
             dst_group_name: Group of the receivers.
             dst_rank: Rank or ranks of the receivers.
             async_op: Return an ``AsyncWork`` instead of waiting until the receivers are found.
-            tag: What the receiver must ask for; None matches None.
+            tag: The tag that the receiver must give; None matches None.
             timeout: Seconds to wait for the receivers' launch; None is ``RLINF_TIMEOUT_SECONDS``.
             options: Accepted from published code; has no effect, which is logged once.
 
@@ -362,7 +362,7 @@ class Worker:
         """Return a free TCP port of this node that no other worker is given while this one lives."""
         runtime = find_runtime()
         port = find_free_port()
-        while runtime is not None and not runtime.ask("take_port", runtime.node_id, port):
+        while runtime is not None and not runtime.query("take_port", runtime.node_id, port):
             port = find_free_port()
         return port
 
@@ -388,19 +388,19 @@ class Worker:
             )
         kind = "accelerator" if runtime.identity and runtime.identity.accelerators else "slot"
         ranks = runtime.identity.hardware_ranks if runtime.identity else ()
-        taken: list[tuple[str, str, int]] = []
+        held: list[tuple[str, str, int]] = []
         try:
             # In ascending order, so that workers whose devices overlap cannot deadlock.
             for rank in sorted(ranks) or [-1]:
                 key = (kind, runtime.node_id, rank)
-                AsyncWork(runtime.ask_later("lock", key), describe=f"{self._worker_address} waits for {key}").wait()
-                taken.append(key)
+                AsyncWork(runtime.request("lock", key), describe=f"{self._worker_address} waits for {key}").wait()
+                held.append(key)
             self._lock_holders.add(thread)
             yield
         finally:
             self._lock_holders.discard(thread)
-            for key in taken:
-                runtime.ask("unlock", key)
+            for key in held:
+                runtime.query("unlock", key)
 
     # Logs and timers
 
@@ -523,7 +523,7 @@ class Worker:
             ValueError: The name has another form.
             ClusterError: This process takes part in no run.
         """
-        return bool(current_runtime().ask("group_alive", WorkerAddress.from_name(worker_name)))
+        return bool(current_runtime().query("group_alive", WorkerAddress.from_name(worker_name)))
 
 
 def _timed(tag: str, method: Callable[P, R]) -> Callable[P, R]:

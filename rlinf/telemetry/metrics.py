@@ -118,7 +118,7 @@ class MetricAccumulator:
             for _ in parts:
                 total, count = next(numbers), next(numbers)
                 metric = metric.merge(Metric(total, _checked_count(name, count), reducer), name=name)
-            # Long lists of parts are folded, so that asking twice does not cost twice.
+            # Long lists of parts are folded, so that a second reading does not cost as much.
             result[name] = metric
             self._parts[name] = [(metric.total, metric.count)]
         return result

@@ -156,7 +156,7 @@ def signs_of_run(folder: Path) -> list[str]:
 
 
 def _has_steps(metrics: Path) -> bool:
-    """Tell whether a file of metrics has more than the evaluation before the first step."""
+    """Return whether a file of metrics has more than the evaluation before the first step."""
     if not metrics.is_file():
         return False
     with open(metrics, encoding="utf-8", errors="replace") as file:

@@ -14,7 +14,7 @@ import pytest
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.errors import WorkerDiedError
 from rlinf.scheduler import Cluster, PackedPlacementStrategy
-from rlinf.scheduler.run_status import ask_status
+from rlinf.scheduler.run_status import query_status
 from tests.e2e.conftest import start_run
 
 __all__ = ["start_run"]
@@ -68,7 +68,7 @@ def launch(cluster):
     for path in (run_folder(cluster, Path("/dev/shm")), run_folder(cluster, Path(tempfile.gettempdir()))):
         left = {entry.name.removesuffix(".d") for entry in path.iterdir()} & uids if path.exists() else set()
         assert not left, f"left of dead workers in {path}: {left}"
-    leases = ask_status(cluster.namespace)["leases"]
+    leases = query_status(cluster.namespace)["leases"]
     assert leases == {"locks": [], "ports": []}
 
 

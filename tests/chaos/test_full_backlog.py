@@ -41,7 +41,7 @@ def test_no_first_message_is_lost(crowd, chance):
     server.serve("note", lambda call: (got.append(call.args), call.reply(call.args)))
     server.serve("pause", lambda call: (call.reply(), resume.wait(60)))
     clients = [crowd() for _ in range(STRANGERS)]
-    clients[0].ask(server.info, "pause", timeout=PROCESS_SECONDS)
+    clients[0].query(server.info, "pause", timeout=PROCESS_SECONDS)
     order = list(enumerate(clients))
     chance.shuffle(order)
     replies = [client.request(server.info, "note", (number, turn)) for number, client in order for turn in range(3)]

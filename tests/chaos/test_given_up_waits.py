@@ -12,7 +12,7 @@ import pytest
 from rlinf.errors import CommTimeoutError, RLinfError, WorkerDiedError
 from rlinf.scheduler import Channel, Worker
 from rlinf.scheduler.comm.work import AsyncWork
-from rlinf.scheduler.run_status import ask_status
+from rlinf.scheduler.run_status import query_status
 from tests.chaos.conftest import PROCESS_SECONDS, kill
 
 pytestmark = pytest.mark.timeout(180)
@@ -215,7 +215,7 @@ def test_nothing_of_it_is_left_at_the_host(sides, cluster, channel, chance):
     feeding.wait(timeout=PROCESS_SECONDS)
     deadline = time.monotonic() + PROCESS_SECONDS
     while time.monotonic() < deadline:
-        (told,) = [entry for entry in ask_status(cluster.namespace)["channels"] if entry["name"] == channel.name]
+        (told,) = [entry for entry in query_status(cluster.namespace)["channels"] if entry["name"] == channel.name]
         if not told["keys"]:
             break
         time.sleep(0.1)

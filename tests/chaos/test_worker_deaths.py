@@ -15,7 +15,7 @@ from chaos_workers import Chaotic
 from rlinf.errors import CommTimeoutError, RLinfError, WorkerDiedError
 from rlinf.scheduler import Channel, PackedPlacementStrategy
 from rlinf.scheduler.results import wait_all
-from rlinf.scheduler.run_status import ask_status
+from rlinf.scheduler.run_status import query_status
 from tests.chaos.conftest import PROCESS_SECONDS, assert_died, assert_raises_death, kill, pid_of, wait_until_gone
 
 pytestmark = pytest.mark.timeout(120)
@@ -209,11 +209,11 @@ def test_a_holder_and_a_waiter_of_a_lock(launch, chance):
 def test_the_owner_of_ports(left, right, cluster, chance):
     taken = left.ports(3).wait()[0]
     assert len(set(taken)) == 3
-    held = ask_status(cluster.namespace)["leases"]["ports"]
+    held = query_status(cluster.namespace)["leases"]["ports"]
     assert {(entry["port"], entry["holder"]) for entry in held} >= {(port, "left:0") for port in taken}
     watching = left.sleep(60)
     assert_raises_death(watching, kill(left, after=chance.uniform(0, 0.1)))
-    owner = {entry["port"]: entry["holder"] for entry in ask_status(cluster.namespace)["leases"]["ports"]}
+    owner = {entry["port"]: entry["holder"] for entry in query_status(cluster.namespace)["leases"]["ports"]}
     assert not set(taken) & set(owner)
 
 
@@ -278,7 +278,7 @@ def test_a_process_that_is_stopped(left, right, cluster, chance):
     os.kill(left.worker_info_list[0].pid, signal.SIGSTOP)
     with pytest.raises(CommTimeoutError, match="left:0"):
         call.wait(timeout=1)
-    (told,) = [group for group in ask_status(cluster.namespace)["groups"] if group["name"] == "left"]
+    (told,) = [group for group in query_status(cluster.namespace)["groups"] if group["name"] == "left"]
     assert told["ranks"][0]["answers"] is False
     left.close()
     kind, text = receiving.wait(timeout=PROCESS_SECONDS)[0]

@@ -14,7 +14,7 @@ def compute_grpo_advantages(steps: Steps, cfg: GRPOConfig) -> tuple[torch.Tensor
 
     The score is the undiscounted sum of rewards over valid steps, and all steps of a trajectory share its advantage.
     The standard deviation is the sample's (n - 1). A group of one, or of equal scores, has advantage 0. Normalisation
-    is within the group; nothing is normalised over ranks, and a group's members must all be here.
+    is within the group; nothing is normalised over ranks, and a group's trajectories must all be here.
 
     Args:
         steps: With ``group_ids``.

@@ -12,7 +12,7 @@ from rlinf.config.schema.algorithm import RLOOConfig
 def compute_rloo_advantages(steps: Steps, cfg: RLOOConfig) -> tuple[torch.Tensor, torch.Tensor]:
     """Compare each trajectory's score with the mean of the others in its group (arXiv 2402.14740, Eq. 8).
 
-    A group of one has nothing to compare with: its advantage is 0. A group's members must all be on this rank.
+    A group of one has nothing to compare with: its advantage is 0. A group's trajectories must all be on this rank.
 
     Args:
         steps: With ``group_ids``.

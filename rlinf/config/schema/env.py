@@ -127,8 +127,8 @@ class EnvConfig(ConfigSection):
     use_fixed_reset_state_ids: bool = False
     """Begin every rollout epoch from the same states; otherwise from new random ones."""
     use_ordered_reset_state_ids: bool = False
-    """Go through reset states in order (0, 1, 2, ...) rather than draw them: evaluation covers each once. They are then
-    the same for every ``seed``."""
+    """Go through reset states in order (0, 1, 2, ...) rather than sample them: evaluation covers each once. They are
+    then the same for every ``seed``."""
     seed: NonNegativeInt = 0
     """Seed of the reset states; has no effect with ``use_ordered_reset_state_ids``."""
     reward_coef: float = 1.0

@@ -26,7 +26,7 @@ class SamplingConfig(ConfigSection):
     top_k: int = -1
     """Sample among this number of the most likely tokens; -1 samples among all."""
     top_p: Fraction = 1.0
-    """Draw among the most likely tokens that together reach this probability."""
+    """Sample among the most likely tokens that together reach this probability."""
     min_p: Fraction = 0.0
     """Leave out tokens less likely than this times the most likely one."""
     repetition_penalty: PositiveFloat = 1.0

@@ -171,13 +171,13 @@ class SftConfig(LanguageConfig):
     runner: SftRunnerConfig = field(default_factory=SftRunnerConfig)
     """Length, evaluation, checkpoints, logging."""
     algorithm: SftAlgorithmConfig = field(default_factory=SftAlgorithmConfig)
-    """Loss, and how evaluations draw."""
+    """Loss, and how evaluations sample."""
     data: SftDataConfig
     """Prompts with answers, or conversations."""
     reward: TextRewardsConfig | None = None
     """Rewards that mark answers as correct, where evaluations generate."""
     rollout: GenerationConfig | None = None
-    """Generation engines that evaluations ask; without them they measure loss and token accuracy alone."""
+    """Generation engines that evaluations sample from; without them they measure loss and token accuracy alone."""
 
     @property
     def max_sequence_tokens(self) -> int:

@@ -46,7 +46,7 @@ class TextRowsConfig(ConfigSection):
     max_val_prompts: PositiveInt | None = None
     """Evaluate on this number of each from the start; null on all."""
     shuffle: bool = True
-    """Draw in an order that differs from epoch to epoch."""
+    """Sample in an order that differs from epoch to epoch."""
     seed: NonNegativeInt = 1234
     """Seed of that order."""
 
@@ -78,7 +78,7 @@ class TextRowsConfig(ConfigSection):
 
 @dataclass(frozen=True, kw_only=True)
 class TextDataConfig(TextRowsConfig):
-    """Rows with a prompt and what its answers are judged by."""
+    """Rows with a prompt and what its responses are scored by."""
 
     max_prompt_length: PositiveInt = 1024
     """Most tokens of a prompt."""

@@ -44,7 +44,7 @@ class ExampleSet:
 
     Attributes:
         examples: Those that are learned, in the order of the data set.
-        prompts: What stands before the last answer of each, as far as it is asked in evaluations.
+        prompts: What stands before the last answer of each, as far as evaluations sample a response to it.
         num_rows: Rows read.
         num_too_long: Rows left out because they have more tokens than allowed.
         num_cut: Rows whose end is cut off for that reason.
@@ -98,7 +98,7 @@ def read_examples(
     *,
     split: str,
     limit: int | None = None,
-    asks: bool = False,
+    with_prompts: bool = False,
     is_evaluation: bool = False,
 ) -> ExampleSet:
     """Read data sets one after the other, and turn their rows into examples.
@@ -112,7 +112,7 @@ def read_examples(
         tokenizer: The model's.
         split: Split of those that are not files.
         limit: Rows to read; None reads all.
-        asks: Whether the prompts are asked where examples are evaluated on.
+        with_prompts: Whether evaluations sample responses to the prompts.
         is_evaluation: Whether they are evaluated on, and have the columns that ``SftDataConfig.for_evaluation`` names.
 
     Returns:
@@ -140,7 +140,7 @@ def read_examples(
             counts[fate] += 1
         if example is not None:
             examples.append(example)
-            if asks and is_evaluation:
+            if with_prompts and is_evaluation:
                 prompts += _question(row, columns, cfg, tokenizer, where=where, index=index)
     if not examples:
         raise DatasetError(
@@ -192,14 +192,14 @@ def _render_turns(messages: list[Any], turns: Sequence[int], tokenizer: Tokenize
     pieces: list[_Piece] = []
     done = ""
     for turn in turns:
-        asked = render(messages[:turn], tokenizer, where=where, asks=True)
-        said = render(messages[: turn + 1], tokenizer, where=where, asks=False)
-        if not (asked.startswith(done) and said.startswith(asked)):
+        prompt = render(messages[:turn], tokenizer, where=where, add_generation_prompt=True)
+        said = render(messages[: turn + 1], tokenizer, where=where, add_generation_prompt=False)
+        if not (prompt.startswith(done) and said.startswith(prompt)):
             raise DatasetError(
                 f"The tokenizer's chat template writes what was said before another way once an answer is there, so "
                 f"that {where} cannot be cut into turns. Set data.train_turns=last, or use another template."
             )
-        pieces += [_Piece(asked[len(done) :], False), _Piece(said[len(asked) :], True)]
+        pieces += [_Piece(prompt[len(done) :], False), _Piece(said[len(prompt) :], True)]
         done = said
     return tuple(pieces)
 
@@ -264,12 +264,12 @@ def _end(mask: list[bool]) -> int:
 def _question(
     row: _Row, columns: Mapping[str, Any], cfg: SftDataConfig, tokenizer: Tokenizer, *, where: Place, index: int
 ) -> list[Prompt]:
-    """Return what stands before a row's last answer, unless it is too long to be asked."""
-    asked = row.pieces[:-1]
-    parts = [_encode(row, piece, tokenizer, is_first=number == 0) for number, piece in enumerate(asked)]
+    """Return what stands before a row's last answer, unless it is too long for the model."""
+    pieces = row.pieces[:-1]
+    parts = [_encode(row, piece, tokenizer, is_first=number == 0) for number, piece in enumerate(pieces)]
     token_ids = tuple(itertools.chain.from_iterable(parts))
     if len(token_ids) > cfg.max_length:
         return []
     metadata = {key: column(columns, key, where, "data.metadata_keys") for key in cfg.metadata_keys}
-    text = "".join(piece.text for piece in asked)
+    text = "".join(piece.text for piece in pieces)
     return [Prompt(index=index, token_ids=token_ids, text=text, reference=row.reference, metadata=metadata)]

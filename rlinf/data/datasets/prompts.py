@@ -1,4 +1,4 @@
-"""Datasets of prompts: read by ``datasets``, rendered, tokenised and filtered once, drawn in a repeatable order."""
+"""Datasets of prompts: read by ``datasets``, rendered, tokenised and filtered once, sampled in a repeatable order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class PromptSet:
     """Prompts, and what was left out.
 
     Attributes:
-        prompts: Those that are asked, in the order of the dataset.
+        prompts: Those that are used, in the order of the dataset.
         num_rows: Rows read.
         num_too_long: Rows whose prompt has more tokens than allowed.
     """
@@ -88,12 +88,12 @@ def read_prompts(
 
 
 class PromptSampler(Generic[T]):
-    """Draws prompts, or what else there is, without end: every epoch holds each of them once, in an order of its own.
+    """Samples prompts, or other rows, without end: every epoch holds each of them once, in an order of its own.
 
     The order follows from seed and epoch alone, so a position is all that a checkpoint has to hold.
 
     Args:
-        prompts: What is drawn from.
+        prompts: What is sampled from.
         shuffle: Whether epochs differ in their order.
         seed: Names the orders.
     """
@@ -106,7 +106,7 @@ class PromptSampler(Generic[T]):
         self._order: np.ndarray[Any, np.dtype[np.int64]] = np.empty(0, dtype=np.int64)
         self.position = 0
 
-    def draw(self) -> tuple[int, T]:
+    def sample(self) -> tuple[int, T]:
         """Return the next prompt and its number within the run, from 0."""
         number = self.position
         epoch, offset = divmod(number, len(self._prompts))
@@ -158,7 +158,7 @@ def _render(content: Any, cfg: TextRowsConfig, tokenizer: Tokenizer, where: Plac
     """Return the text that the model is to continue."""
     if isinstance(content, str) and not cfg.apply_chat_template:
         return fill_template(content, cfg)
-    return render(prompt_messages(content, cfg, where), tokenizer, where=where, asks=True)
+    return render(prompt_messages(content, cfg, where), tokenizer, where=where, add_generation_prompt=True)
 
 
 def prompt_messages(content: Any, cfg: TextRowsConfig, where: Place) -> list[Any]:

@@ -108,20 +108,20 @@ def as_messages(content: Any, *, option: str, where: Place, allows: str = "text,
     )
 
 
-def render(messages: list[Any], tokenizer: Tokenizer, *, where: Place, asks: bool) -> str:
+def render(messages: list[Any], tokenizer: Tokenizer, *, where: Place, add_generation_prompt: bool) -> str:
     """Return the text of a conversation.
 
     Args:
         messages: With ``role`` and ``content``.
         tokenizer: Has the template.
         where: Where the row stands.
-        asks: Whether an answer is to follow.
+        add_generation_prompt: Whether a response is to follow.
 
     Raises:
         DatasetError: The template refuses it.
     """
     try:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=asks))
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt))
     except Exception as error:  # a template is a program of its own
         raise DatasetError(
             f"The tokenizer's chat template refuses {where}: {error}. Correct it, or set "

@@ -113,7 +113,7 @@ class Trajectory(BatchRecord):
         truncations: bool [T, B, C].
         executed: bool [T, B, C].
         final_values: float32 [T, B, V]; value of the state in which an episode ended within the chunk, where it was
-            asked for (on truncation, or always), else 0. None without a value head.
+            needed (on truncation, or always), else 0. None without a value head.
         group_ids: int64 [B]; equal for trajectories that are compared with each other.
         env_ids: int64 [B]; ``epoch * total_num_envs + global environment index``: unique within a step, and the order
             in which samples are numbered, on any number of ranks.

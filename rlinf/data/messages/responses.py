@@ -32,7 +32,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewardQuery:
-    """What a reward of text is asked about.
+    """What a reward of text scores.
 
     Attributes:
         prompt: Text of the prompt.
@@ -148,7 +148,7 @@ class ResponseGroup:
         return self.batch.responses[0].group_id
 
     def queries(self) -> list[RewardQuery]:
-        """Return what rewards are asked about each response, [N]."""
+        """Return the reward queries of all responses, [N]."""
         return [
             RewardQuery(
                 prompt=self.prompt.text,

@@ -1,4 +1,4 @@
-"""Transitions, and the replay that off-policy algorithms draw them from."""
+"""Transitions, and the replay that off-policy algorithms sample them from."""
 
 from __future__ import annotations
 
@@ -102,11 +102,11 @@ class Transitions(BatchRecord):
 
 
 class ReplayBuffer:
-    """The newest transitions of one rank; drawn uniformly, with replacement.
+    """The newest transitions of one rank; sampled uniformly, with replacement.
 
     Transitions are kept in host memory; what exceeds ``memory_bytes``, the oldest of them, in files that are mapped and
-    drawn from like memory. What is drawn does not depend on where it lies. Memory is reserved at the first ``add`` and
-    taken up as it fills.
+    sampled from like memory. What is sampled does not depend on where it lies. Memory is reserved at the first ``add``
+    and taken up as it fills.
 
     Args:
         capacity: Transitions kept.
@@ -164,8 +164,8 @@ class ReplayBuffer:
         self._add(transitions.named())
 
     def sample(self, count: int, generator: torch.Generator) -> Transitions:
-        """Draw ``count`` transitions; there must be one at least."""
-        # Counted from the oldest, so that a draw means the same wherever they lie and after a reload.
+        """Sample ``count`` transitions; there must be one at least."""
+        # Counted from the oldest, so that an index means the same wherever they lie and after a reload.
         ages = torch.randint(self.size, (count,), generator=generator)
         return Transitions.from_named(self._gather(self.first + ages))
 

@@ -124,7 +124,7 @@ class SegmentFolder:
         self._mapped: dict[int, Rows] = {}
 
     def has_whole(self, index: int) -> bool:
-        """Tell whether the segment at a place is there, and will not grow."""
+        """Return whether the segment at a place is there, and will not grow."""
         return index in self.segments and self.segments[index].end == (index + 1) * self.segment_rows
 
     def write(self, start: int, rows: Rows) -> None:

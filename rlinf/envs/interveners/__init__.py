@@ -26,7 +26,7 @@ class Situation:
         obs: What the policy acted on, one row.
         action: float32 [A]; what the policy wants to do.
         reward: The last step's reward; 0 at the start of an episode.
-        step: Actions taken in the episode so far.
+        step: Actions executed in the episode so far.
     """
 
     obs: Observation

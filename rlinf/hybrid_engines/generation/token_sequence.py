@@ -94,7 +94,7 @@ class TokenSequence:
         )
 
     def _ends_with_stop_string(self) -> bool:
-        """Tell whether the last token completes a stop string, perhaps in its middle."""
+        """Return whether the last token completes a stop string, perhaps in its middle."""
         assert self.decode is not None
         longest = max(map(len, self.params.stop))
         tail = self.token_ids[-(_TOKENS_PER_CHARACTER * longest + 1) :]

@@ -107,7 +107,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _reason(path: Path, error: BaseException) -> str:
-    """Return the last line of an error of torch; where the disk is full, that, which its writer does not tell."""
+    """Return the last line of an error of torch; where the disk is full, that, which its writer does not report."""
     existing = next(parent for parent in (path, *path.parents) if parent.exists())
     if shutil.disk_usage(existing).free < _FULL_BYTES:
         return f"{os.strerror(errno.ENOSPC)}."

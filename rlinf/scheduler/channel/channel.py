@@ -77,12 +77,12 @@ class Channel:
                 _local_channels[name] = cls(name, maxsize, LocalBackend(name, maxsize))
                 return _local_channels[name]
         runtime = current_runtime()
-        host: EndpointInfo = runtime.ask("channel_host", runtime.node_id)
+        host: EndpointInfo = runtime.query("channel_host", runtime.node_id)
         channel_id = uuid.uuid4().hex[:16]
-        runtime.endpoint.ask(host, "channel_create", channel_id, name, maxsize)
+        runtime.endpoint.query(host, "channel_create", channel_id, name, maxsize)
         # A handle announces itself to the host, which has to know the channel by then.
         backend = HostedBackend(host, channel_id)
-        host, registered_id, _ = runtime.ask("channel_add", name, host, channel_id, maxsize)
+        host, registered_id, _ = runtime.query("channel_add", name, host, channel_id, maxsize)
         if registered_id != channel_id:
             backend.close()
             backend = HostedBackend(host, registered_id)
@@ -104,7 +104,7 @@ class Channel:
                 return _local_channels[name]
         runtime = current_runtime()
         found = AsyncWork[Any](
-            runtime.ask_later("channel_find", name),
+            runtime.request("channel_find", name),
             describe=f"{runtime.label} waits for channel '{name}' to be created",
         )
         host, channel_id, maxsize = found.wait(default_timeout_seconds() if timeout is None else timeout).value
@@ -218,7 +218,7 @@ class Channel:
         """Refuse further puts; getters drain what is left, then get ``ChannelClosedError``. The name is free again."""
         self._backend.close()
         if isinstance(self._backend, HostedBackend):
-            current_runtime().ask("channel_remove", self.name, self._backend.channel_id)
+            current_runtime().query("channel_remove", self.name, self._backend.channel_id)
         else:
             with _local_lock:
                 _local_channels.pop(self.name, None)

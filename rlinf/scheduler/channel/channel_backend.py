@@ -184,12 +184,12 @@ class HostedBackend:
 
     def size(self, key: Hashable) -> int:
         """Return the number of items of a key."""
-        return int(self._endpoint.ask(self.host, "channel_size", self.channel_id, key))
+        return int(self._endpoint.query(self.host, "channel_size", self.channel_id, key))
 
     def close(self) -> None:
         """Refuse further puts."""
         with contextlib.suppress(WorkerDiedError):  # the queue has gone with its host
-            self._endpoint.ask(self.host, "channel_close", self.channel_id)
+            self._endpoint.query(self.host, "channel_close", self.channel_id)
 
     def pass_on(self) -> None:
         """Note that the handle was given to others: the queue waits for them when it is closed."""
@@ -228,7 +228,7 @@ class HostedBackend:
 
 
 def _leave_soon(endpoint: Endpoint, host: EndpointInfo, channel_id: str, passed_on: threading.Event) -> None:
-    """Tell the host that a handle is gone; called by a finalizer, anywhere."""
+    """Notify the host that a handle is gone; called by a finalizer, anywhere."""
 
     def leave() -> None:
         with contextlib.suppress(ClusterError):  # who has left the run holds no handles

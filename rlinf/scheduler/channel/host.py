@@ -130,14 +130,14 @@ class ChannelHost:
             queue.group_started(name)
 
     def _watch_worker(self, call: Call) -> None:
-        """Tell the manager when a worker's process has ended."""
+        """Notify the manager when a worker's process has ended."""
         address, process = call.args
 
-        def tell() -> None:
+        def notify() -> None:
             self._endpoint.notify(call.sender, "ended", (address, process.end))
 
         # The kernel wakes the loop, on whose thread messages are not served here.
-        self._endpoint.loop.call_soon_threadsafe(self._watch.add, process, tell)
+        self._endpoint.loop.call_soon_threadsafe(self._watch.add, process, notify)
 
     def _describe(self) -> list[dict[str, Any]]:
         return [queue.describe() for queue in self._queues.values() if not queue.closed]

@@ -198,7 +198,7 @@ class DeviceTransfers:
         if device is None:
             flat = self._fetch_bytes(ticket)
         elif self._platform.identity(device) == ticket.device:
-            flat = self._platform.open(self._ask(ticket, "handle").value, device)
+            flat = self._platform.open(self._query(ticket, "handle").value, device)
         else:
             flat = self._fetch_over_link(ticket, device)
         return flat.view(ticket.dtype).view(ticket.shape)
@@ -227,7 +227,7 @@ class DeviceTransfers:
         """Tensors that wait to be fetched."""
         return len(self._parked)
 
-    def _ask(self, ticket: Ticket, way: str) -> Any:
+    def _query(self, ticket: Ticket, way: str) -> Any:
         request = self._endpoint.request(ticket.owner, "device_fetch", (ticket.number, way))
         return self._wait(request, ticket)
 
@@ -238,7 +238,7 @@ class DeviceTransfers:
     def _fetch_bytes(self, ticket: Ticket) -> torch.Tensor:
         import torch
 
-        (frame,) = self._ask(ticket, "bytes").frames
+        (frame,) = self._query(ticket, "bytes").frames
         flat = torch.empty(len(frame), dtype=torch.uint8)
         fill_tensor(flat, frame)
         return flat

@@ -220,7 +220,7 @@ class Endpoint:
             future.set_exception(failure)
         return future
 
-    def ask(self, peer: EndpointInfo, operation: str, *args: Any, timeout: float | None = None) -> Any:
+    def query(self, peer: EndpointInfo, operation: str, *args: Any, timeout: float | None = None) -> Any:
         """Send a request and wait for the value of its reply; not from the endpoint's own thread."""
         assert not self._transport.on_own_thread(), "waiting here would block the thread that receives the reply"
         return self.request(peer, operation, args).result(timeout=timeout).value
@@ -360,7 +360,7 @@ class Endpoint:
 
     def _receive(self, sender: EndpointInfo, frames: list[memoryview]) -> None:
         if sender.uid in self._dead:
-            return  # it was given up, or sent this before it died: what it held and asked for has been given to others
+            return  # it was given up, or sent this before it died: what it held and requested has been given to others
         kind, number = _KIND.unpack_from(frames[0])
         try:
             first, second, places = pickle.loads(frames[0][_KIND.size :])

@@ -14,7 +14,7 @@ from rlinf.scheduler.address import WorkerAddress, WorkerInfo
 from rlinf.scheduler.comm.endpoint import Endpoint, Frame
 from rlinf.scheduler.comm.futures import Promise
 
-# Asks the manager for a worker: (group, rank, whether to wait until the group is launched).
+# Looks up a worker at the manager: (group, rank, whether to wait until the group is launched).
 MemberLookup = Callable[[str, int, bool], "Future[WorkerInfo]"]
 
 
@@ -22,7 +22,7 @@ MemberLookup = Callable[[str, int, bool], "Future[WorkerInfo]"]
 class _Destination:
     lock: threading.Lock = field(default_factory=threading.Lock)
     info: WorkerInfo | None = None
-    asking: bool = False
+    is_looking_up: bool = False
     sequence: int = 0
     queued: deque[tuple[Hashable, Sequence[Frame], Promise[None]]] = field(default_factory=deque)
 
@@ -33,7 +33,7 @@ class Outbox:
     Args:
         source: The worker that sends.
         endpoint: The process's endpoint.
-        lookup: Asks the manager for a worker.
+        lookup: Looks up a worker at the manager.
     """
 
     def __init__(self, source: WorkerAddress, endpoint: Endpoint, lookup: MemberLookup) -> None:
@@ -66,9 +66,9 @@ class Outbox:
             pickle.dumps(tag)  # what cannot be sent later is an error now, while there is a caller to get it
             future: Promise[None] = Promise()
             destination.queued.append((tag, self._endpoint.snapshot(frames), future))
-            if destination.asking:
+            if destination.is_looking_up:
                 return future
-            destination.asking = True
+            destination.is_looking_up = True
         answer = self._lookup(group, rank, info is None)
         answer.add_done_callback(lambda found: self._resolved(destination, found))
         return future
@@ -89,7 +89,7 @@ class Outbox:
         error = found.exception()
         ended: list[tuple[Promise[None], BaseException | None]] = []
         with destination.lock:
-            destination.asking = False
+            destination.is_looking_up = False
             if error is None:
                 member = found.result()
                 if destination.info is None or destination.info.endpoint != member.endpoint:

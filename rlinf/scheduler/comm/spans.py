@@ -148,7 +148,7 @@ def _waiting(work: Any) -> AbstractContextManager[Any]:
         return trace.NOTHING
     label: Label | None = work.label
     if label is not None:
-        # Only the first wait is the arrival; asking again costs nothing and is not shown.
+        # Only the first wait is the arrival; a further wait costs nothing and is not shown.
         work.label = None
         name, category, flow, details = label
         return Span(tracer, name, category, details, flow)

@@ -69,7 +69,7 @@ def _keys(config: Mapping[str, Any], overrides: Sequence[str]) -> list[dict[str,
 
 
 def _is_named(path: str, named: Sequence[str]) -> bool:
-    """Tell whether an override names a key, a part of it, or a section that it is in."""
+    """Return whether an override names a key, a part of it, or a section that it is in."""
     return any(path == name or path.startswith(f"{name}.") or name.startswith(f"{path}.") for name in named)
 
 

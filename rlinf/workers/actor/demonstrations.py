@@ -36,7 +36,7 @@ class Demonstrations:
             self.interventions.add(new.select(intervened))
 
     def sample(self, count: int, generator: torch.Generator) -> list[Transitions]:
-        """Draw ``count`` transitions uniformly from all parts; none while there are none."""
+        """Sample ``count`` transitions uniformly from all parts; none while there are none."""
         total, sampled = len(self), 0
         samples = []
         seen = 0

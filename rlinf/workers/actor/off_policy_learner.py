@@ -97,7 +97,7 @@ class OffPolicyLearner(EmbodiedLearner):
             return size
         seed = derive_seed(self.actor.seed, "actor", self.engine.rank, "replay", step)
         generator = torch.Generator().manual_seed(seed)
-        members = self._draw_members(step)
+        members = self._sample_members(step)
         sums: MetricSums = {}
         for chosen in members:
             self.updates_made += 1
@@ -161,7 +161,7 @@ class OffPolicyLearner(EmbodiedLearner):
         enough = total >= self.loss.replay_buffer.min_buffer_size and ranks == self.engine.world_size
         return int(total), bool(enough)
 
-    def _draw_members(self, step: int) -> list[torch.Tensor | None]:
+    def _sample_members(self, step: int) -> list[torch.Tensor | None]:
         """Return for each update of a step the critics that form its targets; the same on all ranks."""
         if self.loss.num_min_q is None:
             return [None] * self.algorithm.update_epoch

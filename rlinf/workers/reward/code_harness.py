@@ -14,7 +14,7 @@ from typing import Any
 
 
 def main() -> None:
-    """Run the tests in turn."""
+    """Run the tests one after the other."""
     request = json.loads(sys.stdin.readline())
     report = os.dup(1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -169,7 +169,7 @@ class MultiStepRolloutWorker(Worker):
             self.weights.wait_for(step - 1 - (self.cfg.algorithm.staleness_threshold or 0))
 
     def _generator(self, purpose: str, *place: int) -> torch.Generator:
-        """Return the random draws of a purpose in a place: ranks and numbers that name it."""
+        """Return the random generator of a purpose in a place: ranks and numbers that name it."""
         first, *others = place
         seed = derive_seed(self.cfg.actor.seed, "rollout", first, purpose, *others)
         return torch.Generator(self.device).manual_seed(seed)

@@ -46,7 +46,7 @@ REPORT: dict[str, Any] = {
 
 @pytest.fixture(autouse=True)
 def reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "ask_status", lambda run, address: dict(REPORT))
+    monkeypatch.setattr(status, "query_status", lambda run, address: dict(REPORT))
 
 
 def test_each_process_has_a_line_that_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:

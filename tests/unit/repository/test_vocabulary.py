@@ -33,7 +33,8 @@ PHRASES = {
     r"so many": "this number of",
     r"what came of": "the result of",
     r"thinks? of": "log-probabilities and values of",
-    r"told|tells": "reports, says, returns",
+    r"told|tells|[Tt]ell whether": "reports, says, returns",
+    r"ask_\w+|\w+\.ask|asked|asking": "request, query, submit",
     r"earns?|earned": "is rewarded with",
     r"teach(es)?": "has a learning signal",
 }

@@ -17,7 +17,7 @@ from rlinf.runners import launch as launching
 from rlinf.runners.launch import launch, launch_embodied, launch_offline, launch_reasoning, launch_sft
 from rlinf.runners.run_logger import RunLogger
 from rlinf.runners.task_types import TaskType
-from rlinf.scheduler.run_status import ask_status
+from rlinf.scheduler.run_status import query_status
 from tests.unit.runners.conftest import ReadRecipe
 
 REPO = Path(__file__).parents[3]
@@ -119,7 +119,7 @@ def test_the_folder_names_the_run_and_the_run_its_experiment(recipe: ReadRecipe,
         logger = RunLogger(cfg)
         launching.record_run(logger, cluster, afterwards)
         with logger:
-            assert ask_status(cluster.namespace)["experiment_name"] == name
+            assert query_status(cluster.namespace)["experiment_name"] == name
     (recorded,) = json.loads((tmp_path / name / "run.json").read_text())["launches"]
     assert recorded["run_id"] == cluster.namespace
     assert recorded["placement"]

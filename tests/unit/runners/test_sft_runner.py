@@ -112,7 +112,7 @@ def run(folder, world, *overrides, val=None):
 
 def drawn(count, first=0):
     sampler = PromptSampler(EXAMPLES, shuffle=True, seed=1234)
-    return [sampler.draw()[1].prompt_ids[0] for _ in range(first + count)][first:]
+    return [sampler.sample()[1].prompt_ids[0] for _ in range(first + count)][first:]
 
 
 def learned(world):

@@ -166,7 +166,7 @@ def run(
 
 def asked_in_order(count: int, first: int = 0) -> list[tuple[int, int]]:
     sampler = PromptSampler(PROMPTS, shuffle=True, seed=1234)
-    drawn = [sampler.draw() for _ in range(first + count)]
+    drawn = [sampler.sample() for _ in range(first + count)]
     return [(number, prompt.index) for number, prompt in drawn[first:]]
 
 

@@ -42,11 +42,11 @@ def test_requests_replies_and_errors(make, nodes):
     assert reply.value == 42
     assert bytes(reply.frames[0]) == b"payload" * 10_000
     with pytest.raises(WorkerDiedError) as caught:
-        client.ask(server.info, "refuse", timeout=20)
+        client.query(server.info, "refuse", timeout=20)
     assert caught.value.rank == 3
     with pytest.raises(RLinfError, match="does not serve"):
-        client.ask(server.info, "unknown", timeout=20)
-    assert client.ask(server.info, "double", 1, timeout=20) == 2, "an error in a handler must not end the server"
+        client.query(server.info, "unknown", timeout=20)
+    assert client.query(server.info, "double", 1, timeout=20) == 2, "an error in a handler must not end the server"
 
 
 def _explode():
@@ -74,15 +74,15 @@ def test_what_cannot_be_read_here_ends_its_request_and_nothing_else(make, nodes)
 
     server.serve("refuse", refuse)
     with pytest.raises(RLinfError, match=r"request of .* cannot be read.*only_on_the_other_side"):
-        client.ask(server.info, "echo", _Unreadable(), timeout=20)
+        client.query(server.info, "echo", _Unreadable(), timeout=20)
     with pytest.raises(RLinfError, match=r"answer of .* cannot be read.*only_on_the_other_side"):
-        client.ask(server.info, "give", timeout=20)
+        client.query(server.info, "give", timeout=20)
     with pytest.raises(RLinfError, match="told in words"):
-        client.ask(server.info, "refuse", timeout=20)
+        client.query(server.info, "refuse", timeout=20)
     client.notify(server.info, "echo", (_Unreadable(),))
     client._transport.send(server.info, [b"no header"])
     client._transport.send(server.info, [])
-    assert client.ask(server.info, "echo", 1, timeout=20) == 1, "one bad message must not end the server"
+    assert client.query(server.info, "echo", 1, timeout=20) == 1, "one bad message must not end the server"
 
 
 def test_a_stranger_without_the_key_is_not_heard(make):

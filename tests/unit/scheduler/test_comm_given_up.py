@@ -50,7 +50,7 @@ class Node:
 
     def channel(self, maxsize=0):
         channel_id = uuid.uuid4().hex[:8]
-        self.runtime.endpoint.ask(self.other.endpoint.info, "channel_create", channel_id, "c", maxsize)
+        self.runtime.endpoint.query(self.other.endpoint.info, "channel_create", channel_id, "c", maxsize)
         return Channel("c", maxsize, HostedBackend(self.other.endpoint.info, channel_id))
 
     def close(self):
@@ -414,7 +414,7 @@ def test_a_closed_channel_waits_for_those_it_was_given_to(node):
     channel.close()
     del channel
     gc.collect()
-    node.runtime.endpoint.ask(node.other.endpoint.info, "channel_size", "a later message", "key")
+    node.runtime.endpoint.query(node.other.endpoint.info, "channel_size", "a later message", "key")
     assert num_queues(node) == before + 1
     theirs = pickle.loads(message)
     assert theirs.get(timeout=20) == "for them"
@@ -425,11 +425,11 @@ def test_a_closed_channel_goes_with_the_last_process_that_holds_it(node):
     before = num_queues(node)
     holder = node.start("holder")
     channel_id = uuid.uuid4().hex
-    holder.endpoint.ask(node.other.endpoint.info, "channel_create", channel_id, "c", 0)
+    holder.endpoint.query(node.other.endpoint.info, "channel_create", channel_id, "c", 0)
     holder.endpoint.notify(node.other.endpoint.info, "channel_open", (channel_id,))
     put = (channel_id, "key", 1, True)
     holder.endpoint.request(node.other.endpoint.info, "channel_put", put, encode("x")).result(timeout=20)
-    holder.endpoint.ask(node.other.endpoint.info, "channel_close", channel_id)
+    holder.endpoint.query(node.other.endpoint.info, "channel_close", channel_id)
     assert num_queues(node) == before + 1
     death = (None, holder.endpoint.info.uid, WorkerDiedError("gone"), False)
     node.runtime.endpoint.notify(node.other.endpoint.info, "died", death)

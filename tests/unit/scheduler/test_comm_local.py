@@ -83,7 +83,7 @@ def test_a_full_backlog_does_not_hold_up_other_messages(make, monkeypatch):
     clients[0].notify(busy.info, "pause")
     assert paused.wait(20)
     waiting = [client.request(busy.info, "echo", (1,)) for client in clients]
-    assert [client.ask(idle.info, "echo", 2, timeout=20) for client in clients] == [2] * 4
+    assert [client.query(idle.info, "echo", 2, timeout=20) for client in clients] == [2] * 4
     assert not any(future.done() for future in waiting)
     go.set()
     assert [future.result(timeout=20).value for future in waiting] == [1] * 4
@@ -94,7 +94,7 @@ def test_a_living_peer_whose_socket_was_removed_is_an_error_of_the_sender(make, 
     client = make()
     os.unlink(server.info.ipc)
     with pytest.raises(ClusterError, match=r"cannot be reached at .*No such file or directory"):
-        client.ask(server.info, "echo", 1, timeout=20)
+        client.query(server.info, "echo", 1, timeout=20)
     with pytest.raises(ClusterError, match="Cannot send to endpoint"):
         client.notify(server.info, "echo", (1,))
     assert "What was sent to it is lost" in capsys.readouterr().err
@@ -113,10 +113,10 @@ def test_a_dead_peer_is_reported_as_dead_not_as_out_of_reach(make, server):
 def test_a_peer_that_hangs_up_and_is_not_dead_is_an_error_of_the_sender(make, server, monkeypatch):
     monkeypatch.setattr(local, "_NEWS_SECONDS", 0.2)
     client = make()
-    assert client.ask(server.info, "echo", 1, timeout=20) == 1
+    assert client.query(server.info, "echo", 1, timeout=20) == 1
     server.close()
     with pytest.raises(ClusterError, match="is not known to be gone, but cannot be reached"):
-        client.ask(server.info, "echo", 1, timeout=20)
+        client.query(server.info, "echo", 1, timeout=20)
 
 
 class _Scarce:
@@ -178,7 +178,7 @@ def test_the_accept_loop_waits_for_a_free_descriptor(make, server, monkeypatch):
         time.sleep(0.5)
         refused = len(attempts)
     assert 1 <= refused < 100
-    assert client.ask(server.info, "echo", 1, timeout=20) == 1
+    assert client.query(server.info, "echo", 1, timeout=20) == 1
     assert len(attempts) - refused >= 2, "the connection that waited was accepted too"
     for stranger in strangers:
         stranger.close()
@@ -186,11 +186,11 @@ def test_the_accept_loop_waits_for_a_free_descriptor(make, server, monkeypatch):
 
 def test_a_wait_that_ends_wakes_no_other_thread(make, server, monkeypatch):
     client = make(read_while_waiting=True)
-    client.ask(server.info, "echo", 0, timeout=20)
+    client.query(server.info, "echo", 0, timeout=20)
     woken = []
     monkeypatch.setattr(client.loop, "call_soon_threadsafe", lambda *call: woken.append(call))
     for number in range(5):
-        assert client.ask(server.info, "echo", number, timeout=20) == number
+        assert client.query(server.info, "echo", number, timeout=20) == number
         time.sleep(0.01)
     monkeypatch.undo()
     assert woken == []
@@ -202,7 +202,7 @@ def test_messages_are_read_after_a_wait_although_no_other_follows(make, server, 
     heard = threading.Semaphore(0)
     client.serve("tell", lambda call: heard.release())
     for number in range(30):
-        client.ask(server.info, "echo", number, timeout=20)
+        client.query(server.info, "echo", number, timeout=20)
         time.sleep(pause)  # about as long as reading stays with the thread that has waited
         server.notify(client.info, "tell")
         assert heard.acquire(timeout=20)

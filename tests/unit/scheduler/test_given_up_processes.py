@@ -100,7 +100,7 @@ def run(request):
     made = Run(request.param)
     made.runtimes[0].spec = made.spec
     first = made.start("here", None)
-    assert first.ask("group_begin", "g", 2) == 1
+    assert first.query("group_begin", "g", 2) == 1
     yield made
     made.close()
 
@@ -131,24 +131,24 @@ def test_a_lock_is_not_granted_to_a_process_that_was_given_up(run):
     zombie, other = run.member(0), run.member(1)
     zombie.endpoint.serve("died", lambda call: None)
     run.give_up(0)
-    late = zombie.ask_later("lock", ("slot", "n", 0))
-    other.ask("lock", ("slot", "n", 0), timeout=20)
+    late = zombie.request("lock", ("slot", "n", 0))
+    other.query("lock", ("slot", "n", 0), timeout=20)
     assert not late.done()
 
 
 def test_a_channel_host_refuses_what_a_process_that_was_given_up_puts(run):
     zombie, host = run.start("here", None), run.start("here", None)
     ChannelHost(host)
-    zombie.endpoint.ask(host.endpoint.info, "channel_create", "c", "c", 0, timeout=20)
+    zombie.endpoint.query(host.endpoint.info, "channel_create", "c", "c", 0, timeout=20)
     zombie.endpoint.request(host.endpoint.info, "channel_put", ("c", "k", 1, True), encode(1)).result(20)
     gone = WorkerDiedError("gone", group="g", rank=0)
     run.runtimes[0].endpoint.notify(host.endpoint.info, "died", (None, zombie.endpoint.info.uid, gone, False))
     size = run.runtimes[0].endpoint
-    assert size.ask(host.endpoint.info, "channel_size", "c", "k", timeout=20) == 1
+    assert size.query(host.endpoint.info, "channel_size", "c", "k", timeout=20) == 1
     zombie.endpoint.request(host.endpoint.info, "channel_put", ("c", "k", 1, True), encode(2))
     with pytest.raises(TimeoutError):
-        zombie.endpoint.ask(host.endpoint.info, "channel_size", "c", "k", timeout=1)
-    assert size.ask(host.endpoint.info, "channel_size", "c", "k", timeout=20) == 1
+        zombie.endpoint.query(host.endpoint.info, "channel_size", "c", "k", timeout=1)
+    assert size.query(host.endpoint.info, "channel_size", "c", "k", timeout=20) == 1
 
 
 @pytest.fixture
@@ -201,14 +201,14 @@ def test_an_unreadable_put_is_refused_and_not_stored(run):
     here = run.runtimes[0]
     producer, host = run.start("here", None), run.start("here", None)
     ChannelHost(host)
-    here.endpoint.ask(host.endpoint.info, "channel_create", "c", "c", 0, timeout=20)
+    here.endpoint.query(host.endpoint.info, "channel_create", "c", "c", 0, timeout=20)
     with host.endpoint._transport._dispatching:
         put = producer.endpoint.request(host.endpoint.info, "channel_put", ("c", "k", 1, True), encode(LARGE))
         # Not its socket: it lives, and gets the host's answer.
         shutil.rmtree(segments_folder(SHARED_MEMORY, run.spec.namespace, producer.endpoint.info.uid))
     with pytest.raises(ClusterError, match="cannot be read"):
         put.result(timeout=20)
-    assert here.endpoint.ask(host.endpoint.info, "channel_size", "c", "k", timeout=20) == 0
+    assert here.endpoint.query(host.endpoint.info, "channel_size", "c", "k", timeout=20) == 0
 
 
 @pytest.mark.parametrize("says_farewell", [True, False])

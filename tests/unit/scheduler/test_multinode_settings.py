@@ -12,7 +12,7 @@ import pytest
 from rlinf.config.schema.cluster import EnvConfigs, HardwareConfig, NodeGroupConfig
 from rlinf.errors import ClusterError
 from rlinf.placement import NodeInfo, build_node_groups
-from rlinf.scheduler.environment import NodeSettings, ask_interpreter
+from rlinf.scheduler.environment import NodeSettings, query_interpreter
 from rlinf.scheduler.probe import listen_ip
 
 HERE = Path(__file__).parent
@@ -222,9 +222,9 @@ def test_settings_are_found_by_group_and_node():
 
 
 def test_an_interpreter_tells_what_it_has_or_why_it_cannot(tmp_path):
-    assert ask_interpreter(sys.executable)[0] == f"{sys.version_info.major}.{sys.version_info.minor}"
-    assert "No such file" in str(ask_interpreter(str(tmp_path / "python")))
+    assert query_interpreter(sys.executable)[0] == f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert "No such file" in str(query_interpreter(str(tmp_path / "python")))
     without_ray = tmp_path / "python"
     without_ray.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     without_ray.chmod(0o755)
-    assert "No module named 'ray'" in str(ask_interpreter(str(without_ray)))
+    assert "No module named 'ray'" in str(query_interpreter(str(without_ray)))

@@ -43,7 +43,7 @@ def test_a_long_temporary_folder_is_no_error_and_nothing_is_left(temporary):
     client, server = (Endpoint(namespace=namespace, node_id="n0", keys=keys, listen_ip=None) for _ in range(2))
     try:
         server.serve("echo", lambda call: call.reply(call.args[0]))
-        assert client.ask(server.info, "echo", 1, timeout=20) == 1
+        assert client.query(server.info, "echo", 1, timeout=20) == 1
         socket = Path(server.info.ipc)
         assert socket.is_relative_to("/tmp")
         folders.remove_process(namespace, server.info.uid)

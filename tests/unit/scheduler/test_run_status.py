@@ -13,7 +13,7 @@ from rlinf.scheduler import Channel
 from rlinf.scheduler.address import MANAGER_NAME, RunSpec, ray_namespace
 from rlinf.scheduler.comm.transport import new_keys
 from rlinf.scheduler.manager import ManagerActor
-from rlinf.scheduler.run_status import ask_status
+from rlinf.scheduler.run_status import query_status
 
 
 def eventually(look, seconds=30):
@@ -36,7 +36,7 @@ def ranks_of(status, group):
 def test_a_blocked_receive_is_told_with_its_source_tag_and_method(cluster, pair, capsys):
     pending = pair.execute_on(0).recv_all(1, pair.name, 1, tag="never")
     status = eventually(
-        lambda: (told := ask_status(cluster.namespace)) and ranks_of(told, pair)[0].get("waits") and told
+        lambda: (told := query_status(cluster.namespace)) and ranks_of(told, pair)[0].get("waits") and told
     )
     blocked, idle = ranks_of(status, pair)
     assert blocked["pid"] == pair.worker_info_list[0].pid
@@ -52,7 +52,7 @@ def test_a_blocked_receive_is_told_with_its_source_tag_and_method(cluster, pair,
         assert word in printed
     pair.execute_on(1).send_all(["at last"], pair.name, 0, tag="never").wait()
     assert pending.wait() == [["at last"]]
-    assert eventually(lambda: not ranks_of(ask_status(cluster.namespace), pair)[0]["waits"])
+    assert eventually(lambda: not ranks_of(query_status(cluster.namespace), pair)[0]["waits"])
 
 
 def test_channels_and_locks_are_told_with_who_waits(cluster, pair, unique, capsys):
@@ -87,7 +87,7 @@ def test_channels_and_locks_are_told_with_who_waits(cluster, pair, unique, capsy
 
 def test_an_unknown_run_names_those_alive(cluster):
     with pytest.raises(ClusterError, match=cluster.namespace):
-        ask_status("nothing")
+        query_status("nothing")
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def test_of_two_runs_the_experiments_are_named(cluster, second_run, capsys):
 def test_a_run_is_found_by_its_experiment(cluster, second_run, capsys):
     assert main(["status", "walker"]) == 0
     assert f"Run {second_run} (walker)" in capsys.readouterr().out
-    assert ask_status(cluster.namespace)["experiment_name"] is None
+    assert query_status(cluster.namespace)["experiment_name"] is None
 
 
 def test_stacks_show_where_a_worker_stands(cluster, pair, capsys):

@@ -117,7 +117,7 @@ def test_a_stranger_is_refused_and_its_pickle_is_never_opened(victim, friend, tm
         peer.disable_monitor()
         monitor.close(0)
         context.destroy(0)
-    assert friend.ask(victim.info, "hello", timeout=20) == "heard", "who holds the key is still served"
+    assert friend.query(victim.info, "hello", timeout=20) == "heard", "who holds the key is still served"
     assert not (tmp_path / "exploded").exists()
 
 
@@ -129,7 +129,7 @@ def test_bytes_that_are_not_even_zeromq_are_dropped(victim, friend, tmp_path):
     for noise in (bomb, b"GET / HTTP/1.1\r\n\r\n", old, b"\xff" + bytes(8) + b"\x7f\x03" + bytes(53) + bomb):
         with socket.create_connection((host, int(port)), timeout=5) as connection:
             connection.sendall(noise)
-    assert friend.ask(victim.info, "hello", timeout=20) == "heard"
+    assert friend.query(victim.info, "hello", timeout=20) == "heard"
     assert not (tmp_path / "exploded").exists()
 
 

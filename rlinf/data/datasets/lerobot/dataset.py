@@ -177,7 +177,7 @@ class LeRobotDataset:
 
 @functools.lru_cache(maxsize=16)
 def _read_rows(path: Path, columns: tuple[str, ...], episode: int) -> Any:
-    """Read one episode of a data file; recent ones are kept, as frames are asked for again."""
+    """Read one episode of a data file; recent ones are kept, as frames are read again."""
     return pyarrow("parquet").read_table(path, columns=list(columns), filters=[("episode_index", "=", episode)])
 
 

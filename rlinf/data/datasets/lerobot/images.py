@@ -16,7 +16,7 @@ Images = npt.NDArray[np.uint8]
 """[T, H, W, 3]."""
 
 KEYFRAME_INTERVAL = 2
-"""Frames from one that is coded alone to the next: what is drawn at random must be found fast (as LeRobot has it)."""
+"""Frames from one that is coded alone to the next: what is sampled at random must be found fast (as LeRobot has it)."""
 
 
 def encode_png(image: Images) -> bytes:

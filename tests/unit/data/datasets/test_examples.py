@@ -57,12 +57,18 @@ def own_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
-def read(folder, rows, tokenizer=None, *, asks=False, limit=None, **keys):
+def read(folder, rows, tokenizer=None, *, with_prompts=False, limit=None, **keys):
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     cfg = SftDataConfig(**{"max_length": 100, **keys})
     return read_examples(
-        [str(path)], cfg, tokenizer or Letters(), split="train", limit=limit, asks=asks, is_evaluation=asks
+        [str(path)],
+        cfg,
+        tokenizer or Letters(),
+        split="train",
+        limit=limit,
+        with_prompts=with_prompts,
+        is_evaluation=with_prompts,
     )
 
 
@@ -160,12 +166,12 @@ def test_rows_without_an_answer_are_left_out_and_counted(tmp_path):
 
 def test_evaluations_ask_what_stands_before_the_last_answer(tmp_path):
     rows = [{"talk": CONVERSATION, "level": 3}, {"talk": CONVERSATION[:2], "level": 4}]
-    found = read(tmp_path, rows, asks=True, messages_key="talk", metadata_keys=["level"])
+    found = read(tmp_path, rows, with_prompts=True, messages_key="talk", metadata_keys=["level"])
     assert [prompt.text for prompt in found.prompts] == ["<u>hi$\n<a>yo$\n<u>2+2$\n<a>", "<u>hi$\n<a>"]
     assert [prompt.reference for prompt in found.prompts] == ["4", "yo"]
     assert [dict(prompt.metadata) for prompt in found.prompts] == [{"level": 3}, {"level": 4}]
     rows = [{"prompt": "1+1", "answer": 2}, {"prompt": "12345", "answer": 3}]
-    found = read(tmp_path, rows, asks=True, max_length=5, on_too_long="truncate")
+    found = read(tmp_path, rows, with_prompts=True, max_length=5, on_too_long="truncate")
     (prompt,) = found.prompts
     assert (prompt.reference, prompt.token_ids) == (2, found.examples[0].prompt_ids)
     assert read(tmp_path, rows).prompts == ()

@@ -234,7 +234,7 @@ PROMPTS = tuple(Prompt(index=index, token_ids=(index,), text=str(index)) for ind
 
 
 def draws(sampler, count):
-    return [(number, prompt.index) for number, prompt in (sampler.draw() for _ in range(count))]
+    return [(number, prompt.index) for number, prompt in (sampler.sample() for _ in range(count))]
 
 
 def test_every_epoch_holds_each_prompt_once_in_an_order_of_its_own():

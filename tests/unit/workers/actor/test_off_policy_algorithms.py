@@ -151,7 +151,7 @@ def test_demonstrations_of_another_environment_are_an_error(tmp_path):
 
 
 def test_rlpd_forms_targets_of_some_critics_that_all_ranks_agree_on(demos):
-    drawn = [make_rlpd(demos, updates=20)._draw_members(step) for step in (1, 1, 2)]
+    drawn = [make_rlpd(demos, updates=20)._sample_members(step) for step in (1, 1, 2)]
     as_lists = [[chosen.tolist() for chosen in members] for members in drawn]
     assert as_lists[0] == as_lists[1] != as_lists[2]
     assert all(len(set(chosen)) == 2 for chosen in as_lists[0])
