@@ -44,8 +44,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "single_env.py",
-        "taken = int(request.steps[row])\n",
-        "taken = 0\n",
+        "num_steps = int(request.steps[row])\n",
+        "num_steps = 0\n",
         "every chunk counts steps from 0",
     ),
 ]
