@@ -22,14 +22,14 @@ STEP = ChunkStep(
 
 
 def test_an_ended_episode_shows_its_last_observation() -> None:
-    request = RewardRequest.from_outcome(STEP, torch.zeros(3, 2, 1))
+    request = RewardRequest.from_step(STEP, torch.zeros(3, 2, 1))
     assert request.obs["states"].tolist() == [[1.0], [9.0], [3.0]]
     assert request.obs["task_descriptions"] == ["a", "end", "c"]
     assert STEP.obs["states"].tolist() == [[1.0], [2.0], [3.0]]
 
 
 def test_without_an_end_the_observations_are_those_after_the_chunk() -> None:
-    request = RewardRequest.from_outcome(replace(STEP, final_obs=None, final_ids=None), torch.zeros(3, 2, 1))
+    request = RewardRequest.from_step(replace(STEP, final_obs=None, final_ids=None), torch.zeros(3, 2, 1))
     assert request.obs["states"].tolist() == [[1.0], [2.0], [3.0]]
     assert torch.equal(request.rewards, STEP.rewards)
     assert torch.equal(request.executed, STEP.executed)
