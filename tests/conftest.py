@@ -6,11 +6,13 @@ import importlib.util
 import os
 import shutil
 import signal
+import sys
 import tempfile
 
 import pytest
 
 from tests.areas import AreaReport
+from tests.forked_workers import fork_workers
 
 # What a shell starts in the background ignores Ctrl-C, and so would the runs that tests interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -43,6 +45,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         os.environ["RAY_TMPDIR"] = folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_collection_finish() -> None:
+    """Prepare for tests that start Ray; none of the others waits for its import."""
+    if "ray" in sys.modules:
+        fork_workers()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

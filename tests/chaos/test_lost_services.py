@@ -4,7 +4,6 @@ import os
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
 
 import tests.e2e.conftest as e2e
@@ -24,11 +23,7 @@ def start(start_run, tmp_path, monkeypatch):
 
 
 def kill_child(run, name):
-    (found,) = [
-        child
-        for child in psutil.Process(run.process.pid).children(recursive=True)
-        if name in " ".join([child.name(), *child.cmdline()])
-    ]
+    (found,) = [child for child in run.survivors(patience=0) if name in " ".join([child.name(), *child.cmdline()])]
     os.kill(found.pid, signal.SIGKILL)
 
 

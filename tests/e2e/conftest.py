@@ -12,10 +12,15 @@ import psutil
 import pytest
 import ray
 
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.runners.launch import launch
+from tests import forked_workers
 from tests.e2e.tiny_math import make_questions
+from tests.forked_workers import start_server
 
 REPO = Path(__file__).parents[2]
 ENTRY = REPO / "examples/embodiment/train_embodied_agent.py"
+FORKING = forked_workers.__file__
 ASYNC_ENTRY = REPO / "examples/embodiment/train_async.py"
 
 # A few hundred environment steps: enough for every part of the loop to run.
@@ -52,6 +57,7 @@ class Run:
         self.mark = uuid.uuid4().hex
         # A Ray folder of its own: a Ray that somebody has started on this machine is not found. Its sockets need a
         # short path.
+        start_server()
         self.ray_folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
         environment = {
             **os.environ,
@@ -66,7 +72,7 @@ class Run:
         if not environment["RAY_ADDRESS"]:
             del environment["RAY_ADDRESS"]
         self.process = subprocess.Popen(
-            [sys.executable, str(entry or ENTRY), "--config-name", recipe, *overrides],
+            [sys.executable, FORKING, "--run", str(entry or ENTRY), "--config-name", recipe, *overrides],
             cwd=REPO,
             env=environment,
             stdout=subprocess.PIPE,
@@ -96,7 +102,9 @@ class Run:
 
     def _is_mine(self, process):
         try:
-            return process.status() != psutil.STATUS_ZOMBIE and process.environ().get("RLINF_TEST_MARK") == self.mark
+            is_marked = process.environ().get("RLINF_TEST_MARK") == self.mark
+            is_forked = Path(self.ray_folder, f"forked_{process.pid}").exists()
+            return process.status() != psutil.STATUS_ZOMBIE and (is_marked or is_forked)
         except psutil.Error:
             return False
 
@@ -109,12 +117,30 @@ def is_agent_of_ray(process):
         return True
 
 
-@pytest.fixture(scope="module")
-def one_node():
-    """One Ray for all runs of this module: each run attaches to it."""
-    ray.init(address="local", num_cpus=2, include_dashboard=False)
+@pytest.fixture(scope="session")
+def ray_ends():
     yield
     ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def one_node(ray_ends):
+    """One Ray for all runs of this test process, which attach to it; returns its address."""
+    if not ray.is_initialized():
+        ray.init(address="local", num_cpus=2, include_dashboard=False)
+    return ray.get_runtime_context().gcs_address
+
+
+@pytest.fixture(scope="module")
+def train(one_node, tmp_path_factory):
+    """Run a recipe in this process: what costs most in a run is to start a driver and Ray. Returns the run's folder."""
+
+    def run(recipe, *overrides, log_path=None):
+        log_path = log_path or tmp_path_factory.mktemp("run")
+        launch(validate_cfg(load_recipe(recipe, [*overrides, f"runner.logger.log_path={log_path}"])))
+        return log_path / recipe
+
+    return run
 
 
 @pytest.fixture(scope="module")

@@ -8,38 +8,24 @@ import pytest
 from tests.e2e.conftest import ASYNC_ENTRY, TINY, ranks, read_metrics
 
 pytestmark = pytest.mark.timeout(300)
+RECIPE = "gym_cartpole_async_ppo_mlp"
 
 
-def records(run, folder):
-    assert run.wait() == 0, run.output[-4000:]
-    assert not run.survivors()
-    return read_metrics(folder)
-
-
-def test_threshold_zero_is_the_synchronous_algorithm_bit_for_bit(start_run, tmp_path):
+def test_threshold_zero_is_the_synchronous_algorithm_bit_for_bit(train):
     keys = (*TINY, "runner.max_epochs=4", "runner.save_interval=3")
-    sync = start_run("gym_cartpole_ppo_mlp", *keys, f"runner.logger.log_path={tmp_path}")
-    expected = records(sync, tmp_path / "gym_cartpole_ppo_mlp")
-    keys = (
-        *keys,
-        "algorithm.staleness_threshold=0",
-        "algorithm.loss_type=actor_critic",
-        f"runner.logger.log_path={tmp_path}",
-    )
-    run = start_run("gym_cartpole_async_ppo_mlp", *keys, entry=ASYNC_ENTRY)
-    received = records(run, tmp_path / "gym_cartpole_async_ppo_mlp")
+    expected = read_metrics(train("gym_cartpole_ppo_mlp", *keys))
+    keys = (*keys, "algorithm.staleness_threshold=0", "algorithm.loss_type=actor_critic")
+    received = read_metrics(train(RECIPE, *keys))
     staleness = [(r.pop("rollout/staleness_mean", 0), r.pop("rollout/staleness_max", 0)) for r in received]
     assert staleness == [(0, 0)] * 5
     assert received == expected
     assert "train/actor_loss" in expected[-1]
 
 
-def test_staleness_reaches_its_bound_and_no_more_and_segments_begin_fresh(start_run, tmp_path):
+def test_staleness_reaches_its_bound_and_no_more_and_segments_begin_fresh(train):
     # Training takes longer than a rollout: rollouts begin as early as they may.
     keys = (*TINY, "runner.max_epochs=8", "runner.val_check_interval=4", "algorithm.staleness_threshold=2")
-    keys = (*keys, "algorithm.update_epoch=40", f"runner.logger.log_path={tmp_path}")
-    run = start_run("gym_cartpole_async_ppo_mlp", *keys, entry=ASYNC_ENTRY)
-    steps = {r["step"]: r for r in records(run, tmp_path / "gym_cartpole_async_ppo_mlp")}
+    steps = {r["step"]: r for r in read_metrics(train(RECIPE, *keys, "algorithm.update_epoch=40"))}
     assert list(steps) == list(range(9))
     staleness = [steps[step]["rollout/staleness_max"] for step in range(1, 9)]
     # Evaluations after steps 4 and 8: the rollouts of steps 1-3 and 5-7 begin with the weights of steps 0 and 4.
@@ -48,11 +34,10 @@ def test_staleness_reaches_its_bound_and_no_more_and_segments_begin_fresh(start_
     assert {step for step, record in steps.items() if "eval/return" in record} == {0, 4, 8}
 
 
-def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(start_run, tmp_path):
-    recipe = "gym_cartpole_async_ppo_mlp"
+def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(start_run, train, tmp_path):
     keys = (*TINY, "runner.val_check_interval=-1", f"runner.logger.log_path={tmp_path}")
-    run = start_run(recipe, *keys, "runner.max_epochs=100000", entry=ASYNC_ENTRY)
-    folder = tmp_path / recipe
+    run = start_run(RECIPE, *keys, "runner.max_epochs=100000", entry=ASYNC_ENTRY)
+    folder = tmp_path / RECIPE
     deadline = time.monotonic() + 120
     while not ((folder / "metrics.jsonl").exists() and len(read_metrics(folder)) >= 4):
         assert time.monotonic() < deadline, "the run did not make four steps"
@@ -64,20 +49,17 @@ def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(start_run, tmp_
     saved = int((folder / "checkpoints" / "LATEST").read_text().strip().removeprefix("global_step_"))
     assert saved >= 3
     keys = (*keys, f"runner.max_epochs={saved + 3}", "runner.resume_dir=auto")
-    again = records(start_run(recipe, *keys, entry=ASYNC_ENTRY), folder)
+    again = read_metrics(train(RECIPE, *keys, log_path=tmp_path))
     # The step that was interrupted has its record too.
     assert [record["step"] for record in again] == list(range(again[0]["step"], saved + 4))
     assert again[-3]["rollout/staleness_max"] == 0
 
 
 @pytest.mark.parametrize("decoupled", [False, True])
-def test_several_ranks_of_each_kind_keep_to_the_bound_and_end(start_run, tmp_path, decoupled):
-    recipe = "gym_cartpole_async_ppo_mlp"
+def test_several_ranks_of_each_kind_keep_to_the_bound_and_end(train, decoupled):
     keys = (*TINY, *ranks(env=2, rollout=2, actor=2), f"runner.enable_decoupled_mode={str(decoupled).lower()}")
     keys = (*keys, "runner.max_steps=7", "runner.val_check_interval=-1", "algorithm.staleness_threshold=2")
-    keys = (*keys, "algorithm.update_epoch=10", f"runner.logger.log_path={tmp_path}")
-    run = start_run(recipe, *keys, entry=ASYNC_ENTRY)
-    found = records(run, tmp_path / recipe)
+    found = read_metrics(train(RECIPE, *keys, "algorithm.update_epoch=10"))
     assert [record["step"] for record in found] == list(range(1, 8))
     # The oldest sample on any rank; rollouts 1 to 3 begin with the weights of step 0.
     oldest = [record["rollout/staleness_max"] for record in found]
@@ -85,13 +67,11 @@ def test_several_ranks_of_each_kind_keep_to_the_bound_and_end(start_run, tmp_pat
     assert max(oldest) > 0
 
 
-def test_several_ranks_learn_off_policy_from_replays_of_their_own(start_run, tmp_path):
-    recipe = "gym_pendulum_async_sac_mlp"
+def test_several_ranks_learn_off_policy_from_replays_of_their_own(train):
     keys = (*ranks(env=2, rollout=2, actor=2), "runner.max_steps=8", "runner.val_check_interval=4")
     keys = (*keys, "algorithm.replay_buffer.min_buffer_size=128", "algorithm.update_epoch=16")
     keys = (*keys, "actor.micro_batch_size=128", "algorithm.staleness_threshold=2")
-    run = start_run(recipe, *keys, f"runner.logger.log_path={tmp_path}", entry=ASYNC_ENTRY)
-    found = [record for record in records(run, tmp_path / recipe) if record["step"] > 0]
+    found = [record for record in read_metrics(train("gym_pendulum_async_sac_mlp", *keys)) if record["step"] > 0]
     assert [record["step"] for record in found] == list(range(1, 9))
     oldest = [record["rollout/staleness_max"] for record in found]
     assert all(age <= min(step % 4, 2) for step, age in enumerate(oldest))

@@ -12,37 +12,23 @@ pytestmark = pytest.mark.timeout(400)
 DECOUPLED = "runner.enable_decoupled_mode=true"
 
 
-def records(run, folder):
-    assert run.wait() == 0, run.output[-4000:]
-    assert not run.survivors()
-    return read_metrics(folder)
-
-
-def test_a_deterministic_policy_gets_the_results_of_the_bound_mode(start_run, tmp_path):
+def test_a_deterministic_policy_gets_the_results_of_the_bound_mode(train):
     recipe = "gym_pendulum_td3_mlp"
     keys = ("runner.max_epochs=6", "runner.val_check_interval=3", "env.train.total_num_envs=12")
     keys = (*keys, "env.eval.total_num_envs=12", "algorithm.update_epoch=4", "actor.model.exploration_noise=0.0")
     keys = (*keys, "algorithm.replay_buffer.min_buffer_size=200")
-    found = []
     # Batches of the same size, so that not even rounding differs.
-    for name, mode in (("bound", ranks(env=3, rollout=3)), ("decoupled", (DECOUPLED, *ranks(env=3, rollout=2)))):
-        run = start_run(recipe, *keys, *mode, f"runner.logger.log_path={tmp_path / name}")
-        found.append(records(run, tmp_path / name / recipe))
-    bound, decoupled = found
+    modes = (ranks(env=3, rollout=3), (DECOUPLED, *ranks(env=3, rollout=2)))
+    bound, decoupled = (read_metrics(train(recipe, *keys, *mode)) for mode in modes)
     assert decoupled == bound
     assert "train/actor_loss" in bound[-1]
 
 
-def test_what_is_drawn_does_not_depend_on_who_serves(start_run, tmp_path):
+def test_what_is_drawn_does_not_depend_on_who_serves(train):
     recipe = "gym_cartpole_ppo_mlp"
     keys = (*TINY, DECOUPLED, "env.train.total_num_envs=12", "env.eval.total_num_envs=12")
     keys = (*keys, "rollout.pipeline_stage_num=2", "env.train.rollout_epoch=2", "runner.max_epochs=3")
-    found = []
-    for rollout in (1, 2):
-        folder = tmp_path / str(rollout)
-        run = start_run(recipe, *keys, *ranks(env=3, rollout=rollout), f"runner.logger.log_path={folder}")
-        found.append(records(run, folder / recipe))
-    alone, shared = found
+    alone, shared = (read_metrics(train(recipe, *keys, *ranks(env=3, rollout=rollout))) for rollout in (1, 2))
     assert shared == alone
     assert shared[-1]["env/return"] > 0
 
@@ -58,7 +44,9 @@ def test_ahead_of_training_every_sample_is_as_fresh_as_the_bound_says_and_a_kill
     wait_for_step(run, folder, 3)
     os.kill(worker_pid(folder, "RolloutGroup_1"), signal.SIGKILL)
     wait_for_restart(folder, "RolloutGroup_1")
-    found = records(run, folder)
+    assert run.wait() == 0, run.output[-4000:]
+    assert not run.survivors()
+    found = read_metrics(folder)
     assert "restart 1 of at most 1" in run.output
     assert [record["step"] for record in found] == list(range(1, steps + 1))
     staleness = [record["rollout/staleness_max"] for record in found]

@@ -24,14 +24,14 @@ def test_the_plugin_trains(start_run, tmp_path):
     assert not run.survivors()
 
 
-def test_its_runner_drives_the_same_recipe(start_run, tmp_path):
+def test_its_runner_drives_the_same_recipe(start_run, one_node, tmp_path):
     folder = REPO / "examples" / "extend"
     run = start_run(
         "point",
         f"--config-dir={folder / 'config'}",
         f"runner.logger.log_path={tmp_path / 'results'}",
         "runner.max_epochs=3",
-        env={"RLINF_EXT_MODULE": "plugin", "PYTHONPATH": f"{folder}:{REPO}"},
+        env={"RLINF_EXT_MODULE": "plugin", "PYTHONPATH": f"{folder}:{REPO}", "RAY_ADDRESS": one_node},
         entry=folder / "train_smoothed.py",
     )
     assert run.wait() == 0, run.output[-4000:]

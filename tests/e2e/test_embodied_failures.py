@@ -35,9 +35,9 @@ def test_an_environment_that_raises_is_named_with_its_step(start_run, tmp_path):
     assert 'Traceback (most recent call last):\n  File "' not in run.output.split("EnvironmentFailure")[0]
 
 
-def test_a_reward_that_is_nan_stops_the_run(start_run, tmp_path):
+def test_a_reward_that_is_nan_stops_the_run(start_run, one_node, tmp_path):
     keys = ("env.train.fault=reward", f"runner.logger.log_path={tmp_path}")
-    run = start_run("gym_cartpole_ppo_mlp", *TINY, *BROKEN, *keys, env=PLUGIN)
+    run = start_run("gym_cartpole_ppo_mlp", *TINY, *BROKEN, *keys, env=PLUGIN | {"RAY_ADDRESS": one_node})
     fails(run, "not finite")
 
 
@@ -57,12 +57,10 @@ def test_a_used_experiment_folder_is_refused_with_the_ways_out(start_run, tmp_pa
 
 
 @pytest.mark.timeout(500)
-def test_sigterm_saves_the_last_whole_step_and_ends_within_seconds(start_run, tmp_path):
-    def start(*keys, path=tmp_path):
-        keys = ("runner.val_check_interval=-1", f"runner.logger.log_path={path}", *keys)
-        return start_run("gym_cartpole_ppo_mlp", *TINY, *keys)
-
-    run = start("runner.max_epochs=100000")
+def test_sigterm_saves_the_last_whole_step_and_ends_within_seconds(start_run, train, tmp_path):
+    keys = (*TINY, "runner.val_check_interval=-1")
+    log_path = f"runner.logger.log_path={tmp_path}"
+    run = start_run("gym_cartpole_ppo_mlp", *keys, "runner.max_epochs=100000", log_path)
     folder = tmp_path / "gym_cartpole_ppo_mlp"
     metrics = folder / "metrics.jsonl"
     deadline = time.monotonic() + 120
@@ -79,13 +77,9 @@ def test_sigterm_saves_the_last_whole_step_and_ends_within_seconds(start_run, tm
     assert str(folder / "checkpoints" / latest) in run.output.replace("\n", "")
     assert not run.survivors()
     # Resumed, it goes on as a run that no one has stopped, although it was amid a rollout.
-    undisturbed = tmp_path / "undisturbed"
-    for again in (
-        start("runner.resume_dir=auto", f"runner.max_epochs={step + 2}"),
-        start(f"runner.max_epochs={step + 2}", path=undisturbed),
-    ):
-        assert again.wait() == 0, again.output[-4000:]
-    assert read_metrics(folder) == read_metrics(undisturbed / "gym_cartpole_ppo_mlp")
+    keys = (*keys, f"runner.max_epochs={step + 2}")
+    train("gym_cartpole_ppo_mlp", *keys, "runner.resume_dir=auto", log_path=tmp_path)
+    assert read_metrics(folder) == read_metrics(train("gym_cartpole_ppo_mlp", *keys))
     assert "new episodes" not in (folder / "events.jsonl").read_text()
 
 
@@ -106,7 +100,8 @@ def test_sigterm_before_the_loop_begins_ends_the_run_as_cleanly(start_run, tmp_p
     assert not [process for process in run.survivors() if not is_agent_of_ray(process)]
 
 
-def test_sizes_that_are_not_the_environments_are_told_with_both(start_run, tmp_path):
-    run = start_run("gym_cartpole_ppo_mlp", *TINY, "actor.model.obs_dim=5", f"runner.logger.log_path={tmp_path}")
+def test_sizes_that_are_not_the_environments_are_told_with_both(start_run, one_node, tmp_path):
+    keys = (*TINY, "actor.model.obs_dim=5", f"runner.logger.log_path={tmp_path}")
+    run = start_run("gym_cartpole_ppo_mlp", *keys, env={"RAY_ADDRESS": one_node})
     fails(run, "actor.model.obs_dim: received 5; env.train has 4.", "leave obs_dim, action_dim and discrete out")
     assert "Traceback" not in run.output

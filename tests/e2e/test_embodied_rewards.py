@@ -2,8 +2,6 @@
 
 import pytest
 
-from rlinf.config import load_recipe, validate_cfg
-from rlinf.runners.launch import launch_embodied
 from tests.e2e.conftest import TINY, read_metrics
 
 pytestmark = pytest.mark.timeout(400)
@@ -12,13 +10,8 @@ ENV_REWARD = "reward={rewards: {own: {reward_type: env}}}"
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node, tmp_path_factory):
-    def run(*overrides):
-        folder = tmp_path_factory.mktemp("run")
-        launch_embodied(validate_cfg(load_recipe(RECIPE, [*TINY, f"runner.logger.log_path={folder}", *overrides])))
-        return read_metrics(folder / RECIPE)
-
-    return run
+def run_recipe(train):
+    return lambda *overrides: read_metrics(train(RECIPE, *TINY, *overrides))
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +55,7 @@ def test_env_ranks_that_collect_the_trajectories_have_them_rewarded(run_recipe):
     assert learned(rewarded) == learned(run_recipe(*decoupled))
 
 
-def test_a_service_that_is_not_there_ends_the_run(start_run, tmp_path):
+def test_a_service_that_is_not_there_ends_the_run(start_run, one_node, tmp_path):
     judge = "{reward_type: api, url: 'http://127.0.0.1:9/score', obs_keys: [states], max_retries: 0}"
     run = start_run(
         RECIPE,
@@ -70,6 +63,7 @@ def test_a_service_that_is_not_there_ends_the_run(start_run, tmp_path):
         f"reward={{rewards: {{judge: {judge}}}}}",
         "cluster.component_placement.reward=0",
         f"runner.logger.log_path={tmp_path}",
+        env={"RAY_ADDRESS": one_node},
     )
     assert run.wait() == 1, run.output[-4000:]
     for text in ("RewardError", "http://127.0.0.1:9/score", "attempt 1 of 1", "RewardGroup"):

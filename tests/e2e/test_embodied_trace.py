@@ -4,9 +4,7 @@ import json
 
 import pytest
 
-from rlinf.config import load_recipe, validate_cfg
 from rlinf.errors import ConfigError
-from rlinf.runners.launch import launch_embodied
 from tests.e2e.conftest import TINY
 from tests.unit.telemetry.report.report_runs import embedded
 
@@ -17,13 +15,8 @@ EPSILON_MICROSECONDS = 1e-3
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node, tmp_path_factory):
-    def run(*overrides):
-        folder = tmp_path_factory.mktemp("run")
-        launch_embodied(validate_cfg(load_recipe(RECIPE, [*TINY, f"runner.logger.log_path={folder}", *overrides])))
-        return folder / RECIPE
-
-    return run
+def run_recipe(train):
+    return lambda *overrides: train(RECIPE, *TINY, *overrides)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def test_two_nodes(tmp_path):
+    ray.shutdown()  # that of other files' runs
     cluster = RayCluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     try:
         cluster.add_node(num_cpus=2)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import ray
 import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
@@ -107,14 +106,6 @@ def parameters(cases):
         if case.recipe.startswith("metaworld"):
             marks[name].append(pytest.mark.metaworld)
     return [pytest.param(case, id=name, marks=marks[name]) for name, case in cases.items()]
-
-
-@pytest.fixture(scope="module")
-def shared_ray():
-    """One Ray for all runs of this module, those of killed drivers too; returns its address."""
-    ray.init(address="local", num_cpus=2, include_dashboard=False)
-    yield ray.get_runtime_context().gcs_address
-    ray.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -243,13 +234,13 @@ def assert_equal_states(actual, expected):
 
 
 @pytest.fixture
-def begin(shared_ray, make_file, start_run, tmp_path):
+def begin(one_node, make_file, start_run, tmp_path):
     """Return the ``Runs`` of a case."""
 
     def begin(case, *keys):
         if case.files is not None:
             keys = (*keys, f"{case.files}={make_file(case.files)}")
-        return Runs(case, (*case.overrides, *keys), start_run, shared_ray, tmp_path)
+        return Runs(case, (*case.overrides, *keys), start_run, one_node, tmp_path)
 
     return begin
 

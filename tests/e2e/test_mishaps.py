@@ -123,9 +123,9 @@ def test_a_disk_that_is_full_from_the_start(start_run, small_disk):
 
 
 @needs_root
-def test_a_disk_that_fills_up_during_the_run(start_run, small_disk):
-    large = "actor.model.hidden_dims=[1536,1536]"
-    run = start_run(CARTPOLE, *TINY, large, f"runner.logger.log_path={small_disk(20 << 20)}")
+def test_a_disk_that_fills_up_during_the_run(start_run, one_node, small_disk):
+    keys = (*TINY, "actor.model.hidden_dims=[1536,1536]", f"runner.logger.log_path={small_disk(20 << 20)}")
+    run = start_run(CARTPOLE, *keys, env={"RAY_ADDRESS": one_node})
     is_told(run, os.strerror(28), "Free some space on that disk, or set runner.logger.log_path")
 
 
@@ -152,7 +152,7 @@ def test_a_vulkan_driver_that_is_missing(start_run, tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs")
-def test_a_recipe_for_gpus_where_there_are_none(start_run, questions, tmp_path):
+def test_a_recipe_for_gpus_where_there_are_none(start_run, one_node, questions, tmp_path):
     run = start_run(
         "qwen2_5_1_5b_grpo_math",
         f"actor.model.model_path={questions / 'model'}",
@@ -164,6 +164,7 @@ def test_a_recipe_for_gpus_where_there_are_none(start_run, questions, tmp_path):
         "~rollout.gpu_memory_utilization",
         f"runner.logger.log_path={tmp_path}",
         entry=REPO / "examples/reasoning/main_grpo.py",
+        env={"RAY_ADDRESS": one_node},
     )
     is_told(run, "accelerator")
 
@@ -179,9 +180,10 @@ def test_weights_that_are_not_there(start_run, tmp_path):
     is_told(run, f"runner.ckpt_path: '{tmp_path}/x.pt' does not exist", "remove the key")
 
 
-def test_a_checkpoint_of_another_recipe(start_run, tmp_path):
+def test_a_checkpoint_of_another_recipe(start_run, one_node, tmp_path):
     torch.save({"actor.0.weight": torch.zeros(3, 3)}, tmp_path / "other.pt")
-    run = start_run(CARTPOLE, *TINY, f"runner.ckpt_path={tmp_path}/other.pt", f"runner.logger.log_path={tmp_path}")
+    keys = (*TINY, f"runner.ckpt_path={tmp_path}/other.pt", f"runner.logger.log_path={tmp_path}")
+    run = start_run(CARTPOLE, *keys, env={"RAY_ADDRESS": one_node})
     is_told(run, f"The weights in '{tmp_path}/other.pt' do not fit actor.model", "Give a checkpoint of this recipe")
 
 

@@ -43,6 +43,11 @@ def test_importing_a_worker_loads_nothing_of_sharded_training(module: str) -> No
     assert "sympy" not in loaded_by(f"import rlinf.workers.{module}")
 
 
+def test_what_every_worker_imports_before_its_class_is_light() -> None:
+    of_a_worker = "from rlinf.scheduler import Channel, Worker, manager, shell; Channel, Worker"
+    assert loaded_by(of_a_worker) & {"torch", "gymnasium", "sympy"} == set()
+
+
 def test_a_heavy_import_is_noticed() -> None:
     assert "numpy" in loaded_by("import numpy")
 

@@ -102,11 +102,6 @@ class Sample(Worker):
 
         return threading.current_thread() is threading.main_thread()
 
-    def loaded(self, module):
-        import sys
-
-        return module in sys.modules
-
     def say(self, text):
         self.log_info(text)
 

@@ -50,10 +50,6 @@ def test_identity_variables(pair):
     assert [entry["LOCAL_RANK"] for entry in seen] == ["0", "1"]
 
 
-def test_a_worker_process_is_light(pair):
-    assert pair.loaded("torch").wait() == [False, False]
-
-
 def test_an_error_arrives_with_its_place_and_cause(pair):
     with pytest.raises(WorkerError) as caught:
         pair.fail_on_rank(1).wait()

@@ -1,0 +1,192 @@
+"""Workers of Ray in tests are forked off a process that has imported torch and what else most of them import.
+
+Each would import it anew, which takes seconds of a processor; a fork takes next to none. A test process has one such
+server. It does not import Ray, which reads the variables of its worker when it is imported.
+
+Ray starts this file in place of its own program for workers: it hands its arguments, environment and output to the
+server and ends, and the server's child runs Ray's program with them. A worker with another interpreter, or with other
+variables of those that are read when a process starts, starts as without a server.
+
+``python tests/forked_workers.py --run SCRIPT ...`` runs a script whose Ray does so too.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import gc
+import importlib
+import importlib.util
+import json
+import os
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+SOCKET = "RLINF_TEST_FORK_SOCKET"
+# What nearly every worker imports.
+MODULES = (
+    "torch.distributed.checkpoint",
+    "gymnasium",
+    "zmq",
+    "rlinf.config.schema.root",
+    "rlinf.hybrid_engines.train.fsdp",
+)
+# What workers of language models import; in the server if the test process has imported transformers.
+LANGUAGE_MODULES = ("transformers.models.auto.modeling_auto", "transformers.models.qwen2.modeling_qwen2")
+# What an interpreter, its loader or a library reads once.
+_EARLY = ("PATH", "LANG", "TZ", "LC_", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "PYTHON", "OMP_", "MKL_", "HF_")
+# Ray's program sees to the first itself, and a child of the server to the second.
+_NOT_EARLY = {"PYTHONUNBUFFERED", "PYTHONPATH"}
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a process was started with."""
+
+    arguments: list[str]
+    environment: dict[str, str]
+    interpreter: str
+    folder: str
+
+    @classmethod
+    def here(cls) -> Start:
+        """Return what this process was started with."""
+        return cls(sys.argv[1:], dict(os.environ), sys.executable, os.getcwd())
+
+    def is_like(self, other: Start) -> bool:
+        """Return whether a process started so can become one that is started as another."""
+        mine, others = (
+            {k: v for k, v in start.environment.items() if k.startswith(_EARLY) and k not in _NOT_EARLY}
+            for start in (self, other)
+        )
+        return mine == others and self.interpreter == other.interpreter
+
+
+def fork_workers() -> None:
+    """Have the workers of every Ray that this process starts forked."""
+    from ray._private.parameter import RayParams
+
+    given = RayParams.update_if_absent
+
+    def update_if_absent(self: RayParams, **values: Any) -> None:
+        if "worker_path" in values:
+            start_server()
+            values["worker_path"] = __file__
+        given(self, **values)
+
+    RayParams.update_if_absent = update_if_absent
+
+
+def start_server() -> None:
+    """Start this process's server, which ends with it, unless it has one or was started with one."""
+    if SOCKET in os.environ:
+        return
+    folder = tempfile.TemporaryDirectory(prefix="fork", dir="/tmp")
+    os.environ[SOCKET] = f"{folder.name}/socket"
+    modules = [*MODULES, *(LANGUAGE_MODULES if "transformers" in sys.modules else ())]
+    command = [sys.executable, __file__, "--serve", *modules]
+    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    assert server.stdout is not None
+    server.stdout.readline()
+
+    def stop() -> None:
+        server.communicate()
+        folder.cleanup()
+
+    atexit.register(stop)
+
+
+def serve(modules: Sequence[str]) -> Start | None:
+    """Fork for every request; return None in the server once its starter is gone, and the request in a child."""
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.environ[SOCKET])
+        listener.listen(128)
+        sys.path[0] = str(Path(__file__).parents[1])
+        for module in modules:
+            importlib.import_module(module)
+        assert "ray" not in sys.modules
+        gc.freeze()
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
+        while True:
+            if sys.stdin in select.select([listener, sys.stdin], [], [])[0]:
+                return None
+            with listener.accept()[0] as connection:
+                message, files, *_ = socket.recv_fds(connection, 1 << 20, 3)
+                while not message.endswith(b"\n"):
+                    message += connection.recv(1 << 20)
+                start = Start(**json.loads(message))
+                is_like = start.is_like(Start.here())
+                if is_like and os.fork() == 0:
+                    os.setpgid(0, 0)  # Ray ends a worker with its process group
+                    for number, file in enumerate(files):
+                        os.dup2(file, number)
+                        os.close(file)
+                    return start
+                connection.sendall(b"y" if is_like else b"n")
+            for file in files:
+                os.close(file)
+
+
+def become(start: Start) -> None:
+    """Run Ray's program for workers in a child of the server."""
+    import random
+
+    import numpy as np
+
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    random.seed()
+    np.random.seed()
+    os.environ.clear()
+    os.environ.update(start.environment)
+    folders = start.environment.get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[1:1] = [folder for folder in folders if folder and folder not in sys.path]
+    if "RLINF_TEST_MARK" in start.environment:  # which a child of the server was not started with
+        Path(start.environment["RAY_TMPDIR"], f"forked_{os.getpid()}").touch()
+    os.chdir(start.folder)
+    program = worker_program()
+    sys.argv = [program, *start.arguments]
+    sys.path[0] = os.path.dirname(program)
+    runpy.run_path(program, run_name="__main__")
+
+
+def is_forked(start: Start) -> bool:
+    """Ask the server for a worker; return whether there is one."""
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
+        server.connect(os.environ[SOCKET])
+        socket.send_fds(server, [json.dumps(asdict(start)).encode() + b"\n"], [0, 1, 2])
+        return server.recv(1) == b"y"
+    return False
+
+
+def worker_program() -> str:
+    """Return the path of Ray's program for workers, without importing Ray."""
+    package = importlib.util.find_spec("ray")
+    assert package is not None
+    assert package.origin is not None
+    return str(Path(package.origin).parent / "_private" / "workers" / "default_worker.py")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--serve"]:
+        request = serve(sys.argv[2:])
+        if request is not None:
+            become(request)
+    elif sys.argv[1:2] == ["--run"]:
+        fork_workers()
+        sys.argv = sys.argv[2:]
+        sys.path[0] = os.path.dirname(sys.argv[0])
+        runpy.run_path(sys.argv[0], run_name="__main__")
+    elif not is_forked(Start.here()):
+        program = worker_program()
+        os.execv(sys.executable, [sys.executable, program, *sys.argv[1:]])
