@@ -1,12 +1,16 @@
-"""How long the tests of each area take, next to what they may take: a report, which fails nothing.
+"""What the tests of each area cost, next to what they may: a report, which fails nothing.
 
-Seconds are added up over test processes, two on two idle cores; what does not fit goes behind ``--slow`` with a reason.
+Budgets are seconds of processors, those of Ray and of all other processes that tests start included: on two idle cores
+the suite takes a little more than half of their sum. What does not fit goes behind ``--slow`` with a reason.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
+from collections.abc import Generator
 
+import psutil
 import pytest
 
 BUDGETS = {
@@ -33,11 +37,29 @@ BUDGETS = {
 
 
 class AreaReport:
-    """Adds up the durations of tests by area, and prints them at the end."""
+    """Adds up what tests cost, by area, and prints it at the end; with several test processes, what each has sent."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
+        self.cpu_seconds: Counter[str] = Counter()
         self.tests: Counter[str] = Counter()
+        self._spent = 0.0
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
+        """Count what has been spent when the last of several tests of one area ends: to look costs time, too."""
+        result = yield
+        area = area_of(item.nodeid)
+        if nextitem is None or area_of(nextitem.nodeid) != area:
+            self.spend(area)
+        return result
+
+    def spend(self, area: str) -> None:
+        """Count for an area what processors have done since the last time."""
+        before, self._spent = self._spent, cpu_seconds()
+        self.cpu_seconds[area] += max(0.0, self._spent - before)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count one phase of a test."""
@@ -45,14 +67,37 @@ class AreaReport:
         self.seconds[area] += report.duration
         self.tests[area] += report.when == "call"
 
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Send what this test process has spent to the one that started it."""
+        if hasattr(session.config, "workeroutput"):
+            session.config.workeroutput["cpu_seconds"] = dict(self.cpu_seconds)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: object) -> None:
+        """Receive what a test process has spent; one that has crashed sends nothing."""
+        self.cpu_seconds.update(getattr(node, "workeroutput", {}).get("cpu_seconds", {}))
+
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print a row for each area."""
-        terminalreporter.section("areas: seconds of tests, of their budgets")
+        terminalreporter.section("areas: seconds that tests took, and seconds of processors, of their budgets")
         for area, seconds in sorted(self.seconds.items()):
-            budget = BUDGETS.get(area)
-            mark = "" if budget is None or seconds <= budget else "  over its budget"
+            spent, budget = self.cpu_seconds[area], BUDGETS.get(area)
+            mark = "" if budget is None or spent <= budget else "  over its budget"
             allowed = "-" if budget is None else str(budget)
-            terminalreporter.write_line(f"{area:24} {self.tests[area]:5} tests {seconds:7.0f} of {allowed:>4}{mark}")
+            row = f"{area:24} {self.tests[area]:5} tests {seconds:7.0f} s {spent:7.0f} of {allowed:>4} CPU s{mark}"
+            terminalreporter.write_line(row)
+
+
+def cpu_seconds() -> float:
+    """Return what this process, those that it started and those that have ended have used of processors, in seconds."""
+    this = psutil.Process()
+    total = 0.0
+    for process in (this, *this.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            total += times.user + times.system + times.children_user + times.children_system
+    return total
 
 
 def area_of(nodeid: str) -> str:

@@ -35,7 +35,7 @@ INSTALL = {name: f"bash requirements/install.sh reason --engine {name}" for name
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
     parser.addoption("--long", action="store_true", help="repeat learning and chaos tests with more seeds")
-    parser.addoption("--areas", action="store_true", help="print how long each area's tests took")
+    parser.addoption("--areas", action="store_true", help="print what each area's tests cost")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -115,7 +115,7 @@ def serve(modules: Sequence[str]) -> Start | None:
             importlib.import_module(module)
         assert "ray" not in sys.modules
         gc.freeze()
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, reap)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         while True:
@@ -136,6 +136,13 @@ def serve(modules: Sequence[str]) -> Start | None:
                 connection.sendall(b"y" if is_like else b"n")
             for file in files:
                 os.close(file)
+
+
+def reap(*_: object) -> None:
+    """Let workers that have ended go, so that what they have spent counts as spent by the server."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def become(start: Start) -> None:
