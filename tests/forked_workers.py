@@ -1,7 +1,7 @@
 """Workers of Ray in tests are forked off a process that has imported torch and what else most of them import.
 
 Each would import it anew, which takes seconds of a processor; a fork takes next to none. A test process has one such
-server. It does not import Ray, which reads the variables of its worker when it is imported.
+server, which does not import Ray, and that one a server for each of Ray's jobs, which does.
 
 Ray starts this file in place of its own program for workers: it hands its arguments, environment and output to the
 server and ends, and the server's child runs Ray's program with them. A worker with another interpreter, or with other
@@ -39,6 +39,16 @@ MODULES = (
     "zmq",
     "rlinf.config.schema.root",
     "rlinf.hybrid_engines.train.fsdp",
+)
+# What all workers import once Ray may be: it reads these variables of a worker when it is imported, and never again.
+JOB = ("RAY_JOB_ID", "RAY_RAYLET_PID")
+RAY_MODULES = (
+    "ray._private.workers.default_worker",
+    "rlinf.scheduler.manager",
+    "rlinf.scheduler.shell",
+    "rlinf.workers.actor.actor_worker",
+    "rlinf.workers.env.env_worker",
+    "rlinf.workers.rollout.rollout_worker",
 )
 # What workers of language models import; in the server if the test process has imported transformers.
 LANGUAGE_MODULES = ("transformers.models.auto.modeling_auto", "transformers.models.qwen2.modeling_qwen2")
@@ -105,37 +115,68 @@ def start_server() -> None:
     atexit.register(stop)
 
 
-def serve(modules: Sequence[str]) -> Start | None:
-    """Fork for every request; return None in the server once its starter is gone, and the request in a child."""
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(os.environ[SOCKET])
-        listener.listen(128)
-        sys.path[0] = str(Path(__file__).parents[1])
+def listen(path: str) -> socket.socket:
+    """Return a socket that a worker's request can be sent to from now on."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(128)
+    return listener
+
+
+def serve(listener: socket.socket, modules: Sequence[str], job: str | None = None) -> Start | None:
+    """Fork for every request; return None in a server once the test process is gone, and the request in a worker.
+
+    Args:
+        listener: Where requests arrive.
+        modules: What is imported first.
+        job: Ray's job and node whose workers this is the server of; None forks such a server for each.
+    """
+    with listener:
         for module in modules:
             importlib.import_module(module)
-        assert "ray" not in sys.modules
         gc.freeze()
         signal.signal(signal.SIGCHLD, reap)
         sys.stdout.write("ready\n")
         sys.stdout.flush()
-        while True:
-            if sys.stdin in select.select([listener, sys.stdin], [], [])[0]:
-                return None
+        while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
             with listener.accept()[0] as connection:
-                message, files, *_ = socket.recv_fds(connection, 1 << 20, 3)
-                while not message.endswith(b"\n"):
-                    message += connection.recv(1 << 20)
-                start = Start(**json.loads(message))
-                is_like = start.is_like(Start.here())
-                if is_like and os.fork() == 0:
+                start, files = receive(connection)
+                of_job = job or job_of(start)
+                answer = "y" if start.is_like(Start.here()) else "n"
+                if answer == "y" and of_job != job:
+                    answer = f"{os.environ[SOCKET]}_{of_job}"
+                    if not os.path.exists(answer):
+                        of_this = listen(answer)
+                        if os.fork() == 0:
+                            os.environ.update((name, start.environment[name]) for name in JOB)
+                            for file in files:
+                                os.close(file)
+                            return serve(of_this, RAY_MODULES, of_job)
+                        of_this.close()
+                elif answer == "y" and os.fork() == 0:
                     os.setpgid(0, 0)  # Ray ends a worker with its process group
                     for number, file in enumerate(files):
                         os.dup2(file, number)
                         os.close(file)
                     return start
-                connection.sendall(b"y" if is_like else b"n")
+                connection.sendall(answer.encode())
             for file in files:
                 os.close(file)
+        return None
+
+
+def receive(connection: socket.socket) -> tuple[Start, list[int]]:
+    """Return what a worker was started with, and its standard input and outputs."""
+    message, files, *_ = socket.recv_fds(connection, 1 << 20, 3)
+    while not message.endswith(b"\n"):
+        message += connection.recv(1 << 20)
+    return Start(**json.loads(message)), files
+
+
+def job_of(start: Start) -> str | None:
+    """Return Ray's job and node of a worker; None for those of a run that is a process of its own, which has few."""
+    is_of_run = "RLINF_TEST_MARK" in start.environment or any(name not in start.environment for name in JOB)
+    return None if is_of_run else "_".join(start.environment[name] for name in JOB)
 
 
 def reap(*_: object) -> None:
@@ -161,19 +202,24 @@ def become(start: Start) -> None:
     if "RLINF_TEST_MARK" in start.environment:  # which a child of the server was not started with
         Path(start.environment["RAY_TMPDIR"], f"forked_{os.getpid()}").touch()
     os.chdir(start.folder)
+    if "ray" in sys.modules:
+        from ray._raylet import Config
+
+        Config.initialize("")  # reads the other variables anew
     program = worker_program()
     sys.argv = [program, *start.arguments]
     sys.path[0] = os.path.dirname(program)
     runpy.run_path(program, run_name="__main__")
 
 
-def is_forked(start: Start) -> bool:
-    """Ask the server for a worker; return whether there is one."""
+def is_forked(start: Start, path: str) -> bool:
+    """Ask a server for a worker, and then the one that it names; return whether there is a worker."""
+    answer = b""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
-        server.connect(os.environ[SOCKET])
+        server.connect(path)
         socket.send_fds(server, [json.dumps(asdict(start)).encode() + b"\n"], [0, 1, 2])
-        return server.recv(1) == b"y"
-    return False
+        answer = server.recv(1 << 10)
+    return is_forked(start, answer.decode()) if answer.startswith(b"/") else answer == b"y"
 
 
 def worker_program() -> str:
@@ -186,7 +232,8 @@ def worker_program() -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        request = serve(sys.argv[2:])
+        sys.path[0] = str(Path(__file__).parents[1])
+        request = serve(listen(os.environ[SOCKET]), sys.argv[2:])
         if request is not None:
             become(request)
     elif sys.argv[1:2] == ["--run"]:
@@ -194,6 +241,6 @@ if __name__ == "__main__":
         sys.argv = sys.argv[2:]
         sys.path[0] = os.path.dirname(sys.argv[0])
         runpy.run_path(sys.argv[0], run_name="__main__")
-    elif not is_forked(Start.here()):
+    elif not is_forked(Start.here(), os.environ[SOCKET]):
         program = worker_program()
         os.execv(sys.executable, [sys.executable, program, *sys.argv[1:]])
