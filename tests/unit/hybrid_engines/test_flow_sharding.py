@@ -5,7 +5,6 @@ from types import MappingProxyType
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
@@ -14,6 +13,7 @@ from rlinf.hybrid_engines.train.train_engine import Pass
 from rlinf.models import get_model
 from rlinf.models.base_policy import ForwardType
 from rlinf.scheduler.probe import find_free_port
+from tests.ranks import run_ranks
 
 ROWS, CHUNK, DIM, STEPS = 8, 3, 2, 4
 MODELS = MappingProxyType(
@@ -96,7 +96,7 @@ def run_rank(rank, port, path):
 
 @pytest.mark.timeout(240)
 def test_ranks_and_sharding_leave_the_gradient_as_it_is(tmp_path):
-    mp.spawn(run_rank, (find_free_port(), tmp_path / "gradients.pt"), nprocs=2)
+    run_ranks(run_rank, find_free_port(), tmp_path / "gradients.pt")
     for (name, sharding), actual in torch.load(tmp_path / "gradients.pt").items():
         expected = gradient(name)
         assert actual.keys() >= expected.keys()

@@ -5,11 +5,11 @@ import os
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
 
 from rlinf.models.ensemble import EnsembleBatchRenorm, EnsembleLayerNorm, EnsembleLinear
 from rlinf.scheduler.probe import find_free_port
+from tests.ranks import run_ranks
 
 HEADS, ROWS, DIM = 3, 8, 4
 
@@ -102,7 +102,7 @@ def run_rank(rank, port, folder):
 
 @pytest.mark.timeout(240)
 def test_two_ranks_normalize_by_the_moments_of_both(tmp_path):
-    mp.spawn(run_rank, (find_free_port(), tmp_path), nprocs=2)
+    run_ranks(run_rank, find_free_port(), tmp_path)
     parts = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
     whole = normalize(random_rows())
     for name in ("output", "grad"):

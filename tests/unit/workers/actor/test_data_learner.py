@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from rlinf.config.schema.algorithm import (
     BCLossConfig,
@@ -28,6 +27,7 @@ from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.imitation_learner import CollectingLearner, DAggerLearner
 from rlinf.workers.actor.learner import learners
+from tests.ranks import run_ranks
 
 CHUNK, DIM = 3, 2
 LOSSES = {
@@ -252,7 +252,7 @@ def run_rank(rank, port, folder):
 
 @pytest.mark.timeout(240)
 def test_two_ranks_do_what_one_does_under_any_sharding(tmp_path):
-    mp.spawn(run_rank, (find_free_port(), tmp_path), nprocs=2)
+    run_ranks(run_rank, find_free_port(), tmp_path)
     results = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=False) for rank in (0, 1)]
     for name in ("offline_iql", *COLLECTING):
         alone = make_learner(name)

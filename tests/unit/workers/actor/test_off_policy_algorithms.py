@@ -6,7 +6,6 @@ import shutil
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from off_policy_toys import LOSS, assert_same, changed, make_learner, make_trajectory, train, weights
 
 from rlinf.config.schema.algorithm import CrossQLossConfig, DemoBufferConfig, TD3LossConfig
@@ -15,6 +14,7 @@ from rlinf.errors import DatasetError
 from rlinf.models.base_policy import ForwardType
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.demonstrations import Demonstrations
+from tests.ranks import run_ranks
 
 CROSSQ_LOSS = CrossQLossConfig(**{f.name: getattr(LOSS, f.name) for f in dataclasses.fields(LOSS)})
 TD3_LOSS = TD3LossConfig(tau=0.1, replay_buffer=LOSS.replay_buffer, critic_actor_ratio=2, target_update_freq=2)
@@ -193,7 +193,7 @@ def run_rank(rank, port, folder):
 @pytest.mark.timeout(240)
 def test_two_ranks_agree_under_any_sharding(tmp_path, demos):
     shutil.copytree(demos, tmp_path / "demos")
-    mp.spawn(run_rank, (find_free_port(), tmp_path), nprocs=2)
+    run_ranks(run_rank, find_free_port(), tmp_path)
     expected = {name: torch.load(tmp_path / f"{name}_0.pt")["no_shard"] for name in ("td3", "rlpd")}
     expected["crossq"] = train_on_shared_batches(0, 1, "no_shard")  # what one rank learns
     for name, weights_of_one in expected.items():

@@ -5,7 +5,6 @@ import os
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from off_policy_toys import (
     ENVS,
     LOSS,
@@ -22,6 +21,7 @@ from rlinf.config.schema.algorithm import EntropyTuningConfig, ReplayBufferConfi
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.errors import CheckpointError, NumericalError
 from rlinf.scheduler.probe import find_free_port
+from tests.ranks import run_ranks
 
 
 def test_updates_do_not_depend_on_the_micro_batch_size():
@@ -187,7 +187,7 @@ def run_rank(rank, port, folder):
 
 @pytest.mark.timeout(240)
 def test_two_ranks_agree_under_any_sharding_and_resume_under_another_number(tmp_path):
-    mp.spawn(run_rank, (find_free_port(), tmp_path), nprocs=2)
+    run_ranks(run_rank, find_free_port(), tmp_path)
     first, second = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=False) for rank in (0, 1))
     expected = first["no_shard"]
     for sharding in ("no_shard", "full_shard", "shard_grad_op"):

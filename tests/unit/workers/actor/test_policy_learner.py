@@ -6,7 +6,6 @@ import os
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from rlinf.algorithms.minibatch import plan_micro_batches
 from rlinf.algorithms.registry import policy_loss
@@ -27,6 +26,7 @@ from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.policy_learner import PolicyLearner
+from tests.ranks import run_ranks
 
 STEPS, ENVS, CHUNK, DIM = 6, 8, 3, 2
 ALGORITHMS = {
@@ -162,7 +162,7 @@ def test_the_gradient_does_not_depend_on_the_number_of_ranks(tmp_path):
         for dtype in (torch.float64, torch.float32)
         for sharding in ("no_shard", "full_shard")
     ]
-    mp.spawn(run_rank, (find_free_port(), str(tmp_path / "gradients.pt"), cases), nprocs=2)
+    run_ranks(run_rank, find_free_port(), str(tmp_path / "gradients.pt"), cases)
     gradients, weights = torch.load(tmp_path / "gradients.pt")
     for case, actual in zip(cases, gradients, strict=True):
         algorithm, dtype = case[:2]

@@ -6,7 +6,6 @@ import os
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.datasets.examples import Example
@@ -14,6 +13,7 @@ from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.sft_learner import SftLearner
+from tests.ranks import run_ranks
 from tests.unit.models.tiny_language_models import save_tiny
 
 pytest.importorskip("transformers")
@@ -187,7 +187,7 @@ def run_rank(rank, port, folder, results):
 
 
 def test_two_ranks_make_the_updates_of_one(folder, tmp_path):
-    mp.spawn(run_rank, (find_free_port(), str(folder), str(tmp_path / "found.pt")), nprocs=2)
+    run_ranks(run_rank, find_free_port(), str(folder), str(tmp_path / "found.pt"))
     for (_, keys), (weights, metrics) in zip(RANKED, torch.load(tmp_path / "found.pt"), strict=True):
         assert_same((weights, metrics), train(config(folder, *keys)))
 

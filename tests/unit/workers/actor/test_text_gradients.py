@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from rlinf.algorithms.aggregation import LOSS_AGG_FUNCS, compute_loss_denominators
 from rlinf.algorithms.minibatch import SequenceCost
@@ -25,6 +24,7 @@ from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.logprobs import MicroBatchPlanner
 from rlinf.workers.actor.text_samples import evaluate_tokens, make_text_samples, text_denominators, text_loss
+from tests.ranks import run_ranks
 from tests.unit.data.messages.response_samples import Sample, batch_of
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
@@ -293,7 +293,7 @@ def run_rank(rank, port, folder):
 def test_two_ranks_have_the_gradient_of_one(tmp_path):
     for model in ("tied", "untied"):
         save_tiny(tmp_path / model, tie_word_embeddings=model == "tied")
-    mp.spawn(run_rank, (find_free_port(), str(tmp_path)), nprocs=2)
+    run_ranks(run_rank, find_free_port(), str(tmp_path))
     results = torch.load(tmp_path / "gradients.pt")
     for (model, keys, loss, dtype, sharding, tolerance), actual in zip(RANKED, results, strict=True):
         expected = gradient(tmp_path / model, algorithm(loss), keys=keys)

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
@@ -16,6 +15,7 @@ from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.learner import staleness
 from rlinf.workers.actor.text_learner import TextLearner
 from rlinf.workers.actor.text_samples import text_denominators
+from tests.ranks import run_ranks
 from tests.unit.data.messages.response_samples import Sample, batch_of
 from tests.unit.models.tiny_language_models import save_tiny
 
@@ -154,7 +154,7 @@ def run_rank(rank, port, folder, results):
 
 
 def test_two_ranks_make_the_update_of_one(folder, tmp_path):
-    mp.spawn(run_rank, (find_free_port(), str(folder), str(tmp_path / "found.pt")), nprocs=2)
+    run_ranks(run_rank, find_free_port(), str(folder), str(tmp_path / "found.pt"))
     for (_, keys), (weights, metrics) in zip(RANKED, torch.load(tmp_path / "found.pt"), strict=True):
         assert_same((weights, metrics), train(config(folder, *keys), folder, noise=0.1))
 

@@ -5,7 +5,6 @@ import os
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 
 from rlinf.algorithms.minibatch import plan_micro_batches
 from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, GAEConfig, NFTLossConfig
@@ -17,6 +16,7 @@ from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.learner import learners
+from tests.ranks import run_ranks
 
 STEPS, ENVS, CHUNK, DIM = 4, 8, 3, 2
 LOSS = NFTLossConfig(nft_beta=0.5, adv_clip_max=2.0)
@@ -155,7 +155,7 @@ def run_rank(rank, port, folder):
 
 @pytest.mark.timeout(240)
 def test_two_ranks_learn_what_one_learns_under_any_sharding(tmp_path):
-    mp.spawn(run_rank, (find_free_port(), tmp_path), nprocs=2)
+    run_ranks(run_rank, find_free_port(), tmp_path)
     expected, metrics = trained()
     for rank in (0, 1):
         for actual, others in torch.load(tmp_path / f"rank{rank}.pt", weights_only=False).values():
