@@ -26,13 +26,13 @@ BUDGETS = {
     "unit/placement": 20,
     "unit/repository": 120,
     "unit/runners": 60,
-    "unit/scheduler": 300,
+    "unit/scheduler": 220,
     "unit/telemetry": 60,
     "unit/utils": 20,
-    "unit/workers": 120,
-    "docs": 300,
-    "e2e": 500,
-    "chaos": 400,
+    "unit/workers": 90,
+    "docs": 150,
+    "e2e": 700,
+    "chaos": 300,
 }
 
 
