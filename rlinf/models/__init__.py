@@ -32,17 +32,25 @@ def register_model(name: str, builder: ModelBuilder, config: type[ModelConfig] |
     models.register(name, builder, config=config or models.configs.default)
 
 
-def get_model(cfg: ModelConfig, *, num_values: int = 1) -> TrainableModel:
+def get_model(cfg: ModelConfig, *, num_values: int = 1, on_meta: bool = False) -> TrainableModel:
     """Build the model that ``cfg.model_type`` names.
 
     Args:
         cfg: The ``actor.model`` section.
         num_values: Values per observation (``V``): 1, or the chunk length where every action has its own reward.
+        on_meta: Leave a model whose weights are in files without memory (on device ``meta``): the training engine
+            shards it first, and then ``materialize`` reads each rank's rows.
 
     Returns:
         The model, on the CPU in fp32; what is not loaded is sampled from torch's global random state.
     """
     model: TrainableModel = models.get(cfg.model_type)(cfg, num_values=num_values)
+    if not on_meta and model.weight_source is not None:
+        import torch
+
+        from rlinf.models.materialize import materialize
+
+        materialize(model, torch.device("cpu"))
     return model
 
 

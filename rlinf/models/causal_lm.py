@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -13,9 +13,10 @@ from rlinf.config.schema.model import CausalLMConfig
 from rlinf.data.packing import PackedSequences
 from rlinf.errors import ConfigError
 from rlinf.models.language_model import LanguageModel, TokenEvaluation
-from rlinf.models.lora import adapters_off, add_adapters, is_adapter, merged
+from rlinf.models.lora import adapters_off, add_adapters, initial_adapter, is_adapter, merged, unadapted_name
 from rlinf.models.model_path import require_model_path
 from rlinf.models.packed_attention import NAME, flash_arguments, packed_attention, plan_attention
+from rlinf.models.pretrained import PretrainedWeights, build_on_meta
 from rlinf.models.token_logprobs import LogprobHead
 from rlinf.models.trainable import WeightForm
 from rlinf.utils.optional import require
@@ -42,7 +43,7 @@ class CausalLM(LanguageModel):
 
     Args:
         cfg: The ``actor.model`` section.
-        pretrained: A transformers model, loaded with the attention that ``attention_name`` says; taken over.
+        pretrained: A transformers model with the attention that ``attention_name`` says; taken over.
 
     Raises:
         ConfigError: The model computes what training here would leave out.
@@ -162,7 +163,7 @@ class CausalLM(LanguageModel):
 
 
 def build_causal_lm(cfg: CausalLMConfig, *, num_values: int = 1) -> CausalLM:
-    """Build what ``model_type: causal_lm`` names: float32 on the CPU, from ``model_path``.
+    """Build what ``model_type: causal_lm`` names, in float32 on device ``meta``; ``weight_source`` is ``model_path``.
 
     Args:
         cfg: The ``actor.model`` section.
@@ -176,25 +177,12 @@ def build_causal_lm(cfg: CausalLMConfig, *, num_values: int = 1) -> CausalLM:
     transformers = require("transformers", needed_by="model_type=causal_lm")
     transformers.AttentionInterface.register(NAME, packed_attention)
     require_model_path(cfg.model_path)
-    try:
-        pretrained, report = transformers.AutoModelForCausalLM.from_pretrained(
-            cfg.model_path,
-            dtype=torch.float32,
-            attn_implementation=attention_name(cfg),
-            output_loading_info=True,
-        )
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"actor.model.model_path: transformers cannot load '{cfg.model_path}': {error} Give the folder of a "
-            "Hugging Face checkpoint of a causal language model."
-        ) from error
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise ConfigError(
-            f"actor.model.model_path: '{cfg.model_path}' holds no weights for {', '.join(missing)}. It is incomplete "
-            "or of another model: download it again."
-        )
-    return CausalLM(cfg, pretrained)
+    pretrained = build_on_meta(cfg, attention_name(cfg))
+    weights = PretrainedWeights(cfg, pretrained)
+    with torch.device("meta"):
+        model = CausalLM(cfg, pretrained)
+    model.weight_source = _InitialWeights(model, weights)
+    return model
 
 
 def attention_name(cfg: CausalLMConfig) -> str:
@@ -231,6 +219,26 @@ def require_supported(cfg: CausalLMConfig, pretrained: Any) -> None:
             f"actor.model.model_path: '{cfg.model_path}' is a {type(pretrained).__name__}, which cannot be trained "
             f"here: {problem}. Models of the families Llama, Mistral, Qwen2 and Qwen3 can."
         )
+
+
+class _InitialWeights:
+    """A checkpoint's weights, and the first ones of adapters and of the value head, by the names of ``CausalLM``."""
+
+    def __init__(self, model: CausalLM, pretrained: PretrainedWeights) -> None:
+        self._pretrained, self._seed = pretrained, torch.initial_seed()
+        self._shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of every tensor, by name."""
+        return self._shapes
+
+    def rows(self, name: str, begin: int, end: int) -> torch.Tensor:
+        """Return rows of a tensor, the same on every rank."""
+        if name.startswith("value_head."):
+            return torch.zeros(self._shapes[name])[begin:end]
+        if is_adapter(name):
+            return initial_adapter(name, self._shapes[name], self._seed)[begin:end]
+        return self._pretrained.rows(unadapted_name(name), begin, end)
 
 
 def _spread(values: torch.Tensor, rows: torch.Tensor, num_tokens: int) -> torch.Tensor:

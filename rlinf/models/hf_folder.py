@@ -9,12 +9,9 @@ from typing import Any
 
 import torch
 
-from rlinf.errors import ConfigError
 from rlinf.models.language_model import LanguageModel
 from rlinf.utils.optional import require
 
-_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
-"""What engines and tokenizers read; checkpoints on the Hub often hold the weights a second time, in other formats."""
 _INSTALL = "pip install 'rlinf[reasoning]'"
 
 
@@ -45,32 +42,6 @@ def write_hf_folder(
     # Which tokens end an answer: not every model has such a file.
     if transformers.utils.cached_file(source, "generation_config.json", _raise_exceptions_for_missing_entries=False):
         transformers.GenerationConfig.from_pretrained(source).save_pretrained(folder)
-
-
-def find_model_folder(path: str) -> Path:
-    """Return the folder of a model, which is downloaded first if it is given by its name on the Hub.
-
-    Generation engines read files of it. What the Hub's cache holds already is not downloaded again.
-
-    Args:
-        path: ``actor.model.model_path``.
-
-    Raises:
-        ConfigError: There is no such folder, and nothing of that name on the Hub or, offline, in its cache.
-        MissingPackageError: huggingface_hub is not installed.
-    """
-    folder = Path(path).expanduser()
-    if folder.is_dir():
-        return folder
-    hub = require("huggingface_hub", install=_INSTALL, needed_by="a model by its name on the Hub")
-    try:
-        return Path(hub.snapshot_download(path, allow_patterns=_FILES))
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split())
-        raise ConfigError(
-            f"actor.model.model_path: there is no folder '{path}', and it cannot be had from the Hub: {reason} "
-            "Download the model first, and give its folder."
-        ) from error
 
 
 def _to_host(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import nn
 from rlinf.config.schema.model import CausalLMConfig
 from rlinf.errors import ConfigError
 from rlinf.utils.optional import require
+from rlinf.utils.seeding import derive_seed
 
 ADAPTER = "default"
 _BASE, _A, _B = "base_layer", f"lora_A.{ADAPTER}.weight", f"lora_B.{ADAPTER}.weight"
@@ -66,6 +68,26 @@ def adapters_off(model: nn.Module) -> Iterator[None]:
 def is_adapter(name: str) -> bool:
     """Return whether the parameter ``name`` of an adapted model belongs to an adapter."""
     return name.endswith((f".{_A}", f".{_B}"))
+
+
+def initial_adapter(name: str, shape: Sequence[int], seed: int) -> torch.Tensor:
+    """Return an adapter's first weights: with them the model computes as it did without.
+
+    Args:
+        name: Of the parameter, which ``is_adapter``.
+        shape: Its shape.
+        seed: Of the run.
+    """
+    weights = torch.zeros(tuple(shape))
+    if name.endswith(_A):
+        generator = torch.Generator().manual_seed(derive_seed(seed, "adapter", name))
+        nn.init.kaiming_uniform_(weights, a=math.sqrt(5), generator=generator)
+    return weights
+
+
+def unadapted_name(name: str) -> str:
+    """Return the name that a weight of an adapted model had before."""
+    return name.replace(f".{_BASE}.", ".")
 
 
 def adapted(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Whether the folder of a language model exists, found without loading anything."""
+"""Where the folder of a language model is, found without loading anything."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ import os
 from pathlib import Path
 
 from rlinf.errors import ConfigError
+from rlinf.utils.optional import require
+
+_FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
+"""What engines and tokenizers read; checkpoints on the Hub often hold the weights a second time, in other formats."""
+_INSTALL = "pip install 'rlinf[reasoning]'"
 
 
 def require_model_path(path: str) -> None:
@@ -28,3 +33,29 @@ def require_model_path(path: str) -> None:
             "with 'hf download Qwen/Qwen2.5-1.5B-Instruct --local-dir models/qwen2.5-1.5b', and give that folder; or "
             "make it, where the comment at the top of the recipe says how."
         )
+
+
+def find_model_folder(path: str) -> Path:
+    """Return the folder of a model, which is downloaded first if it is given by its name on the Hub.
+
+    Generation engines read files of it. What the Hub's cache holds already is not downloaded again.
+
+    Args:
+        path: ``actor.model.model_path``.
+
+    Raises:
+        ConfigError: There is no such folder, and nothing of that name on the Hub or, offline, in its cache.
+        MissingPackageError: huggingface_hub is not installed.
+    """
+    folder = Path(path).expanduser()
+    if folder.is_dir():
+        return folder
+    hub = require("huggingface_hub", install=_INSTALL, needed_by="a model by its name on the Hub")
+    try:
+        return Path(hub.snapshot_download(path, allow_patterns=_FILES))
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ConfigError(
+            f"actor.model.model_path: there is no folder '{path}', and it cannot be had from the Hub: {reason} "
+            "Download the model first, and give its folder."
+        ) from error

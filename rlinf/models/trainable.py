@@ -9,13 +9,21 @@ from typing import Literal
 import torch
 from torch import nn
 
+from rlinf.models.tensor_files import RowSource
+
 WeightForm = Literal["merged", "parts", "adapters"]
 """What is exported: ``merged``, a model as if it had no adapters, which are added in; ``parts``, the adapters next to
 what they are added to; ``adapters``, those alone. Without adapters, the first two are the same."""
 
 
 class TrainableModel(nn.Module, abc.ABC):
-    """A module that says how it is sharded, which optimizer its parameters belong to, and what inference needs."""
+    """A module that says how it is sharded, which optimizer its parameters belong to, and what inference needs.
+
+    Attributes:
+        weight_source: What fills parameters that are on device ``meta``; None if there are none. See ``materialize``.
+    """
+
+    weight_source: RowSource | None = None
 
     def is_value_parameter(self, name: str) -> bool:
         """Return whether the parameter ``name`` belongs to the value head alone."""

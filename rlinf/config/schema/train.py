@@ -41,8 +41,8 @@ class MixedPrecisionConfig(ConfigSection):
 class FSDPConfig(ConfigSection):
     """``actor.fsdp_config``."""
 
-    strategy: Literal["fsdp2"] = "fsdp2"
-    """Implementation of sharding."""
+    strategy: Literal["fsdp", "fsdp2"] = "fsdp2"
+    """Implementation of sharding; ``fsdp`` is a former name: both are FSDP2."""
     sharding_strategy: Literal["full_shard", "shard_grad_op", "no_shard"] = "full_shard"
     """What is sharded: everything, all but parameters between forward and backward, or nothing (replicas)."""
     mixed_precision: MixedPrecisionConfig = field(default_factory=MixedPrecisionConfig)
@@ -51,6 +51,15 @@ class FSDPConfig(ConfigSection):
     """Recompute activations in the backward pass."""
     cpu_offload: bool = False
     """Keep parameters, gradients and optimizer state in host memory."""
+    offload_pin_memory: bool = True
+    """Lock the pages of what ``cpu_offload`` keeps: copies are faster, and other processes cannot use the memory."""
+    reshard_after_forward: bool | None = None
+    """Drop gathered parameters after the forward pass; null does so under ``full_shard`` alone."""
+    enable_gradient_accumulation: bool = True
+    """Reduce gradients once per optimizer step: fewer messages, but each rank holds the gradient of the whole model.
+    False reduces after every micro-batch, and each rank holds its shard."""
+    forward_prefetch: bool = False
+    """Gather a layer's parameters while the one before it computes, as the gradient's pass always does."""
 
 
 @dataclass(frozen=True, kw_only=True)

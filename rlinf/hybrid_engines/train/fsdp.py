@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -26,6 +27,7 @@ from rlinf.hybrid_engines.train.loss_scale import LossScaler
 from rlinf.hybrid_engines.train.optimizer import ScheduledOptimizer, build_optimizers
 from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
 from rlinf.hybrid_engines.train.train_engine import BatchT, Loss, MetricSums, Pass, TrainEngine
+from rlinf.models.materialize import materialize
 from rlinf.models.trainable import TrainableModel, WeightForm
 from rlinf.placement.parallel import ParallelLayout
 from rlinf.telemetry.trace import traced
@@ -35,7 +37,7 @@ class FSDPEngine(TrainEngine):
     """Trains a policy with fp32 master weights, sharded by ``fully_shard`` or replicated (``no_shard``).
 
     Args:
-        model: The policy on the CPU, with equal weights on every rank.
+        model: The policy on the CPU, with equal weights on every rank; or on device ``meta``, see ``materialize``.
         optim: The ``actor.optim`` section; None for a model that is not trained here.
         critic_optim: The ``actor.critic_optim`` section; None takes ``optim`` for critics too.
         fsdp: The ``actor.fsdp_config`` section.
@@ -66,9 +68,13 @@ class FSDPEngine(TrainEngine):
         if fsdp.gradient_checkpointing:
             for layer in model.recompute_units():
                 layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
-        model.to(device)
+        self.stays_on_host = self.sharded and fsdp.cpu_offload
+        if not any(parameter.is_meta for parameter in model.parameters()):
+            model.to(device)
         if self.sharded:
-            SHARDING[fsdp.strategy](model, model.shard_units(), fsdp, self.compute_dtype)
+            SHARDING[fsdp.strategy](model, fsdp, self.compute_dtype)
+        materialize(model, device, weights_device=torch.device("cpu") if self.stays_on_host else None)
+        self.reduces_once = fsdp.enable_gradient_accumulation
         self.model: TrainableModel = model
         self.optimizers: dict[str, ScheduledOptimizer] = {}
         if optim is not None:
@@ -91,7 +97,8 @@ class FSDPEngine(TrainEngine):
         inputs = None if optimizer is None or self.sharded else self.optimizers[optimizer].parameters
         for index, batch in enumerate(micro_batches):
             if isinstance(self.model, FSDPModule):
-                self.model.set_requires_gradient_sync(index == len(micro_batches) - 1)
+                is_last = index == len(micro_batches) - 1
+                self.model.set_requires_gradient_sync(is_last or not self.reduces_once)
             with self._autocast():
                 loss, metrics = work.use(work.call(self.model, batch), batch)
             torch.autograd.backward(loss * self.scaler.scale if self.scaler.enabled else loss, inputs=inputs)
@@ -167,13 +174,13 @@ class FSDPEngine(TrainEngine):
 
     def offload(self) -> None:
         """See ``TrainEngine``; without an accelerator there is nowhere to go."""
-        if self.device.type != "cpu":
+        if self.device.type != "cpu" and not self.stays_on_host:
             self._move(torch.device("cpu"))
             torch.get_device_module(self.device).empty_cache()
 
     def onload(self) -> None:
         """See ``TrainEngine``."""
-        if self.device.type != "cpu":
+        if self.device.type != "cpu" and not self.stays_on_host:
             self._move(self.device)
 
     def save(self, path: Path) -> None:
@@ -289,17 +296,23 @@ def _counter(optimizer: str) -> str:
     return "num_steps" if optimizer == "policy" else f"{optimizer}_num_steps"
 
 
-def _shard(model: TrainableModel, layers: list[nn.Module], fsdp: FSDPConfig, compute_dtype: torch.dtype) -> None:
+def _shard(model: TrainableModel, fsdp: FSDPConfig, compute_dtype: torch.dtype) -> None:
     """Shard each layer in compute precision, and the rest (norms, standard deviations) at the root in fp32."""
     reduce_dtype = DTYPES[fsdp.mixed_precision.reduce_dtype or "fp32"]
-    reshard = fsdp.sharding_strategy == "full_shard"
-    offload = CPUOffloadPolicy() if fsdp.cpu_offload else OffloadPolicy()
+    reshard = fsdp.reshard_after_forward
+    if reshard is None:
+        reshard = fsdp.sharding_strategy == "full_shard"
+    offload = CPUOffloadPolicy(pin_memory=fsdp.offload_pin_memory) if fsdp.cpu_offload else OffloadPolicy()
     mixed = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=reduce_dtype)
-    for layer in layers:
+    for layer in model.shard_units():
         fully_shard(layer, mp_policy=mixed, reshard_after_forward=reshard, offload_policy=offload)
     root = MixedPrecisionPolicy(reduce_dtype=reduce_dtype, cast_forward_inputs=False)
     fully_shard(model, mp_policy=root, reshard_after_forward=reshard, offload_policy=offload)
+    if fsdp.forward_prefetch:
+        layers = [layer for layer in model.recompute_units() if isinstance(layer, FSDPModule)]
+        for layer, following in itertools.pairwise(layers):
+            layer.set_modules_to_forward_prefetch([following])
 
 
-SHARDING = {"fsdp2": _shard}
+SHARDING = {"fsdp": _shard, "fsdp2": _shard}
 """What ``actor.fsdp_config.strategy`` names."""

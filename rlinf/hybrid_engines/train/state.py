@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import nn
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.state_dict import (
-    StateDictOptions,
     get_model_state_dict,
     get_state_dict,
     set_model_state_dict,
@@ -24,6 +22,8 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from rlinf.errors import CheckpointError
 from rlinf.hybrid_engines.train.safe_reader import SafePlanner, SafeReader, refusal
+from rlinf.models.materialize import fill, require_same_names
+from rlinf.models.tensor_files import TensorFiles
 
 # No checkpoint fits into less; what did not fit has been written in part.
 _FULL_BYTES = 1 << 20
@@ -72,7 +72,7 @@ def load(
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
-    """Read weights alone from a checkpoint folder, a ``.pt`` or a ``.safetensors`` file.
+    """Read weights alone from a checkpoint folder, a ``.pt`` or a ``.safetensors`` file; each rank reads its rows.
 
     Raises:
         CheckpointError: Nothing usable is there, or names and shapes do not match the model.
@@ -86,24 +86,17 @@ def load_weights(path: Path, model: nn.Module) -> None:
         return
     if not path.is_file():
         raise CheckpointError(f"No weights at '{path}'. Give a checkpoint folder (global_step_N), .pt or .safetensors.")
-    weights = _read_file(path)
     try:
-        set_model_state_dict(model, weights, options=StateDictOptions(full_state_dict=True))
-    except RuntimeError as error:
+        weights = TensorFiles([path])
+    except CheckpointError as error:
+        raise refusal(f"the file '{path}'", error.__cause__ or error) from error
+    try:
+        require_same_names(model, weights)
+    except CheckpointError as error:
         raise CheckpointError(
-            f"The weights in '{path}' do not fit actor.model: {error} They are another recipe's. {_OWN_RECIPE}"
+            f"The weights in '{path}' do not fit actor.model: {error}. They are another recipe's. {_OWN_RECIPE}"
         ) from error
-
-
-def _read_file(path: Path) -> dict[str, Any]:
-    """Return the tensors of a ``.safetensors`` or ``.pt`` file, by name."""
-    try:
-        if path.suffix == ".safetensors":
-            return dict(load_file(path))
-        return dict(torch.load(path, map_location="cpu", weights_only=True))
-    except Exception as error:
-        # A damaged file makes its reader raise almost anything.
-        raise refusal(f"the file '{path}'", error) from error
+    fill(model, weights)
 
 
 def _reason(path: Path, error: BaseException) -> str:

@@ -54,7 +54,7 @@ class ActorWorker(Worker):
     def init_worker(self) -> None:
         """Build model, engine and learner; equal on every rank, for any number of ranks."""
         torch.manual_seed(derive_seed(self.cfg.actor.seed, "actor", "initial weights"))
-        model = _load_model(self.cfg)
+        model = _build_model(self.cfg)
         self.learner = learners.get(self.cfg.learner).build(model, self._make_engine, cfg=self.cfg)
         self.at_shutdown(self.learner.close)
 
@@ -71,6 +71,11 @@ class ActorWorker(Worker):
             world_size=self._world_size,
         )
         self.at_shutdown(self.engine.close)
+        if self.cfg.runner.ckpt_path is not None:
+            # It imports sharded training, which the driver, who imports this module, does without.
+            from rlinf.hybrid_engines.train.state import load_weights
+
+            load_weights(Path(self.cfg.runner.ckpt_path), model)
         return self.engine
 
     @Worker.timer("sync_weights")
@@ -200,14 +205,7 @@ EmbodiedActor = EmbodiedFSDPActor = LanguageActor = TextActor = SftActor = Actor
 """Former names."""
 
 
-def _load_model(cfg: RLinfConfig) -> TrainableModel:
+def _build_model(cfg: RLinfConfig) -> TrainableModel:
     if isinstance(cfg, EmbodiedConfig):
-        model: TrainableModel = get_policy(cfg.actor.model, num_values=num_values(cfg))
-    else:
-        model = get_model(cfg.actor.model)
-    if cfg.runner.ckpt_path is not None:
-        # It imports sharded training, which the driver, who imports this module, does without.
-        from rlinf.hybrid_engines.train.state import load_weights
-
-        load_weights(Path(cfg.runner.ckpt_path), model)
-    return model
+        return get_policy(cfg.actor.model, num_values=num_values(cfg))
+    return get_model(cfg.actor.model, on_meta=True)

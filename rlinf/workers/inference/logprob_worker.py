@@ -51,7 +51,7 @@ class LogprobWorker(Worker):
         """Build the model; its weights come from the actor."""
         actor, runner, section = self.cfg.actor, self.cfg.runner, self.cfg.inference
         assert section is not None
-        model = get_model(actor.model)
+        model = get_model(actor.model, on_meta=True)
         assert isinstance(model, LanguageModel)
         sent = {name: tensor for name, tensor in model.state_dict().items() if not model.is_training_only(name)}
         self.weights = {name: tensor.to("meta") for name, tensor in sent.items()}

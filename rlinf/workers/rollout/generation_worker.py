@@ -21,7 +21,7 @@ from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
 from rlinf.hybrid_engines.weights.adapters import AdapterMerger
 from rlinf.hybrid_engines.weights.bucket import Manifest, view_entry
-from rlinf.models.hf_folder import find_model_folder
+from rlinf.models.model_path import find_model_folder
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.reward.response_client import ResponseClient

@@ -17,9 +17,66 @@ FLOW = (f"{MODELS}/test_flow_policy.py", f"{MODELS}/test_action_flow.py", f"{MOD
 FLOW_Q = (f"{MODELS}/test_flow_q_policy.py",)
 CNN = (f"{MODELS}/test_cnn_policy.py", f"{MODELS}/test_encoder.py", f"{MODELS}/test_convolutions.py")
 TOKENS = (f"{MODELS}/test_token_logprobs.py",)
+LOADING = (f"{MODELS}/test_pretrained.py", f"{MODELS}/test_materialize.py")
 LANGUAGE = (f"{MODELS}/test_causal_lm.py", f"{MODELS}/test_packed_attention.py", f"{MODELS}/test_lora.py")
 
 FAULTS: list[Fault] = [
+    Fault(
+        "rlinf/models/materialize.py",
+        "begin, local = offset[0], target.to_local()",
+        "begin, local = 0, target.to_local()",
+        LOADING,
+        "every rank loads the first rows",
+    ),
+    Fault(
+        "rlinf/models/materialize.py",
+        "source.rows(name, begin + start, begin + start + len(part))",
+        "source.rows(name, begin, begin + len(part))",
+        LOADING,
+        "every chunk of a tensor is its first",
+    ),
+    Fault(
+        "rlinf/models/materialize.py",
+        "            swap(parameter, empty)\n",
+        "            parameter.data = torch.empty(0)\n",
+        LOADING,
+        "parameters on one rank are not allocated",
+    ),
+    Fault(
+        "rlinf/models/pretrained.py",
+        "key=_natural)",
+        "key=str)",
+        LOADING,
+        "the eleventh expert is taken for the third",
+    ),
+    Fault(
+        "rlinf/models/pretrained.py",
+        "        model._init_weights(module)\n",
+        "        pass\n",
+        LOADING,
+        "rotary frequencies are not computed",
+    ),
+    Fault(
+        "rlinf/models/pretrained.py",
+        "if not key.endswith(_COMPUTED):",
+        "if True:",
+        LOADING,
+        "frequencies in old checkpoints are taken for weights",
+    ),
+    Fault(
+        "rlinf/models/lora.py",
+        'derive_seed(seed, "adapter", name)',
+        'derive_seed(seed, "adapter")',
+        LOADING,
+        "all adapters start alike",
+    ),
+    Fault(
+        "rlinf/models/tensor_files.py",
+        "return reader[begin:end] if reader.ndim else reader",
+        "return reader",
+        (*LOADING, "tests/unit/models/test_tensor_files.py"),
+        "checkpoints of torch are read whole",
+    ),
     # Gaussian and categorical policies
     Fault(
         "rlinf/models/heads.py",

@@ -17,6 +17,20 @@ RANKS = ("tests/unit/workers/actor/test_policy_learner.py::test_the_gradient_doe
 FAULTS: list[Fault] = [
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
+        "set_requires_gradient_sync(is_last or not self.reduces_once)",
+        "set_requires_gradient_sync(is_last)",
+        ENGINE,
+        "gradients are never reduced before the last micro-batch",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/fsdp.py",
+        "    reshard = fsdp.reshard_after_forward\n",
+        "    reshard = None\n",
+        ENGINE,
+        "reshard_after_forward has no effect",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/fsdp.py",
         "        yield from self.model.buffers()\n",
         "",
         ENGINE,

@@ -129,3 +129,39 @@ def test_what_a_plugin_may_register_is_told_with_the_variable(monkeypatch):
     monkeypatch.delenv("RLINF_EXT_MODULE", raising=False)
     assert "name its module in RLINF_EXT_MODULE" in told(EMBODIED, "env.train.env_type=point")
     assert "RLINF_EXT_MODULE" not in told(EMBODIED, "env.train.env_type=gymnasum"), "a slip of the pen"
+
+
+FSDP_KEYS = {
+    "strategy": ("fsdp", None),
+    "sharding_strategy": ("shard_grad_op", None),
+    "gradient_checkpointing": ("true", None),
+    "cpu_offload": ("true", None),
+    "offload_pin_memory": ("false", None),
+    "reshard_after_forward": ("false", None),
+    "enable_gradient_accumulation": ("false", None),
+    "forward_prefetch": ("true", None),
+    "mixed_precision.param_dtype": ("bf16", None),
+    "mixed_precision.reduce_dtype": ("fp32", None),
+    "mixed_precision.buffer_dtype": ("bf16", "buffers keep their own precision"),
+    "gradient_checkpointing_use_reentrant": ("false", "never reentrant"),
+    "backward_prefetch": ("pre", "always gathered"),
+    "limit_all_gathers": ("true", "limits them by itself"),
+    "use_orig_params": ("false", "original parameters"),
+    "use_liger_kernel": ("true", "without all logits"),
+    "amp_autocast.enabled": ("false", "mixed_precision.param_dtype"),
+    "amp_autocast.precision": ("bf16", "mixed_precision.param_dtype"),
+    "grad_scaler.enabled": ("false", "wherever mixed_precision.param_dtype is fp16"),
+    "grad_scaler.init_scale": ("1024", "wherever mixed_precision.param_dtype is fp16"),
+    "grad_scaler.growth_interval": ("100", "wherever mixed_precision.param_dtype is fp16"),
+    "save_full_model_weights": ("true", "written by shards"),
+}
+
+
+@pytest.mark.parametrize("key", FSDP_KEYS)
+def test_every_published_key_of_sharding_is_honoured_or_refused_with_the_reason(key):
+    value, reason = FSDP_KEYS[key]
+    override = f"actor.fsdp_config.{key}={value}"
+    if reason is None:
+        validate_cfg(load_recipe(TEXT, [override]))
+    else:
+        assert reason in told(TEXT, override)

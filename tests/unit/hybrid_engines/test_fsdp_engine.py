@@ -401,3 +401,71 @@ def test_exported_weights_can_be_cast_and_masters_stay():
     for name, tensor in trained.export_weights(dtype=torch.bfloat16):
         assert torch.equal(tensor, before[name].bfloat16() if before[name].is_floating_point() else before[name])
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(trained).items())
+
+
+def sharded(**keys):
+    torch.manual_seed(0)
+    return FSDPEngine(
+        get_model(MODEL),
+        optim=OptimConfig(lr=1e-2),
+        fsdp=FSDPConfig(**keys),
+        precision="fp32",
+        device=torch.device("cpu"),
+    )
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"strategy": "fsdp"},
+        {"reshard_after_forward": False},
+        {"sharding_strategy": "shard_grad_op", "reshard_after_forward": True},
+        {"enable_gradient_accumulation": False},
+        {"forward_prefetch": True},
+        {"cpu_offload": True, "offload_pin_memory": False},
+    ],
+    ids=str,
+)
+def test_keys_of_sharding_change_memory_and_no_weight(keys):
+    trained, expected = sharded(**keys), sharded()
+    for one in (trained, expected):
+        for _ in range(2):
+            one.forward_backward([batch(3), batch(5)], Pass.whole(loss_fn))
+            one.step()
+    found, plain = weights(trained), weights(expected)
+    for name, tensor in plain.items():
+        torch.testing.assert_close(found[name], tensor, msg=name)
+
+
+def unsharded_gradients(trained):
+    seen = []
+
+    def watched(model, inputs):
+        groups = [m._get_fsdp_state()._fsdp_param_group for m in model.modules() if isinstance(m, FSDPModule)]
+        parameters = [p for group in groups if group is not None for p in group.fsdp_params]
+        whole = [p._unsharded_param for p in parameters if hasattr(p, "_unsharded_param")]
+        seen.append(any(parameter.grad is not None for parameter in whole))
+        return loss_fn(model, inputs)
+
+    trained.forward_backward([batch(3), batch(5)], Pass.whole(watched))
+    return seen
+
+
+def test_gradients_are_kept_whole_until_the_last_micro_batch_only_if_they_are_reduced_once():
+    assert unsharded_gradients(sharded()) == [False, True]
+    assert unsharded_gradients(sharded(enable_gradient_accumulation=False)) == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "key", "expected"),
+    [
+        ("full_shard", None, True),
+        ("full_shard", False, False),
+        ("shard_grad_op", None, False),
+        ("shard_grad_op", True, True),
+    ],
+)
+def test_parameters_are_dropped_after_the_forward_pass_as_the_keys_say(strategy, key, expected):
+    trained = sharded(sharding_strategy=strategy, reshard_after_forward=key)
+    groups = [m._get_fsdp_state()._fsdp_param_group for m in trained.model.modules() if isinstance(m, FSDPModule)]
+    assert {group._reshard_after_forward for group in groups if group is not None} == {expected}

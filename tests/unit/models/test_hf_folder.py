@@ -11,7 +11,8 @@ import torch
 
 from rlinf.data.packing import pack_sequences
 from rlinf.models import get_model
-from rlinf.models.hf_folder import find_model_folder, write_hf_folder
+from rlinf.models.hf_folder import write_hf_folder
+from rlinf.models.model_path import find_model_folder
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
 transformers = pytest.importorskip("transformers")
@@ -84,7 +85,7 @@ def test_weights_are_written_in_the_precision_of_inference(tmp_path):
 FIND = """
 import sys
 from rlinf.errors import ConfigError
-from rlinf.models.hf_folder import find_model_folder
+from rlinf.models.model_path import find_model_folder
 for name in sys.argv[1:]:
     try:
         print(find_model_folder(name))
