@@ -16,6 +16,7 @@ _COMMANDS = {
     "plan": ("rlinf.cli.plan", "validate a recipe offline and draw where everything runs"),
     "doctor": ("rlinf.cli.doctor", "show what this machine has and lacks"),
     "status": ("rlinf.cli.status", "show what every worker of a running run does and waits for"),
+    "replay": ("rlinf.cli.replay", "make a train step of a run again, offline, and compare its metrics"),
     "report": ("rlinf.cli.report", "write one page about a run, or about several"),
     "list": ("rlinf.cli.listing", "list what recipes can name"),
 }

@@ -104,7 +104,7 @@ class EmbodiedRunner(StepRunner):
     def compute_advantages(self) -> Metrics:
         """Have the actor compute advantages and returns of the rollout."""
         self.logger.phase("advantages")
-        return dict(self.actor.compute_advantages().wait()[0])
+        return dict(self.actor.compute_advantages(dump=self.dump_folder()).wait()[0])
 
     def evaluate(self) -> Metrics:
         """Run the evaluation environments greedily, from the same states every time."""

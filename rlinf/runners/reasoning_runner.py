@@ -95,7 +95,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         path = self.logger.folder / SAMPLES_FOLDER / f"step_{self.step + 1:08d}.jsonl"
         written = self.write_samples(path, "train", group_ids)
         self.wait_for_training(self.actor.recv_responses(sorted(group_ids)))
-        result = self.actor.compute_advantages()
+        result = self.actor.compute_advantages(dump=self.dump_folder())
         self.wait_for_training(result)
         written.wait()
         return dict(result.wait()[0])

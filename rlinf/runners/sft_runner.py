@@ -56,7 +56,7 @@ class SftRunner(LanguageRunner[Example]):
 
     def compute_advantages(self) -> Metrics:
         """Send the examples to the actor; they have no advantages."""
-        self.groups["actor"].compute_advantages(self.batch).wait()
+        self.groups["actor"].compute_advantages(self.batch, dump=self.dump_folder()).wait()
         return {}
 
     def sync_weights(self) -> None:

@@ -13,7 +13,7 @@ from rlinf.errors import WorkerDiedError, WorkerError
 from rlinf.runners.profiling import StepProfiler
 from rlinf.runners.run_logger import RunLogger
 from rlinf.scheduler import WorkerGroup, wait_all
-from rlinf.telemetry.rundir import PROFILE_FOLDER
+from rlinf.telemetry.rundir import PROFILE_FOLDER, dump_folder
 from rlinf.utils.signals import hold_interrupts
 
 if TYPE_CHECKING:
@@ -104,6 +104,11 @@ class StepRunner(abc.ABC):
     def compute_advantages(self) -> Metrics:
         """Have the actor turn what was collected into what it trains on; returns the metrics of that."""
         return {}
+
+    def dump_folder(self) -> str | None:
+        """Return where the actor writes what the step starts from; None if ``runner.dump_steps`` does not name it."""
+        step = self.step + 1
+        return str(dump_folder(self.logger.folder, step)) if step in self.limits.dump_steps else None
 
     def train(self, metrics: Metrics) -> Metrics:
         """Update the policy; from here on the step counts as made.

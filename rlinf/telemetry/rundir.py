@@ -36,6 +36,7 @@ EVAL_RUNS_FOLDER = "eval_only"
 REPLAY_FOLDER = "replay"
 DATASET_FOLDER = "dataset"
 SAMPLES_FOLDER = "samples"
+DUMPS_FOLDER = "steps"
 VIDEO_FOLDER = "video"
 WORKER_LOGS_FOLDER = "worker_logs"
 REPORT_FILE = "report.html"
@@ -58,6 +59,7 @@ _ARTIFACTS = (
     EVALUATIONS_FOLDER,
     REPLAY_FOLDER,
     DATASET_FOLDER,
+    DUMPS_FOLDER,
     SAMPLES_FOLDER,
     REPORT_FILE,
     EVENTS_FILE,
@@ -69,6 +71,11 @@ _PACKAGES = (
     *("rlinf", "torch", "ray", "numpy", "gymnasium", "hydra-core", "omegaconf", "pydantic"),
     *("transformers", "vllm", "sglang", "mujoco", "metaworld", "mani-skill"),
 )
+
+
+def dump_folder(folder: Path, step: int) -> Path:
+    """Return where a run keeps what a step started from; see ``runner.dump_steps``."""
+    return folder / DUMPS_FOLDER / f"step_{step:08d}"
 
 
 # Folders that this process has claimed.

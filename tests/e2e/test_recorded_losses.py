@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlinf.cli.main import main
 from rlinf.config import load_recipe, validate_cfg
 from tests.e2e.conftest import TINY, read_metrics
 from tests.e2e.tiny_math import make_questions
@@ -56,7 +57,7 @@ def machine() -> dict[str, str]:
 
 def train(recipe: str, folder: Path) -> list[dict[str, float]]:
     """Return what each step of a run reports but for what depends on how requests met in the engine's batches."""
-    keys = [*KEYS[recipe], f"runner.logger.log_path={folder}"]
+    keys = [*KEYS[recipe], f"runner.logger.log_path={folder}", f"runner.dump_steps=[{STEPS}]"]
     if recipe == "tiny_math_grpo":
         from rlinf.runners.launch import launch_reasoning as launch
 
@@ -77,7 +78,9 @@ def train(recipe: str, folder: Path) -> list[dict[str, float]]:
 
 
 @pytest.mark.parametrize("recipe", KEYS)
-def test_a_run_reports_what_was_recorded(one_node: None, recipe: str, tmp_path: Path) -> None:
+def test_a_run_reports_what_was_recorded_and_its_last_step_can_be_made_again(
+    one_node: None, recipe: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     recorded = json.loads(RECORD.read_text())
     found, expected = train(recipe, tmp_path), recorded["steps"][recipe]
     assert [sorted(step) for step in found] == [sorted(step) for step in expected]
@@ -86,6 +89,13 @@ def test_a_run_reports_what_was_recorded(one_node: None, recipe: str, tmp_path: 
     else:  # other vector units add in another order
         for one, other in zip(found, expected, strict=True):
             assert one == pytest.approx(other, rel=1e-3, abs=1e-5)
+    threads = torch.get_num_threads()
+    capsys.readouterr()
+    assert main(["replay", str(tmp_path / recipe), "--step", str(STEPS)]) == 0
+    torch.set_num_threads(threads)
+    shown = capsys.readouterr().out
+    assert "recorded metrics are the same to the bit" in shown, shown
+    assert all(name in shown for name in found[-1] if name.startswith("train/"))
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ class RunnerConfig(ConfigSection):
     enable_decoupled_mode: bool = False
     """Let whichever rollout rank is free serve an env rank, rather than always the same ones: a slow environment keeps
     none of them waiting, and the numbers of ranks need not fit each other. Env ranks then collect the trajectories."""
+    dump_steps: list[PositiveInt] = field(default_factory=list)
+    """Steps of which the actor's state and batch are written to ``steps/``, for ``rlinf replay``."""
     stop_at: dict[str, float] = field(default_factory=dict)
     """End the run once an evaluation reaches these values, for example ``{eval/success_once: 0.95}``."""
     logger: LoggerConfig = field(default_factory=LoggerConfig)

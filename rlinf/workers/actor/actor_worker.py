@@ -26,6 +26,7 @@ from rlinf.scheduler import Worker
 from rlinf.telemetry.devices import device_peak_flops
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.learner import Learner, learners, staleness
+from rlinf.workers.actor.step_dump import STATE_FOLDER, write_batch
 from rlinf.workers.actor.weight_publisher import WeightPublisher
 from rlinf.workers.reward.response_client import ResponseClient
 from rlinf.workers.streams import TRAJECTORIES, collecting_group
@@ -114,11 +115,12 @@ class ActorWorker(Worker):
         assert isinstance(self.cfg, ReasoningConfig)
         self.batch = ResponseClient(self.cfg.reward.group_name).fetch(group_ids)
 
-    def compute_advantages(self, batch: Any = None) -> dict[str, float]:
+    def compute_advantages(self, batch: Any = None, *, dump: str | None = None) -> dict[str, float]:
         """Take a step's batch, and compute what its update needs.
 
         Args:
             batch: What the learner takes, the same on every rank; None takes what has been received.
+            dump: Folder to write the batch to, and the state that the step starts from; None writes nothing.
 
         Returns:
             Metrics over all ranks, under ``rollout/``.
@@ -127,6 +129,9 @@ class ActorWorker(Worker):
             if batch is None:
                 batch, self.batch = self.batch, None
             self.engine.onload()
+            if dump is not None:
+                self.learner.save(Path(dump) / STATE_FOLDER)
+                write_batch(Path(dump), batch, version=self.version, rank=self._rank)
             metrics = self.learner.compute_advantages(batch)
             versions = self.learner.behaviour_versions(batch)
             if versions is not None:
