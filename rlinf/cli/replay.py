@@ -74,7 +74,7 @@ def _make_step(cfg: RLinfConfig, folder: Path, step: int) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if name.startswith(_OWN)}
 
 
-def _recorded(folder: Path, step: int) -> dict[str, float]:
+def _recorded(folder: Path, step: int) -> dict[str, float | None]:
     """Return the metrics that the run has logged for a step; none if it was killed before."""
     path = folder / METRICS_FILE
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
@@ -82,19 +82,21 @@ def _recorded(folder: Path, step: int) -> dict[str, float]:
     return rows[-1] if rows else {}
 
 
-def _compare(recorded: Mapping[str, float], replayed: Mapping[str, float]) -> list[str]:
+def _compare(recorded: Mapping[str, float | None], replayed: Mapping[str, float]) -> list[str]:
     width = max(map(len, replayed))
     lines = [f"{'metric':<{width}}  {'recorded':>22}  {'replayed':>22}"]
     largest, num_different, compared = 0.0, 0, 0
     for name, value in sorted(replayed.items()):
         known = recorded.get(name)
         lines.append(f"{name:<{width}}  {'-' if known is None else repr(known):>22}  {value!r:>22}")
-        if known is None:
+        # The log has null for what is not finite, and nothing for what the run did not report.
+        if name not in recorded or (known is None and not math.isfinite(value)):
+            compared += name in recorded
             continue
         compared += 1
-        if known != value and not (math.isnan(known) and math.isnan(value)):
+        if known is None or known != value:
             num_different += 1
-            largest = max(largest, abs(known - value) / max(abs(known), abs(value)))
+            largest = math.inf if known is None else max(largest, abs(known - value) / max(abs(known), abs(value)))
     if num_different:
         lines.append(f"\n{num_different} of {compared} metrics differ, by {largest:.1e} of their value at most.")
     else:

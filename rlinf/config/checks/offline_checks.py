@@ -53,6 +53,7 @@ def check_unused(check: Check[EmbodiedConfig]) -> None:
     if algorithm.loss.learns_offline:
         check.unused(algorithm, ("staleness_threshold",), "algorithm", reason)
         check.unused(cfg.rollout, ("pipeline_stage_num",), "rollout", "by task_type=offline")
+        check.unused(cfg.runner, ("dump_steps",), "runner", "by task_type=offline, whose steps sample from a replay")
 
 
 def check_imitation(check: Check[EmbodiedConfig]) -> None:

@@ -10,6 +10,8 @@ _RUNNER = "tests/unit/runners/test_reasoning_runner.py"
 _STORE = "tests/unit/workers/reward/test_response_store.py"
 _GENERATION = "tests/unit/workers/rollout/test_generation_worker.py"
 _INFERENCE = "tests/unit/workers/inference/test_logprob_worker.py"
+_DUMP = "tests/unit/workers/actor/test_step_dump.py"
+_REPLAY = "tests/unit/cli/test_replay.py"
 _CALLS = "tests/unit/scheduler/test_group_results.py"
 
 
@@ -252,5 +254,41 @@ FAULTS: list[Fault] = [
         "if min(versions) != self.version or self.version < 0:",
         "log-probabilities are computed for responses of two versions",
         _INFERENCE,
+    ),
+    # Steps that can be made again
+    _fault(
+        "runners/step_runner.py",
+        "        step = self.step + 1\n        return str(dump_folder",
+        "        step = self.step\n        return str(dump_folder",
+        "the step after the named one is dumped",
+        _RUNNER,
+    ),
+    _fault(
+        "workers/actor/step_dump.py",
+        "    if rank and not isinstance(batch, Trajectory):\n",
+        "    if rank:\n",
+        "only the first rank's trajectories are dumped",
+        _DUMP,
+    ),
+    _fault(
+        "cli/replay.py",
+        "        if known is None or known != value:\n",
+        "        if known is None or abs(known - value) > 0.2:\n",
+        "numbers that are nearly the recorded ones pass for equal",
+        _REPLAY,
+    ),
+    _fault(
+        "cli/replay.py",
+        "or (known is None and not math.isfinite(value)):",
+        "or known is None:",
+        "a number in place of a NaN passes for equal",
+        _REPLAY,
+    ),
+    _fault(
+        "cli/replay.py",
+        'row["step"] == step]',
+        'row["step"] >= 0]',
+        "a step is compared with the last one",
+        _REPLAY,
     ),
 ]

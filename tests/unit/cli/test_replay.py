@@ -25,7 +25,8 @@ def run_folder(tmp_path: Path) -> Path:
     (tmp_path / CONFIG_FILE).write_text(yaml.safe_dump(to_dict(cfg)))
     for step in (2, 11):
         dump_folder(tmp_path, step).mkdir(parents=True)
-    rows = [{"step": 1, "train/loss": 1.0}, {"step": 2, "train/loss": 0.5, "train/kl": 2.0, "train/bad": math.nan}]
+    rows = [{"step": 1, "train/loss": 1.0}, {"step": 2, "train/loss": 0.5, "train/kl": 2.0, "train/bad": None}]
+    rows.append({"step": 3, "train/loss": 0.4, "train/kl": 0.0})
     (tmp_path / METRICS_FILE).write_text("".join(json.dumps(row) + "\n" for row in rows))
     return tmp_path
 
@@ -48,6 +49,7 @@ def test_a_folder_without_a_run_and_a_step_that_was_not_dumped_are_errors(
             "All 3 recorded metrics are the same to the bit.",
         ),
         ({"train/loss": 0.5, "train/kl": 2.0, "train/new": 1.0}, "All 2 recorded metrics are the same to the bit."),
+        ({"train/loss": 0.5, "train/bad": 1.0}, "1 of 2 metrics differ, by inf of their value at most."),
         ({"train/loss": 0.4, "train/kl": 2.0}, "1 of 2 metrics differ, by 2.0e-01 of their value at most."),
     ],
 )

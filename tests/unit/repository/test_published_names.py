@@ -24,7 +24,6 @@ LATER_MEGATRON = "comes with model parallelism"
 LATER_COMMAND = "a command of its own that is not written yet"
 
 EXPECTED_MISSING = {
-    "rlinf replay": LATER_COMMAND,
     "rlinf convert": LATER_COMMAND,
     "key agentloop of a recipe": LATER_WORKFLOW,
     "key tools of a recipe": LATER_WORKFLOW,

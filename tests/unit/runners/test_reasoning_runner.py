@@ -14,6 +14,7 @@ from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.datasets.prompts import PromptSet
 from rlinf.errors import DatasetError
 from rlinf.runners.reasoning_runner import read_prompt_sets
+from rlinf.telemetry.rundir import dump_folder
 from tests.unit.runners.text_world import (
     BATCH,
     PROMPTS,
@@ -172,6 +173,14 @@ def test_log_probabilities_come_from_the_inference_group_whatever_dies(tmp_path,
     for _, groups in world.trained:
         assert all(group.batch.trainer_logprobs.tolist() == [-1.5] * SIZE * 2 for group in groups)
     assert runner.logger.metrics["time/inference/peak_memory_gib"] == 2.0
+
+
+def test_the_steps_that_are_named_are_dumped(tmp_path: Path) -> None:
+    world = World()
+    runner = run(tmp_path, world, "runner.dump_steps=[2, 5]")
+    calls = [call for call in world.groups["actor"].calls if call.method == "compute_advantages"]
+    folders = [str(dump_folder(runner.logger.folder, step)) if step in {2, 5} else None for step in range(1, 7)]
+    assert [call.keys["dump"] for call in calls] == folders
 
 
 def test_the_inference_group_sleeps_while_the_actor_trains(tmp_path):
