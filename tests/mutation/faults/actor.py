@@ -46,29 +46,42 @@ OFF_POLICY = within(
     "target_critics_follow_the_critics_by_tau",
     "a_loaded_learner_continues_bit_for_bit",
 )
-ALGORITHMS = within(
-    "test_off_policy_algorithms",
-    "td3_smooths_targets_by_bounded_noise_and_leaves_the_policys_alone",
-    "the_share_of_demonstrations_is_that_of_the_recipe",
-    "demonstrations_are_drawn_uniformly_from_what_was_saved_and_interventions",
-    "td3_delays_policy_and_all_targets",
-    "rlpd_forms_targets_of_some_critics_that_all_ranks_agree_on",
-    "interventions_are_demonstrations_too",
+ALGORITHMS = (
+    *within(
+        "test_off_policy_learner_algorithms",
+        "td3_smooths_targets_by_bounded_noise_and_leaves_the_policys_alone",
+        "td3_delays_policy_and_all_targets",
+    ),
+    *within(
+        "test_demonstrations",
+        "the_share_of_demonstrations_is_that_of_the_recipe",
+        "demonstrations_are_drawn_uniformly_from_what_was_saved_and_interventions",
+        "rlpd_forms_targets_of_some_critics_that_all_ranks_agree_on",
+        "interventions_are_demonstrations_too",
+    ),
 )
-DATA = within(
-    "test_data_learner",
-    "updates_do_not_depend_on_the_micro_batch_size",
-    "target_critics_follow_the_critics_by_tau",
-    "labels_are_gathered_as_they_count_and_the_oldest_make_room",
-    "only_interventions_are_imitated",
-    "the_mean_loss_of_two_ranks_is_the_loss_of_one",
-    "only_executed_actions_are_imitated",
-    "recorded_rewards_are_scaled_and_discounted_within_a_chunk",
-    "every_step_draws_a_batch_of_its_own",
-    "each_rank_counts_its_share_of_the_data_in_the_statistics",
-    "labels_count_where_there_is_one_and_something_was_executed",
-    "rows_of_all_ranks_lie_in_the_order_of_environments",
-    "loading_takes_the_place_of_the_labels_that_are_there",
+DATA = (
+    *within(
+        "test_data_learner",
+        "updates_do_not_depend_on_the_micro_batch_size",
+        "the_mean_loss_of_two_ranks_is_the_loss_of_one",
+        "every_step_draws_a_batch_of_its_own",
+        "each_rank_counts_its_share_of_the_data_in_the_statistics",
+        "rows_of_all_ranks_lie_in_the_order_of_environments",
+    ),
+    *within(
+        "test_iql_learner",
+        "target_critics_follow_the_critics_by_tau",
+        "recorded_rewards_are_scaled_and_discounted_within_a_chunk",
+    ),
+    *within(
+        "test_imitation_learner",
+        "labels_are_gathered_as_they_count_and_the_oldest_make_room",
+        "only_interventions_are_imitated",
+        "only_executed_actions_are_imitated",
+        "labels_count_where_there_is_one_and_something_was_executed",
+        "loading_takes_the_place_of_the_labels_that_are_there",
+    ),
 )
 TEXT = (
     f"{WORKERS}/test_text_samples.py",

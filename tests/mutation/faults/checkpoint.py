@@ -97,7 +97,7 @@ FAULTS: list[Fault] = [
         "            pass",
         (
             "tests/unit/utils/test_files_atomic.py::test_a_file_that_does_not_fit_on_the_disk_is_named",
-            "tests/unit/telemetry/test_metric_logger.py",
+            "tests/unit/telemetry/test_logger.py",
         ),
         "a full disk does not name the file",
     ),

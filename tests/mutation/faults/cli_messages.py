@@ -3,13 +3,13 @@
 from tests.mutation.fault import Fault
 
 _SUCCESS = ("tests/unit/envs/test_episodes_success.py",)
-_CONSOLE = ("tests/unit/telemetry/test_console_output.py",)
+_CONSOLE = ("tests/unit/telemetry/test_console.py", "tests/unit/telemetry/test_panels.py")
 _ENTRY = ("tests/unit/cli/test_entry.py",)
 _STATUS = ("tests/unit/scheduler/test_run_status.py",)
 _RECORDS = ("tests/unit/runners/test_launch.py",)
 _MISSING = ("tests/unit/examples/test_missing_packages.py",)
 _SECRETS = ("tests/unit/utils/test_secrets.py",)
-_FOLDER = ("tests/unit/telemetry/test_run_folder.py",)
+_FOLDER = ("tests/unit/telemetry/test_rundir.py",)
 _PLAN = ("tests/unit/cli/test_main.py",)
 
 FAULTS: list[Fault] = [

@@ -4,7 +4,7 @@ from tests.mutation.fault import Fault
 
 _READY = ("tests/unit/runners/test_readiness.py",)
 _NAMES = ("tests/unit/config/test_foreign_keys.py",)
-_SIZES = ("tests/unit/workers/env/test_policy_sizes.py",)
+_SIZES = ("tests/unit/workers/env/test_spaces.py",)
 _POLICY = ("tests/unit/models/test_policy_conformance.py",)
 
 _REGISTRY = ("tests/unit/test_registry.py",)

@@ -152,7 +152,7 @@ FAULTS: list[Fault] = [
         "rlinf/models/mlp_policy.py",
         "greedy = None if self.cfg.discrete else output",
         "greedy = None if self.cfg.discrete else output.detach()",
-        ("tests/unit/workers/actor/test_data_learner.py::test_cloning_moves_the_policy_to_the_recorded_actions",),
+        ("tests/unit/workers/actor/test_imitation_learner.py::test_cloning_moves_the_policy_to_the_recorded_actions",),
         "the greedy action has no gradient",
     ),
     # Squashed Gaussian
@@ -315,7 +315,7 @@ FAULTS: list[Fault] = [
         "rlinf/models/deterministic_mlp_policy.py",
         "return [*super().targets(), (self.target_policy_head, self.policy_head)]",
         "return super().targets()",
-        (*ENSEMBLE, "tests/unit/workers/actor/test_off_policy_algorithms.py"),
+        (*ENSEMBLE, "tests/unit/workers/actor/test_off_policy_learner_algorithms.py"),
         "TD3's target policy never moves",
     ),
     Fault(

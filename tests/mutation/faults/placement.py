@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
-_GRAMMAR = "tests/unit/placement/test_placement_grammar.py"
-_GROUPS = "tests/unit/placement/test_placement_groups.py"
-_STRATEGIES = "tests/unit/placement/test_placement_strategies.py"
-_COMPONENTS = "tests/unit/placement/test_component_placement.py"
+_GRAMMAR = "tests/unit/placement/test_grammar.py"
+_GROUPS = "tests/unit/placement/test_groups.py"
+_STRATEGIES = "tests/unit/placement/test_strategies.py"
+_COMPONENTS = "tests/unit/placement/test_component.py"
 
 
 def _fault(file: str, before: str, after: str, what: str, *tests: str) -> Fault:
-    return Fault(f"rlinf/placement/{file}", before, after, tests, what)
+    return Fault(f"rlinf/placement/{file}", before, after, (f"tests/unit/placement/test_{file}", *tests), what)
 
 
 _PARALLEL = "tests/unit/placement/test_parallel.py"

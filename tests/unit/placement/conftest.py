@@ -2,6 +2,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from rlinf.placement.cluster_plan import ClusterPlan
+
+
+@pytest.fixture
+def cluster() -> ClusterPlan:
+    """Two nodes of eight accelerators."""
+    return ClusterPlan(num_nodes=2, accelerators_per_node=8)
+
 
 @pytest.fixture
 def group_spec():

@@ -1,48 +1,14 @@
-import json
+"""Records of metrics: one for each step, kept over kills and resumes."""
+
 import math
 import os
-import resource
 import sys
-import types
-from contextlib import contextmanager
 
 import pytest
+from logged_rows import Clock, FakeService, full_disk, make, rows
 
 from rlinf.cli.errors import run_and_report
-from rlinf.config.schema.runner import LoggerConfig
-from rlinf.errors import ConfigError, MetricError, MissingPackageError
-from rlinf.telemetry import MetricLogger
-from rlinf.telemetry.events import EventLog
-
-
-class Clock:
-    def __init__(self):
-        self.now = 1000.0
-
-    def __call__(self):
-        return self.now
-
-
-def rows(folder):
-    def refuse(token):
-        raise AssertionError(f"{token} is not JSON")
-
-    return [json.loads(line, parse_constant=refuse) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-@contextmanager
-def full_disk(num_bytes):
-    """A disk on which a file may have so many bytes."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-
-def make(folder, backends=(), **kwargs):
-    return MetricLogger(folder, LoggerConfig(logger_backends=list(backends), experiment_name="exp"), **kwargs)
+from rlinf.errors import MetricError
 
 
 def test_metrics_that_do_not_fit_on_the_disk_are_an_error_with_the_files_name_and_what_to_do(tmp_path, capfd):
@@ -60,11 +26,6 @@ def test_metrics_that_do_not_fit_on_the_disk_are_an_error_with_the_files_name_an
     assert str(tmp_path / "metrics.jsonl") in error
     assert "Free some space" in error
     assert "runner.logger.log_path" in error
-
-
-def test_an_event_that_does_not_fit_on_the_disk_names_its_file(tmp_path):
-    with full_disk(100), pytest.raises(OSError, match="events.jsonl"):
-        EventLog(tmp_path).add("note", "x" * 1000)
 
 
 def test_one_flat_record_a_step_names_sorted(tmp_path):
@@ -189,62 +150,6 @@ def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(tmp_path):
     assert "rubbish" in (tmp_path / "metrics.jsonl").read_text()
 
 
-def test_tensorboard_shows_one_value_a_step_after_a_resume(tmp_path):
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    logger = make(tmp_path, ["tensorboard"])
-    for step in range(6):
-        logger.log({"train/loss": float(step), "train/bad": math.nan}, step)
-        logger.commit(step)
-    logger.finish()
-    with make(tmp_path, ["tensorboard"], resume_step=3) as logger:
-        logger.log({"train/loss": 40.0}, 4)
-    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert events.Tags()["scalars"] == ["train/loss"]
-    assert [(e.step, e.value) for e in events.Scalars("train/loss")] == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 40)]
-
-
-class FakeService(types.ModuleType):
-    """Stands for wandb (whose ``init`` returns the run) and swanlab (where the module is the run)."""
-
-    def __init__(self, name):
-        super().__init__(name)
-        self.inits, self.rows, self.finished, self.axes = [], [], [], []
-
-    def init(self, **kwargs):
-        self.inits.append(kwargs)
-        return self
-
-    def define_metric(self, name, step_metric=None):
-        self.axes.append((name, step_metric))
-
-    def log(self, row, step=None):
-        self.rows.append((row, step))
-
-    def finish(self, **kwargs):
-        self.finished.append(kwargs)
-
-
-@pytest.mark.parametrize("name", ["wandb", "swanlab"])
-def test_hosted_services_continue_the_same_run_on_resume_only(tmp_path, monkeypatch, name):
-    service = FakeService(name)
-    monkeypatch.setenv("WANDB_API_KEY", "of-nobody")
-    monkeypatch.setitem(sys.modules, name, service)
-    for resume_step in (None, 1, None):
-        with make(tmp_path, [name, name], resume_step=resume_step, config_dict={"seed": 1}) as logger:
-            logger.log({"a": 1.0}, 2)
-    first, resumed, anew = (kwargs["id"] for kwargs in service.inits)
-    assert first == resumed != anew
-    assert all(kwargs["resume"] == "allow" and kwargs["config"] == {"seed": 1} for kwargs in service.inits)
-    assert len(service.rows) == len(service.finished) == 3
-    if name == "wandb":
-        # Rows after a resume carry our step as the axis: W&B would drop them by its own counter.
-        assert service.rows[0] == ({"a": 1.0, "step": 2}, None)
-        assert ("*", "step") in service.axes
-    else:
-        assert service.rows[0] == ({"a": 1.0}, 2)
-
-
 def test_a_run_that_ends_by_an_error_is_marked_and_everything_is_closed(tmp_path, monkeypatch):
     wandb, swanlab = FakeService("wandb"), FakeService("swanlab")
     monkeypatch.setenv("WANDB_API_KEY", "of-nobody")
@@ -261,19 +166,3 @@ def test_a_run_that_ends_by_an_error_is_marked_and_everything_is_closed(tmp_path
         logger.__exit__(ValueError, ValueError(), None)
     assert swanlab.finished[0]["state"] == "crashed"
     assert [row["step"] for row in rows(tmp_path)] == [1]
-
-
-def test_a_missing_package_names_the_command_and_costs_no_records(tmp_path, monkeypatch):
-    with make(tmp_path) as logger:
-        logger.log({"a": 1.0}, 1)
-    monkeypatch.setitem(sys.modules, "swanlab", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'rlinf\[swanlab\]'"):
-        make(tmp_path, ["tensorboard", "swanlab"])
-    assert len(rows(tmp_path)) == 1
-    assert not (tmp_path / "tensorboard").exists()
-
-
-def test_an_unknown_backend_is_refused(tmp_path):
-    settings = types.SimpleNamespace(project_name="p", experiment_name="e", logger_backends=["tensorbord"])
-    with pytest.raises(ConfigError, match=r"logger_backends.*tensorboard"):
-        MetricLogger(tmp_path, settings)

@@ -1,12 +1,9 @@
-"""Answers, episodes and videos on a page."""
+"""Answers on a page."""
 
 import json
-import os
 
-from rlinf.telemetry.report import RunFolder
-from rlinf.telemetry.report.episodes import describe_episodes, describe_videos
 from rlinf.telemetry.report.samples import describe_samples
-from tests.unit.telemetry.report.report_runs import add_answers, add_episodes, answer, make_run
+from tests.unit.telemetry.report.report_runs import add_answers, add_episodes, answer
 
 
 def test_answers_are_shown_by_source_and_step(tmp_path):
@@ -56,44 +53,3 @@ def test_lines_that_are_no_answers_are_passed_over(tmp_path):
     )
     (step,) = describe_samples(tmp_path)["training"]
     assert [(row["answer"], row["reward"]) for row in step["rows"]] == [("3", None)]
-
-
-def test_episodes_are_shown_by_step(tmp_path):
-    add_episodes(tmp_path, 10, 3)
-    add_episodes(tmp_path, 20, 100)
-    first, second = describe_episodes(tmp_path)
-    assert (first["step"], first["total"]) == (10, 3)
-    assert first["rows"][1] == {
-        "epoch": 0,
-        "env": 1,
-        "task": "reach",
-        "metrics": {"return": 1.5, "success_once": 1.0},
-    }
-    assert (len(second["rows"]), second["total"]) == (60, 100)
-
-
-def test_small_videos_are_within_the_page_and_others_are_linked(tmp_path):
-    folder = make_run(tmp_path)
-    for number, size in enumerate([100, 400_000]):
-        path = folder / "video" / "eval" / f"epoch 0_{number}.mp4"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(b"\0" * size)
-        os.utime(path, (number, number))
-    videos = describe_videos(RunFolder.read(folder), tmp_path)
-    large, small = videos["videos"]
-    assert videos["total"] == 2
-    assert large == {
-        "name": "video/eval/epoch 0_1.mp4",
-        "source": "cart/video/eval/epoch%200_1.mp4",
-        "link": "cart/video/eval/epoch%200_1.mp4",
-    }
-    assert small["source"].startswith("data:video/mp4;base64,AAAA")
-
-
-def test_videos_in_a_folder_of_their_own_are_found(tmp_path):
-    overrides = ["env.eval.video_cfg.save_video=true", f"env.eval.video_cfg.video_base_dir={tmp_path / 'films'}"]
-    folder = make_run(tmp_path / "runs", overrides=overrides)
-    (tmp_path / "films").mkdir()
-    (tmp_path / "films" / "a.mp4").write_bytes(b"x" * 400_000)
-    (video,) = describe_videos(RunFolder.read(folder), folder)["videos"]
-    assert video["link"] == "../../films/a.mp4"

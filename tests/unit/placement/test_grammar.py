@@ -1,3 +1,5 @@
+"""Placement strings: what each means, and what is refused."""
+
 import re
 
 import pytest
@@ -6,7 +8,6 @@ from hypothesis import strategies as st
 
 from rlinf.errors import ConfigError, PlacementError
 from rlinf.placement import plan_component
-from rlinf.placement.ranks import format_ranks, parse_node_ranks
 
 PATH = "cluster.component_placement.actor"
 
@@ -202,19 +203,3 @@ def test_all_reaches_each_resource_once_whatever_the_nodes(resources):
     else:
         expected = [(node, []) for node in range(len(resources))]
     assert [(seat.cluster_node_rank, seat.local_hardware_ranks) for seat in seats] == expected
-
-
-@given(st.sets(st.integers(0, 60), min_size=1))
-def test_node_ranks_survive_formatting_and_parsing(ranks):
-    assert parse_node_ranks(format_ranks(ranks), 61) == sorted(ranks)
-
-
-def test_node_ranks_take_an_int_and_all():
-    assert parse_node_ranks(2, 4) == [2]
-    assert parse_node_ranks("all", 3) == [0, 1, 2]
-
-
-@pytest.mark.parametrize("value", ["", "a", "3-1", "0-2,2", "2,1", "4", "0-9", -1, True, None])
-def test_bad_node_ranks_quote_their_path(value):
-    with pytest.raises(PlacementError, match=r"^cluster\.node_groups\[0\]\.node_ranks: "):
-        parse_node_ranks(value, 4, path="cluster.node_groups[0].node_ranks")

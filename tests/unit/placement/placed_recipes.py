@@ -1,0 +1,7 @@
+"""Recipes of placements."""
+
+from types import SimpleNamespace
+
+
+def recipe(**rules):
+    return SimpleNamespace(cluster=SimpleNamespace(component_placement=rules))

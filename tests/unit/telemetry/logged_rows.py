@@ -1,0 +1,60 @@
+"""A logger of metrics whose clock the test moves, and what it has written."""
+
+import json
+import resource
+from contextlib import contextmanager
+from types import ModuleType
+
+from rlinf.config.schema.runner import LoggerConfig
+from rlinf.telemetry import MetricLogger
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+def rows(folder):
+    def refuse(token):
+        raise AssertionError(f"{token} is not JSON")
+
+    return [json.loads(line, parse_constant=refuse) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@contextmanager
+def full_disk(num_bytes):
+    """A disk on which a file may have so many bytes."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+def make(folder, backends=(), **kwargs):
+    return MetricLogger(folder, LoggerConfig(logger_backends=list(backends), experiment_name="exp"), **kwargs)
+
+
+class FakeService(ModuleType):
+    """Stands for wandb (whose ``init`` returns the run) and swanlab (where the module is the run)."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.inits, self.rows, self.finished, self.axes = [], [], [], []
+
+    def init(self, **kwargs):
+        self.inits.append(kwargs)
+        return self
+
+    def define_metric(self, name, step_metric=None):
+        self.axes.append((name, step_metric))
+
+    def log(self, row, step=None):
+        self.rows.append((row, step))
+
+    def finish(self, **kwargs):
+        self.finished.append(kwargs)
