@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from contextlib import ExitStack
 
 
 def close_all(closers: Iterable[Callable[[], object]]) -> None:
@@ -15,6 +14,9 @@ def close_all(closers: Iterable[Callable[[], object]]) -> None:
     Raises:
         Exception: What the last of those that failed raised; the errors before are its context.
     """
-    with ExitStack() as stack:
-        for close in reversed(list(closers)):
-            stack.callback(close)
+    remaining = iter(closers)
+    for close in remaining:
+        try:
+            close()
+        finally:
+            close_all(remaining)
