@@ -66,7 +66,7 @@ FAULTS: list[Fault] = [
         "rlinf/scheduler/nodes.py",
         "            level = logging.INFO if waited < _LONG_SECONDS else logging.WARNING\n",
         "            level = logging.INFO\n",
-        ("tests/unit/scheduler/test_node_countdown.py",),
+        ("tests/unit/scheduler/test_nodes_countdown.py",),
         "a long wait for nodes is silent with --quiet",
     ),
     Fault(

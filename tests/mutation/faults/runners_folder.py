@@ -164,9 +164,9 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/utils/closing.py",
-        "            stack.callback(close)\n",
-        "            close()\n",
-        (_SHUTDOWN_TESTS,),
+        "            close_all(remaining)\n",
+        "            pass\n",
+        ("tests/unit/utils/test_closing.py", _SHUTDOWN_TESTS),
         "a resource that cannot be closed keeps the others open",
     ),
     Fault(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 _WATCH = ("tests/unit/scheduler/test_process_watch.py",)
-_GIVEN_UP = ("tests/unit/scheduler/test_given_up_processes.py",)
+_GIVEN_UP = ("tests/unit/scheduler/test_manager_given_up.py",)
 _STEPS = ("tests/unit/runners/test_step_runner.py",)
 _SIGNALS = ("tests/unit/utils/test_signals.py",)
 _GCS = ("tests/unit/scheduler/test_gcs_watch.py",)

@@ -92,7 +92,7 @@ FAULTS: list[Fault] = [
         file=_CHANNEL,
         before="self._give(item, weight or 1, key, wait=False)",
         after="self._give(item, weight, key, wait=False)",
-        tests=(_UNIT + "test_scheduler_channels.py",),
+        tests=(_UNIT + "channel/test_channel.py",),
         what="the published default weight is refused",
     ),
     Fault(
@@ -106,7 +106,7 @@ FAULTS: list[Fault] = [
         file="rlinf/scheduler/cluster.py",
         before="list(range(end - node.num_accelerators, end))",
         after="list(range(node.num_accelerators))",
-        tests=(_UNIT + "test_scheduler_lifecycle.py::test_published_members",),
+        tests=(_UNIT + "test_cluster_lifecycle.py::test_published_members",),
         what="accelerators are counted from 0 on every node",
     ),
     Fault(

@@ -10,13 +10,17 @@ _QUEUE = "rlinf/scheduler/channel/queue.py"
 _BACKENDS = "rlinf/scheduler/channel/channel_backend.py"
 _SERIALIZATION = "rlinf/scheduler/comm/serialization.py"
 
-_GIVEN_UP = ("tests/unit/scheduler/test_comm_given_up.py",)
-_QUEUES = ("tests/unit/scheduler/test_channel_queue.py",)
-_DEADLINES = ("tests/unit/scheduler/test_comm_futures.py",)
-_IN_PLACE = ("tests/unit/scheduler/test_tensors_in_place.py",)
-_SEGMENTS = ("tests/unit/scheduler/test_comm_segment_pool.py",)
-_LOCAL = ("tests/unit/scheduler/test_comm_local.py",)
-_FRAMES = ("tests/unit/scheduler/test_comm_serialization.py",)
+_GIVEN_UP = (
+    "tests/unit/scheduler/channel/test_channel_backend.py",
+    "tests/unit/scheduler/comm/test_work_given_up.py",
+    "tests/unit/scheduler/comm/test_outbox.py",
+)
+_QUEUES = ("tests/unit/scheduler/channel/test_queue.py",)
+_DEADLINES = ("tests/unit/scheduler/comm/test_futures.py",)
+_IN_PLACE = ("tests/unit/scheduler/test_runtime_tensors.py",)
+_SEGMENTS = ("tests/unit/scheduler/comm/test_segment_pool.py",)
+_LOCAL = ("tests/unit/scheduler/comm/test_local.py",)
+_FRAMES = ("tests/unit/scheduler/comm/test_serialization.py",)
 
 FAULTS: list[Fault] = [
     Fault(

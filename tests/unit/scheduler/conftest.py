@@ -1,6 +1,8 @@
 """One local Ray for all scheduler tests that need one."""
 
+import tempfile
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -37,3 +39,17 @@ def launch(cluster):
 @pytest.fixture
 def unique():
     return f"c{uuid.uuid4().hex[:6]}"
+
+
+@pytest.fixture
+def temporary(monkeypatch):
+    """Make the temporary folder's path have so many characters."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as base:
+
+        def choose(length):
+            folder = Path(base) / ("x" * (length - len(base) - 1))
+            folder.mkdir()
+            monkeypatch.setattr(tempfile, "tempdir", str(folder))
+            return folder
+
+        yield choose

@@ -1,32 +1,9 @@
-"""Requests and messages between two endpoints of one process."""
-
-import threading
-import uuid
-from concurrent.futures import Future
+"""Requests between two endpoints of one process."""
 
 import pytest
 
-from rlinf.errors import CommTimeoutError, RLinfError, WorkerDiedError
-from rlinf.scheduler.comm.endpoint import Endpoint
-from rlinf.scheduler.comm.mailbox import Mailbox, MessageHeader
-from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
-from rlinf.scheduler.comm.work import AsyncWork, finished, gather
-
-
-@pytest.fixture
-def make():
-    namespace = uuid.uuid4().hex[:8]
-    keys = new_keys()
-    made = []
-
-    def endpoint(node="n0", listen=None, keys=keys):
-        made.append(Endpoint(namespace=namespace, node_id=node, keys=keys, listen_ip=listen))
-        return made[-1]
-
-    yield endpoint
-    for entry in made:
-        entry.close()
-    remove_socket_folder(namespace)
+from rlinf.errors import RLinfError, WorkerDiedError
+from rlinf.scheduler.comm.transport import new_keys
 
 
 @pytest.mark.parametrize("nodes", [("n0", "n0"), ("n0", "n1")], ids=["same node", "other node"])
@@ -121,67 +98,3 @@ def test_closing_ends_pending_requests(make):
     client.close()
     with pytest.raises(RLinfError, match="closed"):
         pending.result(timeout=10)
-
-
-@pytest.fixture
-def mailbox(make):
-    return Mailbox("me:0", make().loop)
-
-
-def letter(sequence, tag=None, incarnation=1, source=("env", 0)):
-    return MessageHeader(source, incarnation, sequence, tag)
-
-
-def test_a_receive_ends_once_with_message_death_or_timeout(mailbox):
-    first = mailbox.receive(("env", 0), None, None)
-    mailbox.deliver(letter(0), ["a"])
-    assert first.result(timeout=5) == ["a"]
-    late = mailbox.receive(("env", 0), "x", 0.05)
-    with pytest.raises(CommTimeoutError, match="me:0 has waited since .* with tag 'x' from env:0"):
-        late.result(timeout=10)
-    waiting = mailbox.receive(("env", 0), None, 30)
-    mailbox.source_died(("env", 0), 1, WorkerDiedError("gone"))
-    with pytest.raises(WorkerDiedError):
-        waiting.result(timeout=5)
-    mailbox.deliver(letter(1), ["late"])
-    assert mailbox.num_dropped == 1
-
-
-def test_a_cancelled_receive_takes_no_message(mailbox):
-    mailbox.receive(("env", 0), None, None).cancel()
-    mailbox.deliver(letter(0), ["a"])
-    assert mailbox.receive(("env", 0), None, None).result(timeout=5) == ["a"]
-
-
-def test_a_new_incarnation_replaces_the_old(mailbox):
-    mailbox.deliver(letter(0), ["old"])
-    mailbox.source_started(("env", 0), 2)
-    mailbox.deliver(letter(1), ["older still"])
-    mailbox.deliver(letter(0, incarnation=2), ["new"])
-    assert mailbox.receive(("env", 0), None, None).result(timeout=5) == ["new"]
-    assert mailbox.num_dropped == 2
-
-
-def test_a_gap_in_the_sequence_is_an_error_not_a_silence(mailbox):
-    waiting = mailbox.receive(("env", 0), None, None)
-    mailbox.deliver(letter(2), ["third"])
-    with pytest.raises(WorkerDiedError, match="2 messages were lost"):
-        waiting.result(timeout=5)
-
-
-def test_async_work_waits_chains_and_gathers():
-    future = Future()
-    converted = []
-    work = AsyncWork(future, lambda value: converted.append(value) or value + 1, "the work")
-    following = work.then(lambda value: value * 10)
-    with pytest.raises(CommTimeoutError, match="the work did not end"):
-        work.wait(timeout=0.01)
-    threading.Timer(0.02, future.set_result, (1,)).start()
-    assert following.wait(timeout=10) == 20
-    assert work.wait() == 2
-    assert work.done()
-    assert converted == [1], "conversion runs once"
-    assert gather([finished(1), work], sum, "both").wait() == 3
-    failing = finished(1).then(lambda _: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        gather([failing, AsyncWork(Future())], sum, "one fails").wait(timeout=10)

@@ -353,7 +353,7 @@ time.sleep(600)
 
 
 def test_the_next_run_removes_what_a_killed_one_has_left(namespace, monkeypatch):
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))))
     victim = subprocess.Popen([sys.executable, "-c", VICTIM, namespace], stdout=subprocess.PIPE, cwd=root)
     assert victim.stdout.readline() == b"ready\n"
     monkeypatch.setattr(folders, "_SWEEP_AGE_SECONDS", -1.0)

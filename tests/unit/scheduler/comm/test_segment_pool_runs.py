@@ -109,7 +109,7 @@ with Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1)) as cluster:
 
 
 def test_nothing_is_left_after_a_run(cluster):
-    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__))))
+    root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))))
     done = subprocess.run(
         [sys.executable, "-c", RUN], capture_output=True, text=True, cwd=root, timeout=120, check=True
     )
