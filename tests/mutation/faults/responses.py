@@ -12,7 +12,7 @@ _GENERATION = "tests/unit/workers/rollout/test_generation_worker.py"
 _INFERENCE = "tests/unit/workers/inference/test_logprob_worker.py"
 _DUMP = "tests/unit/workers/actor/test_step_dump.py"
 _REPLAY = "tests/unit/cli/test_replay.py"
-_CALLS = "tests/unit/scheduler/test_group_results.py"
+_CALLS = "tests/unit/scheduler/test_results.py"
 
 
 def _fault(file: str, before: str, after: str, what: str, *tests: str) -> Fault:
