@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from rlinf.cli.memory_plan import memory_rows
 from rlinf.config.checks.run_sizes import RunSizes, WorldSizes, run_sizes
 from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig, ReasoningConfig, RLinfConfig, SftConfig
 
@@ -81,6 +82,7 @@ def reasoning_rows(cfg: ReasoningConfig, world: WorldSizes) -> list[Row]:
         ),
         _micro_batches(cfg),
         *_inference(cfg, world),
+        *memory_rows(cfg, world),
         ("whole run", _length(cfg, steps)),
         *_evaluation(cfg, f"{_sampling(cfg)}, {_val_sets(cfg)}"),
     ]
@@ -109,6 +111,7 @@ def sft_rows(cfg: SftConfig, world: WorldSizes) -> list[Row]:
         ),
         ("optimizer steps per step", str(steps)),
         _micro_batches(cfg),
+        *memory_rows(cfg, world),
         ("whole run", length),
         *_evaluation(cfg, f"{how}, {_val_sets(cfg)}"),
     ]

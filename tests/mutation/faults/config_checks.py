@@ -7,9 +7,38 @@ _NAMES = ("tests/unit/config/test_foreign_keys.py",)
 _SIZES = ("tests/unit/workers/env/test_spaces.py",)
 _POLICY = ("tests/unit/models/test_policy_conformance.py",)
 
+_MEMORY = ("tests/unit/config/test_decoder_sizes.py", "tests/unit/cli/test_memory_plan.py")
 _REGISTRY = ("tests/unit/test_registry.py",)
 
 FAULTS: list[Fault] = [
+    Fault(
+        "rlinf/config/decoder_sizes.py",
+        "-(-shape[0] // num_ranks) * math.prod(shape[1:])",
+        "shape[0] * math.prod(shape[1:]) // num_ranks",
+        _MEMORY,
+        "the plan forgets that rows are not split",
+    ),
+    Fault(
+        "rlinf/config/decoder_sizes.py",
+        'has_qkv_bias=own_bias or family == "qwen2",',
+        "has_qkv_bias=own_bias,",
+        _MEMORY,
+        "the plan forgets the biases of Qwen2",
+    ),
+    Fault(
+        "rlinf/cli/memory_plan.py",
+        "is_whole = shards == 1 or fsdp.enable_gradient_accumulation",
+        "is_whole = shards == 1",
+        _MEMORY,
+        "the plan forgets gradients that are kept whole",
+    ),
+    Fault(
+        "rlinf/cli/memory_plan.py",
+        "    if keeps_gathered and shards > 1:\n",
+        "    if False:\n",
+        _MEMORY,
+        "the plan forgets parameters that stay gathered",
+    ),
     Fault(
         "rlinf/config/checks/simulator_checks.py",
         "if env is not None and env.enable_offload and not env.supports_offload:",
