@@ -14,24 +14,24 @@ import psutil
 import pytest
 
 BUDGETS = {
-    "unit/algorithms": 40,
-    "unit/checkpoint": 20,
+    "unit/algorithms": 10,
+    "unit/checkpoint": 25,
     "unit/cli": 90,
-    "unit/config": 60,
-    "unit/data": 40,
+    "unit/config": 55,
+    "unit/data": 15,
     "unit/envs": 150,
     "unit/examples": 60,
     "unit/hybrid_engines": 120,
-    "unit/models": 60,
-    "unit/placement": 20,
+    "unit/models": 30,
+    "unit/placement": 5,
     "unit/repository": 120,
     "unit/runners": 60,
     "unit/scheduler": 220,
     "unit/telemetry": 60,
-    "unit/utils": 20,
+    "unit/utils": 5,
     "unit/workers": 90,
     "docs": 150,
-    "e2e": 700,
+    "e2e": 550,
     "chaos": 300,
 }
 
