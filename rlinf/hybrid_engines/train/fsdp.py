@@ -69,11 +69,13 @@ class FSDPEngine(TrainEngine):
             for layer in model.recompute_units():
                 layer.forward = functools.partial(checkpoint, layer.forward, use_reentrant=False)
         self.stays_on_host = self.sharded and fsdp.cpu_offload
-        if not any(parameter.is_meta for parameter in model.parameters()):
+        is_empty = any(parameter.is_meta for parameter in model.parameters())
+        if not is_empty:
             model.to(device)
         if self.sharded:
             SHARDING[fsdp.strategy](model, fsdp, self.compute_dtype)
-        materialize(model, device, weights_device=torch.device("cpu") if self.stays_on_host else None)
+        if is_empty:
+            materialize(model, device, weights_device=torch.device("cpu") if self.stays_on_host else None)
         self.reduces_once = fsdp.enable_gradient_accumulation
         self.model: TrainableModel = model
         self.optimizers: dict[str, ScheduledOptimizer] = {}

@@ -469,3 +469,16 @@ def test_parameters_are_dropped_after_the_forward_pass_as_the_keys_say(strategy,
     trained = sharded(sharding_strategy=strategy, reshard_after_forward=key)
     groups = [m._get_fsdp_state()._fsdp_param_group for m in trained.model.modules() if isinstance(m, FSDPModule)]
     assert {group._reshard_after_forward for group in groups if group is not None} == {expected}
+
+
+def test_a_model_with_weights_is_moved_before_it_is_sharded_and_never_after(monkeypatch):
+    # Sharding takes to the host what cpu_offload keeps there.
+    moved, to = [], torch.nn.Module.to
+
+    def record(module, *arguments, **keys):
+        moved.append(isinstance(module, FSDPModule))
+        return to(module, *arguments, **keys)
+
+    monkeypatch.setattr(torch.nn.Module, "to", record)
+    sharded(cpu_offload=True, offload_pin_memory=False)
+    assert moved == [False]

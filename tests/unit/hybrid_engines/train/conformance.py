@@ -375,7 +375,7 @@ class EngineConformance:
         expected = reference(folders / model)
         for name, setting in self.all_settings(folders / model, model={"add_value_head": True}):
             for gradients, metrics in self.ranks(setting, differentiate):
-                assert_close(gradients, expected.gradients, 5e-6)
+                assert_close(gradients, expected.gradients, 1e-5)
                 assert metrics == pytest.approx(expected.metrics, rel=1e-5), name
 
     def test_c3_gradients_do_not_depend_on_micro_batches_or_their_order(self, folders: Path) -> None:
@@ -384,12 +384,12 @@ class EngineConformance:
         for _, setting in self.all_settings(folders / "untied", model={"add_value_head": True}):
             for groups in cuts:
                 gradients, _ = self.ranks(setting, differentiate, groups)[0]
-                assert_close(gradients, expected, 5e-6)
+                assert_close(gradients, expected, 1e-5)
 
     def test_c3_shared_prompts_have_the_gradient_of_repeated_ones(self, folders: Path) -> None:
         for _, setting in self.all_settings(folders / "untied"):
             one, other = (self.ranks(setting, differentiate_shared, share)[0] for share in (True, False))
-            assert_close(one, other, 5e-6)
+            assert_close(one, other, 1e-5)
 
     def test_c4_steps_with_two_rates_and_a_warm_up_are_the_same_in_every_layout(self, folders: Path) -> None:
         optim = {"lr": 1e-2, "value_lr": 3e-2, "critic_warmup_steps": 1, "clip_grad": 5.0}
