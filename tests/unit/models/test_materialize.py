@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -53,8 +54,8 @@ def storage_of(leaf: Any) -> int | None:
     return None
 
 
-def load_sharded(rank: int, folder: Path, on_meta: bool) -> tuple[int, int]:
-    """Return the peak of allocated bytes and the bytes of this rank's parameters."""
+def load_sharded(rank: int, folder: Path, on_meta: bool) -> tuple[int, int, bool]:
+    """Return the peak of allocated bytes, the bytes of this rank's parameters, and whether all are those stored."""
     with PeakBytes() as followed:
         engine = FSDPEngine(
             get_model(tiny_config(folder), on_meta=on_meta).requires_grad_(False),
@@ -66,17 +67,20 @@ def load_sharded(rank: int, folder: Path, on_meta: bool) -> tuple[int, int]:
             world_size=2,
         )
     locals_ = {id(p): p.to_local() for p in engine.model.parameters()}
-    return followed.peak, sum(tensor.nbytes for tensor in locals_.values())
+    stored = load_file(folder / "model.safetensors")
+    is_right = all(torch.equal(tensor, stored[name]) for name, tensor in engine.export_weights())
+    return followed.peak, sum(tensor.nbytes for tensor in locals_.values()), is_right
 
 
 def test_no_rank_holds_more_than_its_shard_at_any_time(tmp_path: Path) -> None:
     sizes = {"hidden_size": 256, "intermediate_size": 768, "vocab_size": 2000, "num_hidden_layers": 3}
     save_tiny(tmp_path, **sizes, tie_word_embeddings=False)
     total = (tmp_path / "model.safetensors").stat().st_size
-    for peak, shard in run_ranks(2, load_sharded, tmp_path, True):
+    for peak, shard, is_right in run_ranks(2, load_sharded, tmp_path, True):
+        assert is_right
         assert 0.49 * total < shard < 0.52 * total
         assert peak <= 1.2 * shard
-    for peak, shard in run_ranks(2, load_sharded, tmp_path, False):
+    for peak, shard, _ in run_ranks(2, load_sharded, tmp_path, False):
         assert peak > 1.9 * shard  # What is measured tells the two ways apart.
 
 

@@ -73,6 +73,7 @@ def test_layouts_that_fit_have_no_problem(layout: ParallelLayout, shape: dict[st
         (ParallelLayout(data=2, expert=2), {"num_experts": 0}, "0 experts cannot be spread over 2"),
         (ParallelLayout(data=2, expert=2), {"num_experts": 5}, "5 experts cannot be spread over 2"),
         (ParallelLayout(data=3, expert=2), {}, "data 3 is not a multiple of expert 2"),
+        (ParallelLayout(data=3, tensor=2, expert=2, sequence=True), {}, "data 3 is not a multiple of expert 2"),
         (ParallelLayout(data=2, tensor=2, expert=2), {}, "need sequence=true"),
     ],
 )
