@@ -126,6 +126,7 @@ MEANINGS = {
         "actor/advantages": "seconds of computing advantages",
         "actor/prepare": "seconds of laying out answers and comparing them",
         "actor/receive_trajectories": "seconds of waiting for trajectories and receiving them",
+        "actor/receive_responses": "seconds of fetching the responses of the step from the reward group",
         "actor/sync_weights": "seconds of publishing weights",
         "actor/evaluation": "seconds of measuring held-out samples (fine-tuning)",
         "actor/save_hf": "seconds of writing the folder `hf`",

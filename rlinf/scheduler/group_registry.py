@@ -193,8 +193,11 @@ class Leases:
             self._serve(key)
 
     def take_port(self, node: str, port: int, owner: str) -> bool:
-        """Reserve a port of a node; False when another live process has it."""
-        return self._ports.setdefault((node, port), owner) == owner
+        """Reserve a port of a node; False when a live process has it, be it this one: nothing may listen there yet."""
+        if (node, port) in self._ports:
+            return False
+        self._ports[node, port] = owner
+        return True
 
     def release_all(self, owner: str) -> None:
         """Release what a dead process held, and take it out of all queues."""

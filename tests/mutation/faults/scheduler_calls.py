@@ -11,6 +11,13 @@ _UNIT = "tests/unit/scheduler/"
 
 FAULTS: list[Fault] = [
     Fault(
+        file="rlinf/scheduler/group_registry.py",
+        before="        if (node, port) in self._ports:\n",
+        after="        if self._ports.get((node, port), owner) != owner:\n",
+        tests=(_UNIT + "test_group_registry.py",),
+        what="a worker is given the same port twice",
+    ),
+    Fault(
         file=_CALLS,
         before="            yield reply\n        except BaseException as error:",
         after="            yield reply\n        except ValueError as error:",

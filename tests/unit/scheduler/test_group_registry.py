@@ -23,6 +23,7 @@ def test_ports_belong_to_their_owner():
     leases = Leases()
     assert leases.take_port("n", 1, "a")
     assert not leases.take_port("n", 1, "b")
+    assert not leases.take_port("n", 1, "a")  # It would be the same port a second time.
     leases.release_all("a")
     assert leases.take_port("n", 1, "b")
 
