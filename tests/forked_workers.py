@@ -54,6 +54,8 @@ RAY_MODULES = (
 LANGUAGE_MODULES = ("transformers.models.auto.modeling_auto", "transformers.models.qwen2.modeling_qwen2")
 # What an interpreter, its loader or a library reads once.
 _EARLY = ("PATH", "LANG", "TZ", "LC_", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "PYTHON", "OMP_", "MKL_", "HF_")
+# What Ray sets in a worker before it imports torch, whose sums have other last bits with another number of threads.
+THREADS = {"OMP_NUM_THREADS": "1"}
 # Ray's program sees to the first itself, and a child of the server to the second.
 _NOT_EARLY = {"PYTHONUNBUFFERED", "PYTHONPATH"}
 
@@ -74,11 +76,12 @@ class Start:
 
     def is_like(self, other: Start) -> bool:
         """Return whether a process started so can become one that is started as another."""
-        mine, others = (
-            {k: v for k, v in start.environment.items() if k.startswith(_EARLY) and k not in _NOT_EARLY}
-            for start in (self, other)
-        )
-        return mine == others and self.interpreter == other.interpreter
+        return self._early() == other._early() and self.interpreter == other.interpreter
+
+    def _early(self) -> dict[str, str]:
+        """Return the variables that are read when a process starts."""
+        names = [name for name in self.environment if name.startswith(_EARLY) and name not in _NOT_EARLY]
+        return {**THREADS, **{name: self.environment[name] for name in names}}
 
 
 def fork_workers() -> None:
@@ -104,7 +107,13 @@ def start_server() -> None:
     os.environ[SOCKET] = f"{folder.name}/socket"
     modules = [*MODULES, *(LANGUAGE_MODULES if "transformers" in sys.modules else ())]
     command = [sys.executable, __file__, "--serve", *modules]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+    server = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        env={**THREADS, **os.environ},
+    )
     assert server.stdout is not None
     server.stdout.readline()
 

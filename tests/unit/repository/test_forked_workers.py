@@ -23,6 +23,8 @@ SERVER = Start([], {"PATH": "/bin", "HOME": "/root"}, "/bin/python", "/")
         ("PATH", "/sbin", False),
         ("LD_LIBRARY_PATH", "/lib", False),
         ("PYTHONHASHSEED", "0", False),
+        ("OMP_NUM_THREADS", "1", True),
+        ("OMP_NUM_THREADS", "2", False),
     ],
 )
 def test_a_worker_with_other_variables_of_the_start_is_no_fork(name: str, value: str, is_like: bool) -> None:
