@@ -77,6 +77,7 @@ def load(case: Case) -> ReasoningConfig:
         f"algorithm.group_size={GROUP_SIZE}",
         f"actor.global_batch_size={case.groups * GROUP_SIZE}",
         f"algorithm.sampling_params.max_new_tokens={case.response_tokens}",
+        f"runner.max_tokens_per_mbs={2 * case.response_tokens}",
         "~reward.rewards.math",
         f"+reward.rewards.long={{reward_type: overlong, max_tokens: {case.response_tokens}, buffer_tokens: 1}}",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +29,14 @@ class Prompt:
     text: str
     reference: Any = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the tokens as one array: the driver sends every prompt, and looks at every object that it pickles."""
+        return _prompt, (self.index, array("q", self.token_ids), self.text, self.reference, self.metadata)
+
+
+def _prompt(index: int, token_ids: array[int], text: str, reference: Any, metadata: Mapping[str, Any]) -> Prompt:
+    return Prompt(index=index, token_ids=tuple(token_ids), text=text, reference=reference, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
