@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
@@ -125,9 +126,13 @@ class ExecutorThread:
         with self._changed:
             self._ended = True
             commands, self._commands = list(self._commands), deque()
-        for _, reply in commands:
+        for function, reply in commands:
             if reply is not None:
                 reply.reject(self.error())
+                continue
+            # What it hands over, such as a request, must not be lost: ``ended`` sees to it as to everything before.
+            with contextlib.suppress(Exception):
+                function()
         self._ended_callback(self.failure)
 
     def _serve(self, *, wait: bool) -> bool:
