@@ -89,12 +89,12 @@ def _compare(recorded: Mapping[str, float | None], replayed: Mapping[str, float]
     for name, value in sorted(replayed.items()):
         known = recorded.get(name)
         lines.append(f"{name:<{width}}  {'-' if known is None else repr(known):>22}  {value!r:>22}")
-        # The log has null for what is not finite, and nothing for what the run did not report.
-        if name not in recorded or (known is None and not math.isfinite(value)):
-            compared += name in recorded
+        if name not in recorded:
             continue
         compared += 1
-        if known is None or known != value:
+        # The log has null for what is not finite.
+        is_same = known == value or (known is None and not math.isfinite(value))
+        if not is_same:
             num_different += 1
             largest = math.inf if known is None else max(largest, abs(known - value) / max(abs(known), abs(value)))
     if num_different:

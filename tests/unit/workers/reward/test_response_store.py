@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import replace
@@ -76,8 +77,6 @@ class Rewards:
             except RuntimeError:
                 run()
             else:
-                import threading
-
                 thread = threading.Thread(target=run)
                 thread.start()
                 thread.join()
@@ -87,8 +86,8 @@ class Rewards:
 
 
 @pytest.fixture
-def rewards(request: pytest.FixtureRequest) -> Iterator[Rewards]:
-    made = Rewards(getattr(request, "param", 3))
+def rewards() -> Iterator[Rewards]:
+    made = Rewards(3)
     yield made
     for worker in made.ranks:
         worker.rewards.close()
