@@ -77,7 +77,7 @@ def make_env(seed: int, *, same_env: bool):
     from rlinf.envs.metaworld_single import make_metaworld_env
 
     class SameEnv(gymnasium.Env):
-        def __init__(self):
+        def __init__(self) -> None:
             self.single = make_metaworld_env(render=False, task_name="reach-v3")
             self.observation_space = self.single.observation_space["states"]
             self.action_space = self.single.action_space
@@ -117,14 +117,14 @@ def run_sb3(steps: int, *, same_env: bool) -> dict[str, float]:
     torch.set_num_threads(1)
 
     class Clock(BaseCallback):
-        def __init__(self):
+        def __init__(self) -> None:
             super().__init__()
             self.marks = []
 
-        def _on_rollout_start(self):
+        def _on_rollout_start(self) -> None:
             self.marks.append(time.perf_counter())
 
-        def _on_step(self):
+        def _on_step(self) -> bool:
             return True
 
     env = VecNormalize(SubprocVecEnv([lambda seed=seed: make_env(seed, same_env=same_env) for seed in range(NUM_ENVS)]))

@@ -21,7 +21,7 @@ class LinearPolicyConfig(ModelConfig):
 class LinearPolicy(BasePolicy):
     """A Gaussian whose mean is linear in the observation."""
 
-    def __init__(self, cfg, *, num_values=1):
+    def __init__(self, cfg, *, num_values=1) -> None:
         super().__init__()
         self.shape = (cfg.num_action_chunks, cfg.action_dim)
         self.mean = torch.nn.Linear(cfg.obs_dim, cfg.num_action_chunks * cfg.action_dim)

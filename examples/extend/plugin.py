@@ -7,7 +7,7 @@ from rlinf.envs import register_env
 from rlinf.models import register_model
 
 
-def register():
+def register() -> None:
     """Give everything the name that recipes use."""
     from algorithms import CenteredConfig, RatioPenaltyConfig, compute_centered_advantages, ratio_penalty_loss
     from effort_reward import EffortReward, EffortRewardConfig

@@ -9,7 +9,7 @@ from rlinf.envs import StepResult, VectorEnv
 class PointEnv(VectorEnv):
     """Push a point to the origin."""
 
-    def __init__(self, cfg, *, num_envs, first_env=0):
+    def __init__(self, cfg, *, num_envs, first_env=0) -> None:
         super().__init__(cfg, num_envs=num_envs, first_env=first_env)
         self.observation_space = Dict({"states": Box(-np.inf, np.inf, (2,), np.float32)})
         self.action_space = Box(-1.0, 1.0, (2,), np.float32)

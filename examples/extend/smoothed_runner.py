@@ -9,7 +9,7 @@ from rlinf.runners.launch import launch
 class SmoothedRunner(EmbodiedRunner):
     """Also reports the mean return of the last five steps."""
 
-    def __init__(self, cfg, **groups):
+    def __init__(self, cfg, **groups) -> None:
         super().__init__(cfg, **groups)
         self.returns = deque(maxlen=5)
 

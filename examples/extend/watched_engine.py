@@ -19,7 +19,7 @@ class WatchedEngineConfig(HFGenerationConfig):
 class WatchedEngine(HFEngine):
     """Generates as ``hf`` does, and watches the time."""
 
-    def __init__(self, cfg, **arguments):
+    def __init__(self, cfg, **arguments) -> None:
         super().__init__(cfg, **arguments)
         self.slow_seconds = cfg.slow_seconds
         self.num_slow = 0

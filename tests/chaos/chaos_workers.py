@@ -19,7 +19,7 @@ LARGE = 1 << 20
 
 
 class Chaotic(Worker):
-    def __init__(self, folder=None, start_seconds=0.0):
+    def __init__(self, folder=None, start_seconds=0.0) -> None:
         super().__init__()
         if folder is not None:
             # Written whole: who reads the name of the file may read what is in it.
@@ -47,7 +47,7 @@ class Chaotic(Worker):
     def identify(self):
         return self._rank, os.getpid()
 
-    def sleep(self, seconds):
+    def sleep(self, seconds) -> None:
         time.sleep(seconds)
 
     def fork(self, seconds):
@@ -56,10 +56,10 @@ class Chaotic(Worker):
         child.start()
         return child.pid
 
-    def die_in(self, seconds):
+    def die_in(self, seconds) -> None:
         threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
-    def die_while_closing(self, seconds):
+    def die_while_closing(self, seconds) -> None:
         self.on_shutdown = lambda: time.sleep(seconds) or os.kill(os.getpid(), signal.SIGKILL)
 
     # Messages
@@ -70,7 +70,7 @@ class Chaotic(Worker):
     async def receive_async(self, group, rank):
         return await self.recv(group, rank, async_op=True).async_wait()
 
-    def flood(self, group, ranks, count):
+    def flood(self, group, ranks, count) -> None:
         for number in range(count):
             self.send(np.full(LARGE, number % 251, np.uint8), group, ranks)
 
@@ -99,30 +99,30 @@ class Chaotic(Worker):
 
     # Channels
 
-    def put_all(self, channel, count, key="default"):
+    def put_all(self, channel, count, key="default") -> None:
         for number in range(count):
             channel.put(number, key=key)
 
-    def put_large(self, channel, count):
+    def put_large(self, channel, count) -> None:
         for number in range(count):
             channel.put((number, np.full(LARGE, number % 251, np.uint8)))
 
     def take(self, channel, count, key="default"):
         return [channel.get(key=key) for _ in range(count)]
 
-    def take_large(self, channel, count, seconds=0.0):
+    def take_large(self, channel, count, seconds=0.0) -> None:
         for _ in range(count):
             number, array = channel.get()
             assert (array == number % 251).all(), f"item {number} is torn"
             time.sleep(seconds)
 
-    def then_sleep(self, method, *args):
+    def then_sleep(self, method, *args) -> None:
         getattr(self, method)(*args)
         time.sleep(60)
 
     # Leases
 
-    def hold_lock(self, channel, seconds):
+    def hold_lock(self, channel, seconds) -> None:
         with self.device_lock:
             channel.put(self._rank)
             time.sleep(seconds)

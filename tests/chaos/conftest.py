@@ -26,7 +26,7 @@ PROCESS_SECONDS = 10
 NODE_SECONDS = 30
 
 
-def pytest_generate_tests(metafunc):
+def pytest_generate_tests(metafunc) -> None:
     if "seed" in metafunc.fixturenames:
         metafunc.parametrize("seed", range(LONG_SEEDS if metafunc.config.getoption("--long") else 1))
 
@@ -56,7 +56,7 @@ def launch(cluster):
         note(groups[-1])
         return groups[-1]
 
-    def note(group):
+    def note(group) -> None:
         pids.update(member.pid for member in group.worker_info_list)
         uids.update(member.endpoint.uid for member in group.worker_info_list)
 
@@ -91,21 +91,21 @@ def is_alive(pid):
         return False
 
 
-def kill(group, rank=0, *, after=0.0):
+def kill(group, rank=0, *, after=0.0) -> str:
     """SIGKILL a worker; returns its name, which errors must hold."""
     time.sleep(after)
     psutil.Process(group.worker_info_list[rank].pid).kill()
     return f"{group.name}:{rank}"
 
 
-def assert_died(outcome, name):
+def assert_died(outcome, name) -> None:
     """The worker's own wait has raised, naming what died."""
     kind, text = outcome
     assert kind == "WorkerDiedError", outcome
     assert name in text, text
 
 
-def assert_raises_death(call, name, seconds=PROCESS_SECONDS):
+def assert_raises_death(call, name, seconds=PROCESS_SECONDS) -> None:
     with pytest.raises(WorkerDiedError) as caught:
         call.wait(timeout=seconds)
     assert name in str(caught.value)

@@ -22,7 +22,7 @@ from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
 SECONDS = 35
 
 
-def main(seed):
+def main(seed) -> None:
     chance = random.Random(seed)
     nodes, handles = Nodes(), []
     for rank in range(3):
@@ -46,7 +46,7 @@ def raylet_of(node):
     return psutil.Process(node.all_processes[ray_constants.PROCESS_TYPE_RAYLET][0].process.pid)
 
 
-def lose(cluster, chance, raylets, stopped):
+def lose(cluster, chance, raylets, stopped) -> None:
     """Kill one node's raylet and stop everything of the other's, which does not close a single connection."""
     lose_a_parent(cluster)
     here = Chaotic.create_group().launch(cluster, NodePlacementStrategy([0] * 4), name="here", wait=False)
@@ -87,7 +87,7 @@ def lose(cluster, chance, raylets, stopped):
     assert [rank for rank, _ in again.identify().wait(timeout=60)] == [0]
 
 
-def lose_a_parent(cluster):
+def lose_a_parent(cluster) -> None:
     """Kill a worker of another node than the manager's whose forked child lives on."""
     group = Chaotic.create_group().launch(cluster, NodePlacementStrategy([1]), name="parent")
     child = psutil.Process(group.fork(300).wait()[0])
@@ -99,7 +99,7 @@ def lose_a_parent(cluster):
     child.kill()
 
 
-def stop(raylet, stopped):
+def stop(raylet, stopped) -> None:
     stopped += [raylet, *raylet.children(recursive=True)]
     for process in stopped:
         process.send_signal(signal.SIGSTOP)

@@ -21,7 +21,7 @@ def children():
             psutil.Process(pid).kill()
 
 
-def test_its_death_is_noticed_and_it_can_be_launched_again(launch, children, chance):
+def test_its_death_is_noticed_and_it_can_be_launched_again(launch, children, chance) -> None:
     left, right = launch(Chaotic.create_group(), name="left", first=2), launch(Chaotic.create_group(), name="right")
     children += left.fork(300).wait()
     receiving = right.attempt("receive", "left", 0)

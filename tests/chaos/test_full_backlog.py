@@ -35,7 +35,7 @@ def crowd(monkeypatch):
     remove_socket_folder(namespace)
 
 
-def test_no_first_message_is_lost(crowd, chance):
+def test_no_first_message_is_lost(crowd, chance) -> None:
     server = crowd()
     got, resume = [], threading.Event()
     server.serve("note", lambda call: (got.append(call.args), call.reply(call.args)))
@@ -53,7 +53,7 @@ def test_no_first_message_is_lost(crowd, chance):
         assert [turn for sender, turn in got if sender == number] == [0, 1, 2], "in the order of sending"
 
 
-def test_the_death_of_the_busy_one_ends_all_that_wait_for_its_queue(crowd, chance):
+def test_the_death_of_the_busy_one_ends_all_that_wait_for_its_queue(crowd, chance) -> None:
     server = crowd()
     paused, resume = threading.Event(), threading.Event()
     server.serve("pause", lambda call: (paused.set(), resume.wait(60)))
@@ -70,7 +70,7 @@ def test_the_death_of_the_busy_one_ends_all_that_wait_for_its_queue(crowd, chanc
     resume.set()
 
 
-def test_first_messages_to_a_stopped_worker_arrive_once_it_goes_on(launch, chance):
+def test_first_messages_to_a_stopped_worker_arrive_once_it_goes_on(launch, chance) -> None:
     """The senders have never spoken to it; whether it runs when they do must make no difference."""
     right = launch(Chaotic.create_group(), name="right", first=2)
     left = launch(Chaotic.create_group(), name="left", ranks=2)

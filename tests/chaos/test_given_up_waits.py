@@ -25,7 +25,7 @@ LARGE = 1 << 18
 class Fickle(Worker):
     """Waits that it gives up, for items that others put and send."""
 
-    def feed(self, channel, group, start, chance):
+    def feed(self, channel, group, start, chance) -> None:
         """Put and send numbers in order, now and then one that is large."""
         for number in range(start, start + COUNT):
             time.sleep(chance.uniform(0, 0.004))
@@ -82,7 +82,7 @@ class Fickle(Worker):
         return got
 
 
-def _interrupt(_, frame):
+def _interrupt(_, frame) -> None:
     """Interrupt a wait, as a notebook's stop button does.
 
     One that has ended has given its item to the caller, and one that has not begun is not under test: those are left
@@ -118,7 +118,7 @@ def channel(cluster):
     made.close()
 
 
-def test_time_outs_on_an_event_loop(sides, way, chance):
+def test_time_outs_on_an_event_loop(sides, way, chance) -> None:
     left, right = sides
     feeding = left.feed(way, "right", 0, chance)
     ((got, given_up),) = right.poll(way, "left", chance).wait(timeout=120)
@@ -127,14 +127,14 @@ def test_time_outs_on_an_event_loop(sides, way, chance):
     assert given_up
 
 
-def test_work_that_is_dropped(sides, way, chance):
+def test_work_that_is_dropped(sides, way, chance) -> None:
     left, right = sides
     feeding = left.feed(way, "right", 0, chance)
     assert right.drop(way, "left", chance).wait(timeout=120) == [list(range(COUNT))]
     feeding.wait(timeout=PROCESS_SECONDS)
 
 
-def test_several_that_give_up_share_all_items(sides, channel, chance):
+def test_several_that_give_up_share_all_items(sides, channel, chance) -> None:
     left, right = sides
     feeding = left.feed(channel, "right", 0, chance)
     polling = right.poll(channel, "left", chance, count=COUNT // 2)
@@ -153,7 +153,7 @@ def test_several_that_give_up_share_all_items(sides, channel, chance):
     assert sorted(mine + theirs) == list(range(COUNT))
 
 
-def test_puts_that_time_out(sides, channel, chance):
+def test_puts_that_time_out(sides, channel, chance) -> None:
     left, right = sides
     taking = right.take_slowly(channel, chance)
     (put,) = left.put_or_not(channel, chance).wait(timeout=120)
@@ -168,7 +168,7 @@ def test_puts_that_time_out(sides, channel, chance):
     assert set(put) <= set(numbers)
 
 
-def test_interrupts_lose_nothing(sides, channel, chance):
+def test_interrupts_lose_nothing(sides, channel, chance) -> None:
     """In the driver; a worker's waits are interrupted by nothing but its end."""
     feeding = sides[0].feed(channel, "right", 0, chance)
     got, interrupts = [], 0
@@ -189,7 +189,7 @@ def test_interrupts_lose_nothing(sides, channel, chance):
     assert interrupts
 
 
-def test_a_consumer_that_dies_with_items_that_it_has_not_taken(sides, channel, chance):
+def test_a_consumer_that_dies_with_items_that_it_has_not_taken(sides, channel, chance) -> None:
     """What had arrived at it and was not waited for goes to the next consumer; none is lost, none comes twice."""
     left, right = sides
     feeding = left.feed(channel, "right", 0, chance)
@@ -208,7 +208,7 @@ def test_a_consumer_that_dies_with_items_that_it_has_not_taken(sides, channel, c
     assert sorted(got) == list(range(min(got), max(got) + 1)) if got else True
 
 
-def test_nothing_of_it_is_left_at_the_host(sides, cluster, channel, chance):
+def test_nothing_of_it_is_left_at_the_host(sides, cluster, channel, chance) -> None:
     left, right = sides
     feeding = left.feed(channel, "right", 0, chance)
     right.poll(channel, "left", chance).wait(timeout=120)

@@ -22,12 +22,12 @@ def start(start_run, tmp_path, monkeypatch):
     return lambda *keys: start_run(RECIPE, *KEYS, *keys, f"runner.logger.log_path={tmp_path}")
 
 
-def kill_child(run, name):
+def kill_child(run, name) -> None:
     (found,) = [child for child in run.survivors(patience=0) if name in " ".join([child.name(), *child.cmdline()])]
     os.kill(found.pid, signal.SIGKILL)
 
 
-def test_without_the_head_of_ray_the_run_ends_by_itself_and_can_be_resumed(start, tmp_path):
+def test_without_the_head_of_ray_the_run_ends_by_itself_and_can_be_resumed(start, tmp_path) -> None:
     run = start("runner.max_epochs=100000")
     folder = tmp_path / RECIPE
     wait_for_step(run, folder, 2)
@@ -43,7 +43,7 @@ def test_without_the_head_of_ray_the_run_ends_by_itself_and_can_be_resumed(start
     assert records[: len(before) - 1] == before[:-1]
 
 
-def test_a_host_of_channels_comes_back_with_who_used_it(start, tmp_path):
+def test_a_host_of_channels_comes_back_with_who_used_it(start, tmp_path) -> None:
     run = start("runner.enable_decoupled_mode=true", "runner.max_restarts=1")
     folder = tmp_path / RECIPE
     wait_for_step(run, folder, 1)

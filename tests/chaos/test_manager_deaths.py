@@ -40,7 +40,7 @@ def is_ours(process):
     return any(name in title for name in ("WorkerShell", "ManagerActor", "ChannelHost"))
 
 
-def kill_manager(after=0.0):
+def kill_manager(after=0.0) -> None:
     time.sleep(after)
     found = [
         child for child in psutil.Process().children(recursive=True) if "ManagerActor" in " ".join(child.cmdline())
@@ -55,7 +55,7 @@ def read_note(path, seconds=NODE_SECONDS):
     return path.read_text() if path.exists() else "still waiting"
 
 
-def test_all_waits_of_all_processes_end(run, tmp_path, chance):
+def test_all_waits_of_all_processes_end(run, tmp_path, chance) -> None:
     group = Chaotic.create_group().launch(run, PackedPlacementStrategy(0, 2), name="left")
     full, empty = Channel.create("full", maxsize=1), Channel.create("empty")
     full.put(0)
@@ -85,7 +85,7 @@ def test_all_waits_of_all_processes_end(run, tmp_path, chance):
         group.identify().wait(timeout=NODE_SECONDS)
 
 
-def test_waits_for_a_lock_end(run, tmp_path, chance):
+def test_waits_for_a_lock_end(run, tmp_path, chance) -> None:
     groups = [
         Chaotic.create_group().launch(run, PackedPlacementStrategy(0, 0), name=name) for name in ("left", "right")
     ]
@@ -97,8 +97,8 @@ def test_waits_for_a_lock_end(run, tmp_path, chance):
     assert "manager" in read_note(tmp_path / "lock")
 
 
-def test_a_launch_ends(run, tmp_path, chance):
-    def kill_soon():
+def test_a_launch_ends(run, tmp_path, chance) -> None:
+    def kill_soon() -> None:
         pid_of(tmp_path, 0)
         kill_manager(chance.uniform(0, 0.5))
 
@@ -110,7 +110,7 @@ def test_a_launch_ends(run, tmp_path, chance):
     assert not wait_until_gone([pid_of(tmp_path, 0)])
 
 
-def test_closing_goes_on(run, chance):
+def test_closing_goes_on(run, chance) -> None:
     group = Chaotic.create_group().launch(run, PackedPlacementStrategy(0, 1), name="left")
     pids = [pid for _, pid in group.identify().wait()]
     group.sleep(60)

@@ -67,7 +67,7 @@ def wait_for_phase(run, tmp_path, name, seen=0, timeout=120):
     pytest.fail(f"phase {name} was not reached:\n{run.output[-4000:]}")
 
 
-def wait_for_step(run, folder, step, timeout=120):
+def wait_for_step(run, folder, step, timeout=120) -> None:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         assert run.process.poll() is None, (run.wait(), run.output[-4000:])
@@ -80,7 +80,7 @@ def wait_for_step(run, folder, step, timeout=120):
     pytest.fail(f"step {step} was not reached:\n{run.output[-4000:]}")
 
 
-def assert_whole(folder):
+def assert_whole(folder) -> None:
     """The record of the run holds every step once, whatever has happened on the way."""
     records = read_metrics(folder)
     assert [record["step"] for record in records] == list(range(STEPS + 1))
@@ -93,7 +93,7 @@ def without_times(folder):
     return [{k: v for k, v in r.items() if not k.startswith("time")} for r in records]
 
 
-def test_killed_workers_are_launched_again_and_the_run_ends_as_if_nothing_had_been(start, tmp_path, seed):
+def test_killed_workers_are_launched_again_and_the_run_ends_as_if_nothing_had_been(start, tmp_path, seed) -> None:
     chance = random.Random(f"workers/{seed}")
     undisturbed = start("runner.logger.experiment_name=undisturbed")
     assert undisturbed.wait() == 0, undisturbed.output[-4000:]
@@ -137,7 +137,7 @@ def name_of(process):
         return None
 
 
-def wait_for_restart(folder, victim, timeout=60):
+def wait_for_restart(folder, victim, timeout=60) -> None:
     log = folder / "worker_logs" / f"{victim}.log"
     before = log.read_text().count("Ready: process")
     deadline = time.monotonic() + timeout
@@ -145,7 +145,7 @@ def wait_for_restart(folder, victim, timeout=60):
         time.sleep(0.05)
 
 
-def test_without_restarts_a_killed_worker_ends_the_run_by_name(start, tmp_path, seed):
+def test_without_restarts_a_killed_worker_ends_the_run_by_name(start, tmp_path, seed) -> None:
     chance = random.Random(f"end/{seed}")
     run = start()
     phase, victim = chance.choice(KILLS)
@@ -159,7 +159,7 @@ def test_without_restarts_a_killed_worker_ends_the_run_by_name(start, tmp_path, 
     assert not run.survivors()
 
 
-def test_a_killed_driver_loses_no_completed_step(start, tmp_path, seed):
+def test_a_killed_driver_loses_no_completed_step(start, tmp_path, seed) -> None:
     chance = random.Random(f"driver/{seed}")
     phase = ("checkpoint", "training", "checkpoint", "evaluation")[seed % 4]
     run = start()

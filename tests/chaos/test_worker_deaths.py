@@ -51,7 +51,7 @@ def channel():
         made.close()
 
 
-def test_receives(left, right, chance):
+def test_receives(left, right, chance) -> None:
     sync = right.execute_on(0).attempt("receive", "left", 0)
     asynchronous = right.execute_on(1).attempt_async("receive_async", "left", 0)
     name = kill(left, after=chance.uniform(0, 0.3))
@@ -59,7 +59,7 @@ def test_receives(left, right, chance):
         assert_died(call.wait(timeout=PROCESS_SECONDS)[0], name)
 
 
-def test_a_stream_of_large_messages(left, right, chance):
+def test_a_stream_of_large_messages(left, right, chance) -> None:
     receiving = right.drain("left", 0)
     sending = left.flood("right", [0, 1], 100_000)
     name = kill(left, after=chance.uniform(0.1, 0.6))
@@ -68,7 +68,7 @@ def test_a_stream_of_large_messages(left, right, chance):
     assert_raises_death(sending, name)
 
 
-def test_a_stream_to_a_receiver_that_dies(left, right, chance):
+def test_a_stream_to_a_receiver_that_dies(left, right, chance) -> None:
     right.execute_on(0).drain("left", 0)
     surviving = right.execute_on(1).drain("left", 0)
     sending = left.attempt("flood", "right", [0, 1], 100_000)
@@ -79,7 +79,7 @@ def test_a_stream_to_a_receiver_that_dies(left, right, chance):
         surviving.wait(timeout=0.2)
 
 
-def test_several_getters_of_one_key(left, right, channel, chance):
+def test_several_getters_of_one_key(left, right, channel, chance) -> None:
     getting = right.attempt("take", channel, 1_000)
     feeding = left.then_sleep("put_all", channel, chance.randrange(5))
     here = channel.get(key="other", async_op=True, timeout=60)
@@ -92,7 +92,7 @@ def test_several_getters_of_one_key(left, right, channel, chance):
     assert here.wait(timeout=PROCESS_SECONDS) == "still works"
 
 
-def test_a_put_into_a_full_channel(left, right, channel, chance):
+def test_a_put_into_a_full_channel(left, right, channel, chance) -> None:
     right.execute_on(0).then_sleep("take", channel, 3)
     putting = left.attempt("put_all", channel, 1_000)
     while channel.qsize() < 2:
@@ -101,7 +101,7 @@ def test_a_put_into_a_full_channel(left, right, channel, chance):
     assert_died(putting.wait(timeout=PROCESS_SECONDS)[0], name)
 
 
-def test_a_consumer_of_large_items(left, right, channel, chance):
+def test_a_consumer_of_large_items(left, right, channel, chance) -> None:
     """What was granted to the dead consumer comes to the next one; nothing is lost or torn."""
     count = 12
     putting = left.put_large(channel, count)
@@ -121,7 +121,7 @@ def test_a_consumer_of_large_items(left, right, channel, chance):
     assert taken == list(range(taken[0], taken[-1] + 1)) if taken else True
 
 
-def test_a_producer_of_large_items(left, right, channel, chance):
+def test_a_producer_of_large_items(left, right, channel, chance) -> None:
     """The items that were put are delivered after the death of who put them."""
     left.put_large(channel, 1_000)
     while channel.qsize() < 2:
@@ -131,7 +131,7 @@ def test_a_producer_of_large_items(left, right, channel, chance):
     assert_died(outcome, name)
 
 
-def test_the_source_of_a_broadcast(launch, chance):
+def test_the_source_of_a_broadcast(launch, chance) -> None:
     group = launch(Chaotic.create_group(), name="left", ranks=3)
     receiving = [group.execute_on(rank).attempt("share", None) for rank in (1, 2)]
     group.execute_on(0).share(np.zeros(1 << 20), 60)
@@ -140,7 +140,7 @@ def test_the_source_of_a_broadcast(launch, chance):
         assert_died(call.wait(timeout=PROCESS_SECONDS)[0], name)
 
 
-def test_a_receiver_of_broadcasts(launch, chance):
+def test_a_receiver_of_broadcasts(launch, chance) -> None:
     group = launch(Chaotic.create_group(), name="left", ranks=3)
     dead = {2: False}
     group.execute_on(2).die_in(chance.uniform(0, 0.3)).wait()
@@ -163,7 +163,7 @@ def test_a_receiver_of_broadcasts(launch, chance):
     assert dead[2]
 
 
-def test_calls_on_two_groups_that_need_each_other(left, right, chance):
+def test_calls_on_two_groups_that_need_each_other(left, right, chance) -> None:
     receiving = right.receive("left", 0)
     sending = left.sleep(60)
     name = kill(left, after=chance.uniform(0, 0.3))
@@ -171,7 +171,7 @@ def test_calls_on_two_groups_that_need_each_other(left, right, chance):
         wait_all(receiving, sending, timeout=PROCESS_SECONDS)
 
 
-def test_a_whole_group_at_once(left, right, chance):
+def test_a_whole_group_at_once(left, right, chance) -> None:
     receiving = left.attempt("receive", "right", 1)
     running = right.sleep(60)
     time.sleep(chance.uniform(0, 0.3))
@@ -181,7 +181,7 @@ def test_a_whole_group_at_once(left, right, chance):
     assert_died(receiving.wait(timeout=PROCESS_SECONDS)[0], "right:1")
 
 
-def test_shards_of_a_dead_sender(left, right, channel, chance):
+def test_shards_of_a_dead_sender(left, right, channel, chance) -> None:
     receiving = right.attempt("exchange", "left", channel, False)
     left.exchange("right", channel, True)
     name = kill(left, after=chance.uniform(0.2, 0.5))
@@ -189,7 +189,7 @@ def test_shards_of_a_dead_sender(left, right, channel, chance):
         assert_died(outcome, name)
 
 
-def test_a_holder_and_a_waiter_of_a_lock(launch, chance):
+def test_a_holder_and_a_waiter_of_a_lock(launch, chance) -> None:
     groups = [launch(Chaotic.create_group(), name=name, wait=False) for name in ("left", "right", "third")]
     for group in groups:
         launch.note(group.wait_ready())
@@ -206,7 +206,7 @@ def test_a_holder_and_a_waiter_of_a_lock(launch, chance):
     notes.close()
 
 
-def test_the_owner_of_ports(left, right, cluster, chance):
+def test_the_owner_of_ports(left, right, cluster, chance) -> None:
     taken = left.ports(3).wait()[0]
     assert len(set(taken)) == 3
     held = query_status(cluster.namespace)["leases"]["ports"]
@@ -220,7 +220,7 @@ def test_the_owner_of_ports(left, right, cluster, chance):
 def kill_starting(folder, rank, after):
     """Kill a rank a moment after its constructor was entered, from another thread."""
 
-    def run():
+    def run() -> None:
         pid = pid_of(folder, rank)
         time.sleep(after)
         psutil.Process(pid).kill()
@@ -230,7 +230,7 @@ def kill_starting(folder, rank, after):
     return thread
 
 
-def test_a_rank_that_starts(cluster, launch, tmp_path, chance):
+def test_a_rank_that_starts(cluster, launch, tmp_path, chance) -> None:
     group = Chaotic.create_group(str(tmp_path), 2.0)
     killer = kill_starting(tmp_path, 1, chance.uniform(0, 0.5))
     with pytest.raises(WorkerDiedError, match="left:1"):
@@ -242,7 +242,7 @@ def test_a_rank_that_starts(cluster, launch, tmp_path, chance):
     assert not wait_until_gone(pids)
 
 
-def test_a_rank_that_starts_again(launch, tmp_path, chance):
+def test_a_rank_that_starts_again(launch, tmp_path, chance) -> None:
     right = launch(Chaotic.create_group(), name="right", first=2)
     group = launch(Chaotic.create_group(str(tmp_path), 1.0), name="left", ranks=2)
     name = kill(group)
@@ -262,7 +262,7 @@ def test_a_rank_that_starts_again(launch, tmp_path, chance):
     assert arrays[0].sum() == 0
 
 
-def test_a_rank_of_a_group_that_closes(launch, chance):
+def test_a_rank_of_a_group_that_closes(launch, chance) -> None:
     group = launch(Chaotic.create_group(), name="left", ranks=2)
     group.execute_on(1).die_while_closing(chance.uniform(0, 0.5)).wait()
     group.execute_on(0).die_in(chance.uniform(0, 0.1)).wait()
@@ -271,7 +271,7 @@ def test_a_rank_of_a_group_that_closes(launch, chance):
     assert len(again.identify().wait(timeout=30)) == 2
 
 
-def test_a_process_that_is_stopped(left, right, cluster, chance):
+def test_a_process_that_is_stopped(left, right, cluster, chance) -> None:
     """It may go on one day, so nobody is told that it died; but waits have ends, and closing its group ends it."""
     receiving = right.execute_on(0).attempt("receive", "left", 0)
     call = left.sleep(chance.uniform(0, 0.3))
@@ -285,7 +285,7 @@ def test_a_process_that_is_stopped(left, right, cluster, chance):
     assert (kind, "left:0" in text) == ("WorkerDiedError", True)
 
 
-def test_the_host_of_channels(left, right, channel, chance):
+def test_the_host_of_channels(left, right, channel, chance) -> None:
     getting = right.attempt("take", channel, 1_000, "nothing")
     putting = left.attempt("put_all", channel, 1_000)
     here = channel.get(key="here", async_op=True, timeout=60)

@@ -23,7 +23,7 @@ class BrokenEnv(VectorEnv):
     observation_space = gymnasium.spaces.Dict({"states": gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)})
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, cfg, *, num_envs, first_env=0):
+    def __init__(self, cfg, *, num_envs, first_env=0) -> None:
         if cfg.fault == "init":
             raise ValueError("the robot is not plugged in")
         super().__init__(cfg, num_envs=num_envs, first_env=first_env)
@@ -42,5 +42,5 @@ class BrokenEnv(VectorEnv):
         return StepResult({"states": states}, np.full(self.num_envs, reward), flags, flags)
 
 
-def register():
+def register() -> None:
     register_env("broken", BrokenEnv, config=BrokenEnvConfig)

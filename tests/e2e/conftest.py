@@ -53,7 +53,7 @@ def ranks(*, env, rollout, actor=1):
 class Run:
     """The entry script as a process of its own, recognisable by a mark in its environment."""
 
-    def __init__(self, recipe, overrides, env=None, entry=None):
+    def __init__(self, recipe, overrides, env=None, entry=None) -> None:
         self.mark = uuid.uuid4().hex
         # A Ray folder of its own: a Ray that somebody has started on this machine is not found. Its sockets need a
         # short path.

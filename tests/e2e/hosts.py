@@ -20,14 +20,14 @@ PORT = 6399
 NETWORKS = {"slow0": "10.201.1", "fast0": "10.201.2"}
 
 
-def run_ip(*arguments):
+def run_ip(*arguments) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
 
 
 class Host:
     """One host: a network namespace and the variables of a user who is logged in there."""
 
-    def __init__(self, root, number, mark):
+    def __init__(self, root, number, mark) -> None:
         self.number = number
         self.namespace = f"rl{mark[:6]}{number}"
         self.ip = f"{NETWORKS['fast0']}.{number + 1}"
@@ -76,7 +76,7 @@ class Host:
         """Run a script of ``ray_utils``."""
         return self.run("bash", str(REPO / "ray_utils" / name), *arguments, **environment)
 
-    def set_cable(self, state):
+    def set_cable(self, state) -> None:
         """Plug the host's cables in ("up") or out ("down")."""
         for device in NETWORKS:
             run_ip("-n", self.namespace, "link", "set", device, state)
@@ -100,7 +100,7 @@ class Hosts:
             raise
         return self
 
-    def _connect(self, device, subnet):
+    def _connect(self, device, subnet) -> None:
         ends = [f"{device[:4]}{self.mark[:6]}{number}" for number in (0, 1)]
         run_ip("link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
         for host, end in zip(self.both, ends, strict=True):

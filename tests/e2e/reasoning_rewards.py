@@ -35,7 +35,7 @@ def kill_actor(query):
     return short(query)
 
 
-def _kill(folder, group, *, at):
+def _kill(folder, group, *, at) -> None:
     counter = folder / "judged"
     with counter.open("ab", buffering=0) as file:  # its own place: several processes judge at once
         file.write(b".")

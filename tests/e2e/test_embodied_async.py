@@ -11,7 +11,7 @@ pytestmark = pytest.mark.timeout(300)
 RECIPE = "gym_cartpole_async_ppo_mlp"
 
 
-def test_threshold_zero_is_the_synchronous_algorithm_bit_for_bit(train):
+def test_threshold_zero_is_the_synchronous_algorithm_bit_for_bit(train) -> None:
     keys = (*TINY, "runner.max_epochs=4", "runner.save_interval=3")
     expected = read_metrics(train("gym_cartpole_ppo_mlp", *keys))
     keys = (*keys, "algorithm.staleness_threshold=0", "algorithm.loss_type=actor_critic")
@@ -22,7 +22,7 @@ def test_threshold_zero_is_the_synchronous_algorithm_bit_for_bit(train):
     assert "train/actor_loss" in expected[-1]
 
 
-def test_staleness_reaches_its_bound_and_no_more_and_segments_begin_fresh(train):
+def test_staleness_reaches_its_bound_and_no_more_and_segments_begin_fresh(train) -> None:
     # Training takes longer than a rollout: rollouts begin as early as they may.
     keys = (*TINY, "runner.max_epochs=8", "runner.val_check_interval=4", "algorithm.staleness_threshold=2")
     steps = {r["step"]: r for r in read_metrics(train(RECIPE, *keys, "algorithm.update_epoch=40"))}
@@ -34,7 +34,7 @@ def test_staleness_reaches_its_bound_and_no_more_and_segments_begin_fresh(train)
     assert {step for step, record in steps.items() if "eval/return" in record} == {0, 4, 8}
 
 
-def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(start_run, train, tmp_path):
+def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(start_run, train, tmp_path) -> None:
     keys = (*TINY, "runner.val_check_interval=-1", f"runner.logger.log_path={tmp_path}")
     run = start_run(RECIPE, *keys, "runner.max_epochs=100000", entry=ASYNC_ENTRY)
     folder = tmp_path / RECIPE
@@ -56,7 +56,7 @@ def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(start_run, trai
 
 
 @pytest.mark.parametrize("decoupled", [False, True])
-def test_several_ranks_of_each_kind_keep_to_the_bound_and_end(train, decoupled):
+def test_several_ranks_of_each_kind_keep_to_the_bound_and_end(train, decoupled) -> None:
     keys = (*TINY, *ranks(env=2, rollout=2, actor=2), f"runner.enable_decoupled_mode={str(decoupled).lower()}")
     keys = (*keys, "runner.max_steps=7", "runner.val_check_interval=-1", "algorithm.staleness_threshold=2")
     found = read_metrics(train(RECIPE, *keys, "algorithm.update_epoch=10"))
@@ -67,7 +67,7 @@ def test_several_ranks_of_each_kind_keep_to_the_bound_and_end(train, decoupled):
     assert max(oldest) > 0
 
 
-def test_several_ranks_learn_off_policy_from_replays_of_their_own(train):
+def test_several_ranks_learn_off_policy_from_replays_of_their_own(train) -> None:
     keys = (*ranks(env=2, rollout=2, actor=2), "runner.max_steps=8", "runner.val_check_interval=4")
     keys = (*keys, "algorithm.replay_buffer.min_buffer_size=128", "algorithm.update_epoch=16")
     keys = (*keys, "actor.micro_batch_size=128", "algorithm.staleness_threshold=2")

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(400)
 DECOUPLED = "runner.enable_decoupled_mode=true"
 
 
-def test_a_deterministic_policy_gets_the_results_of_the_bound_mode(train):
+def test_a_deterministic_policy_gets_the_results_of_the_bound_mode(train) -> None:
     recipe = "gym_pendulum_td3_mlp"
     keys = ("runner.max_epochs=6", "runner.val_check_interval=3", "env.train.total_num_envs=12")
     keys = (*keys, "env.eval.total_num_envs=12", "algorithm.update_epoch=4", "actor.model.exploration_noise=0.0")
@@ -24,7 +24,7 @@ def test_a_deterministic_policy_gets_the_results_of_the_bound_mode(train):
     assert "train/actor_loss" in bound[-1]
 
 
-def test_what_is_drawn_does_not_depend_on_who_serves(train):
+def test_what_is_drawn_does_not_depend_on_who_serves(train) -> None:
     recipe = "gym_cartpole_ppo_mlp"
     keys = (*TINY, DECOUPLED, "env.train.total_num_envs=12", "env.eval.total_num_envs=12")
     keys = (*keys, "rollout.pipeline_stage_num=2", "env.train.rollout_epoch=2", "runner.max_epochs=3")
@@ -33,7 +33,9 @@ def test_what_is_drawn_does_not_depend_on_who_serves(train):
     assert shared[-1]["env/return"] > 0
 
 
-def test_ahead_of_training_every_sample_is_as_fresh_as_the_bound_says_and_a_killed_rank_comes_back(start_run, tmp_path):
+def test_ahead_of_training_every_sample_is_as_fresh_as_the_bound_says_and_a_killed_rank_comes_back(
+    start_run, tmp_path
+) -> None:
     recipe, steps = "gym_cartpole_async_ppo_mlp", 12
     keys = (*TINY, DECOUPLED, *ranks(env=3, rollout=2), "env.train.total_num_envs=12")
     keys = (*keys, "env.eval.total_num_envs=12", "algorithm.update_epoch=20")

@@ -7,7 +7,7 @@ from tests.e2e.conftest import REPO, read_metrics
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_the_plugin_trains(start_run, tmp_path):
+def test_the_plugin_trains(start_run, tmp_path) -> None:
     folder = REPO / "examples" / "extend"
     run = start_run(
         "point",
@@ -24,7 +24,7 @@ def test_the_plugin_trains(start_run, tmp_path):
     assert not run.survivors()
 
 
-def test_its_runner_drives_the_same_recipe(start_run, one_node, tmp_path):
+def test_its_runner_drives_the_same_recipe(start_run, one_node, tmp_path) -> None:
     folder = REPO / "examples" / "extend"
     run = start_run(
         "point",

@@ -31,7 +31,7 @@ def finished(run_recipe):
     return run_recipe()
 
 
-def test_a_run_leaves_metrics_checkpoint_and_logs(finished):
+def test_a_run_leaves_metrics_checkpoint_and_logs(finished) -> None:
     records = read_metrics(finished)
     assert [record["step"] for record in records] == [0, 1, 2]
     assert records[0]["eval/return"] > 0
@@ -49,17 +49,17 @@ def test_a_run_leaves_metrics_checkpoint_and_logs(finished):
     assert {"ActorGroup_0.log", "RolloutGroup_0.log", "EnvGroup_0.log"} <= logs
 
 
-def test_another_seed_gives_others(finished, run_recipe):
+def test_another_seed_gives_others(finished, run_recipe) -> None:
     assert read_metrics(run_recipe("actor.seed=7", "runner.max_epochs=1"))[1] != read_metrics(finished)[1]
 
 
-def test_one_seed_gives_the_same_numbers_again_over_split_ranks(run_recipe):
+def test_one_seed_gives_the_same_numbers_again_over_split_ranks(run_recipe) -> None:
     first, second = read_metrics(run_recipe(*SPLIT)), read_metrics(run_recipe(*SPLIT))
     assert [record["step"] for record in first] == [0, 1, 2]
     assert first == second
 
 
-def test_a_resumed_run_equals_an_undisturbed_one(run_recipe, tmp_path):
+def test_a_resumed_run_equals_an_undisturbed_one(run_recipe, tmp_path) -> None:
     keys = ("actor.model.normalize_obs=true", "runner.val_check_interval=2")
     undisturbed = run_recipe(*keys, "runner.save_interval=-1", "runner.max_epochs=4")
     # Saving after every step leaves the episodes, which are longer than a step, as they are.
@@ -74,7 +74,7 @@ def test_a_resumed_run_equals_an_undisturbed_one(run_recipe, tmp_path):
     assert "new episodes" not in (folder / "events.jsonl").read_text()
 
 
-def test_off_policy_ranks_fill_their_replays_and_then_learn(run_recipe):
+def test_off_policy_ranks_fill_their_replays_and_then_learn(run_recipe) -> None:
     keys = (
         "cluster.cpu_slots_per_node=2",
         "cluster.component_placement={actor: 0-1, rollout: 0, env: 0-1}",
@@ -85,19 +85,19 @@ def test_off_policy_ranks_fill_their_replays_and_then_learn(run_recipe):
     assert ["train/critic_loss" in record for record in records] == [False, False, True]
 
 
-def test_a_saved_policy_can_be_evaluated(finished, run_recipe, tmp_path):
+def test_a_saved_policy_can_be_evaluated(finished, run_recipe, tmp_path) -> None:
     keys = ("runner.only_eval=true", f"runner.ckpt_path={finished}/checkpoints/global_step_2")
     folder = run_recipe(*keys, log_path=tmp_path)
     expected = {name: value for name, value in read_metrics(finished)[2].items() if name.startswith("eval/")}
     assert read_metrics(folder / "eval_only" / "weights_1") == [{"step": 0, **expected}]
 
 
-def test_the_run_stops_at_its_goal(run_recipe):
+def test_the_run_stops_at_its_goal(run_recipe) -> None:
     records = read_metrics(run_recipe("runner.max_epochs=50", "runner.stop_at={eval/return: 1.0}"))
     assert [record["step"] for record in records] == [0]
 
 
-def test_episodes_of_several_workers_become_one_data_set(run_recipe):
+def test_episodes_of_several_workers_become_one_data_set(run_recipe) -> None:
     folder = run_recipe(
         "cluster.cpu_slots_per_node=2",
         "cluster.component_placement={actor: 0, rollout: 0, env: 0-1}",
@@ -115,7 +115,7 @@ def test_episodes_of_several_workers_become_one_data_set(run_recipe):
     assert not list(folder.glob(".dataset*"))
 
 
-def test_sizes_that_the_recipe_leaves_out_come_from_the_environment(run_recipe):
+def test_sizes_that_the_recipe_leaves_out_come_from_the_environment(run_recipe) -> None:
     folder = run_recipe("~actor.model.obs_dim", "~actor.model.action_dim", "~actor.model.discrete")
     model = yaml.safe_load((folder / "config.yaml").read_text())["actor"]["model"]
     assert (model["obs_dim"], model["action_dim"], model["discrete"]) == (4, 2, True)

@@ -46,7 +46,7 @@ def end(span):
     return span["ts"] + span["dur"]
 
 
-def test_all_groups_and_the_driver_are_there(events):
+def test_all_groups_and_the_driver_are_there(events) -> None:
     assert {e["process"] for e in events} == {"driver", "ActorGroup:0", "RolloutGroup:0", "EnvGroup:0"}
     expected = {
         "driver": {"sync weights", "rollout", "advantages", "training", "evaluation", "checkpoint"},
@@ -58,7 +58,7 @@ def test_all_groups_and_the_driver_are_there(events):
         assert names <= {span["name"] for span in spans(events, process)}, process
 
 
-def test_spans_of_a_thread_nest(events):
+def test_spans_of_a_thread_nest(events) -> None:
     lines = {}
     for event in events:
         if event["ph"] == "X":
@@ -72,7 +72,7 @@ def test_spans_of_a_thread_nest(events):
             open_until.append(end(span))
 
 
-def test_a_message_is_received_after_its_send_began(events):
+def test_a_message_is_received_after_its_send_began(events) -> None:
     begins = {event["id"]: event for event in events if event["ph"] == "s"}
     ends = [event for event in events if event["ph"] == "f"]
     sends = [event for event in events if event["ph"] == "X" and event["name"] == "send"]
@@ -88,7 +88,7 @@ def test_a_message_is_received_after_its_send_began(events):
         assert begins[event["id"]]["ts"] <= event["ts"]
 
 
-def test_workers_do_what_the_driver_says_when_it_says_it(events):
+def test_workers_do_what_the_driver_says_when_it_says_it(events) -> None:
     training = [span for span in spans(events, "driver", "phase") if span["name"] == "training"]
     calls = [span for span in spans(events, "ActorGroup:0", "call") if span["name"] == "run_training"]
     assert len(training) == len(calls) == 2
@@ -97,21 +97,21 @@ def test_workers_do_what_the_driver_says_when_it_says_it(events):
         assert end(call) <= end(phase)
 
 
-def test_chosen_steps_of_chosen_workers_are_profiled(folder):
+def test_chosen_steps_of_chosen_workers_are_profiled(folder) -> None:
     files = sorted((folder / "profile").iterdir())
     assert [path.name for path in files] == ["ActorGroup_0_step_2.json", "EnvGroup_0_step_2.json"]
     names = {event.get("name") for event in json.loads(files[0].read_text())["traceEvents"]}
     assert "aten::addmm" in names
 
 
-def test_without_it_nothing_is_written(run_recipe):
+def test_without_it_nothing_is_written(run_recipe) -> None:
     folder = run_recipe("runner.max_epochs=1", "runner.val_check_interval=-1", "runner.logger.report=false")
     assert not (folder / "trace.json").exists()
     assert not (folder / "profile").exists()
     assert not (folder / "report.html").exists()
 
 
-def test_the_page_of_a_run_has_its_trace_its_phases_and_its_end(folder):
+def test_the_page_of_a_run_has_its_trace_its_phases_and_its_end(folder) -> None:
     (run,) = embedded((folder / "report.html").read_text(encoding="utf-8"))["runs"]
     assert [step["label"] for step in run["timeline"]["steps"]] == ["0", "1", "2"]
     assert run["timeline"]["processes"] == ["driver", "ActorGroup:0", "EnvGroup:0", "RolloutGroup:0"]
@@ -122,6 +122,6 @@ def test_the_page_of_a_run_has_its_trace_its_phases_and_its_end(folder):
     assert run["history"]["status"] == "Finished at step 2 of 2."
 
 
-def test_profiling_a_rank_that_does_not_exist_is_refused(run_recipe):
+def test_profiling_a_rank_that_does_not_exist_is_refused(run_recipe) -> None:
     with pytest.raises(ConfigError, match=r"cluster\.profiling\.ranks.*ranks 0-0"):
         run_recipe("cluster.profiling={enable: true, ranks: [3]}")

@@ -11,7 +11,7 @@ from tests.e2e.conftest import TINY, read_metrics
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_two_nodes(tmp_path):
+def test_two_nodes(tmp_path) -> None:
     ray.shutdown()  # that of other files' runs
     cluster = RayCluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     try:

@@ -122,7 +122,7 @@ def make_file(tmp_path_factory):
     return make
 
 
-def write_recordings(path):
+def write_recordings(path) -> None:
     pytest.importorskip("h5py", reason="needs the package h5py")
     rng, ends = np.random.default_rng(0), np.arange(50) == 49
     arrays = [
@@ -138,7 +138,7 @@ def write_recordings(path):
     write_minari(path, [(episode, {}) for episode in arrays], {})
 
 
-def write_demonstrations(path):
+def write_demonstrations(path) -> None:
     generator = torch.Generator().manual_seed(0)
     replay = ReplayBuffer(100)
     replay.add(
@@ -154,7 +154,7 @@ def write_demonstrations(path):
     replay.save(path)
 
 
-def write_classifier(path):
+def write_classifier(path) -> None:
     torch.manual_seed(0)
     SuccessClassifier(ClassifierConfig()).save(path)
 
@@ -173,7 +173,7 @@ class Runs:
         keys: Overrides of all of them.
     """
 
-    def __init__(self, case, keys, start_run, address, tmp_path):
+    def __init__(self, case, keys, start_run, address, tmp_path) -> None:
         self.case, self.keys = case, keys
         self.start_run, self.address, self.tmp_path = start_run, address, tmp_path
 
@@ -226,7 +226,7 @@ def flatten(value, prefix=""):
     return {k: v for name, part in value.items() for k, v in flatten(part, f"{prefix}.{name}").items()}
 
 
-def assert_equal_states(actual, expected):
+def assert_equal_states(actual, expected) -> None:
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         same = torch.equal(actual[name], value) if isinstance(value, torch.Tensor) else actual[name] == value
@@ -246,7 +246,7 @@ def begin(one_node, make_file, start_run, tmp_path):
 
 
 @pytest.mark.parametrize("case", parameters(CASES))
-def test_a_killed_and_resumed_run_equals_an_undisturbed_one(begin, tmp_path, case):
+def test_a_killed_and_resumed_run_equals_an_undisturbed_one(begin, tmp_path, case) -> None:
     # Evaluations, checkpoints and kills fall on different steps.
     runs = begin(case, "runner.save_interval=2", "runner.val_check_interval=3")
     last = runs.kill("killed", random.Random(case.recipe), 3, 6)
@@ -265,7 +265,7 @@ def test_a_killed_and_resumed_run_equals_an_undisturbed_one(begin, tmp_path, cas
 
 
 @pytest.mark.parametrize("case", parameters(ASYNC_CASES))
-def test_a_killed_asynchronous_run_goes_on_without_gap_or_repetition(begin, tmp_path, case):
+def test_a_killed_asynchronous_run_goes_on_without_gap_or_repetition(begin, tmp_path, case) -> None:
     runs = begin(case, "runner.save_interval=4", "runner.val_check_interval=-1", "algorithm.staleness_threshold=2")
     last = runs.kill("killed", random.Random(case.recipe), 5, 9)
     folder = tmp_path / "killed" / case.recipe

@@ -59,7 +59,7 @@ def finished(run_recipe):
     return run_recipe()
 
 
-def test_an_offline_run_trains_and_evaluates(finished):
+def test_an_offline_run_trains_and_evaluates(finished) -> None:
     records = read_metrics(finished)
     assert [record["step"] for record in records] == [0, 1, 2]
     assert records[0]["eval/return"] < 0
@@ -69,7 +69,7 @@ def test_an_offline_run_trains_and_evaluates(finished):
     assert (finished / "checkpoints/global_step_2/COMPLETE").exists()
 
 
-def test_two_actor_ranks_clone_as_one_does(run_recipe):
+def test_two_actor_ranks_clone_as_one_does(run_recipe) -> None:
     one, two = (read_metrics(run_recipe(*keys, recipe=BC)) for keys in ((), SPLIT))
     for name in ("train/imitation_loss", "eval/return"):
         assert two[2][name] == pytest.approx(one[2][name], rel=1e-3)

@@ -72,7 +72,7 @@ def steps_of(records):
     return [record for record in records if record["step"] > 0]
 
 
-def check_groups(folder, steps=3):
+def check_groups(folder, steps=3) -> None:
     """Every step has all its groups whole, and no group comes twice."""
     seen = []
     for step in range(1, steps + 1):
@@ -82,7 +82,7 @@ def check_groups(folder, steps=3):
     assert seen == list(range(steps * BATCH))
 
 
-def test_trainer_and_engine_agree_before_and_after_weights_are_replaced(finished):
+def test_trainer_and_engine_agree_before_and_after_weights_are_replaced(finished) -> None:
     records = steps_of(read_metrics(finished))
     assert [record["step"] for record in records] == [1, 2, 3]
     for record in records:
@@ -91,7 +91,7 @@ def test_trainer_and_engine_agree_before_and_after_weights_are_replaced(finished
         assert record["train/grad_norm"] > 0
 
 
-def test_a_run_leaves_samples_evaluations_and_a_checkpoint(finished):
+def test_a_run_leaves_samples_evaluations_and_a_checkpoint(finished) -> None:
     check_groups(finished)
     assert samples(finished, 2)[0]["versions"] == [1, 1]
     for row in samples(finished, 1):
@@ -105,7 +105,7 @@ def test_a_run_leaves_samples_evaluations_and_a_checkpoint(finished):
     assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(os.listdir(hf))
 
 
-def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path):
+def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path) -> None:
     folder = tmp_path / RECIPE
     shutil.copytree(finished, folder)
     shutil.rmtree(folder / "checkpoints/global_step_3")
@@ -121,7 +121,7 @@ def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path)
 
 
 @pytest.mark.parametrize("threshold", ["null", 1])
-def test_groups_that_teach_nothing_are_replaced(run_recipe, threshold):
+def test_groups_that_teach_nothing_are_replaced(run_recipe, threshold) -> None:
     folder = run_recipe(
         "reward.rewards.short.function=tests.e2e.reasoning_rewards:short_if_even",
         "algorithm.max_num_gen_batches=4",
@@ -156,7 +156,7 @@ def test_groups_that_teach_nothing_are_replaced(run_recipe, threshold):
 
 
 @pytest.mark.slow
-def test_answers_ahead_of_training_are_no_staler_than_allowed(run_recipe):
+def test_answers_ahead_of_training_are_no_staler_than_allowed(run_recipe) -> None:
     folder = run_recipe("algorithm.staleness_threshold=2", "runner.max_epochs=5", "runner.val_check_interval=-1")
     check_groups(folder, steps=5)
     stale = [record["rollout/staleness_max"] for record in steps_of(read_metrics(folder))]
@@ -169,7 +169,7 @@ def test_answers_ahead_of_training_are_no_staler_than_allowed(run_recipe):
     "weights",
     ["runner.ckpt_path={}/checkpoints/global_step_3", "actor.model.model_path={}/checkpoints/global_step_3/hf"],
 )
-def test_a_run_that_only_evaluates_trains_nothing(finished, run_recipe, weights):
+def test_a_run_that_only_evaluates_trains_nothing(finished, run_recipe, weights) -> None:
     run = run_recipe("runner.only_eval=true", "data.train_data_paths=[]", weights.format(finished))
     (folder,) = (run / "eval_only").iterdir()
     (record,) = read_metrics(folder)
@@ -179,7 +179,7 @@ def test_a_run_that_only_evaluates_trains_nothing(finished, run_recipe, weights)
     assert not (folder / "checkpoints").exists() or not list((folder / "checkpoints").iterdir())
 
 
-def test_a_recipe_for_gpus_says_what_is_missing_here(run_recipe):
+def test_a_recipe_for_gpus_says_what_is_missing_here(run_recipe) -> None:
     if torch.cuda.is_available():
         pytest.skip("there are GPUs")
     gpu = "cluster.node_groups=[{label: gpu, node_ranks: 0, accelerators_per_node: 8}]"
@@ -193,7 +193,7 @@ def test_a_recipe_for_gpus_says_what_is_missing_here(run_recipe):
 @pytest.mark.parametrize(
     "engine", [pytest.param("vllm", marks=pytest.mark.vllm), pytest.param("sglang", marks=pytest.mark.sglang)]
 )
-def test_a_serving_engine_generates_with_the_actors_weights_and_ends_with_the_run(run_recipe, engine):
+def test_a_serving_engine_generates_with_the_actors_weights_and_ends_with_the_run(run_recipe, engine) -> None:
     folder = run_recipe(
         f"rollout.rollout_backend={engine}", "rollout.validate_weight=true", f"rollout.cpu_cache_bytes={64 << 20}"
     )
@@ -214,7 +214,7 @@ def test_a_serving_engine_generates_with_the_actors_weights_and_ends_with_the_ru
         time.sleep(0.1)
 
 
-def test_two_actors_and_two_engines_make_the_steps_of_one(finished, run_recipe):
+def test_two_actors_and_two_engines_make_the_steps_of_one(finished, run_recipe) -> None:
     folder = run_recipe(*RANKS, "actor.fsdp_config.sharding_strategy=full_shard", "rollout.validate_weight=true")
     check_groups(folder)
     records, expected = read_metrics(folder), read_metrics(finished)
@@ -226,7 +226,7 @@ def test_two_actors_and_two_engines_make_the_steps_of_one(finished, run_recipe):
     assert records[1]["train/grad_norm"] == pytest.approx(expected[1]["train/grad_norm"], rel=1e-3)
 
 
-def test_an_inference_group_recomputes_what_the_actor_would(finished, run_recipe):
+def test_an_inference_group_recomputes_what_the_actor_would(finished, run_recipe) -> None:
     folder = run_recipe(
         "+inference={max_tokens_per_mbs: 64}",
         "cluster.cpu_slots_per_node=2",
@@ -244,7 +244,7 @@ def test_an_inference_group_recomputes_what_the_actor_would(finished, run_recipe
         assert json.loads(line)["time/inference/peak_memory_gib"] > 0
 
 
-def test_adapters_alone_keep_engine_and_inference_group_at_the_trainers_weights(run_recipe):
+def test_adapters_alone_keep_engine_and_inference_group_at_the_trainers_weights(run_recipe) -> None:
     pytest.importorskip("peft")
     folder = run_recipe(
         "actor.model.is_lora=true",
@@ -261,7 +261,7 @@ def test_adapters_alone_keep_engine_and_inference_group_at_the_trainers_weights(
         assert record["train/actor_approx_kl"] != 0
 
 
-def test_an_engine_that_is_killed_while_it_generates_costs_no_answer(run_recipe, questions, tmp_path):
+def test_an_engine_that_is_killed_while_it_generates_costs_no_answer(run_recipe, questions, tmp_path) -> None:
     folder = tmp_path / RECIPE
     rows = [json.loads(line) for line in (questions / "train.jsonl").read_text().splitlines()]
     path = tmp_path / "train.jsonl"

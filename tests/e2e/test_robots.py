@@ -36,12 +36,12 @@ def folder(one_node, tmp_path_factory):
     return path / RECIPE
 
 
-def test_every_env_worker_is_placed_on_a_robot_of_its_own(folder):
+def test_every_env_worker_is_placed_on_a_robot_of_its_own(folder) -> None:
     logs = sorted(path.name for path in (folder / "worker_logs").glob("EnvGroup_*.log"))
     assert logs == ["EnvGroup_0.log", "EnvGroup_1.log"]
 
 
-def test_both_robots_are_learned_from_and_evaluated(folder):
+def test_both_robots_are_learned_from_and_evaluated(folder) -> None:
     records = read_metrics(folder)
     assert [record["step"] for record in records] == [0, 1, 2]
     assert records[2]["train/replay_size"] == 80
@@ -50,7 +50,7 @@ def test_both_robots_are_learned_from_and_evaluated(folder):
     assert "eval/success_once" in records[2]
 
 
-def test_interventions_are_kept_apart_and_in_the_replay(folder):
+def test_interventions_are_kept_apart_and_in_the_replay(folder) -> None:
     actor = folder / "checkpoints" / "global_step_2" / "actor"
     replay, helped = (ReplayBuffer.open(actor / name).contents() for name in ("replay", "interventions"))
     records = read_metrics(folder)
@@ -63,7 +63,7 @@ def test_interventions_are_kept_apart_and_in_the_replay(folder):
     assert (directions * helped.actions[:, 0]).sum(-1).min() > 0.99
 
 
-def test_every_robot_begins_where_its_own_entry_says(folder):
+def test_every_robot_begins_where_its_own_entry_says(folder) -> None:
     replay = ReplayBuffer.open(folder / "checkpoints" / "global_step_2" / "actor" / "replay").contents()
     starts = replay.inputs["states"][:2, :3]  # relative to each robot's own target
     assert starts[:, 2].tolist() == pytest.approx([0.15, 0.1], abs=1e-5)

@@ -59,7 +59,7 @@ def hf_folder(folder):
     return folder / f"checkpoints/global_step_{STEPS}/hf"
 
 
-def test_the_loss_falls_and_evaluations_measure_and_ask(finished):
+def test_the_loss_falls_and_evaluations_measure_and_ask(finished) -> None:
     records = read_metrics(finished)
     assert [record["step"] for record in records] == list(range(STEPS + 1))
     losses = [record["train/loss"] for record in records[1:]]
@@ -75,7 +75,7 @@ def test_the_loss_falls_and_evaluations_measure_and_ask(finished):
     assert rows[0]["reference"] == "51"
 
 
-def test_what_is_saved_is_for_transformers_what_was_trained(finished, questions):
+def test_what_is_saved_is_for_transformers_what_was_trained(finished, questions) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(hf_folder(finished))
     tokenizer = transformers.AutoTokenizer.from_pretrained(hf_folder(finished))
     total = count = 0
@@ -92,12 +92,12 @@ def test_what_is_saved_is_for_transformers_what_was_trained(finished, questions)
     assert total / count == pytest.approx(read_metrics(finished)[-1]["eval/loss"], rel=1e-5)
 
 
-def check_equal(found, expected):
+def check_equal(found, expected) -> None:
     for one, other in zip(read_metrics(found), read_metrics(expected), strict=True):
         assert one == other
 
 
-def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path):
+def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path) -> None:
     folder = tmp_path / RECIPE
     shutil.copytree(finished, folder)
     shutil.rmtree(folder / f"checkpoints/global_step_{STEPS}")
@@ -106,7 +106,7 @@ def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path)
     check_equal(folder, finished)
 
 
-def test_a_run_whose_actor_is_killed_ends_as_an_undisturbed_one(finished, run_recipe, questions, tmp_path):
+def test_a_run_whose_actor_is_killed_ends_as_an_undisturbed_one(finished, run_recipe, questions, tmp_path) -> None:
     folder = tmp_path / RECIPE
     rows = [json.loads(line) for line in (questions / "val.jsonl").read_text().splitlines()]
     path = tmp_path / "val.jsonl"
@@ -123,7 +123,7 @@ def test_a_run_whose_actor_is_killed_ends_as_an_undisturbed_one(finished, run_re
     check_equal(folder, finished)
 
 
-def test_two_ranks_without_an_engine_learn_what_one_learns(finished, run_recipe, questions, tmp_path):
+def test_two_ranks_without_an_engine_learn_what_one_learns(finished, run_recipe, questions, tmp_path) -> None:
     """Also, conversations are learned as the rows are that they say the same as."""
     for name in ("train", "val"):
         rows = [json.loads(line) for line in (questions / f"{name}.jsonl").read_text().splitlines()]
@@ -150,7 +150,7 @@ def test_two_ranks_without_an_engine_learn_what_one_learns(finished, run_recipe,
 
 
 @pytest.mark.slow
-def test_a_reasoning_run_starts_from_what_was_learned(finished, run_recipe, questions, tmp_path):
+def test_a_reasoning_run_starts_from_what_was_learned(finished, run_recipe, questions, tmp_path) -> None:
     from rlinf.runners.launch import launch_reasoning
 
     keys = [

@@ -64,7 +64,7 @@ def drive(host, body, **environment):
     return host.run(sys.executable, str(script), RAY_ADDRESS=f"{host.ip}:{PORT}", **environment)
 
 
-def test_the_scripts_bring_two_hosts_together(hosts):
+def test_the_scripts_bring_two_hosts_together(hosts) -> None:
     head, other = hosts.both
     token = (head.home / ".ray/auth_token").read_text().strip()
     code, said = hosts.said["without token"]
@@ -84,7 +84,7 @@ def test_the_scripts_bring_two_hosts_together(hosts):
     assert "Only 2 of 3 nodes" in nodes
 
 
-def test_messages_travel_encrypted_over_the_chosen_network(hosts):
+def test_messages_travel_encrypted_over_the_chosen_network(hosts) -> None:
     head, other = hosts.both
     sniffer = other.start(sys.executable, "-c", SNIFFER)
     assert sniffer.stdout.readline() == "listening\n"
@@ -118,7 +118,7 @@ def test_messages_travel_encrypted_over_the_chosen_network(hosts):
     assert secret == 0
 
 
-def test_environments_on_one_host_train_a_policy_on_the_other(hosts):
+def test_environments_on_one_host_train_a_policy_on_the_other(hosts) -> None:
     head, _ = hosts.both
     code, said = head.run(
         sys.executable,
@@ -137,7 +137,7 @@ def test_environments_on_one_host_train_a_policy_on_the_other(hosts):
     assert metrics[-1]["step"] == 2
 
 
-def test_a_host_that_vanishes_is_named_by_every_wait(hosts):
+def test_a_host_that_vanishes_is_named_by_every_wait(hosts) -> None:
     head, other = hosts.both
     script = head.home / "driver.py"
     script.write_text(

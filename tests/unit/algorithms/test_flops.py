@@ -19,7 +19,7 @@ pytest.importorskip("transformers")
 PRODUCTS = {torch.ops.aten.mm, torch.ops.aten.addmm}
 
 
-def test_products_with_weights_are_those_that_torch_counts(tmp_path):
+def test_products_with_weights_are_those_that_torch_counts(tmp_path) -> None:
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "vocab_size": 512}
     save_tiny(tmp_path, tie_word_embeddings=False, **sizes)
     model = get_model(tiny_config(tmp_path))
@@ -37,7 +37,7 @@ def test_products_with_weights_are_those_that_torch_counts(tmp_path):
 
 
 @pytest.mark.parametrize("head_dim", [8, 64], ids=["narrow heads", "wide heads"])
-def test_attention_counts_the_channels_of_its_heads(tmp_path, head_dim):
+def test_attention_counts_the_channels_of_its_heads(tmp_path, head_dim) -> None:
     """As in Qwen3, where heads times their size is not the hidden size; torch counts whole squares."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
@@ -58,7 +58,7 @@ def test_attention_counts_the_channels_of_its_heads(tmp_path, head_dim):
     assert flops.of_training(flops.cost.of(length), answer) / 3 == pytest.approx(counted, rel=0.005)
 
 
-def test_attention_costs_two_products_for_each_causal_pair():
+def test_attention_costs_two_products_for_each_causal_pair() -> None:
     flops = DecoderFlops(SequenceCost.of_decoder(num_parameters=1000, num_layers=2, attention_size=16), 1000, 160)
     length = 50
     pairs = length * length / 2

@@ -17,23 +17,23 @@ def loss(kind, denominator=3):
     )
 
 
-def test_likelihood_of_the_executed_actions_alone():
+def test_likelihood_of_the_executed_actions_alone() -> None:
     value, metrics = loss("nll")
     assert value.item() == pytest.approx((3.0 + 1.0 + 4.0) / 3)
     assert metrics["imitation_loss"].tolist() == pytest.approx([8.0, 3.0])
 
 
-def test_squared_distance_of_the_executed_actions_alone():
+def test_squared_distance_of_the_executed_actions_alone() -> None:
     value, metrics = loss("mse")
     assert value.item() == pytest.approx((0.5 + 2.0 + 4.5) / 3)
     assert metrics["imitation_loss"].tolist() == pytest.approx([7.0, 3.0])
 
 
-def test_the_mean_is_over_the_whole_update_batch():
+def test_the_mean_is_over_the_whole_update_batch() -> None:
     assert loss("nll", denominator=12)[0].item() == pytest.approx(8.0 / 12)
 
 
-def test_what_was_not_executed_gives_no_gradient():
+def test_what_was_not_executed_gives_no_gradient() -> None:
     logprobs = torch.zeros(2, 2, 1, requires_grad=True)
     total, _ = imitation_loss(
         "nll", logprobs=logprobs, greedy=None, actions=torch.zeros(2, 2, 1), executed=EXECUTED, denominator=3

@@ -51,7 +51,7 @@ def by_hand(level, mode):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("packed", [True, False])
-def test_weights(level, mode, packed):
+def test_weights(level, mode, packed) -> None:
     given, ids = tensors(), SEQUENCE_IDS
     if not packed:
         given, ids = {name: rows(tensor) for name, tensor in given.items()}, None
@@ -67,7 +67,7 @@ def test_weights(level, mode, packed):
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("mode", MODES)
-def test_weights_are_constants(level, mode):
+def test_weights_are_constants(level, mode) -> None:
     given = tensors()
     for name in ("trainer_logprobs", "engine_logprobs"):
         given[name].requires_grad_()
@@ -76,7 +76,7 @@ def test_weights_are_constants(level, mode):
     assert not any(pair.requires_grad for pair in mismatch_metrics(**given, sequence_ids=SEQUENCE_IDS).values())
 
 
-def test_equal_probabilities_weigh_one_whatever_the_keys():
+def test_equal_probabilities_weigh_one_whatever_the_keys() -> None:
     given = tensors() | {"trainer_logprobs": tensors()["engine_logprobs"]}
     for level in LEVELS:
         for mode in MODES:
@@ -87,7 +87,7 @@ def test_equal_probabilities_weigh_one_whatever_the_keys():
     assert all(numbers[f"mismatch_{name}"] == 0 for name in ("k1", "k3", "chi2", "max_probability_difference"))
 
 
-def test_mismatch_metrics():
+def test_mismatch_metrics() -> None:
     log_w = [t - e for t, e, m in zip(TRAINER, ENGINE, MASK, strict=True) if m]
     w = [math.exp(x) for x in log_w]
     per_sequence = [math.exp(-sum(log_w[a:b]) / (b - a)) for a, b in ((0, 3), (3, 5), (5, 6))]
@@ -106,7 +106,7 @@ def test_mismatch_metrics():
     assert finalize_metrics(by_rows) == pytest.approx(expected, rel=1e-12)
 
 
-def test_metrics_add_up_over_ranks():
+def test_metrics_add_up_over_ranks() -> None:
     whole = finalize_metrics(mismatch_metrics(**tensors(), sequence_ids=SEQUENCE_IDS))
     parts = [{name: tensor[part] for name, tensor in tensors().items()} for part in (slice(0, 3), slice(3, 7))]
     ids = (SEQUENCE_IDS[:3], SEQUENCE_IDS[3:] - 1)
@@ -119,14 +119,14 @@ def test_metrics_add_up_over_ranks():
     assert finalize_metrics(total) == pytest.approx(whole, rel=1e-12)
 
 
-def test_a_rank_without_a_valid_token_has_the_same_keys():
+def test_a_rank_without_a_valid_token_has_the_same_keys() -> None:
     given = tensors() | {"loss_mask": torch.zeros(7, dtype=torch.bool)}
     assert set(mismatch_metrics(**given, sequence_ids=SEQUENCE_IDS)) == set(
         mismatch_metrics(**tensors(), sequence_ids=SEQUENCE_IDS)
     )
 
 
-def test_unknown_names_and_other_shapes_are_refused():
+def test_unknown_names_and_other_shapes_are_refused() -> None:
     with pytest.raises(AlgorithmError, match="level 'word'.*token, sequence, geometric"):
         correct_importance(**tensors(), level="word", mode="clamp", **BOUNDS)
     with pytest.raises(AlgorithmError, match="mode 'drop'"):

@@ -80,13 +80,13 @@ def others(numbers, i):
     return [x for j, x in enumerate(numbers) if GROUPS[j] == GROUPS[i]]
 
 
-def check(targets, expected):
+def check(targets, expected) -> None:
     for actual, wanted in zip(targets.advantages, expected, strict=True):
         assert actual.tolist() == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize("kl_beta", [0.0, 0.3])
-def test_grpo_and_dr_grpo(kl_beta):
+def test_grpo_and_dr_grpo(kl_beta) -> None:
     scores = totals(kl_beta)
     centred = [x - statistics.mean(others(scores, i)) for i, x in enumerate(scores)]
     deviations = [statistics.stdev(others(scores, i)) for i in range(4)]
@@ -97,12 +97,12 @@ def test_grpo_and_dr_grpo(kl_beta):
     assert finalize_metrics(metrics)["score"] == pytest.approx(sum(SCORES) / 4)
 
 
-def test_rloo():
+def test_rloo() -> None:
     alone = [sum(others(SCORES, i)) - x for i, x in enumerate(SCORES)]
     check(compute("rloo")[0], per_answer([x - other for x, other in zip(SCORES, alone, strict=True)]))
 
 
-def test_raw():
+def test_raw() -> None:
     check(compute("raw")[0], per_answer(SCORES))
 
 
@@ -124,7 +124,7 @@ def to_go(gamma, kl_beta):
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
-def test_reinforce_plus_plus_with_the_divergence_in_the_reward_of_each_token(gamma):
+def test_reinforce_plus_plus_with_the_divergence_in_the_reward_of_each_token(gamma) -> None:
     expected = to_go(gamma, 0.3)
     targets, metrics = compute("reinpp", gamma=gamma, kl_beta=0.3)
     check(targets, spread(normalised(expected)))
@@ -133,7 +133,7 @@ def test_reinforce_plus_plus_with_the_divergence_in_the_reward_of_each_token(gam
     assert finalize_metrics(metrics)["kl_reward"] == pytest.approx(sum(own) / len(own))
 
 
-def test_reinforce_plus_plus_baseline():
+def test_reinforce_plus_plus_baseline() -> None:
     returns = to_go(1.0, 0.3)
     starts = [answer[0] for answer in returns]
     less = [[x - statistics.mean(others(starts, i)) for x in answer] for i, answer in enumerate(returns)]
@@ -155,7 +155,7 @@ def gae_by_hand(gamma, lam):
 
 
 @pytest.mark.parametrize("keys", [{"gamma": 1.0, "gae_lambda": 1.0}, {"gamma": 0.9, "gae_lambda": 0.8}])
-def test_gae_passes_over_what_a_tool_wrote(keys):
+def test_gae_passes_over_what_a_tool_wrote(keys) -> None:
     advantages, returns = gae_by_hand(keys["gamma"], keys["gae_lambda"])
     targets, _ = compute("gae", values=VALUES, normalize_advantages=False, **keys)
     check(targets, spread(advantages))
@@ -163,7 +163,7 @@ def test_gae_passes_over_what_a_tool_wrote(keys):
     check(compute("gae", values=VALUES, **keys)[0], spread(normalised(advantages)))
 
 
-def test_filtered_groups_have_no_token_under_the_mask():
+def test_filtered_groups_have_no_token_under_the_mask() -> None:
     # Means of the groups: 0.75 and 0.125.
     targets, metrics = compute("grpo", filter_rewards=True, rewards_lower_bound=0.2, rewards_upper_bound=0.9)
     assert [mask.tolist() for mask in targets.loss_mask] == [
@@ -176,7 +176,7 @@ def test_filtered_groups_have_no_token_under_the_mask():
     assert finalize_metrics(metrics)["filtered_fraction"] == 0.5
 
 
-def test_groups_without_contrast_are_left_out_where_only_others_are_wanted():
+def test_groups_without_contrast_are_left_out_where_only_others_are_wanted() -> None:
     scores = [1.0, 0.5, 1.0, 0.25]
     everything, _ = compute("reinpp", scores=scores)
     assert [bool(mask.any()) for mask in everything.loss_mask] == [True] * 4
@@ -188,7 +188,7 @@ def test_groups_without_contrast_are_left_out_where_only_others_are_wanted():
     assert finalize_metrics(metrics)["filtered_fraction"] == 0.5
 
 
-def test_an_answer_without_an_own_token_counts_nowhere():
+def test_an_answer_without_an_own_token_counts_nowhere() -> None:
     targets, metrics = compute("grpo", masks=[[1, 1], [1, 1, 0], [1, 0, 1, 1], [0]])
     # Its group has one member left, which is compared with itself.
     assert [a.abs().max().item() for a in (targets.advantages[1], targets.advantages[3])] == [0.0, 0.0]
@@ -196,7 +196,7 @@ def test_an_answer_without_an_own_token_counts_nowhere():
     assert finalize_metrics(metrics)["score"] == pytest.approx((1.0 + 0.0 + 0.5) / 3)
 
 
-def test_every_estimate_of_the_divergence_can_be_in_the_reward():
+def test_every_estimate_of_the_divergence_can_be_in_the_reward() -> None:
     for kind, estimate in {
         "k1": lambda x: x,
         "abs": abs,
@@ -208,12 +208,12 @@ def test_every_estimate_of_the_divergence_can_be_in_the_reward():
         assert targets.advantages[0].tolist() == pytest.approx([SCORES[0] - penalty] * 2)
 
 
-def test_groups_with_equal_scores_are_recognised():
+def test_groups_with_equal_scores_are_recognised() -> None:
     scores = torch.tensor([0.1, 0.3, 0.1, 0.2, 1.0])
     assert differing_groups(scores, torch.tensor([5, 9, 5, 9, 2])).tolist() == [False, True, False, True, False]
 
 
-def test_a_group_is_informative_if_its_scores_differ_and_its_mean_is_within_the_bounds():
+def test_a_group_is_informative_if_its_scores_differ_and_its_mean_is_within_the_bounds() -> None:
     scores, groups = torch.tensor([0.0, 0.5, 0.5, 1.0, 1.0, 1.0]), torch.tensor([0, 0, 1, 1, 2, 2])
     bounds = {"rewards_lower_bound": 0.5, "rewards_upper_bound": 1.0}
     assert informative_groups(scores, groups, GRPOConfig()).tolist() == [True, True, True, True, False, False]
@@ -221,7 +221,7 @@ def test_a_group_is_informative_if_its_scores_differ_and_its_mean_is_within_the_
     assert kept.tolist() == [False, False, True, True, False, False]
 
 
-def test_what_does_not_fit_is_refused():
+def test_what_does_not_fit_is_refused() -> None:
     with pytest.raises(AlgorithmError, match=r"lengths \[2, 3, 4, 1\].*values with lengths \[1\]"):
         compute("gae", values=[[0.0]])
     with pytest.raises(AlgorithmError, match="needs 'old_logprobs' and 'ref_logprobs'"):

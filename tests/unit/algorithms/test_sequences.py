@@ -20,7 +20,7 @@ def rows(packed):
     return padded
 
 
-def test_sums_and_means_of_packed_entries():
+def test_sums_and_means_of_packed_entries() -> None:
     assert sum_over_sequences(VALUES, MASK, SEQUENCE_IDS).tolist() == [4, 4, 4, 4, 18, 18, 18, 18, 0, 0]
     assert mean_over_sequences(VALUES, MASK, SEQUENCE_IDS).tolist() == [2, 2, 2, 4, 6, 6, 6, 6, 0, 0]
     assert count_sequences(MASK, SEQUENCE_IDS * 7 + 100).item() == 3
@@ -28,7 +28,7 @@ def test_sums_and_means_of_packed_entries():
     assert first.nonzero().flatten().tolist() == [0, 3, 4]
 
 
-def test_rows_give_the_same():
+def test_rows_give_the_same() -> None:
     mask = rows(MASK)
     assert sum_over_sequences(rows(VALUES), mask)[:, 0].tolist() == [4, 4, 18, 0]
     assert mean_over_sequences(rows(VALUES), mask)[:, 3].tolist() == [2, 4, 6, 0]
@@ -36,7 +36,7 @@ def test_rows_give_the_same():
     assert first_of_sequences(mask).nonzero().tolist() == [[0, 0], [1, 0], [2, 0]]
 
 
-def test_the_first_entry_under_the_mask_need_not_be_the_first_of_its_sequence():
+def test_the_first_entry_under_the_mask_need_not_be_the_first_of_its_sequence() -> None:
     mask = torch.tensor([False, False, True, True, False, True, True, False, False, True])
     assert first_of_sequences(mask, SEQUENCE_IDS).nonzero().flatten().tolist() == [2, 3, 5, 9]
 
@@ -52,13 +52,13 @@ GOLDEN = {
 
 @pytest.mark.parametrize("loss_agg_func", LOSS_AGG_FUNCS)
 @pytest.mark.parametrize("packed", [True, False])
-def test_losses_are_aggregated_by_sequence(loss_agg_func, packed):
+def test_losses_are_aggregated_by_sequence(loss_agg_func, packed) -> None:
     values, mask, ids = (VALUES, MASK, SEQUENCE_IDS) if packed else (rows(VALUES), rows(MASK), None)
     denominators = compute_denominators({"policy": mask}, max_tokens=8, sequence_ids=ids)["policy"]
     loss = aggregate_loss(values, mask, loss_agg_func=loss_agg_func, denominators=denominators, sequence_ids=ids)
     assert loss.item() == pytest.approx(GOLDEN[loss_agg_func])
 
 
-def test_packed_masks_do_not_tell_how_long_a_sequence_can_be():
+def test_packed_masks_do_not_tell_how_long_a_sequence_can_be() -> None:
     with pytest.raises(AlgorithmError, match="max_tokens"):
         compute_denominators({"policy": MASK}, sequence_ids=SEQUENCE_IDS)

@@ -24,13 +24,13 @@ def td3(**keys):
     return make_off_policy_algorithm("embodied_td3", cfg, action_size=4, device=torch.device("cpu"))
 
 
-def test_target_noise_is_scaled_and_clipped():
+def test_target_noise_is_scaled_and_clipped() -> None:
     noise = td3().next_noise(torch.tensor([-5.0, -1.0, 0.0, 2.0, 2.6]))
     assert noise.tolist() == pytest.approx([-0.5, -0.2, 0.0, 0.4, 0.5])
 
 
 @pytest.mark.parametrize(("agg_q", "target"), [("min", 0.5 + 0.81 * 3.0), ("mean", 0.5 + 0.81 * 4.0)])
-def test_critic_loss(agg_q, target):
+def test_critic_loss(agg_q, target) -> None:
     loss, metrics = td3(agg_q=agg_q).critic_loss(**TRANSITIONS)
     first = ((1 - target) ** 2 + (2 - target) ** 2) / 2
     second = (1.0 + 0.25) / 2  # terminated: the target is the reward alone, whatever the critics say of what follows
@@ -40,7 +40,7 @@ def test_critic_loss(agg_q, target):
 
 
 @pytest.mark.parametrize(("how", "expected"), [("q1", -1.0), ("min", -(1.0 - 1.0)), ("mean", -(1.5 - 0.5))])
-def test_actor_loss(how, expected):
+def test_actor_loss(how, expected) -> None:
     q = torch.tensor([[1.0, 2.0], [0.0, -1.0]], requires_grad=True)
     loss, metrics = td3(actor_agg_q=how).actor_loss(q=q, logprobs=None)
     assert loss.item() == pytest.approx(expected, abs=1e-6)

@@ -31,7 +31,7 @@ def names(root):
     return sorted((p.name for p in root.iterdir()), key=lambda name: (len(name), name))
 
 
-def test_a_checkpoint_holds_what_was_written_and_the_runners_state(root):
+def test_a_checkpoint_holds_what_was_written_and_the_runners_state(root) -> None:
     manager = CheckpointManager(root)
     path = save(manager, 5, state={"best": -1.5, "steps": [1, 2], "limit": math.inf})
     assert path == root / "global_step_5"
@@ -42,14 +42,14 @@ def test_a_checkpoint_holds_what_was_written_and_the_runners_state(root):
     assert names(root) == ["LATEST", "global_step_5"]
 
 
-def test_nothing_is_visible_before_commit(root):
+def test_nothing_is_visible_before_commit(root) -> None:
     manager = CheckpointManager(root)
     manager.begin(1)
     assert manager.resolve("auto") is None
     assert CheckpointManager(root).resolve("auto") is None
 
 
-def test_commit_needs_its_begin_the_workers_files_and_json(root):
+def test_commit_needs_its_begin_the_workers_files_and_json(root) -> None:
     manager = CheckpointManager(root)
     with pytest.raises(CheckpointError, match=r"begin\(1\)"):
         manager.commit(1, {})
@@ -69,7 +69,7 @@ def test_commit_needs_its_begin_the_workers_files_and_json(root):
     assert manager.resolve("auto") is None
 
 
-def test_auto_takes_the_newest_complete_one_and_never_a_half_written(root, caplog):
+def test_auto_takes_the_newest_complete_one_and_never_a_half_written(root, caplog) -> None:
     manager = CheckpointManager(root, keep=0)
     for step in (9, 10, 100):
         save(manager, step)
@@ -85,7 +85,7 @@ def test_auto_takes_the_newest_complete_one_and_never_a_half_written(root, caplo
     assert manager.resolve("auto") is None
 
 
-def test_auto_does_not_depend_on_latest(root):
+def test_auto_does_not_depend_on_latest(root) -> None:
     manager = CheckpointManager(root)
     save(manager, 1)
     save(manager, 2)
@@ -96,13 +96,13 @@ def test_auto_does_not_depend_on_latest(root):
     assert manager.resolve("auto").name == "global_step_2"
 
 
-def test_null_and_an_experiment_without_checkpoints_resolve_to_nothing(root):
+def test_null_and_an_experiment_without_checkpoints_resolve_to_nothing(root) -> None:
     assert CheckpointManager(root).resolve(None) is None
     assert CheckpointManager(root).resolve("auto") is None
     assert not root.exists()
 
 
-def test_explicit_paths_in_every_spelling(root, monkeypatch):
+def test_explicit_paths_in_every_spelling(root, monkeypatch) -> None:
     manager = CheckpointManager(root, keep=0)
     save(manager, 1)
     save(manager, 2)
@@ -123,7 +123,7 @@ def test_explicit_paths_in_every_spelling(root, monkeypatch):
     assert manager.resolve("global_step_1") == root / "global_step_1"
 
 
-def test_a_renamed_copy_of_a_checkpoint_is_one_and_knows_its_step(root, tmp_path):
+def test_a_renamed_copy_of_a_checkpoint_is_one_and_knows_its_step(root, tmp_path) -> None:
     save(CheckpointManager(root), 42)
     shutil.copytree(root / "global_step_42", tmp_path / "best one")
     assert checkpoint_step(CheckpointManager(root).resolve(str(tmp_path / "best one"))) == 42
@@ -141,7 +141,7 @@ def test_a_renamed_copy_of_a_checkpoint_is_one_and_knows_its_step(root, tmp_path
         ("  ", ["empty", "auto"]),
     ],
 )
-def test_paths_without_a_complete_checkpoint_are_refused_with_what_to_do(root, tmp_path, given, expected):
+def test_paths_without_a_complete_checkpoint_are_refused_with_what_to_do(root, tmp_path, given, expected) -> None:
     manager = CheckpointManager(root, keep=0)
     save(manager, 1)
     save(manager, 2)
@@ -153,7 +153,7 @@ def test_paths_without_a_complete_checkpoint_are_refused_with_what_to_do(root, t
         assert part.format(root=root) in str(error.value)
 
 
-def test_damage_is_named_by_file_and_size(root):
+def test_damage_is_named_by_file_and_size(root) -> None:
     manager = CheckpointManager(root)
     path = save(manager, 12)
     (path / "actor" / "w").write_text("1")
@@ -161,7 +161,7 @@ def test_damage_is_named_by_file_and_size(root):
         manager.resolve(str(path))
 
 
-def test_another_format_is_refused(root):
+def test_another_format_is_refused(root) -> None:
     path = save(CheckpointManager(root), 1)
     record = json.loads((path / "COMPLETE").read_text())
     (path / "COMPLETE").write_text(json.dumps(record | {"format": 99}))
@@ -169,7 +169,7 @@ def test_another_format_is_refused(root):
         CheckpointManager(root).resolve(str(path))
 
 
-def test_retention_keeps_the_newest_and_the_best(root):
+def test_retention_keeps_the_newest_and_the_best(root) -> None:
     manager = CheckpointManager(root, keep=2, keep_best="eval/success_once")
     for step, success in ((10, 0.1), (20, 0.9), (30, 0.9), (40, math.nan), (50, 0.2), (60, None), (70, 0.3)):
         save(manager, step, **({} if success is None else {"success_once": success}))
@@ -180,14 +180,14 @@ def test_retention_keeps_the_newest_and_the_best(root):
     assert names(root) == ["LATEST", "global_step_80"]
 
 
-def test_keep_zero_keeps_all(root):
+def test_keep_zero_keeps_all(root) -> None:
     manager = CheckpointManager(root, keep=0)
     for step in range(1, 6):
         save(manager, step)
     assert len(names(root)) == 6
 
 
-def test_a_metric_that_no_save_measures_is_warned_about_once(root, caplog):
+def test_a_metric_that_no_save_measures_is_warned_about_once(root, caplog) -> None:
     manager = CheckpointManager(root, keep=1, keep_best="eval/succes")
     with caplog.at_level(logging.WARNING):
         for step in (1, 2):
@@ -197,7 +197,7 @@ def test_a_metric_that_no_save_measures_is_warned_about_once(root, caplog):
     assert len([r for r in caplog.records if r.getMessage() == warning]) == 1
 
 
-def test_a_run_that_goes_back_to_an_earlier_step_keeps_what_it_saves_and_continues_from_it(root):
+def test_a_run_that_goes_back_to_an_earlier_step_keeps_what_it_saves_and_continues_from_it(root) -> None:
     for step in (10, 20, 30):
         save(CheckpointManager(root, keep=3), step)
     manager = CheckpointManager(root, keep=3)
@@ -211,14 +211,14 @@ def test_a_run_that_goes_back_to_an_earlier_step_keeps_what_it_saves_and_continu
     assert runner_state(manager.resolve("auto")) == {"second": True}
 
 
-def test_marking_a_checkpoint_of_another_experiment_changes_nothing(root, tmp_path):
+def test_marking_a_checkpoint_of_another_experiment_changes_nothing(root, tmp_path) -> None:
     save(CheckpointManager(root), 1)
     other = CheckpointManager(tmp_path / "other" / "checkpoints")
     other.mark_resumed(root / "global_step_1")
     assert not other.root.exists()
 
 
-def test_files_of_others_in_the_folder_are_left_alone(root):
+def test_files_of_others_in_the_folder_are_left_alone(root) -> None:
     root.mkdir(parents=True)
     for name in (".tmp_mine", "notes.txt", "global_step_x"):
         (root / name).write_text("mine")
@@ -227,22 +227,22 @@ def test_files_of_others_in_the_folder_are_left_alone(root):
     assert set(names(root)) == {".tmp_mine", "notes.txt", "global_step_x", "LATEST", "global_step_2"}
 
 
-def test_everything_is_synced_before_complete_and_complete_before_the_name(root, monkeypatch):
+def test_everything_is_synced_before_complete_and_complete_before_the_name(root, monkeypatch) -> None:
     manager = CheckpointManager(root)
     folder = manager.begin(1)
     (folder / "w").write_text("1")
     events = []
     real_fsync, real_rename, real_replace = os.fsync, os.rename, os.replace
 
-    def fsync(descriptor):
+    def fsync(descriptor) -> None:
         events.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         real_fsync(descriptor)
 
-    def rename(source, target):
+    def rename(source, target) -> None:
         events.append(f"name {os.path.basename(target)}")
         real_rename(source, target)
 
-    def replace(source, target):
+    def replace(source, target) -> None:
         events.append(f"name {os.path.basename(target)}")
         real_replace(source, target)
 
@@ -279,7 +279,7 @@ def undeletable(monkeypatch):
     return held
 
 
-def test_a_checkpoint_that_cannot_be_deleted_ends_no_save_and_costs_no_other(root, undeletable, caplog):
+def test_a_checkpoint_that_cannot_be_deleted_ends_no_save_and_costs_no_other(root, undeletable, caplog) -> None:
     undeletable.add("w")
     manager = CheckpointManager(root, keep=1)
     with caplog.at_level(logging.WARNING):
@@ -294,7 +294,7 @@ def test_a_checkpoint_that_cannot_be_deleted_ends_no_save_and_costs_no_other(roo
     assert names(root) == ["LATEST", "global_step_4"]
 
 
-def test_a_checkpoint_whose_replacement_was_interrupted_comes_back(root):
+def test_a_checkpoint_whose_replacement_was_interrupted_comes_back(root) -> None:
     save(CheckpointManager(root), 3)
     os.rename(root / "global_step_3", root / ".old_global_step_3")
     manager = CheckpointManager(root)
@@ -303,7 +303,7 @@ def test_a_checkpoint_whose_replacement_was_interrupted_comes_back(root):
     assert not (root / ".old_global_step_3").exists()
 
 
-def test_an_undeletable_file_keeps_no_other_on_the_disk(root, undeletable):
+def test_an_undeletable_file_keeps_no_other_on_the_disk(root, undeletable) -> None:
     manager = CheckpointManager(root, keep=1)
     folder = manager.begin(1)
     for name in ("a", "w", "z"):
@@ -315,12 +315,12 @@ def test_an_undeletable_file_keeps_no_other_on_the_disk(root, undeletable):
     assert [path.name for path in trash.rglob("*")] == ["w"]
 
 
-def test_a_checkpoint_that_cannot_be_moved_away_stays_and_ends_no_save(root, monkeypatch, caplog):
+def test_a_checkpoint_that_cannot_be_moved_away_stays_and_ends_no_save(root, monkeypatch, caplog) -> None:
     manager = CheckpointManager(root, keep=1)
     save(manager, 1)
     rename = os.rename
 
-    def busy(source, target):
+    def busy(source, target) -> None:
         if ".trash" in os.path.basename(target):
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
         rename(source, target)
@@ -333,7 +333,7 @@ def test_a_checkpoint_that_cannot_be_moved_away_stays_and_ends_no_save(root, mon
     assert names(root) == ["LATEST", "global_step_1", "global_step_2"]
 
 
-def test_what_a_killed_run_left_and_cannot_be_deleted_ends_no_save(root, undeletable, caplog):
+def test_what_a_killed_run_left_and_cannot_be_deleted_ends_no_save(root, undeletable, caplog) -> None:
     (CheckpointManager(root).begin(5) / "w").write_text("half")
     undeletable.add("w")
     with caplog.at_level(logging.WARNING):
@@ -342,7 +342,7 @@ def test_what_a_killed_run_left_and_cannot_be_deleted_ends_no_save(root, undelet
     assert "cannot be deleted" in caplog.text
 
 
-def test_retention_that_cannot_tell_the_best_drops_nothing_and_ends_no_save(root, caplog):
+def test_retention_that_cannot_tell_the_best_drops_nothing_and_ends_no_save(root, caplog) -> None:
     manager = CheckpointManager(root, keep=1, keep_best="eval/return")
     first = save(manager, 1, **{"return": 1.0})
     text = (first / "runner.json").read_text()
@@ -353,7 +353,7 @@ def test_retention_that_cannot_tell_the_best_drops_nothing_and_ends_no_save(root
     assert {"global_step_1", "global_step_2"} <= set(names(root))
 
 
-def test_negative_numbers_are_refused(root):
+def test_negative_numbers_are_refused(root) -> None:
     with pytest.raises(CheckpointError, match="keep_checkpoints"):
         CheckpointManager(root, keep=-1)
     with pytest.raises(CheckpointError, match="step"):

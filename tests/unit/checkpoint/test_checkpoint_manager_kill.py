@@ -47,7 +47,7 @@ def killed_before_operation(number, action):
     if pid == 0:
         count = 0
 
-        def on_call(_frame, event, function):
+        def on_call(_frame, event, function) -> None:
             nonlocal count
             if event == "c_call" and function.__name__ in _CHANGES:
                 if count == number:
@@ -67,14 +67,14 @@ def killed_before_operation(number, action):
     return status == _KILLED
 
 
-def prepare_plain(root):
+def prepare_plain(root) -> int:
     manager = CheckpointManager(root, keep=2)
     save(manager, 1)
     save(manager, 2)
     return 2
 
 
-def prepare_leftovers(root):
+def prepare_leftovers(root) -> int:
     prepare_plain(root)
     half = CheckpointManager(root).begin(3)
     (half / "actor").mkdir()
@@ -85,12 +85,12 @@ def prepare_leftovers(root):
     return 2
 
 
-def prepare_same_step(root):
+def prepare_same_step(root) -> int:
     save(CheckpointManager(root), 3, "former weights of 3")
     return 3
 
 
-def prepare_half_written_of_same_name(root):
+def prepare_half_written_of_same_name(root) -> int:
     prepare_plain(root)
     (root / "global_step_3" / "actor").mkdir(parents=True)
     return 2
@@ -99,7 +99,7 @@ def prepare_half_written_of_same_name(root):
 @pytest.mark.parametrize(
     "prepare", [prepare_plain, prepare_leftovers, prepare_same_step, prepare_half_written_of_same_name]
 )
-def test_kill_before_every_file_operation_of_a_save(folder, prepare):
+def test_kill_before_every_file_operation_of_a_save(folder, prepare) -> None:
     origin = folder / "origin"
     before = prepare(origin)
     outcomes = []
@@ -130,7 +130,7 @@ def test_kill_before_every_file_operation_of_a_save(folder, prepare):
     assert outcomes[-1] is True
 
 
-def test_kill_before_every_file_operation_of_retention_keeps_the_best(folder):
+def test_kill_before_every_file_operation_of_retention_keeps_the_best(folder) -> None:
     origin = folder / "origin"
     for step in (1, 2, 3):
         save(CheckpointManager(origin, keep=0), step)
@@ -148,7 +148,7 @@ def test_kill_before_every_file_operation_of_retention_keeps_the_best(folder):
     assert steps == [1, 4]
 
 
-def test_kill_while_a_checkpoint_is_marked_as_resumed(folder):
+def test_kill_while_a_checkpoint_is_marked_as_resumed(folder) -> None:
     origin = folder / "origin"
     for step in (1, 2, 3):
         save(CheckpointManager(origin, keep=0), step)

@@ -27,17 +27,17 @@ def launcher(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_launch_receives_the_typed_tree(launcher, capsys):
+def test_launch_receives_the_typed_tree(launcher, capsys) -> None:
     start = launcher("print(type(cfg).__name__, cfg.actor.seed)")
     assert run_entry("embodied", start, ["--config-name", RECIPE, "actor.seed=9"]) == 0
     assert capsys.readouterr().out == "EmbodiedConfig 9\n"
 
 
-def test_exit_code_of_launch_is_kept(launcher):
+def test_exit_code_of_launch_is_kept(launcher) -> None:
     assert run_entry("embodied", launcher("return 3"), ["--config-name", RECIPE]) == 3
 
 
-def test_mistake_is_reported_before_launch_is_imported(capsys):
+def test_mistake_is_reported_before_launch_is_imported(capsys) -> None:
     code = run_entry("embodied", "no_such_module:launch", ["--config-name", RECIPE, "actor.lrr=1"])
     captured = capsys.readouterr()
     assert code == 1
@@ -46,13 +46,13 @@ def test_mistake_is_reported_before_launch_is_imported(capsys):
     assert "Traceback" not in captured.err
 
 
-def test_debug_level_shows_the_traceback(capsys, monkeypatch):
+def test_debug_level_shows_the_traceback(capsys, monkeypatch) -> None:
     monkeypatch.setenv("RLINF_LOG_LEVEL", "DEBUG")
     assert run_entry("embodied", "no_such_module:launch", ["--config-name", "absent"]) == 1
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_missing_name_lists_the_recipes(capsys):
+def test_missing_name_lists_the_recipes(capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         run_entry("embodied", "no_such_module:launch", [])
     assert caught.value.code == 2
@@ -61,7 +61,7 @@ def test_missing_name_lists_the_recipes(capsys):
     assert RECIPE in error
 
 
-def test_the_recipe_may_stand_without_its_option(launcher, capsys):
+def test_the_recipe_may_stand_without_its_option(launcher, capsys) -> None:
     assert run_entry("embodied", launcher("print(cfg.actor.seed)"), [RECIPE, "actor.seed=9"]) == 0
     assert capsys.readouterr().out == "9\n"
 
@@ -74,12 +74,12 @@ def test_the_recipe_may_stand_without_its_option(launcher, capsys):
         ("sft", "gym_cartpole_async_ppo_mlp", "train_async.py"),
     ],
 )
-def test_a_recipe_of_another_script_is_told_which(capsys, script, recipe, named):
+def test_a_recipe_of_another_script_is_told_which(capsys, script, recipe, named) -> None:
     assert run_entry(script, "no_such_module:launch", [recipe]) == 1
     assert named in capsys.readouterr().err
 
 
-def test_recipe_of_another_task_type_is_refused(capsys):
+def test_recipe_of_another_task_type_is_refused(capsys) -> None:
     assert run_entry("reasoning", "no_such_module:launch", ["--config-name", RECIPE]) == 1
     assert "runner.task_type" in capsys.readouterr().err
 
@@ -91,7 +91,7 @@ def test_recipe_of_another_task_type_is_refused(capsys):
         (False, "gym_cartpole_async_ppo_mlp", "examples/embodiment/train_async.py"),
     ],
 )
-def test_recipe_of_the_other_script_is_refused(asynchronous, recipe, remedy, capsys):
+def test_recipe_of_the_other_script_is_refused(asynchronous, recipe, remedy, capsys) -> None:
     code = run_entry("embodied", "no_such_module:launch", ["--config-name", recipe], asynchronous=asynchronous)
     assert code == 1
     error = capsys.readouterr().err
@@ -99,7 +99,7 @@ def test_recipe_of_the_other_script_is_refused(asynchronous, recipe, remedy, cap
     assert remedy in error
 
 
-def test_own_folder_may_stand_beside_the_script(launcher, tmp_path, monkeypatch, capsys):
+def test_own_folder_may_stand_beside_the_script(launcher, tmp_path, monkeypatch, capsys) -> None:
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.yaml").write_text(f"defaults: [{RECIPE}, _self_]\nactor: {{seed: 4}}\n")
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "script.py")])
@@ -108,7 +108,7 @@ def test_own_folder_may_stand_beside_the_script(launcher, tmp_path, monkeypatch,
     assert capsys.readouterr().out == "4\n"
 
 
-def test_quiet_asks_for_warnings_and_the_end_only(launcher, monkeypatch, capsys):
+def test_quiet_asks_for_warnings_and_the_end_only(launcher, monkeypatch, capsys) -> None:
     for name in ("RLINF_QUIET", "RLINF_LOG_LEVEL"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

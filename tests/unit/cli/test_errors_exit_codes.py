@@ -15,7 +15,7 @@ from rlinf.utils.signals import Terminated
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EFBIG])
-def test_faults_of_disks_are_told_with_a_remedy(capsys, number):
+def test_faults_of_disks_are_told_with_a_remedy(capsys, number) -> None:
     def action() -> None:
         raise OSError(number, os.strerror(number), "/results/metrics.jsonl")
 
@@ -26,7 +26,7 @@ def test_faults_of_disks_are_told_with_a_remedy(capsys, number):
 
 
 @pytest.mark.parametrize(("cause", "is_shown"), [(CheckpointError("other"), False), (RewardError("raised"), True)])
-def test_the_traceback_of_a_worker_is_shown_where_it_tells_more_than_the_message(capsys, cause, is_shown):
+def test_the_traceback_of_a_worker_is_shown_where_it_tells_more_than_the_message(capsys, cause, is_shown) -> None:
     def action() -> None:
         raise WorkerError(f"ActorGroup:0 failed: {cause}\n--- traceback of ActorGroup:0 ---\nTraceback") from cause
 
@@ -36,7 +36,7 @@ def test_the_traceback_of_a_worker_is_shown_where_it_tells_more_than_the_message
     assert ("--- traceback" in told) == is_shown
 
 
-def test_a_full_disk_that_a_worker_met_is_told_with_its_remedy(capsys):
+def test_a_full_disk_that_a_worker_met_is_told_with_its_remedy(capsys) -> None:
     def action() -> None:
         raise WorkerError(f"ActorGroup:0 failed: OSError: {os.strerror(errno.ENOSPC)}")
 
@@ -53,7 +53,7 @@ def test_a_full_disk_that_a_worker_met_is_told_with_its_remedy(capsys):
         (Terminated(), 143),
     ],
 )
-def test_typed_errors_and_interrupts_become_exit_codes(capsys, error, code):
+def test_typed_errors_and_interrupts_become_exit_codes(capsys, error, code) -> None:
     def action() -> None:
         raise error
 
@@ -61,7 +61,7 @@ def test_typed_errors_and_interrupts_become_exit_codes(capsys, error, code):
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_other_errors_are_bugs_and_pass_through():
+def test_other_errors_are_bugs_and_pass_through() -> None:
     def action() -> None:
         raise ZeroDivisionError
 
@@ -69,7 +69,7 @@ def test_other_errors_are_bugs_and_pass_through():
         run_and_report(action)
 
 
-def test_reader_that_goes_away_is_no_crash():
+def test_reader_that_goes_away_is_no_crash() -> None:
     command = (
         f"{sys.executable} -c \"import sys; from rlinf.cli.main import main; sys.exit(main(['list', 'recipes']))\""
     )

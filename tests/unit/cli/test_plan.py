@@ -22,7 +22,7 @@ LARGE = (
 )
 
 
-def test_plan_shows_placement_and_arithmetic(capsys):
+def test_plan_shows_placement_and_arithmetic(capsys) -> None:
     assert main(["plan", RECIPE, *LARGE, "--accelerators-per-node", "8", "algorithm.update_epoch=2"]) == 0
     text = capsys.readouterr().out
     assert "nodes 0-127 (128): 8 accelerators each" in text
@@ -31,7 +31,7 @@ def test_plan_shows_placement_and_arithmetic(capsys):
     assert "16 = 524288 / global_batch_size 65536 x update_epoch 2" in text
 
 
-def test_plan_of_a_thousand_devices_loads_neither_torch_nor_ray():
+def test_plan_of_a_thousand_devices_loads_neither_torch_nor_ray() -> None:
     script = (
         "import sys\nfrom rlinf.cli.main import main\n"
         f"assert main(['plan', '{RECIPE}', '--accelerators-per-node', '8', *{LARGE!r}]) == 0\n"
@@ -41,12 +41,12 @@ def test_plan_of_a_thousand_devices_loads_neither_torch_nor_ray():
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_plan_without_known_accelerators_says_so(capsys):
+def test_plan_without_known_accelerators_says_so(capsys) -> None:
     assert main(["plan", RECIPE]) == 0
     assert "--accelerators-per-node" in capsys.readouterr().out
 
 
-def test_plan_with_impossible_placement_fails_cleanly(capsys):
+def test_plan_with_impossible_placement_fails_cleanly(capsys) -> None:
     code = main(["plan", RECIPE, "--accelerators-per-node", "2", "cluster.component_placement.actor=0-7"])
     captured = capsys.readouterr()
     assert code == 1
@@ -55,7 +55,7 @@ def test_plan_with_impossible_placement_fails_cleanly(capsys):
     assert captured.out == ""
 
 
-def test_plan_lists_what_this_machine_lacks_beside_the_plan(capsys, tmp_path, monkeypatch):
+def test_plan_lists_what_this_machine_lacks_beside_the_plan(capsys, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert main(["plan", "gym_mountain_car_rlpd_mlp"]) == 0

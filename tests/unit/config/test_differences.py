@@ -11,7 +11,7 @@ def by_path(cfg):
     return {value.path: value for value in recipe_values(cfg)}
 
 
-def test_values_are_compared_with_the_defaults_of_their_dataclass():
+def test_values_are_compared_with_the_defaults_of_their_dataclass() -> None:
     values = by_path(ClusterConfig(num_nodes=3, tracer=TracerConfig(enable=True)))
     assert not values["num_nodes"].is_default
     assert (values["tracer.enable"].value, values["tracer.enable"].default) == (True, False)
@@ -19,19 +19,19 @@ def test_values_are_compared_with_the_defaults_of_their_dataclass():
     assert values["node_groups"].is_default
 
 
-def test_a_value_that_must_be_given_is_no_default():
+def test_a_value_that_must_be_given_is_no_default() -> None:
     values = by_path(validate_cfg(load_recipe("gym_cartpole_ppo_mlp")))
     assert values["env.train.env_type"].default is None
     assert not values["env.train.env_type"].is_default
 
 
 @pytest.mark.parametrize("name", [name for name in list_recipes() if name != "point"])
-def test_every_key_of_every_recipe_is_there(name):
+def test_every_key_of_every_recipe_is_there(name) -> None:
     cfg = validate_cfg(load_recipe(name))
     values = by_path(cfg)
     assert len(values) == len(recipe_values(cfg))
 
-    def check(data, prefix):
+    def check(data, prefix) -> None:
         for key, value in data.items():
             path = f"{prefix}{key}"
             if path in values:

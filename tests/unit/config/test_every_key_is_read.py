@@ -66,12 +66,12 @@ KEYS = sorted(
 
 
 @pytest.mark.parametrize(("section", "key", "is_algorithm_part"), KEYS, ids=lambda value: str(value))
-def test_key_is_read(section, key, is_algorithm_part):
+def test_key_is_read(section, key, is_algorithm_part) -> None:
     readers = ATTRIBUTES | PARAMETERS if is_algorithm_part else ATTRIBUTES
     assert key in readers, f"{section}.{key} is in the schema, but nothing in rlinf/ reads it"
 
 
-def test_registries_hold_schema_classes():
+def test_registries_hold_schema_classes() -> None:
     known = set(_all_sections())
     assert RLinfConfig in known
     for registry in (advantages.configs, envs.configs, losses.configs, models.configs):

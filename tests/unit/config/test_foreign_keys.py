@@ -44,7 +44,7 @@ def line_of(text, path):
         (TEXT, "data.max_response_length=512", "algorithm.sampling_params.max_new_tokens"),
     ],
 )
-def test_names_of_other_frameworks_are_translated(recipe, override, key):
+def test_names_of_other_frameworks_are_translated(recipe, override, key) -> None:
     path = override.partition("=")[0]
     line = line_of(told(recipe, override), path.partition(".")[0] if path.startswith(("actor_r", "trainer")) else path)
     assert key in line
@@ -59,12 +59,12 @@ def test_names_of_other_frameworks_are_translated(recipe, override, key):
         ("algorithm.adv_type=reinforce++", ("adv_type=reinpp",)),
     ],
 )
-def test_choices_of_other_frameworks_are_translated(override, names):
+def test_choices_of_other_frameworks_are_translated(override, names) -> None:
     text = told(EMBODIED, override)
     assert all(name in text for name in names)
 
 
-def test_translations_name_what_exists():
+def test_translations_name_what_exists() -> None:
     known = {re.sub(r"\[\]|<name>\.", "", path) for path in known_paths()} | {"env.train.init_params.id"}
     known |= {path.replace("env.train", "env.eval") for path in known}
     texts = [*foreign_keys._NAMES_ELSEWHERE.values(), *(text for _, text in foreign_keys._EXPLANATIONS)]
@@ -83,7 +83,7 @@ def test_translations_name_what_exists():
         assert choices.get("adv_type", "gae") in advantages.configs
 
 
-def put(recipe, path, value):
+def put(recipe, path, value) -> None:
     """Write a value into a plain recipe, through whatever stands in its way."""
     *sections, key = path.split(".")
     for section in sections:
@@ -100,7 +100,7 @@ def problems(recipe):
 
 
 @pytest.mark.parametrize("name", [EMBODIED, TEXT, "tiny_math_sft", SAC])
-def test_suggestions_do_not_lead_to_further_unknown_keys(name):
+def test_suggestions_do_not_lead_to_further_unknown_keys(name) -> None:
     recipe = OmegaConf.to_container(load_recipe(name), resolve=True)
     for key in {path.rsplit(".", 1)[-1] for path in known_paths()} - set(recipe["runner"]["logger"]):
         put(recipe, f"weight_syncer.bucket.{key}", "@")
@@ -119,13 +119,13 @@ def test_suggestions_do_not_lead_to_further_unknown_keys(name):
     assert not re.findall(r"(.*): (?:unknown key|unknown section|not used)", again), again
 
 
-def test_a_seed_is_the_actors():
+def test_a_seed_is_the_actors() -> None:
     assert "seed: unknown key: write actor.seed" in told(EMBODIED, "seed=3")
     assert "seed: unknown key: write actor.seed" in told(TEXT, "seed=3")
     assert "Did you mean 'actor.seed'?" in told(EMBODIED, "data.seed=3")
 
 
-def test_what_a_plugin_may_register_is_told_with_the_variable(monkeypatch):
+def test_what_a_plugin_may_register_is_told_with_the_variable(monkeypatch) -> None:
     monkeypatch.delenv("RLINF_EXT_MODULE", raising=False)
     assert "name its module in RLINF_EXT_MODULE" in told(EMBODIED, "env.train.env_type=point")
     assert "RLINF_EXT_MODULE" not in told(EMBODIED, "env.train.env_type=gymnasum"), "a slip of the pen"
@@ -158,7 +158,7 @@ FSDP_KEYS = {
 
 
 @pytest.mark.parametrize("key", FSDP_KEYS)
-def test_every_published_key_of_sharding_is_honoured_or_refused_with_the_reason(key):
+def test_every_published_key_of_sharding_is_honoured_or_refused_with_the_reason(key) -> None:
     value, reason = FSDP_KEYS[key]
     override = f"actor.fsdp_config.{key}={value}"
     if reason is None:

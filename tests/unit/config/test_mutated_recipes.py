@@ -33,7 +33,7 @@ REMEDY = re.compile(
 
 
 @pytest.fixture(autouse=True)
-def _no_entry_points(monkeypatch):
+def _no_entry_points(monkeypatch) -> None:
     """Looking for plug-ins among the installed packages takes longer than everything else in a validation."""
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: ())
 
@@ -62,14 +62,14 @@ def mistakes_of(mutation) -> list[str]:
     return faults
 
 
-def test_every_mistake_is_named_with_its_remedy(recipe):
+def test_every_mistake_is_named_with_its_remedy(recipe) -> None:
     wrong = list(mutations(recipe, validate_cfg(recipe)))
     assert len(wrong) > 400
     faults = [fault for mutation in wrong for fault in mistakes_of(mutation)]
     assert not faults, f"{len(faults)} of {len(wrong)}:\n" + "\n".join(faults[:20])
 
 
-def test_every_written_key_is_mutated(recipe):
+def test_every_written_key_is_mutated(recipe) -> None:
     typed = validate_cfg(recipe)
     written = {place.path for place in places(recipe, typed)}
     mutated = {path for mutation in mutations(recipe, typed) for path in mutation.paths}
@@ -88,7 +88,7 @@ def test_every_written_key_is_mutated(recipe):
     assert {path for path in known if not re.search(r"\.init_params\b", path)} <= mutated
 
 
-def test_a_mistake_that_nobody_notices_would_be_found():
+def test_a_mistake_that_nobody_notices_would_be_found() -> None:
     """The check itself can fail: a recipe without a mistake is reported."""
     recipe = OmegaConf.to_container(load_recipe("gym_cartpole_ppo_mlp"), resolve=True)
     mutation = next(mutations(recipe, validate_cfg(recipe)))

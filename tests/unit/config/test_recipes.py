@@ -25,13 +25,13 @@ def own_dir(tmp_path):
     return tmp_path
 
 
-def test_presets_are_mounted_into_train_and_eval():
+def test_presets_are_mounted_into_train_and_eval() -> None:
     cfg = load_recipe(RECIPE)
     assert cfg.env.train.init_params.id == cfg.env.eval.init_params.id == "CartPole-v1"
     assert cfg.actor.model.model_type == "mlp_policy"
 
 
-def test_plain_override_sets_keys_that_the_yaml_does_not_mention():
+def test_plain_override_sets_keys_that_the_yaml_does_not_mention() -> None:
     cfg = load_recipe(
         RECIPE, ["actor.optim.weight_decay=0.5", "runner.stop_at={eval/return: 3}", "actor.optim.lr=5e-6"]
     )
@@ -41,13 +41,13 @@ def test_plain_override_sets_keys_that_the_yaml_does_not_mention():
     assert typed.runner.stop_at == {"eval/return": 3.0}
 
 
-def test_override_of_an_unknown_key_is_found_by_parsing():
+def test_override_of_an_unknown_key_is_found_by_parsing() -> None:
     cfg = load_recipe(RECIPE, ["actor.optim.lrr=1"])
     with pytest.raises(ConfigError, match=r"actor\.optim\.lrr: unknown key\. Did you mean 'actor\.optim\.lr'"):
         build_config(cfg)
 
 
-def test_group_choice_deletion_and_forced_keys_keep_hydras_meaning(own_dir):
+def test_group_choice_deletion_and_forced_keys_keep_hydras_meaning(own_dir) -> None:
     overrides = ["env@env.train=mine", "~actor.optim.clip_grad", "++actor.seed=3"]
     cfg = load_recipe(RECIPE, overrides, own_dir)
     assert cfg.env.train.init_params.id == "Acrobot-v1"
@@ -70,7 +70,7 @@ def test_group_choice_deletion_and_forced_keys_keep_hydras_meaning(own_dir):
         ),
     ],
 )
-def test_placement_override_replaces_the_rules_of_its_components(overrides, expected):
+def test_placement_override_replaces_the_rules_of_its_components(overrides, expected) -> None:
     assert load_recipe(RECIPE, overrides).cluster.component_placement == expected
 
 
@@ -86,22 +86,22 @@ def test_placement_override_replaces_the_rules_of_its_components(overrides, expe
         ("~actor.nothing", "actor.nothing"),
     ],
 )
-def test_overrides_that_cannot_be_read_are_config_errors(override, remedy):
+def test_overrides_that_cannot_be_read_are_config_errors(override, remedy) -> None:
     with pytest.raises(ConfigError, match=remedy):
         load_recipe(RECIPE, [override])
 
 
-def test_unknown_recipe_suggests_and_lists():
+def test_unknown_recipe_suggests_and_lists() -> None:
     with pytest.raises(ConfigError, match=f"Did you mean '{RECIPE}'.*--config-dir"):
         load_recipe("gym_cartpole_ppo")
 
 
-def test_config_dir_that_is_no_folder_is_refused(tmp_path):
+def test_config_dir_that_is_no_folder_is_refused(tmp_path) -> None:
     with pytest.raises(ConfigError, match="--config-dir.*not a folder"):
         load_recipe(RECIPE, config_dir=tmp_path / "absent")
 
 
-def test_own_folder_comes_first_and_may_use_shipped_presets(own_dir):
+def test_own_folder_comes_first_and_may_use_shipped_presets(own_dir) -> None:
     cfg = load_recipe("mine", config_dir=own_dir)
     assert cfg.actor.seed == 7
     assert cfg.actor.model.model_type == "mlp_policy"
@@ -111,11 +111,11 @@ def test_own_folder_comes_first_and_may_use_shipped_presets(own_dir):
     assert load_recipe(RECIPE, config_dir=own_dir).actor.seed == 11
 
 
-def test_path_of_a_recipe_is_a_name_too(own_dir):
+def test_path_of_a_recipe_is_a_name_too(own_dir) -> None:
     assert load_recipe(str(own_dir / "mine.yaml")).actor.seed == 7
 
 
-def test_recipes_under_the_working_directory_are_found(own_dir, tmp_path_factory, monkeypatch):
+def test_recipes_under_the_working_directory_are_found(own_dir, tmp_path_factory, monkeypatch) -> None:
     work = tmp_path_factory.mktemp("work")
     (work / "examples" / "rope").mkdir(parents=True)
     own_dir.rename(work / "examples" / "rope" / "config")
@@ -127,13 +127,13 @@ def test_recipes_under_the_working_directory_are_found(own_dir, tmp_path_factory
     "text",
     [b"a: [1\n", b"a: 1\na: 2\n", b"defaults: [missing_group: x]\n", b"defaults: env\n", b"- a\n", b"\xff\xfe bad"],
 )
-def test_broken_yaml_is_a_config_error_that_names_the_recipe(tmp_path, text):
+def test_broken_yaml_is_a_config_error_that_names_the_recipe(tmp_path, text) -> None:
     (tmp_path / "broken.yaml").write_bytes(text)
     with pytest.raises(ConfigError, match="recipe broken"):
         load_recipe("broken", config_dir=tmp_path)
 
 
-def test_composing_leaves_nothing_behind(tmp_path, monkeypatch):
+def test_composing_leaves_nothing_behind(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     handlers = list(logging.getLogger().handlers)
     cwd = os.getcwd()

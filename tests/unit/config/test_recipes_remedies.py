@@ -20,7 +20,7 @@ def told(override):
 
 
 @pytest.mark.parametrize("override", ["runner.stop_at={eval/return:", "runner.stop_at={'eval/return': 475}"])
-def test_a_mapping_that_the_shell_cut_or_whose_keys_are_quoted(override):
+def test_a_mapping_that_the_shell_cut_or_whose_keys_are_quoted(override) -> None:
     text = told(override)
     assert "single quotes for the shell and without quotes around its keys" in text
     remedy = re.search(r"keys: 'runner\.stop_at=(\{.*?\})'", text).group(1)
@@ -28,30 +28,30 @@ def test_a_mapping_that_the_shell_cut_or_whose_keys_are_quoted(override):
 
 
 @pytest.mark.parametrize("override", ["runner.stop_at=eval/return: 475", 'runner.stop_at="{eval/return: 475}"'])
-def test_a_mapping_that_became_a_string(override):
+def test_a_mapping_that_became_a_string(override) -> None:
     text = told(override)
     written = re.search(r"'\.\.\.=(\{.*\})'", text).group(1)
     cfg = validate_cfg(load_recipe(RECIPE, [f"runner.stop_at={written}"]))
     assert cfg.runner.stop_at == {"eval/return": 475}
 
 
-def test_a_mapping_without_braces():
+def test_a_mapping_without_braces() -> None:
     text = told("cluster.component_placement=actor: 0, rollout: 0, env: 0")
     written = re.search(r"braces: '(.*)'", text).group(1)
     assert validate_cfg(load_recipe(RECIPE, [written])).cluster.component_placement["actor"] == 0
 
 
-def test_a_list_without_brackets():
+def test_a_list_without_brackets() -> None:
     text = told("actor.model.hidden_dims=64,64")
     written = re.search(r"write '(.*?)' for a list", text).group(1)
     assert validate_cfg(load_recipe(RECIPE, [written])).actor.model.hidden_dims == [64, 64]
 
 
-def test_a_preset_without_its_place():
+def test_a_preset_without_its_place() -> None:
     assert "model@actor.model=NAME" in told("model=mlp_policy")
 
 
-def test_a_key_written_as_an_option(capsys):
+def test_a_key_written_as_an_option(capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["plan", RECIPE, "--lr", "0.1"])
     assert caught.value.code == 2

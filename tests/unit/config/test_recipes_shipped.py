@@ -15,12 +15,12 @@ RECIPES = sorted(
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_recipe_is_valid_and_reversible(path):
+def test_recipe_is_valid_and_reversible(path) -> None:
     cfg = validate_cfg(load_recipe(str(path)))
     assert build_config(to_dict(cfg)) == cfg
     assert cfg.runner.logger.experiment_name == path.stem
     assert path.read_text().startswith("# "), "a recipe opens with a comment that `rlinf list recipes` shows"
 
 
-def test_there_are_recipes():
+def test_there_are_recipes() -> None:
     assert RECIPES

@@ -17,7 +17,7 @@ from rlinf.errors import ConfigError
 from rlinf.registry import Registration
 
 
-def test_registered_kinds_from_outside_are_parsed_with_their_own_keys(recipe, monkeypatch):
+def test_registered_kinds_from_outside_are_parsed_with_their_own_keys(recipe, monkeypatch) -> None:
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class RopeEnvConfig(EnvConfig):
         rope_length_centimetres: PositiveInt
@@ -50,7 +50,9 @@ def test_registered_kinds_from_outside_are_parsed_with_their_own_keys(recipe, mo
         (metric_backends, "runner.logger.logger_backends", ["textfile"], "swanlab, tensorboard, textfile, wandb"),
     ],
 )
-def test_engines_and_backends_from_outside_are_named_in_recipes(recipe, monkeypatch, registry, key, value, hint):
+def test_engines_and_backends_from_outside_are_named_in_recipes(
+    recipe, monkeypatch, registry, key, value, hint
+) -> None:
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     name = value[0] if isinstance(value, list) else value
     misspelt = [name[:-1]] if isinstance(value, list) else name[:-1]

@@ -11,7 +11,7 @@ from rlinf.errors import RegistryError
 from rlinf.registry import Registration
 
 
-def test_members_by_attribute_call_and_lookup_are_equal():
+def test_members_by_attribute_call_and_lookup_are_equal() -> None:
     assert SupportedModel.MLP_POLICY == SupportedModel("MLP_Policy") == get_supported_model("mlp_policy")
     assert SupportedModel.MLP_POLICY.value == "mlp_policy"
     assert SupportedModel.MLP_POLICY.name == "MLP_POLICY"
@@ -20,14 +20,14 @@ def test_members_by_attribute_call_and_lookup_are_equal():
     assert len(SupportedModel) == len(models.names())
 
 
-def test_unknown_members_list_the_known_ones():
+def test_unknown_members_list_the_known_ones() -> None:
     with pytest.raises(RegistryError, match="Did you mean 'mlp_policy'"):
         get_supported_model("mlp_polcy")
     with pytest.raises(AttributeError, match="MLP_POLICY"):
         _ = SupportedModel.NOTHING
 
 
-def test_registering_a_model_extends_it(monkeypatch):
+def test_registering_a_model_extends_it(monkeypatch) -> None:
     monkeypatch.setitem(
         models._entries, "qwen2.6", Registration("rlinf.models.mlp_policy:build_mlp_policy", ModelConfig)
     )

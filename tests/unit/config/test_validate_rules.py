@@ -13,7 +13,7 @@ from rlinf.config.validate import RULES, register_rule
 from rlinf.errors import ConfigError
 
 
-def test_typed_tree_is_checked_again(recipe):
+def test_typed_tree_is_checked_again(recipe) -> None:
     cfg = build_config(recipe())
     broken = dataclasses.replace(cfg, actor=dataclasses.replace(cfg.actor, micro_batch_size=-1))
     with pytest.raises(ConfigError, match=r"actor\.micro_batch_size: received -1"):
@@ -21,17 +21,17 @@ def test_typed_tree_is_checked_again(recipe):
     assert validate_cfg(cfg) == cfg
 
 
-def check_name(check):
+def check_name(check) -> None:
     check.problem("runner.logger.experiment_name", f"received {check.cfg.runner.logger.experiment_name}")
 
 
-def check_name_as_before(cfg, world, problems):
+def check_name_as_before(cfg, world, problems) -> None:
     assert world.actor
     problems.add("runner.logger.experiment_name", f"received {cfg.runner.logger.experiment_name}")
 
 
 @pytest.mark.parametrize("rule", [check_name, check_name_as_before])
-def test_rules_from_outside_hold_for_a_kind_of_recipe_and_those_derived_from_it(recipe, monkeypatch, rule):
+def test_rules_from_outside_hold_for_a_kind_of_recipe_and_those_derived_from_it(recipe, monkeypatch, rule) -> None:
     monkeypatch.setattr("rlinf.config.validate.RULES", dict(RULES))
     monkeypatch.setattr(task_types, "_entries", dict(task_types._entries))
 

@@ -28,7 +28,7 @@ def make_cartpole(folder, num_env_processes=0, **collection):
 
 
 @pytest.mark.parametrize("num_env_processes", [0, 2])
-def test_actions_of_a_collected_episode_lead_through_its_frames(num_env_processes, tmp_path):
+def test_actions_of_a_collected_episode_lead_through_its_frames(num_env_processes, tmp_path) -> None:
     generator = torch.Generator().manual_seed(0)
     seeds = []
     with make_cartpole(tmp_path, num_env_processes) as env:
@@ -55,7 +55,7 @@ def test_actions_of_a_collected_episode_lead_through_its_frames(num_env_processe
             assert columns["next.done"][step] == (terminated or truncated) == (step == last)
 
 
-def test_only_whole_and_wanted_episodes_are_kept(tmp_path):
+def test_only_whole_and_wanted_episodes_are_kept(tmp_path) -> None:
     with make_cartpole(tmp_path / "unfinished") as env:
         env.reset(0)
         env.chunk_step(torch.zeros(3, 2, dtype=torch.int64))
@@ -68,7 +68,7 @@ def test_only_whole_and_wanted_episodes_are_kept(tmp_path):
     assert list((tmp_path / "unfinished").iterdir()) == list((tmp_path / "failed").iterdir()) == []
 
 
-def test_environments_stepped_as_a_batch_are_collected_too(tmp_path):
+def test_environments_stepped_as_a_batch_are_collected_too(tmp_path) -> None:
     cfg = EnvConfig(
         env_type="batch",
         total_num_envs=2,
@@ -87,7 +87,7 @@ def test_environments_stepped_as_a_batch_are_collected_too(tmp_path):
     np.testing.assert_array_equal(dataset.column("observation.state")[0], first["states"][0])
 
 
-def test_a_success_in_mid_episode_counts(tmp_path):
+def test_a_success_in_mid_episode_counts(tmp_path) -> None:
     cfg = EnvConfig(
         env_type="batch",
         total_num_envs=2,
@@ -102,6 +102,6 @@ def test_a_success_in_mid_episode_counts(tmp_path):
     assert LeRobotDataset(tmp_path / "part_000000").num_episodes == 2
 
 
-def test_collecting_needs_a_folder():
+def test_collecting_needs_a_folder() -> None:
     with pytest.raises(ConfigError, match="save_dir"):
         EpisodeCollector(DataCollectionConfig(enabled=True), num_envs=1, first_env=0)

@@ -64,18 +64,18 @@ def episodes_of(cfg, chunks=2):
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-def test_cartpole_has_no_success(processes):
+def test_cartpole_has_no_success(processes) -> None:
     episodes = episodes_of(config("CartPole-v1", num_env_processes=processes))
     assert episodes
     assert all(set(episode) == PLAIN for episode in episodes)
 
 
-def test_an_environment_without_success_keeps_the_rules():
+def test_an_environment_without_success_keeps_the_rules() -> None:
     with closing(make_vector_env(config("CartPole-v1"), num_envs=2)) as env:
         check_vector_env(env)
 
 
-def test_an_environment_that_says_so_at_every_step_has_success():
+def test_an_environment_that_says_so_at_every_step_has_success() -> None:
     cfg = validate_cfg(load_recipe("pixel_reach_ppo_cnn", [])).env.train
     with closing(make_vector_env(cfg, num_envs=2)) as env:
         env.reset(0)
@@ -85,14 +85,14 @@ def test_an_environment_that_says_so_at_every_step_has_success():
     assert all(set(episode) == PLAIN | SUCCESS for episode in episodes)
 
 
-def test_success_that_is_only_said_when_it_happens_is_known_from_then_on():
+def test_success_that_is_only_said_when_it_happens_is_known_from_then_on() -> None:
     episodes = episodes_of(config("SaysOnlySuccess-v0"), chunks=8)
     known = ["success_once" in episode for episode in episodes]
     assert known == sorted(known), "once known, every episode has it"
     assert {0.0, 1.0} == {episode["success_once"] for episode in episodes if "success_once" in episode}
 
 
-def test_an_environment_that_says_that_it_failed_has_success():
+def test_an_environment_that_says_that_it_failed_has_success() -> None:
     episodes = episodes_of(config("AlwaysFails-v0"))
     assert episodes
     assert all(episode["success_once"] == 0.0 for episode in episodes)
@@ -102,14 +102,14 @@ def episode(env, **metrics):
     return EvalEpisode(0, env, 0, metrics={"return": 1.0, "episode_len": 3.0, **metrics})
 
 
-def test_an_evaluation_without_success_has_no_such_metric_and_no_such_column():
+def test_an_evaluation_without_success_has_no_such_metric_and_no_such_column() -> None:
     episodes = [episode(0), episode(1)]
     assert set(mean_metrics(episodes)) == {"eval/return", "eval/episode_len"}
     table = evaluation_table(episodes)
     assert [column.header for column in table.columns] == ["task", "episodes", "return", "length"]
 
 
-def test_episodes_that_do_not_say_so_have_failed_where_others_do():
+def test_episodes_that_do_not_say_so_have_failed_where_others_do() -> None:
     episodes = [episode(0), episode(1, success_once=1.0, success_at_end=1.0), episode(2), episode(3)]
     assert mean_metrics(episodes)["eval/success_once"] == 0.25
     assert [column.header for column in evaluation_table(episodes).columns][2] == "success"

@@ -9,7 +9,7 @@ from rlinf.errors import RegistryError
 
 @pytest.mark.metaworld
 @pytest.mark.parametrize("task", ["reach-v3", "drawer-close-v3"])
-def test_the_expert_of_metaworld_solves_its_tasks(task):
+def test_the_expert_of_metaworld_solves_its_tasks(task) -> None:
     cfg = MetaWorldEnvConfig(
         env_type="metaworld",
         task_name=task,
@@ -31,6 +31,6 @@ def test_the_expert_of_metaworld_solves_its_tasks(task):
     assert [episode["success_once"] for episode in episodes] == [1.0, 1.0]
 
 
-def test_unknown_scripted_policies_are_told():
+def test_unknown_scripted_policies_are_told() -> None:
     with pytest.raises(RegistryError, match="metaworld"):
         scripted_policies.get("metawrld")

@@ -61,7 +61,7 @@ assert metrics["actor_ratio"].tolist() == [3.0, 2.0]
 """
 
 
-def test_its_parts_work_together():
+def test_its_parts_work_together() -> None:
     finished = subprocess.run(
         [sys.executable, "-c", CODE],
         cwd=REPO / "examples" / "extend",

@@ -39,7 +39,7 @@ def frames(script):
     return script.collect(cfg, ["states", "main_images"], steps=15_000, seed=3)
 
 
-def test_frames_are_labelled_by_success(frames):
+def test_frames_are_labelled_by_success(frames) -> None:
     states = frames.obs["states"]
     distance = (states[:, 2:] - states[:, :2]).norm(dim=-1)
     assert len(states) == len(frames.labels) == len(frames.obs["main_images"])
@@ -47,7 +47,7 @@ def test_frames_are_labelled_by_success(frames):
     assert torch.equal(frames.labels, distance < TOUCH)
 
 
-def test_a_classifier_learns_to_tell_success(script, frames):
+def test_a_classifier_learns_to_tell_success(script, frames) -> None:
     torch.manual_seed(0)
     offset = frames.obs["states"][:, 2:] - frames.obs["states"][:, :2]
     seen = script.Frames({"states": offset, "main_images": frames.obs["main_images"]}, frames.labels)
@@ -60,7 +60,7 @@ def test_a_classifier_learns_to_tell_success(script, frames):
     assert after["precision"] > max(0.5, before["precision"])
 
 
-def test_frames_without_success_cannot_be_learned_from(script, frames):
+def test_frames_without_success_cannot_be_learned_from(script, frames) -> None:
     failures = script.Frames(frames.obs, torch.zeros_like(frames.labels))
     with pytest.raises(ConfigError, match="0 successes"):
         script.fit(SuccessClassifier(ClassifierConfig()), failures, updates=1, lr=1e-3, seed=0)

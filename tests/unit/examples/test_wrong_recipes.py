@@ -67,7 +67,7 @@ def start(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("script", "recipe", "overrides", "path", "remedy"), COMMANDS)
 def test_wrong_recipe_ends_with_a_remedy_before_anything_heavy_is_loaded(
     start, tmp_path, script, recipe, overrides, path, remedy
-):
+) -> None:
     done = start(script, "--config-name", recipe, *overrides)
     assert done.returncode == 1, done.stderr
     assert not (tmp_path / "imported").exists()
@@ -78,21 +78,21 @@ def test_wrong_recipe_ends_with_a_remedy_before_anything_heavy_is_loaded(
     assert remedy in line
 
 
-def test_the_guard_notices_torch_and_ray(start, tmp_path):
+def test_the_guard_notices_torch_and_ray(start, tmp_path) -> None:
     """A right recipe gets as far as importing what runs it."""
     done = start(EMBODIED, "--config-name", "gym_cartpole_ppo_mlp")
     assert done.returncode != 0
     assert (tmp_path / "imported").read_text(encoding="utf-8") in {"torch", "ray"}
 
 
-def test_pages_with_mistakes_are_what_is_said_today():
+def test_pages_with_mistakes_are_what_is_said_today() -> None:
     done = subprocess.run(
         [sys.executable, "toolkits/docs/mistakes.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 
 
-def test_pages_show_thirty_mistakes_in_both_languages():
+def test_pages_show_thirty_mistakes_in_both_languages() -> None:
     for language in ("en", "zh"):
         text = (ROOT / "docs" / f"source-{language}" / "guides" / "mistakes.md").read_text(encoding="utf-8")
         assert len(re.findall(r"^\| `", text, flags=re.MULTILINE)) == 30

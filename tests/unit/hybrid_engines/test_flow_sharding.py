@@ -82,7 +82,7 @@ def gradient(name, sharding="no_shard", rank=0, world_size=1):
     return {key: (g.full_tensor() if hasattr(g, "full_tensor") else g).clone() for key, g in gradients.items()}
 
 
-def run_rank(rank, port, path):
+def run_rank(rank, port, path) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = {
@@ -95,7 +95,7 @@ def run_rank(rank, port, path):
 
 
 @pytest.mark.timeout(240)
-def test_ranks_and_sharding_leave_the_gradient_as_it_is(tmp_path):
+def test_ranks_and_sharding_leave_the_gradient_as_it_is(tmp_path) -> None:
     run_ranks(run_rank, find_free_port(), tmp_path / "gradients.pt")
     for (name, sharding), actual in torch.load(tmp_path / "gradients.pt").items():
         expected = gradient(name)

@@ -63,7 +63,7 @@ def train(trained, steps=3):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_sharding_changes_nothing_on_one_rank(strategy):
+def test_sharding_changes_nothing_on_one_rank(strategy) -> None:
     expected, actual = train(engine("no_shard")), train(engine(strategy))
     for name, tensor in expected.items():
         torch.testing.assert_close(actual[name], tensor, msg=name)
@@ -71,7 +71,7 @@ def test_sharding_changes_nothing_on_one_rank(strategy):
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("strategy", ["no_shard", "full_shard"])
-def test_low_precision_compute_keeps_fp32_master_weights(strategy, precision):
+def test_low_precision_compute_keeps_fp32_master_weights(strategy, precision) -> None:
     trained = engine(strategy, precision)
     result = train(trained)
     assert result["policy_head.0.weight"].dtype == torch.float32
@@ -80,7 +80,7 @@ def test_low_precision_compute_keeps_fp32_master_weights(strategy, precision):
     torch.testing.assert_close(result["policy_head.0.weight"], expected["policy_head.0.weight"], atol=2e-2, rtol=0)
 
 
-def test_the_compute_is_really_done_in_low_precision():
+def test_the_compute_is_really_done_in_low_precision() -> None:
     full, low = engine("full_shard"), engine("full_shard", "bf16")
     a = full.forward_backward([batch()], Pass.whole(loss_fn))["loss"][0]
     b = low.forward_backward([batch()], Pass.whole(loss_fn))["loss"][0]
@@ -89,7 +89,7 @@ def test_the_compute_is_really_done_in_low_precision():
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_loaded_engine_continues_bit_for_bit(strategy, tmp_path):
+def test_a_loaded_engine_continues_bit_for_bit(strategy, tmp_path) -> None:
     undisturbed = engine(strategy)
     train(undisturbed)
     undisturbed.save(tmp_path / "actor")
@@ -100,7 +100,7 @@ def test_a_loaded_engine_continues_bit_for_bit(strategy, tmp_path):
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_a_checkpoint_of_one_strategy_loads_under_another(tmp_path):
+def test_a_checkpoint_of_one_strategy_loads_under_another(tmp_path) -> None:
     sharded, replicated = engine("full_shard"), engine("no_shard")
     train(sharded)
     sharded.save(tmp_path / "actor")
@@ -109,7 +109,7 @@ def test_a_checkpoint_of_one_strategy_loads_under_another(tmp_path):
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_weights_load_from_folder_pt_and_safetensors(tmp_path):
+def test_weights_load_from_folder_pt_and_safetensors(tmp_path) -> None:
     from safetensors.torch import save_file
 
     trained = engine()
@@ -125,7 +125,7 @@ def test_weights_load_from_folder_pt_and_safetensors(tmp_path):
         assert all(torch.equal(fresh.state_dict()[name], expected[name]) for name in expected), path
 
 
-def test_weights_of_another_model_are_refused_by_name(tmp_path):
+def test_weights_of_another_model_are_refused_by_name(tmp_path) -> None:
     other = MLPPolicyConfig(model_type="mlp_policy", obs_dim=4, action_dim=2)
     torch.save(get_model(other).state_dict(), tmp_path / "other.pt")
     with pytest.raises(CheckpointError, match=r"other\.pt.*do not fit"):
@@ -137,7 +137,7 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize("strategy", ["no_shard", "full_shard"])
-def test_a_gradient_that_is_not_finite_is_an_error_that_says_when(strategy):
+def test_a_gradient_that_is_not_finite_is_an_error_that_says_when(strategy) -> None:
     trained = engine(strategy)
     before = weights(trained)
     broken = batch()
@@ -148,7 +148,7 @@ def test_a_gradient_that_is_not_finite_is_an_error_that_says_when(strategy):
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(trained).items())
 
 
-def test_fp16_skips_an_overflowing_step_and_lowers_its_scale():
+def test_fp16_skips_an_overflowing_step_and_lowers_its_scale() -> None:
     trained = engine("full_shard", "fp16")
     before, scale = weights(trained), trained.scaler.scale
     trained.forward_backward([batch()], Pass.whole(lambda model, b: (loss_fn(model, b)[0] * 1e30, {})))
@@ -158,14 +158,14 @@ def test_fp16_skips_an_overflowing_step_and_lowers_its_scale():
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(trained).items())
 
 
-def test_the_gradient_is_clipped_to_its_norm():
+def test_the_gradient_is_clipped_to_its_norm() -> None:
     trained = engine(clip_grad=1e-3)
     trained.forward_backward([batch()], Pass.whole(loss_fn))
     norm = trained.step()["grad_norm"]
     assert norm > 0.1  # The norm before clipping is what is reported.
 
 
-def test_only_the_value_head_learns_during_critic_warmup():
+def test_only_the_value_head_learns_during_critic_warmup() -> None:
     trained = engine(critic_warmup_steps=2)
     before = weights(trained)
     after = train(trained, steps=2)
@@ -175,7 +175,7 @@ def test_only_the_value_head_learns_during_critic_warmup():
     assert not torch.equal(train(trained, steps=1)["policy_head.0.weight"], before["policy_head.0.weight"])
 
 
-def test_value_head_has_a_learning_rate_of_its_own():
+def test_value_head_has_a_learning_rate_of_its_own() -> None:
     trained = engine(lr=1e-2, value_lr=1e-6)
     before = weights(trained)
     after = train(trained, steps=1)
@@ -201,7 +201,7 @@ def test_value_head_has_a_learning_rate_of_its_own():
         ),
     ],
 )
-def test_learning_rate_follows_its_schedule(scheduler, expected):
+def test_learning_rate_follows_its_schedule(scheduler, expected) -> None:
     cfg = OptimConfig(lr_scheduler=scheduler, lr_warmup_steps=2, total_training_steps=6, min_lr_ratio=0.1)
     assert [learning_rate_factor(step, cfg) for step in range(6)] == pytest.approx(expected)
     assert learning_rate_factor(100, cfg) == pytest.approx(1.0 if scheduler == "constant" else 0.1)
@@ -223,7 +223,7 @@ def adamw(trained, gradients, steps, **keys):
     return parameters
 
 
-def test_steps_are_those_of_adamw_with_the_keys_of_the_recipe():
+def test_steps_are_those_of_adamw_with_the_keys_of_the_recipe() -> None:
     keys = {"adam_beta1": 0.7, "adam_beta2": 0.9, "adam_eps": 0.05, "weight_decay": 0.3, "clip_grad": 1e9}
     trained = engine(**keys)
     gradients = first_gradients(trained)
@@ -237,7 +237,7 @@ def test_steps_are_those_of_adamw_with_the_keys_of_the_recipe():
 
 
 @pytest.mark.parametrize("max_norm", [0.01, 1e9])
-def test_the_whole_gradient_is_shortened_and_keeps_its_direction(max_norm):
+def test_the_whole_gradient_is_shortened_and_keeps_its_direction(max_norm) -> None:
     # eps this large makes Adam's first step proportional to the gradient.
     trained = engine(clip_grad=max_norm, adam_eps=1e6, weight_decay=0.0, lr=1e6)
     before, gradients = weights(trained), first_gradients(trained)
@@ -249,7 +249,7 @@ def test_the_whole_gradient_is_shortened_and_keeps_its_direction(max_norm):
         torch.testing.assert_close(before[name] - after[name], clipped, atol=1e-6, rtol=1e-3, msg=name)
 
 
-def test_fp16_scales_the_loss_and_unscales_the_gradient():
+def test_fp16_scales_the_loss_and_unscales_the_gradient() -> None:
     trained, single = engine(precision="fp16", clip_grad=1e9), engine(clip_grad=1e9)
     scaled, expected = first_gradients(trained), first_gradients(single)
     for name, gradient in expected.items():
@@ -257,7 +257,7 @@ def test_fp16_scales_the_loss_and_unscales_the_gradient():
     assert trained.step()["grad_norm"] == pytest.approx(single.step()["grad_norm"], rel=1e-2)
 
 
-def test_the_loss_scale_grows_after_a_run_of_good_steps_and_halves_after_a_bad_one():
+def test_the_loss_scale_grows_after_a_run_of_good_steps_and_halves_after_a_bad_one() -> None:
     scaler = LossScaler(enabled=True)
     scaler.GROWTH_INTERVAL = 3
     history = []
@@ -270,7 +270,7 @@ def test_the_loss_scale_grows_after_a_run_of_good_steps_and_halves_after_a_bad_o
     assert scaler.scale == 1.0
 
 
-def test_the_loss_scale_is_part_of_a_checkpoint(tmp_path):
+def test_the_loss_scale_is_part_of_a_checkpoint(tmp_path) -> None:
     trained = engine(precision="fp16")
     trained.forward_backward([batch()], Pass.whole(lambda model, b: (loss_fn(model, b)[0] * 1e30, {})))
     trained.step()
@@ -282,14 +282,14 @@ def test_the_loss_scale_is_part_of_a_checkpoint(tmp_path):
     assert resumed.num_steps == trained.num_steps == 3  # the skipped one counts
 
 
-def test_metrics_are_summed_over_micro_batches():
+def test_metrics_are_summed_over_micro_batches() -> None:
     whole = engine().forward_backward([batch()], Pass.whole(loss_fn))["loss"]
     parts = engine().forward_backward([batch(), batch()], Pass.whole(loss_fn))["loss"]
     torch.testing.assert_close(parts, 2 * whole)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_forward_pass_keeps_no_graph_and_has_the_precision_of_training(precision):
+def test_a_forward_pass_keeps_no_graph_and_has_the_precision_of_training(precision) -> None:
     trained = engine(precision=precision)
     (found,) = trained.forward([batch()], Pass.whole(lambda model, inputs: model(forward_inputs=inputs).logprobs))
     assert not found.requires_grad
@@ -305,7 +305,7 @@ def test_a_forward_pass_keeps_no_graph_and_has_the_precision_of_training(precisi
     assert torch.equal(found, full) == (precision == "fp32")
 
 
-def test_mixed_precision_has_the_last_word():
+def test_mixed_precision_has_the_last_word() -> None:
     mixed = MixedPrecisionConfig(param_dtype="bf16")
     trained = FSDPEngine(
         get_model(MODEL),
@@ -318,7 +318,7 @@ def test_mixed_precision_has_the_last_word():
 
 
 @pytest.mark.parametrize(("reduce_dtype", "expected"), [(None, torch.float32), ("bf16", torch.bfloat16)])
-def test_gradients_are_reduced_in_single_precision_unless_told(reduce_dtype, expected):
+def test_gradients_are_reduced_in_single_precision_unless_told(reduce_dtype, expected) -> None:
     trained = FSDPEngine(
         get_model(MODEL),
         optim=OptimConfig(lr=1e-2),
@@ -335,7 +335,7 @@ def test_gradients_are_reduced_in_single_precision_unless_told(reduce_dtype, exp
 
 
 @pytest.mark.parametrize("strategy", ["no_shard", "full_shard"])
-def test_imported_weights_take_the_place_of_what_was_there(strategy):
+def test_imported_weights_take_the_place_of_what_was_there(strategy) -> None:
     source, target = engine(strategy), engine(strategy)
     expected = train(source)
     target.import_weights(expected.items())
@@ -343,7 +343,7 @@ def test_imported_weights_take_the_place_of_what_was_there(strategy):
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-def test_the_schedule_of_the_first_step_is_its_first_entry():
+def test_the_schedule_of_the_first_step_is_its_first_entry() -> None:
     trained = engine(lr_warmup_steps=3, value_lr=4e-2)
     rates = []
     for _ in range(4):
@@ -357,7 +357,7 @@ def logprobs(trained):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_remembered_weights_are_computed_with_only_where_they_are_asked_for(strategy):
+def test_remembered_weights_are_computed_with_only_where_they_are_asked_for(strategy) -> None:
     trained = engine(strategy)
     initial = logprobs(trained)
     trained.remember("start")
@@ -372,7 +372,7 @@ def test_remembered_weights_are_computed_with_only_where_they_are_asked_for(stra
     assert all(torch.equal(after[name], tensor) for name, tensor in weights(trained).items())
 
 
-def test_present_weights_come_back_though_a_pass_with_remembered_ones_fails():
+def test_present_weights_come_back_though_a_pass_with_remembered_ones_fails() -> None:
     trained = engine()
     trained.remember("start")
     after = train(trained)
@@ -383,7 +383,7 @@ def test_present_weights_come_back_though_a_pass_with_remembered_ones_fails():
         pass
 
 
-def test_a_pass_hands_its_output_from_the_call_to_the_use():
+def test_a_pass_hands_its_output_from_the_call_to_the_use() -> None:
     trained = engine()
     work = Pass(lambda model, inputs: model(forward_inputs=inputs), lambda output, inputs: output.values - inputs["v"])
     shift = batch() | {"v": torch.ones(8, 1)}
@@ -395,7 +395,7 @@ def test_a_pass_hands_its_output_from_the_call_to_the_use():
     assert trained.layout.world_size == 1
 
 
-def test_exported_weights_can_be_cast_and_masters_stay():
+def test_exported_weights_can_be_cast_and_masters_stay() -> None:
     trained = engine("full_shard")
     before = weights(trained)
     for name, tensor in trained.export_weights(dtype=torch.bfloat16):
@@ -426,7 +426,7 @@ def sharded(**keys):
     ],
     ids=str,
 )
-def test_keys_of_sharding_change_memory_and_no_weight(keys):
+def test_keys_of_sharding_change_memory_and_no_weight(keys) -> None:
     trained, expected = sharded(**keys), sharded()
     for one in (trained, expected):
         for _ in range(2):
@@ -451,7 +451,7 @@ def unsharded_gradients(trained):
     return seen
 
 
-def test_gradients_are_kept_whole_until_the_last_micro_batch_only_if_they_are_reduced_once():
+def test_gradients_are_kept_whole_until_the_last_micro_batch_only_if_they_are_reduced_once() -> None:
     assert unsharded_gradients(sharded()) == [False, True]
     assert unsharded_gradients(sharded(enable_gradient_accumulation=False)) == [False, False]
 
@@ -465,13 +465,13 @@ def test_gradients_are_kept_whole_until_the_last_micro_batch_only_if_they_are_re
         ("shard_grad_op", True, True),
     ],
 )
-def test_parameters_are_dropped_after_the_forward_pass_as_the_keys_say(strategy, key, expected):
+def test_parameters_are_dropped_after_the_forward_pass_as_the_keys_say(strategy, key, expected) -> None:
     trained = sharded(sharding_strategy=strategy, reshard_after_forward=key)
     groups = [m._get_fsdp_state()._fsdp_param_group for m in trained.model.modules() if isinstance(m, FSDPModule)]
     assert {group._reshard_after_forward for group in groups if group is not None} == {expected}
 
 
-def test_a_model_with_weights_is_moved_before_it_is_sharded_and_never_after(monkeypatch):
+def test_a_model_with_weights_is_moved_before_it_is_sharded_and_never_after(monkeypatch) -> None:
     # Sharding takes to the host what cpu_offload keeps there.
     moved, to = [], torch.nn.Module.to
 

@@ -21,7 +21,7 @@ from rlinf.workers.actor.off_policy_learner import _read
 class Mark:
     """Makes a folder when it is unpickled."""
 
-    def __init__(self, folder):
+    def __init__(self, folder) -> None:
         self.folder = str(folder)
 
     def __reduce__(self):
@@ -48,7 +48,7 @@ def checkpoint(tmp_path):
     return tmp_path / "actor", model
 
 
-def assert_refused(folder, load, *expected):
+def assert_refused(folder, load, *expected) -> None:
     with pytest.raises(CheckpointError) as error:
         load()
     assert not folder.exists(), "code ran"
@@ -57,7 +57,7 @@ def assert_refused(folder, load, *expected):
     assert "does not fit this recipe" not in str(error.value)
 
 
-def test_what_was_saved_comes_back(checkpoint):
+def test_what_was_saved_comes_back(checkpoint) -> None:
     folder, saved = checkpoint
     model, optimizers = parts(1)
     extra = state.load(folder, model, optimizers, {"count": 0, "scaler": {"scale": 0.0, "names": [], "none": 1}})
@@ -69,7 +69,7 @@ def test_what_was_saved_comes_back(checkpoint):
 
 @pytest.mark.parametrize("load", ["load", "load_weights"])
 @pytest.mark.parametrize("place", ["whole", "planner_data", "storage_meta"])
-def test_metadata_that_would_run_code_is_refused(checkpoint, tmp_path, load, place):
+def test_metadata_that_would_run_code_is_refused(checkpoint, tmp_path, load, place) -> None:
     folder, _ = checkpoint
     mark = Mark(tmp_path / "code_ran")
     found = mark
@@ -86,13 +86,13 @@ def test_metadata_that_would_run_code_is_refused(checkpoint, tmp_path, load, pla
 
 
 @pytest.mark.parametrize("name", ["eval", "exec", "getattr", "__import__"])
-def test_builtins_are_no_metadata(checkpoint, tmp_path, name):
+def test_builtins_are_no_metadata(checkpoint, tmp_path, name) -> None:
     folder, _ = checkpoint
     (folder / ".metadata").write_bytes(f"cbuiltins\n{name}\n.".encode())
     assert_refused(tmp_path / "x", lambda: state.load_weights(folder, parts(1)[0]), f"builtins.{name}")
 
 
-def test_a_pickle_of_something_else_or_a_torn_one_is_refused(checkpoint):
+def test_a_pickle_of_something_else_or_a_torn_one_is_refused(checkpoint) -> None:
     folder, _ = checkpoint
     whole = (folder / ".metadata").read_bytes()
     for content in (pickle.dumps({"a": 1}), pickle.dumps(layout.StorageMeta()), whole[: len(whole) // 2], b""):
@@ -103,7 +103,7 @@ def test_a_pickle_of_something_else_or_a_torn_one_is_refused(checkpoint):
             read_metadata(folder / ".metadata")
 
 
-def test_a_value_that_would_run_code_is_refused(checkpoint, tmp_path):
+def test_a_value_that_would_run_code_is_refused(checkpoint, tmp_path) -> None:
     folder, _ = checkpoint
     model, optimizers = parts(1)
     state.save(folder, model, optimizers, {**EXTRA, "count": Mark(tmp_path / "code_ran")})
@@ -113,7 +113,7 @@ def test_a_value_that_would_run_code_is_refused(checkpoint, tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
-def test_a_file_of_weights_that_would_run_code_or_is_none_is_refused(tmp_path, suffix):
+def test_a_file_of_weights_that_would_run_code_or_is_none_is_refused(tmp_path, suffix) -> None:
     path, model = tmp_path / f"w{suffix}", parts(0)[0]
     torch.save(Mark(tmp_path / "code_ran"), path)
     assert_refused(tmp_path / "code_ran", lambda: state.load_weights(path, model), str(path))
@@ -122,7 +122,7 @@ def test_a_file_of_weights_that_would_run_code_or_is_none_is_refused(tmp_path, s
         assert_refused(tmp_path / "code_ran", lambda: state.load_weights(path, model), str(path))
 
 
-def test_the_other_files_that_hold_tensors_are_refused_likewise(tmp_path):
+def test_the_other_files_that_hold_tensors_are_refused_likewise(tmp_path) -> None:
     path = tmp_path / "w.pt"
     torch.save(Mark(tmp_path / "code_ran"), path)
     for content in (path.read_bytes(), b"", b"text", pickle.dumps([1])):
@@ -133,7 +133,7 @@ def test_the_other_files_that_hold_tensors_are_refused_likewise(tmp_path):
     assert not (tmp_path / "code_ran").exists()
 
 
-def test_no_other_file_is_unpickled_anywhere():
+def test_no_other_file_is_unpickled_anywhere() -> None:
     loads = re.compile(r"torch\.load\((?![^\n]*weights_only=True)|pickle\.load\(|allow_pickle=True|weights_only=False")
     root = Path(rlinf.__file__).parent
     found = [str(path) for path in root.rglob("*.py") if loads.search(path.read_text())]

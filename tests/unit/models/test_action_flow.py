@@ -10,7 +10,7 @@ from torch.distributions import Normal
 from rlinf.models.base_policy import ForwardType
 
 
-def test_steps_of_a_diffusion_follow_the_formula():
+def test_steps_of_a_diffusion_follow_the_formula() -> None:
     policy = shake(build(noise_method="flow_sde", noise_level=0.8))
     _, output = act(policy)
     chain, expected = output.forward_inputs["chain"], torch.zeros(ROWS, CHUNK, DIM)
@@ -24,7 +24,7 @@ def test_steps_of_a_diffusion_follow_the_formula():
     torch.testing.assert_close(output.logprobs, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_learned_noise_starts_at_its_level_and_has_a_gradient():
+def test_learned_noise_starts_at_its_level_and_has_a_gradient() -> None:
     policy = build(noise_method="flow_noise", noise_level=0.2)
     _, output = act(policy)
     evaluation = policy(forward_inputs=output.forward_inputs)
@@ -58,7 +58,7 @@ def train_on_a_mixture(**keys):
 
 
 @pytest.mark.parametrize("method", ["flow_ode", "flow_sde"])
-def test_samples_match_the_mixture_that_the_flow_was_trained_on(method):
+def test_samples_match_the_mixture_that_the_flow_was_trained_on(method) -> None:
     policy = train_on_a_mixture(noise_method=method, num_denoise_steps=20, noise_level=0.7)
     for sign in (-1.0, 1.0):
         obs = {"states": torch.full((2000, 1), sign)}
@@ -73,7 +73,7 @@ def test_samples_match_the_mixture_that_the_flow_was_trained_on(method):
             assert float(offsets.std(0).max()) < 2 * SPREAD
 
 
-def test_the_density_of_sampled_steps_has_the_gradient_of_their_noise():
+def test_the_density_of_sampled_steps_has_the_gradient_of_their_noise() -> None:
     policy = build(noise_method="flow_noise").double()
     states = observations()["states"].double()
     noise = torch.randn(ROWS, STEPS + 1, CHUNK, DIM, dtype=torch.float64)

@@ -15,7 +15,7 @@ from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 SEQUENCES = [[5, 6, 7, 8, 9, 10], [1], [3, 4, 5, 6, 7, 8, 9, 11, 12, 33], [2, 1], [1, 2, 3, 4, 5, 6, 7, 8, 9, 30, 31]]
 
 
-def test_gradients_are_those_of_transformers(tiny):
+def test_gradients_are_those_of_transformers(tiny) -> None:
     folder, reference = tiny
     reference = copy.deepcopy(reference)
     model = get_model(tiny_config(folder)).double()
@@ -29,7 +29,7 @@ def test_gradients_are_those_of_transformers(tiny):
         torch.testing.assert_close(parameter.grad, expected[name].grad, rtol=1e-6, atol=1e-8, msg=name)
 
 
-def test_only_what_is_asked_about_is_computed(tiny):
+def test_only_what_is_asked_about_is_computed(tiny) -> None:
     folder, _ = tiny
     model = get_model(tiny_config(folder, add_value_head=True)).double()
     torch.nn.init.normal_(model.value_head.weight)
@@ -50,7 +50,7 @@ def test_only_what_is_asked_about_is_computed(tiny):
     assert all(gradient is not None and gradient.abs().max() == 0 for gradient in gradients)
 
 
-def test_exported_names_are_those_of_a_hugging_face_checkpoint(tiny):
+def test_exported_names_are_those_of_a_hugging_face_checkpoint(tiny) -> None:
     from safetensors.torch import load_file
 
     folder, _ = tiny
@@ -62,7 +62,7 @@ def test_exported_names_are_those_of_a_hugging_face_checkpoint(tiny):
     assert model.is_value_parameter("value_head.weight")
 
 
-def test_the_names_of_recipes_build_it(tmp_path):
+def test_the_names_of_recipes_build_it(tmp_path) -> None:
     save_tiny(tmp_path)
     for name in ("causal_lm", "qwen2.5", "qwen3"):
         assert type(get_model(tiny_config(tmp_path, model_type=name))).__name__ == "CausalLM"
@@ -70,7 +70,7 @@ def test_the_names_of_recipes_build_it(tmp_path):
         get_policy(tiny_config(tmp_path, model_type="qwen3"))
 
 
-def test_an_incomplete_checkpoint_is_refused(tmp_path):
+def test_an_incomplete_checkpoint_is_refused(tmp_path) -> None:
     from safetensors.torch import load_file, save_file
 
     save_tiny(tmp_path)
@@ -81,7 +81,7 @@ def test_an_incomplete_checkpoint_is_refused(tmp_path):
         get_model(tiny_config(tmp_path))
 
 
-def test_models_that_would_be_computed_wrongly_are_refused(tmp_path):
+def test_models_that_would_be_computed_wrongly_are_refused(tmp_path) -> None:
     from transformers import GraniteConfig, GraniteForCausalLM
 
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
@@ -90,7 +90,7 @@ def test_models_that_would_be_computed_wrongly_are_refused(tmp_path):
         get_model(tiny_config(tmp_path))
 
 
-def test_without_transformers_the_remedy_is_named(tmp_path, monkeypatch):
+def test_without_transformers_the_remedy_is_named(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingPackageError, match=r"rlinf\[reasoning\]"):
         get_model(tiny_config(tmp_path))

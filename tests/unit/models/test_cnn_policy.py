@@ -10,7 +10,7 @@ from rlinf.models.base_policy import ForwardType
 
 @pytest.mark.parametrize("keys", [{"discrete": True}, {"num_action_chunks": 3}, {"add_q_head": True}])
 @pytest.mark.parametrize("obs_dim", [0, 3])
-def test_default_forward_recomputes_what_was_reported(keys, obs_dim):
+def test_default_forward_recomputes_what_was_reported(keys, obs_dim) -> None:
     model, obs = policy(obs_dim=obs_dim, **keys), observations()
     _, report = model.predict_action_batch(obs, mode="train", generator=torch.Generator().manual_seed(2))
     again = model(forward_inputs=report.forward_inputs)
@@ -19,7 +19,7 @@ def test_default_forward_recomputes_what_was_reported(keys, obs_dim):
     assert report.forward_inputs["wrist_images"].dtype == torch.uint8
 
 
-def test_the_critics_alone_train_the_encoder():
+def test_the_critics_alone_train_the_encoder() -> None:
     model, obs = policy(add_q_head=True), observations()
     inputs, noise = model.observe(obs), torch.randn(ROWS, 1, DIM)
     model(ForwardType.ACTOR, inputs=inputs, noise=noise).q.sum().backward()
@@ -41,7 +41,7 @@ def test_the_critics_alone_train_the_encoder():
         ({"states": torch.zeros(1, 3), "main_images": torch.zeros(1, 3, 20, 24)}, "float32"),
     ],
 )
-def test_an_environment_without_such_images_is_an_error(obs, words):
+def test_an_environment_without_such_images_is_an_error(obs, words) -> None:
     with pytest.raises(EnvironmentFailure, match=words) as failure:
         policy().predict_action_batch(obs, mode="eval")
     assert "image_keys" in str(failure.value)

@@ -7,7 +7,7 @@ from q_transitions import CHUNK, DIM, ROWS, normal, policy, transitions
 from rlinf.models.base_policy import ForwardType
 
 
-def test_a_deterministic_policy_explores_by_noise_in_training_only():
+def test_a_deterministic_policy_explores_by_noise_in_training_only() -> None:
     model, obs = policy(deterministic=True, exploration_noise=0.5, action_scale=2.0), transitions()["inputs"]
     greedy, _ = model.predict_action_batch(obs, mode="eval")
     torch.testing.assert_close(greedy, 2.0 * model.act(obs["states"]))
@@ -18,7 +18,7 @@ def test_a_deterministic_policy_explores_by_noise_in_training_only():
     assert model.default_forward(report.forward_inputs).logprobs.shape == report.logprobs.shape
 
 
-def test_a_deterministic_policy_is_valued_by_smoothed_target_actions():
+def test_a_deterministic_policy_is_valued_by_smoothed_target_actions() -> None:
     model, batch = policy(deterministic=True), transitions()
     with torch.no_grad():
         model.target_policy_head[-1].bias += 0.3
@@ -37,7 +37,7 @@ def test_a_deterministic_policy_is_valued_by_smoothed_target_actions():
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_actions_of_others_are_brought_within_the_bounds_of_the_policy(deterministic):
+def test_actions_of_others_are_brought_within_the_bounds_of_the_policy(deterministic) -> None:
     actions = torch.tensor([1.0, -4.0, 3.0]).view(1, 3, 1).expand(2, 3, DIM)
     obs = {"states": normal(1, 2, 5)}
     inputs = policy(deterministic=deterministic, action_scale=2.0).forward_inputs_of(obs, actions)

@@ -8,14 +8,14 @@ from rlinf.models.cnn_policy import random_shift
 
 
 @pytest.mark.parametrize("key", ["main_images", "wrist_images", "states"])
-def test_every_camera_and_the_state_matter(key):
+def test_every_camera_and_the_state_matter(key) -> None:
     model, obs = policy(add_value_head=True), observations()
     before = model.predict_values(obs)
     obs[key] = observations(seed=5)[key]
     assert (model.predict_values(obs) - before).abs().min() > 1e-6
 
 
-def test_random_shift_moves_each_image_as_a_whole_and_repeats_its_border():
+def test_random_shift_moves_each_image_as_a_whole_and_repeats_its_border() -> None:
     rows, columns = torch.meshgrid(torch.arange(6), torch.arange(8), indexing="ij")
     image = torch.stack([rows, columns, torch.full_like(rows, 7)], -1).to(torch.uint8)
     shifted = random_shift(image.expand(500, -1, -1, -1), 2, torch.Generator().manual_seed(0)).int()
@@ -30,7 +30,7 @@ def test_random_shift_moves_each_image_as_a_whole_and_repeats_its_border():
     assert (shifted[..., 2] == 7).all()
 
 
-def test_augmentation_depends_on_the_generator_alone_and_leaves_states():
+def test_augmentation_depends_on_the_generator_alone_and_leaves_states() -> None:
     model = policy(add_q_head=True, random_shift=3)
     inputs = model.observe(observations())
     first, same, other = (model.augment(inputs, torch.Generator().manual_seed(s)) for s in (1, 1, 2))
@@ -41,7 +41,7 @@ def test_augmentation_depends_on_the_generator_alone_and_leaves_states():
     assert policy(add_q_head=True).augment(inputs, torch.Generator()) is inputs
 
 
-def test_stacked_frames_are_more_channels():
+def test_stacked_frames_are_more_channels() -> None:
     model, obs = policy(num_frames=2), observations()
     for key in ("main_images", "wrist_images"):
         obs[key] = torch.cat([obs[key], obs[key].flip(1)], -1)
@@ -49,7 +49,7 @@ def test_stacked_frames_are_more_channels():
     assert actions.shape == (ROWS, 1, DIM)
 
 
-def test_pixels_are_centred_and_keep_their_places():
+def test_pixels_are_centred_and_keep_their_places() -> None:
     encoder = policy().encoder.cameras["main_images"]
     seen = []
     encoder.backbone.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))

@@ -26,14 +26,14 @@ def randomize(layer):
     return layer
 
 
-def test_chosen_members_give_what_they_give_among_all():
+def test_chosen_members_give_what_they_give_among_all() -> None:
     chosen = torch.tensor([2, 0])
     for layer in (EnsembleLinear(HEADS, DIM, 5), EnsembleLayerNorm(HEADS, DIM), EnsembleBatchRenorm(HEADS, DIM).eval()):
         randomize(layer)
         torch.testing.assert_close(layer(random_rows()[chosen], chosen), layer(random_rows())[chosen])
 
 
-def test_layer_norm_is_that_of_each_network():
+def test_layer_norm_is_that_of_each_network() -> None:
     layer = randomize(EnsembleLayerNorm(HEADS, DIM))
     for head, (x, y) in enumerate(zip(random_rows(), layer(random_rows()), strict=True)):
         alone = nn.LayerNorm(DIM)
@@ -41,7 +41,7 @@ def test_layer_norm_is_that_of_each_network():
         torch.testing.assert_close(y, alone(x))
 
 
-def test_batch_renorm_begins_as_batch_norm():
+def test_batch_renorm_begins_as_batch_norm() -> None:
     layer = randomize(EnsembleBatchRenorm(HEADS, DIM))
     alone = [nn.BatchNorm1d(DIM, eps=1e-3, momentum=0.01) for _ in range(HEADS)]
     for head, norm in enumerate(alone):
@@ -70,7 +70,7 @@ def test_batch_renorm_begins_as_batch_norm():
         (2.0, 399.999, 1 / 3, -0.05),
     ],
 )
-def test_running_moments_correct_the_batch_after_the_warm_up(mean, var, scale, shift):
+def test_running_moments_correct_the_batch_after_the_warm_up(mean, var, scale, shift) -> None:
     layer = EnsembleBatchRenorm(1, 1)
     layer.updates.fill_(100_000)
     layer.mean.fill_(mean)
@@ -92,7 +92,7 @@ def normalize(rows):
     return {"output": output.detach(), "grad": rows.grad, "mean": layer.mean, "var": layer.var}
 
 
-def run_rank(rank, port, folder):
+def run_rank(rank, port, folder) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
@@ -101,7 +101,7 @@ def run_rank(rank, port, folder):
 
 
 @pytest.mark.timeout(240)
-def test_two_ranks_normalize_by_the_moments_of_both(tmp_path):
+def test_two_ranks_normalize_by_the_moments_of_both(tmp_path) -> None:
     run_ranks(run_rank, find_free_port(), tmp_path)
     parts = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
     whole = normalize(random_rows())

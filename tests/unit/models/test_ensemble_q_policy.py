@@ -18,7 +18,7 @@ def batch_normalized_values(critic, head, rows):
     return x[:, 0]
 
 
-def test_crossq_values_both_states_in_one_batch_and_has_no_targets():
+def test_crossq_values_both_states_in_one_batch_and_has_no_targets() -> None:
     model, batch = policy(q_head_type="crossq"), transitions()
     next_action, _ = model.sample(batch["next_inputs"]["states"], batch["noise"])
     now = torch.cat([batch["inputs"]["states"], batch["action"].flatten(1)], 1)
@@ -34,7 +34,7 @@ def test_crossq_values_both_states_in_one_batch_and_has_no_targets():
     assert not [name for name in model.state_dict() if name.startswith("target")]
 
 
-def test_crossq_moments_follow_the_critics_updates_alone():
+def test_crossq_moments_follow_the_critics_updates_alone() -> None:
     model, batch = policy(q_head_type="crossq"), transitions()
     updates = model.critic.layers[0].updates
     model(ForwardType.CRITIC, **batch)
@@ -49,6 +49,6 @@ def test_crossq_moments_follow_the_critics_updates_alone():
     assert int(updates) == 1
 
 
-def test_layer_norm_stands_before_each_activation():
+def test_layer_norm_stands_before_each_activation() -> None:
     layers = [type(layer).__name__ for layer in policy(q_head_type="layer_norm").critic.layers]
     assert layers == [*["EnsembleLinear", "EnsembleLayerNorm", "Tanh"] * 2, "EnsembleLinear"]

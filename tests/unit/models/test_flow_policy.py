@@ -11,7 +11,7 @@ NOISY = ["flow_sde", "flow_noise"]
 
 @pytest.mark.parametrize("velocity", ["mlp", "gated"])
 @pytest.mark.parametrize("method", NOISY)
-def test_log_probabilities_of_the_chain_are_recomputed(method, velocity):
+def test_log_probabilities_of_the_chain_are_recomputed(method, velocity) -> None:
     policy = shake(build(noise_method=method, velocity=velocity, normalize_obs=True, add_value_head=True))
     actions, output = act(policy)
     assert actions.shape == output.logprobs.shape == (ROWS, CHUNK, DIM)
@@ -22,7 +22,7 @@ def test_log_probabilities_of_the_chain_are_recomputed(method, velocity):
     assert evaluation.entropy.shape == output.logprobs.shape
 
 
-def test_without_noise_only_the_start_is_random():
+def test_without_noise_only_the_start_is_random() -> None:
     policy = shake(build(noise_method="flow_ode", action_scale=2.0))
     actions, output = act(policy)
     start = output.forward_inputs["chain"][:, 0]
@@ -34,7 +34,7 @@ def test_without_noise_only_the_start_is_random():
 
 
 @pytest.mark.parametrize("method", ["flow_ode", *NOISY])
-def test_evaluation_follows_the_velocity_from_zero_and_draws_nothing(method):
+def test_evaluation_follows_the_velocity_from_zero_and_draws_nothing(method) -> None:
     policy = shake(build(noise_method=method))
     before = torch.get_rng_state()
     first, second = act(policy, "eval", 2)[0], act(policy, "eval", 3)[0]
@@ -45,7 +45,7 @@ def test_evaluation_follows_the_velocity_from_zero_and_draws_nothing(method):
     torch.testing.assert_close(first, expected.clamp(-1.0, 1.0) if method == "flow_ode" else expected)
 
 
-def test_the_velocity_pass_mixes_noise_and_actions():
+def test_the_velocity_pass_mixes_noise_and_actions() -> None:
     policy = shake(build(noise_method="flow_ode", add_value_head=True))
     _, output = act(policy)
     noise, time = torch.randn(ROWS, CHUNK, DIM), torch.rand(ROWS)

@@ -36,7 +36,7 @@ def draw(model, seed=2):
     return torch.randn(ROWS, *model.noise_shape, generator=torch.Generator().manual_seed(seed))
 
 
-def test_log_probabilities_are_those_of_the_steps_and_of_the_squashing():
+def test_log_probabilities_are_those_of_the_steps_and_of_the_squashing() -> None:
     model, obs = policy(action_scale=2.0), observations()
     actions, report = model.predict_action_batch(obs, mode="train", generator=torch.Generator().manual_seed(2))
     chain, sample = report.forward_inputs["chain"], report.forward_inputs["action"]
@@ -52,7 +52,7 @@ def test_log_probabilities_are_those_of_the_steps_and_of_the_squashing():
     torch.testing.assert_close(model(forward_inputs=report.forward_inputs).logprobs, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_evaluation_draws_nothing():
+def test_evaluation_draws_nothing() -> None:
     model, before = policy(), torch.get_rng_state()
     first, _ = model.predict_action_batch(observations(), mode="eval")
     second, _ = model.predict_action_batch(observations(), mode="eval")
@@ -60,7 +60,7 @@ def test_evaluation_draws_nothing():
     assert torch.equal(first, second)
 
 
-def test_the_policy_climbs_the_critics_through_all_steps():
+def test_the_policy_climbs_the_critics_through_all_steps() -> None:
     model = policy()
     evaluation = model(ForwardType.ACTOR, inputs=observations(), noise=draw(model))
     assert evaluation.q.shape == (ROWS, 2)
@@ -69,7 +69,7 @@ def test_the_policy_climbs_the_critics_through_all_steps():
     assert all(float(p.grad.abs().sum()) > 0 for p in model.flow.network.parameters())
 
 
-def test_the_critic_pass_values_the_next_action_by_the_target_without_gradient():
+def test_the_critic_pass_values_the_next_action_by_the_target_without_gradient() -> None:
     model, obs = policy(), observations()
     after, noise = {"states": obs["states"] + 1}, draw(model)
     with torch.no_grad():
@@ -87,7 +87,7 @@ def test_the_critic_pass_values_the_next_action_by_the_target_without_gradient()
 @pytest.mark.parametrize(
     ("velocity", "expected"), [("mlp", 1.0), ("gated", (1 - 1 / (1 + math.exp(-5)) / STEPS) ** STEPS)]
 )
-def test_gates_forget_a_share_of_the_start_in_each_step(velocity, expected):
+def test_gates_forget_a_share_of_the_start_in_each_step(velocity, expected) -> None:
     model = policy(velocity=velocity)
     noise = draw(model).requires_grad_()
     model.flow.sample(observations()["states"], noise)[0][:, -1].sum().backward()
@@ -96,7 +96,7 @@ def test_gates_forget_a_share_of_the_start_in_each_step(velocity, expected):
 
 
 @pytest.mark.parametrize("velocity", ["mlp", "gated"])
-def test_parameters_of_critics_are_told_apart(velocity):
+def test_parameters_of_critics_are_told_apart(velocity) -> None:
     model = policy(velocity=velocity)
     names = [name for name, _ in model.named_parameters()]
     assert all(model.is_critic_parameter(name) == name.startswith("critic.") for name in names)

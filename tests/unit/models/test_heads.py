@@ -6,7 +6,7 @@ import torch
 from state_policies import build
 
 
-def test_gaussian_logprob_equals_torch_distributions():
+def test_gaussian_logprob_equals_torch_distributions() -> None:
     policy = build(initial_log_std=-0.5)
     _, output = policy.predict_action_batch({"states": torch.randn(6, 3)}, mode="train")
     mean = policy.policy_head(output.forward_inputs["states"]).view(6, 1, 2)
@@ -24,7 +24,7 @@ def categorical(policy, obs):
     return torch.distributions.Categorical(logits=logits)
 
 
-def test_discrete_actions_follow_the_categorical_distribution():
+def test_discrete_actions_follow_the_categorical_distribution() -> None:
     policy, obs = build(discrete=True, num_action_chunks=3), {"states": torch.randn(4, 3)}
     expected = categorical(policy, obs)
     greedy, output = policy.predict_action_batch(obs, mode="eval")

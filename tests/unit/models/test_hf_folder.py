@@ -19,7 +19,7 @@ transformers = pytest.importorskip("transformers")
 IDS = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
-def save_tokenizer(folder):
+def save_tokenizer(folder) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"one": 0, "two": 1, "[UNK]": 2}, unk_token="[UNK]"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -41,7 +41,7 @@ def logits(folder, dtype=torch.float32):
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("keys", [{}, {"is_lora": True, "lora_rank": 2}, {"add_value_head": True}], ids=str)
-def test_transformers_computes_what_training_does(tmp_path, tied, keys):
+def test_transformers_computes_what_training_does(tmp_path, tied, keys) -> None:
     save_tiny(tmp_path / "start", tie_word_embeddings=tied)
     save_tokenizer(tmp_path / "start")
     model = get_model(tiny_config(tmp_path / "start", **keys))
@@ -59,7 +59,7 @@ def test_transformers_computes_what_training_does(tmp_path, tied, keys):
     torch.testing.assert_close(again(pack_sequences([IDS])).logprobs[1:], found, rtol=1e-5, atol=1e-5)
 
 
-def test_tokenizer_and_end_tokens_come_along(tmp_path):
+def test_tokenizer_and_end_tokens_come_along(tmp_path) -> None:
     save_tiny(tmp_path / "start")
     save_tokenizer(tmp_path / "start")
     transformers.GenerationConfig(eos_token_id=[1, 7]).save_pretrained(tmp_path / "start")
@@ -73,7 +73,7 @@ def test_tokenizer_and_end_tokens_come_along(tmp_path):
     assert transformers.GenerationConfig.from_pretrained(tmp_path / "hf").eos_token_id == [1, 7]
 
 
-def test_weights_are_written_in_the_precision_of_inference(tmp_path):
+def test_weights_are_written_in_the_precision_of_inference(tmp_path) -> None:
     save_tiny(tmp_path / "start")
     save_tokenizer(tmp_path / "start")
     model = get_model(tiny_config(tmp_path / "start"))
@@ -94,13 +94,13 @@ for name in sys.argv[1:]:
 """
 
 
-def test_a_folder_is_itself(tmp_path, monkeypatch):
+def test_a_folder_is_itself(tmp_path, monkeypatch) -> None:
     assert find_model_folder(str(tmp_path)) == tmp_path
     monkeypatch.setenv("HOME", str(tmp_path.parent))
     assert find_model_folder(f"~/{tmp_path.name}") == tmp_path
 
 
-def test_offline_a_name_is_looked_for_in_the_cache(tmp_path):
+def test_offline_a_name_is_looked_for_in_the_cache(tmp_path) -> None:
     repository = tmp_path / "models--org--name"
     snapshot = repository / "snapshots" / ("a" * 40)
     snapshot.mkdir(parents=True)

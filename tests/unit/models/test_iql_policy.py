@@ -27,7 +27,7 @@ def batch(policy):
     return inputs.pop("action"), inputs
 
 
-def test_recorded_actions_are_those_of_a_gaussian_in_the_units_of_the_policy():
+def test_recorded_actions_are_those_of_a_gaussian_in_the_units_of_the_policy() -> None:
     policy = make()
     mean, _ = policy.predict_action_batch(OBS, mode="eval")
     evaluation = policy(forward_inputs=policy.forward_inputs_of(OBS, ACTIONS))
@@ -37,7 +37,7 @@ def test_recorded_actions_are_those_of_a_gaussian_in_the_units_of_the_policy():
     assert float(mean.abs().max()) <= 2.0
 
 
-def test_exploration_draws_from_the_generator_it_is_given():
+def test_exploration_draws_from_the_generator_it_is_given() -> None:
     policy = make()
     drawn = [
         policy.predict_action_batch(OBS, mode="train", generator=torch.Generator().manual_seed(seed))
@@ -55,7 +55,7 @@ def trained_by(loss, policy):
     return {name.split(".")[0] for name, p in policy.named_parameters() if p.grad is not None}
 
 
-def test_each_loss_reaches_its_own_networks():
+def test_each_loss_reaches_its_own_networks() -> None:
     policy = make()
     action, inputs = batch(policy)
     values = policy(ForwardType.CRITIC, inputs=inputs, action=action, next_inputs=inputs)
@@ -67,7 +67,7 @@ def test_each_loss_reaches_its_own_networks():
     torch.testing.assert_close(policy.predict_values(OBS).squeeze(-1), values.values)
 
 
-def test_inference_needs_the_policy_alone():
+def test_inference_needs_the_policy_alone() -> None:
     policy = make()
     kept = {name.split(".")[0] for name in policy.state_dict() if not policy.is_training_only(name)}
     assert kept == {"policy_head", "log_std"}
@@ -75,7 +75,7 @@ def test_inference_needs_the_policy_alone():
     assert critics == {"critic", "value_head"}
 
 
-def test_a_policy_that_cannot_learn_from_recordings_says_so():
+def test_a_policy_that_cannot_learn_from_recordings_says_so() -> None:
     flow = get_model(FlowPolicyConfig(model_type="flow_policy", obs_dim=5, action_dim=2, hidden_dims=[4]))
     with pytest.raises(AlgorithmError, match="does not implement forward_inputs_of"):
         flow.forward_inputs_of(OBS, ACTIONS)
@@ -91,7 +91,7 @@ def apart():
     return policy
 
 
-def test_values_and_advantages_follow_the_target_critics():
+def test_values_and_advantages_follow_the_target_critics() -> None:
     policy = apart()
     action, inputs = batch(policy)
     q = policy.critic(inputs["states"], action).detach()
@@ -104,7 +104,7 @@ def test_values_and_advantages_follow_the_target_critics():
     assert not any(parameter.requires_grad for parameter in policy.target_critic.parameters())
 
 
-def test_what_follows_is_valued_in_the_next_state_and_gets_no_gradient():
+def test_what_follows_is_valued_in_the_next_state_and_gets_no_gradient() -> None:
     policy = make()
     action, inputs = batch(policy)
     after = {"states": inputs["states"] + 1.0}
@@ -116,7 +116,7 @@ def test_what_follows_is_valued_in_the_next_state_and_gets_no_gradient():
 
 
 @pytest.mark.parametrize(("log_std", "bound"), [(-9.0, -5.0), (4.0, 2.0)])
-def test_the_standard_deviation_stays_within_bounds(log_std, bound):
+def test_the_standard_deviation_stays_within_bounds(log_std, bound) -> None:
     evaluation = make(initial_log_std=log_std)(forward_inputs=make().forward_inputs_of(OBS, ACTIONS))
     entropy = Normal(0.0, torch.tensor(bound).exp()).entropy()
     torch.testing.assert_close(evaluation.entropy, entropy.expand(6, 2, 3))

@@ -10,7 +10,7 @@ from rlinf.models import get_model, register_model
 
 
 @pytest.mark.parametrize("discrete", [False, True])
-def test_default_forward_recomputes_the_reported_logprobs(discrete):
+def test_default_forward_recomputes_the_reported_logprobs(discrete) -> None:
     policy = build(num_action_chunks=4, discrete=discrete, add_value_head=True, normalize_obs=True)
     obs = {"states": torch.randn(5, 3)}
     actions, output = policy.predict_action_batch(obs, mode="train", generator=torch.Generator().manual_seed(1))
@@ -23,7 +23,7 @@ def test_default_forward_recomputes_the_reported_logprobs(discrete):
 
 
 @pytest.mark.parametrize("discrete", [False, True])
-def test_evaluation_is_greedy_and_draws_no_random_number(discrete):
+def test_evaluation_is_greedy_and_draws_no_random_number(discrete) -> None:
     policy = build(discrete=discrete)
     obs = {"states": torch.randn(5, 3)}
     before = torch.get_rng_state()
@@ -33,7 +33,7 @@ def test_evaluation_is_greedy_and_draws_no_random_number(discrete):
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_training_actions_depend_on_the_generator_alone():
+def test_training_actions_depend_on_the_generator_alone() -> None:
     policy = build()
     obs = {"states": torch.randn(5, 3)}
     draws = [
@@ -43,30 +43,30 @@ def test_training_actions_depend_on_the_generator_alone():
     assert not torch.equal(draws[0], draws[2])
 
 
-def test_action_scale_reaches_the_environment_but_not_the_logprob():
+def test_action_scale_reaches_the_environment_but_not_the_logprob() -> None:
     policy = build(action_scale=2.0)
     actions, output = policy.predict_action_batch({"states": torch.randn(4, 3)}, mode="train")
     torch.testing.assert_close(actions, 2.0 * output.forward_inputs["action"])
 
 
-def test_value_parameters_are_those_of_the_value_head():
+def test_value_parameters_are_those_of_the_value_head() -> None:
     policy = build(add_value_head=True)
     names = {name for name, _ in policy.named_parameters() if policy.is_value_parameter(name)}
     assert names == {f"value_head.{i}.{kind}" for i in (0, 2) for kind in ("weight", "bias")}
 
 
-def test_an_unknown_model_type_is_answered_with_the_known_ones():
+def test_an_unknown_model_type_is_answered_with_the_known_ones() -> None:
     cfg = MLPPolicyConfig(model_type="mpl_policy", obs_dim=3, action_dim=2)
     with pytest.raises(RegistryError, match="Did you mean 'mlp_policy'"):
         get_model(cfg)
 
 
-def test_a_model_cannot_take_a_built_in_name():
+def test_a_model_cannot_take_a_built_in_name() -> None:
     with pytest.raises(RegistryError, match="mlp_policy"):
         register_model("MLP_Policy", lambda cfg, num_values: None)
 
 
-def test_recorded_actions_are_brought_into_the_units_of_the_policy():
+def test_recorded_actions_are_brought_into_the_units_of_the_policy() -> None:
     policy, obs = build(action_scale=4.0), {"states": torch.randn(2, 3)}
     actions = torch.tensor([[[2.0, -4.0]], [[0.0, 1.0]]])
     assert policy.forward_inputs_of(obs, actions)["action"].tolist() == [[[0.5, -1.0]], [[0.0, 0.25]]]

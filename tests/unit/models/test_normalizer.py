@@ -6,7 +6,7 @@ from state_policies import build
 from rlinf.models.normalizer import RunningNormalizer
 
 
-def test_statistics_do_not_depend_on_how_data_is_split_over_ranks():
+def test_statistics_do_not_depend_on_how_data_is_split_over_ranks() -> None:
     data = torch.randn(40, 3, dtype=torch.float64) * 3 + 5
     whole, split = RunningNormalizer(3, 10.0), RunningNormalizer(3, 10.0)
     for part in data.split(20):
@@ -27,7 +27,7 @@ def test_statistics_do_not_depend_on_how_data_is_split_over_ranks():
     torch.testing.assert_close(split.var, whole.var)
 
 
-def test_statistics_travel_in_the_state_dict():
+def test_statistics_travel_in_the_state_dict() -> None:
     policy, other = build(normalize_obs=True), build(normalize_obs=True)
     policy.update_statistics({"states": torch.randn(10, 3) + 4}, torch.ones(10, dtype=torch.bool), lambda x: x)
     other.load_state_dict(policy.state_dict())
@@ -35,14 +35,14 @@ def test_statistics_travel_in_the_state_dict():
     assert other.encoder.normalizer.count == 10
 
 
-def test_only_valid_rows_enter_the_statistics():
+def test_only_valid_rows_enter_the_statistics() -> None:
     policy = build(normalize_obs=True)
     states = torch.cat([torch.zeros(3, 3), torch.full((2, 3), 1e6)])
     policy.update_statistics({"states": states}, torch.tensor([True, True, True, False, False]), lambda x: x)
     assert policy.encoder.normalizer.mean.abs().max() == 0
 
 
-def test_normalised_observations_are_cut_off():
+def test_normalised_observations_are_cut_off() -> None:
     normalizer = RunningNormalizer(2, 3.0)
     normalizer.update(torch.tensor([[0.0, 1.0], [2.0, 5.0]], dtype=torch.float64), lambda x: x)
     found = normalizer(torch.tensor([[2.0, 3.0], [50.0, -50.0]]))

@@ -14,7 +14,7 @@ SEQUENCES = [[5, 6, 7, 8, 9, 10], [1], [3, 4, 5, 6, 7, 8, 9, 11, 12, 33], [2, 1]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_packed_sequences_do_not_see_each_other(tiny, temperature):
+def test_packed_sequences_do_not_see_each_other(tiny, temperature) -> None:
     folder, reference = tiny
     packed = pack_sequences(SEQUENCES)
     result = get_model(tiny_config(folder)).double()(packed, temperature=temperature)
@@ -27,7 +27,7 @@ def test_packed_sequences_do_not_see_each_other(tiny, temperature):
     assert result.values is None
 
 
-def test_sliding_windows_are_kept(tmp_path):
+def test_sliding_windows_are_kept(tmp_path) -> None:
     window = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1, "num_hidden_layers": 2}
     reference = save_tiny(tmp_path, **window).double()
     packed = pack_sequences(SEQUENCES)
@@ -37,7 +37,7 @@ def test_sliding_windows_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize("window", [{}, {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}])
-def test_answers_know_the_prompt_that_they_share_and_not_each_other(tmp_path, window):
+def test_answers_know_the_prompt_that_they_share_and_not_each_other(tmp_path, window) -> None:
     reference = save_tiny(tmp_path, num_hidden_layers=2, **window).double()
     prompts = [[3, 4, 5, 6, 7, 8], [9, 10], [3, 4, 5, 6, 7, 8], [9, 10], [3, 4, 5, 6, 7, 8]]
     answers = [[11, 12, 13], [14], [15, 16, 17, 18, 19], [20, 21], [22]]
@@ -50,14 +50,14 @@ def test_answers_know_the_prompt_that_they_share_and_not_each_other(tmp_path, wi
         torch.testing.assert_close(part, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_the_attention_cannot_be_used_without_its_plan(tiny):
+def test_the_attention_cannot_be_used_without_its_plan(tiny) -> None:
     folder, _ = tiny
     model = get_model(tiny_config(folder))
     with pytest.raises(AlgorithmError, match="not called by CausalLM"):
         model.model(input_ids=torch.tensor([[1, 2]]))
 
 
-def test_scores_are_scaled_as_the_layer_says(tiny):
+def test_scores_are_scaled_as_the_layer_says(tiny) -> None:
     packed = pack_sequences([[1, 2, 3], [4, 5]])
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(1, 2, 5, 4, generator=generator, dtype=torch.float64) for _ in range(3))

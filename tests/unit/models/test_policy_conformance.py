@@ -33,7 +33,7 @@ B = 5
     ],
     ids=["discrete", "discrete chunks", "gaussian chunks", "no values", "flow", "images"],
 )
-def test_policies_that_ship_pass(cfg):
+def test_policies_that_ship_pass(cfg) -> None:
     obs = OBS
     if isinstance(cfg, CNNPolicyConfig):
         obs = {"main_images": torch.arange(B * 768).reshape(B, 16, 16, 3).remainder(255).to(torch.uint8)}
@@ -83,13 +83,13 @@ class Broken:
         ({"values": lambda v: v.squeeze(-1)}, "values", r"predict_values\(obs\): received float32 \[5\]"),
     ],
 )
-def test_a_broken_rule_is_named(broken, rule, text):
+def test_a_broken_rule_is_named(broken, rule, text) -> None:
     with pytest.raises(ConformanceError, match=text) as caught:
         check_policy(Broken(**broken), OBS)
     assert caught.value.rule == rule
 
 
-def test_draws_from_elsewhere_are_named():
+def test_draws_from_elsewhere_are_named() -> None:
     def act(actions, output):
         return torch.randint(0, 3, actions.shape), output
 
@@ -98,7 +98,7 @@ def test_draws_from_elsewhere_are_named():
         check_policy(Broken(act=act), {"states": torch.zeros(64, 4)})
 
 
-def test_shapes_of_a_rollout():
+def test_shapes_of_a_rollout() -> None:
     actions = torch.zeros(B, 2, 3)
     output = PolicyOutput(torch.zeros(B, 2, 3), torch.zeros(B, 1), {"states": torch.zeros(B, 4)})
     check_output(actions, output, num_action_chunks=2)
@@ -108,7 +108,7 @@ def test_shapes_of_a_rollout():
         check_output(actions, replace(output, logprobs=torch.zeros(B, 2, 1)), num_action_chunks=2)
 
 
-def test_shapes_of_an_evaluation():
+def test_shapes_of_an_evaluation() -> None:
     logprobs = torch.zeros(B, 2, 3)
     evaluation = PolicyEvaluation(logprobs=logprobs, entropy=logprobs, values=torch.zeros(B, 1))
     check_evaluation(evaluation, logprobs=logprobs, values=torch.zeros(B, 1))

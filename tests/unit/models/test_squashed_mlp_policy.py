@@ -29,7 +29,7 @@ def observations():
     return {"states": torch.randn(ROWS, 5, generator=torch.Generator().manual_seed(1))}
 
 
-def test_log_probabilities_are_those_of_the_squashed_sample():
+def test_log_probabilities_are_those_of_the_squashed_sample() -> None:
     model, obs = policy(action_scale=2.0), observations()
     actions, report = model.predict_action_batch(obs, mode="train", generator=torch.Generator().manual_seed(2))
     sample = report.forward_inputs["action"]
@@ -43,7 +43,7 @@ def test_log_probabilities_are_those_of_the_squashed_sample():
     torch.testing.assert_close(again, report.logprobs, atol=1e-4, rtol=1e-4)
 
 
-def test_evaluation_acts_by_the_squashed_mean_and_draws_nothing():
+def test_evaluation_acts_by_the_squashed_mean_and_draws_nothing() -> None:
     model, obs = policy(), observations()
     before = torch.get_rng_state()
     actions, _ = model.predict_action_batch(obs, mode="eval")
@@ -52,13 +52,13 @@ def test_evaluation_acts_by_the_squashed_mean_and_draws_nothing():
 
 
 @pytest.mark.parametrize("initial", [-3.0, 0.0, 1.0])
-def test_the_standard_deviation_starts_as_told_and_depends_on_the_state(initial):
+def test_the_standard_deviation_starts_as_told_and_depends_on_the_state(initial) -> None:
     _, log_std = policy(initial_log_std=initial)._gaussian(observations()["states"])
     assert float((log_std - initial).abs().max()) < 0.1
     assert float(log_std.std(0).max()) > 0
 
 
-def test_far_samples_have_finite_log_probabilities_and_gradients():
+def test_far_samples_have_finite_log_probabilities_and_gradients() -> None:
     model = policy()
     noise = torch.full((ROWS, CHUNK, DIM), 40.0)
     evaluation = model(ForwardType.ACTOR, inputs=observations(), noise=noise)
@@ -67,7 +67,7 @@ def test_far_samples_have_finite_log_probabilities_and_gradients():
     assert all(torch.isfinite(p.grad).all() for p in model.policy_head.parameters())
 
 
-def test_critics_are_independent_and_start_apart():
+def test_critics_are_independent_and_start_apart() -> None:
     model = policy(num_q_heads=4)
     states, action = observations()["states"], torch.zeros(ROWS, CHUNK, DIM)
     q = model.critic(states, action)
@@ -78,7 +78,7 @@ def test_critics_are_independent_and_start_apart():
         assert [bool(parameter.grad[head].abs().sum() > 0) for head in range(4)] == [False, True, False, False]
 
 
-def test_the_critic_pass_values_the_next_action_by_the_target_without_gradient():
+def test_the_critic_pass_values_the_next_action_by_the_target_without_gradient() -> None:
     model, obs = policy(), observations()
     after, noise = {"states": obs["states"] + 1}, torch.randn(ROWS, CHUNK, DIM)
     with torch.no_grad():
@@ -93,7 +93,7 @@ def test_the_critic_pass_values_the_next_action_by_the_target_without_gradient()
     assert not evaluation.next_logprobs.requires_grad
 
 
-def test_inference_is_sent_the_policy_alone():
+def test_inference_is_sent_the_policy_alone() -> None:
     model = policy(normalize_obs=True)
     sent = {name.split(".")[0] for name in model.state_dict() if not model.is_training_only(name)}
     assert sent == {"policy_head", "encoder"}
@@ -102,7 +102,7 @@ def test_inference_is_sent_the_policy_alone():
     assert math.isclose(float(model.predict_values(observations()).shape[1]), 1.0)
 
 
-def test_samples_and_their_densities_have_the_gradient_of_the_reparameterised_sample():
+def test_samples_and_their_densities_have_the_gradient_of_the_reparameterised_sample() -> None:
     model, obs = policy().double(), {"states": observations()["states"].double()}
     noise = torch.randn(ROWS, CHUNK, DIM, dtype=torch.float64)
     action, logprobs = model.sample(obs["states"], noise)
@@ -120,21 +120,21 @@ def test_samples_and_their_densities_have_the_gradient_of_the_reparameterised_sa
         torch.testing.assert_close(found, right)
 
 
-def test_the_entropy_is_estimated_as_minus_the_log_probability():
+def test_the_entropy_is_estimated_as_minus_the_log_probability() -> None:
     model, obs = policy(), observations()
     _, report = model.predict_action_batch(obs, mode="train", generator=torch.Generator().manual_seed(2))
     evaluation = model.default_forward(report.forward_inputs)
     torch.testing.assert_close(evaluation.entropy, -evaluation.logprobs)
 
 
-def test_the_losses_are_given_the_density_of_a_whole_chunk():
+def test_the_losses_are_given_the_density_of_a_whole_chunk() -> None:
     model, obs, noise = policy(), observations(), torch.randn(ROWS, CHUNK, DIM)
     evaluation = model(ForwardType.ACTOR, inputs=obs, noise=noise)
     _, logprobs = model.sample(obs["states"], noise)
     torch.testing.assert_close(evaluation.logprobs, logprobs.sum((1, 2)))
 
 
-def test_the_value_is_that_of_the_most_pessimistic_critic():
+def test_the_value_is_that_of_the_most_pessimistic_critic() -> None:
     model, obs = policy(num_q_heads=3), observations()
     q = model.critic(obs["states"], model.act(obs["states"]))
     torch.testing.assert_close(model.predict_values(obs), q.min(1, keepdim=True).values.detach())

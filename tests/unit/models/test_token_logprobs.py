@@ -40,7 +40,7 @@ def fused(linear, rows=7):
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_values_and_gradients_are_those_of_the_naive_computation(temperature, bias):
+def test_values_and_gradients_are_those_of_the_naive_computation(temperature, bias) -> None:
     linear, hidden, targets = inputs(bias=bias)
     tensors = [hidden, *linear.parameters()]
     expected = naive(linear, hidden, targets, temperature)
@@ -51,7 +51,7 @@ def test_values_and_gradients_are_those_of_the_naive_computation(temperature, bi
         torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-9)
 
 
-def test_the_most_likely_tokens_are_told_where_they_are_asked_for():
+def test_the_most_likely_tokens_are_told_where_they_are_asked_for() -> None:
     linear, hidden, targets = inputs()
     expected = linear(hidden).argmax(-1)
     targets[::2] = expected[::2]
@@ -62,14 +62,14 @@ def test_the_most_likely_tokens_are_told_where_they_are_asked_for():
     assert fused(linear)(hidden, targets)[2] is None
 
 
-def test_temperature_zero_is_that_of_the_distribution_itself():
+def test_temperature_zero_is_that_of_the_distribution_itself() -> None:
     linear, hidden, targets = inputs()
     head = fused(linear)
     for got, wanted in zip(head(hidden, targets, 0.0)[:2], head(hidden, targets, 1.0)[:2], strict=True):
         assert torch.equal(got, wanted)
 
 
-def test_half_precision_sums_in_float32():
+def test_half_precision_sums_in_float32() -> None:
     linear, hidden, targets = inputs(torch.bfloat16)
     logprobs, entropy, _ = fused(linear)(hidden, targets)
     assert logprobs.dtype == entropy.dtype == torch.float32
@@ -78,7 +78,7 @@ def test_half_precision_sums_in_float32():
     assert torch.autograd.grad(logprobs.sum(), hidden)[0].dtype == torch.bfloat16
 
 
-def test_autocast_computes_the_product_in_its_precision():
+def test_autocast_computes_the_product_in_its_precision() -> None:
     linear, hidden, targets = inputs(torch.float32)
     head = fused(linear)
     exact = head(hidden, targets)[0]
@@ -89,7 +89,7 @@ def test_autocast_computes_the_product_in_its_precision():
     torch.testing.assert_close(low, exact, atol=0.1, rtol=0)
 
 
-def test_no_token_is_no_problem():
+def test_no_token_is_no_problem() -> None:
     linear, hidden, targets = inputs()
     logprobs, entropy, is_top = fused(linear)(hidden[:0], targets[:0], with_top=True)
     assert is_top.shape == (0,)
@@ -98,7 +98,7 @@ def test_no_token_is_no_problem():
 
 
 class LargestTensor(TorchDispatchMode):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.elements = 0
 
@@ -121,7 +121,7 @@ def largest_tensor(head, hidden, targets):
     return largest.elements, max(saved)
 
 
-def test_the_logits_of_all_tokens_are_never_there_at_once():
+def test_the_logits_of_all_tokens_are_never_there_at_once() -> None:
     linear, hidden, targets = inputs()
     at_once, kept = largest_tensor(fused(linear, rows=10), hidden, targets)
     assert at_once == 10 * VOCABULARY

@@ -10,7 +10,7 @@ def draw(rules, plan, width=100):
     return draw_plan(HybridComponentPlacement(cfg, plan), plan.nodes, width=width)
 
 
-def test_one_node_shows_each_component_over_the_devices():
+def test_one_node_shows_each_component_over_the_devices() -> None:
     diagram = draw(
         {"actor": "0-3", "env": "0-3:0-1", "agent": {"node_group": "node", "placement": 0}}, ClusterPlan(1, 4)
     )
@@ -29,7 +29,7 @@ def test_one_node_shows_each_component_over_the_devices():
     ]
 
 
-def test_a_thousand_devices_fold_into_few_lines():
+def test_a_thousand_devices_fold_into_few_lines() -> None:
     diagram = draw({"actor": "0-511", "rollout": "512-1023:0-127"}, ClusterPlan(128, 8))
     lines = diagram.splitlines()
     assert len(lines) < 15
@@ -40,32 +40,32 @@ def test_a_thousand_devices_fold_into_few_lines():
     assert max(map(len, lines)) <= 100
 
 
-def test_equal_nodes_fold_even_when_not_neighbours():
+def test_equal_nodes_fold_even_when_not_neighbours() -> None:
     diagram = draw({"env": "0-3,6-7"}, ClusterPlan(5, [2, 0, 2, 2, 2]))
     assert "nodes 0,2,4 (3): 2 accelerators each\n" in diagram
     assert "node 1, idle" in diagram
     assert "node 3: 2 accelerators, idle" in diagram
 
 
-def test_idle_nodes_are_shown_as_idle():
+def test_idle_nodes_are_shown_as_idle() -> None:
     assert "nodes 1-3 (3): 8 accelerators each, idle" in draw({"actor": "0-7"}, ClusterPlan(4, 8))
 
 
-def test_wide_nodes_continue_on_further_lines():
+def test_wide_nodes_continue_on_further_lines() -> None:
     diagram = draw({"env": "0-63:0-127"}, ClusterPlan(1, 0, cpu_slots_per_node=64), width=80)
     assert max(map(len, diagram.splitlines())) <= 80
     cells = [cell for line in diagram.splitlines() if line.startswith("  env ") for cell in line.split()[1:]]
     assert cells == [f"{2 * slot}-{2 * slot + 1}" for slot in range(64)]
 
 
-def test_unknown_nodes_are_said_not_guessed():
+def test_unknown_nodes_are_said_not_guessed() -> None:
     diagram = draw({"actor": "0-7", "rollout": "all"}, ClusterPlan(2))
     assert "accelerators_per_node" in diagram
     assert "rollout            ?  all" in diagram
     assert "idle" not in diagram
 
 
-def test_robots_are_drawn_under_their_group(group_spec):
+def test_robots_are_drawn_under_their_group(group_spec) -> None:
     hardware = SimpleNamespace(type="Franka", configs=[{"node_rank": 1}, {"node_rank": 1}])
     plan = ClusterPlan(2, 0, [group_spec("arms", 1, hardware=hardware)])
     diagram = draw({"env": {"node_group": "arms", "placement": "all"}}, plan)
@@ -73,12 +73,12 @@ def test_robots_are_drawn_under_their_group(group_spec):
     assert "node 0, idle" in diagram
 
 
-def test_a_very_long_placement_string_stays_inside_the_diagram():
+def test_a_very_long_placement_string_stays_inside_the_diagram() -> None:
     spec = ",".join(str(rank) for rank in range(0, 128, 2))
     assert max(map(len, draw({"env": spec}, ClusterPlan(16, 8)).splitlines())) <= 100
 
 
-def test_planning_loads_neither_ray_nor_torch():
+def test_planning_loads_neither_ray_nor_torch() -> None:
     code = (
         "import sys, rlinf.placement, rlinf.utils.placement; sys.exit(any(m in sys.modules for m in ('ray', 'torch')))"
     )

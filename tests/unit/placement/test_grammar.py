@@ -17,7 +17,7 @@ def held(spec, resources, kind="accelerator"):
     return [(seat.cluster_node_rank, seat.local_hardware_ranks) for seat in plan_component(spec, resources, kind)]
 
 
-def test_example_of_the_grammar_puts_processes_where_it_says():
+def test_example_of_the_grammar_puts_processes_where_it_says() -> None:
     seats = held("0-1:0-3,3-5,7-10:7-14", [16])
     assert [ranks for _, ranks in seats] == [
         *([0], [0], [1], [1]),
@@ -26,54 +26,54 @@ def test_example_of_the_grammar_puts_processes_where_it_says():
     ]
 
 
-def test_one_process_on_several_resources_takes_consecutive_blocks():
+def test_one_process_on_several_resources_takes_consecutive_blocks() -> None:
     assert held("0-7:0-1", [4, 4]) == [(0, [0, 1, 2, 3]), (1, [0, 1, 2, 3])]
 
 
-def test_all_is_every_resource_and_skips_nodes_without_any():
+def test_all_is_every_resource_and_skips_nodes_without_any() -> None:
     assert held("all", [2, 0, 2]) == [(0, [0]), (0, [1]), (2, [0]), (2, [1])]
 
 
-def test_all_takes_processes():
+def test_all_takes_processes() -> None:
     assert held("all:0-1", [2, 2]) == [(0, [0, 1]), (1, [0, 1])]
 
 
-def test_an_int_is_one_hardware_rank():
+def test_an_int_is_one_hardware_rank() -> None:
     assert held(3, [8]) == held("3", [8]) == [(0, [3])]
 
 
-def test_blanks_are_ignored():
+def test_blanks_are_ignored() -> None:
     assert held(" 0 - 1 : 0 - 3 , 3 ", [8]) == held("0-1:0-3,3", [8])
 
 
-def test_process_ranks_may_be_written_in_any_order():
+def test_process_ranks_may_be_written_in_any_order() -> None:
     assert held("0-1:2-3,2-3:0-1", [4]) == [(0, [2]), (0, [3]), (0, [0]), (0, [1])]
 
 
-def test_omitted_processes_continue_after_the_highest_so_far():
+def test_omitted_processes_continue_after_the_highest_so_far() -> None:
     assert held("0:1,1:0,2", [3]) == [(0, [1]), (0, [0]), (0, [2])]
 
 
-def test_without_any_accelerator_ranks_are_nodes():
+def test_without_any_accelerator_ranks_are_nodes() -> None:
     seats = plan_component("0-1:0-3", [0, 0])
     assert [seat.cluster_node_rank for seat in seats] == [0, 0, 1, 1]
     assert {seat.local_accelerator_rank for seat in seats} == {-1}
     assert {str(seat.accelerator_type) for seat in seats} == {"NO_ACCEL"}
 
 
-def test_node_kind_counts_each_node_once():
+def test_node_kind_counts_each_node_once() -> None:
     seats = plan_component("all", [8, 8], kind="node")
     assert [(seat.cluster_node_rank, seat.local_hardware_ranks) for seat in seats] == [(0, []), (1, [])]
 
 
 @pytest.mark.parametrize("kind", ["robot", "cpu_slot"])
-def test_other_kinds_own_no_accelerator(kind):
+def test_other_kinds_own_no_accelerator(kind) -> None:
     seats = plan_component("all", [1, 2], kind=kind)
     assert [seat.local_hardware_ranks for seat in seats] == [[0], [0], [1]]
     assert {seat.local_accelerator_rank for seat in seats} == {-1}
 
 
-def test_processes_are_counted_node_by_node():
+def test_processes_are_counted_node_by_node() -> None:
     seats = plan_component("1-3:0-5", [2, 2, 2])
     assert [seat.rank for seat in seats] == [0, 1, 2, 3, 4, 5]
     assert [seat.cluster_node_rank for seat in seats] == [0, 0, 1, 1, 1, 1]
@@ -114,7 +114,7 @@ def test_processes_are_counted_node_by_node():
         ("1-4:0-1", ["process 1", "accelerators 3-4", "nodes 0-1"]),
     ],
 )
-def test_every_violation_names_path_segment_and_remedy(spec, fragments):
+def test_every_violation_names_path_segment_and_remedy(spec, fragments) -> None:
     with pytest.raises(PlacementError) as caught:
         plan_component(spec, [4, 4], path=PATH)
     message = str(caught.value)
@@ -124,24 +124,24 @@ def test_every_violation_names_path_segment_and_remedy(spec, fragments):
 
 
 @pytest.mark.parametrize("spec", [True, None, 1.5, ["0-3"]])
-def test_other_types_are_not_placements(spec):
+def test_other_types_are_not_placements(spec) -> None:
     with pytest.raises(PlacementError, match="is not a placement"):
         plan_component(spec, [4], path=PATH)
 
 
-def test_empty_group_says_that_there_is_nothing():
+def test_empty_group_says_that_there_is_nothing() -> None:
     with pytest.raises(PlacementError, match="finds nothing to run on"):
         plan_component("all", [0, 0], kind="cpu_slot")
 
 
-def test_unknown_kind_and_negative_counts_are_refused():
+def test_unknown_kind_and_negative_counts_are_refused() -> None:
     with pytest.raises(PlacementError, match="choose one of accelerator, robot, cpu_slot, node"):
         plan_component("0", [1], kind="gpu")
     with pytest.raises(PlacementError, match=">= 0"):
         plan_component("0", [1, -1])
 
 
-def test_placement_errors_are_config_errors():
+def test_placement_errors_are_config_errors() -> None:
     assert issubclass(PlacementError, ConfigError)
 
 
@@ -171,7 +171,7 @@ def valid_specs(draw):
 
 @given(valid_specs())
 @settings(max_examples=150, deadline=None)
-def test_valid_strings_mean_exactly_what_they_say(case):
+def test_valid_strings_mean_exactly_what_they_say(case) -> None:
     spec, total, expected = case
     seats = plan_component(spec, [total])
     assert [seat.local_hardware_ranks for seat in seats] == expected
@@ -181,7 +181,7 @@ def test_valid_strings_mean_exactly_what_they_say(case):
 
 @given(st.text(alphabet="0123456789-,:al ", max_size=14), st.lists(st.integers(0, 5), min_size=1, max_size=4))
 @settings(max_examples=300, deadline=None)
-def test_any_text_is_planned_or_refused_but_never_crashes(spec, resources):
+def test_any_text_is_planned_or_refused_but_never_crashes(spec, resources) -> None:
     try:
         seats = plan_component(spec, resources, path=PATH)
     except PlacementError:
@@ -196,7 +196,7 @@ def test_any_text_is_planned_or_refused_but_never_crashes(spec, resources):
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=8))
 @settings(max_examples=100, deadline=None)
-def test_all_reaches_each_resource_once_whatever_the_nodes(resources):
+def test_all_reaches_each_resource_once_whatever_the_nodes(resources) -> None:
     seats = plan_component("all", resources)
     if any(resources):
         expected = [(node, [index]) for node, count in enumerate(resources) for index in range(count)]

@@ -7,7 +7,7 @@ from rlinf.placement import (
 )
 
 
-def test_strategies_and_placements_travel_between_processes(cluster):
+def test_strategies_and_placements_travel_between_processes(cluster) -> None:
     strategy = pickle.loads(pickle.dumps(PackedPlacementStrategy(0, 1)))
     seats = strategy.get_placement(cluster)
     assert pickle.loads(pickle.dumps(seats)) == seats

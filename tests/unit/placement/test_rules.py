@@ -22,13 +22,13 @@ from rlinf.utils.placement import (
         lambda rules: OmegaConf.create({"cluster": {"component_placement": rules}}),
     ],
 )
-def test_recipe_may_be_mappings_or_objects(cluster, make):
+def test_recipe_may_be_mappings_or_objects(cluster, make) -> None:
     rules = {"actor": "0-1", "env": {"node_group": "node", "placement": 1}}
     placement = ComponentPlacement(make(rules), cluster)
     assert (placement.get_world_size("actor"), placement.get_world_size("env")) == (2, 1)
 
 
-def test_long_form_may_be_the_config_class(cluster):
+def test_long_form_may_be_the_config_class(cluster) -> None:
     rule = ComponentPlacementConfig(node_group="cluster", placement="0-3")
     assert ComponentPlacement(recipe(actor=rule), cluster).get_world_size("actor") == 4
 
@@ -48,14 +48,14 @@ def test_long_form_may_be_the_config_class(cluster):
         ({"env": True}, ["cluster.component_placement.env", "True"]),
     ],
 )
-def test_bad_rules_name_path_and_remedy(cluster, rules, fragments):
+def test_bad_rules_name_path_and_remedy(cluster, rules, fragments) -> None:
     with pytest.raises(PlacementError) as caught:
         ComponentPlacement(recipe(**rules), cluster)
     for fragment in fragments:
         assert fragment in str(caught.value)
 
 
-def test_all_mistakes_are_reported_at_once(cluster):
+def test_all_mistakes_are_reported_at_once(cluster) -> None:
     with pytest.raises(PlacementError) as caught:
         ComponentPlacement(recipe(actor="x", env="0-99", rollout="0"), cluster)
     lines = str(caught.value).splitlines()
@@ -65,7 +65,7 @@ def test_all_mistakes_are_reported_at_once(cluster):
     ]
 
 
-def test_rules_must_be_a_mapping(cluster):
+def test_rules_must_be_a_mapping(cluster) -> None:
     for cfg in (SimpleNamespace(), SimpleNamespace(cluster=SimpleNamespace(component_placement="0-7"))):
         with pytest.raises(PlacementError, match="not a mapping"):
             ComponentPlacement(cfg, cluster)

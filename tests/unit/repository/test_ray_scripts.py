@@ -35,14 +35,14 @@ def call(tmp_path):
     return run
 
 
-def give_token(tmp_path):
+def give_token(tmp_path) -> None:
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray/auth_token").write_text("the token")
     (tmp_path / ".ray/auth_token").chmod(0o644)
 
 
 @pytest.mark.parametrize("script", ["start_ray.sh", "check_ray.sh"])
-def test_help(call, script):
+def test_help(call, script) -> None:
     code, said, _ = call(script, "--help")
     assert code == 0
     assert said.startswith("Usage: bash ray_utils/")
@@ -63,14 +63,14 @@ def test_help(call, script):
         (["head"], {"RLINF_NODE_RANK": "0", "RLINF_COMM_NET_DEVICES": "eth77"}, 1, "it has"),
     ],
 )
-def test_what_cannot_work_is_refused_before_ray_starts(call, arguments, variables, code, text):
+def test_what_cannot_work_is_refused_before_ray_starts(call, arguments, variables, code, text) -> None:
     returned, said, calls = call("start_ray.sh", *arguments, **variables)
     assert (returned, calls) == (code, "")
     assert text in said
     assert "Traceback" not in said
 
 
-def test_the_rank_is_there_before_ray_and_the_token_stays_private(call, tmp_path):
+def test_the_rank_is_there_before_ray_and_the_token_stays_private(call, tmp_path) -> None:
     give_token(tmp_path)
     with socket.socket() as free:
         free.bind(("", 0))
@@ -86,7 +86,7 @@ def test_the_rank_is_there_before_ray_and_the_token_stays_private(call, tmp_path
     assert "the token" not in said
 
 
-def test_a_head_that_does_not_answer_is_named(call, tmp_path):
+def test_a_head_that_does_not_answer_is_named(call, tmp_path) -> None:
     give_token(tmp_path)
     code, said, calls = call("start_ray.sh", "worker", "127.0.0.1:1", "--rank", "1", "--timeout", "0")
     assert (code, calls) == (1, "")
@@ -94,6 +94,6 @@ def test_a_head_that_does_not_answer_is_named(call, tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("shellcheck") is None, reason="shellcheck is not installed")
-def test_shellcheck_finds_nothing():
+def test_shellcheck_finds_nothing() -> None:
     done = subprocess.run(["shellcheck", *SCRIPTS.glob("*.sh")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -11,13 +11,13 @@ from rlinf.runners.async_embodied_runner import AsyncEmbodiedRunner
 class Done:
     """A call of a group that has returned."""
 
-    def __init__(self, value):
+    def __init__(self, value) -> None:
         self.value = value
 
-    def done(self):
+    def done(self) -> bool:
         return True
 
-    def raise_failure(self):
+    def raise_failure(self) -> None:
         pass
 
     def wait(self):
@@ -27,7 +27,7 @@ class Done:
 class Group:
     """Notes calls of its methods; each has returned at once."""
 
-    def __init__(self, name, calls):
+    def __init__(self, name, calls) -> None:
         self.name, self.calls = name, calls
 
     def __getattr__(self, method):
@@ -51,7 +51,7 @@ def run(tmp_path, *overrides):
 
 
 @pytest.mark.parametrize("threshold", [0, 1, 3])
-def test_a_rollout_begins_as_soon_as_the_weights_it_needs_are_published(tmp_path, threshold):
+def test_a_rollout_begins_as_soon_as_the_weights_it_needs_are_published(tmp_path, threshold) -> None:
     calls = run(
         tmp_path, f"algorithm.staleness_threshold={threshold}", "runner.max_epochs=8", "runner.val_check_interval=-1"
     )
@@ -66,7 +66,7 @@ def test_a_rollout_begins_as_soon_as_the_weights_it_needs_are_published(tmp_path
     assert begun == {step: (max(step - 1 - threshold, 0),) * 2 for step in range(1, 9)}
 
 
-def test_nothing_is_made_ahead_of_an_evaluation_or_a_checkpoint(tmp_path):
+def test_nothing_is_made_ahead_of_an_evaluation_or_a_checkpoint(tmp_path) -> None:
     keys = ("algorithm.staleness_threshold=2", "runner.max_epochs=8", "runner.val_check_interval=3")
     calls = run(tmp_path, *keys, "runner.save_interval=4")
     begun = 0
@@ -90,7 +90,7 @@ def test_nothing_is_made_ahead_of_an_evaluation_or_a_checkpoint(tmp_path):
     assert [step for _, method, step, restart in calls if method == "interact" and restart] == [1]
 
 
-def test_no_call_is_left_behind_the_rollouts_but_for_their_times(tmp_path):
+def test_no_call_is_left_behind_the_rollouts_but_for_their_times(tmp_path) -> None:
     calls = run(tmp_path, "algorithm.staleness_threshold=2", "runner.max_epochs=5", "runner.val_check_interval=-1")
     of_env = [(method, step) for group, method, step, _ in calls if group == "env" and method != "init_worker"]
     calls = [call for step in range(1, 6) for call in (("interact", step), ("pop_execution_times", None))]

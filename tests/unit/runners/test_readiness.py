@@ -20,26 +20,26 @@ from rlinf.runners.readiness import check_ready, find_missing
 def ready(tmp_path):
     """Return a function that checks a recipe whose results go below ``tmp_path``."""
 
-    def check(*overrides, recipe="gym_cartpole_ppo_mlp", log_path=tmp_path / "a" / "b"):
+    def check(*overrides, recipe="gym_cartpole_ppo_mlp", log_path=tmp_path / "a" / "b") -> None:
         check_ready(validate_cfg(load_recipe(recipe, [f"runner.logger.log_path={log_path}", *overrides])))
 
     return check
 
 
-def test_a_machine_that_has_everything_is_ready(ready, tmp_path):
+def test_a_machine_that_has_everything_is_ready(ready, tmp_path) -> None:
     ready()
     assert not list(tmp_path.iterdir()), "looking makes nothing"
 
 
 @pytest.mark.parametrize("package", ["torch", "ray"])
-def test_a_missing_package_is_told_with_its_command(ready, monkeypatch, package):
+def test_a_missing_package_is_told_with_its_command(ready, monkeypatch, package) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
     with pytest.raises(MissingPackageError, match=rf"'{package}', which is not installed .*requirements/install\.sh"):
         ready()
 
 
-def test_a_file_in_the_place_of_the_results_folder_is_told(ready, tmp_path):
+def test_a_file_in_the_place_of_the_results_folder_is_told(ready, tmp_path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
         ConfigError, match=r"runner\.logger\.log_path: '.*file' is a file.*Set runner\.logger\.log_path"
@@ -47,20 +47,20 @@ def test_a_file_in_the_place_of_the_results_folder_is_told(ready, tmp_path):
         ready(log_path=tmp_path / "file" / "results")
 
 
-def test_a_full_disk_is_told(ready, monkeypatch):
+def test_a_full_disk_is_told(ready, monkeypatch) -> None:
     monkeypatch.setattr(readiness, "MIN_FREE_BYTES", 1 << 60)
     with pytest.raises(ConfigError, match=r"runner\.logger\.log_path: the disk of .* is full.*Free some space"):
         ready()
 
 
-def test_weights_and_models_that_are_not_there_are_told(ready, tmp_path):
+def test_weights_and_models_that_are_not_there_are_told(ready, tmp_path) -> None:
     with pytest.raises(CheckpointError, match=r"runner\.ckpt_path: '.*absent\.pt' does not exist.*remove the key"):
         ready(f"runner.ckpt_path={tmp_path}/absent.pt")
     with pytest.raises(ConfigError, match=r"actor\.model\.model_path: there is no folder.*hf download"):
         ready(f"actor.model.model_path={tmp_path}/absent", recipe="tiny_math_sft")
 
 
-def test_services_that_recipes_choose_are_looked_at(tmp_path):
+def test_services_that_recipes_choose_are_looked_at(tmp_path) -> None:
     cfg = validate_cfg(load_recipe("gym_cartpole_ppo_mlp", [f"runner.logger.log_path={tmp_path}"]))
     logger = dataclasses.replace(cfg.runner.logger, logger_backends=["nowhere"])
     with pytest.raises(ConfigError, match="names 'nowhere'"):
@@ -72,7 +72,7 @@ def without(monkeypatch):
     """Return a function that hides packages."""
     find = importlib.util.find_spec
 
-    def hide(*packages):
+    def hide(*packages) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in packages else find(name))
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -90,19 +90,21 @@ def without(monkeypatch):
         ("tiny_math_sft", "datasets", r"data", r"install\.sh reason"),
     ],
 )
-def test_packages_that_a_section_needs_are_told_with_their_installer(ready, without, recipe, package, key, remedy):
+def test_packages_that_a_section_needs_are_told_with_their_installer(
+    ready, without, recipe, package, key, remedy
+) -> None:
     without(package, "metaworld", "mani_skill", "mujoco", "gymnasium_robotics")
     with pytest.raises(RLinfError, match=rf"(?m)^.*{key} needs the package '{package}'.*{remedy}"):
         ready(recipe=recipe)
 
 
-def test_engines_that_are_not_installed_are_told(ready, without):
+def test_engines_that_are_not_installed_are_told(ready, without) -> None:
     without("vllm")
     with pytest.raises(RLinfError, match=r"rollout needs the package 'vllm'.*install\.sh reason --engine vllm"):
         ready("rollout.rollout_backend=vllm", recipe="tiny_math_grpo")
 
 
-def test_all_that_is_missing_is_told_at_once(ready, without, tmp_path, monkeypatch):
+def test_all_that_is_missing_is_told_at_once(ready, without, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     without("transformers", "datasets")
     with pytest.raises(ConfigError, match=r"things that the recipe needs are missing") as caught:
@@ -112,7 +114,7 @@ def test_all_that_is_missing_is_told_at_once(ready, without, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("elsewhere", ["nodes", "interpreter", "cluster"])
-def test_packages_of_other_machines_are_not_looked_for(tmp_path, without, monkeypatch, elsewhere):
+def test_packages_of_other_machines_are_not_looked_for(tmp_path, without, monkeypatch, elsewhere) -> None:
     cfg = validate_cfg(load_recipe("metaworld_reach_ppo_mlp", [f"runner.logger.log_path={tmp_path}"]))
     without("metaworld")
     if elsewhere == "cluster":
@@ -126,19 +128,19 @@ def test_packages_of_other_machines_are_not_looked_for(tmp_path, without, monkey
     assert find_missing(cfg) == []
 
 
-def test_demonstrations_that_were_not_made_are_told(ready, tmp_path, monkeypatch):
+def test_demonstrations_that_were_not_made_are_told(ready, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DatasetError, match=r"algorithm\.demo_buffer\.load_path: '.*' does not exist.*make it"):
         ready(recipe="gym_mountain_car_rlpd_mlp")
 
 
-def test_an_evaluation_needs_nothing_to_learn_from(tmp_path, monkeypatch):
+def test_an_evaluation_needs_nothing_to_learn_from(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     overrides = ["runner.only_eval=true", f"runner.ckpt_path={tmp_path}", f"runner.logger.log_path={tmp_path}"]
     assert find_missing(validate_cfg(load_recipe("gym_mountain_car_rlpd_mlp", overrides))) == []
 
 
-def test_ids_of_environments_that_nobody_registered_are_told_with_the_closest(ready):
+def test_ids_of_environments_that_nobody_registered_are_told_with_the_closest(ready) -> None:
     with pytest.raises(ConfigError, match=r"env\.train\.init_params\.id: .*'CartPol-v1'.*Did you mean 'CartPole-v1'"):
         ready("env.train.init_params.id=CartPol-v1")
     ready("env.train.init_params.id=CartPole")
@@ -146,12 +148,12 @@ def test_ids_of_environments_that_nobody_registered_are_told_with_the_closest(re
         ready("env.eval.import_module=no_such_package.envs")
 
 
-def test_tasks_that_do_not_exist_are_told(ready, without):
+def test_tasks_that_do_not_exist_are_told(ready, without) -> None:
     with pytest.raises(RLinfError, match=r"env\.train\.task_name: Meta-World has no task 'reach'.*'reach-v3'"):
         ready("env.train.task_name=reach", recipe="metaworld_reach_ppo_mlp")
 
 
-def test_offline_no_simulator_is_imported(tmp_path):
+def test_offline_no_simulator_is_imported(tmp_path) -> None:
     code = (
         "import sys\nfrom rlinf.config import load_recipe, validate_cfg\n"
         "from rlinf.runners.readiness import find_missing\n"
@@ -163,7 +165,7 @@ def test_offline_no_simulator_is_imported(tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
-def test_a_folder_that_holds_a_run_is_told(ready, tmp_path):
+def test_a_folder_that_holds_a_run_is_told(ready, tmp_path) -> None:
     folder = tmp_path / "a" / "b" / "gym_cartpole_ppo_mlp"
     (folder / "checkpoints" / "global_step_1").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"already holds a run.*runner\.resume_dir=auto.*runner\.overwrite=true"):

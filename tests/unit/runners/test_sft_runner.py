@@ -35,13 +35,13 @@ class World:
         log: The calls that concern evaluations, in order.
     """
 
-    def __init__(self, *deaths, interrupt_in=None):
+    def __init__(self, *deaths, interrupt_in=None) -> None:
         self.deaths, self.interrupt_in = list(deaths), interrupt_in
         self.prepared, self.trained, self.log = [], [], []
         self.tables = []
         self.groups = {name: Group(name, 1, self.serve) for name in ("actor", "rollout", "reward")}
 
-    def serve(self, call):
+    def serve(self, call) -> None:
         count = sum(call.method == other.method for group in self.groups.values() for other in group.calls)
         if self.deaths and (call.method, count) == self.deaths[0][:2]:
             call.fail(death(self.deaths.pop(0)[2]))
@@ -50,7 +50,7 @@ class World:
             raise KeyboardInterrupt
         call.give(getattr(self, call.method, lambda call: {})(call))
 
-    def compute_advantages(self, call):
+    def compute_advantages(self, call) -> None:
         self.prepared = [example.prompt_ids[0] for example in call.args[0]]
 
     def run_training(self, call):
@@ -61,28 +61,28 @@ class World:
         self.log.append("loss")
         return {"loss": float(len(call.args[0])), "token_accuracy": 0.75}
 
-    def pop_peak_memory(self, call):
+    def pop_peak_memory(self, call) -> int:
         return 1 << 30
 
-    def sync_model_from_actor(self, call):
+    def sync_model_from_actor(self, call) -> None:
         self.log.append(f"weights {call.keys['version']}")
 
-    def sleep(self, call):
+    def sleep(self, call) -> None:
         self.log.append("sleep")
 
-    def wake(self, call):
+    def wake(self, call) -> None:
         self.log.append("wake")
 
-    def generate(self, call):
+    def generate(self, call) -> None:
         self.log.append(f"ask {call.args[0].index}")
 
     def score(self, call):
         return [Sample(group_id=call.args[1]).response]
 
-    def write_samples(self, call):
+    def write_samples(self, call) -> None:
         self.tables.append((Path(call.args[0]).name, *call.args[1:]))
 
-    def save_checkpoint(self, call):
+    def save_checkpoint(self, call) -> None:
         Path(call.args[0]).mkdir(parents=True)
         (Path(call.args[0]) / "state").write_text("saved")
 
@@ -123,7 +123,7 @@ def records(runner):
     return [json.loads(line) for line in (runner.logger.folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_steps_go_through_the_data_epoch_after_epoch(tmp_path):
+def test_steps_go_through_the_data_epoch_after_epoch(tmp_path) -> None:
     world = World()
     runner = run(tmp_path, world, *ALONE)
     assert [step for step, _ in world.trained] == [1, 2, 3, 4, 5, 6]
@@ -135,7 +135,7 @@ def test_steps_go_through_the_data_epoch_after_epoch(tmp_path):
     assert last["time/tokens_per_second"] == pytest.approx(4 * last["time/samples_per_second"])
 
 
-def test_without_engines_evaluations_measure_loss_and_accuracy(tmp_path):
+def test_without_engines_evaluations_measure_loss_and_accuracy(tmp_path) -> None:
     world = World()
     runner = run(tmp_path, world, *ALONE)
     assert world.log == ["loss"] * 3
@@ -145,7 +145,7 @@ def test_without_engines_evaluations_measure_loss_and_accuracy(tmp_path):
     assert not any(call.method.startswith("sync") for call in world.groups["actor"].calls)
 
 
-def test_several_sets_are_told_apart_and_weighed_by_their_tokens(tmp_path):
+def test_several_sets_are_told_apart_and_weighed_by_their_tokens(tmp_path) -> None:
     other = ExampleSet(examples=EXAMPLES[3:4], prompts=VAL.prompts[:2], num_rows=1)
     last = records(run(tmp_path, World(), val={"val": VAL, "other": other}))[-1]
     assert (last["eval/val/loss"], last["eval/other/loss"]) == (3.0, 1.0)
@@ -153,7 +153,7 @@ def test_several_sets_are_told_apart_and_weighed_by_their_tokens(tmp_path):
     assert {"eval/accuracy", "eval/val/accuracy", "eval/other/accuracy"} <= set(last)
 
 
-def test_engines_get_the_weights_of_evaluations_alone(tmp_path):
+def test_engines_get_the_weights_of_evaluations_alone(tmp_path) -> None:
     world = World()
     runner = run(tmp_path, world)
     assert world.log == [
@@ -163,14 +163,14 @@ def test_engines_get_the_weights_of_evaluations_alone(tmp_path):
     assert world.tables == [(f"step_0000000{step}.jsonl", "eval", [0, 1, 2]) for step in (0, 3, 6)]
 
 
-def test_engines_sleep_from_one_evaluation_to_the_next(tmp_path):
+def test_engines_sleep_from_one_evaluation_to_the_next(tmp_path) -> None:
     world = World()
     run(tmp_path, world, "rollout.enable_offload=true")
     told = [word for word in world.log if not word.startswith(("ask", "loss"))]
     assert told == ["wake", "weights 0", "sleep", "wake", "weights 3", "sleep", "wake", "weights 6"]
 
 
-def test_an_engine_that_comes_back_between_evaluations_is_put_to_sleep_again(tmp_path):
+def test_an_engine_that_comes_back_between_evaluations_is_put_to_sleep_again(tmp_path) -> None:
     world = World(("pop_execution_times", 2, "rollout"))  # The second to be asked, after the first step.
     run(tmp_path, world, "rollout.enable_offload=true", "runner.max_restarts=1")
     assert not world.deaths
@@ -178,7 +178,7 @@ def test_an_engine_that_comes_back_between_evaluations_is_put_to_sleep_again(tmp
     assert told == ["wake", "weights 0", "sleep", "sleep", "wake", "weights 3", "sleep", "wake", "weights 6"]
 
 
-def test_only_an_evaluation_learns_nothing(tmp_path):
+def test_only_an_evaluation_learns_nothing(tmp_path) -> None:
     world = World()
     run(tmp_path, world, "runner.only_eval=true")
     assert world.trained == []
@@ -190,7 +190,7 @@ def position(runner, step):
     return json.loads(path.read_text())["position"]
 
 
-def test_a_resumed_run_goes_on_behind_what_was_learned(tmp_path):
+def test_a_resumed_run_goes_on_behind_what_was_learned(tmp_path) -> None:
     runner = run(tmp_path, World(), *ALONE, "runner.max_steps=4", "runner.save_interval=2")
     assert [position(runner, step) for step in (2, 4)] == [2 * BATCH, 4 * BATCH]
     world = World()
@@ -200,7 +200,7 @@ def test_a_resumed_run_goes_on_behind_what_was_learned(tmp_path):
 
 
 @pytest.mark.parametrize("dies", [("compute_advantages", 4, "actor"), ("run_training", 4, "actor")])
-def test_an_actor_that_dies_comes_back_at_its_checkpoint(tmp_path, dies):
+def test_an_actor_that_dies_comes_back_at_its_checkpoint(tmp_path, dies) -> None:
     world = World(dies)
     run(tmp_path, world, *ALONE, "runner.max_restarts=1", "runner.save_interval=2")
     assert [step for step, _ in world.trained] == [1, 2, 3, 3, 4, 5, 6]
@@ -211,7 +211,7 @@ def test_an_actor_that_dies_comes_back_at_its_checkpoint(tmp_path, dies):
 @pytest.mark.parametrize(
     "dies", [("generate", 5, "rollout"), ("sync_model_from_actor", 2, "rollout"), ("score", 5, "reward")]
 )
-def test_the_death_of_an_engine_costs_an_evaluation_nothing(tmp_path, dies):
+def test_the_death_of_an_engine_costs_an_evaluation_nothing(tmp_path, dies) -> None:
     world = World(dies)
     runner = run(tmp_path, world, "runner.max_restarts=1", "rollout.enable_offload=true")
     assert not world.deaths
@@ -220,7 +220,7 @@ def test_the_death_of_an_engine_costs_an_evaluation_nothing(tmp_path, dies):
 
 
 @pytest.mark.parametrize(("interrupted", "steps"), [(("compute_advantages", 3), 2), (("run_training", 3), 2)])
-def test_an_interrupted_run_saves_what_has_been_learned(tmp_path, interrupted, steps):
+def test_an_interrupted_run_saves_what_has_been_learned(tmp_path, interrupted, steps) -> None:
     world = World(interrupt_in=interrupted)
     runner = make_runner(tmp_path, world, *ALONE)
     with pytest.raises(KeyboardInterrupt):
@@ -246,9 +246,9 @@ def lengths(num_examples: int, *overrides: str) -> tuple[int, int | None]:
         (("actor.optim.lr_scheduler=constant", "~actor.optim.min_lr_ratio"), (10, None)),
     ],
 )
-def test_passes_over_the_data_become_steps_and_the_learning_rate_falls_until_the_last(overrides, expected):
+def test_passes_over_the_data_become_steps_and_the_learning_rate_falls_until_the_last(overrides, expected) -> None:
     assert lengths(100, *overrides) == expected
 
 
-def test_a_run_that_only_evaluates_needs_no_data():
+def test_a_run_that_only_evaluates_needs_no_data() -> None:
     assert lengths(0, "runner.only_eval=true")[0] == 1

@@ -37,7 +37,7 @@ def launch(cluster):
 
 
 @pytest.fixture
-def unique():
+def unique() -> str:
     return f"c{uuid.uuid4().hex[:6]}"
 
 

@@ -23,7 +23,7 @@ ME = WorkerAddress("me", 0, 1)
 class Node:
     """A process's runtime and a channel host, in this process."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.spec = RunSpec(uuid.uuid4().hex[:8], new_keys(), spans_nodes=False, log_dir=None)
         self.other = self.start("channel host")
         self.host = ChannelHost(self.other)
@@ -41,7 +41,7 @@ class Node:
         self.runtime.endpoint.query(self.other.endpoint.info, "channel_create", channel_id, "c", maxsize)
         return Channel("c", maxsize, HostedBackend(self.other.endpoint.info, channel_id))
 
-    def close(self):
+    def close(self) -> None:
         leave_runtime(self.runtime)
         self.other.close()
         remove_socket_folder(self.spec.namespace)
@@ -50,13 +50,13 @@ class Node:
 class Inbox:
     """Receives and arrivals of one sender's messages, with the methods of a channel."""
 
-    def __init__(self, runtime):
+    def __init__(self, runtime) -> None:
         self._mailbox = runtime.mailbox
         self._messenger = Messenger(ME)
         self._source = (uuid.uuid4().hex, 0)
         self._numbers = iter(range(1_000_000))
 
-    def put(self, item):
+    def put(self, item) -> None:
         self._mailbox.deliver(MessageHeader(self._source, 1, next(self._numbers), "t"), encode(item))
 
     def get(self, timeout=None, async_op=False):
@@ -64,14 +64,14 @@ class Inbox:
         return work if async_op else work.wait()
 
 
-def until(condition):
+def until(condition) -> None:
     deadline = time.monotonic() + 20
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.002)
 
 
-async def give_up(work, meanwhile):
+async def give_up(work, meanwhile) -> None:
     """Wait on the loop, do something that blocks the loop until the work has ended, and cancel the wait."""
     waiting = asyncio.ensure_future(work.async_wait())
     await asyncio.sleep(0.02)
@@ -82,12 +82,12 @@ async def give_up(work, meanwhile):
         await waiting
 
 
-async def _cancel(work):
+async def _cancel(work) -> None:
     with pytest.raises((asyncio.TimeoutError, TimeoutError)):
         await asyncio.wait_for(work.async_wait(), 0.05)
 
 
-async def _cancel_now(work):
+async def _cancel_now(work) -> None:
     waiting = asyncio.ensure_future(work.async_wait())
     await asyncio.sleep(0)
     waiting.cancel()

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import NoReturn
 
 from rlinf.scheduler import Channel, Cluster, CollectiveGroupOptions, Worker
 
@@ -15,13 +16,13 @@ from rlinf.scheduler import Channel, Cluster, CollectiveGroupOptions, Worker
 class Quitting(Worker):
     """Leaves its constructor by what is no ``Exception``."""
 
-    def __init__(self, kind):
+    def __init__(self, kind) -> None:
         super().__init__()
         raise kind("not yet")
 
 
 class Sample(Worker):
-    def __init__(self, base=0, fail_on=()):
+    def __init__(self, base=0, fail_on=()) -> None:
         super().__init__()
         self.base = base
         self.calls = []
@@ -47,7 +48,7 @@ class Sample(Worker):
         block = dict(entry.partition("=")[::2] for entry in Path("/proc/self/environ").read_text().split("\0"))
         return {name: block.get(name) for name in names}
 
-    def note(self, value, seconds=0.0):
+    def note(self, value, seconds=0.0) -> None:
         time.sleep(seconds)
         self.calls.append(value)
 
@@ -58,24 +59,24 @@ class Sample(Worker):
         await asyncio.sleep(seconds)
         return value
 
-    def fail_on_rank(self, rank, others_sleep=0.0):
+    def fail_on_rank(self, rank, others_sleep=0.0) -> None:
         if self._rank == rank:
             raise KeyError("the reason")
         time.sleep(others_sleep)
 
-    def raise_unpicklable(self):
+    def raise_unpicklable(self) -> NoReturn:
         error = RuntimeError("holds a lock")
         error.lock = __import__("threading").Lock()
         raise error
 
-    def die(self, seconds=0.0):
+    def die(self, seconds=0.0) -> None:
         time.sleep(seconds)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def sleep(self, seconds):
+    def sleep(self, seconds) -> None:
         time.sleep(seconds)
 
-    def lock_twice(self):
+    def lock_twice(self) -> None:
         with self.device_lock, self.device_lock:
             pass
 
@@ -83,7 +84,7 @@ class Sample(Worker):
         """Take the lock in a thread that waits for this one; then again here."""
         taken = []
 
-        def take():
+        def take() -> None:
             with self.device_lock:
                 taken.append("other")
 
@@ -102,19 +103,19 @@ class Sample(Worker):
 
         return threading.current_thread() is threading.main_thread()
 
-    def say(self, text):
+    def say(self, text) -> None:
         self.log_info(text)
 
     # Messages
 
-    def send_all(self, items, group, rank, tag=None):
+    def send_all(self, items, group, rank, tag=None) -> None:
         for item in items:
             self.send(item, group, rank, tag=tag)
 
     def recv_all(self, count, group, rank, tag=None, timeout=None):
         return [self.recv(group, rank, tag=tag, timeout=timeout) for _ in range(count)]
 
-    def send_tagged(self, group, rank):
+    def send_tagged(self, group, rank) -> None:
         for tag in ("a", "b", "a", None):
             self.send(f"for {tag}", group, rank, tag=tag)
 
@@ -145,7 +146,7 @@ class Sample(Worker):
 
     # Channels
 
-    def put_items(self, channel, items, key="default"):
+    def put_items(self, channel, items, key="default") -> None:
         for item in items:
             channel.put(item, key=key)
 
@@ -155,16 +156,16 @@ class Sample(Worker):
     async def get_items_async(self, channel, count, key="default"):
         return [await channel.get(key=key, async_op=True).async_wait() for _ in range(count)]
 
-    def make_channel(self, name):
+    def make_channel(self, name) -> None:
         self.create_channel(name).put("from the creator")
 
-    def put_into_own_channel(self, name, item):
+    def put_into_own_channel(self, name, item) -> None:
         self.create_channel(name).put(item)
 
     def read_channel(self, name):
         return Channel.connect(name).get()
 
-    def spread(self, group, channel, batch):
+    def spread(self, group, channel, batch) -> None:
         self.send_to(group, channel, batch[self._rank])
 
     def collect(self, group, channel):
@@ -172,7 +173,7 @@ class Sample(Worker):
 
     # Accelerator tensors
 
-    def send_from_device(self, group, rank, count):
+    def send_from_device(self, group, rank, count) -> None:
         import torch
 
         for number in range(count):
@@ -180,7 +181,7 @@ class Sample(Worker):
             self.send({"number": number, "tensor": tensor}, group, rank)
             tensor.fill_(-1)
 
-    def recv_on_device(self, group, rank, count):
+    def recv_on_device(self, group, rank, count) -> bool:
         for number in range(count):
             message = self.recv(group, rank)
             assert message["tensor"].device.type == "cuda"
@@ -217,7 +218,7 @@ class Sample(Worker):
 
     # Leases
 
-    def hold_lock(self, channel, seconds):
+    def hold_lock(self, channel, seconds) -> None:
         with self.device_lock:
             channel.put(("locked", self._rank))
             time.sleep(seconds)
@@ -228,11 +229,11 @@ class Sample(Worker):
     # Timers
 
     @Worker.timer("timed")
-    def timed(self):
+    def timed(self) -> int:
         with self.worker_timer("inner"):
             return 1
 
     @Worker.timer("async")
-    async def timed_async(self):
+    async def timed_async(self) -> int:
         await asyncio.sleep(0)
         return 2

@@ -12,7 +12,7 @@ def start_of_ray(monkeypatch):
     """Note with which folder Ray would be started; it refuses one that is too long, as Ray does."""
     folders = []
 
-    def init(*, _temp_dir, **_):
+    def init(*, _temp_dir, **_) -> None:
         folders.append(_temp_dir)
         if len(_temp_dir) > 50:
             raise OSError("AF_UNIX path length cannot exceed 107 bytes")
@@ -28,13 +28,13 @@ def start_of_ray(monkeypatch):
 @pytest.mark.parametrize(
     ("temporary", "folder"), [("", "/tmp/ray"), ("/var/tmp", "/var/tmp/ray"), (f"/var/{'x' * 34}", "/tmp/ray")]
 )
-def test_ray_starts_in_the_temporary_folder_or_a_shorter_one(start_of_ray, monkeypatch, temporary, folder):
+def test_ray_starts_in_the_temporary_folder_or_a_shorter_one(start_of_ray, monkeypatch, temporary, folder) -> None:
     monkeypatch.setenv("TMPDIR", temporary)
     assert attach_ray("test").owned
     assert start_of_ray == [folder]
 
 
-def test_a_folder_for_ray_that_is_too_long_is_a_typed_error(start_of_ray, monkeypatch):
+def test_a_folder_for_ray_that_is_too_long_is_a_typed_error(start_of_ray, monkeypatch) -> None:
     monkeypatch.setenv("RAY_TMPDIR", f"/var/{'x' * 60}")
     with pytest.raises(ClusterError, match="Cannot start Ray: AF_UNIX path length"):
         attach_ray("test")

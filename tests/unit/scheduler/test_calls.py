@@ -4,6 +4,7 @@ import errno
 import os
 import threading
 import uuid
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ LARGE_BYTES = 1 << 20
 
 
 class BrokenMessageError(RuntimeError):
-    def __str__(self):
+    def __str__(self) -> str:
         raise ValueError("no text")
 
 
@@ -34,10 +35,10 @@ class Service:
     def add(self, value):
         return value + 1
 
-    def fail(self, kind):
+    def fail(self, kind) -> NoReturn:
         raise kind("words")
 
-    async def fail_async(self, kind):
+    async def fail_async(self, kind) -> NoReturn:
         raise kind("words")
 
     def large(self):
@@ -78,7 +79,7 @@ def served():
 
 
 @pytest.mark.parametrize("method", ["fail", "fail_async"])
-def test_an_error_whose_message_raises_reaches_the_caller(served, method):
+def test_an_error_whose_message_raises_reaches_the_caller(served, method) -> None:
     call, _ = served
     with pytest.raises(WorkerError, match=rf"service:0 .* failed in {method}\(\): BrokenMessageError"):
         call(method, BrokenMessageError)
@@ -86,7 +87,7 @@ def test_an_error_whose_message_raises_reaches_the_caller(served, method):
 
 
 @pytest.mark.parametrize("method", ["fail", "fail_async"])
-def test_an_error_that_ends_its_own_pickling_reaches_the_caller(served, method):
+def test_an_error_that_ends_its_own_pickling_reaches_the_caller(served, method) -> None:
     call, _ = served
     with pytest.raises(WorkerError, match="HostileToPickleError: words"):
         call(method, HostileToPickleError)
@@ -94,7 +95,7 @@ def test_an_error_that_ends_its_own_pickling_reaches_the_caller(served, method):
 
 
 @pytest.mark.parametrize("method", ["lock", "lock_async"])
-def test_a_result_that_cannot_be_pickled_is_an_error(served, method):
+def test_a_result_that_cannot_be_pickled_is_an_error(served, method) -> None:
     call, _ = served
     with pytest.raises(WorkerError, match=r"cannot pickle '_thread\.lock'"):
         call(method)
@@ -102,11 +103,11 @@ def test_a_result_that_cannot_be_pickled_is_an_error(served, method):
 
 
 @pytest.mark.parametrize("method", ["large", "large_async"])
-def test_a_result_for_which_no_segment_can_be_opened_is_an_error(served, method, monkeypatch):
+def test_a_result_for_which_no_segment_can_be_opened_is_an_error(served, method, monkeypatch) -> None:
     call, server = served
     assert len(call(method)) == LARGE_BYTES
 
-    def refuse(buffers):
+    def refuse(buffers) -> NoReturn:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:

@@ -92,7 +92,7 @@ def wait_until_gone(tmp_path, seconds=30):
     return left
 
 
-def test_a_driver_that_raises_exits_with_1_and_leaves_nothing(tmp_path):
+def test_a_driver_that_raises_exits_with_1_and_leaves_nothing(tmp_path) -> None:
     driver = start_driver(
         """
         cluster = Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1))
@@ -112,7 +112,7 @@ def test_a_driver_that_raises_exits_with_1_and_leaves_nothing(tmp_path):
     assert not Path(tempfile.gettempdir(), f"rlinf_{os.getuid()}_{namespace}").exists()
 
 
-def test_ctrl_c_interrupts_a_wait_and_leaves_nothing(tmp_path):
+def test_ctrl_c_interrupts_a_wait_and_leaves_nothing(tmp_path) -> None:
     driver = start_driver(
         """
         with Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1)) as cluster:
@@ -132,7 +132,7 @@ def test_ctrl_c_interrupts_a_wait_and_leaves_nothing(tmp_path):
     assert wait_until_gone(tmp_path) == []
 
 
-def test_a_killed_driver_leaves_nothing(tmp_path):
+def test_a_killed_driver_leaves_nothing(tmp_path) -> None:
     driver = start_driver(
         """
         cluster = Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1))
@@ -148,7 +148,7 @@ def test_a_killed_driver_leaves_nothing(tmp_path):
     assert wait_until_gone(tmp_path, 60) == []
 
 
-def test_a_finished_run_exits_by_itself(tmp_path):
+def test_a_finished_run_exits_by_itself(tmp_path) -> None:
     driver = start_driver(
         """
         os.environ["SET_AFTER_START"] = "no"
@@ -168,7 +168,7 @@ def test_a_finished_run_exits_by_itself(tmp_path):
     assert wait_until_gone(tmp_path) == []
 
 
-def test_two_nodes_with_their_own_environments(tmp_path):
+def test_two_nodes_with_their_own_environments(tmp_path) -> None:
     driver = start_driver(
         """
         from ray.cluster_utils import Cluster as Nodes
@@ -209,13 +209,13 @@ def test_two_nodes_with_their_own_environments(tmp_path):
         assert line in output, output
 
 
-def test_missing_nodes_are_an_error_in_time(cluster, monkeypatch):
+def test_missing_nodes_are_an_error_in_time(cluster, monkeypatch) -> None:
     monkeypatch.setenv("RLINF_CLUSTER_TIMEOUT_SECONDS", "0.5")
     with pytest.raises(ClusterError, match="Only 1 of 3 nodes"):
         Cluster(num_nodes=3)
 
 
-def test_a_second_cluster_ends_only_what_it_made(cluster, launch):
+def test_a_second_cluster_ends_only_what_it_made(cluster, launch) -> None:
     survivor = launch(Sample.create_group(), ranks=1)
     with Cluster() as second:
         group = Sample.create_group().launch(second, NodePlacementStrategy([0]), name="visitor")
@@ -223,9 +223,9 @@ def test_a_second_cluster_ends_only_what_it_made(cluster, launch):
     assert survivor.add(2).wait() == [2]
 
 
-def test_plain_actors_end_with_the_cluster(cluster):
+def test_plain_actors_end_with_the_cluster(cluster) -> None:
     class Counter:
-        def count(self):
+        def count(self) -> int:
             return 1
 
     import ray
@@ -234,7 +234,7 @@ def test_plain_actors_end_with_the_cluster(cluster):
         actor = second.allocate(Counter)
         assert ray.get(actor.count.remote()) == 1
 
-    def call_for_long():
+    def call_for_long() -> None:
         # Ray's kill is a message: a call that is quicker than it may still be answered.
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
@@ -244,7 +244,7 @@ def test_plain_actors_end_with_the_cluster(cluster):
         call_for_long()
 
 
-def test_equal_lines_of_several_workers_are_all_shown():
+def test_equal_lines_of_several_workers_are_all_shown() -> None:
     code = """
     import time
     import ray
@@ -266,7 +266,7 @@ def test_equal_lines_of_several_workers_are_all_shown():
     assert "Token authentication" not in output
 
 
-def test_a_slow_start_is_told(monkeypatch, caplog):
+def test_a_slow_start_is_told(monkeypatch, caplog) -> None:
     from rlinf.scheduler import attach
 
     monkeypatch.setattr(attach, "_SLOW_START_SECONDS", 0.01)
@@ -278,7 +278,7 @@ def test_a_slow_start_is_told(monkeypatch, caplog):
     assert "ray/session_latest/logs" in caplog.text
 
 
-def test_members(cluster):
+def test_members(cluster) -> None:
     assert cluster.num_nodes == 1
     assert cluster.get_node_group().num_hardware_ranks == 4
     assert cluster.get_node_ip(0)
@@ -288,7 +288,7 @@ def test_members(cluster):
         cluster.get_node_group("nowhere")
 
 
-def test_published_members(cluster, monkeypatch):
+def test_published_members(cluster, monkeypatch) -> None:
     nodes = [NodeInfo(node_rank=rank, num_accelerators=count) for rank, count in enumerate((2, 0, 3))]
     monkeypatch.setattr(cluster, "_nodes", nodes)
     assert cluster.accelerator_ranks == [[0, 1], [], [2, 3, 4]]
@@ -310,7 +310,7 @@ def _child(title):
     return max(found)[2]
 
 
-def test_the_death_of_a_channel_host_ends_all_waits_on_it(cluster):
+def test_the_death_of_a_channel_host_ends_all_waits_on_it(cluster) -> None:
     with Cluster() as second:
         channel = Channel.create("fragile", maxsize=1)
         getting = channel.get(key="a", async_op=True)
@@ -329,7 +329,7 @@ def test_the_death_of_a_channel_host_ends_all_waits_on_it(cluster):
         assert second.num_nodes == 1
 
 
-def test_the_death_of_the_manager_ends_all_waits_of_the_driver(cluster):
+def test_the_death_of_the_manager_ends_all_waits_of_the_driver(cluster) -> None:
     with Cluster() as second:
         group = Sample.create_group().launch(second, NodePlacementStrategy([0]), name="orphan")
         pending = group.sleep(60)
@@ -338,7 +338,7 @@ def test_the_death_of_the_manager_ends_all_waits_of_the_driver(cluster):
             pending.wait(timeout=30)
 
 
-def test_an_endpoint_of_another_users_ray_is_not_joined(tmp_path, monkeypatch):
+def test_an_endpoint_of_another_users_ray_is_not_joined(tmp_path, monkeypatch) -> None:
     from rlinf.scheduler import attach
 
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))

@@ -23,14 +23,14 @@ COSTS = [
 
 # Anything that each worker does once for each other worker costs 20 times as much for 20 times as many.
 @pytest.mark.parametrize(("phase", "unit"), COSTS)
-def test_the_cost_of_a_worker_is_the_same_in_a_large_run(costs, phase, unit):
+def test_the_cost_of_a_worker_is_the_same_in_a_large_run(costs, phase, unit) -> None:
     assert costs[LARGE][phase][unit] <= 1.3 * costs[SMALL][phase][unit] + 1
 
 
-def test_ending_a_group_tells_each_process_once(costs):
+def test_ending_a_group_tells_each_process_once(costs) -> None:
     assert costs[LARGE]["close"]["messages"] <= 1
     assert costs[LARGE]["close"]["bytes"] < 20 * LARGE
 
 
-def test_a_step_sends_no_lists_of_workers(costs):
+def test_a_step_sends_no_lists_of_workers(costs) -> None:
     assert costs[LARGE]["step"]["bytes"] < 100

@@ -13,7 +13,7 @@ from rlinf.scheduler.environment import (
 )
 
 
-def test_environment_precedence(monkeypatch):
+def test_environment_precedence(monkeypatch) -> None:
     for name, value in {"SAME": "1", "CHANGED": "old", "PATH": "/bin:/usr/bin"}.items():
         monkeypatch.setenv(name, value)
     hashes = environment_hashes()
@@ -36,13 +36,13 @@ def test_environment_precedence(monkeypatch):
         monkeypatch.delenv(name)
 
 
-def test_only_what_a_process_reads_as_it_starts_is_set_by_ray():
+def test_only_what_a_process_reads_as_it_starts_is_set_by_ray() -> None:
     configured = {"PASSWORD": "x", "PATH": "/a", "LD_PRELOAD": "/b.so", "PYTHONHASHSEED": "5", "TZ": "UTC", "LD": "x"}
     early = {"PATH": "/a:${PATH}", "LD_PRELOAD": "/b.so", "PYTHONHASHSEED": "5", "TZ": "UTC"}
     assert early_variables(configured) == early
 
 
-def test_paths_are_prepended_once():
+def test_paths_are_prepended_once() -> None:
     assert prepend_path("/a:/b", "/b:/c") == "/a:/b:/c"
 
 
@@ -57,7 +57,7 @@ class _Nodes:
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_every_process_knows_its_own_device(isolate):
+def test_every_process_knows_its_own_device(isolate) -> None:
     placements = PackedPlacementStrategy(0, 3).get_placement(_Nodes(), isolate)
     ids = [f"GPU-{number}" for number in range(4)]
     seen = [

@@ -72,7 +72,7 @@ def drive(tmp_path):
     return run
 
 
-def test_ranks_and_interfaces_of_nodes_are_checked(drive):
+def test_ranks_and_interfaces_of_nodes_are_checked(drive) -> None:
     said = drive(
         """
         add_node(RLINF_NODE_RANK="1", RLINF_COMM_NET_DEVICES="eth77,lo")
@@ -103,7 +103,7 @@ def test_ranks_and_interfaces_of_nodes_are_checked(drive):
     assert "listens on lo: [False, True] 127.0.0.1" in said
 
 
-def test_each_node_has_its_own_variables_and_interpreter(drive, tmp_path):
+def test_each_node_has_its_own_variables_and_interpreter(drive, tmp_path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = tmp_path / "venv/lib" / version / "site-packages"
@@ -147,7 +147,7 @@ def test_each_node_has_its_own_variables_and_interpreter(drive, tmp_path):
     assert f"refused: {path}: '/opt/nowhere/python' on node 1" in said
 
 
-def test_each_node_keeps_to_its_visible_gpus(drive, tmp_path, monkeypatch):
+def test_each_node_keeps_to_its_visible_gpus(drive, tmp_path, monkeypatch) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text('#!/bin/sh\nfor i in 0 1 2 3 4 5 6 7; do echo "GPU $i: Fake GPU (UUID: GPU-$i)"; done\n')
     tool.chmod(0o755)
@@ -192,7 +192,7 @@ def test_each_node_keeps_to_its_visible_gpus(drive, tmp_path, monkeypatch):
     assert "refused: CUDA_VISIBLE_DEVICES=8: must name GPUs of this node" in said
 
 
-def test_an_interface_is_found_by_name(monkeypatch):
+def test_an_interface_is_found_by_name(monkeypatch) -> None:
     monkeypatch.delenv("RLINF_COMM_NET_DEVICES", raising=False)
     assert listen_ip("10.0.0.1") == "10.0.0.1"
     for names in ("lo", "eth77, lo", ",lo,"):
@@ -203,7 +203,7 @@ def test_an_interface_is_found_by_name(monkeypatch):
         listen_ip("10.0.0.1")
 
 
-def test_settings_are_found_by_group_and_node():
+def test_settings_are_found_by_group_and_node() -> None:
     entries = [EnvConfigs(node_ranks="all", env_vars=[{"A": 1}], python_interpreter_path="/opt/python")]
     arms = [{"node_rank": 2, "ip": "a"}, {"node_rank": 1, "ip": "b"}, {"node_rank": 2, "ip": "c"}]
     configs = [
@@ -221,7 +221,7 @@ def test_settings_are_found_by_group_and_node():
     assert settings.devices("arms", 1) == [{"type": "Franka", "node_rank": 1, "ip": "b"}]
 
 
-def test_an_interpreter_tells_what_it_has_or_why_it_cannot(tmp_path):
+def test_an_interpreter_tells_what_it_has_or_why_it_cannot(tmp_path) -> None:
     assert query_interpreter(sys.executable)[0] == f"{sys.version_info.major}.{sys.version_info.minor}"
     assert "No such file" in str(query_interpreter(str(tmp_path / "python")))
     without_ray = tmp_path / "python"

@@ -16,13 +16,13 @@ class Service:
         port: Where; 0 for any.
     """
 
-    def __init__(self, port=0):
+    def __init__(self, port=0) -> None:
         self.listener = socket.create_server(("127.0.0.1", port))
         self.port = self.listener.getsockname()[1]
         self.connections, self.arrived = [], threading.Semaphore(0)
         threading.Thread(target=self.accept, daemon=True).start()
 
-    def accept(self):
+    def accept(self) -> None:
         try:
             while True:
                 self.connections.append(self.listener.accept()[0])
@@ -31,7 +31,7 @@ class Service:
         except OSError:
             return
 
-    def stop(self):
+    def stop(self) -> None:
         self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         for connection in self.connections:
@@ -56,7 +56,7 @@ def watch():
         made.close()
 
 
-def test_a_service_that_is_gone_is_told(watch):
+def test_a_service_that_is_gone_is_told(watch) -> None:
     service = Service()
     _, errors, lost = watch(service.port, 0.5)
     assert service.arrived.acquire(timeout=20)
@@ -69,7 +69,7 @@ def test_a_service_that_is_gone_is_told(watch):
     assert "runner.resume_dir=auto" in str(error)
 
 
-def test_a_service_that_comes_back_is_not_lost(watch):
+def test_a_service_that_comes_back_is_not_lost(watch) -> None:
     service = Service()
     _, _, lost = watch(service.port, 60)
     assert service.arrived.acquire(timeout=20)
@@ -81,7 +81,7 @@ def test_a_service_that_comes_back_is_not_lost(watch):
     again.stop()
 
 
-def test_nothing_is_told_after_the_end(watch):
+def test_nothing_is_told_after_the_end(watch) -> None:
     service = Service()
     watching, _, lost = watch(service.port, 0.1)
     assert service.arrived.acquire(timeout=20)

@@ -19,13 +19,13 @@ def pair(cluster):
     group.close()
 
 
-def test_results_come_by_rank(pair):
+def test_results_come_by_rank(pair) -> None:
     assert pair.add(5).wait() == [15, 16]
     assert pair.execute_on(1).add(5).wait() == [16]
     assert pair.add(value=1).wait() == [11, 12]
 
 
-def test_sync_methods_run_on_the_main_thread_in_call_order(pair):
+def test_sync_methods_run_on_the_main_thread_in_call_order(pair) -> None:
     pending = [pair.note(index, seconds=0.02 if index % 3 == 0 else 0.0) for index in range(12)]
     for result in pending:
         result.wait()
@@ -33,14 +33,14 @@ def test_sync_methods_run_on_the_main_thread_in_call_order(pair):
     assert pair.on_main_thread().wait() == [True, True]
 
 
-def test_async_methods_overlap_with_sync_ones(pair):
+def test_async_methods_overlap_with_sync_ones(pair) -> None:
     busy = pair.sleep(1.0)
     assert pair.later("now").wait() == ["now", "now"]
     assert not busy.done()
     busy.wait()
 
 
-def test_identity_variables(pair):
+def test_identity_variables(pair) -> None:
     seen = pair.environ("RANK", "WORLD_SIZE", "GROUP_NAME", "WORKER_NAME", "MASTER_PORT", "LOCAL_RANK").wait()
     assert [entry["RANK"] for entry in seen] == ["0", "1"]
     assert {entry["WORLD_SIZE"] for entry in seen} == {"2"}
@@ -50,7 +50,7 @@ def test_identity_variables(pair):
     assert [entry["LOCAL_RANK"] for entry in seen] == ["0", "1"]
 
 
-def test_an_error_arrives_with_its_place_and_cause(pair):
+def test_an_error_arrives_with_its_place_and_cause(pair) -> None:
     with pytest.raises(WorkerError) as caught:
         pair.fail_on_rank(1).wait()
     error = caught.value
@@ -60,12 +60,12 @@ def test_an_error_arrives_with_its_place_and_cause(pair):
     assert pair.add(0).wait() == [10, 11]
 
 
-def test_an_error_that_cannot_be_pickled_arrives_as_text(pair):
+def test_an_error_that_cannot_be_pickled_arrives_as_text(pair) -> None:
     with pytest.raises(WorkerError, match="holds a lock"):
         pair.raise_unpicklable().wait()
 
 
-def test_the_first_failing_rank_raises_before_the_others_return(pair):
+def test_the_first_failing_rank_raises_before_the_others_return(pair) -> None:
     busy = pair.fail_on_rank(1, others_sleep=3.0)
     with pytest.raises(WorkerError):
         busy.wait()
@@ -74,14 +74,14 @@ def test_the_first_failing_rank_raises_before_the_others_return(pair):
     late.wait()
 
 
-def test_a_wait_with_a_timeout_names_the_late_ranks(pair):
+def test_a_wait_with_a_timeout_names_the_late_ranks(pair) -> None:
     busy = pair.sleep(1.0)
     with pytest.raises(CommTimeoutError, match="pair:0"):
         busy.wait(timeout=0.1)
     assert busy.wait() == [None, None]
 
 
-def test_async_wait(pair):
+def test_async_wait(pair) -> None:
     import asyncio
 
     async def both():
@@ -91,7 +91,7 @@ def test_async_wait(pair):
     assert asyncio.run(both()) == ([10, 11], ["x", "x"])
 
 
-def test_an_interrupt_at_any_instant_of_a_call_breaks_nothing(pair):
+def test_an_interrupt_at_any_instant_of_a_call_breaks_nothing(pair) -> None:
     import random
     import signal
 
@@ -113,14 +113,14 @@ def test_an_interrupt_at_any_instant_of_a_call_breaks_nothing(pair):
     assert interrupted > 400
 
 
-def test_unknown_methods_and_ranks(pair):
+def test_unknown_methods_and_ranks(pair) -> None:
     with pytest.raises(AttributeError, match="add"):
         pair.ad(1)
     with pytest.raises(ValueError, match="0-1"):
         pair.execute_on(2)
 
 
-def test_chosen_ranks_are_for_the_method_that_was_named_with_them(pair):
+def test_chosen_ranks_are_for_the_method_that_was_named_with_them(pair) -> None:
     with pytest.raises(AttributeError, match="ad"):
         pair.execute_on(1).ad(1)
     assert pair.add(5).wait() == [15, 16], "a mistyped name must not choose the ranks of the next call"
@@ -131,18 +131,18 @@ def test_chosen_ranks_are_for_the_method_that_was_named_with_them(pair):
     assert [pair.add(5).wait(), second(5).wait()] == [[15, 16], [16]]
 
 
-def test_handles_are_small_and_hold_no_environment(pair, monkeypatch):
+def test_handles_are_small_and_hold_no_environment(pair, monkeypatch) -> None:
     monkeypatch.setenv("A_SECRET", "do-not-travel")
     data = pickle.dumps(pair)
     assert b"do-not-travel" not in data
     assert len(data) < 4000
 
 
-def test_a_group_can_be_found_by_name(pair):
+def test_a_group_can_be_found_by_name(pair) -> None:
     assert WorkerGroup.from_group_name(Sample, "pair").add(0).wait() == [10, 11]
 
 
-def test_timers_add_up(pair):
+def test_timers_add_up(pair) -> None:
     pair.timed().wait()
     pair.timed_async().wait()
     times = pair.pop_execution_times().wait()[0]
@@ -150,13 +150,13 @@ def test_timers_add_up(pair):
     assert pair.pop_execution_times().wait() == [{}, {}]
 
 
-def test_logs_go_to_one_file_per_rank(pair, log_dir):
+def test_logs_go_to_one_file_per_rank(pair, log_dir) -> None:
     pair.say("a line to find").wait()
     text = (log_dir / "worker_logs" / "pair_1.log").read_text()
     assert "[pair:1] a line to find" in text
 
 
-def test_a_rank_that_cannot_start_raises_at_launch(cluster):
+def test_a_rank_that_cannot_start_raises_at_launch(cluster) -> None:
     with pytest.raises(WorkerError, match="cannot start rank 1") as caught:
         Sample.create_group(fail_on=(1,)).launch(cluster, NodePlacementStrategy([0, 0]), name="broken")
     assert caught.value.method == "__init__"
@@ -167,20 +167,20 @@ def test_a_rank_that_cannot_start_raises_at_launch(cluster):
 
 
 @pytest.mark.parametrize("kind", [GeneratorExit, SystemExit])
-def test_whatever_leaves_a_constructor_raises_at_launch(cluster, kind):
+def test_whatever_leaves_a_constructor_raises_at_launch(cluster, kind) -> None:
     with pytest.raises(WorkerError, match="not yet") as caught:
         Quitting.create_group(kind).launch(cluster, NodePlacementStrategy([0]), name="quitting")
     assert caught.value.method == "__init__"
 
 
-def test_a_lock_that_is_taken_twice_is_an_error_and_threads_take_it_in_turns(pair):
+def test_a_lock_that_is_taken_twice_is_an_error_and_threads_take_it_in_turns(pair) -> None:
     with pytest.raises(WorkerError, match="device_lock") as caught:
         pair.execute_on(0).lock_twice().wait(timeout=30)
     assert isinstance(caught.value.__cause__, RLinfError)
     assert pair.execute_on(0).lock_in_turns().wait(timeout=30) == [["this", "other", "again"]]
 
 
-def test_constructor_arguments_are_stored_once_for_all_ranks(launch):
+def test_constructor_arguments_are_stored_once_for_all_ranks(launch) -> None:
     num_bytes = 8 << 20
 
     def stored():
@@ -194,7 +194,7 @@ def test_constructor_arguments_are_stored_once_for_all_ranks(launch):
     assert [base.shape for base in group.execute_on(0, 2).given().wait()] == [(num_bytes,)] * 2
 
 
-def test_a_dead_rank_fails_the_calls_on_it_and_its_name_can_be_used_again(launch):
+def test_a_dead_rank_fails_the_calls_on_it_and_its_name_can_be_used_again(launch) -> None:
     group = launch(Sample.create_group(), name="mortal")
     with pytest.raises(WorkerDiedError) as caught:
         group.execute_on(1).die().wait()
@@ -208,7 +208,7 @@ def test_a_dead_rank_fails_the_calls_on_it_and_its_name_can_be_used_again(launch
     assert group.worker_info_list[0].address.incarnation == 2
 
 
-def test_restart_on_failure_launches_again_with_its_channels(launch, unique):
+def test_restart_on_failure_launches_again_with_its_channels(launch, unique) -> None:
     group = launch(Sample.create_group(base=3), ranks=1, name="phoenix", restart="on_failure")
     seen_elsewhere = WorkerGroup.from_group_name(Sample, "phoenix")
     group.put_into_own_channel(unique, "before").wait()
@@ -225,7 +225,7 @@ def test_restart_on_failure_launches_again_with_its_channels(launch, unique):
         Channel.create(unique)
 
 
-def test_published_arguments_of_a_launch(launch, monkeypatch):
+def test_published_arguments_of_a_launch(launch, monkeypatch) -> None:
     unused = []
     monkeypatch.setattr("rlinf.scheduler.group.note_unused", lambda argument, why: unused.append(argument))
     options = {"max_concurrency": 4, "isolate_gpu": True, "catch_system_failure": False}
@@ -234,24 +234,24 @@ def test_published_arguments_of_a_launch(launch, monkeypatch):
     assert unused == ["launch(catch_system_failure=)", "launch(disable_distributed_log=)"]
 
 
-def test_a_running_name_is_refused(cluster, pair):
+def test_a_running_name_is_refused(cluster, pair) -> None:
     with pytest.raises(ClusterError, match="'pair' is already running"):
         Sample.create_group().launch(cluster, NodePlacementStrategy([0]), name="pair")
 
 
-def test_a_closed_group_says_so(launch):
+def test_a_closed_group_says_so(launch) -> None:
     group = launch(Sample.create_group(), ranks=1)
     group.close()
     with pytest.raises(ClusterError, match="not running"):
         group.add(1)
 
 
-def test_method_names_of_the_group_are_refused_at_class_creation():
+def test_method_names_of_the_group_are_refused_at_class_creation() -> None:
     with pytest.raises(TypeError, match="close"):
         type("Clash", (Worker,), {"close": lambda self: None})
 
 
-def test_a_worker_works_outside_of_a_cluster():
+def test_a_worker_works_outside_of_a_cluster() -> None:
     worker = Sample(base=3)
     assert (worker._rank, worker._world_size) == (0, 1)
     assert str(worker.worker_address) == "Sample:0"

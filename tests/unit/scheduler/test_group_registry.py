@@ -7,7 +7,7 @@ from rlinf.scheduler.address import EndpointInfo, WorkerAddress, WorkerInfo
 from rlinf.scheduler.group_registry import GroupRegistry, Leases
 
 
-def test_locks_are_granted_in_order_and_released_by_death():
+def test_locks_are_granted_in_order_and_released_by_death() -> None:
     leases, granted = Leases(), []
     for owner in ("a", "b", "c"):
         leases.lock("gpu0", owner, lambda owner=owner: granted.append(owner))
@@ -19,7 +19,7 @@ def test_locks_are_granted_in_order_and_released_by_death():
     assert granted == ["a", "c"]
 
 
-def test_ports_belong_to_their_owner():
+def test_ports_belong_to_their_owner() -> None:
     leases = Leases()
     assert leases.take_port("n", 1, "a")
     assert not leases.take_port("n", 1, "b")
@@ -33,7 +33,7 @@ def member(rank, incarnation=1):
     return WorkerInfo(address, rank, 0, "127.0.0.1", 1, (), (), EndpointInfo(f"u{rank}{incarnation}", "n", "ipc://x"))
 
 
-def test_lookups_wait_for_all_ranks_and_find_the_newest_launch():
+def test_lookups_wait_for_all_ranks_and_find_the_newest_launch() -> None:
     registry, found = GroupRegistry(), []
     registry.lookup("env", True, lambda members, error: found.append(members))
     registry.begin("env", 2)
@@ -52,7 +52,7 @@ def test_lookups_wait_for_all_ranks_and_find_the_newest_launch():
     assert found[1][0].address.incarnation == 2
 
 
-def test_a_failed_start_answers_the_launcher():
+def test_a_failed_start_answers_the_launcher() -> None:
     registry, answers = GroupRegistry(), []
     group = registry.begin("env", 2)
     registry.wait_launched(group, lambda members, error: answers.append(error))

@@ -41,7 +41,7 @@ class Run:
         spans_nodes: Whether workers are on another node than the manager.
     """
 
-    def __init__(self, spans_nodes):
+    def __init__(self, spans_nodes) -> None:
         self.runtimes, self.processes = [], []
         self.spec = RunSpec(uuid.uuid4().hex[:8], new_keys(), spans_nodes, None)
         self.node_id = "there" if spans_nodes else "here"
@@ -76,15 +76,15 @@ class Run:
         assert process.stdout.readline()
         return process
 
-    def on_manager(self, function, *args):
+    def on_manager(self, function, *args) -> None:
         done = threading.Event()
         self.loop.call_soon_threadsafe(lambda: (function(*args), done.set()))
         assert done.wait(20)
 
-    def give_up(self, rank):
+    def give_up(self, rank) -> None:
         self.on_manager(self.manager.worker_gone, WorkerAddress("g", rank, 1), "it was out of reach.")
 
-    def close(self):
+    def close(self) -> None:
         for process in self.processes:
             process.kill()
             process.stdout.close()
@@ -106,7 +106,7 @@ def run(request):
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
-def test_a_process_that_was_given_up_ends_when_it_hears_of_it(run, is_stopped):
+def test_a_process_that_was_given_up_ends_when_it_hears_of_it(run, is_stopped) -> None:
     process = run.member_process(0)
     if is_stopped:
         process.send_signal(signal.SIGSTOP)
@@ -115,7 +115,7 @@ def test_a_process_that_was_given_up_ends_when_it_hears_of_it(run, is_stopped):
     assert process.wait(30) == 1
 
 
-def test_a_process_whose_work_has_ended_is_left_to_its_group(run):
+def test_a_process_whose_work_has_ended_is_left_to_its_group(run) -> None:
     process = run.member_process(0)
     other = run.member(1)
     message = other.receive(("g", 0), None, None)
@@ -126,7 +126,7 @@ def test_a_process_whose_work_has_ended_is_left_to_its_group(run):
         process.wait(1)
 
 
-def test_a_lock_is_not_granted_to_a_process_that_was_given_up(run):
+def test_a_lock_is_not_granted_to_a_process_that_was_given_up(run) -> None:
     # It does not hear of its end, as where the news are on their way.
     zombie, other = run.member(0), run.member(1)
     zombie.endpoint.serve("died", lambda call: None)
@@ -136,7 +136,7 @@ def test_a_lock_is_not_granted_to_a_process_that_was_given_up(run):
     assert not late.done()
 
 
-def test_a_channel_host_refuses_what_a_process_that_was_given_up_puts(run):
+def test_a_channel_host_refuses_what_a_process_that_was_given_up_puts(run) -> None:
     zombie, host = run.start("here", None), run.start("here", None)
     ChannelHost(host)
     zombie.endpoint.query(host.endpoint.info, "channel_create", "c", "c", 0, timeout=20)
@@ -165,7 +165,7 @@ def pair():
     remove_socket_folder(namespace)
 
 
-def send_and_lose(namespace, sender, receiver, arrived):
+def send_and_lose(namespace, sender, receiver, arrived) -> None:
     """Send a message whose memory another process, which has heard of the death, removes before it is read."""
     with receiver._transport._dispatching:  # the receiver is busy
         sender.notify(receiver.info, "data", (), encode(LARGE))
@@ -174,7 +174,7 @@ def send_and_lose(namespace, sender, receiver, arrived):
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["the death is known", "the news are on their way"])
-def test_an_unreadable_message_is_the_death_of_its_sender(pair, is_known):
+def test_an_unreadable_message_is_the_death_of_its_sender(pair, is_known) -> None:
     namespace, sender, receiver, messages, arrived = pair
     send_and_lose(namespace, sender, receiver, arrived)
     error = WorkerDiedError("g:0 is gone", group="g", rank=0)
@@ -189,7 +189,7 @@ def test_an_unreadable_message_is_the_death_of_its_sender(pair, is_known):
     news.join()
 
 
-def test_an_unreadable_message_of_a_sender_that_lives_says_why(pair, monkeypatch):
+def test_an_unreadable_message_of_a_sender_that_lives_says_why(pair, monkeypatch) -> None:
     monkeypatch.setattr("rlinf.scheduler.comm.endpoint._NEWS_SECONDS", 0.1)
     namespace, sender, receiver, messages, arrived = pair
     send_and_lose(namespace, sender, receiver, arrived)
@@ -197,7 +197,7 @@ def test_an_unreadable_message_of_a_sender_that_lives_says_why(pair, monkeypatch
         decode(messages[0])
 
 
-def test_an_unreadable_put_is_refused_and_not_stored(run):
+def test_an_unreadable_put_is_refused_and_not_stored(run) -> None:
     here = run.runtimes[0]
     producer, host = run.start("here", None), run.start("here", None)
     ChannelHost(host)
@@ -212,7 +212,7 @@ def test_an_unreadable_put_is_refused_and_not_stored(run):
 
 
 @pytest.mark.parametrize("says_farewell", [True, False])
-def test_the_last_words_to_another_node_arrive_where_they_are_to(says_farewell):
+def test_the_last_words_to_another_node_arrive_where_they_are_to(says_farewell) -> None:
     namespace, keys, heard = uuid.uuid4().hex[:8], new_keys(), threading.Event()
     here, there = (Endpoint(namespace=namespace, node_id=node, keys=keys, listen_ip="127.0.0.1") for node in "ab")
     there.serve("last", lambda call: heard.set())

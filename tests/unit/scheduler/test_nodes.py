@@ -11,7 +11,7 @@ def probe(node_id, rank):
     return NodeProbe(node_id, f"10.0.0.{node_id[-1]}", node_id, rank, (), 0, 2, 0, "python")
 
 
-def test_node_ranks_are_given_by_all_nodes_or_none():
+def test_node_ranks_are_given_by_all_nodes_or_none() -> None:
     named = [probe("n1", "1"), probe("n2", "0")]
     assert [entry.node_id for entry in rank_nodes(named, None, "n1")] == ["n2", "n1"]
     plain = [probe("n1", None), probe("n2", None)]

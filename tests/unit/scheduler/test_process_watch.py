@@ -53,7 +53,7 @@ def watch(loop, process):
 
 
 @pytest.mark.parametrize("signals", [True, False], ids=["pidfd", "without pidfd"])
-def test_a_process_ends_although_its_child_lives_and_nobody_waits_for_it(loop, parent, monkeypatch, signals):
+def test_a_process_ends_although_its_child_lives_and_nobody_waits_for_it(loop, parent, monkeypatch, signals) -> None:
     if not signals:
         monkeypatch.delattr(os, "pidfd_open")
     ended = watch(loop, parent.identity)
@@ -63,25 +63,25 @@ def test_a_process_ends_although_its_child_lives_and_nobody_waits_for_it(loop, p
     assert ended.wait(20)
 
 
-def test_a_process_whose_number_is_another_ones_has_ended(loop, parent):
+def test_a_process_whose_number_is_another_ones_has_ended(loop, parent) -> None:
     ended = watch(loop, parent.identity._replace(started=parent.identity.started - 1))
     assert ended.wait(20)
     assert parent.poll() is None
 
 
-def test_one_that_ended_before_it_was_watched_has_ended(loop, parent):
+def test_one_that_ended_before_it_was_watched_has_ended(loop, parent) -> None:
     parent.kill()
     parent.wait()
     assert watch(loop, parent.identity).wait(20)
 
 
-def test_the_processes_of_another_container_are_not_watched(loop, parent):
+def test_the_processes_of_another_container_are_not_watched(loop, parent) -> None:
     ended = watch(loop, parent.identity._replace(namespace=parent.identity.namespace + 1))
     parent.kill()
     assert not ended.wait(3)
 
 
-def test_a_process_knows_itself_also_under_a_strange_name():
+def test_a_process_knows_itself_also_under_a_strange_name() -> None:
     name = "a) S (b 1 2"
     code = (
         "import ctypes; from rlinf.scheduler.process_watch import own_process; before = own_process();"

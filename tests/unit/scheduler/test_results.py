@@ -27,7 +27,7 @@ class Counted(Promise):
         Counted.looks += 1
         return super().done()
 
-    def add_done_callback(self, callback):
+    def add_done_callback(self, callback) -> None:
         Counted.looks += 1
         super().add_done_callback(callback)
 
@@ -38,23 +38,23 @@ def call(count, kind=Promise, method="work"):
     return WorkerGroupFuncResult(method, list(zip(addresses, futures, strict=True))), futures
 
 
-def finish(future, value):
+def finish(future, value) -> None:
     future.set_result(Reply((True, 0.0), encode(value)))
 
 
-def fail(future, error, rank):
+def fail(future, error, rank) -> None:
     identity = WorkerIdentity(WorkerAddress("group", rank), 1, 0, {})
     future.set_result(Reply((False, RemoteFailure.of(error, identity, "work")), []))
 
 
-def finish_slowly(futures):
+def finish_slowly(futures) -> None:
     for rank, future in enumerate(futures):
         finish(future, rank)
         threading.Event().wait(0.0005)
 
 
 @pytest.mark.parametrize("wait", [lambda result: result.wait(), lambda result: asyncio.run(result.async_wait())])
-def test_each_reply_is_looked_at_a_few_times_however_many_there_are(wait):
+def test_each_reply_is_looked_at_a_few_times_however_many_there_are(wait) -> None:
     Counted.looks = 0
     result, futures = call(RANKS, Counted)
     answering = threading.Thread(target=finish_slowly, args=(futures,))
@@ -64,7 +64,7 @@ def test_each_reply_is_looked_at_a_few_times_however_many_there_are(wait):
     assert Counted.looks <= 8 * RANKS
 
 
-def test_the_wait_of_several_calls_looks_a_few_times_too():
+def test_the_wait_of_several_calls_looks_a_few_times_too() -> None:
     Counted.looks = 0
     pairs = [call(RANKS, Counted) for _ in range(2)]
     answering = [threading.Thread(target=finish_slowly, args=(futures,)) for _, futures in pairs]
@@ -74,7 +74,7 @@ def test_the_wait_of_several_calls_looks_a_few_times_too():
     assert Counted.looks <= 16 * RANKS
 
 
-def test_the_first_failure_in_time_ends_the_wait():
+def test_the_first_failure_in_time_ends_the_wait() -> None:
     result, futures = call(3)
     fail(futures[2], KeyError("first"), 2)
     fail(futures[0], KeyError("second"), 0)
@@ -88,14 +88,14 @@ def test_the_first_failure_in_time_ends_the_wait():
         asyncio.run(result.async_wait())
 
 
-def test_a_death_names_the_method():
+def test_a_death_names_the_method() -> None:
     result, futures = call(2)
     futures[1].set_exception(WorkerDiedError("gone", group="group", rank=1))
     with pytest.raises(WorkerDiedError, match=r"while group:1 ran work\(\)"):
         result.wait()
 
 
-def test_waits_with_an_end_name_the_late_and_can_be_repeated():
+def test_waits_with_an_end_name_the_late_and_can_be_repeated() -> None:
     result, futures = call(2)
     finish(futures[0], "a")
     for _ in range(2):
@@ -110,10 +110,10 @@ def test_waits_with_an_end_name_the_late_and_can_be_repeated():
     assert call(0)[0].wait() == []
 
 
-def test_a_cancelled_wait_leaves_the_call_alone():
+def test_a_cancelled_wait_leaves_the_call_alone() -> None:
     result, futures = call(1)
 
-    async def give_up():
+    async def give_up() -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(result.async_wait(), 0.01)
 
@@ -122,7 +122,7 @@ def test_a_cancelled_wait_leaves_the_call_alone():
     assert result.wait() == [3]
 
 
-def test_calls_are_handed_out_once_each_as_they_complete():
+def test_calls_are_handed_out_once_each_as_they_complete() -> None:
     queue = CompletionQueue()
     queue.wait()  # Nothing is in flight.
     made = {name: call(2) for name in "abc"}
@@ -144,7 +144,7 @@ def test_calls_are_handed_out_once_each_as_they_complete():
     queue.wait()
 
 
-def test_a_wait_looks_at_no_call_however_many_are_in_flight():
+def test_a_wait_looks_at_no_call_however_many_are_in_flight() -> None:
     queue = CompletionQueue()
     calls = [call(1, Counted) for _ in range(RANKS)]
     for number, (result, _) in enumerate(calls):
@@ -160,7 +160,7 @@ def test_a_wait_looks_at_no_call_however_many_are_in_flight():
     assert Counted.looks <= 4 * RANKS
 
 
-def test_a_queue_keeps_no_call_that_it_has_handed_out():
+def test_a_queue_keeps_no_call_that_it_has_handed_out() -> None:
     queue = CompletionQueue()
     result, (future,) = call(1)
     queue.add(result, None)
@@ -176,7 +176,7 @@ def test_a_queue_keeps_no_call_that_it_has_handed_out():
         gc.enable()
 
 
-def test_a_result_that_is_dropped_keeps_no_reply():
+def test_a_result_that_is_dropped_keeps_no_reply() -> None:
     result, futures = call(2)
     for future in futures:
         finish(future, None)

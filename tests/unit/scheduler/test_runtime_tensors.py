@@ -44,18 +44,18 @@ def travel(messenger, sent, into):
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (300, 301)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
-def test_what_arrives_is_what_was_sent(messenger, dtype, shape):
+def test_what_arrives_is_what_was_sent(messenger, dtype, shape) -> None:
     sent = (torch.rand(shape) * 100).to(dtype)
     assert torch.equal(travel(messenger, sent, torch.zeros(shape, dtype=dtype)), sent)
 
 
-def test_layouts_in_memory_may_differ(messenger):
+def test_layouts_in_memory_may_differ(messenger) -> None:
     sent = torch.arange(200_000.0).reshape(400, 500).T
     into = torch.zeros(1000, 800)[::2, ::2]
     assert torch.equal(travel(messenger, sent, into), sent)
 
 
-def test_a_parameter_is_filled_in_place(messenger):
+def test_a_parameter_is_filled_in_place(messenger) -> None:
     parameter = torch.nn.Parameter(torch.zeros(3))
     travel(messenger, torch.ones(3, requires_grad=True), parameter)
     assert parameter.tolist() == [1, 1, 1]
@@ -73,7 +73,7 @@ def test_a_parameter_is_filled_in_place(messenger):
         (torch.zeros(100_000), torch.zeros(50_000, dtype=torch.float64)),
     ],
 )
-def test_another_dtype_or_shape_is_an_error_and_changes_nothing(messenger, sent, into):
+def test_another_dtype_or_shape_is_an_error_and_changes_nothing(messenger, sent, into) -> None:
     before = into.clone().add_(7)
     into.add_(7)
     with pytest.raises(PayloadError) as caught:
@@ -94,7 +94,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_tensors_that_are_not_dense_are_refused_on_either_side(messenger, kind):
+def test_tensors_that_are_not_dense_are_refused_on_either_side(messenger, kind) -> None:
     tensor, word = ODD[kind]
     with pytest.raises(PayloadError, match=rf"send_tensor at me:0 .*{word}.*send and recv"):
         messenger.send_tensor(tensor, "me", 0, tag=None, timeout=20)

@@ -46,12 +46,12 @@ def leaks(data, secrets):
     return [name for name, value in secrets.items() if value.encode() in data]
 
 
-def test_workers_have_what_the_user_has_set(run):
+def test_workers_have_what_the_user_has_set(run) -> None:
     _, group, secrets, _ = run
     assert group.environ(*NAMES, CONFIGURED).wait() == [secrets, secrets]
 
 
-def test_workers_start_with_what_an_interpreter_reads_at_its_start(run):
+def test_workers_start_with_what_an_interpreter_reads_at_its_start(run) -> None:
     _, group, _, _ = run
     for started_with in group.started_with("PYTHONHASHSEED", "PYTHONPATH", CONFIGURED).wait():
         assert started_with["PYTHONHASHSEED"] == "5"
@@ -59,7 +59,7 @@ def test_workers_start_with_what_an_interpreter_reads_at_its_start(run):
         assert started_with[CONFIGURED] is None
 
 
-def test_handles_carry_no_secret(run):
+def test_handles_carry_no_secret(run) -> None:
     cluster, group, secrets, _ = run
     placements = PackedPlacementStrategy(0, 1).get_placement(cluster)
     handles = {
@@ -77,13 +77,13 @@ def test_handles_carry_no_secret(run):
         assert leaks(repr(handle), secrets) == [], name
 
 
-def test_the_cluster_itself_does_not_travel(run):
+def test_the_cluster_itself_does_not_travel(run) -> None:
     cluster, _, _, _ = run
     with pytest.raises(TypeError, match="stays in the driver"):
         pickle.dumps(cluster)
 
 
-def test_a_description_of_a_workers_environment_hides_values(run):
+def test_a_description_of_a_workers_environment_hides_values(run) -> None:
     cluster, _, secrets, _ = run
     (placement,) = NodePlacementStrategy([0], "own").get_placement(cluster)
     environment, runtime_env = cluster.process_environment(placement, {})
@@ -93,7 +93,7 @@ def test_a_description_of_a_workers_environment_hides_values(run):
     assert leaks(repr(cluster.run_spec), {"key": cluster.run_spec.keys[1].decode()}) == []
 
 
-def test_no_log_holds_a_secret_or_the_key_of_the_run(run):
+def test_no_log_holds_a_secret_or_the_key_of_the_run(run) -> None:
     cluster, group, secrets, log_dir = run
     group.say("something").wait()
     with pytest.raises(Exception, match="the reason"):
@@ -109,7 +109,7 @@ def test_no_log_holds_a_secret_or_the_key_of_the_run(run):
             assert leaks(" ".join(process.cmdline()), hidden) == [], process
 
 
-def test_rays_token_authentication_is_on(cluster):
+def test_rays_token_authentication_is_on(cluster) -> None:
     assert os.environ["RAY_AUTH_MODE"] == "token"
     ask = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address"]
     ask.append(ray.get_runtime_context().gcs_address)
@@ -120,7 +120,7 @@ def test_rays_token_authentication_is_on(cluster):
     assert "InvalidAuthToken" in refused.stdout + refused.stderr
 
 
-def test_the_token_is_for_its_user_alone(tmp_path, monkeypatch):
+def test_the_token_is_for_its_user_alone(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
     keep_token_private()
     (tmp_path / "token").write_text("x")

@@ -20,7 +20,7 @@ class Batch:
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 4))
-def test_shards_are_contiguous_and_complete(senders, receivers, scale):
+def test_shards_are_contiguous_and_complete(senders, receivers, scale) -> None:
     length = receivers * scale
     shards = {receiver: [] for receiver in range(receivers)}
     for sender in range(senders):
@@ -32,13 +32,13 @@ def test_shards_are_contiguous_and_complete(senders, receivers, scale):
     assert len({len(shard) for shard in shards.values()}) == 1
 
 
-def test_sizes_that_do_not_divide_show_the_arithmetic():
+def test_sizes_that_do_not_divide_show_the_arithmetic() -> None:
     with pytest.raises(ValueError, match=r"2 senders x 3 = 6 elements do not divide by 4 receivers"):
         pieces(0, 2, 4, 3)
 
 
 @pytest.mark.parametrize("dim", [0, 1])
-def test_batches_are_cut_and_joined(dim):
+def test_batches_are_cut_and_joined(dim) -> None:
     shape = (4, 2) if dim == 0 else (2, 4)
     batch = Batch(torch.arange(8).reshape(shape), list("abcd"), {"x": (np.arange(8).reshape(shape),)})
     assert batch_length(batch, dim) == 4
@@ -50,7 +50,7 @@ def test_batches_are_cut_and_joined(dim):
     assert cut(batch, 1, 3, dim).rewards.shape[dim] == 2
 
 
-def test_groups_are_not_cut_and_lengths_must_agree():
+def test_groups_are_not_cut_and_lengths_must_agree() -> None:
     batch = {"group_id": torch.tensor([7, 7, 8, 8]), "x": torch.zeros(4)}
     check_cut(batch, 0, 2, 4, "actor:0", 0)
     with pytest.raises(ValueError, match="inside group 7"):

@@ -48,7 +48,7 @@ def inside(inner, outer):
     return outer["ts"] <= inner["ts"] + 1e-3 and end <= outer["ts"] + outer["dur"] + 1e-3
 
 
-def test_calls_timers_and_messages_nest(spans):
+def test_calls_timers_and_messages_nest(spans) -> None:
     (call,), (timer,) = spans["t:0", "exchange"][:1], spans["t:0", "exchange"][1:]
     assert (call["cat"], timer["cat"]) == ("call", "timer")
     assert inside(timer, call)
@@ -58,7 +58,7 @@ def test_calls_timers_and_messages_nest(spans):
     assert sends[0]["args"] == {"to": "t:1", "tag": "there"}
 
 
-def test_every_receive_ends_after_its_send_began(spans):
+def test_every_receive_ends_after_its_send_began(spans) -> None:
     begins = {event["id"]: event for event in spans["s"]}
     assert len(spans["f"]) == len(begins) == 12
     for end in spans["f"]:
@@ -69,23 +69,23 @@ def test_every_receive_ends_after_its_send_began(spans):
         assert receive["pid"] != begin["pid"]
 
 
-def test_channel_waits_name_the_channel(spans):
+def test_channel_waits_name_the_channel(spans) -> None:
     (get,) = [event for event in spans["t:0", "get"] if event["cat"] == "channel" and "key" in event["args"]][:1]
     assert get["args"] == {"channel": "traced channel", "key": "k"}
     assert spans["driver", "put"][0]["cat"] == "channel"
 
 
-def test_async_calls_that_overlap_are_on_different_lines(spans):
+def test_async_calls_that_overlap_are_on_different_lines(spans) -> None:
     first, second = spans["t:0", "nap"]
     assert max(first["ts"], second["ts"]) < min(first["ts"] + first["dur"], second["ts"] + second["dur"])
     assert first["tid"] != second["tid"]
 
 
-def test_a_failed_call_names_its_error(spans):
+def test_a_failed_call_names_its_error(spans) -> None:
     assert spans["t:1", "fail"][0]["args"] == {"error": "ValueError"}
 
 
-def test_what_hung_at_the_end_is_marked(spans):
+def test_what_hung_at_the_end_is_marked(spans) -> None:
     (call,) = spans["t:0", "wait_for_nothing"]
     assert call["args"] == {"unfinished": True}
     (wait,) = [event for event in spans["t:0", "recv"] if event["args"]["tag"] == "never"]
@@ -93,17 +93,17 @@ def test_what_hung_at_the_end_is_marked(spans):
     assert inside(wait, call)
 
 
-def test_tracing_ends_with_the_cluster(spans):
+def test_tracing_ends_with_the_cluster(spans) -> None:
     del spans
     assert trace.current_tracer() is None
 
 
-def test_a_failed_run_is_traced_without_what_died(cluster, tmp_path):
+def test_a_failed_run_is_traced_without_what_died(cluster, tmp_path) -> None:
     del cluster
     path = tmp_path / "trace.json"
     config = ClusterConfig(cpu_slots_per_node=4, tracer=TracerConfig(enable=True, path=str(path)))
 
-    def run():
+    def run() -> None:
         with Cluster(cluster_cfg=config) as traced:
             group = Traced.create_group().launch(traced, PackedPlacementStrategy(0, 1), name="f")
             group.execute_on(1).die().wait()
@@ -114,7 +114,7 @@ def test_a_failed_run_is_traced_without_what_died(cluster, tmp_path):
     assert names == {"driver", "f:0"}
 
 
-def test_a_worker_without_tracing_records_nothing(launch, tmp_path, monkeypatch):
+def test_a_worker_without_tracing_records_nothing(launch, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     group = launch(Traced.create_group())
     group.exchange(1).wait()

@@ -17,13 +17,13 @@ def pair(launch):
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch, caplog):
+def impatient(monkeypatch, caplog) -> None:
     monkeypatch.setattr(work, "WATCHDOG_SECONDS", 0.2)
     monkeypatch.setattr(results, "GROUP_WATCHDOG_SECONDS", 0.2)
     caplog.set_level(logging.INFO, logger="rlinf")
 
 
-def test_a_wait_for_a_channel_names_channel_and_key_and_repeats(cluster, unique, caplog):
+def test_a_wait_for_a_channel_names_channel_and_key_and_repeats(cluster, unique, caplog) -> None:
     with pytest.raises(CommTimeoutError, match=unique):
         Channel.create(unique).get(key=("step", 3), timeout=1)
     said = [line for line in caplog.messages if "Still waiting" in line and unique in line]
@@ -33,7 +33,7 @@ def test_a_wait_for_a_channel_names_channel_and_key_and_repeats(cluster, unique,
     assert "since " in said[0]
 
 
-def test_a_put_into_a_full_channel_says_who_puts(cluster, unique, caplog):
+def test_a_put_into_a_full_channel_says_who_puts(cluster, unique, caplog) -> None:
     channel = Channel.create(unique, maxsize=1)
     channel.put(1)
     with pytest.raises(CommTimeoutError):
@@ -42,7 +42,7 @@ def test_a_put_into_a_full_channel_says_who_puts(cluster, unique, caplog):
 
 
 @pytest.mark.parametrize("wait", [lambda call: call.wait(timeout=1.2), lambda call: wait_all(call, timeout=1.2)])
-def test_a_call_that_lasts_says_what_its_late_ranks_do(pair, caplog, wait):
+def test_a_call_that_lasts_says_what_its_late_ranks_do(pair, caplog, wait) -> None:
     pending = pair.execute_on(0).recv_all(1, pair.name, 1, tag="late")
     with pytest.raises(CommTimeoutError, match="recv_all"):
         wait(pending)
@@ -55,7 +55,7 @@ def test_a_call_that_lasts_says_what_its_late_ranks_do(pair, caplog, wait):
     assert pending.wait() == [[1]]
 
 
-def test_a_rank_that_does_not_answer_is_said_to(pair, caplog, monkeypatch):
+def test_a_rank_that_does_not_answer_is_said_to(pair, caplog, monkeypatch) -> None:
     import os
     import signal
 

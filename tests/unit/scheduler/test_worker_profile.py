@@ -6,7 +6,7 @@ from rlinf.config.schema.cluster import ProfilingConfig
 from tests.unit.scheduler.traced_workers import Traced
 
 
-def test_a_worker_is_profiled_between_start_and_stop(launch, tmp_path):
+def test_a_worker_is_profiled_between_start_and_stop(launch, tmp_path) -> None:
     group = launch(Traced.create_group(), ranks=1)
     path = tmp_path / "profile" / "p.json"
     group.start_profile(str(path), ProfilingConfig(record_shapes=True)).wait()

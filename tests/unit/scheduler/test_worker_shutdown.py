@@ -31,23 +31,23 @@ def text():
 
 
 class Noted(Worker):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.closed = []
 
-    def hold(self, name, fails=False):
+    def hold(self, name, fails=False) -> None:
         self.at_shutdown(lambda: self.close_one(name, fails))
 
-    def close_one(self, name, fails):
+    def close_one(self, name, fails) -> None:
         self.closed.append(name)
         if fails:
             raise OSError(f"{name} fails")
 
-    def on_shutdown(self):
+    def on_shutdown(self) -> None:
         self.close_one("own", fails=True)
 
 
-def test_all_is_closed_newest_first_though_some_fail():
+def test_all_is_closed_newest_first_though_some_fail() -> None:
     worker = Noted()
     for name, fails in (("a", False), ("b", True), ("c", False)):
         worker.hold(name, fails)
@@ -59,7 +59,7 @@ def test_all_is_closed_newest_first_though_some_fail():
     assert worker.closed == ["own", "c", "b", "a", "own"], "each is released once"
 
 
-def test_workers_that_were_never_initialised_end_quietly(robot, text):
+def test_workers_that_were_never_initialised_end_quietly(robot, text) -> None:
     ActorWorker(robot, {"RolloutGroup": 1}, 1)._shut_down()
     EnvWorker(robot, 1, 1)._shut_down()
     RewardWorker(robot, 1)._shut_down()
@@ -70,16 +70,16 @@ def test_workers_that_were_never_initialised_end_quietly(robot, text):
 class Env:
     """An environment whose closing fails where its first index is 0."""
 
-    def __init__(self, first):
+    def __init__(self, first) -> None:
         self.first, self.is_open = first, True
 
-    def close(self):
+    def close(self) -> None:
         self.is_open = False
         if self.first == 0:
             raise OSError("the simulator has gone")
 
 
-def test_an_environment_that_cannot_be_closed_keeps_no_other_open(monkeypatch):
+def test_an_environment_that_cannot_be_closed_keeps_no_other_open(monkeypatch) -> None:
     made = []
 
     def make(cfg, *, num_envs, first_env, hardware):
@@ -99,7 +99,7 @@ def test_an_environment_that_cannot_be_closed_keeps_no_other_open(monkeypatch):
     assert not any(env.is_open for env in made)
 
 
-def test_a_reward_that_cannot_be_closed_keeps_no_other_open():
+def test_a_reward_that_cannot_be_closed_keeps_no_other_open() -> None:
     made = {name: Env(first) for name, first in (("a", 0), ("b", 1), ("c", 2))}
     rewards = WeightedRewards(RewardConfig())
     rewards.rewards = made
@@ -109,7 +109,7 @@ def test_a_reward_that_cannot_be_closed_keeps_no_other_open():
 
 
 @pytest.mark.parametrize("offloads", [True, False])
-def test_saving_leaves_the_device_as_it_was_found(robot, tmp_path, offloads):
+def test_saving_leaves_the_device_as_it_was_found(robot, tmp_path, offloads) -> None:
     calls = []
     actor = ActorWorker(robot, {"RolloutGroup": 1}, 1)
     actor.cfg = types.SimpleNamespace(actor=types.SimpleNamespace(enable_offload=offloads))

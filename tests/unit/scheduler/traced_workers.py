@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from typing import NoReturn
 
 import torch
 
@@ -12,11 +13,11 @@ from rlinf.scheduler import Channel, Worker
 
 
 class Traced(Worker):
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
 
     @Worker.timer("exchange")
-    def exchange(self, count):
+    def exchange(self, count) -> None:
         peer = 1 - self._rank
         for number in range(count):
             if self._rank == 0:
@@ -31,7 +32,7 @@ class Traced(Worker):
             self.recv_tensor(tensor, self._group_name, peer)
         self.broadcast(self._rank)
 
-    def put(self, name):
+    def put(self, name) -> None:
         Channel.connect(name).put("item", key="k")
 
     def get(self, name):
@@ -41,14 +42,14 @@ class Traced(Worker):
         await asyncio.sleep(0.2)
         return await Channel.connect(name).get(async_op=True).async_wait()
 
-    def wait_for_nothing(self):
+    def wait_for_nothing(self) -> None:
         self.recv(self._group_name, 1 - self._rank, tag="never")
 
-    def fail(self):
+    def fail(self) -> NoReturn:
         raise ValueError("on purpose")
 
-    def multiply(self, matrix_size):
+    def multiply(self, matrix_size) -> None:
         torch.ones(matrix_size, matrix_size) @ torch.ones(matrix_size, matrix_size)
 
-    def die(self):
+    def die(self) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

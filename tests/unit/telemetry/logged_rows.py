@@ -4,13 +4,14 @@ import json
 import resource
 from contextlib import contextmanager
 from types import ModuleType
+from typing import NoReturn
 
 from rlinf.config.schema.runner import LoggerConfig
 from rlinf.telemetry import MetricLogger
 
 
 class Clock:
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 1000.0
 
     def __call__(self):
@@ -18,7 +19,7 @@ class Clock:
 
 
 def rows(folder):
-    def refuse(token):
+    def refuse(token) -> NoReturn:
         raise AssertionError(f"{token} is not JSON")
 
     return [json.loads(line, parse_constant=refuse) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -42,7 +43,7 @@ def make(folder, backends=(), **kwargs):
 class FakeService(ModuleType):
     """Stands for wandb (whose ``init`` returns the run) and swanlab (where the module is the run)."""
 
-    def __init__(self, name):
+    def __init__(self, name) -> None:
         super().__init__(name)
         self.inits, self.rows, self.finished, self.axes = [], [], [], []
 
@@ -50,11 +51,11 @@ class FakeService(ModuleType):
         self.inits.append(kwargs)
         return self
 
-    def define_metric(self, name, step_metric=None):
+    def define_metric(self, name, step_metric=None) -> None:
         self.axes.append((name, step_metric))
 
-    def log(self, row, step=None):
+    def log(self, row, step=None) -> None:
         self.rows.append((row, step))
 
-    def finish(self, **kwargs):
+    def finish(self, **kwargs) -> None:
         self.finished.append(kwargs)

@@ -16,14 +16,14 @@ from rlinf.telemetry.console import Console
 
 
 class Clock:
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self):
         return self.now
 
 
-def test_plain_output_is_one_line_a_step_and_the_phases_before_the_first():
+def test_plain_output_is_one_line_a_step_and_the_phases_before_the_first() -> None:
     out, clock = io.StringIO(), Clock()
     with Console(10, "demo", file=out, clock=clock) as console:
         console.phase("starting workers")
@@ -42,7 +42,7 @@ def test_plain_output_is_one_line_a_step_and_the_phases_before_the_first():
     ]
 
 
-def test_eta_counts_only_this_processes_steps_and_follows_the_pace():
+def test_eta_counts_only_this_processes_steps_and_follows_the_pace() -> None:
     clock = Clock()
     console = Console(100, "demo", start_step=50, file=io.StringIO(), clock=clock)
     with console:
@@ -59,7 +59,7 @@ def test_eta_counts_only_this_processes_steps_and_follows_the_pace():
         assert console.eta_seconds() == 0
 
 
-def test_a_quiet_run_prints_its_end_only(monkeypatch):
+def test_a_quiet_run_prints_its_end_only(monkeypatch) -> None:
     monkeypatch.setenv("RLINF_QUIET", "1")
     out = io.StringIO()
     with Console(2, "demo", file=out) as console:
@@ -71,7 +71,7 @@ def test_a_quiet_run_prints_its_end_only(monkeypatch):
     assert out.getvalue() == "demo: step 2/2 | eval/return 9.5 | r/metrics.jsonl\n"
 
 
-def test_quiet_prints_nothing():
+def test_quiet_prints_nothing() -> None:
     out = io.StringIO()
     with Console(2, "demo", quiet=True, file=out) as console:
         console.phase("x")
@@ -82,7 +82,7 @@ def test_quiet_prints_nothing():
     assert out.getvalue() == ""
 
 
-def test_a_return_of_an_earlier_step_is_not_shown():
+def test_a_return_of_an_earlier_step_is_not_shown() -> None:
     out = io.StringIO()
     with Console(10, "demo", file=out, clock=Clock()) as console:
         console.update(1, {"env/return": 12.5, "eval/return": 3.0})
@@ -158,7 +158,7 @@ print("after")
 """
 
 
-def test_lines_printed_and_logged_meanwhile_stay_whole_above_the_live_line():
+def test_lines_printed_and_logged_meanwhile_stay_whole_above_the_live_line() -> None:
     data = run_in_terminal(BODY, {})
     assert "[rollout]" in data
     assert "\x1b[" in data
@@ -166,13 +166,13 @@ def test_lines_printed_and_logged_meanwhile_stay_whole_above_the_live_line():
     assert screen(data) == [*expected, "demo: step 3/3", "  checkpoint  /c", "after"]
 
 
-def test_rlinf_plain_turns_the_live_line_off_on_a_terminal():
+def test_rlinf_plain_turns_the_live_line_off_on_a_terminal() -> None:
     data = run_in_terminal(BODY, {"RLINF_PLAIN": "1"})
     assert "\x1b" not in data
     assert "step 2/3 | return 2 | ETA" in data
 
 
-def test_handlers_are_left_alone_without_a_terminal():
+def test_handlers_are_left_alone_without_a_terminal() -> None:
     stream = io.StringIO()
     handler = logging.StreamHandler(stream)
     logging.getLogger("rlinf.test_console").addHandler(handler)

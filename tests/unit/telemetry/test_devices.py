@@ -29,18 +29,18 @@ from rlinf.telemetry.devices import device_peak_flops, peak_flops, pop_peak_memo
         ("NVIDIA GeForce RTX 4090", 165.2),
     ],
 )
-def test_a_variant_is_not_taken_for_what_its_name_contains(name, tflops):
+def test_a_variant_is_not_taken_for_what_its_name_contains(name, tflops) -> None:
     assert peak_flops(name, "bf16") == peak_flops(name, "fp16") == tflops * 1e12
 
 
-def test_what_is_not_known_has_no_peak():
+def test_what_is_not_known_has_no_peak() -> None:
     assert peak_flops("Some Device 1", "bf16") is None
     assert peak_flops("NVIDIA RTX A1000", "bf16") is None
     assert peak_flops("NVIDIA H100 80GB HBM3", "fp32") is None
     assert device_peak_flops(torch.device("cpu"), "bf16") is None
 
 
-def test_the_peak_of_memory_is_that_of_the_process_in_bytes():
+def test_the_peak_of_memory_is_that_of_the_process_in_bytes() -> None:
     status = Path("/proc/self/status")
     if not status.exists():
         pytest.skip("no /proc")

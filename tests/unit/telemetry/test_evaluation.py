@@ -27,17 +27,17 @@ def episode(env, success, task="", total=1.0):
     # By the formula of Wilson (1927), worked out by hand for z = 1.96.
     [(8, 10, (0.4902, 0.9433)), (0, 5, (0.0, 0.4345)), (5, 5, (0.5655, 1.0)), (50, 100, (0.4038, 0.5962))],
 )
-def test_the_interval_of_a_success_rate(successes, count, expected):
+def test_the_interval_of_a_success_rate(successes, count, expected) -> None:
     assert success_interval(successes, count) == pytest.approx(expected, abs=1e-4)
 
 
-def test_the_interval_of_a_mean():
+def test_the_interval_of_a_mean() -> None:
     # The variance of 10, 12, 14, 16 is (9 + 1 + 1 + 9) / 3.
     assert mean_interval([10.0, 12.0, 14.0, 16.0]) == pytest.approx((13.0, 1.959964 * math.sqrt(20 / 3) / 2))
     assert math.isnan(mean_interval([3.0])[1])
 
 
-def test_means_over_all_and_over_each_task():
+def test_means_over_all_and_over_each_task() -> None:
     episodes = [episode(0, True, "push"), episode(1, False, "push"), episode(2, True, "pull", total=4.0)]
     metrics = mean_metrics(episodes)
     assert metrics["eval/success_once"] == pytest.approx(2 / 3)
@@ -54,7 +54,7 @@ def printed(episodes):
     return stream.getvalue()
 
 
-def test_the_table_has_a_row_for_each_task_and_one_for_all():
+def test_the_table_has_a_row_for_each_task_and_one_for_all() -> None:
     text = printed([episode(index, index < 8, "reach", total=2.0) for index in range(10)])
     assert "0.80 [0.49, 0.94]" in text
     assert "2 ± 0" in text
@@ -63,7 +63,7 @@ def test_the_table_has_a_row_for_each_task_and_one_for_all():
     assert [line.split()[0] for line in text.splitlines() if "[" in line] == ["pull", "push", "all"]
 
 
-def test_the_file_holds_every_episode(tmp_path):
+def test_the_file_holds_every_episode(tmp_path) -> None:
     episodes = [episode(1, True, "push"), episode(0, False)]
     path = tmp_path / "evaluations" / "step_00000003.jsonl"
     write_episodes(path, sorted(episodes))

@@ -13,7 +13,7 @@ from rlinf.errors import MetricError
 from rlinf.telemetry.metrics import Metric, MetricAccumulator, finalize, merge_metrics
 
 
-def test_mean_is_over_all_samples_and_not_of_the_last_or_of_the_ranks_means():
+def test_mean_is_over_all_samples_and_not_of_the_last_or_of_the_ranks_means() -> None:
     first, second = MetricAccumulator(), MetricAccumulator()
     first.add("train/loss", 10.0, count=1)
     first.add("train/loss", 2.0, count=2)
@@ -22,13 +22,13 @@ def test_mean_is_over_all_samples_and_not_of_the_last_or_of_the_ranks_means():
     assert finalize(merge_metrics([first.triples(), second.triples()])) == {"train/loss": 1.5}
 
 
-def test_a_rank_may_lack_a_key_or_everything():
+def test_a_rank_may_lack_a_key_or_everything() -> None:
     merged = merge_metrics([{"a": Metric(4.0, 2)}, None, {}, {"b": Metric(3.0, 1, "max")}, {"a": (2.0, 1)}])
     assert finalize(merged) == {"a": 2.0, "b": 3.0}
 
 
 @pytest.mark.parametrize(("reducer", "expected"), [("mean", 2.0), ("sum", 6.0), ("max", 4.0), ("min", -1.0)])
-def test_reducers(reducer, expected):
+def test_reducers(reducer, expected) -> None:
     accumulator = MetricAccumulator()
     for value in (3.0, -1.0, 4.0):
         accumulator.add("x", value, reducer=reducer)
@@ -39,7 +39,7 @@ def test_reducers(reducer, expected):
     st.lists(st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 5)), max_size=4), min_size=1, max_size=4),
     st.sampled_from(["mean", "sum", "max", "min"]),
 )
-def test_how_samples_are_spread_over_ranks_makes_no_difference(ranks, reducer):
+def test_how_samples_are_spread_over_ranks_makes_no_difference(ranks, reducer) -> None:
     spread = []
     together = MetricAccumulator()
     for samples in ranks:
@@ -51,7 +51,7 @@ def test_how_samples_are_spread_over_ranks_makes_no_difference(ranks, reducer):
     assert merge_metrics(spread) == together.triples()
 
 
-def test_a_key_without_samples_is_nan_and_does_not_disturb_the_others():
+def test_a_key_without_samples_is_nan_and_does_not_disturb_the_others() -> None:
     empty = MetricAccumulator()
     empty.add("loss", 0.0, 0)
     empty.add("peak", 0.0, 0, "max")
@@ -61,13 +61,13 @@ def test_a_key_without_samples_is_nan_and_does_not_disturb_the_others():
 
 
 @pytest.mark.parametrize("reducer", ["mean", "sum", "max", "min"])
-def test_nan_shows_in_whatever_order_it_comes(reducer):
+def test_nan_shows_in_whatever_order_it_comes(reducer) -> None:
     for order in itertools.permutations([1.0, math.nan, 2.0]):
         merged = merge_metrics([{"x": Metric(value, 1, reducer)} for value in order])
         assert math.isnan(merged["x"].value())
 
 
-def test_two_reducers_for_one_name_are_refused_with_the_name():
+def test_two_reducers_for_one_name_are_refused_with_the_name() -> None:
     accumulator = MetricAccumulator()
     accumulator.add("train/kl", 1.0)
     with pytest.raises(MetricError, match=r"train/kl.*mean.*max"):
@@ -77,12 +77,12 @@ def test_two_reducers_for_one_name_are_refused_with_the_name():
 
 
 @pytest.mark.parametrize("bad", ["text", None, np.zeros(2), (1.0, 2.0, "mean", 4), (1.0, 1, "median")])
-def test_what_is_not_one_number_is_refused_with_the_name(bad):
+def test_what_is_not_one_number_is_refused_with_the_name(bad) -> None:
     with pytest.raises(MetricError, match="train/x"):
         MetricAccumulator().update({"train/x": bad})
 
 
-def test_negative_and_nan_counts_are_refused():
+def test_negative_and_nan_counts_are_refused() -> None:
     for count in (-1, math.nan):
         accumulator = MetricAccumulator()
         accumulator.add("x", 1.0, count)
@@ -90,7 +90,7 @@ def test_negative_and_nan_counts_are_refused():
             accumulator.triples()
 
 
-def test_pop_starts_again_and_triples_does_not():
+def test_pop_starts_again_and_triples_does_not() -> None:
     accumulator = MetricAccumulator()
     accumulator.add("x", 1.0)
     assert accumulator.triples() == accumulator.triples()
@@ -100,7 +100,7 @@ def test_pop_starts_again_and_triples_does_not():
     assert accumulator.finalize() == {"x": 1.0}
 
 
-def test_tensors_are_copied_detached_and_exact_beyond_float32():
+def test_tensors_are_copied_detached_and_exact_beyond_float32() -> None:
     torch = pytest.importorskip("torch")
     accumulator = MetricAccumulator()
     running = torch.zeros(())
@@ -116,12 +116,12 @@ def test_tensors_are_copied_detached_and_exact_beyond_float32():
         accumulator.add("loss", torch.zeros(3))
 
 
-def test_triples_travel_between_processes():
+def test_triples_travel_between_processes() -> None:
     metric = Metric(1.5, 3.0, "min")
     assert pickle.loads(pickle.dumps(metric)) == metric
 
 
-def test_telemetry_and_checkpoint_load_neither_torch_nor_ray():
+def test_telemetry_and_checkpoint_load_neither_torch_nor_ray() -> None:
     code = (
         "import sys; import rlinf.telemetry.metrics, rlinf.telemetry.logger, rlinf.telemetry.console, "
         "rlinf.telemetry.rundir, rlinf.checkpoint.checkpoint_manager, rlinf.utils.files, rlinf.utils.timing; "

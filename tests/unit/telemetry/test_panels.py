@@ -11,7 +11,7 @@ from rlinf.telemetry.console import Console
 from rlinf.telemetry.panels import LiveLine, format_duration, format_number
 
 
-def test_table_is_grouped_and_fits_into_80_columns():
+def test_table_is_grouped_and_fits_into_80_columns() -> None:
     metrics = {
         f"{group}/{name}": 0.123456789 for group in ("zoo", "time", "train", "eval") for name in ("loss", "b" * 60)
     }
@@ -29,7 +29,7 @@ def test_table_is_grouped_and_fits_into_80_columns():
     assert text.count("b") == 60 * 4
 
 
-def test_names_are_whole_in_tables_and_short_ones_share_rows():
+def test_names_are_whole_in_tables_and_short_ones_share_rows() -> None:
     long = {"actor/dual_clip_fraction_of_samples": 0.1, "actor/tokens_per_second_per_device": 2.0}
     out = io.StringIO()
     Console(10, "demo", file=out).table({**long, "train/loss": 1.0, "train/kl": 2.0}, 1)
@@ -40,14 +40,14 @@ def test_names_are_whole_in_tables_and_short_ones_share_rows():
     assert any("kl" in line and "loss" in line for line in out.getvalue().splitlines())
 
 
-def test_the_live_line_is_one_line_of_a_narrow_terminal():
+def test_the_live_line_is_one_line_of_a_narrow_terminal() -> None:
     out = io.StringIO()
     terminal = RichConsole(file=out, width=60, force_terminal=True)
     terminal.print(LiveLine(lambda: (0.5, "step 5/10  " * 20)))
     assert len(out.getvalue().rstrip("\n").splitlines()) == 1
 
 
-def test_summary_names_every_place_in_whole_lines_and_leaves_out_what_there_is_not():
+def test_summary_names_every_place_in_whole_lines_and_leaves_out_what_there_is_not() -> None:
     out = io.StringIO()
     long_path = "/data/" + "x" * 120
     with Console(5, "demo", file=out) as console:
@@ -72,9 +72,9 @@ def test_summary_names_every_place_in_whole_lines_and_leaves_out_what_there_is_n
         (3e-5, "3e-05"),
     ],
 )
-def test_format_number(value, text):
+def test_format_number(value, text) -> None:
     assert format_number(value) == text
 
 
-def test_format_duration():
+def test_format_duration() -> None:
     assert [format_duration(s) for s in (0, 59.6, 3661, 90000)] == ["0:00:00", "0:01:00", "1:01:01", "1d 01:00:00"]

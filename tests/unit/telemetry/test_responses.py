@@ -24,14 +24,14 @@ def answer(reward, *, length=2, finish_reason="stop", terms=None, metrics=None):
 
 
 @pytest.mark.parametrize("num_samples", [1, 2, 5, 6])
-def test_pass_at_k_is_the_share_of_draws_with_a_right_answer(num_samples):
+def test_pass_at_k_is_the_share_of_draws_with_a_right_answer(num_samples) -> None:
     for num_right, k in itertools.product(range(num_samples + 1), range(1, num_samples + 1)):
         draws = list(itertools.combinations([True] * num_right + [False] * (num_samples - num_right), k))
         expected = sum(any(draw) for draw in draws) / len(draws)
         assert pass_at_k(num_samples, num_right, k) == pytest.approx(expected, abs=1e-12)
 
 
-def test_an_evaluation_with_several_answers_to_each_prompt():
+def test_an_evaluation_with_several_answers_to_each_prompt() -> None:
     rewards = [[1.0, 0.0, 0.5, 0.0], [0.0, 0.0, 0.0, -1.0], [1.0, 1.0, 1.0, 1.0]]
     groups = [[answer(reward) for reward in group] for group in rewards]
     strict = evaluation_metrics(groups, pass_at=[2])
@@ -47,7 +47,7 @@ def test_an_evaluation_with_several_answers_to_each_prompt():
     assert found["eval/response_length"] == 2
 
 
-def test_weighted_rewards_that_are_all_1_count_as_correct():
+def test_weighted_rewards_that_are_all_1_count_as_correct() -> None:
     reward = 0.7 * 1.0 + 0.2 * 1.0 + 0.1 * 1.0
     assert reward < 1.0
     found = evaluation_metrics([[answer(reward), answer(0.999)]], pass_at=[1])
@@ -55,14 +55,14 @@ def test_weighted_rewards_that_are_all_1_count_as_correct():
     assert evaluation_metrics([[answer(0.0), answer(-1e-6)]], correct_reward=0.0)["eval/accuracy"] == 0.5
 
 
-def test_a_greedy_evaluation_has_one_share():
+def test_a_greedy_evaluation_has_one_share() -> None:
     found = evaluation_metrics([[answer(1.0)], [answer(0.0)]])
     assert found == {"eval/accuracy": 0.5, "eval/reward": 0.5, "eval/response_length": 2.0}
     found = evaluation_metrics([[answer(1.0)], [answer(0.0)]], prefix="eval/aime")
     assert set(found) == {"eval/aime/accuracy", "eval/aime/reward", "eval/aime/response_length"}
 
 
-def test_the_means_of_a_step():
+def test_the_means_of_a_step() -> None:
     answers = [
         answer(1.5, length=1, terms={"math": 1.0, "long": 0.5}, metrics={"math_late": 1.0}),
         answer(-0.5, length=4, finish_reason="length", terms={"math": 0.0, "long": -0.5}),
@@ -78,7 +78,7 @@ def test_the_means_of_a_step():
     }
 
 
-def test_a_row_is_all_that_is_known_of_a_response():
+def test_a_row_is_all_that_is_known_of_a_response() -> None:
     sample = Sample(
         group_id=4,
         index=1,

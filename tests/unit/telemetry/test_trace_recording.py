@@ -1,5 +1,6 @@
 import asyncio
 import threading
+from typing import NoReturn
 
 import pytest
 
@@ -22,35 +23,35 @@ def tracks():
     return {event[4]: event[3] for event in trace.snapshot().events}
 
 
-def test_nothing_is_recorded_while_off():
+def test_nothing_is_recorded_while_off() -> None:
     with trace.span("a", "test", x=1):
         trace.instant("b", "test")
         trace.counter("c", value=1.0)
     assert trace.snapshot() is None
 
 
-def test_nothing_is_left_of_an_earlier_recording(tracer):
+def test_nothing_is_left_of_an_earlier_recording(tracer) -> None:
     trace.instant("old", "test")
     trace.disable()
     trace.enable("w:0", 100)
     assert trace.snapshot().events == []
 
 
-def test_spans_nest_in_time(tracer):
+def test_spans_nest_in_time(tracer) -> None:
     with trace.span("outer", "test"), trace.span("inner", "test"):
         pass
     (_, start, end), (_, inner_start, inner_end) = events()["outer"], events()["inner"]
     assert start <= inner_start <= inner_end <= end
 
 
-def test_a_span_keeps_its_details_and_its_error(tracer):
+def test_a_span_keeps_its_details_and_its_error(tracer) -> NoReturn:
     with pytest.raises(KeyError), trace.span("a", "test", rows=3):
         raise KeyError("x")
     event = trace.snapshot().events[0]
     assert event[4:7] == ("a", "test", {"rows": 3, "error": "KeyError"})
 
 
-def test_instants_and_counters(tracer):
+def test_instants_and_counters(tracer) -> None:
     trace.instant("restart", "test", rank=1)
     trace.counter("queue", size=4.0)
     assert [(e[0], e[4], e[6]) for e in trace.snapshot().events] == [
@@ -59,7 +60,7 @@ def test_instants_and_counters(tracer):
     ]
 
 
-def test_decorated_functions_are_traced_whenever_tracing_is_on():
+def test_decorated_functions_are_traced_whenever_tracing_is_on() -> None:
     @trace.traced("double", "test")
     def double(x):
         return 2 * x
@@ -71,9 +72,9 @@ def test_decorated_functions_are_traced_whenever_tracing_is_on():
     trace.disable()
 
 
-def test_a_decorated_coroutine_lasts_until_it_returns(tracer):
+def test_a_decorated_coroutine_lasts_until_it_returns(tracer) -> None:
     @trace.traced("later", "test")
-    async def later():
+    async def later() -> int:
         await asyncio.sleep(0)
         trace.instant("within", "test")
         return 5
@@ -82,7 +83,7 @@ def test_a_decorated_coroutine_lasts_until_it_returns(tracer):
     assert events()["later"][1] <= events()["within"][1] <= events()["later"][2]
 
 
-def test_the_buffer_keeps_the_newest_and_counts_the_rest():
+def test_the_buffer_keeps_the_newest_and_counts_the_rest() -> None:
     trace.enable("w:0", 3)
     for number in range(10):
         trace.instant(f"i{number}", "test")
@@ -92,7 +93,7 @@ def test_the_buffer_keeps_the_newest_and_counts_the_rest():
     assert snapshot.num_dropped == 7
 
 
-def test_what_is_still_running_is_in_the_snapshot(tracer):
+def test_what_is_still_running_is_in_the_snapshot(tracer) -> None:
     with trace.span("stuck", "test", on="x"):
         event = trace.snapshot().events[0]
     assert event[4] == "stuck"
@@ -100,8 +101,8 @@ def test_what_is_still_running_is_in_the_snapshot(tracer):
     assert [e[6] for e in trace.snapshot().events] == [{"on": "x"}]
 
 
-def test_threads_have_tracks_of_their_own_and_names(tracer):
-    def work():
+def test_threads_have_tracks_of_their_own_and_names(tracer) -> None:
+    def work() -> None:
         with trace.span("there", "test"):
             pass
 
@@ -113,22 +114,22 @@ def test_threads_have_tracks_of_their_own_and_names(tracer):
     assert trace.snapshot().threads[tracks()["there"][0]] == "helper"
 
 
-def test_tasks_of_one_loop_have_tracks_of_their_own(tracer):
-    async def work(name):
+def test_tasks_of_one_loop_have_tracks_of_their_own(tracer) -> None:
+    async def work(name) -> None:
         with trace.span(name, "test"):
             await asyncio.sleep(0.001)
 
-    async def both():
+    async def both() -> None:
         await asyncio.gather(work("a"), work("b"))
 
     asyncio.run(both())
     assert tracks()["a"] != tracks()["b"]
 
 
-def test_writers_on_many_threads_lose_nothing():
+def test_writers_on_many_threads_lose_nothing() -> None:
     trace.enable("w:0", 10_000)
 
-    def work():
+    def work() -> None:
         for _ in range(500):
             with trace.span("a", "test"):
                 pass
@@ -146,7 +147,7 @@ def test_writers_on_many_threads_lose_nothing():
     assert all(event[2] >= 0 for snapshot in snapshots for event in snapshot.events)
 
 
-def test_a_phase_lasts_until_the_next(tracer):
+def test_a_phase_lasts_until_the_next(tracer) -> None:
     phases = trace.Phases()
     phases.begin("rollout")
     phases.begin("training")
@@ -156,7 +157,7 @@ def test_a_phase_lasts_until_the_next(tracer):
     assert len(trace.snapshot().events) == 2
 
 
-def test_phases_tell_how_long_each_took_since_they_were_asked_last():
+def test_phases_tell_how_long_each_took_since_they_were_asked_last() -> None:
     now = [0.0]
     phases = trace.Phases(clock=lambda: now[0])
     for name, seconds in (("sync weights", 1.0), ("rollout", 2.0), ("sync weights", 0.5), ("training", 4.0)):

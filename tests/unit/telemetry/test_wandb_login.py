@@ -21,7 +21,7 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_without_a_login_the_ways_out_are_told():
+def test_without_a_login_the_ways_out_are_told() -> None:
     with pytest.raises(ConfigError, match=r"logger_backends: .*api\.wandb\.ai.*`wandb login`.*WANDB_MODE=offline"):
         require_wandb_login()
 
@@ -30,18 +30,18 @@ def test_without_a_login_the_ways_out_are_told():
     ("name", "value"),
     [("WANDB_API_KEY", "k"), ("WANDB_MODE", "offline"), ("WANDB_MODE", "Disabled"), ("WANDB_IDENTITY_TOKEN_FILE", "f")],
 )
-def test_variables_that_need_no_login_pass(monkeypatch, name, value):
+def test_variables_that_need_no_login_pass(monkeypatch, name, value) -> None:
     monkeypatch.setenv(name, value)
     require_wandb_login()
 
 
-def test_an_online_mode_needs_a_login_all_the_same(monkeypatch):
+def test_an_online_mode_needs_a_login_all_the_same(monkeypatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "online")
     with pytest.raises(ConfigError):
         require_wandb_login()
 
 
-def test_a_netrc_file_counts_for_its_own_host(home, monkeypatch):
+def test_a_netrc_file_counts_for_its_own_host(home, monkeypatch) -> None:
     (home / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password of-nobody\n")
     (home / ".netrc").chmod(0o600)
     require_wandb_login()
@@ -54,7 +54,7 @@ def test_a_netrc_file_counts_for_its_own_host(home, monkeypatch):
     require_wandb_login()
 
 
-def test_settings_of_the_user_and_of_the_folder_count(home):
+def test_settings_of_the_user_and_of_the_folder_count(home) -> None:
     user = home / ".config" / "wandb"
     user.mkdir(parents=True)
     (user / "settings").write_text("[default]\nmode = offline\n")

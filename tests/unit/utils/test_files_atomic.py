@@ -1,12 +1,13 @@
 import os
 import resource
+from typing import NoReturn
 
 import pytest
 
 from rlinf.utils.files import commit_folder, fsync_tree, remove_folder, write_atomic
 
 
-def test_write_atomic_replaces_content_and_leaves_nothing_beside_it(tmp_path):
+def test_write_atomic_replaces_content_and_leaves_nothing_beside_it(tmp_path) -> None:
     path = tmp_path / "state.json"
     write_atomic(path, "old")
     write_atomic(path, b"new \xff")
@@ -15,11 +16,11 @@ def test_write_atomic_replaces_content_and_leaves_nothing_beside_it(tmp_path):
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_write_atomic_that_fails_keeps_the_old_content(tmp_path, monkeypatch, call):
+def test_write_atomic_that_fails_keeps_the_old_content(tmp_path, monkeypatch, call) -> None:
     path = tmp_path / "state.json"
     write_atomic(path, "old")
 
-    def fail(*_args, **_kwargs):
+    def fail(*_args, **_kwargs) -> NoReturn:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, call, fail)
@@ -29,15 +30,15 @@ def test_write_atomic_that_fails_keeps_the_old_content(tmp_path, monkeypatch, ca
     assert os.listdir(tmp_path) == ["state.json"]
 
 
-def test_write_atomic_syncs_the_file_before_the_rename_and_the_folder_after(tmp_path, monkeypatch):
+def test_write_atomic_syncs_the_file_before_the_rename_and_the_folder_after(tmp_path, monkeypatch) -> None:
     calls = []
     real_fsync, real_replace = os.fsync, os.replace
 
-    def fsync(descriptor):
+    def fsync(descriptor) -> None:
         calls.append(("fsync", os.readlink(f"/proc/self/fd/{descriptor}")))
         real_fsync(descriptor)
 
-    def replace(source, target):
+    def replace(source, target) -> None:
         calls.append(("replace", str(source)))
         real_replace(source, target)
 
@@ -48,7 +49,7 @@ def test_write_atomic_syncs_the_file_before_the_rename_and_the_folder_after(tmp_
     assert calls == [("fsync", temporary), ("replace", temporary), ("fsync", str(tmp_path))]
 
 
-def test_commit_folder_syncs_every_file_first_and_moves_the_whole(tmp_path, monkeypatch):
+def test_commit_folder_syncs_every_file_first_and_moves_the_whole(tmp_path, monkeypatch) -> None:
     temporary, final = tmp_path / "tmp", tmp_path / "final"
     (temporary / "a" / "b").mkdir(parents=True)
     (temporary / "a" / "b" / "deep").write_text("1")
@@ -56,7 +57,7 @@ def test_commit_folder_syncs_every_file_first_and_moves_the_whole(tmp_path, monk
     synced = []
     real = os.fsync
 
-    def fsync(descriptor):
+    def fsync(descriptor) -> None:
         synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), tmp_path))
         real(descriptor)
 
@@ -68,7 +69,7 @@ def test_commit_folder_syncs_every_file_first_and_moves_the_whole(tmp_path, monk
     assert not temporary.exists()
 
 
-def test_commit_folder_refuses_to_replace(tmp_path):
+def test_commit_folder_refuses_to_replace(tmp_path) -> None:
     (tmp_path / "tmp").mkdir()
     (tmp_path / "final").mkdir()
     with pytest.raises(FileExistsError, match="move it away"):
@@ -76,13 +77,13 @@ def test_commit_folder_refuses_to_replace(tmp_path):
     assert (tmp_path / "tmp").exists()
 
 
-def test_fsync_tree_skips_dangling_links(tmp_path):
+def test_fsync_tree_skips_dangling_links(tmp_path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     fsync_tree(tmp_path)
     assert (tmp_path / "link").is_symlink()
 
 
-def test_a_file_that_does_not_fit_on_the_disk_is_named(tmp_path):
+def test_a_file_that_does_not_fit_on_the_disk_is_named(tmp_path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -96,12 +97,12 @@ def test_a_file_that_does_not_fit_on_the_disk_is_named(tmp_path):
     assert path.read_text() == "old"
 
 
-def test_remove_folder_never_shows_a_half_removed_folder(tmp_path, monkeypatch):
+def test_remove_folder_never_shows_a_half_removed_folder(tmp_path, monkeypatch) -> None:
     folder, trash = tmp_path / "folder", tmp_path / ".trash"
     folder.mkdir()
     (folder / "file").write_text("x")
 
-    def killed(_path, **_keys):
+    def killed(_path, **_keys) -> NoReturn:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("shutil.rmtree", killed)

@@ -26,14 +26,14 @@ def write_plugin(tmp_path, monkeypatch):
     return write
 
 
-def test_register_is_called_once(write_plugin):
+def test_register_is_called_once(write_plugin) -> None:
     write_plugin("calls = []\ndef register():\n    calls.append(1)\n")
     load_plugins()
     load_plugins()
     assert sys.modules["rope_plugin"].calls == [1]
 
 
-def test_missing_module_is_an_error_that_names_the_variable(write_plugin, monkeypatch):
+def test_missing_module_is_an_error_that_names_the_variable(write_plugin, monkeypatch) -> None:
     monkeypatch.setattr(plugins, "_loaded", set())
     monkeypatch.setenv("RLINF_EXT_MODULE", "no_such_plugin")
     with pytest.raises(ConfigError, match=r"RLINF_EXT_MODULE=no_such_plugin: cannot be imported.*PYTHONPATH"):
@@ -48,13 +48,13 @@ def test_missing_module_is_an_error_that_names_the_variable(write_plugin, monkey
         ("def register():\n    raise ValueError('boom')\n", "ValueError: boom"),
     ],
 )
-def test_faulty_plugin_is_an_error(write_plugin, source, message):
+def test_faulty_plugin_is_an_error(write_plugin, source, message) -> None:
     write_plugin(source)
     with pytest.raises(ConfigError, match=message):
         load_plugins()
 
 
-def test_failed_plugin_is_tried_again(write_plugin):
+def test_failed_plugin_is_tried_again(write_plugin) -> None:
     write_plugin("value = 3\n")
     for _ in range(2):
         with pytest.raises(ConfigError):
@@ -62,7 +62,7 @@ def test_failed_plugin_is_tried_again(write_plugin):
 
 
 @pytest.mark.parametrize("target", ["rope_plugin", "rope_plugin:register"])
-def test_entry_points_name_a_module_or_its_function(write_plugin, monkeypatch, target):
+def test_entry_points_name_a_module_or_its_function(write_plugin, monkeypatch, target) -> None:
     write_plugin("calls = []\ndef register():\n    calls.append(1)\n")
     monkeypatch.delenv("RLINF_EXT_MODULE")
     entry = importlib.metadata.EntryPoint(name="rope", value=target, group="rlinf.plugins")
@@ -71,7 +71,7 @@ def test_entry_points_name_a_module_or_its_function(write_plugin, monkeypatch, t
     assert sys.modules["rope_plugin"].calls == [1]
 
 
-def test_plugin_can_add_an_environment_that_recipes_name(write_plugin, monkeypatch):
+def test_plugin_can_add_an_environment_that_recipes_name(write_plugin, monkeypatch) -> None:
     from rlinf.config import build_config
     from rlinf.config.registries import envs
 

@@ -9,7 +9,7 @@ from rlinf.utils.secrets import hide_for_reader, hide_for_record, hide_in_argume
 URL = "https://me:word@host/score?api_key=topsecret&model=a"
 
 
-def test_a_reader_sees_no_variable_and_no_key():
+def test_a_reader_sees_no_variable_and_no_key() -> None:
     recipe = {
         "env_vars": [{"WANDB_API_KEY": "topsecret", "NCCL_DEBUG": "INFO"}],
         "reward": {"url": URL, "api_key": "topsecret", "password": None},
@@ -22,7 +22,7 @@ def test_a_reader_sees_no_variable_and_no_key():
     }
 
 
-def test_a_record_keeps_what_is_no_key():
+def test_a_record_keeps_what_is_no_key() -> None:
     recipe = {
         "node_groups": [{"env_vars": [{"AWS_ACCESS_KEY_ID": "topsecret", "HF_TOKEN": 7, "NCCL_DEBUG": "INFO"}]}],
         "reward": {"url": URL, "api_key": "topsecret"},
@@ -51,9 +51,9 @@ def test_a_record_keeps_what_is_no_key():
         ),
     ],
 )
-def test_a_command_line_is_kept_without_keys(argument, kept):
+def test_a_command_line_is_kept_without_keys(argument, kept) -> None:
     assert hide_in_argument(argument) == kept
 
 
-def test_a_text_that_is_no_address_is_no_error():
+def test_a_text_that_is_no_address_is_no_error() -> None:
     assert mask_addresses("see http://[host and http://a/b") == "see <hidden> and http://a/b"

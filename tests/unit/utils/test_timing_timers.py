@@ -1,4 +1,5 @@
 import threading
+from typing import NoReturn
 
 import pytest
 
@@ -6,7 +7,7 @@ from rlinf.utils.timing import Timers, TimerTotal
 
 
 class Clock:
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self):
@@ -18,7 +19,7 @@ def clock():
     return Clock()
 
 
-def test_blocks_of_one_tag_add_up_and_pop_starts_again(clock):
+def test_blocks_of_one_tag_add_up_and_pop_starts_again(clock) -> None:
     timers = Timers(clock=clock)
     for seconds in (1.0, 2.5):
         with timers("rollout"):
@@ -30,11 +31,11 @@ def test_blocks_of_one_tag_add_up_and_pop_starts_again(clock):
     assert timers.pop() == {}
 
 
-def test_a_block_that_raises_is_counted(clock):
+def test_a_block_that_raises_is_counted(clock) -> None:
     timers = Timers(clock=clock)
 
     @timers("step")
-    def fail():
+    def fail() -> NoReturn:
         clock.now += 2
         raise ValueError("inside")
 
@@ -43,7 +44,7 @@ def test_a_block_that_raises_is_counted(clock):
     assert timers.pop_totals() == {"step": TimerTotal(2.0, 1)}
 
 
-def test_nested_entries_of_one_tag_are_each_measured(clock):
+def test_nested_entries_of_one_tag_are_each_measured(clock) -> None:
     timers = Timers(clock=clock)
     timer = timers("step")
     with timer:
@@ -53,7 +54,7 @@ def test_nested_entries_of_one_tag_are_each_measured(clock):
     assert timers.pop_totals() == {"step": TimerTotal(5.0, 2)}
 
 
-def test_a_block_that_runs_over_a_pop_counts_in_the_next_one(clock):
+def test_a_block_that_runs_over_a_pop_counts_in_the_next_one(clock) -> None:
     timers = Timers(clock=clock)
     with timers("step"):
         clock.now += 1
@@ -61,12 +62,12 @@ def test_a_block_that_runs_over_a_pop_counts_in_the_next_one(clock):
     assert timers.pop() == {"step": 1.0}
 
 
-def test_decorated_functions_are_measured_in_every_thread(clock):
+def test_decorated_functions_are_measured_in_every_thread(clock) -> None:
     timers = Timers(clock=clock)
     barrier = threading.Barrier(4)
 
     @timers("work")
-    def work():
+    def work() -> None:
         barrier.wait()
 
     threads = [threading.Thread(target=work) for _ in range(4)]

@@ -15,11 +15,11 @@ from rlinf.utils.urls import hide_url_secrets, mask_url
         ("no address", "no address"),
     ],
 )
-def test_an_address_is_shown_without_its_secrets(url, shown):
+def test_an_address_is_shown_without_its_secrets(url, shown) -> None:
     assert mask_url(url) == shown
 
 
-def test_no_part_of_a_secret_stays_in_a_message():
+def test_no_part_of_a_secret_stays_in_a_message() -> None:
     url = "https://me:word@host/a?api_key=k%20ey&n=1"
     text = f"{url}: port 'word@host'; '/a?api_key=k%20ey&n=1'; k ey; attempt 1 of 1"
     shown = "https://***@host/a?api_key=***&n=***: port '***@host'; '/a?api_key=***&n=1'; ***; attempt 1 of 1"

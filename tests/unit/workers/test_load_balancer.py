@@ -51,14 +51,14 @@ def serve(balancer, rank, answered):
         answered[request_or_end.env_rank].release()
 
 
-def test_a_request_goes_to_the_rank_that_has_been_idle_for_longest(balancer):
+def test_a_request_goes_to_the_rank_that_has_been_idle_for_longest(balancer) -> None:
     balancer.mark_idle(1)
     balancer.mark_idle(0)
     assert [balancer.submit(request(env)).wait(5) for env in (0, 1)] == [1, 0]
     assert [balancer.next_request(rank).env_rank for rank in (0, 1)] == [1, 0]
 
 
-def test_a_request_waits_while_no_rank_is_idle(balancer):
+def test_a_request_waits_while_no_rank_is_idle(balancer) -> None:
     submitted = balancer.submit(request(0))
     assert not submitted.done()
     balancer.mark_idle(1)
@@ -66,11 +66,11 @@ def test_a_request_waits_while_no_rank_is_idle(balancer):
     assert balancer.next_request(1).env_rank == 0
 
 
-def test_an_environment_that_takes_its_time_keeps_no_rollout_rank_waiting(balancer):
+def test_an_environment_that_takes_its_time_keeps_no_rollout_rank_waiting(balancer) -> None:
     answered = [threading.Semaphore(0) for _ in range(ENVS)]
     others_are_done = threading.Event()
 
-    def play(env):
+    def play(env) -> None:
         for row in range(20):
             balancer.submit(request(env, row)).wait(10)
             assert answered[env].acquire(timeout=10)
@@ -90,7 +90,7 @@ def test_an_environment_that_takes_its_time_keeps_no_rollout_rank_waiting(balanc
     assert all(served)
 
 
-def test_a_rollout_ends_for_every_rank_once_when_all_env_ranks_have_ended_it(balancer):
+def test_a_rollout_ends_for_every_rank_once_when_all_env_ranks_have_ended_it(balancer) -> None:
     # Two env ranks are a rollout ahead of the third.
     for rollout in ("train/1", "train/2"):
         balancer.end_rollout(rollout)

@@ -17,7 +17,7 @@ def cispo_by_hand():
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_cispo(packed):
+def test_cispo(packed) -> None:
     loss, metrics = compute("cispo", packed=packed)
     expected, weights = cispo_by_hand()
     assert loss.item() == pytest.approx(expected, rel=1e-12)
@@ -26,7 +26,7 @@ def test_cispo(packed):
     assert finalize_metrics(metrics)["actor_clip_fraction"] == pytest.approx(sum(bounded) / 8)
 
 
-def test_cispo_keeps_the_gradient_of_bounded_tokens_at_the_bound():
+def test_cispo_keeps_the_gradient_of_bounded_tokens_at_the_bound() -> None:
     logprobs = torch.tensor(LOGPROBS, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(compute("cispo", logprobs)[0], logprobs)
     _, weights = cispo_by_hand()

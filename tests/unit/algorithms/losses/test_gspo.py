@@ -23,7 +23,7 @@ def gspo_by_hand():
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_gspo(packed):
+def test_gspo(packed) -> None:
     loss, metrics = compute("gspo", packed=packed)
     expected, ratios = gspo_by_hand()
     assert loss.item() == pytest.approx(expected, rel=1e-12)
@@ -35,7 +35,7 @@ def test_gspo(packed):
     assert numbers["actor_clip_fraction"] == pytest.approx(clipped / 8)
 
 
-def test_gspo_has_the_gradient_of_the_sequence_ratio():
+def test_gspo_has_the_gradient_of_the_sequence_ratio() -> None:
     # Bounds so wide that nothing is clipped: the loss is mean_n(-s_n A_n), which autograd can differentiate as it is.
     wide = {"clip_ratio_low": 0.9, "clip_ratio_high": 9.0}
     logprobs = torch.tensor(LOGPROBS, dtype=torch.float64, requires_grad=True)

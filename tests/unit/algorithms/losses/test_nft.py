@@ -34,7 +34,7 @@ def compute(mask=(True, True, True), **over):
     return policy_loss("embodied_nft", **arguments)
 
 
-def test_good_actions_draw_and_bad_ones_repel():
+def test_good_actions_draw_and_bad_ones_repel() -> None:
     loss, metrics = compute()
     # r: 3/4, 0 (clipped), 1/2. v+: 2, 0, 1.5; v-: 0, 0, 2.5. Squared errors +: 0, 1, 2.25; -: 4, 1, 6.25.
     assert loss.item() == pytest.approx((0.25 * 4 + 1 + 0.5 * 2.25 + 0.5 * 6.25) / 3)
@@ -46,7 +46,7 @@ def test_good_actions_draw_and_bad_ones_repel():
     assert numbers["nft_velocity_change"] == pytest.approx((4 + 0 + 1) / 3)
 
 
-def test_at_the_old_policy_the_gradient_is_the_advantage_times_the_error():
+def test_at_the_old_policy_the_gradient_is_the_advantage_times_the_error() -> None:
     old = torch.tensor([1.0, 0.0, 2.0], dtype=torch.float64).view(3, 1, 1)
     velocity = old.clone().requires_grad_()
     compute(velocity=velocity, old_velocity=old)[0].backward()
@@ -55,14 +55,14 @@ def test_at_the_old_policy_the_gradient_is_the_advantage_times_the_error():
     assert velocity.grad.flatten().tolist() == pytest.approx(expected)
 
 
-def test_the_minimum_lies_in_the_direction_of_improvement():
+def test_the_minimum_lies_in_the_direction_of_improvement() -> None:
     # d/dv [r |v+ - u|^2 + (1-r) |v- - u|^2] = 0 at v = v_old + (2 r - 1) (u - v_old) / beta.
     velocity = torch.tensor([1.0 + 0.5 * 1.0 / 0.5, 0.0 - 1.0 * 1.0 / 0.5, 2.0]).view(3, 1, 1).requires_grad_()
     compute(velocity=velocity)[0].backward()
     assert velocity.grad.abs().max() < 1e-6
 
 
-def test_actions_at_a_bound_draw_but_do_not_repel():
+def test_actions_at_a_bound_draw_but_do_not_repel() -> None:
     good = torch.tensor([True, False, False]).view(3, 1, 1)
     assert compute(saturated=good)[0] == compute()[0]
     loss, metrics = compute(saturated=~good)
@@ -71,20 +71,20 @@ def test_actions_at_a_bound_draw_but_do_not_repel():
     assert finalize_metrics(metrics)["nft_reward"] == pytest.approx(1.75 / 3)
 
 
-def test_only_the_present_velocity_gets_a_gradient():
+def test_only_the_present_velocity_gets_a_gradient() -> None:
     tensors = {name: torch.randn(3, 1, 1, requires_grad=True) for name in ("velocity", "old_velocity", "target")}
     compute(**tensors)[0].backward()
     assert [name for name, tensor in tensors.items() if tensor.grad is not None] == ["velocity"]
 
 
-def test_what_is_masked_may_be_anything():
+def test_what_is_masked_may_be_anything() -> None:
     spoilt = torch.tensor([3.0, 0.0, torch.nan]).view(3, 1, 1)
     loss, metrics = compute(mask=(True, True, False), velocity=spoilt)
     assert loss.item() == pytest.approx((0.25 * 4 + 1) / 2)
     assert finalize_metrics(metrics)["nft_loss"] == pytest.approx(loss.item())
 
 
-def test_values_are_learned_beside_the_velocity():
+def test_values_are_learned_beside_the_velocity() -> None:
     values = {
         "values": torch.tensor([[1.0], [2.0], [0.0]]),
         "prev_values": torch.zeros(3, 1),
@@ -98,6 +98,6 @@ def test_values_are_learned_beside_the_velocity():
         compute(values=values["values"])
 
 
-def test_shapes_must_be_equal():
+def test_shapes_must_be_equal() -> None:
     with pytest.raises(AlgorithmError, match="shapes must be equal"):
         compute(advantages=torch.zeros(3, 1))

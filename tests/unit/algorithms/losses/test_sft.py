@@ -42,19 +42,19 @@ def compute(loss_agg_func="token-mean", *, data_parallel_size=1, mask=MASK):
         ("seq-mean-token-mean", (2.5 / 2 + 7.0 / 2) / SEQUENCES),
     ],
 )
-def test_golden_values(loss_agg_func, expected):
+def test_golden_values(loss_agg_func, expected) -> None:
     loss, metrics, _ = compute(loss_agg_func)
     found = finalize_metrics(metrics)
     assert loss == pytest.approx(expected)
     assert found == pytest.approx({"loss": expected, "token_loss": 9.5 / TOKENS, "entropy": 0.25})
 
 
-def test_the_gradient_is_that_of_the_learned_tokens_alone():
+def test_the_gradient_is_that_of_the_learned_tokens_alone() -> None:
     _, _, gradient = compute()
     assert gradient.tolist() == [[-0.25, 0.0, -0.25], [-0.25, -0.25, 0.0]]
 
 
-def test_denominators_are_those_of_the_update_batch():
+def test_denominators_are_those_of_the_update_batch() -> None:
     part = [[True, False, False], [False, False, False]]
     loss, metrics, _ = compute(mask=part)
     assert loss == pytest.approx(0.5 / TOKENS)
@@ -62,14 +62,14 @@ def test_denominators_are_those_of_the_update_batch():
     assert compute(data_parallel_size=2)[0] == pytest.approx(2 * 9.5 / TOKENS)
 
 
-def test_a_micro_batch_without_learned_tokens_still_has_a_gradient_and_all_metrics():
+def test_a_micro_batch_without_learned_tokens_still_has_a_gradient_and_all_metrics() -> None:
     loss, metrics, gradient = compute(mask=[[False] * 3] * 2)
     assert loss == 0
     assert set(metrics) == set(compute()[1])
     assert gradient.abs().sum() == 0
 
 
-def test_shapes_must_agree():
+def test_shapes_must_agree() -> None:
     denominators = compute_loss_denominators(policy_mask=torch.ones(1, 3, dtype=torch.bool))
     with pytest.raises(AlgorithmError, match="shapes must be equal"):
         policy_loss(

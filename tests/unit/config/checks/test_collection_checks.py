@@ -25,12 +25,12 @@ RECIPE = "metaworld_reach_ppo_mlp"
         ),
     ],
 )
-def test_contradictions_name_their_remedy(overrides, remedy):
+def test_contradictions_name_their_remedy(overrides, remedy) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(load_recipe(RECIPE, overrides))
     assert remedy in str(caught.value)
 
 
-def test_what_collect_data_sets_is_valid():
+def test_what_collect_data_sets_is_valid() -> None:
     overrides = ["runner.only_eval=true", "env.eval.data_collection.enabled=true"]
     assert validate_cfg(load_recipe(RECIPE, overrides)).env.eval.data_collection.policy == "greedy"

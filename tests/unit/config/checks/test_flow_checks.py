@@ -36,7 +36,7 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize(("changes", "path", "remedy"), PROBLEMS, ids=lambda value: str(value)[:60])
-def test_what_does_not_fit_is_located_and_mended(recipe, changes, path, remedy):
+def test_what_does_not_fit_is_located_and_mended(recipe, changes, path, remedy) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(recipe(FLOW | changes))
     line = next(text for text in str(caught.value).splitlines() if text.removeprefix("  - ").startswith(f"{path}:"))
@@ -54,5 +54,5 @@ def test_what_does_not_fit_is_located_and_mended(recipe, changes, path, remedy):
     ],
     ids=["ppo", "sac", "nft", "actions", "entropy"],
 )
-def test_what_fits_passes(recipe, changes):
+def test_what_fits_passes(recipe, changes) -> None:
     validate_cfg(recipe(FLOW | changes))

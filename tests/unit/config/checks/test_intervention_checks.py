@@ -45,13 +45,13 @@ ENTRY = "{name: intervention, intervener: {intervener_type: scripted, policy: me
         ),
     ],
 )
-def test_contradictions_name_their_remedy(recipe, overrides, remedy):
+def test_contradictions_name_their_remedy(recipe, overrides, remedy) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(load_recipe(recipe, overrides))
     assert remedy in str(caught.value)
 
 
-def test_demonstrations_may_be_collected_with_somebody_at_a_device():
+def test_demonstrations_may_be_collected_with_somebody_at_a_device() -> None:
     collecting = ["runner.only_eval=true", "env.eval.data_collection.enabled=true"]
     person = "env.eval.wrappers=[{name: intervention, intervener: {intervener_type: spacemouse}}]"
     cfg = validate_cfg(load_recipe(RECIPE, [*collecting, person]))

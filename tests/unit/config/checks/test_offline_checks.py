@@ -32,7 +32,7 @@ DAGGER = {
 }
 
 
-def test_dagger_rolls_out_and_may_have_an_expert_of_another_model(recipe):
+def test_dagger_rolls_out_and_may_have_an_expert_of_another_model(recipe) -> None:
     assert validate_cfg(recipe(DAGGER)).data is None
     model = {"model_type": "mlp_policy", "obs_dim": 4, "action_dim": 2, "discrete": True, "add_value_head": True}
     expert = {"expert_type": "policy", "ckpt_path": "x", "model": model}
@@ -42,7 +42,7 @@ def test_dagger_rolls_out_and_may_have_an_expert_of_another_model(recipe):
 
 
 @pytest.mark.parametrize("changes", [BC, IQL, BC | {"env.eval": "DELETE"}])
-def test_a_run_without_training_environments_is_valid_and_reversible(recipe, changes):
+def test_a_run_without_training_environments_is_valid_and_reversible(recipe, changes) -> None:
     cfg = validate_cfg(recipe(changes))
     assert isinstance(cfg.env.train, NoEnvConfig)
     assert isinstance(cfg.data, MinariDataConfig)
@@ -92,7 +92,7 @@ def test_a_run_without_training_environments_is_valid_and_reversible(recipe, cha
         (IQL | {"actor.model.q_head_type": "crossq"}, "actor.model.q_head_type", "Set it to default"),
     ],
 )
-def test_a_mistake_names_its_key_and_the_remedy(recipe, changes, path, remedy):
+def test_a_mistake_names_its_key_and_the_remedy(recipe, changes, path, remedy) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(recipe(changes))
     lines = [line for line in str(caught.value).splitlines() if line.startswith(f"  - {path}:")]

@@ -68,7 +68,7 @@ def problems(*overrides):
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )  # fmt: skip
-def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy):
+def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy) -> None:
     found = problems(*overrides)
     assert any(line.startswith(f"{path}: ") and remedy in line for line in found), found
 
@@ -87,12 +87,12 @@ def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy):
         ("runner.max_steps=100", "actor.optim.lr_scheduler=constant", "~actor.optim.min_lr_ratio"),
     ],
 )
-def test_what_fits_together_is_valid_and_reversible(overrides):
+def test_what_fits_together_is_valid_and_reversible(overrides) -> None:
     cfg = validate_cfg(load_recipe(RECIPE, overrides))
     assert build_config(to_dict(cfg)) == cfg
 
 
-def test_a_reasoning_recipe_cannot_learn_given_answers():
+def test_a_reasoning_recipe_cannot_learn_given_answers() -> None:
     keys = [f"~algorithm.{key}" for key in ("clip_ratio_low", "clip_ratio_high")]
     with pytest.raises(ConfigError, match=r"algorithm\.loss_type: received sft, which does not learn"):
         validate_cfg(load_recipe("tiny_math_grpo", [*keys, "algorithm.loss_type=sft"]))

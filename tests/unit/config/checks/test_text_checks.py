@@ -60,7 +60,7 @@ SAC = [f"~algorithm.{key}" for key in ("loss_agg_func", "clip_ratio_low", "clip_
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )  # fmt: skip
-def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy):
+def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy) -> None:
     found = problems(*overrides)
     assert any(line.startswith(f"{path}: ") and remedy in line for line in found), found
 
@@ -83,7 +83,7 @@ def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy):
         ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs"),
     ],
 )
-def test_what_fits_together_is_valid(overrides):
+def test_what_fits_together_is_valid(overrides) -> None:
     assert problems(*overrides) == []
 
 
@@ -110,7 +110,7 @@ def spread(size, placement):
         ([*spread(2, "all"), *has(0), "cluster.cpu_slots_per_node=2"], ("'all' gives each process 1 CPU slot(s)",)),
     ],
 )
-def test_an_engine_is_spread_over_the_devices_of_its_process(overrides, told):
+def test_an_engine_is_spread_over_the_devices_of_its_process(overrides, told) -> None:
     (found,) = [line for line in problems(*overrides) if line.startswith("rollout.tensor_parallel_size: ")]
     for words in told:
         assert words in found, found
@@ -129,11 +129,11 @@ def test_an_engine_is_spread_over_the_devices_of_its_process(overrides, told):
         spread(2, "{node_group: node, placement: 0}"),
     ],
 )
-def test_an_engine_that_fits_its_process_is_valid(overrides):
+def test_an_engine_that_fits_its_process_is_valid(overrides) -> None:
     assert not [line for line in problems(*overrides) if "tensor_parallel_size" in line]
 
 
-def test_all_problems_of_a_recipe_are_told_together():
+def test_all_problems_of_a_recipe_are_told_together() -> None:
     found = problems("data.train_data_paths=[]", "algorithm.group_size=1", "actor.global_batch_size=100")
     for path in ("data.train_data_paths", "algorithm.group_size", "actor.global_batch_size"):
         assert any(line.startswith(f"{path}: ") for line in found)

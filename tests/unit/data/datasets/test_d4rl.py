@@ -9,7 +9,7 @@ from rlinf.data.datasets.episodes import read_episodes
 
 
 @pytest.mark.parametrize("with_next", [True, False])
-def test_a_d4rl_file_is_cut_where_episodes_end(tmp_path, with_next):
+def test_a_d4rl_file_is_cut_where_episodes_end(tmp_path, with_next) -> None:
     states = np.arange(7.0).reshape(7, 1)
     content = {
         "observations": states,

@@ -35,7 +35,7 @@ def chunked(**keys):
     )
 
 
-def test_every_step_begins_a_chunk_and_those_at_the_end_are_short():
+def test_every_step_begins_a_chunk_and_those_at_the_end_are_short() -> None:
     rows = chunked(with_next=True)
     assert rows.inputs["states"].flatten().tolist() == [0, 1, 2, 10]
     assert rows.actions.squeeze(-1).tolist() == [
@@ -47,7 +47,7 @@ def test_every_step_begins_a_chunk_and_those_at_the_end_are_short():
     assert rows.terminated.tolist() == [False, True, True, False]
 
 
-def test_what_follows_is_kept_only_where_it_is_needed():
+def test_what_follows_is_kept_only_where_it_is_needed() -> None:
     assert chunked(with_next=False).next_inputs == {}
 
 
@@ -59,13 +59,13 @@ def test_what_follows_is_kept_only_where_it_is_needed():
         ({"actions": np.zeros((1, 1))}, "has 2 rewards, 1 actions"),
     ],
 )
-def test_damaged_episodes_are_refused_by_number(tmp_path, change, message):
+def test_damaged_episodes_are_refused_by_number(tmp_path, change, message) -> None:
     write_minari(tmp_path / "d", [(arrays(2), {}), ({**arrays(2), **change}, {})], {})
     with pytest.raises(DatasetError, match=f"episode 1 of .*{message}"):
         read_episodes(minari(tmp_path / "d"))
 
 
-def test_a_format_from_outside(monkeypatch):
+def test_a_format_from_outside(monkeypatch) -> None:
     monkeypatch.setattr(episodes.data_formats, "_entries", dict(episodes.data_formats._entries))
     register_data_format("memory", lambda cfg: iter(two_episodes()))
     assert len(read_episodes(DataConfig(format="memory", path="x"))) == 2

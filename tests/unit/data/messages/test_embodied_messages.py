@@ -26,7 +26,7 @@ def chunk(num_envs=4, final=(1, 3)):
     )
 
 
-def test_rows_keep_final_observations_with_their_environments():
+def test_rows_keep_final_observations_with_their_environments() -> None:
     part = chunk().rows(2, 4)
     assert part.obs["task_descriptions"] == ["task 2", "task 3"]
     assert part.final_ids.tolist() == [1]
@@ -35,7 +35,7 @@ def test_rows_keep_final_observations_with_their_environments():
     assert chunk().rows(2, 3).final_ids is None
 
 
-def test_concat_undoes_rows():
+def test_concat_undoes_rows() -> None:
     whole = chunk()
     joined = ChunkStep.concat([whole.rows(0, 1), whole.rows(1, 3), whole.rows(3, 4)])
     assert torch.equal(joined.rewards, whole.rewards)
@@ -46,7 +46,7 @@ def test_concat_undoes_rows():
     assert torch.equal(joined.intervene_flag, whole.intervene_flag)
 
 
-def test_what_was_done_is_what_somebody_else_did_or_else_what_the_policy_wanted():
+def test_what_was_done_is_what_somebody_else_did_or_else_what_the_policy_wanted() -> None:
     wanted = torch.zeros(4, 2, 2)
     assert torch.equal(chunk().executed_actions(wanted), chunk().intervene_action)
     alone = dataclasses.replace(chunk(), intervene_action=None, intervene_flag=None)
@@ -75,7 +75,7 @@ def trajectory(env_ids):
     )
 
 
-def test_trajectories_are_joined_and_sorted_by_environment():
+def test_trajectories_are_joined_and_sorted_by_environment() -> None:
     joined = Trajectory.concat([trajectory([5, 4]), trajectory([2, 0, 3, 1])]).sorted()
     assert joined.env_ids.tolist() == list(range(6))
     assert joined.num_envs == 6
@@ -89,7 +89,7 @@ def test_trajectories_are_joined_and_sorted_by_environment():
     assert joined.group_ids.tolist() == [0, 0, 1, 1, 2, 2]
 
 
-def test_envs_cuts_every_field():
+def test_envs_cuts_every_field() -> None:
     part = trajectory([0, 1, 2, 3]).envs(1, 3)
     assert part.env_ids.tolist() == [1, 2]
     assert part.final_values[0, :, 0].tolist() == [-1, -2]
@@ -100,6 +100,6 @@ def test_envs_cuts_every_field():
     )
 
 
-def test_messages_cannot_be_changed_after_they_were_sent():
+def test_messages_cannot_be_changed_after_they_were_sent() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         chunk().rewards = torch.zeros(4, 2)

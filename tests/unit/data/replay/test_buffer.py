@@ -53,7 +53,7 @@ def numbered(*numbers):
     )
 
 
-def test_chunks_become_transitions_by_what_was_executed():
+def test_chunks_become_transitions_by_what_was_executed() -> None:
     new = Transitions.from_trajectory(trajectory(), gamma=0.5)
     assert len(new) == 3  # a chunk step of an environment at rest is none
     assert new.inputs["states"].flatten().tolist() == [0, 1, 2]
@@ -65,7 +65,7 @@ def test_chunks_become_transitions_by_what_was_executed():
     torch.testing.assert_close(new.actions[:, 0, 0], torch.tensor([0.0, 0.1, 0.2]))
 
 
-def test_what_lies_beside_actions_that_were_not_executed_is_of_no_transition():
+def test_what_lies_beside_actions_that_were_not_executed_is_of_no_transition() -> None:
     whole = trajectory()
     garbage = torch.where(whole.executed, whole.rewards, torch.tensor(float("nan"), dtype=whole.rewards.dtype))
     spoilt = dataclasses.replace(whole, rewards=garbage, terminations=whole.terminations | ~whole.executed)
@@ -80,13 +80,13 @@ def test_what_lies_beside_actions_that_were_not_executed_is_of_no_transition():
     assert not found.terminated.all()
 
 
-def test_joined_trajectories_keep_next_inputs_with_their_environments():
+def test_joined_trajectories_keep_next_inputs_with_their_environments() -> None:
     whole = trajectory()
     joined = Trajectory.concat([whole.envs(1, 2), whole.envs(0, 1)]).sorted()
     assert torch.equal(joined.next_inputs["states"], whole.next_inputs["states"])
 
 
-def test_the_oldest_make_room():
+def test_the_oldest_make_room() -> None:
     replay = ReplayBuffer(5)
     for numbers in ([0, 1, 2], [3, 4, 5], [6]):
         replay.add(numbered(*numbers))
@@ -97,7 +97,7 @@ def test_the_oldest_make_room():
     assert torch.equal(replay.contents().next_inputs["states"].flatten(), torch.arange(16.0, 21.0))
 
 
-def test_draws_are_uniform_repeatable_and_keep_transitions_whole():
+def test_draws_are_uniform_repeatable_and_keep_transitions_whole() -> None:
     replay = ReplayBuffer(100)
     replay.add(numbered(*range(8)))
     first, again, other = (replay.sample(8000, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
@@ -109,7 +109,7 @@ def test_draws_are_uniform_repeatable_and_keep_transitions_whole():
     assert int(counts.min()) > 850  # 1000 expected, standard deviation 30
 
 
-def test_a_loaded_replay_draws_and_forgets_like_the_saved_one(tmp_path):
+def test_a_loaded_replay_draws_and_forgets_like_the_saved_one(tmp_path) -> None:
     replay = ReplayBuffer(5)
     for start in (0, 3, 6):
         replay.add(numbered(start, start + 1, start + 2))
@@ -126,7 +126,7 @@ def test_a_loaded_replay_draws_and_forgets_like_the_saved_one(tmp_path):
     assert len(loaded) == 0
 
 
-def test_spilled_draws_are_uniform_over_what_is_in_memory_and_what_is_not(tmp_path):
+def test_spilled_draws_are_uniform_over_what_is_in_memory_and_what_is_not(tmp_path) -> None:
     spilled = ReplayBuffer(60, memory_bytes=10 * ROW_BYTES, folder=tmp_path / "spilled")
     spilled.add(numbered(*range(64)))
     assert (len(spilled), spilled.num_spilled) == (60, 50)
@@ -146,7 +146,7 @@ def test_spilled_draws_are_uniform_over_what_is_in_memory_and_what_is_not(tmp_pa
     keep_all=st.booleans(),
     added=st.lists(st.integers(0, 50), max_size=6),
 )
-def test_a_spilled_replay_cannot_be_told_from_one_in_memory(capacity, memory, segment, keep_all, added):
+def test_a_spilled_replay_cannot_be_told_from_one_in_memory(capacity, memory, segment, keep_all, added) -> None:
     with TemporaryDirectory() as folder:
         plain = ReplayBuffer(capacity)
         spilled = ReplayBuffer(
@@ -182,7 +182,7 @@ def test_a_spilled_replay_cannot_be_told_from_one_in_memory(capacity, memory, se
             assert on_disk < capacity + 2 * segment
 
 
-def test_saving_again_links_the_segments_that_are_whole(tmp_path):
+def test_saving_again_links_the_segments_that_are_whole(tmp_path) -> None:
     replay = ReplayBuffer(100, folder=tmp_path / "run", segment_bytes=10 * ROW_BYTES)
     replay.add(numbered(*range(25)))
     replay.save(tmp_path / "first")
@@ -200,7 +200,7 @@ def test_saving_again_links_the_segments_that_are_whole(tmp_path):
     assert ReplayBuffer.open(tmp_path / "second").contents().rewards.tolist() == list(range(45))
 
 
-def test_a_resumed_replay_links_what_it_was_loaded_from(tmp_path):
+def test_a_resumed_replay_links_what_it_was_loaded_from(tmp_path) -> None:
     replay = ReplayBuffer(100, folder=tmp_path / "run", segment_bytes=10 * ROW_BYTES)
     replay.add(numbered(*range(25)))
     replay.save(tmp_path / "saved")
@@ -212,7 +212,7 @@ def test_a_resumed_replay_links_what_it_was_loaded_from(tmp_path):
 
 @settings(max_examples=25, deadline=None)
 @given(sizes=st.lists(st.integers(0, 30), min_size=1, max_size=4), num_ranks=st.integers(1, 4))
-def test_parts_are_dealt_out_to_any_number_of_ranks(sizes, num_ranks):
+def test_parts_are_dealt_out_to_any_number_of_ranks(sizes, num_ranks) -> None:
     with TemporaryDirectory() as folder:
         numbers = iter(range(sum(sizes)))
         for part, size in enumerate(sizes):
@@ -228,12 +228,12 @@ def test_parts_are_dealt_out_to_any_number_of_ranks(sizes, num_ranks):
             assert max(map(len, shares)) - min(map(len, shares)) <= len(sizes)
 
 
-def test_spilling_without_a_folder_is_an_error():
+def test_spilling_without_a_folder_is_an_error() -> None:
     with pytest.raises(ConfigError, match="folder"):
         ReplayBuffer(5, memory_bytes=100)
 
 
-def assert_same(left, right):
+def assert_same(left, right) -> None:
     left, right = left.named(), right.named()
     assert left.keys() == right.keys()
     assert all(torch.equal(left[name], right[name]) for name in left)

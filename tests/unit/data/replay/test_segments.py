@@ -19,7 +19,7 @@ def folder(tmp_path):
     return tmp_path / "saved"
 
 
-def test_rows_keep_their_numbers_types_and_shapes(folder):
+def test_rows_keep_their_numbers_types_and_shapes(folder) -> None:
     parts = list(read_numbered(folder))
     assert [numbers.tolist() for _, numbers in parts] == [[4, 5, 6, 7], [8, 9]]
     for rows, numbers in parts:
@@ -31,7 +31,7 @@ def test_rows_keep_their_numbers_types_and_shapes(folder):
     assert row_bytes(parts[0][0]) == 5
 
 
-def test_a_longer_segment_replaces_a_shorter_one_once_it_is_listed(folder):
+def test_a_longer_segment_replaces_a_shorter_one_once_it_is_listed(folder) -> None:
     segments = SegmentFolder(folder, 4)
     former = Manifest.read(folder).segments
     for segment in former:
@@ -46,7 +46,7 @@ def test_a_longer_segment_replaces_a_shorter_one_once_it_is_listed(folder):
     assert not (folder / former[-1].file).exists()
 
 
-def test_damage_is_found(folder):
+def test_damage_is_found(folder) -> None:
     file = folder / Manifest.read(folder).segments[1].file
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
@@ -58,7 +58,7 @@ def test_damage_is_found(folder):
         list(read_numbered(folder))
 
 
-def test_what_is_no_saved_replay_is_told(folder, tmp_path):
+def test_what_is_no_saved_replay_is_told(folder, tmp_path) -> None:
     with pytest.raises(DatasetError, match=r"rank_\*"):
         find_folders(tmp_path)
     with pytest.raises(DatasetError, match="no saved replay"):
@@ -71,7 +71,7 @@ def test_what_is_no_saved_replay_is_told(folder, tmp_path):
         Manifest.read(folder)
 
 
-def test_a_folder_may_begin_in_the_middle_of_a_segment(folder):
+def test_a_folder_may_begin_in_the_middle_of_a_segment(folder) -> None:
     manifest = Manifest.read(folder)
     Manifest(6, 9, manifest.segment_rows, manifest.tensors, manifest.segments).write(folder)
     parts = list(read_numbered(folder))
@@ -80,7 +80,7 @@ def test_a_folder_may_begin_in_the_middle_of_a_segment(folder):
         assert torch.equal(rows["x"], numbers.float().view(-1, 1))
 
 
-def test_parts_come_in_the_order_of_their_ranks(folder, tmp_path):
+def test_parts_come_in_the_order_of_their_ranks(folder, tmp_path) -> None:
     for rank in (10, 2, 0, 1):
         part = tmp_path / "parts" / f"rank_{rank}"
         part.mkdir(parents=True)

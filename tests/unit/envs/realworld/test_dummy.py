@@ -21,7 +21,7 @@ def moved(x=0.0, y=0.0, z=0.0):
     return pose
 
 
-def test_it_moves_at_its_speed_and_rests_exactly_at_its_goal():
+def test_it_moves_at_its_speed_and_rests_exactly_at_its_goal() -> None:
     arm = make(max_speed_meters_per_second=0.2)
     arm.move_to(moved(x=0.1))
     arm.sleep(0.1)
@@ -34,7 +34,7 @@ def test_it_moves_at_its_speed_and_rests_exactly_at_its_goal():
     assert arm.now() == pytest.approx(1.2)
 
 
-def test_it_turns_at_its_speed():
+def test_it_turns_at_its_speed() -> None:
     arm, goal = make(max_turn_radians_per_second=1.0), pose_from_euler([0.5, 0, 0.3, 3.1416, 0, 0.5])
     arm.move_to(goal)
     arm.sleep(0.2)
@@ -44,7 +44,7 @@ def test_it_turns_at_its_speed():
     assert np.array_equal(arm.state().pose, goal)
 
 
-def test_fingers_take_their_time():
+def test_fingers_take_their_time() -> None:
     arm = make()
     arm.set_gripper(0.0)
     arm.sleep(0.1)
@@ -53,7 +53,7 @@ def test_fingers_take_their_time():
     assert arm.state().gripper == 0.0
 
 
-def test_nothing_is_in_the_way_where_there_is_no_block():
+def test_nothing_is_in_the_way_where_there_is_no_block() -> None:
     arm = make()
     arm.move_to(moved(x=0.05, z=-0.2))
     arm.sleep(3.0)
@@ -61,7 +61,7 @@ def test_nothing_is_in_the_way_where_there_is_no_block():
     assert not arm.state().wrench.any()
 
 
-def test_a_block_stops_the_arm_and_presses_back():
+def test_a_block_stops_the_arm_and_presses_back() -> None:
     arm = make(scene="peg", hole_depth_meters=0.04)
     arm.move_to(moved(x=0.05, z=-0.2))
     arm.sleep(3.0)
@@ -73,7 +73,7 @@ def test_a_block_stops_the_arm_and_presses_back():
     assert not arm.state().wrench.any()
 
 
-def test_the_hole_lets_it_in_and_holds_it():
+def test_the_hole_lets_it_in_and_holds_it() -> None:
     arm = make(scene="peg", hole_depth_meters=0.04, hole_clearance_meters=0.01)
     arm.move_to(TARGET)
     arm.sleep(3.0)
@@ -96,7 +96,7 @@ def centre_of(image, colour):
     return rows.mean(), columns.mean()
 
 
-def test_cameras_show_where_the_gripper_and_the_target_are():
+def test_cameras_show_where_the_gripper_and_the_target_are() -> None:
     arm = make(num_cameras=3)
     arm.move_to(moved(x=0.1, y=0.2))
     arm.sleep(3.0)

@@ -31,13 +31,13 @@ def turned(quaternion: np.ndarray, point: list[float]) -> np.ndarray:
         ([0, QUARTER, QUARTER], [0, 0, 1], [0, 1, 0]),
     ],
 )
-def test_roll_pitch_and_yaw_turn_around_fixed_axes(angles, point, expected):
+def test_roll_pitch_and_yaw_turn_around_fixed_axes(angles, point, expected) -> None:
     pose = pose_from_euler([1.0, 2.0, 3.0, *angles])
     assert pose[:3].tolist() == [1, 2, 3]
     np.testing.assert_allclose(turned(pose[3:], point), expected, atol=1e-12)
 
 
-def test_a_rotation_vector_comes_back_and_by_the_shorter_way():
+def test_a_rotation_vector_comes_back_and_by_the_shorter_way() -> None:
     start = pose_from_euler([0, 0, 0, 3.1, -0.2, 0.4])[3:]
     for vector in ([0.3, -0.2, 0.1], [0.0, 0.0, 0.0], [0.0, 0.0, -3.0]):
         end = multiply(from_rotation_vector(np.array(vector)), start)
@@ -45,6 +45,6 @@ def test_a_rotation_vector_comes_back_and_by_the_shorter_way():
         np.testing.assert_allclose(rotation_between(start, -end), vector, atol=1e-9)
 
 
-def test_vectors_are_shortened_and_never_lengthened():
+def test_vectors_are_shortened_and_never_lengthened() -> None:
     np.testing.assert_allclose(limited(np.array([3.0, 4.0]), 1.0), [0.6, 0.8])
     np.testing.assert_allclose(limited(np.array([0.3, 0.4]), 1.0), [0.3, 0.4])

@@ -40,7 +40,7 @@ def folder(request, tmp_path_factory):
 class Sender:
     """A model in training."""
 
-    def __init__(self, folder, sharding="no_shard"):
+    def __init__(self, folder, sharding="no_shard") -> None:
         torch.manual_seed(0)
         self.engine = FSDPEngine(
             get_model(tiny_config(folder, **LORA)),
@@ -50,7 +50,7 @@ class Sender:
             device=torch.device("cpu"),
         )
 
-    def train(self, seed):
+    def train(self, seed) -> None:
         generator = torch.Generator().manual_seed(seed)
         state = {name: t.clone() for name, t in self.engine.export_weights("adapters")}
         for tensor in state.values():
@@ -67,7 +67,7 @@ class Sender:
         return {name: tensor.clone() for name, tensor in self.engine.export_weights()}
 
 
-def take(merger, manifest, buckets):
+def take(merger, manifest, buckets) -> None:
     merger.begin(manifest)
     for index, bucket in enumerate(buckets):
         merger.take(index, bucket)
@@ -89,21 +89,21 @@ def engine(folder):
     return engine._scheduler
 
 
-def load(schedule, manifest, buckets):
+def load(schedule, manifest, buckets) -> None:
     schedule.begin_update(manifest)
     for index, bucket in enumerate(buckets):
         schedule.load_bucket(index, bucket)
     schedule.commit()
 
 
-def assert_holds(schedule, expected):
+def assert_holds(schedule, expected) -> None:
     found = schedule.model_runner.read_weights(list(expected))
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=0, msg=name)
 
 
 @pytest.mark.parametrize("sharding", ["no_shard", "full_shard"])
-def test_an_engine_has_the_weights_of_the_whole_export_after_every_sync(folder, engine, sharding):
+def test_an_engine_has_the_weights_of_the_whole_export_after_every_sync(folder, engine, sharding) -> None:
     sender, merger = Sender(folder, sharding), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     assert not engine.is_synced
     seen = []
@@ -124,14 +124,14 @@ def _is_adapted(name):
     return name.endswith(tuple(f"{module}.weight" for module in LORA["lora_target_modules"]))
 
 
-def test_adapters_are_a_small_part_of_what_travels(tmp_path):
+def test_adapters_are_a_small_part_of_what_travels(tmp_path) -> None:
     save_tiny(tmp_path, hidden_size=256, intermediate_size=512, vocab_size=1000)
     sender = Sender(tmp_path)
     (whole, _), (alone, buckets) = sender.pack(0, "parts"), sender.pack(0, "adapters")
     assert sum(bucket.nbytes for bucket in buckets) == sum(alone.bucket_sizes) < 0.05 * sum(whole.bucket_sizes)
 
 
-def test_a_receiver_that_has_the_parts_can_fill_an_engine_that_lost_its_weights(folder, engine):
+def test_a_receiver_that_has_the_parts_can_fill_an_engine_that_lost_its_weights(folder, engine) -> None:
     sender, merger = Sender(folder), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     take(merger, *sender.pack(0, "parts"))
     sender.train(1)
@@ -140,7 +140,7 @@ def test_a_receiver_that_has_the_parts_can_fill_an_engine_that_lost_its_weights(
     assert_holds(engine, sender.merged())
 
 
-def test_a_partial_update_without_a_complete_one_is_refused(folder, engine):
+def test_a_partial_update_without_a_complete_one_is_refused(folder, engine) -> None:
     sender, merger = Sender(folder), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     take(merger, *sender.pack(0, "parts"))
     manifest, _ = merger.pack(is_partial=True)
@@ -153,7 +153,7 @@ def test_a_partial_update_without_a_complete_one_is_refused(folder, engine):
         engine.begin_update(manifest)
 
 
-def test_a_receiver_refuses_adapters_of_what_it_does_not_have(folder):
+def test_a_receiver_refuses_adapters_of_what_it_does_not_have(folder) -> None:
     sender, merger = Sender(folder), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     with pytest.raises(WeightSyncError, match="Send all weights first"):
         merger.begin(sender.pack(0, "adapters")[0])

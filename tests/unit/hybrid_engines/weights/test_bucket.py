@@ -21,7 +21,7 @@ from tests.unit.hybrid_engines.packing import pack_weights, zeros
 
 
 class Model(nn.Module):
-    def __init__(self, fill):
+    def __init__(self, fill) -> None:
         super().__init__()
         self.linear = nn.Linear(5, 3)
         self.scale = nn.Parameter(torch.full((7,), fill, dtype=torch.bfloat16))
@@ -31,7 +31,7 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize("bucket_bytes", [1, 64, 100, 1 << 20])
-def test_every_tensor_arrives_whatever_the_bucket_size(bucket_bytes):
+def test_every_tensor_arrives_whatever_the_bucket_size(bucket_bytes) -> None:
     source, target = Model(2.5), Model(0.0)
     manifest, buckets = pack_weights(source.state_dict().items(), version=4, bucket_bytes=bucket_bytes)
     receiver = WeightReceiver(target)
@@ -41,14 +41,14 @@ def test_every_tensor_arrives_whatever_the_bucket_size(bucket_bytes):
         assert torch.equal(target.state_dict()[name], tensor), name
 
 
-def test_the_receiver_keeps_its_own_precision():
+def test_the_receiver_keeps_its_own_precision() -> None:
     source, target = Model(1.5), Model(0.0).to(torch.float16)
     WeightReceiver(target).load(*pack_weights(source.state_dict().items(), version=0, bucket_bytes=1 << 20))
     assert target.linear.weight.dtype == torch.float16
     assert float(target.linear.weight[0, 0]) == 1.5
 
 
-def test_a_bucket_is_there_before_the_next_tensor_is_asked_for():
+def test_a_bucket_is_there_before_the_next_tensor_is_asked_for() -> None:
     weights = {"a": torch.arange(16.0), "b": torch.ones(40), "c": torch.zeros(3, 2)}
     manifest = plan_buckets(weights.items(), version=0, bucket_bytes=1)
     asked = []
@@ -63,14 +63,14 @@ def test_a_bucket_is_there_before_the_next_tensor_is_asked_for():
         assert len(asked) == index + 1
 
 
-def test_a_plan_needs_no_values():
+def test_a_plan_needs_no_values() -> None:
     weights = Model(1.0).state_dict()
     described = {name: torch.empty(t.shape, dtype=t.dtype, device="meta") for name, t in weights.items()}
     plans = [plan_buckets(each.items(), version=3, bucket_bytes=64) for each in (weights, described)]
     assert plans[0] == plans[1]
 
 
-def test_a_bucket_of_another_version_or_number_is_refused():
+def test_a_bucket_of_another_version_or_number_is_refused() -> None:
     weights = {"a": torch.ones(4), "b": torch.ones(4)}
     manifest, buckets = pack_weights(weights.items(), version=1, bucket_bytes=1)
     check_bucket(manifest, 1, buckets[1])
@@ -79,7 +79,7 @@ def test_a_bucket_of_another_version_or_number_is_refused():
             check_bucket(replace(manifest, version=version), 0, bucket)
 
 
-def refuse(change, message):
+def refuse(change, message) -> None:
     source, target = Model(2.0), Model(0.0)
     manifest, buckets = pack_weights(source.state_dict().items(), version=1, bucket_bytes=64)
     manifest, buckets = change(manifest, buckets)
@@ -88,11 +88,11 @@ def refuse(change, message):
     assert all(float(t.float().abs().max()) == 0 for t in target.state_dict().values())
 
 
-def test_a_missing_bucket_is_refused_and_nothing_is_loaded():
+def test_a_missing_bucket_is_refused_and_nothing_is_loaded() -> None:
     refuse(lambda m, b: (m, b[:-1]), "Received")
 
 
-def test_a_damaged_bucket_is_refused_and_nothing_is_loaded():
+def test_a_damaged_bucket_is_refused_and_nothing_is_loaded() -> None:
     def flip(manifest, buckets):
         buckets[-1][0] ^= 1
         return manifest, buckets
@@ -100,13 +100,13 @@ def test_a_damaged_bucket_is_refused_and_nothing_is_loaded():
     refuse(flip, "checksum")
 
 
-def test_weights_of_another_model_are_refused():
+def test_weights_of_another_model_are_refused() -> None:
     other, target = nn.Linear(5, 3), Model(0.0)
     with pytest.raises(WeightSyncError, match="missing"):
         WeightReceiver(target).load(*pack_weights(other.state_dict().items(), version=0, bucket_bytes=64))
 
 
-def test_an_older_version_is_refused():
+def test_an_older_version_is_refused() -> None:
     receiver = WeightReceiver(Model(0.0))
     weights = Model(1.0).state_dict()
     receiver.load(*pack_weights(weights.items(), version=5, bucket_bytes=64))
@@ -114,7 +114,7 @@ def test_an_older_version_is_refused():
         receiver.load(*pack_weights(weights.items(), version=4, bucket_bytes=64))
 
 
-def test_weights_that_lack_one_of_the_models_are_refused():
+def test_weights_that_lack_one_of_the_models_are_refused() -> None:
     model = nn.Linear(2, 2)
     manifest, buckets = pack_weights([("weight", torch.zeros(2, 2))], version=1, bucket_bytes=64)
     before = model.weight.clone()

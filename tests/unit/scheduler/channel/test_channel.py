@@ -25,7 +25,7 @@ def channel(cluster, unique, request):
     made.close()
 
 
-def test_fifo_keys_and_sizes(channel):
+def test_fifo_keys_and_sizes(channel) -> None:
     for index in range(3):
         channel.put(index)
     channel.put("other", key="k")
@@ -34,7 +34,7 @@ def test_fifo_keys_and_sizes(channel):
     assert channel.get(key="k") == "other"
 
 
-def test_a_full_queue_blocks_or_raises(channel):
+def test_a_full_queue_blocks_or_raises(channel) -> None:
     for index in range(3):
         channel.put(index)
     with pytest.raises(asyncio.QueueFull):
@@ -46,7 +46,7 @@ def test_a_full_queue_blocks_or_raises(channel):
     assert [channel.get() for _ in range(3)] == [1, 2, 3]
 
 
-def test_get_nowait_and_time_outs_lose_nothing(channel):
+def test_get_nowait_and_time_outs_lose_nothing(channel) -> None:
     with pytest.raises(asyncio.QueueEmpty):
         channel.get_nowait()
     with pytest.raises(CommTimeoutError, match="nothing came within"):
@@ -55,7 +55,7 @@ def test_get_nowait_and_time_outs_lose_nothing(channel):
     assert channel.get(timeout=10) == "kept"
 
 
-def test_batches_stop_at_the_target_weight(channel):
+def test_batches_stop_at_the_target_weight(channel) -> None:
     for weight in (2, 2, 5):
         channel.put(weight, weight=weight)
     assert channel.get_batch(3) == [2, 2]
@@ -64,7 +64,7 @@ def test_batches_stop_at_the_target_weight(channel):
         channel.put(1, weight=0)
 
 
-def test_published_arguments_of_a_channel(cluster, unique, monkeypatch):
+def test_published_arguments_of_a_channel(cluster, unique, monkeypatch) -> None:
     unused = []
     monkeypatch.setattr("rlinf.scheduler.channel.channel.note_unused", lambda argument, why: unused.append(argument))
     shared = Channel.create(name=unique, maxsize=2, distributed=True, node_rank=0, disable_distributed_log=False)
@@ -75,7 +75,7 @@ def test_published_arguments_of_a_channel(cluster, unique, monkeypatch):
     shared.close()
 
 
-def test_a_weight_of_0_at_once_counts_as_1(channel):
+def test_a_weight_of_0_at_once_counts_as_1(channel) -> None:
     channel.put_nowait("a", 0)
     channel.put_nowait("b", weight=0, key="default")
     channel.put_nowait("c", weight=3)
@@ -83,7 +83,7 @@ def test_a_weight_of_0_at_once_counts_as_1(channel):
     assert channel.get_batch(3) == ["c"]
 
 
-def test_a_closed_channel_drains_then_raises(channel):
+def test_a_closed_channel_drains_then_raises(channel) -> None:
     channel.put(1)
     waiting = channel.get(key="empty", async_op=True)
     channel.close()
@@ -96,7 +96,7 @@ def test_a_closed_channel_drains_then_raises(channel):
         channel.put(2)
 
 
-def test_every_request_gets_its_own_answer(channel):
+def test_every_request_gets_its_own_answer(channel) -> None:
     async def scenario():
         gets = [channel.get(async_op=True) for _ in range(6)]
         puts = [channel.put(index, async_op=True) for index in range(6)]
@@ -105,8 +105,8 @@ def test_every_request_gets_its_own_answer(channel):
     assert asyncio.run(scenario()) == (list(range(6)), [None] * 6)
 
 
-def test_a_cancelled_get_takes_nothing(channel):
-    async def scenario():
+def test_a_cancelled_get_takes_nothing(channel) -> None:
+    async def scenario() -> None:
         task = asyncio.ensure_future(channel.get(async_op=True).async_wait())
         await asyncio.sleep(0.05)
         task.cancel()
@@ -117,7 +117,7 @@ def test_a_cancelled_get_takes_nothing(channel):
     assert channel.get(timeout=10) == "kept"
 
 
-def test_workers_share_a_channel_sync_and_async(users, unique):
+def test_workers_share_a_channel_sync_and_async(users, unique) -> None:
     channel = Channel.create(unique, maxsize=2)
     producers = users.put_items(channel, list(range(20)))
     pending = users.execute_on(0).get_items_async(channel, 20)
@@ -127,7 +127,7 @@ def test_workers_share_a_channel_sync_and_async(users, unique):
     channel.close()
 
 
-def test_channels_are_found_by_name(users, unique):
+def test_channels_are_found_by_name(users, unique) -> None:
     reading = users.execute_on(1).read_channel(unique)
     users.execute_on(0).make_channel(unique).wait()
     assert reading.wait() == ["from the creator"]
@@ -135,14 +135,14 @@ def test_channels_are_found_by_name(users, unique):
         Channel.create(unique)
 
 
-def test_a_local_channel_does_not_travel(unique):
+def test_a_local_channel_does_not_travel(unique) -> None:
     import pickle
 
     with pytest.raises(TypeError, match="local"):
         pickle.dumps(Channel.create(unique, local=True))
 
 
-def test_a_get_ends_when_the_producer_of_its_key_dies(launch, unique):
+def test_a_get_ends_when_the_producer_of_its_key_dies(launch, unique) -> None:
     channel = Channel.create(unique)
     producer = launch(Sample.create_group(), ranks=1)
     consumer = launch(Sample.create_group(), ranks=1)
@@ -158,7 +158,7 @@ def test_a_get_ends_when_the_producer_of_its_key_dies(launch, unique):
     assert (channel.get(key="b"), other.wait()) == ("mine", "x")
 
 
-def test_an_item_granted_to_a_dead_consumer_is_not_lost(launch, unique):
+def test_an_item_granted_to_a_dead_consumer_is_not_lost(launch, unique) -> None:
     channel = Channel.create(unique)
     consumer = launch(Sample.create_group(), ranks=1)
     waiting = consumer.get_items(channel, 1)
@@ -170,7 +170,7 @@ def test_an_item_granted_to_a_dead_consumer_is_not_lost(launch, unique):
     assert channel.get(timeout=30) == "kept"
 
 
-def test_shards_between_groups_of_unequal_size(users, launch, unique):
+def test_shards_between_groups_of_unequal_size(users, launch, unique) -> None:
     channel = Channel.create(unique)
     three = launch(Sample.create_group(), ranks=3)
     batch = [{"x": [0, 1, 2], "y": [3, 4, 5]}, {"x": [6, 7, 8], "y": [9, 10, 11]}]

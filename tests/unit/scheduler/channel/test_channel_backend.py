@@ -42,16 +42,16 @@ def source(node, request):
     made.close()
 
 
-def test_an_item_that_came_to_a_cancelled_wait_is_there_for_the_next(source):
+def test_an_item_that_came_to_a_cancelled_wait_is_there_for_the_next(source) -> None:
     asyncio.run(give_up(source.get(async_op=True), lambda: source.put("first")))
     source.put("second")
     assert [source.get(timeout=20) for _ in range(2)] == ["first", "second"]
 
 
-def test_polling_with_time_outs_as_long_as_the_items_are_apart_loses_none(source):
+def test_polling_with_time_outs_as_long_as_the_items_are_apart_loses_none(source) -> None:
     count, seconds = 60, 0.005
 
-    def feed():
+    def feed() -> None:
         for number in range(count):
             time.sleep(seconds)
             source.put(number)
@@ -73,7 +73,7 @@ def test_polling_with_time_outs_as_long_as_the_items_are_apart_loses_none(source
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 0, 2]])
-def test_several_given_up_waits_give_back_in_the_old_order(source, order):
+def test_several_given_up_waits_give_back_in_the_old_order(source, order) -> None:
     works = [source.get(async_op=True) for _ in range(3)]
     for number in range(4):
         source.put(number)
@@ -84,7 +84,7 @@ def test_several_given_up_waits_give_back_in_the_old_order(source, order):
     assert [source.get(timeout=20) for _ in range(4)] == [0, 1, 2, 3]
 
 
-def test_what_is_given_back_goes_to_who_waits_already(source):
+def test_what_is_given_back_goes_to_who_waits_already(source) -> None:
     first, second = (source.get(async_op=True) for _ in range(2))
     source.put("one")
     until(first.done)
@@ -94,11 +94,11 @@ def test_what_is_given_back_goes_to_who_waits_already(source):
         first.wait()
 
 
-def interrupt_main_thread(after):
+def interrupt_main_thread(after) -> None:
     threading.Timer(after, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
 
 
-def test_an_interrupted_get_takes_nothing(source):
+def test_an_interrupted_get_takes_nothing(source) -> None:
     interrupt_main_thread(0.1)
     with pytest.raises(KeyboardInterrupt):
         source.get(timeout=60)
@@ -107,7 +107,7 @@ def test_an_interrupted_get_takes_nothing(source):
     assert [source.get(timeout=20) for _ in range(2)] == ["first", "second"]
 
 
-def test_an_interrupt_while_the_item_is_unpacked_loses_none(node):
+def test_an_interrupt_while_the_item_is_unpacked_loses_none(node) -> None:
     channel = node.channel()
     channel.put(_Interrupting())
     with pytest.raises(KeyboardInterrupt):
@@ -122,14 +122,14 @@ class _Interrupting:
         return _unpack, ()
 
 
-def _unpack():
+def _unpack() -> str:
     if not _Interrupting.interrupted:
         _Interrupting.interrupted = True
         raise KeyboardInterrupt
     return "unpacked"
 
 
-def test_dropped_work_takes_nothing(source):
+def test_dropped_work_takes_nothing(source) -> None:
     source.get(async_op=True)
     source.put("first")
     ended = source.get(async_op=True)
@@ -139,7 +139,7 @@ def test_dropped_work_takes_nothing(source):
     assert [source.get(timeout=20) for _ in range(2)] == ["first", "second"]
 
 
-def test_dropped_work_makes_way_for_who_waits_already(source):
+def test_dropped_work_makes_way_for_who_waits_already(source) -> None:
     ended, waiting = (source.get(async_op=True) for _ in range(2))
     source.put("one")
     until(ended.done)
@@ -147,7 +147,7 @@ def test_dropped_work_makes_way_for_who_waits_already(source):
     assert waiting.wait(timeout=20) == "one"
 
 
-def test_a_batch_that_is_given_up_goes_back(channel):
+def test_a_batch_that_is_given_up_goes_back(channel) -> None:
     channel.put("first")
     asyncio.run(_cancel(channel.get_batch(2, async_op=True)))
     channel.put("second")
@@ -161,7 +161,7 @@ def narrow(node, request):
     made.close()
 
 
-def test_a_put_that_was_given_up_puts_none(narrow):
+def test_a_put_that_was_given_up_puts_none(narrow) -> None:
     narrow.put("first")
     asyncio.run(_cancel(narrow.put("second", async_op=True)))
     interrupt_main_thread(0.1)
@@ -174,14 +174,14 @@ def test_a_put_that_was_given_up_puts_none(narrow):
     assert narrow.qsize() == 0
 
 
-def test_a_put_whose_work_is_dropped_puts(narrow):
+def test_a_put_whose_work_is_dropped_puts(narrow) -> None:
     narrow.put("first")
     narrow.put("second", async_op=True)
     gc.collect()
     assert [narrow.get(timeout=20) for _ in range(2)] == ["first", "second"]
 
 
-def test_giving_up_a_put_leaves_a_get_of_the_same_process_alone(node):
+def test_giving_up_a_put_leaves_a_get_of_the_same_process_alone(node) -> None:
     """Both are requests of one process: they must not be taken for each other."""
     channel = node.channel(1)
     waiting = [channel.get(key=key, async_op=True) for key in range(50)]
@@ -197,7 +197,7 @@ def test_giving_up_a_put_leaves_a_get_of_the_same_process_alone(node):
 # What is left behind
 
 
-def test_time_outs_and_cancellations_leave_nothing_at_either_side(node):
+def test_time_outs_and_cancellations_leave_nothing_at_either_side(node) -> None:
     channel = node.channel()
     for _ in range(20):
         with pytest.raises(CommTimeoutError, match="nothing came within"):
@@ -214,7 +214,7 @@ def test_time_outs_and_cancellations_leave_nothing_at_either_side(node):
     channel.close()
 
 
-def test_a_timed_get_does_not_keep_its_item(node):
+def test_a_timed_get_does_not_keep_its_item(node) -> None:
     channel = node.channel()
     reference_counts = node.runtime.endpoint.segments.reference_counts
     for _ in range(3):
@@ -224,7 +224,7 @@ def test_a_timed_get_does_not_keep_its_item(node):
     channel.close()
 
 
-def test_timed_gets_of_local_channels_share_one_thread():
+def test_timed_gets_of_local_channels_share_one_thread() -> None:
     channel = Channel.create(uuid.uuid4().hex, local=True)
     before = threading.active_count()
     works = [channel.get(key=key, async_op=True, timeout=0.2 + key / 1000) for key in range(100)]
@@ -235,7 +235,7 @@ def test_timed_gets_of_local_channels_share_one_thread():
     channel.close()
 
 
-def test_a_closed_channel_goes_when_it_is_drained(node):
+def test_a_closed_channel_goes_when_it_is_drained(node) -> None:
     before = num_queues(node)
     channel = node.channel()
     channel.put("left")
@@ -252,7 +252,7 @@ def test_a_closed_channel_goes_when_it_is_drained(node):
     channel.close()
 
 
-def test_what_is_left_in_a_closed_channel_goes_with_its_last_handle(node):
+def test_what_is_left_in_a_closed_channel_goes_with_its_last_handle(node) -> None:
     before = num_queues(node)
     reference_counts = node.runtime.endpoint.segments.reference_counts
     channel = node.channel()
@@ -267,7 +267,7 @@ def test_what_is_left_in_a_closed_channel_goes_with_its_last_handle(node):
     until(lambda: (reference_counts.settle(), len(reference_counts) == 0)[1])
 
 
-def test_a_closed_channel_waits_for_those_it_was_given_to(node):
+def test_a_closed_channel_waits_for_those_it_was_given_to(node) -> None:
     import pickle
 
     before = num_queues(node)
@@ -284,7 +284,7 @@ def test_a_closed_channel_waits_for_those_it_was_given_to(node):
     until(lambda: num_queues(node) == before)
 
 
-def test_a_closed_channel_goes_with_the_last_process_that_holds_it(node):
+def test_a_closed_channel_goes_with_the_last_process_that_holds_it(node) -> None:
     before = num_queues(node)
     holder = node.start("holder")
     channel_id = uuid.uuid4().hex

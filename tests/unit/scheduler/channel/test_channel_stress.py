@@ -18,12 +18,12 @@ NUM_WORKERS = 4
 class Mover(Worker):
     """Puts or gets its share of the keys."""
 
-    def put_sync(self, channel, keys, count):
+    def put_sync(self, channel, keys, count) -> None:
         for number in range(count):
             for key in keys:
                 channel.put((key, number, self._payload(number)), key=key)
 
-    async def put_async(self, channel, keys, count):
+    async def put_async(self, channel, keys, count) -> None:
         for number in range(count):
             works = [channel.put((key, number, self._payload(number)), key=key, async_op=True) for key in keys]
             await asyncio.gather(*(work.async_wait() for work in works))
@@ -50,7 +50,7 @@ def movers(cluster):
     group.close()
 
 
-def test_many_users_share_many_keys(movers, unique):
+def test_many_users_share_many_keys(movers, unique) -> None:
     channel = Channel.create(unique, maxsize=7)
     each = NUM_ITEMS // NUM_KEYS
     keys = [list(range(start, NUM_KEYS, 4)) for start in range(4)]
@@ -78,7 +78,7 @@ def test_many_users_share_many_keys(movers, unique):
     channel.close()
 
 
-def test_users_of_one_key_get_every_item_once(movers, unique):
+def test_users_of_one_key_get_every_item_once(movers, unique) -> None:
     channel = Channel.create(unique, maxsize=3)
     count = 300
     puts = [movers.execute_on(0).put_sync(channel, ["k"], count), movers.execute_on(1).put_async(channel, ["k"], count)]
@@ -90,23 +90,23 @@ def test_users_of_one_key_get_every_item_once(movers, unique):
     channel.close()
 
 
-def test_a_local_channel_under_threads_and_loops(unique):
+def test_a_local_channel_under_threads_and_loops(unique) -> None:
     channel = Channel.create(unique, maxsize=5, local=True)
     each, keys, got = 50, range(40), defaultdict(list)
 
-    def put(mine):
+    def put(mine) -> None:
         for number in range(each):
             for key in mine:
                 channel.put(number, key=key)
 
-    async def get_async(mine):
-        async def drain(key):
+    async def get_async(mine) -> None:
+        async def drain(key) -> None:
             for _ in range(each):
                 got[key].append(await channel.get(key=key, async_op=True).async_wait())
 
         await asyncio.gather(*(drain(key) for key in mine))
 
-    def get(mine):
+    def get(mine) -> None:
         for _ in range(each):
             for key in mine:
                 got[key].append(channel.get(key=key))

@@ -11,7 +11,7 @@ from rlinf.scheduler.channel.queue import _MAX_IDLE_LANES, ChannelQueue
 class Box:
     """Collects the single answer of a request."""
 
-    def __init__(self, on_answer=lambda: None):
+    def __init__(self, on_answer=lambda: None) -> None:
         self.answers = []
         self.on_answer = on_answer
 
@@ -46,7 +46,7 @@ def get(queue, *, owner="c", key="k", target=None, wait=True, request=None, prod
 DEATH = WorkerDiedError("gone", group="env", rank=0)
 
 
-def test_items_of_a_dead_consumer_return_to_the_head_in_order():
+def test_items_of_a_dead_consumer_return_to_the_head_in_order() -> None:
     queue = ChannelQueue("q")
     for payload in (1, 2, 3):
         put(queue, payload)
@@ -57,7 +57,7 @@ def test_items_of_a_dead_consumer_return_to_the_head_in_order():
     assert [get(queue).payloads for _ in range(2)] == [[2], [3]]
 
 
-def test_a_half_collected_batch_returns_when_its_getter_is_cancelled():
+def test_a_half_collected_batch_returns_when_its_getter_is_cancelled() -> None:
     queue = ChannelQueue("q")
     batch = get(queue, target=3, request="r")
     put(queue, 1)
@@ -68,7 +68,7 @@ def test_a_half_collected_batch_returns_when_its_getter_is_cancelled():
     assert [get(queue).payloads for _ in range(2)] == [[1], [2]]
 
 
-def test_a_dead_producer_fails_only_waits_on_its_keys():
+def test_a_dead_producer_fails_only_waits_on_its_keys() -> None:
     queue = ChannelQueue("q")
     put(queue, 1, owner="dead", key="a")
     assert get(queue, key="a").payloads == [1]
@@ -81,7 +81,7 @@ def test_a_dead_producer_fails_only_waits_on_its_keys():
     assert get(queue, key="a").answers == []
 
 
-def test_what_a_dead_producer_had_put_is_still_delivered():
+def test_what_a_dead_producer_had_put_is_still_delivered() -> None:
     queue = ChannelQueue("q")
     put(queue, 1, owner="dead")
     queue.owner_gone("dead", DEATH, closed=False)
@@ -89,7 +89,7 @@ def test_what_a_dead_producer_had_put_is_still_delivered():
     assert get(queue).error is DEATH
 
 
-def test_a_holder_that_dies_before_its_first_put_fails_waits_without_a_known_producer():
+def test_a_holder_that_dies_before_its_first_put_fails_waits_without_a_known_producer() -> None:
     queue = ChannelQueue("q")
     queue.open("dead")
     put(queue, 1, owner="alive", key="fed")
@@ -100,13 +100,13 @@ def test_a_holder_that_dies_before_its_first_put_fails_waits_without_a_known_pro
     assert unfed.error is DEATH
 
 
-def test_a_named_producer_that_is_already_dead():
+def test_a_named_producer_that_is_already_dead() -> None:
     queue = ChannelQueue("q")
     queue.owner_gone("dead", DEATH, closed=False)
     assert get(queue, producer="dead").error is DEATH
 
 
-def test_a_producer_that_was_closed_fails_nothing():
+def test_a_producer_that_was_closed_fails_nothing() -> None:
     queue = ChannelQueue("q")
     put(queue, 1, owner="done")
     get(queue)
@@ -115,7 +115,7 @@ def test_a_producer_that_was_closed_fails_nothing():
     assert waiting.answers == []
 
 
-def test_a_dead_waiting_producer_leaves_the_line():
+def test_a_dead_waiting_producer_leaves_the_line() -> None:
     queue = ChannelQueue("q", maxsize=1)
     put(queue, 1)
     lost = put(queue, 2, owner="dead")
@@ -125,7 +125,7 @@ def test_a_dead_waiting_producer_leaves_the_line():
     assert [get(queue, producer=None).payloads for _ in range(2)] == [[1], [3]]
 
 
-def test_closing_answers_everybody():
+def test_closing_answers_everybody() -> None:
     queue = ChannelQueue("q", maxsize=1)
     put(queue, 1)
     blocked = put(queue, 2)
@@ -139,7 +139,7 @@ def test_closing_answers_everybody():
 
 
 @pytest.mark.parametrize("weight", [0, -1, float("nan")])
-def test_weights_must_be_positive(weight):
+def test_weights_must_be_positive(weight) -> None:
     assert isinstance(put(ChannelQueue("q"), 1, weight=weight).error, ValueError)
 
 
@@ -155,7 +155,7 @@ def test_weights_must_be_positive(weight):
     ),
     st.integers(0, 3),
 )
-def test_every_item_is_delivered_at_most_once_in_order_and_none_is_lost(steps, maxsize):
+def test_every_item_is_delivered_at_most_once_in_order_and_none_is_lost(steps, maxsize) -> None:
     queue = ChannelQueue("q", maxsize)
     puts, gets = [], []
     for number, (kind, owner, arg) in enumerate(steps):
@@ -181,7 +181,7 @@ def test_every_item_is_delivered_at_most_once_in_order_and_none_is_lost(steps, m
         assert rest == sorted(rest)
 
 
-def test_a_put_that_only_a_dead_consumer_would_make_room_for_fails():
+def test_a_put_that_only_a_dead_consumer_would_make_room_for_fails() -> None:
     queue = ChannelQueue("q", maxsize=1)
     assert put(queue, 0, key="k").answers
     assert get(queue, owner="dead", request="a").payloads == [0]
@@ -202,7 +202,7 @@ def test_a_put_that_only_a_dead_consumer_would_make_room_for_fails():
     assert put(queue, 6).answers == []
 
 
-def test_a_put_waits_on_while_another_consumer_lives():
+def test_a_put_waits_on_while_another_consumer_lives() -> None:
     queue = ChannelQueue("q", maxsize=1)
     getters = [get(queue, owner=owner) for owner in ("dead", "alive")]
     for payload in range(3):
@@ -215,7 +215,7 @@ def test_a_put_waits_on_while_another_consumer_lives():
     assert get(queue, owner="alive").payloads == [0]
 
 
-def test_a_put_does_not_fail_for_a_consumer_that_left_in_good_order():
+def test_a_put_does_not_fail_for_a_consumer_that_left_in_good_order() -> None:
     queue = ChannelQueue("q", maxsize=1)
     get(queue, owner="done")
     for payload in range(2):
@@ -225,7 +225,7 @@ def test_a_put_does_not_fail_for_a_consumer_that_left_in_good_order():
     assert waiting.answers == []
 
 
-def test_what_is_given_back_takes_its_old_place():
+def test_what_is_given_back_takes_its_old_place() -> None:
     queue = ChannelQueue("q")
     for payload in range(5):
         put(queue, payload)
@@ -236,7 +236,7 @@ def test_what_is_given_back_takes_its_old_place():
     assert [get(queue).payloads for _ in range(5)] == [[0], [1], [2], [3], [4]]
 
 
-def test_a_put_that_was_given_up_leaves_the_queue_unless_a_get_has_its_item():
+def test_a_put_that_was_given_up_leaves_the_queue_unless_a_get_has_its_item() -> None:
     queue = ChannelQueue("q", maxsize=2)
     answers = [put(queue, number, request=f"put {number}") for number in range(4)]
     queue.cancel("p", "put 1", "k")
@@ -249,7 +249,7 @@ def test_a_put_that_was_given_up_leaves_the_queue_unless_a_get_has_its_item():
     assert answers[3].answers == []
 
 
-def test_gets_that_one_given_up_batch_would_serve_do_not_fail_for_a_dead_producer():
+def test_gets_that_one_given_up_batch_would_serve_do_not_fail_for_a_dead_producer() -> None:
     queue = ChannelQueue("q")
     batch, after = get(queue, target=2), get(queue)
     put(queue, 1, owner="dead")
@@ -258,7 +258,7 @@ def test_gets_that_one_given_up_batch_would_serve_do_not_fail_for_a_dead_produce
     assert after.payloads == [1]
 
 
-def test_keys_that_are_used_once_are_forgotten_and_those_in_use_are_not():
+def test_keys_that_are_used_once_are_forgotten_and_those_in_use_are_not() -> None:
     queue = ChannelQueue("q")
     put(queue, "kept", key="full")
     waiting = get(queue, key="awaited", owner="w")
@@ -284,7 +284,7 @@ def test_keys_that_are_used_once_are_forgotten_and_those_in_use_are_not():
     assert fed.error is DEATH
 
 
-def test_a_closed_queue_is_spent_when_it_is_drained_or_held_by_nobody():
+def test_a_closed_queue_is_spent_when_it_is_drained_or_held_by_nobody() -> None:
     queue = ChannelQueue("q")
     queue.open("driver")
     for payload in range(2):
@@ -301,7 +301,7 @@ def test_a_closed_queue_is_spent_when_it_is_drained_or_held_by_nobody():
     assert queue.is_spent
 
 
-def test_a_closed_queue_waits_for_a_process_that_was_given_a_handle():
+def test_a_closed_queue_waits_for_a_process_that_was_given_a_handle() -> None:
     queue = ChannelQueue("q")
     queue.open("driver")
     put(queue, 1)

@@ -4,6 +4,7 @@ import threading
 import uuid
 from datetime import timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -26,12 +27,12 @@ class HostPlatform:
 
     device_type = "cpu"
 
-    def __init__(self, name):
+    def __init__(self, name) -> None:
         self.name = name
         self.opened = 0
         self.groups = 0
 
-    def in_use(self):
+    def in_use(self) -> bool:
         return True
 
     def local(self):
@@ -62,7 +63,7 @@ class HostPlatform:
 class Side:
     """A process with a device of the given name; none without a name."""
 
-    def __init__(self, namespace, keys, device, node="n0"):
+    def __init__(self, namespace, keys, device, node="n0") -> None:
         self.endpoint = Endpoint(namespace=namespace, node_id=node, keys=keys, listen_ip=None)
         self.platform = HostPlatform(device)
         folder = Path(self.endpoint.info.ipc).parent
@@ -74,7 +75,7 @@ class Side:
     def decode(self, frames):
         return decode(frames, self.devices.fetch)
 
-    def die_for(self, other):
+    def die_for(self, other) -> None:
         error = WorkerDiedError("it is gone", group="g", rank=0)
         other.endpoint.peer_died(self.endpoint.info.uid, error)
         other.devices.peer_died(self.endpoint.info.uid)
@@ -97,7 +98,7 @@ def make():
 
 
 @pytest.mark.parametrize("device", ["gpu-a", "gpu-b", None], ids=["same device", "other device", "no device"])
-def test_tensors_arrive_equal_by_every_way(make, device):
+def test_tensors_arrive_equal_by_every_way(make, device) -> None:
     left, right = make("gpu-a"), make(device)
     weights = torch.nn.Parameter(torch.randn(40, 30))
     sent = {
@@ -124,13 +125,13 @@ def test_tensors_arrive_equal_by_every_way(make, device):
     assert (right.platform.opened, right.platform.groups) == {"gpu-a": (3, 0), "gpu-b": (0, 1)}.get(device, (0, 0))
 
 
-def test_two_workers_send_to_each_other_before_either_receives_and_in_any_order(make):
+def test_two_workers_send_to_each_other_before_either_receives_and_in_any_order(make) -> None:
     left, right = make("gpu-a"), make("gpu-b")
     to_right = [left.encode_for(right, torch.full((1000,), float(index))) for index in range(6)]
     to_left = [right.encode_for(left, torch.full((500,), -float(index))) for index in range(6)]
     seen = {}
 
-    def take(side, messages, order):
+    def take(side, messages, order) -> None:
         seen[side.platform.name] = [side.decode(messages[index])[0].item() for index in order]
 
     threads = [
@@ -144,12 +145,12 @@ def test_two_workers_send_to_each_other_before_either_receives_and_in_any_order(
     assert seen == {"gpu-b": [5, 0, 3, 1, 2, 4], "gpu-a": [-1, 0, -5, -4, -2, -3]}
 
 
-def test_nothing_is_parked_for_another_node(make):
+def test_nothing_is_parked_for_another_node(make) -> None:
     left = make("gpu-a")
     assert left.devices.parker(make("gpu-a", node="n1").endpoint.info) is None
 
 
-def test_the_death_of_the_owner_ends_a_fetch(make):
+def test_the_death_of_the_owner_ends_a_fetch(make) -> None:
     left, right = make("gpu-a"), make("gpu-b")
     frames = left.encode_for(right, torch.zeros(1000))
     second = left.encode_for(right, torch.zeros(1000))
@@ -159,7 +160,7 @@ def test_the_death_of_the_owner_ends_a_fetch(make):
         right.decode(second)
 
 
-def test_the_death_of_the_owner_ends_a_fetch_that_has_begun(make):
+def test_the_death_of_the_owner_ends_a_fetch_that_has_begun(make) -> None:
     left, right = make("gpu-a"), make("gpu-b")
     # The owner never gives: it has left the handler to hang.
     left.endpoint.serve("device_fetch", lambda call: None)
@@ -169,7 +170,7 @@ def test_the_death_of_the_owner_ends_a_fetch_that_has_begun(make):
         right.decode(frames)
 
 
-def test_what_is_parked_goes_with_its_receiver(make):
+def test_what_is_parked_goes_with_its_receiver(make) -> None:
     left, right, other = make("gpu-a"), make("gpu-b"), make("gpu-b")
     left.encode_for(right, torch.zeros(1000))
     kept = left.encode_for(other, torch.ones(1000))
@@ -178,7 +179,7 @@ def test_what_is_parked_goes_with_its_receiver(make):
     assert other.decode(kept).sum() == 1000
 
 
-def test_a_tensor_is_handed_over_once_and_to_its_receiver_only(make):
+def test_a_tensor_is_handed_over_once_and_to_its_receiver_only(make) -> None:
     left, right, thief = make("gpu-a"), make("gpu-b"), make("gpu-b")
     frames = left.encode_for(right, torch.zeros(1000))
     right.decode(frames)
@@ -188,10 +189,10 @@ def test_a_tensor_is_handed_over_once_and_to_its_receiver_only(make):
         thief.decode(left.encode_for(right, torch.zeros(1000)))
 
 
-def test_what_goes_wrong_at_the_owner_is_told(make):
+def test_what_goes_wrong_at_the_owner_is_told(make) -> None:
     left, right = make("gpu-a"), make("gpu-a")
 
-    def refuse(tensor):
+    def refuse(tensor) -> NoReturn:
         raise RuntimeError("no handle for this memory")
 
     left.platform.share = refuse
@@ -199,7 +200,7 @@ def test_what_goes_wrong_at_the_owner_is_told(make):
         right.decode(left.encode_for(right, torch.zeros(1000)))
 
 
-def test_a_ticket_needs_somebody_to_fetch_it(make):
+def test_a_ticket_needs_somebody_to_fetch_it(make) -> None:
     left, right = make("gpu-a"), make("gpu-b")
     with pytest.raises(ClusterError, match="parked"):
         decode(left.encode_for(right, torch.zeros(1000)))
@@ -207,7 +208,7 @@ def test_a_ticket_needs_somebody_to_fetch_it(make):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("devices", [(0, 0), (0, 1)], ids=["same device", "other device"])
-def test_workers_exchange_accelerator_tensors(devices):
+def test_workers_exchange_accelerator_tensors(devices) -> None:
     if torch.cuda.device_count() <= max(devices):
         pytest.skip("needs two CUDA devices")
     with Cluster(cluster_cfg=ClusterConfig()) as cluster:

@@ -1,5 +1,7 @@
 """Requests between two endpoints of one process."""
 
+from typing import NoReturn
+
 import pytest
 
 from rlinf.errors import RLinfError, WorkerDiedError
@@ -7,11 +9,11 @@ from rlinf.scheduler.comm.transport import new_keys
 
 
 @pytest.mark.parametrize("nodes", [("n0", "n0"), ("n0", "n1")], ids=["same node", "other node"])
-def test_requests_replies_and_errors(make, nodes):
+def test_requests_replies_and_errors(make, nodes) -> None:
     client, server = (make(node, "127.0.0.1") for node in nodes)
     server.serve("double", lambda call: call.reply(call.args[0] * 2, call.frames))
 
-    def refuse(call):
+    def refuse(call) -> NoReturn:
         raise WorkerDiedError("no", group="g", rank=3)
 
     server.serve("refuse", refuse)
@@ -26,7 +28,7 @@ def test_requests_replies_and_errors(make, nodes):
     assert client.query(server.info, "double", 1, timeout=20) == 2, "an error in a handler must not end the server"
 
 
-def _explode():
+def _explode() -> NoReturn:
     raise ModuleNotFoundError("No module named 'only_on_the_other_side'")
 
 
@@ -41,12 +43,12 @@ class _UnreadableError(RuntimeError):
 
 
 @pytest.mark.parametrize("nodes", [("n0", "n0"), ("n0", "n1")], ids=["same node", "other node"])
-def test_what_cannot_be_read_here_ends_its_request_and_nothing_else(make, nodes):
+def test_what_cannot_be_read_here_ends_its_request_and_nothing_else(make, nodes) -> None:
     client, server = (make(node, "127.0.0.1") for node in nodes)
     server.serve("echo", lambda call: call.reply(call.args[0]))
     server.serve("give", lambda call: call.reply(_Unreadable()))
 
-    def refuse(call):
+    def refuse(call) -> NoReturn:
         raise _UnreadableError("told in words")
 
     server.serve("refuse", refuse)
@@ -62,7 +64,7 @@ def test_what_cannot_be_read_here_ends_its_request_and_nothing_else(make, nodes)
     assert client.query(server.info, "echo", 1, timeout=20) == 1, "one bad message must not end the server"
 
 
-def test_a_stranger_without_the_key_is_not_heard(make):
+def test_a_stranger_without_the_key_is_not_heard(make) -> None:
     server = make("n1", "127.0.0.1")
     heard = []
     server.serve("hello", lambda call: (heard.append(1), call.reply()))
@@ -73,14 +75,14 @@ def test_a_stranger_without_the_key_is_not_heard(make):
     assert heard == []
 
 
-def test_sockets_lie_in_a_private_folder(make):
+def test_sockets_lie_in_a_private_folder(make) -> None:
     from pathlib import Path
 
     path = Path(make().info.ipc.removeprefix("ipc://"))
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_death_of_a_peer_ends_requests_now_and_later(make):
+def test_the_death_of_a_peer_ends_requests_now_and_later(make) -> None:
     client, server = make(), make()
     server.serve("never", lambda call: None)
     pending = client.request(server.info, "never")
@@ -91,7 +93,7 @@ def test_the_death_of_a_peer_ends_requests_now_and_later(make):
         client.request(server.info, "never").result(timeout=10)
 
 
-def test_closing_ends_pending_requests(make):
+def test_closing_ends_pending_requests(make) -> None:
     client, server = make(), make()
     server.serve("never", lambda call: None)
     pending = client.request(server.info, "never")

@@ -12,7 +12,7 @@ import pytest
 from rlinf.scheduler.comm.futures import Deadlines, Promise, wait_any
 
 
-def test_waiting_ends_with_the_first_result_or_in_time():
+def test_waiting_ends_with_the_first_result_or_in_time() -> None:
     first, second = Promise(), Promise()
     threading.Timer(0.05, second.set_result, (3,)).start()
     wait_any([first, second], None)
@@ -23,10 +23,10 @@ def test_waiting_ends_with_the_first_result_or_in_time():
     wait_any([first], -1)
 
 
-def test_a_signal_that_another_thread_took_still_interrupts():
+def test_a_signal_that_another_thread_took_still_interrupts() -> None:
     """As one that comes just before the main thread goes to sleep: nothing wakes that thread."""
 
-    def interrupt():
+    def interrupt() -> None:
         time.sleep(0.2)
         signal.pthread_kill(threading.get_ident(), signal.SIGINT)
 
@@ -51,7 +51,7 @@ def deadlines():
     loop.close()
 
 
-def test_all_deadlines_fire_but_those_that_were_removed(deadlines):
+def test_all_deadlines_fire_but_those_that_were_removed(deadlines) -> None:
     fired, ended = [], threading.Event()
     futures = [Future() for _ in range(200)]
     moments = [number / 1000 for number in range(200)]
@@ -68,7 +68,7 @@ def test_all_deadlines_fire_but_those_that_were_removed(deadlines):
     assert len(deadlines) == 0
 
 
-def test_a_stream_of_waits_that_end_in_time_leaves_nothing(deadlines):
+def test_a_stream_of_waits_that_end_in_time_leaves_nothing(deadlines) -> None:
     waiting = [Future() for _ in range(10)]
     for future in waiting:
         deadlines.add(future, 600, lambda: None)

@@ -56,12 +56,12 @@ def run():
 
 
 @pytest.fixture(autouse=True)
-def fast(monkeypatch):
+def fast(monkeypatch) -> None:
     for name in ("_INTERVAL_SECONDS", "_TIMEOUT_SECONDS", "_GRACE_SECONDS"):
         monkeypatch.setattr(heartbeat_module, name, 0.3)
 
 
-def watch(endpoint, heartbeat, *processes):
+def watch(endpoint, heartbeat, *processes) -> None:
     """Watch processes and wait until each is connected."""
     for process in processes:
         endpoint.loop.call_soon_threadsafe(heartbeat.watch, process)
@@ -73,10 +73,10 @@ def watch(endpoint, heartbeat, *processes):
     wait_until(endpoint, is_connected)
 
 
-def wait_until(endpoint, condition):
+def wait_until(endpoint, condition) -> None:
     done = Future()
 
-    def look():
+    def look() -> None:
         if condition():
             done.set_result(None)
         else:
@@ -86,7 +86,7 @@ def wait_until(endpoint, condition):
     done.result(timeout=20)
 
 
-def test_a_node_that_falls_silent_is_noticed_once_nothing_on_it_answers(run):
+def test_a_node_that_falls_silent_is_noticed_once_nothing_on_it_answers(run) -> None:
     endpoint, heartbeat, start, silent = run
     (first, first_info), (second, second_info), (_, other_info) = start("there"), start("there"), start("elsewhere")
     watch(endpoint, heartbeat, first_info, second_info, other_info)
@@ -97,7 +97,7 @@ def test_a_node_that_falls_silent_is_noticed_once_nothing_on_it_answers(run):
     assert silent.result(timeout=20) == "there"
 
 
-def test_a_busy_process_is_not_silent(run):
+def test_a_busy_process_is_not_silent(run) -> None:
     endpoint, heartbeat, start, silent = run
     _, info = start("there")
     watch(endpoint, heartbeat, info)
@@ -106,7 +106,7 @@ def test_a_busy_process_is_not_silent(run):
         silent.result(timeout=3)
 
 
-def test_a_process_that_left_in_good_order_is_forgotten(run):
+def test_a_process_that_left_in_good_order_is_forgotten(run) -> None:
     endpoint, heartbeat, start, silent = run
     child, info = start("there")
     watch(endpoint, heartbeat, info)
@@ -116,7 +116,7 @@ def test_a_process_that_left_in_good_order_is_forgotten(run):
         silent.result(timeout=2)
 
 
-def test_this_node_and_processes_that_do_not_listen_are_not_watched(run):
+def test_this_node_and_processes_that_do_not_listen_are_not_watched(run) -> None:
     endpoint, heartbeat, _, _ = run
     watch(endpoint, heartbeat)
     endpoint.loop.call_soon_threadsafe(heartbeat.watch, endpoint.info)

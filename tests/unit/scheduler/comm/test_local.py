@@ -56,7 +56,7 @@ def no_free_descriptors():
             os.close(descriptor)
 
 
-def test_more_first_connections_than_the_backlog_lose_no_message(make, monkeypatch):
+def test_more_first_connections_than_the_backlog_lose_no_message(make, monkeypatch) -> None:
     monkeypatch.setattr(local, "_BACKLOG", 1)
     server = make()
     go, paused = threading.Event(), threading.Event()
@@ -72,7 +72,7 @@ def test_more_first_connections_than_the_backlog_lose_no_message(make, monkeypat
     assert [future.result(timeout=20).value for future in second] == [-number for number in range(12)]
 
 
-def test_a_full_backlog_does_not_hold_up_other_messages(make, monkeypatch):
+def test_a_full_backlog_does_not_hold_up_other_messages(make, monkeypatch) -> None:
     monkeypatch.setattr(local, "_BACKLOG", 0)
     busy, idle = make(), make()
     go, paused = threading.Event(), threading.Event()
@@ -89,7 +89,7 @@ def test_a_full_backlog_does_not_hold_up_other_messages(make, monkeypatch):
     assert [future.result(timeout=20).value for future in waiting] == [1] * 4
 
 
-def test_a_living_peer_whose_socket_was_removed_is_an_error_of_the_sender(make, server, monkeypatch, capsys):
+def test_a_living_peer_whose_socket_was_removed_is_an_error_of_the_sender(make, server, monkeypatch, capsys) -> None:
     monkeypatch.setattr(local, "_NEWS_SECONDS", 0.2)
     client = make()
     os.unlink(server.info.ipc)
@@ -100,7 +100,7 @@ def test_a_living_peer_whose_socket_was_removed_is_an_error_of_the_sender(make, 
     assert "What was sent to it is lost" in capsys.readouterr().err
 
 
-def test_a_dead_peer_is_reported_as_dead_not_as_out_of_reach(make, server):
+def test_a_dead_peer_is_reported_as_dead_not_as_out_of_reach(make, server) -> None:
     client = make()
     os.unlink(server.info.ipc)
     pending = client.request(server.info, "echo", (1,))
@@ -110,7 +110,7 @@ def test_a_dead_peer_is_reported_as_dead_not_as_out_of_reach(make, server):
     client.notify(server.info, "echo", (1,))
 
 
-def test_a_peer_that_hangs_up_and_is_not_dead_is_an_error_of_the_sender(make, server, monkeypatch):
+def test_a_peer_that_hangs_up_and_is_not_dead_is_an_error_of_the_sender(make, server, monkeypatch) -> None:
     monkeypatch.setattr(local, "_NEWS_SECONDS", 0.2)
     client = make()
     assert client.query(server.info, "echo", 1, timeout=20) == 1
@@ -122,7 +122,7 @@ def test_a_peer_that_hangs_up_and_is_not_dead_is_an_error_of_the_sender(make, se
 class _Scarce:
     """A socket whose first message, and some attempts to send it later, fail for want of kernel memory."""
 
-    def __init__(self, connection):
+    def __init__(self, connection) -> None:
         self._connection = connection
         self._first = [errno.ENOBUFS]
         self._later = [errno.ENOMEM, errno.ENOBUFS] * 5
@@ -138,13 +138,13 @@ class _Scarce:
         self._fail(self._later)
         return self._connection.send(data)
 
-    def _fail(self, codes):
+    def _fail(self, codes) -> None:
         if codes:
             code = codes.pop()
             raise OSError(code, os.strerror(code))
 
 
-def test_messages_wait_while_the_kernel_has_no_memory(make):
+def test_messages_wait_while_the_kernel_has_no_memory(make) -> None:
     client, server = make(), make()
     got, done = [], threading.Event()
     server.serve("note", lambda call: (got.append(call.args[0]), done.set() if call.args[0] == 5 else None))
@@ -157,7 +157,7 @@ def test_messages_wait_while_the_kernel_has_no_memory(make):
     assert got == list(range(6))
 
 
-def test_requests_are_answered_once_descriptors_are_free_again(make, server):
+def test_requests_are_answered_once_descriptors_are_free_again(make, server) -> None:
     client = make()
     with no_free_descriptors():
         first = client.request(server.info, "echo", (1,))
@@ -165,7 +165,7 @@ def test_requests_are_answered_once_descriptors_are_free_again(make, server):
     assert [first.result(timeout=20).value, second.result(timeout=20).value] == [1, 2]
 
 
-def test_the_accept_loop_waits_for_a_free_descriptor(make, server, monkeypatch):
+def test_the_accept_loop_waits_for_a_free_descriptor(make, server, monkeypatch) -> None:
     attempts = []
     accept = local.LocalSockets._accept
     monkeypatch.setattr(local.LocalSockets, "_accept", lambda self: (attempts.append(1), accept(self)))
@@ -184,7 +184,7 @@ def test_the_accept_loop_waits_for_a_free_descriptor(make, server, monkeypatch):
         stranger.close()
 
 
-def test_a_wait_that_ends_wakes_no_other_thread(make, server, monkeypatch):
+def test_a_wait_that_ends_wakes_no_other_thread(make, server, monkeypatch) -> None:
     client = make(read_while_waiting=True)
     client.query(server.info, "echo", 0, timeout=20)
     woken = []
@@ -197,7 +197,7 @@ def test_a_wait_that_ends_wakes_no_other_thread(make, server, monkeypatch):
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.0005, 0.001, 0.0015])
-def test_messages_are_read_after_a_wait_although_no_other_follows(make, server, pause):
+def test_messages_are_read_after_a_wait_although_no_other_follows(make, server, pause) -> None:
     client = make(read_while_waiting=True)
     heard = threading.Semaphore(0)
     client.serve("tell", lambda call: heard.release())
@@ -208,7 +208,7 @@ def test_messages_are_read_after_a_wait_although_no_other_follows(make, server, 
         assert heard.acquire(timeout=20)
 
 
-def test_a_wait_that_times_out_gives_reading_back(make, server):
+def test_a_wait_that_times_out_gives_reading_back(make, server) -> None:
     client = make(read_while_waiting=True)
     heard = threading.Event()
     client.serve("tell", lambda call: heard.set())

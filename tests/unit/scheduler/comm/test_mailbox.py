@@ -15,7 +15,7 @@ def letter(sequence, tag=None, incarnation=1, source=("env", 0)):
     return MessageHeader(source, incarnation, sequence, tag)
 
 
-def test_a_receive_ends_once_with_message_death_or_timeout(mailbox):
+def test_a_receive_ends_once_with_message_death_or_timeout(mailbox) -> None:
     first = mailbox.receive(("env", 0), None, None)
     mailbox.deliver(letter(0), ["a"])
     assert first.result(timeout=5) == ["a"]
@@ -30,13 +30,13 @@ def test_a_receive_ends_once_with_message_death_or_timeout(mailbox):
     assert mailbox.num_dropped == 1
 
 
-def test_a_cancelled_receive_takes_no_message(mailbox):
+def test_a_cancelled_receive_takes_no_message(mailbox) -> None:
     mailbox.receive(("env", 0), None, None).cancel()
     mailbox.deliver(letter(0), ["a"])
     assert mailbox.receive(("env", 0), None, None).result(timeout=5) == ["a"]
 
 
-def test_a_new_incarnation_replaces_the_old(mailbox):
+def test_a_new_incarnation_replaces_the_old(mailbox) -> None:
     mailbox.deliver(letter(0), ["old"])
     mailbox.source_started(("env", 0), 2)
     mailbox.deliver(letter(1), ["older still"])
@@ -45,7 +45,7 @@ def test_a_new_incarnation_replaces_the_old(mailbox):
     assert mailbox.num_dropped == 2
 
 
-def test_a_gap_in_the_sequence_is_an_error_not_a_silence(mailbox):
+def test_a_gap_in_the_sequence_is_an_error_not_a_silence(mailbox) -> None:
     waiting = mailbox.receive(("env", 0), None, None)
     mailbox.deliver(letter(2), ["third"])
     with pytest.raises(WorkerDiedError, match="2 messages were lost"):

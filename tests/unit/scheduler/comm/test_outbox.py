@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import Future as PlainFuture
+from typing import NoReturn
 
 import pytest
 from given_up_nodes import ME, Node, _cancel_now, until
@@ -34,7 +35,7 @@ def outbox(node):
     receiver.close()
 
 
-def test_a_first_message_with_a_bad_tag_is_an_error_at_once(outbox):
+def test_a_first_message_with_a_bad_tag_is_an_error_at_once(outbox) -> None:
     outbox, resolve, receiver = outbox
     with pytest.raises((TypeError, AttributeError)):
         outbox.send("env", 0, lambda: None, encode("x"))
@@ -44,7 +45,7 @@ def test_a_first_message_with_a_bad_tag_is_an_error_at_once(outbox):
     assert bytes(receiver.mailbox.receive(("me", 0), "t", 20).result(timeout=20)[0]) == encode("y")[0]
 
 
-def test_a_send_that_is_given_up_before_its_group_is_launched_sends_nothing(node, outbox, monkeypatch):
+def test_a_send_that_is_given_up_before_its_group_is_launched_sends_nothing(node, outbox, monkeypatch) -> None:
     outbox, resolve, receiver = outbox
     monkeypatch.setattr(node.runtime, "outbox", outbox)
     given_up = Messenger(ME).send("given up", "env", 0, tag="t", timeout=60)
@@ -60,10 +61,10 @@ def test_a_send_that_is_given_up_before_its_group_is_launched_sends_nothing(node
     assert len(node.runtime.endpoint.deadlines) == 0
 
 
-def test_a_message_that_cannot_leave_is_an_error_of_its_send(node, outbox, monkeypatch):
+def test_a_message_that_cannot_leave_is_an_error_of_its_send(node, outbox, monkeypatch) -> None:
     outbox, resolve, _ = outbox
 
-    def refuse(*_):
+    def refuse(*_) -> NoReturn:
         raise ClusterError("no way")
 
     queued = outbox.send("env", 0, "t", encode("x"))
@@ -73,7 +74,7 @@ def test_a_message_that_cannot_leave_is_an_error_of_its_send(node, outbox, monke
         queued.result(timeout=20)
 
 
-def test_values_that_cannot_be_pickled_leave_no_shared_memory(node):
+def test_values_that_cannot_be_pickled_leave_no_shared_memory(node) -> None:
     endpoint = node.runtime.endpoint
     until(lambda: (endpoint.segments.reference_counts.settle(), len(endpoint.segments.reference_counts) == 0)[1])
     with pytest.raises((TypeError, AttributeError)):

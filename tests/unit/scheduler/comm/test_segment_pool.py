@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def make(namespace):
         made[-1].kept = []
         return made[-1]
 
-    def keep(call):
+    def keep(call) -> None:
         call.endpoint.kept.append(decode(call.frames))
         call.reply()
 
@@ -62,7 +63,7 @@ def files(namespace):
     return sorted(found)
 
 
-def settle(condition):
+def settle(condition) -> None:
     deadline = time.monotonic() + 20
     while not condition():
         gc.collect()
@@ -74,12 +75,12 @@ def data(size=MB):
     return torch.arange(size, dtype=torch.uint8)
 
 
-def test_size_classes_waste_little():
+def test_size_classes_waste_little() -> None:
     for size in (1, 65_536, 65_537, 100_000, MB, MB + 64, 3 * MB + 5, 64 * MB + 64):
         assert size <= size_class(size) <= max(65_536, size * 1.25 + 4096)
 
 
-def test_segments_are_reused(make, namespace):
+def test_segments_are_reused(make, namespace) -> None:
     sender, receiver = make(), make()
     for _ in range(20):
         sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
@@ -88,7 +89,7 @@ def test_segments_are_reused(make, namespace):
     assert len(files(namespace)) == 1
 
 
-def test_a_new_segment_has_its_pages(namespace):
+def test_a_new_segment_has_its_pages(namespace) -> None:
     pool = SegmentPool(namespace, "p")
     memory = np.frombuffer(pool.reserve(8 * MB), np.uint8)
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
@@ -99,7 +100,7 @@ def test_a_new_segment_has_its_pages(namespace):
     pool.close()
 
 
-def test_releases_that_follow_one_another_wake_the_thread_that_tells_once(make, monkeypatch):
+def test_releases_that_follow_one_another_wake_the_thread_that_tells_once(make, monkeypatch) -> None:
     monkeypatch.setattr(endpoint, "_TELL_SECONDS", 1.0)
     sender, receiver = make(), make()
     woken = []
@@ -112,7 +113,7 @@ def test_releases_that_follow_one_another_wake_the_thread_that_tells_once(make, 
     assert len(woken) == 1
 
 
-def test_a_segment_comes_back_when_the_last_array_over_it_dies(make):
+def test_a_segment_comes_back_when_the_last_array_over_it_dies(make) -> None:
     sender, receiver = make(), make()
     item = {"a": data(), "b": np.ones(100_000), "small": torch.ones(3)}
     sender.request(receiver.info, "keep", (), encode(item)).result(timeout=20)
@@ -126,7 +127,7 @@ def test_a_segment_comes_back_when_the_last_array_over_it_dies(make):
     settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
 
 
-def test_what_a_receiver_keeps_is_not_overwritten(make):
+def test_what_a_receiver_keeps_is_not_overwritten(make) -> None:
     sender, receiver = make(), make()
     for value in range(10):
         item = torch.full((MB,), value, dtype=torch.uint8)
@@ -134,7 +135,7 @@ def test_what_a_receiver_keeps_is_not_overwritten(make):
     assert [int(item.unique()) for item in receiver.kept] == list(range(10))
 
 
-def test_what_a_receiver_wrote_does_not_hide_the_next_message(make, namespace):
+def test_what_a_receiver_wrote_does_not_hide_the_next_message(make, namespace) -> None:
     sender, receiver = make(), make()
     for value in range(6):
         item = torch.full((MB,), value, dtype=torch.uint8)
@@ -148,7 +149,7 @@ def test_what_a_receiver_wrote_does_not_hide_the_next_message(make, namespace):
     assert len(files(namespace)) == 1
 
 
-def test_only_mappings_that_nobody_wrote_to_are_used_again(make):
+def test_only_mappings_that_nobody_wrote_to_are_used_again(make) -> None:
     sender, receiver = make(), make()
     places = []
     for value in range(4):
@@ -165,7 +166,7 @@ def test_only_mappings_that_nobody_wrote_to_are_used_again(make):
     spacer.close()
 
 
-def test_a_kernel_that_cannot_tell_what_was_written_maps_anew(make, monkeypatch, tmp_path):
+def test_a_kernel_that_cannot_tell_what_was_written_maps_anew(make, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(segment_pool, "_PAGEMAP", str(tmp_path / "missing"))
     sender, receiver = make(), make()
     for value in range(6):
@@ -178,7 +179,7 @@ def test_a_kernel_that_cannot_tell_what_was_written_maps_anew(make, monkeypatch,
         settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
 
 
-def test_unused_mappings_are_bounded(make, monkeypatch):
+def test_unused_mappings_are_bounded(make, monkeypatch) -> None:
     monkeypatch.setattr(segment_pool, "_IDLE_MAPPED_BYTES", 3 * MB)
     sender, receiver = make(), make()
     for _ in range(8):
@@ -190,7 +191,7 @@ def test_unused_mappings_are_bounded(make, monkeypatch):
     assert torch.equal(receiver.kept[0], data())
 
 
-def test_many_receivers_share_one_copy(make, namespace):
+def test_many_receivers_share_one_copy(make, namespace) -> None:
     sender, receivers = make(), [make() for _ in range(4)]
     frames = sender.share(encode(data()))
     assert isinstance(frames[1], SharedFrame)
@@ -205,7 +206,7 @@ def test_many_receivers_share_one_copy(make, namespace):
     settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
 
 
-def test_the_death_of_a_receiver_gives_back_what_it_held(make):
+def test_the_death_of_a_receiver_gives_back_what_it_held(make) -> None:
     sender, receiver = make(), make()
     sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
     sender.segments.reference_counts.settle()
@@ -215,7 +216,7 @@ def test_the_death_of_a_receiver_gives_back_what_it_held(make):
     assert torch.equal(receiver.kept[0], data()), "should it live after all, it has its mapping"
 
 
-def test_what_was_received_outlives_its_sender(make, namespace):
+def test_what_was_received_outlives_its_sender(make, namespace) -> None:
     sender, receiver = make(), make()
     sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
     receiver.peer_died(sender.info.uid, WorkerDiedError("gone"))
@@ -223,7 +224,7 @@ def test_what_was_received_outlives_its_sender(make, namespace):
     assert torch.equal(receiver.kept[0], data())
 
 
-def test_what_a_relay_keeps_outlives_its_producer(make, namespace):
+def test_what_a_relay_keeps_outlives_its_producer(make, namespace) -> None:
     producer, relay, consumer = make(), make(), make()
     relay.keep_shared()
     queued = []
@@ -238,7 +239,7 @@ def test_what_a_relay_keeps_outlives_its_producer(make, namespace):
     settle(lambda: (relay.segments.reference_counts.settle(), not files(namespace))[1])
 
 
-def test_a_relay_tells_the_producer_when_its_item_is_done(make):
+def test_a_relay_tells_the_producer_when_its_item_is_done(make) -> None:
     producer, relay, consumer = make(), make(), make()
     relay.keep_shared()
     relay.serve("pass", lambda call: (relay.notify(consumer.info, "keep", (), call.frames), call.reply()))
@@ -249,7 +250,7 @@ def test_a_relay_tells_the_producer_when_its_item_is_done(make):
         settle(lambda: (producer.segments.reference_counts.settle(), len(producer.segments.reference_counts) == 0)[1])
 
 
-def test_little_shared_memory_is_left_alone(make, namespace, monkeypatch):
+def test_little_shared_memory_is_left_alone(make, namespace, monkeypatch) -> None:
     monkeypatch.setattr(segment_pool, "shared_memory_bytes", lambda: 64 * MB)
     sender, receiver = make(), make()
     sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
@@ -258,8 +259,8 @@ def test_little_shared_memory_is_left_alone(make, namespace, monkeypatch):
     assert len(files(namespace)) == 1
 
 
-def test_a_full_file_system_is_no_error(make, namespace, monkeypatch):
-    def full(*_):
+def test_a_full_file_system_is_no_error(make, namespace, monkeypatch) -> None:
+    def full(*_) -> NoReturn:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(segment_pool.os, "posix_fallocate", full)
@@ -269,7 +270,7 @@ def test_a_full_file_system_is_no_error(make, namespace, monkeypatch):
     assert files(namespace) == []
 
 
-def test_a_pool_is_bounded(namespace):
+def test_a_pool_is_bounded(namespace) -> None:
     pool = SegmentPool(namespace, "me")
     pool.write([memoryview(bytes(10))])
     pool._limit_bytes = 4 * MB
@@ -281,7 +282,7 @@ def test_a_pool_is_bounded(namespace):
     assert files(namespace) == []
 
 
-def test_reserved_memory_is_sent_as_it_is_and_free_again_once_nobody_looks(make, namespace):
+def test_reserved_memory_is_sent_as_it_is_and_free_again_once_nobody_looks(make, namespace) -> None:
     sender, receivers = make(), (make(), make())
     message = torch.frombuffer(sender.reserve(MB), dtype=torch.uint8)
     message.copy_(torch.arange(MB) % 251)
@@ -303,15 +304,15 @@ def test_reserved_memory_is_sent_as_it_is_and_free_again_once_nobody_looks(make,
     assert len(files(namespace)) == num_files + 1, "the segments serve again"
 
 
-def test_no_room_to_reserve_is_no_error(make, monkeypatch):
-    def full(*_):
+def test_no_room_to_reserve_is_no_error(make, monkeypatch) -> None:
+    def full(*_) -> NoReturn:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(segment_pool.os, "posix_fallocate", full)
     assert make().reserve(MB) is None
 
 
-def test_a_message_whose_memory_is_gone_says_so(make, namespace):
+def test_a_message_whose_memory_is_gone_says_so(make, namespace) -> None:
     sender, receiver = make(), make()
     arrived = []
     receiver.serve("data", lambda call: (arrived.append(call.frames), call.reply()))
@@ -326,7 +327,7 @@ def test_a_message_whose_memory_is_gone_says_so(make, namespace):
         decode(arrived[0])
 
 
-def test_forks_do_not_give_back_what_their_parent_holds(make):
+def test_forks_do_not_give_back_what_their_parent_holds(make) -> None:
     sender, receiver = make(), make()
     sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
     child = os.fork()
@@ -352,7 +353,7 @@ time.sleep(600)
 """
 
 
-def test_the_next_run_removes_what_a_killed_one_has_left(namespace, monkeypatch):
+def test_the_next_run_removes_what_a_killed_one_has_left(namespace, monkeypatch) -> None:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))))
     victim = subprocess.Popen([sys.executable, "-c", VICTIM, namespace], stdout=subprocess.PIPE, cwd=root)
     assert victim.stdout.readline() == b"ready\n"

@@ -20,18 +20,18 @@ SIZE = 300_000
 class Keeper(Worker):
     """Sends large tensors and keeps those it gets."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.kept = []
 
-    def give(self, group, value):
+    def give(self, group, value) -> None:
         self.send(torch.full((SIZE,), value), group, 0)
 
     def take(self, group):
         self.kept.append(self.recv(group, 0))
         return float(self.kept[-1].sum())
 
-    def drop(self):
+    def drop(self) -> None:
         self.kept.clear()
 
     def held(self):
@@ -39,7 +39,7 @@ class Keeper(Worker):
         reference_counts.settle()
         return len(reference_counts)
 
-    def put(self, channel, value):
+    def put(self, channel, value) -> None:
         channel.put(torch.full((SIZE,), value))
 
     def get(self, channel):
@@ -51,20 +51,20 @@ def pair(launch):
     return launch(Keeper.create_group(), ranks=1), launch(Keeper.create_group(), ranks=1)
 
 
-def settle(condition):
+def settle(condition) -> None:
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
 
 
-def kill(group):
+def kill(group) -> None:
     os.kill(group.worker_info_list[0].pid, signal.SIGKILL)
     with pytest.raises(WorkerDiedError):
         group.held().wait()
 
 
-def test_a_sender_gets_its_memory_back(pair):
+def test_a_sender_gets_its_memory_back(pair) -> None:
     giver, taker = pair
     for value in (1.0, 2.0):
         giver.give(taker.name, value).wait()
@@ -74,7 +74,7 @@ def test_a_sender_gets_its_memory_back(pair):
     settle(lambda: giver.held().wait() == [0])
 
 
-def test_a_killed_receiver_gives_back_what_it_held(pair):
+def test_a_killed_receiver_gives_back_what_it_held(pair) -> None:
     giver, taker = pair
     giver.give(taker.name, 1.0).wait()
     taker.take(giver.name).wait()
@@ -83,7 +83,7 @@ def test_a_killed_receiver_gives_back_what_it_held(pair):
     settle(lambda: giver.held().wait() == [0])
 
 
-def test_an_item_outlives_its_producer(pair, unique):
+def test_an_item_outlives_its_producer(pair, unique) -> None:
     producer, consumer = pair
     channel = Channel.create(unique)
     producer.put(channel, 3.0).wait()
@@ -108,7 +108,7 @@ with Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1)) as cluster:
 """
 
 
-def test_nothing_is_left_after_a_run(cluster):
+def test_nothing_is_left_after_a_run(cluster) -> None:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))))
     done = subprocess.run(
         [sys.executable, "-c", RUN], capture_output=True, text=True, cwd=root, timeout=120, check=True

@@ -42,7 +42,7 @@ TENSORS = {
 
 
 @pytest.mark.parametrize("kind", TENSORS)
-def test_tensors(kind):
+def test_tensors(kind) -> None:
     tensor = TENSORS[kind]
     back = travel(tensor)
     assert back.dtype == tensor.dtype
@@ -51,7 +51,7 @@ def test_tensors(kind):
         back.zero_()
 
 
-def test_nests_with_closures_and_bytes():
+def test_nests_with_closures_and_bytes() -> None:
     offset = 3
     item = {
         "data": Sample(torch.ones(2), "x"),
@@ -67,7 +67,7 @@ def test_nests_with_closures_and_bytes():
     assert back["list"][0][1].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_large_tensors_do_not_go_through_the_pickle():
+def test_large_tensors_do_not_go_through_the_pickle() -> None:
     frames = encode({"t": torch.zeros(100_000)})
     assert len(frames) == 2
     assert len(frames[0]) < 1000
@@ -85,7 +85,7 @@ BESIDE = {
 
 @pytest.mark.parametrize("nested", [False, True], ids=["alone", "nested"])
 @pytest.mark.parametrize("kind", BESIDE)
-def test_large_bytes_and_arrays_do_not_go_through_the_pickle(kind, nested):
+def test_large_bytes_and_arrays_do_not_go_through_the_pickle(kind, nested) -> None:
     item = BESIDE[kind]
     frames = encode({"deep": [Sample(item, "x")]} if nested else item)
     assert len(frames) == 2
@@ -96,13 +96,13 @@ def test_large_bytes_and_arrays_do_not_go_through_the_pickle(kind, nested):
     assert np.array_equal(back, item) if isinstance(item, np.ndarray) else back == item
 
 
-def test_small_bytes_stay_in_the_pickle():
+def test_small_bytes_stay_in_the_pickle() -> None:
     for item in (b"x" * 1000, bytearray(1000), {"a": [b"y" * 1000]}):
         assert len(encode(item)) == 1
         assert travel(item) == item
 
 
-def test_the_same_large_bytes_twice_travel_once_and_stay_one():
+def test_the_same_large_bytes_twice_travel_once_and_stay_one() -> None:
     first, second, other = bytearray(100_000), b"x" * 100_000, b"x" * 100_000
     item = [first, second, {"again": (first, second)}, other]
     assert sum(memoryview(frame).nbytes for frame in encode(item)) < 301_000
@@ -113,7 +113,7 @@ def test_the_same_large_bytes_twice_travel_once_and_stay_one():
     assert back[1] is back[2]["again"][1]
 
 
-def test_received_bytes_belong_to_the_receiver():
+def test_received_bytes_belong_to_the_receiver() -> None:
     data = bytearray(100_000)
     frames = encode(data)
     back = decode(frames)
@@ -122,7 +122,7 @@ def test_received_bytes_belong_to_the_receiver():
     assert (back[0], data[1]) == (0, 0)
 
 
-def test_large_bytes_next_to_a_closure_and_tensors():
+def test_large_bytes_next_to_a_closure_and_tensors() -> None:
     offset = 3
     item = [b"z" * 100_000, torch.arange(30_000), lambda value: value + offset, np.ones((300, 400))[:, ::2]]
     back = travel(item)
@@ -132,14 +132,14 @@ def test_large_bytes_next_to_a_closure_and_tensors():
     assert np.array_equal(back[3], item[3])
 
 
-def test_received_arrays_are_writable():
+def test_received_arrays_are_writable() -> None:
     back = travel({"t": torch.zeros(3), "a": np.zeros(3), "odd": np.zeros((4, 4))[:, 1]})
     for value in back.values():
         value[0] = 1
         assert value[0] == 1
 
 
-def test_gradients_do_not_travel_but_parameters_stay_parameters():
+def test_gradients_do_not_travel_but_parameters_stay_parameters() -> None:
     layer = torch.nn.Linear(2, 1)
     back = travel({"p": layer.weight, "out": layer(torch.ones(1, 2))})
     assert isinstance(back["p"], torch.nn.Parameter)
@@ -147,19 +147,19 @@ def test_gradients_do_not_travel_but_parameters_stay_parameters():
     assert not back["out"].requires_grad
 
 
-def test_the_same_tensor_twice_stays_one():
+def test_the_same_tensor_twice_stays_one() -> None:
     tensor = torch.zeros(2)
     first, second = travel([tensor, tensor])
     first[0] = 1
     assert second[0] == 1
 
 
-def test_what_cannot_be_pickled_raises_before_anything_is_written():
+def test_what_cannot_be_pickled_raises_before_anything_is_written() -> None:
     with pytest.raises((TypeError, pickle.PicklingError)):
         encode({"t": torch.zeros(3), "lock": __import__("threading").Lock()})
 
 
-def test_tensor_bytes_fill_a_tensor_of_the_same_size():
+def test_tensor_bytes_fill_a_tensor_of_the_same_size() -> None:
     source = torch.randn(3, 4).T
     target = torch.zeros(4, 3)
     fill_tensor(target, bytes(tensor_bytes(source)))

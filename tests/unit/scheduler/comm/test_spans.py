@@ -30,19 +30,19 @@ def received(messages, group, tag, rank=0):
     return messages.receiving(group, rank, tag)[2][1]
 
 
-def test_both_sides_count_the_same_by_tag():
+def test_both_sides_count_the_same_by_tag() -> None:
     a, b = side("a"), side("b")
     for tag in ("x", "y", "x", ("z", 1), "x"):
         assert sent(a, tag, ("b", 0)) == received(b, "a", tag)
 
 
-def test_messages_differ_by_number_tag_and_receiver():
+def test_messages_differ_by_number_tag_and_receiver() -> None:
     a = side("a")
     keys = [sent(a, tag, ("b", rank)) for tag, rank in (("x", 0), ("x", 0), ("y", 0), ("x", 1))]
     assert len(set(keys)) == 4
 
 
-def test_a_message_to_many_has_a_key_for_each():
+def test_a_message_to_many_has_a_key_for_each() -> None:
     a = side("a")
     keys = sent(a, None, ("b", [0, 1]), ("c", 0))
     receivers = [MessageTrace(WorkerAddress(*address)) for address in (("b", 0), ("b", 1), ("c", 0))]
@@ -50,13 +50,13 @@ def test_a_message_to_many_has_a_key_for_each():
     assert trace.snapshot().events[-1][6] == {"to": "b:0, b:1, c:0", "tag": None}
 
 
-def test_a_broadcast_to_nobody_is_no_send():
+def test_a_broadcast_to_nobody_is_no_send() -> None:
     with side("a").sending("x"):
         pass
     assert trace.snapshot().events == []
 
 
-def test_a_relaunched_peer_counts_from_one_as_it_does_itself():
+def test_a_relaunched_peer_counts_from_one_as_it_does_itself() -> None:
     a, b = side("a"), side("b")
     old = sent(a, "x", ("b", 0))
     received(b, "a", "x")
@@ -68,7 +68,7 @@ def test_a_relaunched_peer_counts_from_one_as_it_does_itself():
     assert received(a, "b", "x") == sent(relaunched, "x", ("a", 0))
 
 
-def test_tags_that_never_come_back_are_forgotten():
+def test_tags_that_never_come_back_are_forgotten() -> None:
     a, b = side("a"), side("b")
     for number in range(2 * spans._MAX_STREAMS):
         assert sent(a, number, ("b", 0)) == received(b, "a", number)
@@ -76,15 +76,15 @@ def test_tags_that_never_come_back_are_forgotten():
     assert len(a._sent) <= spans._MAX_STREAMS
 
 
-def test_a_tag_of_the_users_own_kind_is_shown_as_text():
+def test_a_tag_of_the_users_own_kind_is_shown_as_text() -> None:
     class Tag:
-        def __str__(self):
+        def __str__(self) -> str:
             return "mine"
 
     assert side("a").receiving("b", 0, Tag())[3] == {"from": "b:0", "tag": "mine"}
 
 
-def test_while_off_nothing_is_counted():
+def test_while_off_nothing_is_counted() -> None:
     a = side("a")
     trace.disable()
     with a.sending("x", ("b", 0)):

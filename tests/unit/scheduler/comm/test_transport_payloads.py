@@ -27,7 +27,7 @@ class Pair:
 class Link:
     """Two endpoints and the last message that the second has received."""
 
-    def __init__(self, namespace, *, remote=False, relayed=False):
+    def __init__(self, namespace, *, remote=False, relayed=False) -> None:
         nodes = ("n0", "n1") if remote else ("n0", "n0")
         listen = "127.0.0.1" if remote else None
         made = [Endpoint(namespace=namespace, node_id=node, keys=KEYS, listen_ip=listen) for node in nodes]
@@ -43,7 +43,7 @@ class Link:
         self.target = made[-1].info
         self.second.serve("data", self._receive)
 
-    def _receive(self, call):
+    def _receive(self, call) -> None:
         self.received.append(call.frames)
         self.arrived.set()
 
@@ -53,7 +53,7 @@ class Link:
         self.arrived.clear()
         return decode(self.received.pop())
 
-    def close(self):
+    def close(self) -> None:
         for endpoint in self.endpoints:
             endpoint.close()
 
@@ -125,7 +125,7 @@ nests = st.recursive(
 )
 
 
-def assert_same(got, sent):
+def assert_same(got, sent) -> None:
     assert type(got) is type(sent)
     if isinstance(sent, torch.Tensor):
         assert (got.dtype, got.shape) == (sent.dtype, sent.shape)
@@ -151,11 +151,11 @@ def assert_same(got, sent):
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(item=nests)
-def test_any_nest_arrives_equal(link, item):
+def test_any_nest_arrives_equal(link, item) -> None:
     assert_same(link.travel(item), item)
 
 
-def test_large_bytes_next_to_a_closure(link):
+def test_large_bytes_next_to_a_closure(link) -> None:
     offset = 3
     item = {"raw": b"y" * 10_000_000, "f": lambda value: value + offset, "t": torch.ones(100_000)}
     back = link.travel(item)
@@ -165,7 +165,7 @@ def test_large_bytes_next_to_a_closure(link):
 
 
 @pytest.mark.parametrize("size", [10, 50_000])
-def test_what_arrives_can_be_written_to_and_changes_nothing_else(link, size):
+def test_what_arrives_can_be_written_to_and_changes_nothing_else(link, size) -> None:
     sent = torch.zeros(size)
     first, second = link.travel(sent), link.travel(sent)
     first.fill_(7)
@@ -175,7 +175,7 @@ def test_what_arrives_can_be_written_to_and_changes_nothing_else(link, size):
 
 
 @pytest.mark.parametrize("size", [10, 50_000, 1_000_000])
-def test_the_sender_may_change_its_memory_once_it_has_sent_it(link, size):
+def test_the_sender_may_change_its_memory_once_it_has_sent_it(link, size) -> None:
     buffer = torch.zeros(size)
     for value in range(5):
         buffer.fill_(value)

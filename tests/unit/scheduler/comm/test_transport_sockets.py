@@ -24,7 +24,7 @@ NOTICE = endpoint_module._KIND.pack(endpoint_module._NOTICE, endpoint_module._NO
 class Bomb:
     """Leaves a mark wherever it is unpickled."""
 
-    def __init__(self, path):
+    def __init__(self, path) -> None:
         self.path = str(path)
 
     def __reduce__(self):
@@ -53,26 +53,26 @@ def friend(namespace):
     endpoint.close()
 
 
-def no_mechanism(_):
+def no_mechanism(_) -> None:
     """ZeroMQ's NULL mechanism: no key at all."""
 
 
-def a_password(peer):
+def a_password(peer) -> None:
     peer.plain_username, peer.plain_password = b"admin", b"admin"
 
 
-def a_key_of_its_own(peer):
+def a_key_of_its_own(peer) -> None:
     """It knows the victim's public key, as whoever has seen it once, but not the secret one."""
     peer.curve_publickey, peer.curve_secretkey = zmq.curve_keypair()
     peer.curve_serverkey = KEYS[0]
 
 
-def the_public_key_without_its_secret(peer):
+def the_public_key_without_its_secret(peer) -> None:
     peer.curve_publickey, peer.curve_secretkey = KEYS[0], zmq.curve_keypair()[1]
     peer.curve_serverkey = KEYS[0]
 
 
-def the_wrong_server_key(peer):
+def the_wrong_server_key(peer) -> None:
     peer.curve_publickey, peer.curve_secretkey = KEYS
     peer.curve_serverkey = zmq.curve_keypair()[0]
 
@@ -80,7 +80,7 @@ def the_wrong_server_key(peer):
 STRANGERS = [no_mechanism, a_password, a_key_of_its_own, the_public_key_without_its_secret, the_wrong_server_key]
 
 
-def has_got_through(monitor):
+def has_got_through(monitor) -> bool:
     """Return whether the stranger has got through, once that is decided."""
     failed = (
         zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -99,7 +99,7 @@ def has_got_through(monitor):
 
 @pytest.mark.parametrize("disguise", STRANGERS)
 @pytest.mark.parametrize("kind", [zmq.PUSH, zmq.DEALER], ids=["push", "dealer"])
-def test_a_stranger_is_refused_and_its_pickle_is_never_opened(victim, friend, tmp_path, disguise, kind):
+def test_a_stranger_is_refused_and_its_pickle_is_never_opened(victim, friend, tmp_path, disguise, kind) -> None:
     context = zmq.Context()
     peer = context.socket(kind)
     peer.linger = 0
@@ -121,7 +121,7 @@ def test_a_stranger_is_refused_and_its_pickle_is_never_opened(victim, friend, tm
     assert not (tmp_path / "exploded").exists()
 
 
-def test_bytes_that_are_not_even_zeromq_are_dropped(victim, friend, tmp_path):
+def test_bytes_that_are_not_even_zeromq_are_dropped(victim, friend, tmp_path) -> None:
     host, port = victim.info.tcp.removeprefix("tcp://").rsplit(":", 1)
     bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
     # What a ZeroMQ 2 peer, which knows no security, would say: an empty identity, then one frame.
@@ -133,7 +133,7 @@ def test_bytes_that_are_not_even_zeromq_are_dropped(victim, friend, tmp_path):
     assert not (tmp_path / "exploded").exists()
 
 
-def test_whoever_holds_the_key_could_have_sent_it(victim, friend, tmp_path):
+def test_whoever_holds_the_key_could_have_sent_it(victim, friend, tmp_path) -> None:
     """The bomb of the tests above does work: it is the door that keeps it out."""
     friend._transport.send(victim.info, [NOTICE + pickle.dumps(Bomb(tmp_path / "exploded"))])
     deadline = time.monotonic() + 20
@@ -142,7 +142,7 @@ def test_whoever_holds_the_key_could_have_sent_it(victim, friend, tmp_path):
         time.sleep(0.01)
 
 
-def test_a_run_on_one_node_does_not_listen_on_the_network(namespace):
+def test_a_run_on_one_node_does_not_listen_on_the_network(namespace) -> None:
     endpoint = Endpoint(namespace=namespace, node_id="n0", keys=KEYS, listen_ip=None)
     try:
         assert endpoint.info.tcp is None
@@ -150,33 +150,33 @@ def test_a_run_on_one_node_does_not_listen_on_the_network(namespace):
         endpoint.close()
 
 
-def test_only_this_user_may_enter_the_folder_of_sockets(victim):
+def test_only_this_user_may_enter_the_folder_of_sockets(victim) -> None:
     folder = os.path.dirname(victim.info.ipc.removeprefix("ipc://"))
     status = os.stat(folder)
     assert status.st_mode & 0o777 == 0o700
     assert status.st_uid == os.getuid()
 
 
-def foreign(folder):
+def foreign(folder) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can make another user's folder")
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, 12345)
 
 
-def open_to_all(folder):
+def open_to_all(folder) -> None:
     folder.mkdir()
     folder.chmod(0o777)
 
 
-def a_link(folder):
+def a_link(folder) -> None:
     target = folder.with_name(f"{folder.name}_target")
     target.mkdir(mode=0o700)
     folder.symlink_to(target)
 
 
 @pytest.mark.parametrize("prepare", [foreign, open_to_all, a_link])
-def test_a_folder_that_a_stranger_has_prepared_is_refused(tmp_path, monkeypatch, prepare):
+def test_a_folder_that_a_stranger_has_prepared_is_refused(tmp_path, monkeypatch, prepare) -> None:
     monkeypatch.setattr(folders.tempfile, "tempdir", str(tmp_path))
     folder = folders._folder(tmp_path, "prepared")
     prepare(folder)

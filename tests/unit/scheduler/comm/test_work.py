@@ -9,7 +9,7 @@ from rlinf.errors import CommTimeoutError
 from rlinf.scheduler.comm.work import AsyncWork, finished, gather
 
 
-def test_async_work_waits_chains_and_gathers():
+def test_async_work_waits_chains_and_gathers() -> None:
     future = Future()
     converted = []
     work = AsyncWork(future, lambda value: converted.append(value) or value + 1, "the work")

@@ -36,7 +36,7 @@ def source(node, request):
     made.close()
 
 
-def test_a_given_up_gather_gives_back_all_and_a_given_up_continuation_its_source(source):
+def test_a_given_up_gather_gives_back_all_and_a_given_up_continuation_its_source(source) -> None:
     both = gather([source.get(async_op=True) for _ in range(2)], list, "both")
     source.put("first")
     asyncio.run(_cancel(both))
@@ -48,7 +48,7 @@ def test_a_given_up_gather_gives_back_all_and_a_given_up_continuation_its_source
     assert never == []
 
 
-def test_a_tag_that_is_used_once_leaves_nothing(node):
+def test_a_tag_that_is_used_once_leaves_nothing(node) -> None:
     mailbox = node.runtime.mailbox
     messenger = Messenger(ME)
     kept = [len(held) for held in (mailbox._arrived, mailbox._waiting, mailbox._untaken)]
@@ -67,7 +67,7 @@ def test_a_tag_that_is_used_once_leaves_nothing(node):
     assert len(mailbox._deadlines) == 0
 
 
-def test_a_given_back_message_of_a_dead_worker_is_dropped(node):
+def test_a_given_back_message_of_a_dead_worker_is_dropped(node) -> None:
     inbox = Inbox(node.runtime)
     work = inbox.get(async_op=True)
     inbox.put("old")
@@ -81,7 +81,7 @@ def test_a_given_back_message_of_a_dead_worker_is_dropped(node):
 # Continuations
 
 
-def test_a_continuation_that_waits_holds_up_no_other():
+def test_a_continuation_that_waits_holds_up_no_other() -> None:
     first, second, reached = Promise(), Promise(), threading.Event()
     waiting = AsyncWork(first).then(lambda _: reached.wait(20))
     nested = AsyncWork(second).then(lambda _: AsyncWork(third).then(lambda value: value + 1).wait(timeout=20))
@@ -93,7 +93,7 @@ def test_a_continuation_that_waits_holds_up_no_other():
     assert waiting.wait(timeout=20) is True
 
 
-def test_continuations_reuse_their_threads():
+def test_continuations_reuse_their_threads() -> None:
     names = []
     for _ in range(20):
         done = AsyncWork(Promise())
@@ -114,6 +114,6 @@ time.sleep(0.5)
 """
 
 
-def test_a_script_ends_while_a_continuation_waits():
+def test_a_script_ends_while_a_continuation_waits() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=100, check=True)
     assert done.stdout == "waits\n"

@@ -24,7 +24,7 @@ HOSTILE = "</script><script>window.broken = 1</script><!--<script> & \u2028 <img
 class Ticks:
     """A clock that a test moves."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.now = 0.0
 
     def __call__(self):
@@ -90,13 +90,13 @@ def answer(text="4", *, prompt="2+2=", reward=1.0, group=3, member=0, reference=
     return group_of([sample], [text], prompt=prompt, reference=reference)
 
 
-def add_answers(folder, step, answers, source="samples"):
+def add_answers(folder, step, answers, source="samples") -> None:
     path = folder / source / f"step_{step:08d}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(sample_rows(group) for group in answers), encoding="utf-8")
 
 
-def add_episodes(folder, step, count):
+def add_episodes(folder, step, count) -> None:
     episodes = [
         EvalEpisode(epoch=0, env=index, number=0, task="reach", metrics={"return": index + 0.5, "success_once": 1.0})
         for index in range(count)
@@ -104,7 +104,7 @@ def add_episodes(folder, step, count):
     write_episodes(folder / "evaluations" / f"step_{step:08d}.jsonl", episodes)
 
 
-def add_trace(folder, steps=2):
+def add_trace(folder, steps=2) -> None:
     """Write a trace in which each step is 10 ms: a worker trains in the last 4 of them, 1 of these in the optimizer."""
     thread = (threading.get_ident(), 0)
     driver, worker = [], []

@@ -14,7 +14,7 @@ def curves_of(folder, max_points=1000):
     return describe_curves(read_metrics(folder / "metrics.jsonl"), max_points)
 
 
-def test_each_metric_is_a_curve_over_its_own_steps(tmp_path):
+def test_each_metric_is_a_curve_over_its_own_steps(tmp_path) -> None:
     curves = curves_of(make_run(tmp_path, steps=4))
     x, y = curves["series"]["eval/return"]
     assert (curves["xs"][x], y) == ([0, 2, 4], [9.5, 12.0, 14.0])
@@ -25,12 +25,12 @@ def test_each_metric_is_a_curve_over_its_own_steps(tmp_path):
     assert curves["thinned"] == 0
 
 
-def test_what_was_not_finite_is_a_gap(tmp_path):
+def test_what_was_not_finite_is_a_gap(tmp_path) -> None:
     curves = curves_of(make_run(tmp_path, steps=2, metrics=lambda step: {"train/loss": [1.0, math.nan, 2.0][step]}))
     assert curves["series"]["train/loss"][1] == [1.0, None, 2.0]
 
 
-def test_a_long_curve_keeps_its_peaks_and_its_ends(tmp_path):
+def test_a_long_curve_keeps_its_peaks_and_its_ends(tmp_path) -> None:
     def spiky(step):
         return {"train/loss": 100.0 if step == 317 else -50.0 if step == 318 else 1.0}
 
@@ -44,12 +44,12 @@ def test_a_long_curve_keeps_its_peaks_and_its_ends(tmp_path):
     assert curves["thinned"] == 1
 
 
-def test_thinning_a_curve_without_a_finite_value():
+def test_thinning_a_curve_without_a_finite_value() -> None:
     values = np.full(1000, np.nan)
     assert 10 <= len(thin(values, 40)) <= 42
     assert thin(values[:40], 40).tolist() == list(range(40))
 
 
 @pytest.mark.parametrize(("num_curves", "points"), [(0, 1000), (40, 1000), (1200, 100), (10**6, 50)])
-def test_the_more_curves_the_fewer_points(num_curves, points):
+def test_the_more_curves_the_fewer_points(num_curves, points) -> None:
     assert points_per_curve(num_curves) == points

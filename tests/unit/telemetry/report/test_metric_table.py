@@ -5,7 +5,7 @@ import json
 from rlinf.telemetry.report.metric_table import read_metrics
 
 
-def test_only_numbers_are_metrics(tmp_path):
+def test_only_numbers_are_metrics(tmp_path) -> None:
     path = tmp_path / "metrics.jsonl"
     values = {"a": 1, "none": None, "flag": True, "text": "x", "huge": 10**400}
     path.write_text(json.dumps({"step": 0, "time_seconds": 0.5, **values}) + "\n")

@@ -24,7 +24,7 @@ from tests.unit.telemetry.report.report_runs import (
 MAX_BYTES = 10_000_000
 
 
-def test_a_page_holds_what_all_tabs_show(tmp_path):
+def test_a_page_holds_what_all_tabs_show(tmp_path) -> None:
     folder = make_run(tmp_path, overrides=["cluster.tracer.enable=true"])
     add_answers(folder, 1, [answer()])
     add_episodes(folder, 2, 1)
@@ -40,7 +40,7 @@ def test_a_page_holds_what_all_tabs_show(tmp_path):
     assert run["history"]["launches"]
 
 
-def test_several_runs_share_a_page(tmp_path):
+def test_several_runs_share_a_page(tmp_path) -> None:
     make_run(tmp_path / "runs", "a")
     make_run(tmp_path / "runs", "b", steps=6)
     output = tmp_path / "both.html"
@@ -50,7 +50,7 @@ def test_several_runs_share_a_page(tmp_path):
     assert "<title>2 runs</title>" in page
 
 
-def test_a_folder_with_nothing_but_a_recipe_has_a_page(tmp_path):
+def test_a_folder_with_nothing_but_a_recipe_has_a_page(tmp_path) -> None:
     folder = make_run(tmp_path, steps=0)
     (folder / "metrics.jsonl").unlink()
     (run,) = page_data(folder, output=tmp_path / "report.html")["runs"]
@@ -58,7 +58,7 @@ def test_a_folder_with_nothing_but_a_recipe_has_a_page(tmp_path):
     assert run["curves"]["series"] == {}
 
 
-def test_nothing_that_a_run_has_written_becomes_markup(tmp_path):
+def test_nothing_that_a_run_has_written_becomes_markup(tmp_path) -> None:
     folder = make_run(tmp_path, "<b>bold", metrics=lambda step: {HOSTILE: float(step)})
     add_answers(folder, 1, [answer(HOSTILE, prompt=HOSTILE, reference=HOSTILE)])
     output = tmp_path / "report.html"
@@ -71,21 +71,21 @@ def test_nothing_that_a_run_has_written_becomes_markup(tmp_path):
         assert written not in page
 
 
-def test_data_that_looks_like_a_place_of_the_template_stays_data():
+def test_data_that_looks_like_a_place_of_the_template_stays_data() -> None:
     page = render({"runs": "<!--library-->"}, "<!--scripts-->", "LIBRARY")
     assert embedded(page)["runs"] == "<!--library-->"
     assert page.count("LIBRARY") == 1
     assert "<title>&lt;!--scripts--&gt;</title>" in page
 
 
-def test_json_in_a_script_keeps_every_string_and_replaces_what_it_cannot_hold():
+def test_json_in_a_script_keeps_every_string_and_replaces_what_it_cannot_hold() -> None:
     data = {"text": f"{HOSTILE}\ud800", "nan": [math.nan, math.inf, 1.5]}
     text = script_json(data)
     assert not set(text) & set("<>&")
     assert json.loads(text) == {"text": data["text"], "nan": [None, None, 1.5]}
 
 
-def test_the_page_asks_for_nothing_outside_of_it(tmp_path):
+def test_the_page_asks_for_nothing_outside_of_it(tmp_path) -> None:
     folder = make_run(tmp_path)
     output = tmp_path / "report.html"
     write_report([RunFolder.read(folder)], output)
@@ -96,7 +96,7 @@ def test_the_page_asks_for_nothing_outside_of_it(tmp_path):
     assert output.stat().st_size < MAX_BYTES
 
 
-def test_a_large_run_has_a_page_of_bounded_size(tmp_path):
+def test_a_large_run_has_a_page_of_bounded_size(tmp_path) -> None:
     def many(step):
         return {f"train/metric_{number}": math.sin(step * number) for number in range(60)}
 
@@ -108,7 +108,7 @@ def test_a_large_run_has_a_page_of_bounded_size(tmp_path):
     assert output.stat().st_size < MAX_BYTES
 
 
-def test_writing_again_replaces_the_page_whole(tmp_path):
+def test_writing_again_replaces_the_page_whole(tmp_path) -> None:
     folder = make_run(tmp_path)
     output = tmp_path / "report.html"
     output.write_text("old")
@@ -117,13 +117,13 @@ def test_writing_again_replaces_the_page_whole(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []
 
 
-def test_without_plotly_the_install_command_is_named(tmp_path, monkeypatch):
+def test_without_plotly_the_install_command_is_named(tmp_path, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(MissingPackageError, match=r"rlinf\[report\]"):
         write_report([RunFolder.read(make_run(tmp_path))], tmp_path / "report.html")
 
 
-def test_every_panel_has_a_tab_and_every_asset_is_used():
+def test_every_panel_has_a_tab_and_every_asset_is_used() -> None:
     page = asset("page.html")
     tabs = re.findall(r'id="tab-(\w+)" aria-controls="panel-(\w+)"', page)
     panels = re.findall(r'id="panel-(\w+)" aria-labelledby="tab-(\w+)"', page)

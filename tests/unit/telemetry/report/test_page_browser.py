@@ -33,7 +33,7 @@ class Page:
         path: The file.
     """
 
-    def __init__(self, driver, path):
+    def __init__(self, driver, path) -> None:
         self.driver = driver
         driver.get_log("browser"), driver.get_log("performance")
         driver.get(path.as_uri())
@@ -119,7 +119,7 @@ def page(driver, file):
     return Page(driver, file)
 
 
-def test_evaluations_come_first_and_their_curves_are_drawn(page):
+def test_evaluations_come_first_and_their_curves_are_drawn(page) -> None:
     assert page.texts("#panel-curves summary")[:1] == ["eval2"]
     first = page.wait(lambda: page.all("article[name='eval/return'] .drawn .scatterlayer path.js-line"))
     assert len(first) == 1
@@ -127,7 +127,7 @@ def test_evaluations_come_first_and_their_curves_are_drawn(page):
     assert len(points) == 7
 
 
-def test_curves_are_smoothed_over_the_ones_that_were_measured(page):
+def test_curves_are_smoothed_over_the_ones_that_were_measured(page) -> None:
     page.wait(lambda: page.all("article[name='env/return'] .drawn"))
     page.script(
         "const slider = document.getElementById('smoothing'); slider.value = 0.9;"
@@ -141,7 +141,7 @@ def test_curves_are_smoothed_over_the_ones_that_were_measured(page):
     assert 1.0 < smooth[-1] < 12.0
 
 
-def test_metrics_are_found_by_a_part_of_their_name(page):
+def test_metrics_are_found_by_a_part_of_their_name(page) -> None:
     page.one("#filter").send_keys("LOSS")
     page.wait(lambda: [card for card in page.all("article") if not card.is_displayed()])
     shown = [card.get_attribute("name") for card in page.all("article") if card.is_displayed()]
@@ -149,14 +149,14 @@ def test_metrics_are_found_by_a_part_of_their_name(page):
 
 
 @pytest.mark.parametrize("tab", TABS)
-def test_a_tab_opens_its_panel_alone(page, tab):
+def test_a_tab_opens_its_panel_alone(page, tab) -> None:
     panel = page.open(tab)
     assert [p.get_attribute("id") for p in page.all("[role=tabpanel]") if p.is_displayed()] == [f"panel-{tab}"]
     assert page.one(f"#tab-{tab}").get_attribute("aria-selected") == "true"
     assert panel.text.strip()
 
 
-def test_tabs_are_chosen_with_the_keyboard(page):
+def test_tabs_are_chosen_with_the_keyboard(page) -> None:
     from selenium.webdriver.common.keys import Keys
 
     page.one("#tab-curves").send_keys(Keys.ARROW_RIGHT)
@@ -168,7 +168,7 @@ def test_tabs_are_chosen_with_the_keyboard(page):
     assert [tab.get_attribute("tabindex") for tab in page.all("[role=tab]")] == ["0"] + ["-1"] * 5
 
 
-def test_times_and_the_timeline_are_drawn_when_they_are_opened(page):
+def test_times_and_the_timeline_are_drawn_when_they_are_opened(page) -> None:
     page.open("times")
     page.wait(lambda: page.all("#panel-times .drawn .barlayer path"))
     assert "rollout" in page.one("#panel-times table").text
@@ -181,10 +181,10 @@ def test_times_and_the_timeline_are_drawn_when_they_are_opened(page):
     page.wait(lambda: page.all("#panel-timeline [aria-label*='step 1']"))
 
 
-def test_samples_are_chosen_by_step_found_and_sorted(page):
+def test_samples_are_chosen_by_step_found_and_sorted(page) -> None:
     page.open("samples")
 
-    def choose(name, value):
+    def choose(name, value) -> None:
         page.script(
             "const list = document.getElementById(arguments[0]); list.value = arguments[1];"
             "list.dispatchEvent(new Event('change'))",
@@ -202,7 +202,7 @@ def test_samples_are_chosen_by_step_found_and_sorted(page):
     assert len(page.all("#panel-samples table tbody tr")) == 4  # three episodes and their mean
 
 
-def test_what_a_model_wrote_stays_text(page):
+def test_what_a_model_wrote_stays_text(page) -> None:
     page.open("samples")
     page.wait(lambda: page.all(".sample"))
     shown = page.script("return [...document.querySelectorAll('.sample dd')].map(part => part.textContent)")
@@ -211,7 +211,7 @@ def test_what_a_model_wrote_stays_text(page):
     assert page.all("img, main script") == []
 
 
-def test_the_recipe_marks_what_the_command_line_asked_for(page):
+def test_the_recipe_marks_what_the_command_line_asked_for(page) -> None:
     page.open("recipe")
     rows = {row.find_elements("css selector", "td")[0].text: row.text for row in page.all("#keys tbody tr")}
     assert rows["actor.optim.lr"].endswith("command line")
@@ -220,7 +220,7 @@ def test_the_recipe_marks_what_the_command_line_asked_for(page):
     page.wait(lambda: "runner.keep_checkpoints" in page.one("#keys").text)
 
 
-def test_the_browser_complains_of_nothing_and_asks_for_nothing(page, file):
+def test_the_browser_complains_of_nothing_and_asks_for_nothing(page, file) -> None:
     for tab in TABS:
         page.open(tab)
         page.script("window.scrollTo(0, document.body.scrollHeight)")
@@ -229,12 +229,12 @@ def test_the_browser_complains_of_nothing_and_asks_for_nothing(page, file):
     assert [url.split("#")[0] for url in page.requests()] == [file.as_uri()]
 
 
-def test_a_request_would_be_noticed_and_is_refused(page):
+def test_a_request_would_be_noticed_and_is_refused(page) -> None:
     page.script("document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.1:9/x.png'}))")
     assert "Content Security Policy" in " ".join(page.wait(page.complaints))
 
 
-def test_several_runs_share_the_plots(driver, folder, tmp_path):
+def test_several_runs_share_the_plots(driver, folder, tmp_path) -> None:
     own = make_run(tmp_path, "c", metrics=lambda step: some_metrics(step) | {"train/own": 1.0})
     folders = [folder, make_run(tmp_path, "b", steps=6), own]
     write_report([RunFolder.read(each) for each in folders], tmp_path / "report.html")
@@ -256,7 +256,7 @@ def test_several_runs_share_the_plots(driver, folder, tmp_path):
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_tab_is_wider_than_the_window(page, width, scheme):
+def test_no_tab_is_wider_than_the_window(page, width, scheme) -> None:
     metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}

@@ -20,7 +20,7 @@ def lines(caplog, monkeypatch):
     return lambda: [(record.levelname, record.getMessage()) for record in caplog.records]
 
 
-def test_the_page_is_written_once_a_minute_at_most(folder):
+def test_the_page_is_written_once_a_minute_at_most(folder) -> None:
     clock = Ticks()
     report = RunReport(folder, is_wanted=True, clock=clock)
     report.refresh()
@@ -37,12 +37,12 @@ def test_the_page_is_written_once_a_minute_at_most(folder):
     assert report.path.exists()
 
 
-def test_a_page_that_takes_long_is_written_less_often(folder, monkeypatch):
+def test_a_page_that_takes_long_is_written_less_often(folder, monkeypatch) -> None:
     clock = Ticks()
     report = RunReport(folder, is_wanted=True, clock=clock)
     times = []
 
-    def slow(runs, path):
+    def slow(runs, path) -> None:
         times.append(clock.now)
         clock.now += 3.0
 
@@ -53,7 +53,7 @@ def test_a_page_that_takes_long_is_written_less_often(folder, monkeypatch):
     assert times == [60.0, 363.0, 666.0, 969.0]
 
 
-def test_a_page_that_cannot_be_written_is_warned_of_once(folder, lines):
+def test_a_page_that_cannot_be_written_is_warned_of_once(folder, lines) -> None:
     report = RunReport(folder, is_wanted=True)
     report.path.mkdir()
     report.write()
@@ -64,7 +64,7 @@ def test_a_page_that_cannot_be_written_is_warned_of_once(folder, lines):
     assert "runner.logger.report=false" in text
 
 
-def test_where_it_is_not_wanted_nothing_is_written(folder, lines):
+def test_where_it_is_not_wanted_nothing_is_written(folder, lines) -> None:
     report = RunReport(folder, is_wanted=False)
     report.write()
     assert report.path is None
@@ -72,7 +72,7 @@ def test_where_it_is_not_wanted_nothing_is_written(folder, lines):
     assert lines() == []
 
 
-def test_without_plotly_one_line_says_how_to_get_it(folder, lines, monkeypatch):
+def test_without_plotly_one_line_says_how_to_get_it(folder, lines, monkeypatch) -> None:
     monkeypatch.setattr(refresh_module.importlib.util, "find_spec", lambda name: None)
     report = RunReport(folder, is_wanted=True)
     report.write()

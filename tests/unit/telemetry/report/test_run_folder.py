@@ -9,7 +9,7 @@ from rlinf.telemetry.report.run_folder import read_records, spread
 from tests.unit.telemetry.report.report_runs import make_run
 
 
-def test_a_run_is_found_by_its_folder_and_from_above(tmp_path):
+def test_a_run_is_found_by_its_folder_and_from_above(tmp_path) -> None:
     folder = make_run(tmp_path / "sweep", "a")
     (run,) = find_runs([folder])
     assert (run.path, run.name) == (folder, "a")
@@ -17,7 +17,7 @@ def test_a_run_is_found_by_its_folder_and_from_above(tmp_path):
     assert [found.path for found in find_runs([tmp_path, folder])] == [folder]
 
 
-def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path):
+def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path) -> None:
     for parent in ("old", "new"):
         make_run(tmp_path / parent, "cart")
     make_run(tmp_path / "new", "other")
@@ -25,13 +25,13 @@ def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path):
 
 
 @pytest.mark.parametrize(("name", "reason"), [("absent", "is not a folder"), ("empty", "holds no run")])
-def test_a_path_without_a_run_is_refused(tmp_path, name, reason):
+def test_a_path_without_a_run_is_refused(tmp_path, name, reason) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ReportError, match=rf"LOG_PATH.*{name}.*{reason}.*metrics\.jsonl"):
         find_runs([tmp_path / name])
 
 
-def test_what_cannot_be_read_is_said_and_the_rest_is_kept(tmp_path):
+def test_what_cannot_be_read_is_said_and_the_rest_is_kept(tmp_path) -> None:
     folder = make_run(tmp_path)
     (folder / "run.json").write_text("[1, 2")
     (folder / "config.yaml").write_text("a: [")
@@ -40,7 +40,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_kept(tmp_path):
     assert [problem.split(" ")[0] for problem in run.problems] == ["run.json", "config.yaml"]
 
 
-def test_a_torn_last_line_is_no_damage_but_others_are_counted(tmp_path):
+def test_a_torn_last_line_is_no_damage_but_others_are_counted(tmp_path) -> None:
     folder = make_run(tmp_path, steps=2)
     path = folder / "metrics.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -52,12 +52,12 @@ def test_a_torn_last_line_is_no_damage_but_others_are_counted(tmp_path):
     assert list(table.columns["env/return"].rows) == [1, 2]
 
 
-def test_a_run_that_has_recorded_nothing_is_empty(tmp_path):
+def test_a_run_that_has_recorded_nothing_is_empty(tmp_path) -> None:
     assert list(read_metrics(tmp_path / "metrics.jsonl").steps) == []
     assert read_records(tmp_path / "samples.jsonl").rows == []
 
 
-def test_of_a_large_file_the_beginning_is_read(tmp_path):
+def test_of_a_large_file_the_beginning_is_read(tmp_path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"a": 1}\n' * 100)
     records = read_records(path, max_bytes=50)
@@ -68,7 +68,7 @@ def test_of_a_large_file_the_beginning_is_read(tmp_path):
     assert len(read_records(path).rows) == 100
 
 
-def test_spread_keeps_both_ends():
+def test_spread_keeps_both_ends() -> None:
     assert spread(range(10), 4) == [0, 3, 6, 9]
     assert spread(range(3), 4) == [0, 1, 2]
     assert spread(range(9), 1) == [8]

@@ -113,7 +113,7 @@ def train(learner, first, last, rank=0):
     return metrics
 
 
-def assert_same(actual, expected, **tolerance):
+def assert_same(actual, expected, **tolerance) -> None:
     assert actual.keys() == expected.keys()
     for name, tensor in expected.items():
         torch.testing.assert_close(actual[name], tensor, msg=name, **tolerance)

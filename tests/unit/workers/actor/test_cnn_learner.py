@@ -83,10 +83,10 @@ def expected():
 
 
 @pytest.mark.parametrize("keys", [{"micro": 2}, {"sharding": "full_shard"}], ids=["micro_batches", "sharded"])
-def test_weights_do_not_depend_on_micro_batches_or_sharding(expected, keys):
+def test_weights_do_not_depend_on_micro_batches_or_sharding(expected, keys) -> None:
     for name, tensor in trained(**keys).items():
         torch.testing.assert_close(tensor, expected[name], atol=2e-4, rtol=1e-3, msg=name)
 
 
-def test_training_sees_shifted_images(expected):
+def test_training_sees_shifted_images(expected) -> None:
     assert any(not torch.equal(tensor, expected[name]) for name, tensor in trained(random_shift=0).items())

@@ -25,7 +25,7 @@ SHARDINGS = ("no_shard", "full_shard", "shard_grad_op")
 
 
 @pytest.mark.parametrize("name", [*LOSSES, *COLLECTING])
-def test_updates_do_not_depend_on_the_micro_batch_size(name):
+def test_updates_do_not_depend_on_the_micro_batch_size(name) -> None:
     expected = make_learner(name, micro=32)
     before = weights(expected)
     metrics = train(expected, 1, 2)
@@ -36,7 +36,7 @@ def test_updates_do_not_depend_on_the_micro_batch_size(name):
 
 
 @pytest.mark.parametrize("name", [*LOSSES, *COLLECTING])
-def test_a_loaded_learner_continues_bit_for_bit(name, tmp_path):
+def test_a_loaded_learner_continues_bit_for_bit(name, tmp_path) -> None:
     undisturbed = make_learner(name)
     train(undisturbed, 1, 3)
     undisturbed.save(tmp_path / "actor")
@@ -47,19 +47,19 @@ def test_a_loaded_learner_continues_bit_for_bit(name, tmp_path):
     assert_same(weights(resumed), weights(undisturbed), atol=0, rtol=0)
 
 
-def test_observations_are_normalised_by_the_whole_dataset():
+def test_observations_are_normalised_by_the_whole_dataset() -> None:
     states = torch.cat([episode.obs["states"][:-1] for episode in make_episodes()]).double()
     normalizer = make_learner("embodied_bc").engine.model.encoder.normalizer
     torch.testing.assert_close(normalizer.mean, states.mean(0))
     torch.testing.assert_close(normalizer.var, states.var(0, unbiased=False))
 
 
-def test_data_of_another_task_is_refused():
+def test_data_of_another_task_is_refused() -> None:
     with pytest.raises(DatasetError, match=r"has 4 numbers per state; actor\.model\.obs_dim is 5"):
         make_learner("embodied_bc").take_data(make_episodes(states=4), DATA)
 
 
-def run_rank(rank, port, folder):
+def run_rank(rank, port, folder) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = {}
@@ -73,7 +73,7 @@ def run_rank(rank, port, folder):
 
 
 @pytest.mark.timeout(240)
-def test_two_ranks_do_what_one_does_under_any_sharding(tmp_path):
+def test_two_ranks_do_what_one_does_under_any_sharding(tmp_path) -> None:
     run_ranks(run_rank, find_free_port(), tmp_path)
     results = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=False) for rank in (0, 1)]
     for name in ("offline_iql", *COLLECTING):
@@ -89,7 +89,7 @@ def test_two_ranks_do_what_one_does_under_any_sharding(tmp_path):
 
 
 @pytest.mark.parametrize("name", list(LOSSES))
-def test_the_mean_loss_of_two_ranks_is_the_loss_of_one(name, monkeypatch):
+def test_the_mean_loss_of_two_ranks_is_the_loss_of_one(name, monkeypatch) -> None:
     learner = make_learner(name)
     batch = learner.stored.sample(32, torch.Generator().manual_seed(0))
     alone = losses_of_rank(learner, batch, 0, 1, monkeypatch)
@@ -98,7 +98,7 @@ def test_the_mean_loss_of_two_ranks_is_the_loss_of_one(name, monkeypatch):
     assert [(a + b) / 2 for a, b in zip(first, second, strict=True)] == pytest.approx(alone, rel=1e-4)
 
 
-def test_every_step_draws_a_batch_of_its_own(monkeypatch):
+def test_every_step_draws_a_batch_of_its_own(monkeypatch) -> None:
     learner, drawn = make_learner("embodied_bc"), []
     monkeypatch.setattr(learner, "update_once", lambda batch: drawn.append(batch.actions) or {})
     learner.update(1)
@@ -109,7 +109,7 @@ def test_every_step_draws_a_batch_of_its_own(monkeypatch):
     assert torch.equal(drawn[0], drawn[2 * per_step])
 
 
-def test_each_rank_counts_its_share_of_the_data_in_the_statistics(monkeypatch):
+def test_each_rank_counts_its_share_of_the_data_in_the_statistics(monkeypatch) -> None:
     learner = make_learner("embodied_bc")
     new, normalizer = learner.stored.contents(), learner.engine.model.encoder.normalizer
     before = int(normalizer.count)
@@ -118,7 +118,7 @@ def test_each_rank_counts_its_share_of_the_data_in_the_statistics(monkeypatch):
     assert int(normalizer.count) - before == -(-len(new) // 2)
 
 
-def test_rows_of_all_ranks_lie_in_the_order_of_environments(monkeypatch):
+def test_rows_of_all_ranks_lie_in_the_order_of_environments(monkeypatch) -> None:
     learner = make_learner("embodied_dagger")
     whole = make_rollout(1)
     mine, other = whole.envs(4, 8), whole.envs(0, 4)

@@ -13,7 +13,7 @@ from rlinf.errors import DatasetError
 from rlinf.workers.actor.demonstrations import Demonstrations
 
 
-def test_rlpd_draws_half_of_each_batch_from_demonstrations(demos):
+def test_rlpd_draws_half_of_each_batch_from_demonstrations(demos) -> None:
     learner = make_rlpd(demos)
     train(learner, 1, 1)
     batches, share = learner._draw(torch.Generator().manual_seed(0))
@@ -31,7 +31,7 @@ def intervene(trajectory):
 
 
 @pytest.mark.parametrize("also_saved", [False, True])
-def test_interventions_are_demonstrations_too(demos, tmp_path, also_saved):
+def test_interventions_are_demonstrations_too(demos, tmp_path, also_saved) -> None:
     demo_buffer = DemoBufferConfig(load_path=str(demos) if also_saved else None, interventions=True)
     loss = dataclasses.replace(LOSS, gamma=0.0, demo_buffer=demo_buffer)
     learner = make_learner(loss)
@@ -63,7 +63,7 @@ def test_interventions_are_demonstrations_too(demos, tmp_path, also_saved):
     assert_same(weights(resumed), weights(learner), atol=0, rtol=0)
 
 
-def test_demonstrations_of_another_environment_are_an_error(tmp_path):
+def test_demonstrations_of_another_environment_are_an_error(tmp_path) -> None:
     replay = ReplayBuffer(10)
     other = Transitions.from_trajectory(make_trajectory(), gamma=0.99)
     replay.add(dataclasses.replace(other, inputs={"states": other.inputs["states"][:, :4]}))
@@ -72,7 +72,7 @@ def test_demonstrations_of_another_environment_are_an_error(tmp_path):
         make_rlpd(tmp_path / "demos").compute_advantages(make_trajectory())
 
 
-def test_rlpd_forms_targets_of_some_critics_that_all_ranks_agree_on(demos):
+def test_rlpd_forms_targets_of_some_critics_that_all_ranks_agree_on(demos) -> None:
     drawn = [make_rlpd(demos, updates=20)._sample_members(step) for step in (1, 1, 2)]
     as_lists = [[chosen.tolist() for chosen in members] for members in drawn]
     assert as_lists[0] == as_lists[1] != as_lists[2]
@@ -80,7 +80,7 @@ def test_rlpd_forms_targets_of_some_critics_that_all_ranks_agree_on(demos):
     assert {head for chosen in as_lists[0] for head in chosen} == set(range(5))
 
 
-def test_the_share_of_demonstrations_is_that_of_the_recipe(demos):
+def test_the_share_of_demonstrations_is_that_of_the_recipe(demos) -> None:
     demo_buffer = DemoBufferConfig(load_path=str(demos), batch_share=0.25)
     learner = make_learner(dataclasses.replace(LOSS, demo_buffer=demo_buffer))
     train(learner, 1, 1)
@@ -88,7 +88,7 @@ def test_the_share_of_demonstrations_is_that_of_the_recipe(demos):
     assert int((torch.cat([rows.rewards for rows, _ in batches]) == 50.0).sum()) == 8
 
 
-def test_demonstrations_are_drawn_uniformly_from_what_was_saved_and_interventions(demos):
+def test_demonstrations_are_drawn_uniformly_from_what_was_saved_and_interventions(demos) -> None:
     demo_buffer = DemoBufferConfig(load_path=str(demos), batch_share=0.5, interventions=True)
     parts = Demonstrations(demo_buffer, num_ranks=1)
     new = Transitions.from_trajectory(make_trajectory(), gamma=0.9)

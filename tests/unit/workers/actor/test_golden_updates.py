@@ -51,7 +51,7 @@ class Reference:
         learner: Whose weights to compute with.
     """
 
-    def __init__(self, name, learner):
+    def __init__(self, name, learner) -> None:
         self.name = name
         self.w = {key: tensor.double().numpy() for key, tensor in weights(learner).items()}
         temperature = learner.losses.temperature
@@ -168,7 +168,7 @@ def mean(metric):
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_an_update_has_the_losses_of_the_equations(name):
+def test_an_update_has_the_losses_of_the_equations(name) -> None:
     learner = make_learner(**LEARNERS[name])
     train(learner, 1, 3)  # targets differ from what they follow, and running moments from their start
     learner.compute_advantages(make_trajectory(40))

@@ -15,13 +15,13 @@ from data_toys import (
 )
 
 
-def test_cloning_moves_the_policy_to_the_recorded_actions():
+def test_cloning_moves_the_policy_to_the_recorded_actions() -> None:
     learner = make_learner("embodied_bc_mse")
     first = learner.update(1)["imitation_loss"]
     assert train(learner, 2, 60)["imitation_loss"] < 0.5 * first
 
 
-def test_labels_are_gathered_as_they_count_and_the_oldest_make_room():
+def test_labels_are_gathered_as_they_count_and_the_oldest_make_room() -> None:
     learner = make_learner("embodied_dagger")
     assert learner.compute_advantages(make_rollout(1)) == pytest.approx(
         {"labelled": 16 / 28, "expert_acts": 16 / 28, "expert_distance": learner_distance(1)}
@@ -36,7 +36,7 @@ def test_labels_are_gathered_as_they_count_and_the_oldest_make_room():
     assert train(learner, 2, 5)["stored"] == 60
 
 
-def test_only_interventions_are_imitated():
+def test_only_interventions_are_imitated() -> None:
     learner, rollout = make_learner("embodied_hgdagger"), make_rollout(1, labels=False)
     kept = rollout.intervened.any(-1) & rollout.executed.any(-1)
     assert 0 < int(kept.sum()) < kept.numel()
@@ -48,7 +48,7 @@ def test_only_interventions_are_imitated():
     assert torch.equal(stored.inputs["states"], rollout.forward_inputs["states"][kept])
 
 
-def test_without_any_label_nothing_is_learned():
+def test_without_any_label_nothing_is_learned() -> None:
     learner, rollout = make_learner("embodied_dagger"), make_rollout(1)
     rollout.forward_inputs["labelled"][:] = False
     before = weights(learner)
@@ -58,7 +58,7 @@ def test_without_any_label_nothing_is_learned():
 
 
 @pytest.mark.parametrize("name", ["embodied_bc", "offline_iql"])
-def test_only_executed_actions_are_imitated(name, monkeypatch):
+def test_only_executed_actions_are_imitated(name, monkeypatch) -> None:
     learner = make_learner(name)
     batch = learner.stored.sample(32, torch.Generator().manual_seed(0))
     assert {1, 3} <= set(batch.lengths.tolist())
@@ -79,7 +79,7 @@ def test_only_executed_actions_are_imitated(name, monkeypatch):
         assert loss == pytest.approx(-float(logprobs.sum() / batch.lengths.sum()), rel=1e-4)
 
 
-def test_labels_count_where_there_is_one_and_something_was_executed():
+def test_labels_count_where_there_is_one_and_something_was_executed() -> None:
     learner = make_learner("embodied_dagger")
     labelled = torch.tensor([True, True, False, False])
     executed = torch.tensor([[True] * CHUNK, [False] * CHUNK, [True] * CHUNK, [False] * CHUNK])
@@ -88,7 +88,7 @@ def test_labels_count_where_there_is_one_and_something_was_executed():
     assert len(learner.pending) == 1
 
 
-def test_loading_takes_the_place_of_the_labels_that_are_there(tmp_path):
+def test_loading_takes_the_place_of_the_labels_that_are_there(tmp_path) -> None:
     saved, other = make_learner("embodied_dagger"), make_learner("embodied_dagger")
     train(saved, 1, 1)
     saved.save(tmp_path / "actor")

@@ -14,7 +14,7 @@ from data_toys import (
 )
 
 
-def test_target_critics_follow_the_critics_by_tau():
+def test_target_critics_follow_the_critics_by_tau() -> None:
     learner = make_learner("offline_iql")
     learner.algorithm = replace(learner.algorithm, update_epoch=1)
     before = weights(learner)
@@ -24,7 +24,7 @@ def test_target_critics_follow_the_critics_by_tau():
         torch.testing.assert_close(after[f"target_{name}"], 0.9 * before[f"target_{name}"] + 0.1 * after[name])
 
 
-def test_recorded_rewards_are_scaled_and_discounted_within_a_chunk():
+def test_recorded_rewards_are_scaled_and_discounted_within_a_chunk() -> None:
     episodes = make_episodes()
     loss = LOSSES["offline_iql"]
     rewards = make_learner("offline_iql").stored.contents().rewards

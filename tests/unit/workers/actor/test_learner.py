@@ -15,7 +15,7 @@ def engine_of_two_ranks():
     )
 
 
-def test_pairs_are_added_up():
+def test_pairs_are_added_up() -> None:
     sums = {}
     for total, count in ((1.0, 2.0), (5.0, 1.0)):
         accumulate(sums, {"loss": torch.tensor([total, count])})
@@ -23,14 +23,14 @@ def test_pairs_are_added_up():
     assert {name: pair.tolist() for name, pair in sums.items()} == {"loss": [6.0, 3.0], "other": [3.0, 1.0]}
 
 
-def test_metrics_are_means_over_ranks_and_over_optimizer_steps():
+def test_metrics_are_means_over_ranks_and_over_optimizer_steps() -> None:
     sums = {"loss": torch.tensor([6.0, 3.0]), "nothing": torch.tensor([0.0, 0.0])}
     steps = [{"grad_norm": 1.0, "lr": 0.1}, {"grad_norm": 3.0, "lr": 0.3}]
     metrics = metrics_over_ranks(engine_of_two_ranks(), sums, steps)
     assert metrics == pytest.approx({"loss": 2.0, "grad_norm": 2.0, "lr": 0.2})
 
 
-def test_staleness_is_that_of_chunks_that_were_executed():
+def test_staleness_is_that_of_chunks_that_were_executed() -> None:
     learner = SimpleNamespace(algorithm=SimpleNamespace(staleness_threshold=1))
     executed = torch.tensor([[[True, False], [True, True]], [[True, True], [False, False]]])
     trajectory = SimpleNamespace(versions=torch.tensor([[7, 5], [6, 0]]), executed=executed)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from typing import NoReturn
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from rlinf.scheduler.probe import find_free_port
 from tests.ranks import run_ranks
 
 
-def test_updates_do_not_depend_on_the_micro_batch_size():
+def test_updates_do_not_depend_on_the_micro_batch_size() -> None:
     expected = make_learner(micro=32)
     train(expected, 1, 2)
     for micro in (1, 8):
@@ -33,7 +34,7 @@ def test_updates_do_not_depend_on_the_micro_batch_size():
         assert_same(weights(learner), weights(expected), atol=2e-4, rtol=1e-3)
 
 
-def test_the_replay_fills_before_anything_is_learned():
+def test_the_replay_fills_before_anything_is_learned() -> None:
     loss = dataclasses.replace(LOSS, replay_buffer=ReplayBufferConfig(capacity=200, min_buffer_size=STEPS * ENVS + 1))
     learner = make_learner(loss)
     before = weights(learner)
@@ -49,7 +50,7 @@ def test_the_replay_fills_before_anything_is_learned():
     assert metrics["policy_lr"] == pytest.approx(1e-2)
 
 
-def test_the_share_of_interventions_is_told():
+def test_the_share_of_interventions_is_told() -> None:
     trajectory = make_trajectory()
     intervened = torch.zeros_like(trajectory.executed)
     intervened[0, :3] = True
@@ -60,7 +61,7 @@ def test_the_share_of_interventions_is_told():
     assert metrics["intervened"] == pytest.approx(3 / count)
 
 
-def test_the_policy_learns_once_for_so_many_updates_of_the_critics():
+def test_the_policy_learns_once_for_so_many_updates_of_the_critics() -> None:
     learner = make_learner(dataclasses.replace(LOSS, critic_actor_ratio=3), updates=2)
     before = weights(learner)
     train(learner, 1, 1)
@@ -74,7 +75,7 @@ def test_the_policy_learns_once_for_so_many_updates_of_the_critics():
     assert learner.engine.optimizers["critic"].num_steps == 4
 
 
-def test_target_critics_follow_the_critics_by_tau():
+def test_target_critics_follow_the_critics_by_tau() -> None:
     learner = make_learner(dataclasses.replace(LOSS, tau=0.25), updates=1)
     before = weights(learner)
     train(learner, 1, 1)
@@ -84,7 +85,7 @@ def test_target_critics_follow_the_critics_by_tau():
         torch.testing.assert_close(after[f"target_{name}"], expected)
 
 
-def test_target_critics_move_only_so_often():
+def test_target_critics_move_only_so_often() -> None:
     learner = make_learner(dataclasses.replace(LOSS, target_update_freq=3), updates=2)
     before = weights(learner)
     train(learner, 1, 1)
@@ -93,14 +94,14 @@ def test_target_critics_move_only_so_often():
     assert changed(before, weights(learner), "target_critic")
 
 
-def test_a_fixed_temperature_stays():
+def test_a_fixed_temperature_stays() -> None:
     tuning = EntropyTuningConfig(alpha_type="fixed_alpha", initial_alpha=0.3)
     learner = make_learner(dataclasses.replace(LOSS, entropy_tuning=tuning))
     assert train(learner, 1, 2)["alpha"] == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("ratio", [1, 3])
-def test_a_loaded_learner_continues_bit_for_bit(ratio, tmp_path):
+def test_a_loaded_learner_continues_bit_for_bit(ratio, tmp_path) -> None:
     loss = dataclasses.replace(LOSS, critic_actor_ratio=ratio, target_update_freq=3)
     undisturbed = make_learner(loss, updates=2)
     train(undisturbed, 1, 5)
@@ -112,7 +113,7 @@ def test_a_loaded_learner_continues_bit_for_bit(ratio, tmp_path):
     assert_same(weights(resumed), weights(undisturbed), atol=0, rtol=0)
 
 
-def test_a_step_that_was_only_prepared_leaves_no_trace(tmp_path):
+def test_a_step_that_was_only_prepared_leaves_no_trace(tmp_path) -> None:
     undisturbed, interrupted = make_learner(), make_learner()
     for learner in (undisturbed, interrupted):
         train(learner, 1, 2)
@@ -124,14 +125,14 @@ def test_a_step_that_was_only_prepared_leaves_no_trace(tmp_path):
     assert_same(weights(resumed), weights(undisturbed), atol=0, rtol=0)
 
 
-def test_a_checkpoint_without_a_replay_says_what_to_do(tmp_path):
+def test_a_checkpoint_without_a_replay_says_what_to_do(tmp_path) -> None:
     learner = make_learner()
     learner.engine.save(tmp_path / "actor")
     with pytest.raises(CheckpointError, match=r"runner\.ckpt_path"):
         learner.load(tmp_path / "actor")
 
 
-def test_a_reward_that_is_not_finite_is_an_error():
+def test_a_reward_that_is_not_finite_is_an_error() -> None:
     trajectory = make_trajectory()
     trajectory.rewards[3, 2, 0] = float("nan")
     with pytest.raises(NumericalError, match="Rewards are not finite"):
@@ -156,7 +157,7 @@ def draws_of_equal_replays(sharding, rank):
     return drawn
 
 
-def run_rank(rank, port, folder):
+def run_rank(rank, port, folder) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = {}
@@ -186,7 +187,7 @@ def run_rank(rank, port, folder):
 
 
 @pytest.mark.timeout(240)
-def test_two_ranks_agree_under_any_sharding_and_resume_under_another_number(tmp_path):
+def test_two_ranks_agree_under_any_sharding_and_resume_under_another_number(tmp_path) -> None:
     run_ranks(run_rank, find_free_port(), tmp_path)
     first, second = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=False) for rank in (0, 1))
     expected = first["no_shard"]
@@ -208,7 +209,7 @@ def test_two_ranks_agree_under_any_sharding_and_resume_under_another_number(tmp_
 class Halves:
     """Stands for the other one of two ranks, which holds as much of everything, but another entropy."""
 
-    def __init__(self, learner, entropy):
+    def __init__(self, learner, entropy) -> None:
         self.learner, self.entropy = learner, entropy
 
     def __call__(self, tensor):
@@ -228,13 +229,13 @@ def temperature_steps(entropies, clip_grad=1e9, lr=1e-2):
     return values, gradients
 
 
-def test_the_temperature_follows_the_mean_entropy_of_all_ranks():
+def test_the_temperature_follows_the_mean_entropy_of_all_ranks() -> None:
     for (mine, other), rises in {(-1.0, -5.0): True, (-1.0, -2.0): False, (-3.0, 2.0): False}.items():
         values, _ = temperature_steps([(mine, other)])
         assert (values[1] > values[0]) == rises
 
 
-def test_the_temperatures_gradient_is_that_of_one_update_and_is_clipped():
+def test_the_temperatures_gradient_is_that_of_one_update_and_is_clipped() -> None:
     values, gradients = temperature_steps([(-4.0, -6.0), (-4.0, -6.0)])
     # d/draw of -softplus(raw) (log pi + target) with a mean log-probability of 5.
     for value, gradient in zip(values, gradients, strict=False):
@@ -244,7 +245,7 @@ def test_the_temperatures_gradient_is_that_of_one_update_and_is_clipped():
     assert temperature_steps([(4.0, 6.0)], clip_grad=0.25)[1] == [0.25]
 
 
-def test_the_temperature_its_optimizer_and_its_schedule_are_restored(tmp_path):
+def test_the_temperature_its_optimizer_and_its_schedule_are_restored(tmp_path) -> None:
     learner, resumed = make_learner(), make_learner()
     train(learner, 1, 2)
     learner.save(tmp_path / "actor")
@@ -258,7 +259,7 @@ def test_the_temperature_its_optimizer_and_its_schedule_are_restored(tmp_path):
     assert all(torch.equal(state[name], restored[name]) for name in state)
 
 
-def test_rewards_of_executed_actions_are_discounted_within_a_chunk():
+def test_rewards_of_executed_actions_are_discounted_within_a_chunk() -> None:
     learner = make_learner(dataclasses.replace(LOSS, gamma=0.5))
     trajectory = make_trajectory()
     learner.compute_advantages(trajectory)
@@ -267,7 +268,7 @@ def test_rewards_of_executed_actions_are_discounted_within_a_chunk():
 
 
 @pytest.mark.parametrize("method", ["_update_critics", "_update_policy"])
-def test_gradients_do_not_grow_with_the_batch(method):
+def test_gradients_do_not_grow_with_the_batch(method) -> None:
     norms = {}
     for batch in (16, 32):
         learner = make_learner(updates=1)
@@ -283,7 +284,7 @@ def test_gradients_do_not_grow_with_the_batch(method):
     assert norms[16] == pytest.approx(norms[32], rel=1e-4)
 
 
-def test_draws_differ_from_step_to_step_and_from_rank_to_rank(monkeypatch):
+def test_draws_differ_from_step_to_step_and_from_rank_to_rank(monkeypatch) -> None:
     learner = make_learner(updates=1)
     learner.compute_advantages(make_trajectory())
     learner._take_pending()
@@ -298,11 +299,11 @@ def test_draws_differ_from_step_to_step_and_from_rank_to_rank(monkeypatch):
     assert len(set(seeds)) == 3
 
 
-def _stop():
+def _stop() -> NoReturn:
     raise StopIteration
 
 
-def test_a_chunk_counts_as_intervention_as_soon_as_somebody_took_part():
+def test_a_chunk_counts_as_intervention_as_soon_as_somebody_took_part() -> None:
     trajectory = make_trajectory()
     intervened = torch.zeros_like(trajectory.executed)
     intervened[0, 2, 1] = True
@@ -311,7 +312,7 @@ def test_a_chunk_counts_as_intervention_as_soon_as_somebody_took_part():
     assert int(learner.intervened.sum()) == 1
 
 
-def test_the_replays_of_all_ranks_together_must_hold_enough():
+def test_the_replays_of_all_ranks_together_must_hold_enough() -> None:
     loss = dataclasses.replace(LOSS, replay_buffer=ReplayBufferConfig(capacity=200, min_buffer_size=2 * STEPS * ENVS))
     learner = make_learner(loss)
     learner.compute_advantages(make_trajectory())
@@ -323,7 +324,7 @@ def test_the_replays_of_all_ranks_together_must_hold_enough():
     assert learner._readiness() == (STEPS * ENVS, False)
 
 
-def test_observations_of_both_states_are_augmented():
+def test_observations_of_both_states_are_augmented() -> None:
     learner = make_learner()
     learner.compute_advantages(make_trajectory())
     learner._take_pending()
@@ -334,7 +335,7 @@ def test_observations_of_both_states_are_augmented():
         assert rows.next_inputs["states"].min() > 50.0
 
 
-def test_both_optimizers_count_their_own_steps(tmp_path):
+def test_both_optimizers_count_their_own_steps(tmp_path) -> None:
     loss = dataclasses.replace(LOSS, critic_actor_ratio=2)
     learner, resumed = make_learner(loss), make_learner(loss)
     train(learner, 1, 1)

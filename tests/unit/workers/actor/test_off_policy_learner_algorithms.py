@@ -14,7 +14,7 @@ from rlinf.scheduler.probe import find_free_port
 from tests.ranks import run_ranks
 
 
-def test_td3_does_not_depend_on_the_micro_batch_size():
+def test_td3_does_not_depend_on_the_micro_batch_size() -> None:
     expected = make_td3(micro=32)
     train(expected, 1, 2)
     learner = make_td3(micro=8)
@@ -22,7 +22,7 @@ def test_td3_does_not_depend_on_the_micro_batch_size():
     assert_same(weights(learner), weights(expected), atol=2e-4, rtol=1e-3)
 
 
-def test_td3_delays_policy_and_all_targets():
+def test_td3_delays_policy_and_all_targets() -> None:
     learner = make_td3(updates=1)
     before = weights(learner)
     train(learner, 1, 1)
@@ -39,7 +39,7 @@ def test_td3_delays_policy_and_all_targets():
     assert not {"alpha", "entropy"} & metrics.keys()
 
 
-def test_crossq_moves_critics_without_targets():
+def test_crossq_moves_critics_without_targets() -> None:
     learner = make_crossq(micro=32)
     before = weights(learner)
     train(learner, 1, 1)
@@ -48,7 +48,7 @@ def test_crossq_moves_critics_without_targets():
 
 
 @pytest.mark.parametrize("name", ["td3", "crossq", "rlpd"])
-def test_a_loaded_learner_continues_bit_for_bit(name, demos, tmp_path):
+def test_a_loaded_learner_continues_bit_for_bit(name, demos, tmp_path) -> None:
     make = {"td3": make_td3, "crossq": make_crossq, "rlpd": lambda **keys: make_rlpd(demos, **keys)}[name]
     undisturbed = make(micro=32, updates=3)
     train(undisturbed, 1, 3)
@@ -60,7 +60,7 @@ def test_a_loaded_learner_continues_bit_for_bit(name, demos, tmp_path):
     assert_same(weights(resumed), weights(undisturbed), atol=0, rtol=0)
 
 
-def run_rank(rank, port, folder):
+def run_rank(rank, port, folder) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = {sharding: train_on_shared_batches(rank, 2, sharding) for sharding in ("no_shard", "full_shard")}
@@ -75,7 +75,7 @@ def run_rank(rank, port, folder):
 
 
 @pytest.mark.timeout(240)
-def test_two_ranks_agree_under_any_sharding(tmp_path, demos):
+def test_two_ranks_agree_under_any_sharding(tmp_path, demos) -> None:
     shutil.copytree(demos, tmp_path / "demos")
     run_ranks(run_rank, find_free_port(), tmp_path)
     expected = {name: torch.load(tmp_path / f"{name}_0.pt")["no_shard"] for name in ("td3", "rlpd")}
@@ -86,7 +86,7 @@ def test_two_ranks_agree_under_any_sharding(tmp_path, demos):
                 assert_same(result, weights_of_one, atol=5e-4, rtol=1e-3)
 
 
-def test_td3_smooths_targets_by_bounded_noise_and_leaves_the_policys_alone():
+def test_td3_smooths_targets_by_bounded_noise_and_leaves_the_policys_alone() -> None:
     learner = make_td3(updates=1)
     learner.losses.cfg = dataclasses.replace(learner.losses.cfg, target_noise=3.0, target_noise_clip=0.25)
     seen, forward = {}, learner.policy.forward

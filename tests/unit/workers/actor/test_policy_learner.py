@@ -122,7 +122,7 @@ def gradient(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0, wo
     return result
 
 
-def assert_same(actual, expected, tolerance):
+def assert_same(actual, expected, tolerance) -> None:
     scale = max(float(g.abs().max()) for g in expected.values())
     assert scale > 0
     assert actual.keys() == expected.keys()
@@ -132,13 +132,13 @@ def assert_same(actual, expected, tolerance):
 
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS))
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
-def test_the_gradient_does_not_depend_on_the_micro_batch_size(algorithm, dtype, tolerance):
+def test_the_gradient_does_not_depend_on_the_micro_batch_size(algorithm, dtype, tolerance) -> None:
     expected = gradient(algorithm, dtype, 32)
     for micro_batch_size in (1, 5, 16, 31):
         assert_same(gradient(algorithm, dtype, micro_batch_size), expected, tolerance)
 
 
-def run_rank(rank, port, path, cases):
+def run_rank(rank, port, path, cases) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = [gradient(*case, rank=rank, world_size=2) for case in cases]
@@ -155,7 +155,7 @@ def updated(**where):
 
 
 @pytest.mark.timeout(240)
-def test_the_gradient_does_not_depend_on_the_number_of_ranks(tmp_path):
+def test_the_gradient_does_not_depend_on_the_number_of_ranks(tmp_path) -> None:
     cases = [
         (algorithm, dtype, 4, sharding)
         for algorithm in ALGORITHMS
@@ -199,7 +199,7 @@ def make_learner(trajectory, loss_type="actor_critic", update_epoch=2, kl_beta=0
     return learner, learner.compute_advantages(trajectory)
 
 
-def test_samples_hold_values_of_the_rollout_and_actions_of_the_groups_that_are_kept():
+def test_samples_hold_values_of_the_rollout_and_actions_of_the_groups_that_are_kept() -> None:
     trajectory = make_trajectory(torch.float32)
     learner, _ = make_learner(trajectory)
     assert torch.equal(learner.samples.prev_values, trajectory.values[:-1].transpose(0, 1).flatten(0, 1))
@@ -213,7 +213,7 @@ def test_samples_hold_values_of_the_rollout_and_actions_of_the_groups_that_are_k
     assert torch.equal(learner.samples.action_mask, expected.transpose(0, 1).flatten(0, 1))
 
 
-def test_an_update_visits_every_minibatch_of_every_epoch_and_then_the_statistics():
+def test_an_update_visits_every_minibatch_of_every_epoch_and_then_the_statistics() -> None:
     learner, _ = make_learner(make_trajectory(torch.float32))
     metrics = learner.update(1)
     assert learner.engine.num_steps == 2 * 3
@@ -223,7 +223,7 @@ def test_an_update_visits_every_minibatch_of_every_epoch_and_then_the_statistics
     assert metrics["grad_norm"] > 0
 
 
-def test_the_decoupled_loss_is_given_the_policy_at_the_start_of_the_update():
+def test_the_decoupled_loss_is_given_the_policy_at_the_start_of_the_update() -> None:
     trajectory = make_trajectory(torch.float32)
     learner, _ = make_learner(trajectory, "decoupled_actor_critic", update_epoch=1, global_batch_size=48)
     executed, inputs = trajectory.executed.flatten(0, 1), learner.samples.forward_inputs
@@ -238,7 +238,7 @@ def test_the_decoupled_loss_is_given_the_policy_at_the_start_of_the_update():
     assert metrics["actor_behave_weight"] == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_the_decoupled_loss_learns_like_the_other_from_its_own_samples():
+def test_the_decoupled_loss_learns_like_the_other_from_its_own_samples() -> None:
     def weights(loss_type):
         trajectory = make_trajectory(torch.float32)
         learner, _ = make_learner(trajectory, loss_type)
@@ -251,7 +251,7 @@ def test_the_decoupled_loss_learns_like_the_other_from_its_own_samples():
     assert torch.allclose(weights("decoupled_actor_critic"), weights("actor_critic"), atol=1e-5)
 
 
-def test_updates_are_repeatable_and_differ_from_step_to_step():
+def test_updates_are_repeatable_and_differ_from_step_to_step() -> None:
     def weights(step):
         learner, _ = make_learner(make_trajectory(torch.float32))
         learner.update(step)
@@ -261,7 +261,7 @@ def test_updates_are_repeatable_and_differ_from_step_to_step():
     assert not torch.equal(weights(1), weights(2))
 
 
-def test_a_reward_that_is_not_finite_is_an_error_before_anything_is_learned():
+def test_a_reward_that_is_not_finite_is_an_error_before_anything_is_learned() -> None:
     trajectory = make_trajectory(torch.float32)
     trajectory.rewards[3, 2, 0] = float("nan")
     with pytest.raises(NumericalError, match="Advantages are not finite"):
@@ -281,7 +281,7 @@ def recorded_losses(learner, monkeypatch, step=1):
     return calls
 
 
-def test_the_proximal_policy_is_that_at_the_start_of_the_update_for_all_its_steps(monkeypatch):
+def test_the_proximal_policy_is_that_at_the_start_of_the_update_for_all_its_steps(monkeypatch) -> None:
     learner, _ = make_learner(make_trajectory(torch.float32), "decoupled_actor_critic")
     samples, policy = learner.samples, copy.deepcopy(learner.engine.model)
     calls = recorded_losses(learner, monkeypatch)
@@ -297,7 +297,7 @@ def test_the_proximal_policy_is_that_at_the_start_of_the_update_for_all_its_step
     assert not torch.allclose(calls[-1].logprobs, calls[-1].proximal_logprobs)
 
 
-def test_the_reference_is_the_policy_before_the_first_update(monkeypatch):
+def test_the_reference_is_the_policy_before_the_first_update(monkeypatch) -> None:
     trajectory = make_trajectory(torch.float32)
     learner, _ = make_learner(trajectory, kl_beta=0.1)
     initial = copy.deepcopy(learner.engine.model)
@@ -314,7 +314,7 @@ def test_the_reference_is_the_policy_before_the_first_update(monkeypatch):
     assert not torch.allclose(calls[-1].logprobs, calls[-1].ref_logprobs)
 
 
-def test_masks_and_entropies_know_what_was_executed(monkeypatch):
+def test_masks_and_entropies_know_what_was_executed(monkeypatch) -> None:
     learner, _ = make_learner(make_trajectory(torch.float32), update_epoch=1, global_batch_size=48, micro_batch_size=48)
     learner.algorithm = dataclasses.replace(learner.algorithm, entropy_type="chunk_level")
     samples = learner.samples
@@ -329,7 +329,7 @@ def test_masks_and_entropies_know_what_was_executed(monkeypatch):
     assert sorted(entropy.tolist()) == pytest.approx(sorted((per_action * lengths).tolist()), rel=1e-5)
 
 
-def test_epochs_of_a_step_have_minibatches_of_their_own():
+def test_epochs_of_a_step_have_minibatches_of_their_own() -> None:
     learner, _ = make_learner(make_trajectory(torch.float32))
     plans = [torch.cat(learner.plan(step=step, epoch=epoch)).tolist() for step, epoch in ((1, 0), (1, 1), (2, 0))]
     assert plans[0] != plans[1]
@@ -337,7 +337,7 @@ def test_epochs_of_a_step_have_minibatches_of_their_own():
     assert sorted(plans[0]) == sorted(plans[1]) == list(range(48))
 
 
-def test_statistics_of_observations_wait_for_the_last_update(monkeypatch):
+def test_statistics_of_observations_wait_for_the_last_update(monkeypatch) -> None:
     learner, _ = make_learner(make_trajectory(torch.float32))
     counts = []
     forward_backward = learner.forward_backward
@@ -351,7 +351,7 @@ def test_statistics_of_observations_wait_for_the_last_update(monkeypatch):
     assert counts == [0.0] * 6
 
 
-def test_keys_of_the_recipe_reach_the_advantages():
+def test_keys_of_the_recipe_reach_the_advantages() -> None:
     trajectory = make_trajectory(torch.float32)
     terminations = torch.zeros_like(trajectory.truncations)
     terminations[1, 0, 0] = True
@@ -366,7 +366,7 @@ def test_keys_of_the_recipe_reach_the_advantages():
         learner.compute_advantages(trajectory)
 
 
-def test_samples_do_not_depend_on_the_order_in_which_trajectories_arrive():
+def test_samples_do_not_depend_on_the_order_in_which_trajectories_arrive() -> None:
     trajectory = make_trajectory(torch.float32)
     order = [5, 2, 7, 0, 1, 6, 3, 4]
     mixed = Trajectory.concat([trajectory.envs(i, i + 1) for i in order])

@@ -117,13 +117,13 @@ BUDGETS = [
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
-def test_the_gradient_is_that_of_transformers_packed_or_not(folder, dtype, tolerance):
+def test_the_gradient_is_that_of_transformers_packed_or_not(folder, dtype, tolerance) -> None:
     _, _, expected = loss_by_transformers(folder, make_examples())
     for budget in BUDGETS:
         assert difference(gradient(config(folder, *budget), dtype), expected) < tolerance, budget
 
 
-def test_an_evaluation_measures_what_transformers_measures(folder):
+def test_an_evaluation_measures_what_transformers_measures(folder) -> None:
     examples = make_examples()
     loss, accuracy, _ = loss_by_transformers(folder, examples)
     for budget in BUDGETS:
@@ -143,13 +143,13 @@ def train(cfg, *, steps=3, **where):
     return torch.cat([tensor.flatten() for _, tensor in learner.engine.export_weights()]), metrics
 
 
-def assert_same(found, expected):
+def assert_same(found, expected) -> None:
     assert (found[0] - expected[0]).abs().max() < 2e-5
     for one, other in zip(found[1], expected[1], strict=True):
         assert one == pytest.approx(other, rel=1e-3, abs=1e-4)
 
 
-def test_examples_are_learned_batch_by_batch_in_their_order(folder):
+def test_examples_are_learned_batch_by_batch_in_their_order(folder) -> None:
     examples = make_examples()
     _, metrics = train(config(folder, "runner.max_tokens_per_mbs=16"), steps=1)
     learner = make_learner(config(folder))
@@ -161,7 +161,7 @@ def test_examples_are_learned_batch_by_batch_in_their_order(folder):
     assert losses[0] == pytest.approx(loss_by_transformers(folder, examples[:4])[0], rel=1e-5)
 
 
-def test_the_examples_are_learned(folder):
+def test_the_examples_are_learned(folder) -> None:
     _, metrics = train(config(folder), steps=40)
     assert metrics[0]["loss"] > 1.0
     assert metrics[-1]["loss"] < 0.2
@@ -175,7 +175,7 @@ RANKED = [
 ]
 
 
-def run_rank(rank, port, folder, results):
+def run_rank(rank, port, folder, results) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     found = []
@@ -186,13 +186,13 @@ def run_rank(rank, port, folder, results):
         torch.save(found, results)
 
 
-def test_two_ranks_make_the_updates_of_one(folder, tmp_path):
+def test_two_ranks_make_the_updates_of_one(folder, tmp_path) -> None:
     run_ranks(run_rank, find_free_port(), str(folder), str(tmp_path / "found.pt"))
     for (_, keys), (weights, metrics) in zip(RANKED, torch.load(tmp_path / "found.pt"), strict=True):
         assert_same((weights, metrics), train(config(folder, *keys)))
 
 
-def test_an_evaluation_counts_the_examples_of_all_ranks(folder, monkeypatch):
+def test_an_evaluation_counts_the_examples_of_all_ranks(folder, monkeypatch) -> None:
     learner = make_learner(config(folder))
     alone = learner.evaluate(make_examples())
     other = torch.tensor([10.0, 0.0, 10.0], dtype=torch.float64)

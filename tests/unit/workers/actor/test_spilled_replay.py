@@ -13,7 +13,7 @@ def spilling(folder, **keys):
     return dataclasses.replace(LOSS, replay_buffer=dataclasses.replace(LOSS.replay_buffer, **keys))
 
 
-def test_a_spilled_replay_teaches_the_same_and_resumes_bit_for_bit(tmp_path):
+def test_a_spilled_replay_teaches_the_same_and_resumes_bit_for_bit(tmp_path) -> None:
     plain = make_learner(dataclasses.replace(LOSS, replay_buffer=dataclasses.replace(LOSS.replay_buffer, capacity=100)))
     spilled = make_learner(spilling(tmp_path / "run"))
     for learner in (plain, spilled):
@@ -30,7 +30,7 @@ def test_a_spilled_replay_teaches_the_same_and_resumes_bit_for_bit(tmp_path):
     assert not any((tmp_path / "resumed").rglob("segment_*"))
 
 
-def test_auto_save_keeps_what_the_replay_forgets(tmp_path):
+def test_auto_save_keeps_what_the_replay_forgets(tmp_path) -> None:
     learner = make_learner(spilling(tmp_path / "run", auto_save=True))
     train(learner, 1, 4)
     assert len(learner.replay) == 100

@@ -212,7 +212,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("loss_type", CASES)
-def test_packed_equals_padded_on_either_side(folder, loss_type, side):
+def test_packed_equals_padded_on_either_side(folder, loss_type, side) -> None:
     config = algorithm(loss_type)
     expected = gradient_by_transformers(folder, config, side, torch.float64)
     assert difference(gradient(folder, config), expected) < 1e-6
@@ -220,7 +220,7 @@ def test_packed_equals_padded_on_either_side(folder, loss_type, side):
 
 
 @pytest.mark.parametrize("loss_agg_func", LOSS_AGG_FUNCS)
-def test_every_aggregation_is_the_same_packed(folder, loss_agg_func):
+def test_every_aggregation_is_the_same_packed(folder, loss_agg_func) -> None:
     for loss_type in ("actor", "gspo"):
         config = algorithm(loss_type, loss_agg_func=loss_agg_func)
         expected = gradient_by_transformers(folder, config, "right", torch.float64)
@@ -231,7 +231,7 @@ BUDGETS = [{"max_samples": n} for n in (1, 3, 7)] + [{"max_tokens": n} for n in 
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
-def test_any_micro_batches(folder, dtype, tolerance):
+def test_any_micro_batches(folder, dtype, tolerance) -> None:
     config = algorithm("actor_critic", loss_agg_func="seq-mean-token-mean")
     expected = gradient(folder, config, torch.float64)
     for budget in BUDGETS:
@@ -240,7 +240,7 @@ def test_any_micro_batches(folder, dtype, tolerance):
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("loss_type", ["actor_critic", "gspo"])
-def test_prompts_shared_or_each_for_itself(folder, loss_type, dtype, tolerance):
+def test_prompts_shared_or_each_for_itself(folder, loss_type, dtype, tolerance) -> None:
     config = algorithm(loss_type)
     samples = make_samples(config, dtype)
     assert len(set(samples.prompts)) < len(samples.prompts)
@@ -251,7 +251,7 @@ def test_prompts_shared_or_each_for_itself(folder, loss_type, dtype, tolerance):
         assert difference(alone, expected) < tolerance, budget
 
 
-def test_the_keys_of_rewards_and_weights_reach_the_gradient(folder):
+def test_the_keys_of_rewards_and_weights_reach_the_gradient(folder) -> None:
     gradients = [
         gradient(folder, algorithm("actor", adv_type="reinpp", **keys))
         for keys in (
@@ -278,7 +278,7 @@ RANKED = [
 ]
 
 
-def run_rank(rank, port, folder):
+def run_rank(rank, port, folder) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     where = {"rank": rank, "world_size": 2, "max_tokens": 14}
@@ -290,7 +290,7 @@ def run_rank(rank, port, folder):
         torch.save(results, f"{folder}/gradients.pt")
 
 
-def test_two_ranks_have_the_gradient_of_one(tmp_path):
+def test_two_ranks_have_the_gradient_of_one(tmp_path) -> None:
     for model in ("tied", "untied"):
         save_tiny(tmp_path / model, tie_word_embeddings=model == "tied")
     run_ranks(run_rank, find_free_port(), str(tmp_path))

@@ -107,7 +107,7 @@ def train(cfg, folder, *, noise=0.0, steps=2, **where):
     return torch.cat([weights, *(head.flatten() for head in heads)]), metrics
 
 
-def assert_same(found, expected, tolerance=2e-5):
+def assert_same(found, expected, tolerance=2e-5) -> None:
     assert (found[0] - expected[0]).abs().max() < tolerance
     for one, other in zip(found[1], expected[1], strict=True):
         assert set(one) == set(other)
@@ -126,7 +126,7 @@ SAMPLES = ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs
 
 
 @pytest.mark.parametrize("loss", [(), VALUES], ids=["grpo", "actor_critic"])
-def test_an_update_is_the_same_however_it_is_cut_up(folder, loss):
+def test_an_update_is_the_same_however_it_is_cut_up(folder, loss) -> None:
     expected = train(config(folder, *loss), folder, noise=0.1)
     initial = torch.cat([tensor.flatten() for _, tensor in make_learner(config(folder)).engine.export_weights()])
     assert (expected[0][: len(initial)] - initial).abs().max() > 1e-2
@@ -142,7 +142,7 @@ RANKED = [
 ]
 
 
-def run_rank(rank, port, folder, results):
+def run_rank(rank, port, folder, results) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     found = []
@@ -153,13 +153,13 @@ def run_rank(rank, port, folder, results):
         torch.save(found, results)
 
 
-def test_two_ranks_make_the_update_of_one(folder, tmp_path):
+def test_two_ranks_make_the_update_of_one(folder, tmp_path) -> None:
     run_ranks(run_rank, find_free_port(), str(folder), str(tmp_path / "found.pt"))
     for (_, keys), (weights, metrics) in zip(RANKED, torch.load(tmp_path / "found.pt"), strict=True):
         assert_same((weights, metrics), train(config(folder, *keys), folder, noise=0.1))
 
 
-def test_on_policy_the_ratio_is_one_recomputed_or_not(folder):
+def test_on_policy_the_ratio_is_one_recomputed_or_not(folder) -> None:
     once = ("algorithm.update_epoch=1", "actor.global_batch_size=12")
     recomputed = train(config(folder, *once), folder, steps=1)
     assert recomputed[1][0]["mismatch_max_probability_difference"] < 1e-5
@@ -172,7 +172,7 @@ def test_on_policy_the_ratio_is_one_recomputed_or_not(folder):
     assert engines[1][1]["grad_norm"] == pytest.approx(recomputed[1][1]["grad_norm"], rel=1e-4)
 
 
-def test_off_policy_recomputing_takes_the_trainers_word_for_the_ratio(folder):
+def test_off_policy_recomputing_takes_the_trainers_word_for_the_ratio(folder) -> None:
     once = ("algorithm.update_epoch=1", "actor.global_batch_size=12")
     _, recomputed = train(config(folder, *once), folder, noise=0.3, steps=1)
     _, engines = train(config(folder, *once, "algorithm.recompute_logprobs=false"), folder, noise=0.3, steps=1)
@@ -181,14 +181,14 @@ def test_off_policy_recomputing_takes_the_trainers_word_for_the_ratio(folder):
     assert abs(engines[1]["actor_ratio"] - 1.0) > 1e-2
 
 
-def test_the_reference_is_the_initial_model(folder):
+def test_the_reference_is_the_initial_model(folder) -> None:
     keys = ("algorithm.kl_beta=0.5", "algorithm.update_epoch=1", "actor.global_batch_size=12")
     _, metrics = train(config(folder, *keys), folder)
     assert metrics[1]["actor_kl_ref"] == pytest.approx(0.0, abs=1e-6)  # Before the first update they are one.
     assert metrics[3]["actor_kl_ref"] > 1e-4
 
 
-def test_a_price_of_the_divergence_changes_the_rewards_only_once_there_is_one(folder):
+def test_a_price_of_the_divergence_changes_the_rewards_only_once_there_is_one(folder) -> None:
     keys = ("algorithm.adv_type=reinpp", "algorithm.update_epoch=1", "actor.global_batch_size=12")
     plain = train(config(folder, *keys), folder)
     priced = train(config(folder, *keys, "algorithm.kl_in_reward={beta: 5.0}"), folder)
@@ -196,7 +196,7 @@ def test_a_price_of_the_divergence_changes_the_rewards_only_once_there_is_one(fo
     assert abs(priced[1][3]["grad_norm"] / plain[1][3]["grad_norm"] - 1) > 1e-2
 
 
-def test_a_correction_weighs_what_the_engine_computed_differently(folder):
+def test_a_correction_weighs_what_the_engine_computed_differently(folder) -> None:
     keys = ("algorithm.update_epoch=1", "actor.global_batch_size=12")
     correction = "algorithm.importance_correction={level: token, upper_bound: 1.2}"
 
@@ -208,7 +208,7 @@ def test_a_correction_weighs_what_the_engine_computed_differently(folder):
     assert gradient_norm(correction, noise=0.3) != pytest.approx(gradient_norm(noise=0.3), rel=1e-2)
 
 
-def test_values_are_learned(folder):
+def test_values_are_learned(folder) -> None:
     keys = (*VALUES, "algorithm.update_epoch=20", "actor.global_batch_size=12")
     learner = make_learner(config(folder, *keys))
     learner.compute_advantages(batch_of(make_responses(folder)))
@@ -217,7 +217,7 @@ def test_values_are_learned(folder):
     assert (learner.engine.model.value_head.weight - head).abs().max() > 1e-2
 
 
-def test_staleness_counts_versions_of_every_token(folder):
+def test_staleness_counts_versions_of_every_token(folder) -> None:
     learner = make_learner(config(folder))
     responses = [replace(a, versions=(5,) * len(a.versions)) for a in make_responses(folder)]
     responses[0] = replace(responses[0], versions=(3, 3, 4, 5, 5))
@@ -233,7 +233,7 @@ def weights_of(learner):
     return torch.cat([tensor.flatten() for _, tensor in learner.engine.export_weights()])
 
 
-def test_groups_that_only_fill_up_a_batch_change_nothing(folder):
+def test_groups_that_only_fill_up_a_batch_change_nothing(folder) -> None:
     responses = make_responses(folder)
     equal = [a if a.group_id == 1 else replace(a, reward=0.5) for a in responses]
     alone = [a for a in responses if a.group_id == 1]
@@ -249,7 +249,7 @@ def test_groups_that_only_fill_up_a_batch_change_nothing(folder):
         assert found[0][1][name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
 
 
-def test_updates_with_nothing_to_learn_from_are_left_out(folder):
+def test_updates_with_nothing_to_learn_from_are_left_out(folder) -> None:
     learner = make_learner(config(folder, *DYNAMIC))
     learner.compute_advantages(batch_of(make_responses(folder)))
     assert learner.update(1)["skipped_updates"] == 0
@@ -263,14 +263,14 @@ def test_updates_with_nothing_to_learn_from_are_left_out(folder):
     assert not torch.equal(weights_of(learner), before)
 
 
-def test_every_epoch_has_minibatches_of_its_own(folder):
+def test_every_epoch_has_minibatches_of_its_own(folder) -> None:
     plan = list(make_learner(config(folder)).minibatches(12, 1))
     assert len(plan) == 6
     assert sorted(sum(plan[:3], [])) == sorted(sum(plan[3:], [])) == list(range(12))
     assert plan[:3] != plan[3:]
 
 
-def test_values_alone_do_not_replace_the_engines_log_probabilities(folder):
+def test_values_alone_do_not_replace_the_engines_log_probabilities(folder) -> None:
     learner = make_learner(config(folder, *VALUES, "algorithm.recompute_logprobs=false"))
     responses = make_responses(folder, noise=0.3)
     assert "mismatch_k1" not in learner.compute_advantages(batch_of(responses))
@@ -278,7 +278,7 @@ def test_values_alone_do_not_replace_the_engines_log_probabilities(folder):
         assert found.tolist() == pytest.approx(list(given.logprobs))
 
 
-def test_the_reference_of_adapters_is_the_model_without_them(folder):
+def test_the_reference_of_adapters_is_the_model_without_them(folder) -> None:
     keys = ("actor.model.is_lora=true", "actor.model.lora_rank=2", "algorithm.kl_beta=0.5", "algorithm.update_epoch=1")
     learner = make_learner(config(folder, *keys, "actor.global_batch_size=12"))
     learner.reference = None
@@ -290,7 +290,7 @@ def test_the_reference_of_adapters_is_the_model_without_them(folder):
     assert divergences[-1] > 1e-6
 
 
-def test_the_longest_answer_is_the_constant_of_an_update(folder, monkeypatch):
+def test_the_longest_answer_is_the_constant_of_an_update(folder, monkeypatch) -> None:
     learner = make_learner(config(folder))
     learner.compute_advantages(batch_of(make_responses(folder)))
     seen = []

@@ -44,7 +44,7 @@ SAMPLES = [
 TRAINER = [torch.tensor(values) for values in ([-1.5, -2.5, -2.0], [-4.0], [-5.0, -6.5])]
 
 
-def test_a_packed_batch_has_its_numbers_beside_its_tokens():
+def test_a_packed_batch_has_its_numbers_beside_its_tokens() -> None:
     samples, metrics = make_text_samples(batch_of(SAMPLES), algorithm=RAW)
     assert samples.lengths == [5, 2, 5]
     batch = samples.pack(MicroBatch(torch.tensor([2, 0])), CPU)
@@ -57,14 +57,14 @@ def test_a_packed_batch_has_its_numbers_beside_its_tokens():
     assert finalize_metrics(metrics)["score"] == pytest.approx(4 / 3)
 
 
-def test_padding_has_no_token_under_its_mask():
+def test_padding_has_no_token_under_its_mask() -> None:
     samples, _ = make_text_samples(batch_of(SAMPLES), algorithm=RAW)
     batch = samples.pack(MicroBatch(torch.tensor([1]), is_padding=True), CPU)
     assert batch.packed.token_ids.tolist() == [6, 7]
     assert not batch.tokens["loss_mask"].any()
 
 
-def test_denominators_count_the_update_batch_and_not_its_micro_batches():
+def test_denominators_count_the_update_batch_and_not_its_micro_batches() -> None:
     samples, _ = make_text_samples(batch_of(SAMPLES), algorithm=RAW)
     for parts in ([[0, 1, 2]], [[2], [0], [1]], [[1, 0], [2]]):
         batches = [samples.pack(MicroBatch(torch.tensor(part)), CPU) for part in parts]
@@ -72,7 +72,7 @@ def test_denominators_count_the_update_batch_and_not_its_micro_batches():
         assert (counted.num_valid_tokens, counted.num_sequences, counted.max_tokens) == (5, 3, 64)
 
 
-def test_ratios_are_formed_with_the_trainers_probabilities_where_there_are_any():
+def test_ratios_are_formed_with_the_trainers_probabilities_where_there_are_any() -> None:
     samples, metrics = make_text_samples(batch_of(SAMPLES), algorithm=RAW, trainer_logprobs=TRAINER)
     assert [old.tolist() for old in samples.tokens["old_logprobs"]] == [t.tolist() for t in TRAINER]
     # Under the mask: -0.5, 1, 0, 0, -0.5.
@@ -83,7 +83,7 @@ def test_ratios_are_formed_with_the_trainers_probabilities_where_there_are_any()
     assert not any(name.startswith("mismatch") for name in metrics)
 
 
-def test_weights_go_into_the_advantages():
+def test_weights_go_into_the_advantages() -> None:
     config = replace(RAW, importance_correction=ImportanceCorrectionConfig(upper_bound=2.0))
     samples, metrics = make_text_samples(batch_of(SAMPLES), algorithm=config, trainer_logprobs=TRAINER)
     expected = [2 * torch.tensor([-0.5, 0.0, 0.0]).exp(), torch.tensor([3.0]), -torch.tensor([0.0, -0.5]).exp()]
@@ -93,7 +93,7 @@ def test_weights_go_into_the_advantages():
     assert finalize_metrics(metrics)["correction_fraction"] == pytest.approx(0.2)
 
 
-def test_a_decoupled_loss_gets_both_probabilities():
+def test_a_decoupled_loss_gets_both_probabilities() -> None:
     samples, _ = make_text_samples(batch_of(SAMPLES), algorithm=DECOUPLED, trainer_logprobs=TRAINER)
     assert samples.tokens["old_logprobs"][1].tolist() == [-4.0]
     assert samples.tokens["old_logprobs"][0].tolist() == [-1.0, -2.0, -3.0]
@@ -122,7 +122,7 @@ def problems_of(algorithm):
         (replace(RAW, importance_correction=ImportanceCorrectionConfig(lower_bound=1.5)), "bounds 1.5 and 2.0"),
     ],
 )
-def test_corrections_that_cannot_be_made_are_problems(algorithm, message):
+def test_corrections_that_cannot_be_made_are_problems(algorithm, message) -> None:
     with pytest.raises(Exception, match=message):
         problems_of(algorithm).raise_if_any()
     problems_of(replace(RAW, importance_correction=ImportanceCorrectionConfig())).raise_if_any()

@@ -93,13 +93,13 @@ def trained(**keys):
     return weights(learner), metrics
 
 
-def assert_same(actual, expected, **tolerance):
+def assert_same(actual, expected, **tolerance) -> None:
     assert actual.keys() == expected.keys()
     for name, tensor in expected.items():
         torch.testing.assert_close(actual[name], tensor, msg=name, **tolerance)
 
 
-def test_the_old_policy_is_the_one_that_acted():
+def test_the_old_policy_is_the_one_that_acted() -> None:
     learner = make_learner()
     with torch.no_grad():
         learner.engine.model.value_head[-1].bias += 3.0
@@ -114,7 +114,7 @@ def test_the_old_policy_is_the_one_that_acted():
     assert_same(dict(learner.old.state_dict()), again, atol=0, rtol=0)
 
 
-def test_noise_is_new_in_every_epoch_and_the_same_in_every_run():
+def test_noise_is_new_in_every_epoch_and_the_same_in_every_run() -> None:
     def draws(step, epoch):
         learner = make_learner()
         learner.plan(step=step, epoch=epoch)
@@ -127,13 +127,13 @@ def test_noise_is_new_in_every_epoch_and_the_same_in_every_run():
     assert not torch.equal(draws(1, 0), draws(2, 0))
 
 
-def test_updates_do_not_depend_on_the_micro_batch_size():
+def test_updates_do_not_depend_on_the_micro_batch_size() -> None:
     expected, _ = trained()
     for micro in (1, 5):
         assert_same(trained(micro=micro)[0], expected, atol=2e-4, rtol=1e-3)
 
 
-def test_only_actions_that_were_executed_count():
+def test_only_actions_that_were_executed_count() -> None:
     learner = make_learner()
     minibatch = torch.arange(STEPS * ENVS)
     learner.plan(step=1, epoch=0)
@@ -143,7 +143,7 @@ def test_only_actions_that_were_executed_count():
     assert float(sums["nft_reward"][1]) == executed * DIM
 
 
-def run_rank(rank, port, folder):
+def run_rank(rank, port, folder) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = {
@@ -154,7 +154,7 @@ def run_rank(rank, port, folder):
 
 
 @pytest.mark.timeout(240)
-def test_two_ranks_learn_what_one_learns_under_any_sharding(tmp_path):
+def test_two_ranks_learn_what_one_learns_under_any_sharding(tmp_path) -> None:
     run_ranks(run_rank, find_free_port(), tmp_path)
     expected, metrics = trained()
     for rank in (0, 1):
@@ -163,7 +163,7 @@ def test_two_ranks_learn_what_one_learns_under_any_sharding(tmp_path):
             assert others == pytest.approx(metrics, rel=1e-3, abs=1e-5)
 
 
-def test_noise_and_times_belong_to_samples_wherever_they_lie():
+def test_noise_and_times_belong_to_samples_wherever_they_lie() -> None:
     learner = make_learner()
     learner.plan(step=1, epoch=0)
     noise, time = learner.noise, learner.time

@@ -29,18 +29,18 @@ def recipe(name, *overrides):
         ("pixel_reach_ppo_cnn", PolicySizes(obs_dim=2, action_dim=2, discrete=False)),
     ],
 )
-def test_sizes_of_environments(name, sizes):
+def test_sizes_of_environments(name, sizes) -> None:
     with closing(make_vector_env(recipe(name).env.train, num_envs=2)) as env:
         assert sizes_of(env) == sizes
 
 
-def test_wrappers_change_what_a_policy_sees():
+def test_wrappers_change_what_a_policy_sees() -> None:
     stack = "env.train.wrappers=[{name: frame_stack, num_frames: 3, keys: [states]}]"
     with closing(make_vector_env(recipe("gym_cartpole_ppo_mlp", stack).env.train, num_envs=1)) as env:
         assert sizes_of(env).obs_dim == 12
 
 
-def test_what_is_left_out_is_taken_from_the_environment():
+def test_what_is_left_out_is_taken_from_the_environment() -> None:
     cfg = recipe("gym_cartpole_ppo_mlp", *LEFT_OUT, "~actor.model.discrete")
     assert leaves_sizes(cfg)
     model = fill_sizes(cfg, CARTPOLE).actor.model
@@ -49,14 +49,14 @@ def test_what_is_left_out_is_taken_from_the_environment():
     get_policy(model)
 
 
-def test_what_is_given_stays():
+def test_what_is_given_stays() -> None:
     cfg = recipe("gym_cartpole_ppo_mlp", "actor.model.obs_dim=5")
     assert not leaves_sizes(cfg)
     assert not leaves_sizes(recipe("pixel_reach_ppo_cnn")), "0 is a model that sees images only"
     assert fill_sizes(cfg, CARTPOLE) == cfg
 
 
-def test_the_expert_sees_the_same_environment():
+def test_the_expert_sees_the_same_environment() -> None:
     expert = (
         "~algorithm.expert",
         "+algorithm.expert={expert_type: policy, ckpt_path: weights.pt, model: {model_type: mlp_policy}}",
@@ -67,19 +67,19 @@ def test_the_expert_sees_the_same_environment():
     assert (model.obs_dim, model.action_dim) == (39, 4)
 
 
-def test_actions_that_the_algorithm_cannot_learn_are_refused_once_they_are_known():
+def test_actions_that_the_algorithm_cannot_learn_are_refused_once_they_are_known() -> None:
     cfg = recipe("gym_pendulum_sac_mlp", *LEFT_OUT)
     with pytest.raises(ConfigError, match=r"actor\.model\.discrete: received True"):
         fill_sizes(cfg, CARTPOLE)
 
 
-def test_an_environment_without_states_is_told():
+def test_an_environment_without_states_is_told() -> None:
     cfg = recipe("gym_cartpole_ppo_mlp", *LEFT_OUT)
     with pytest.raises(ConfigError, match=r"actor\.model\.obs_dim: .*no vector of states.*cnn_policy"):
         fill_sizes(cfg, PolicySizes(None, 2, discrete=True))
 
 
-def test_sizes_that_differ_are_told_together():
+def test_sizes_that_differ_are_told_together() -> None:
     model = recipe("gym_cartpole_ppo_mlp", "actor.model.obs_dim=5", "actor.model.action_dim=3").actor.model
     with pytest.raises(ConfigError) as caught:
         check_sizes(model, CARTPOLE, "env.eval")
@@ -90,24 +90,24 @@ def test_sizes_that_differ_are_told_together():
     assert "leave obs_dim, action_dim and discrete out" in text
 
 
-def test_a_gaussian_on_discrete_actions_is_told():
+def test_a_gaussian_on_discrete_actions_is_told() -> None:
     model = recipe("gym_cartpole_ppo_mlp", "~actor.model.discrete").actor.model
     with pytest.raises(ConfigError, match=r"actor\.model\.discrete: received false; env\.train has true"):
         check_sizes(model, CARTPOLE, "env.train")
 
 
-def test_sizes_that_fit_pass():
+def test_sizes_that_fit_pass() -> None:
     check_sizes(recipe("gym_cartpole_ppo_mlp").actor.model, CARTPOLE, "env.train")
     check_sizes(recipe("gym_cartpole_ppo_mlp", *LEFT_OUT, "~actor.model.discrete").actor.model, PENDULUM, "env.train")
     check_sizes(recipe("pixel_reach_ppo_cnn").actor.model, PolicySizes(2, 2, discrete=False), "env.train")
 
 
-def test_without_an_environment_sizes_are_required():
+def test_without_an_environment_sizes_are_required() -> None:
     overrides = (*LEFT_OUT, "~env.eval", "env.eval=null", "runner.val_check_interval=-1")
     with pytest.raises(ConfigError, match=r"actor\.model\.obs_dim: missing; there is no environment"):
         recipe("gym_pendulum_bc_mlp", *overrides)
 
 
-def test_a_model_built_by_itself_says_which_size_it_misses():
+def test_a_model_built_by_itself_says_which_size_it_misses() -> None:
     with pytest.raises(ConfigError, match=r"actor\.model\.obs_dim: missing.*Give obs_dim"):
         get_policy(recipe("gym_cartpole_ppo_mlp", *LEFT_OUT).actor.model)

@@ -34,7 +34,7 @@ def make_worker(folder, *overrides):
     return worker
 
 
-def sync(learner, worker, version, form="parts"):
+def sync(learner, worker, version, form="parts") -> None:
     weights = learner.engine.export_weights(form)
     manifest, buckets = pack_weights(weights, version=version, bucket_bytes=1000)
     worker.load(replace(manifest, is_partial=form == "adapters"), iter(buckets).__next__)
@@ -43,7 +43,7 @@ def sync(learner, worker, version, form="parts"):
 class Store:
     """Keeps the groups of a batch, as the reward group does."""
 
-    def __init__(self, samples):
+    def __init__(self, samples) -> None:
         self.groups = {}
         for sample in samples:
             self.groups.setdefault(sample.group_id, []).append(sample)
@@ -52,7 +52,7 @@ class Store:
     def fetch(self, group_ids):
         return ResponseBatch.concat([self.groups[number] for number in group_ids])
 
-    def put_trainer_logprobs(self, group_id, logprobs):
+    def put_trainer_logprobs(self, group_id, logprobs) -> None:
         self.groups[group_id] = replace(self.groups[group_id], trainer_logprobs=logprobs)
 
 
@@ -82,7 +82,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("keys", KINDS.values(), ids=KINDS)
-def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder, keys):
+def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder, keys) -> None:
     cfg = config(folder, INFERENCE, PLACEMENT, *keys)
     learner, worker = make_learner(cfg), make_worker(folder, *keys)
     seen = []
@@ -100,7 +100,7 @@ def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder, key
     assert (seen[2] - seen[0]).abs().max() > 1e-2
 
 
-def test_training_with_the_group_is_training_without(folder):
+def test_training_with_the_group_is_training_without(folder) -> None:
     def train(*keys):
         cfg = config(folder, *keys)
         learner, metrics = make_learner(cfg), []
@@ -120,7 +120,7 @@ def test_training_with_the_group_is_training_without(folder):
             assert found[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
 
 
-def test_answers_of_other_weights_are_refused(folder):
+def test_answers_of_other_weights_are_refused(folder) -> None:
     learner, worker = make_learner(config(folder)), make_worker(folder)
     samples = sampled_at(make_responses(folder), 0)
     with pytest.raises(WeightSyncError, match="the inference group has version -1"):
@@ -136,14 +136,14 @@ def test_answers_of_other_weights_are_refused(folder):
         computed(worker, later)
 
 
-def test_adapters_without_what_they_are_added_to_are_refused(folder):
+def test_adapters_without_what_they_are_added_to_are_refused(folder) -> None:
     keys = KINDS["adapters"]
     learner, worker = make_learner(config(folder, *keys)), make_worker(folder, *keys)
     with pytest.raises(WeightSyncError, match="does not have the weights that they are added to"):
         sync(learner, worker, 0, "adapters")
 
 
-def test_half_an_update_is_never_computed_with(folder):
+def test_half_an_update_is_never_computed_with(folder) -> None:
     learner, worker = make_learner(config(folder)), make_worker(folder)
     sync(learner, worker, 0)
     manifest, buckets = pack_weights(learner.engine.export_weights(), version=1, bucket_bytes=1000)
@@ -159,7 +159,7 @@ def test_half_an_update_is_never_computed_with(folder):
     assert len(found.trainer_logprobs) == len(found.token_ids)
 
 
-def test_weights_of_another_model_are_refused(folder):
+def test_weights_of_another_model_are_refused(folder) -> None:
     worker = make_worker(folder)
     weights = dict(make_learner(config(folder)).engine.export_weights())
     norm = weights.pop("model.norm.weight")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import NoReturn
 
 not_a_function = 3
 running: list[int] = []
@@ -30,7 +31,7 @@ async def slow_length(query):
     return len(query.response)
 
 
-async def leaves(query):
+async def leaves(query) -> NoReturn:
     raise SystemExit(1)
 
 
@@ -38,5 +39,5 @@ def mean(query):
     return {"": lambda: 1 / 0, "text": lambda: "no number", "exit": lambda: exit(1)}[query.response]()
 
 
-def never(query):
+def never(query) -> None:
     threading.Event().wait()

@@ -32,7 +32,7 @@ def judge():
         reward.close()
 
 
-def test_programs_earn_by_the_tests_they_pass(judge):
+def test_programs_earn_by_the_tests_they_pass(judge) -> None:
     function, method = (
         "def f(a, b):\n    return (a, b)",
         "class Solution:\n    def f(self, a, b):\n        return [a, b]",
@@ -55,14 +55,14 @@ def test_programs_earn_by_the_tests_they_pass(judge):
     assert (right, half) == (2.0, -1.0)
 
 
-def test_a_program_that_only_ends_well_has_passed_nothing(judge):
+def test_a_program_that_only_ends_well_has_passed_nothing(judge) -> None:
     """Leaving before the asserts run, or printing that all is well, earns nothing."""
     asserts = ["assert f() == 1"]
     programs = ["raise SystemExit(0)", "import os; os._exit(0)", 'print(\'{"test": 0, "value": null}\')']
     assert judge(*[query(program, asserts) for program in programs]) == [0.0, 0.0, 0.0]
 
 
-def test_references_without_tests_and_programs_beyond_bounds(judge):
+def test_references_without_tests_and_programs_beyond_bounds(judge) -> None:
     with pytest.raises(RewardError, match="holds no tests"):
         judge(query(ADD, None))
     assert judge(query(ADD, PAIRS), max_program_chars=10) == [0.0]
@@ -70,7 +70,7 @@ def test_references_without_tests_and_programs_beyond_bounds(judge):
     assert judge(query("print('3' + ' ' * 5000)", PAIRS), max_tests=1, max_output_bytes=1000) == [0.0]
 
 
-def test_without_isolation_nothing_runs_unless_told_so(monkeypatch, tmp_path):
+def test_without_isolation_nothing_runs_unless_told_so(monkeypatch, tmp_path) -> None:
     """Isolation is made impossible by a mount point that does not exist."""
     plan = Sandbox._plan
 
@@ -87,7 +87,7 @@ def test_without_isolation_nothing_runs_unless_told_so(monkeypatch, tmp_path):
     reward.close()
 
 
-def test_each_reward_says_why_a_program_failed(judge, caplog):
+def test_each_reward_says_why_a_program_failed(judge, caplog) -> None:
     calls = {"fn_name": "f", "inputs": [[1]], "outputs": [[1]]}
     programs = {
         "timeouts": query("while True: pass", PAIRS),
@@ -105,7 +105,7 @@ def test_each_reward_says_why_a_program_failed(judge, caplog):
     assert set(rewards[0].metrics) >= {"timeouts", "memory_exceeded", "output_exceeded", "processes_exceeded", "wrong"}
 
 
-def test_programs_that_often_exceed_limits_are_logged(judge, monkeypatch, caplog):
+def test_programs_that_often_exceed_limits_are_logged(judge, monkeypatch, caplog) -> None:
     monkeypatch.setattr(code_reward, "_WATCHED_PROGRAMS", 4)
     monkeypatch.setattr(code_reward._log, "propagate", True)
     failing, right = query("print('x' * 5000)", PAIRS), query(ADD, PAIRS)

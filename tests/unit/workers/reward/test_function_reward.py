@@ -23,17 +23,17 @@ def asked(*texts):
 
 
 @pytest.mark.parametrize(("function", "call"), [("length", "answer"), ("lengths", "batch"), ("slow_length", "answer")])
-def test_functions_are_called_as_they_are_made(function, call):
+def test_functions_are_called_as_they_are_made(function, call) -> None:
     assert make(function, call=call)(asked("a", "bb", "")) == [1.0, 2.0, 0.0]
 
 
-def test_coroutines_run_side_by_side_up_to_the_bound():
+def test_coroutines_run_side_by_side_up_to_the_bound() -> None:
     reward_functions.most_running.clear()
     make("slow_length", max_calls=3)(asked(*"abcdefgh"))
     assert max(reward_functions.most_running) == 3
 
 
-def test_what_a_function_raises_is_counted_and_logged_once_per_kind(caplog):
+def test_what_a_function_raises_is_counted_and_logged_once_per_kind(caplog) -> None:
     reward = make("mean", fallback_reward=-0.5)
     with caplog.at_level(logging.WARNING):
         logging.getLogger("rlinf").addHandler(caplog.handler)
@@ -48,19 +48,19 @@ def test_what_a_function_raises_is_counted_and_logged_once_per_kind(caplog):
     ]
 
 
-def test_a_coroutine_that_would_end_the_process_earns_the_fallback():
+def test_a_coroutine_that_would_end_the_process_earns_the_fallback() -> None:
     reward = make("leaves", fallback_reward=-1.0)
     assert reward(asked("a", "b")) == [-1.0, -1.0]
     assert reward.failures == {"RuntimeError": 2}
 
 
-def test_a_function_that_never_returns_is_left_to_itself():
+def test_a_function_that_never_returns_is_left_to_itself() -> None:
     reward = make("never", timeout_seconds=0.05, fallback_reward=-1.0)
     assert reward(asked("a", "b")) == [-1.0, -1.0]
     assert reward.failures == {"TimeoutError": 2}
 
 
-def test_a_batch_that_fails_earns_the_fallback_and_one_of_another_length_is_passed_on():
+def test_a_batch_that_fails_earns_the_fallback_and_one_of_another_length_is_passed_on() -> None:
     assert make("length", call="batch", fallback_reward=2.0)(asked("a", "b")) == [2.0, 2.0]
     assert make("one_for_all", call="batch")(asked("a", "b")) == [1.0]
 
@@ -74,6 +74,6 @@ def test_a_batch_that_fails_earns_the_fallback_and_one_of_another_length_is_pass
         ("reward_functions:not_a_function", "no function but a int"),
     ],
 )
-def test_a_function_that_is_not_there_is_a_fault_of_the_recipe(path, words):
+def test_a_function_that_is_not_there_is_a_fault_of_the_recipe(path, words) -> None:
     with pytest.raises(ConfigError, match=words):
         get_reward_class("function")(FunctionRewardConfig(reward_type="function", function=path))

@@ -40,7 +40,7 @@ from rlinf.workers.reward.sandbox import Sandbox, SandboxLimits
 class LengthService(BaseHTTPRequestHandler):
     """Answers how long each answer is."""
 
-    def do_POST(self):
+    def do_POST(self) -> None:
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         body = json.dumps({"rewards": [len(query["response"]) for query in asked["queries"]]}).encode()
         self.send_response(200)
@@ -48,7 +48,7 @@ class LengthService(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, *args):
+    def log_message(self, *args) -> None:
         pass
 
 
@@ -94,7 +94,7 @@ def connections() -> int:
 
 
 @pytest.mark.parametrize("step", [pytest.param(10, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
-def test_every_reward_judges_every_answer(step, tmp_path, service):
+def test_every_reward_judges_every_answer(step, tmp_path, service) -> None:
     """The programs' own attempts are looked at by ``test_sandbox``; here, what is left outside."""
     try:
         Sandbox(SandboxLimits()).close()
@@ -126,7 +126,7 @@ def test_every_reward_judges_every_answer(step, tmp_path, service):
     assert "rlinf-mark" not in {name for place in places for name in set(os.listdir(place)) - places[place]}
 
 
-def test_every_reward_of_text_is_among_them(tmp_path):
+def test_every_reward_of_text_is_among_them(tmp_path) -> None:
     assert len(STRINGS) >= 200
     assert len(set(STRINGS)) == len(STRINGS)
     text = {name for name in rewards.configs.names() if issubclass(rewards.configs.get(name), TextRewardConfig)}

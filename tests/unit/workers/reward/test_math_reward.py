@@ -43,7 +43,7 @@ def make_pool(tmp_path, monkeypatch):
         pool.close()
 
 
-def test_a_process_is_kept_while_it_answers_and_told_no_secrets(make_pool):
+def test_a_process_is_kept_while_it_answers_and_told_no_secrets(make_pool) -> None:
     pool = make_pool()
     first, second = pool.query({}), pool.query({})
     assert first == second
@@ -52,7 +52,7 @@ def test_a_process_is_kept_while_it_answers_and_told_no_secrets(make_pool):
 
 
 @pytest.mark.parametrize("fault", ["sleep", "die", "babble"])
-def test_a_process_that_fails_is_replaced(make_pool, fault):
+def test_a_process_that_fails_is_replaced(make_pool, fault) -> None:
     pool = make_pool(timeout_seconds=2.0 if fault == "sleep" else 60.0)
     before = pool.query({})["pid"]
     assert pool.query({"do": fault}) is None
@@ -60,7 +60,7 @@ def test_a_process_that_fails_is_replaced(make_pool, fault):
     assert not Path(f"/proc/{before}").exists()
 
 
-def test_a_script_that_does_not_start_is_named(tmp_path):
+def test_a_script_that_does_not_start_is_named(tmp_path) -> None:
     script = tmp_path / "broken.py"
     script.write_text("raise SystemExit(3)")
     with pytest.raises(RewardError, match=r"broken\.py did not start.*3"):
@@ -82,7 +82,7 @@ def judge():
         reward.close()
 
 
-def test_answers_are_compared_as_mathematics(judge):
+def test_answers_are_compared_as_mathematics(judge) -> None:
     right = [
         (r"\boxed{\frac{1}{2}}", "0.5"),
         (r"\boxed{1 + x}", "x+1"),
@@ -96,14 +96,14 @@ def test_answers_are_compared_as_mathematics(judge):
     assert judge(*right, *wrong) == [1.0] * len(right) + [0.0] * len(wrong)
 
 
-def test_what_is_asked_for_decides(judge):
+def test_what_is_asked_for_decides(judge) -> None:
     values = {"correct_reward": 2.0, "incorrect_reward": -1.0, "require_boxed": True, "max_answer_chars": 5}
     cases = [(r"\boxed{3}", "3"), ("3", "3"), (r"\boxed{000003}", "3"), (r"\boxed{4}", "3")]
     assert judge(*cases, **values) == [2.0, -1.0, -1.0, -1.0]
     assert judge(("so 42", "40 + 2\n#### 42"), ("so 40", "40 + 2\n#### 42"), reference_format="gsm8k") == [1.0, 0.0]
 
 
-def test_what_takes_for_ever_is_given_up():
+def test_what_takes_for_ever_is_given_up() -> None:
     pytest.importorskip("math_verify", reason="needs math-verify; run: pip install 'rlinf[reasoning]'")
     reward = get_reward_class("math")(MathRewardConfig(reward_type="math", timeout_seconds=1.5, num_processes=1))
     endless = RewardQuery(prompt="", response=r"\boxed{10^{10^{10}}}", reference="5")
@@ -112,7 +112,7 @@ def test_what_takes_for_ever_is_given_up():
     reward.close()
 
 
-def test_the_grader_cannot_reach_beyond_itself(tmp_path):
+def test_the_grader_cannot_reach_beyond_itself(tmp_path) -> None:
     """Even if a parser took text for code: the hook of the grader forbids it."""
     code = (
         "import sys, os; sys.path.insert(0, sys.argv[1])\n"

@@ -52,7 +52,7 @@ def programs_left():
     return left
 
 
-def assert_nothing_left():
+def assert_nothing_left() -> None:
     """The kernel needs a moment to end a namespace; what others start meanwhile does not count."""
     deadline = time.monotonic() + 30
     left = programs_left()
@@ -62,7 +62,7 @@ def assert_nothing_left():
     assert left == {}
 
 
-def test_a_program_reads_prints_and_writes_in_its_own_folder(sandbox):
+def test_a_program_reads_prints_and_writes_in_its_own_folder(sandbox) -> None:
     program = "print(input()[::-1])\nopen('own', 'w').write('x')\nexit(3)"
     outcome = sandbox.run({"main.py": program, "other.py": ""}, "olleh\n")
     assert outcome.output == b"hello\n"
@@ -70,7 +70,7 @@ def test_a_program_reads_prints_and_writes_in_its_own_folder(sandbox):
     assert not Path("/tmp/own").exists()
 
 
-def test_no_attempt_to_get_out_succeeds(sandbox, threads, tmp_path):
+def test_no_attempt_to_get_out_succeeds(sandbox, threads, tmp_path) -> None:
     mark = tmp_path / "mark"
     before = {place: set(os.listdir(place)) for place in PLACES}
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -88,7 +88,7 @@ def test_no_attempt_to_get_out_succeeds(sandbox, threads, tmp_path):
     assert_nothing_left()
 
 
-def test_what_would_be_an_escape_is_noticed():
+def test_what_would_be_an_escape_is_noticed() -> None:
     """The same attempts without isolation: enough of them succeed to show that they are real."""
     sandbox = Sandbox(SandboxLimits(timeout_seconds=60.0), isolate=False)
     for name in ("reads users", "kills the tests"):
@@ -98,7 +98,7 @@ def test_what_would_be_an_escape_is_noticed():
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_greedy_programs_are_ended(threads):
+def test_greedy_programs_are_ended(threads) -> None:
     brief = Sandbox(SandboxLimits(timeout_seconds=2.0, wall_seconds=4.0, memory_bytes=256 << 20))
     outcomes = list(threads.map(lambda program: brief.run({"main.py": program}), GREEDY.values()))
     brief.close()
@@ -115,7 +115,7 @@ def test_greedy_programs_are_ended(threads):
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_what_a_program_leaves_behind_ends_with_it(sandbox, isolate):
+def test_what_a_program_leaves_behind_ends_with_it(sandbox, isolate) -> None:
     own = sandbox if isolate else Sandbox(sandbox.limits, isolate=False)
     for name, program in LINGERING.items():
         assert own.run({"main.py": program}).exit_code == 0, name
@@ -124,7 +124,7 @@ def test_what_a_program_leaves_behind_ends_with_it(sandbox, isolate):
         own.close()
 
 
-def test_programs_do_not_meet(sandbox, threads):
+def test_programs_do_not_meet(sandbox, threads) -> None:
     """Each has processes, files and limits of its own, although all run at once."""
     program = (
         "import os, time\n"
@@ -137,7 +137,7 @@ def test_programs_do_not_meet(sandbox, threads):
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_processes_share_one_bound_of_memory(request, isolate):
+def test_processes_share_one_bound_of_memory(request, isolate) -> None:
     """Each stays far below it; pages that they share count once."""
     if isolate:
         request.getfixturevalue("sandbox")
@@ -167,7 +167,7 @@ def test_processes_share_one_bound_of_memory(request, isolate):
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_no_memory_can_be_had_that_no_process_is_charged_for(request, isolate):
+def test_no_memory_can_be_had_that_no_process_is_charged_for(request, isolate) -> None:
     if isolate:
         request.getfixturevalue("sandbox")
     own = Sandbox(SandboxLimits(timeout_seconds=60.0), isolate=isolate)
@@ -186,7 +186,7 @@ def test_no_memory_can_be_had_that_no_process_is_charged_for(request, isolate):
     own.close()
 
 
-def test_the_number_of_processes_is_bounded_where_the_kernel_does_not(threads):
+def test_the_number_of_processes_is_bounded_where_the_kernel_does_not(threads) -> None:
     """A root's processes have no RLIMIT_NPROC without a user of their own."""
     own = Sandbox(SandboxLimits(timeout_seconds=60.0, wall_seconds=30.0, processes=6), isolate=False)
     program = "import os, time\nfor _ in range(20):\n    if os.fork() == 0: time.sleep(600)\ntime.sleep(600)"
@@ -197,7 +197,7 @@ def test_the_number_of_processes_is_bounded_where_the_kernel_does_not(threads):
     assert_nothing_left()
 
 
-def test_processor_time_counts_and_waiting_for_a_processor_does_not(sandbox):
+def test_processor_time_counts_and_waiting_for_a_processor_does_not(sandbox) -> None:
     """All processes of a program share it; a sleep takes none of it."""
     own = Sandbox(SandboxLimits(timeout_seconds=0.6, wall_seconds=60.0))
     spin = "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        while True: pass\ntime.sleep(600)"
@@ -206,7 +206,7 @@ def test_processor_time_counts_and_waiting_for_a_processor_does_not(sandbox):
     own.close()
 
 
-def test_starting_the_interpreter_takes_none_of_the_time(sandbox):
+def test_starting_the_interpreter_takes_none_of_the_time(sandbox) -> None:
     own = Sandbox(SandboxLimits(timeout_seconds=0.001, wall_seconds=60.0))
     assert [own.run({"main.py": "print(1)"}).output for _ in range(3)] == [b"1\n"] * 3
     own.close()
@@ -226,7 +226,7 @@ launcher.main(json.loads(sys.argv[1]))
 def patch_launcher(tmp_path, monkeypatch):
     """Return a function that has the launcher run after some lines of Python."""
 
-    def patch(text):
+    def patch(text) -> None:
         file = tmp_path / "patched_sandbox_launcher.py"
         file.write_text(PATCHED_LAUNCHER.format(launcher=str(sandbox_module._LAUNCHER), patch=textwrap.dedent(text)))
         monkeypatch.setattr(sandbox_module, "_LAUNCHER", file)
@@ -234,7 +234,7 @@ def patch_launcher(tmp_path, monkeypatch):
     return patch
 
 
-def test_a_program_that_ends_just_before_its_time_is_over_has_ended(sandbox, patch_launcher):
+def test_a_program_that_ends_just_before_its_time_is_over_has_ended(sandbox, patch_launcher) -> None:
     """The supervisor's time runs on while it reports; that is no fault of the sandbox."""
     own = Sandbox(SandboxLimits(timeout_seconds=1.0, wall_seconds=1.0))
     patch_launcher(
@@ -248,7 +248,7 @@ def test_a_program_that_ends_just_before_its_time_is_over_has_ended(sandbox, pat
     own.close()
 
 
-def test_a_program_that_ended_has_ended_however_late_that_is_noticed(sandbox, patch_launcher):
+def test_a_program_that_ended_has_ended_however_late_that_is_noticed(sandbox, patch_launcher) -> None:
     """The supervisor comes to look when the time is over, and the program has long ended."""
     patch_launcher(
         """
@@ -261,7 +261,7 @@ def test_a_program_that_ended_has_ended_however_late_that_is_noticed(sandbox, pa
     Sandbox(SandboxLimits(timeout_seconds=60.0)).close()
 
 
-def test_limits_hold_where_a_container_forbids_to_mount_proc(sandbox, patch_launcher):
+def test_limits_hold_where_a_container_forbids_to_mount_proc(sandbox, patch_launcher) -> None:
     patch_launcher(
         """
         mount = launcher.mount
@@ -290,7 +290,7 @@ for _ in range(3): os.wait()
 """
 
 
-def test_time_in_the_kernel_counts(sandbox):
+def test_time_in_the_kernel_counts(sandbox) -> None:
     """Without it, each of the processes would end by its own limit, and the program well."""
     own = Sandbox(SandboxLimits(timeout_seconds=1.0, wall_seconds=60.0))
     assert own.run({"main.py": KERNEL_TIME}).killed_for == "timeout"
@@ -298,7 +298,7 @@ def test_time_in_the_kernel_counts(sandbox):
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_too_much_output_ends_everything_that_the_program_started(request, isolate):
+def test_too_much_output_ends_everything_that_the_program_started(request, isolate) -> None:
     if isolate:
         request.getfixturevalue("sandbox")
     own = Sandbox(SandboxLimits(timeout_seconds=60.0, output_bytes=1000), isolate=isolate)
@@ -310,7 +310,7 @@ def test_too_much_output_ends_everything_that_the_program_started(request, isola
     own.close()
 
 
-def test_signals_to_the_supervisor_are_the_programs_own_affair(monkeypatch):
+def test_signals_to_the_supervisor_are_the_programs_own_affair(monkeypatch) -> None:
     """In a user namespace a program is the same user as its supervisor, and may send it signals."""
     plan = Sandbox._plan
     monkeypatch.setattr(Sandbox, "_plan", lambda *received: plan(*received) | {"user_namespace": True})
@@ -326,7 +326,7 @@ def test_signals_to_the_supervisor_are_the_programs_own_affair(monkeypatch):
     own.close()
 
 
-def test_a_strict_umask_changes_nothing(sandbox):
+def test_a_strict_umask_changes_nothing(sandbox) -> None:
     before = os.umask(0o077)
     try:
         own = Sandbox(SandboxLimits(timeout_seconds=60.0))
@@ -338,7 +338,7 @@ def test_a_strict_umask_changes_nothing(sandbox):
 @pytest.mark.parametrize("isolate", [True, False])
 def test_an_interpreter_that_does_not_start_is_an_error_when_the_sandbox_is_made(
     request, isolate, tmp_path, monkeypatch
-):
+) -> None:
     """The message has what it wrote, as the loader does that misses a library; no folder stays."""
     if isolate:
         request.getfixturevalue("sandbox")
@@ -355,12 +355,12 @@ def test_an_interpreter_that_does_not_start_is_an_error_when_the_sandbox_is_made
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_limit_that_no_program_can_keep_is_an_error_when_the_sandbox_is_made():
+def test_a_limit_that_no_program_can_keep_is_an_error_when_the_sandbox_is_made() -> None:
     with pytest.raises(RewardError, match="memory"):
         Sandbox(SandboxLimits(memory_bytes=1 << 20), isolate=False)
 
 
-def test_no_folder_stays(tmp_path, monkeypatch):
+def test_no_folder_stays(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     sandbox = Sandbox(SandboxLimits(), isolate=False)
     sandbox.run({"main.py": "open('left', 'w')"})

@@ -39,22 +39,22 @@ def collect(*, add_q_head):
     return collector.finish(env_ids=torch.arange(ENVS), group_ids=torch.arange(ENVS))
 
 
-def test_a_transition_leads_into_the_last_state_of_its_episode():
+def test_a_transition_leads_into_the_last_state_of_its_episode() -> None:
     trajectory = collect(add_q_head=True)
     assert trajectory.next_inputs["states"].squeeze(-1).tolist() == [[101.0, 1.0, 103.0], [2.0, 2.0, 2.0]]
     assert trajectory.forward_inputs["states"].squeeze(-1).tolist() == [[0.0] * 3, [1.0] * 3]
 
 
-def test_every_chunk_carries_the_version_that_chose_it():
+def test_every_chunk_carries_the_version_that_chose_it() -> None:
     assert collect(add_q_head=False).versions.tolist() == [[0] * ENVS, [1] * ENVS]
 
 
-def test_nothing_is_recorded_for_losses_that_do_not_need_it():
+def test_nothing_is_recorded_for_losses_that_do_not_need_it() -> None:
     assert collect(add_q_head=False).next_inputs is None
 
 
 @pytest.mark.parametrize("add_q_head", [True, False])
-def test_what_somebody_else_did_is_recorded_in_the_units_of_the_policy(add_q_head):
+def test_what_somebody_else_did_is_recorded_in_the_units_of_the_policy(add_q_head) -> None:
     cfg = MLPPolicyConfig(
         model_type="mlp_policy", obs_dim=1, action_dim=1, hidden_dims=[4], add_q_head=add_q_head, action_scale=2.0
     )
@@ -77,5 +77,5 @@ def test_what_somebody_else_did_is_recorded_in_the_units_of_the_policy(add_q_hea
     assert trajectory.intervened.tolist() == [flag.tolist(), [[False]] * ENVS]
 
 
-def test_without_interveners_nothing_is_said_of_interventions():
+def test_without_interveners_nothing_is_said_of_interventions() -> None:
     assert collect(add_q_head=True).intervened is None

@@ -34,14 +34,14 @@ def take_part(step=1, **keys):
     return actions, mixed, report.forward_inputs
 
 
-def test_every_state_is_labelled_in_the_units_of_the_policy():
+def test_every_state_is_labelled_in_the_units_of_the_policy() -> None:
     _, _, inputs = take_part()
     torch.testing.assert_close(inputs["label"], EXPERT / 2)
     assert inputs["labelled"].all()
 
 
 @pytest.mark.parametrize(("step", "share"), [(1, 1.0), (2, 0.5), (3, 0.25)])
-def test_the_expert_acts_ever_more_rarely(step, share):
+def test_the_expert_acts_ever_more_rarely(step, share) -> None:
     actions, mixed, inputs = take_part(step, beta=1.0, beta_decay=0.5)
     acts = inputs["expert_acts"]
     assert float(acts.float().mean()) == pytest.approx(share, abs=0.08)
@@ -49,12 +49,12 @@ def test_the_expert_acts_ever_more_rarely(step, share):
     torch.testing.assert_close(mixed[~acts], actions[~acts])
 
 
-def test_who_acts_follows_from_the_generator():
+def test_who_acts_follows_from_the_generator() -> None:
     first, second = (take_part(2, beta=1.0, beta_decay=0.5)[2]["expert_acts"] for _ in range(2))
     assert torch.equal(first, second)
 
 
-def test_the_expert_takes_over_where_the_policy_is_too_far_off():
+def test_the_expert_takes_over_where_the_policy_is_too_far_off() -> None:
     actions, mixed, inputs = take_part(takeover_distance=1.0)
     far = ((EXPERT - actions) / 2).square().mean((-2, -1)).sqrt() > 1.0
     assert 0 < int(far.sum()) < 400
@@ -63,7 +63,7 @@ def test_the_expert_takes_over_where_the_policy_is_too_far_off():
     torch.testing.assert_close(mixed, torch.where(far.view(-1, 1, 1), EXPERT, actions))
 
 
-def test_a_trained_policy_is_an_expert(tmp_path):
+def test_a_trained_policy_is_an_expert(tmp_path) -> None:
     policy = make_policy()
     torch.save(policy.state_dict(), tmp_path / "expert.pt")
     cfg = PolicyExpertConfig(expert_type="policy", ckpt_path=str(tmp_path / "expert.pt"), model=policy.cfg)
@@ -72,7 +72,7 @@ def test_a_trained_policy_is_an_expert(tmp_path):
     torch.testing.assert_close(act(obs), policy.predict_action_batch(obs, mode="eval")[0])
 
 
-def test_a_scripted_policy_is_an_expert(monkeypatch):
+def test_a_scripted_policy_is_an_expert(monkeypatch) -> None:
     monkeypatch.setattr(scripted_policies, "_entries", {})
     scripted_policies.register("oracle", lambda env: lambda obs: EXPERT if env == "the environment" else None)
     cfg = ScriptedExpertConfig(expert_type="scripted", policy="oracle")
@@ -81,7 +81,7 @@ def test_a_scripted_policy_is_an_expert(monkeypatch):
     assert torch.equal(act(OBS), EXPERT)
 
 
-def test_an_expert_from_outside(monkeypatch):
+def test_an_expert_from_outside(monkeypatch) -> None:
     monkeypatch.setattr(experts.experts, "_entries", dict(experts.experts._entries))
     register_expert("oracle", lambda cfg, *, recipe, device: lambda obs: EXPERT)
     act = experts.experts.get("oracle")(ExpertConfig(expert_type="oracle"), recipe=None, device=None)

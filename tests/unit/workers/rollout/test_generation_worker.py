@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ WEIGHTS_OF_MODEL = {"a": torch.arange(6.0), "b": torch.ones(3), "c": torch.full(
 class RecordingEngine:
     """Notes what is asked of it; weights that it loads come out scaled."""
 
-    def __init__(self, scale=1.0):
+    def __init__(self, scale=1.0) -> None:
         self.requests, self.calls, self.weights = [], [], {}
         self.is_synced, self.scale = False, scale
         self.full_logprobs = None
@@ -43,27 +44,27 @@ class RecordingEngine:
         )
         return GenerationResult(request_id=request.request_id, completions=completions)
 
-    async def abort(self, request_ids):
+    async def abort(self, request_ids) -> None:
         self.calls.append(("abort", *request_ids))
 
-    async def pause(self, mode):
+    async def pause(self, mode) -> None:
         self.calls.append(("pause", mode))
 
-    async def begin_update(self, manifest):
+    async def begin_update(self, manifest) -> None:
         self.calls.append(("begin", manifest.version))
         self.manifest = manifest
 
-    async def load_bucket(self, index, bucket):
+    async def load_bucket(self, index, bucket) -> None:
         self.calls.append(("load", index))
         for entry in self.manifest.entries:
             if entry.bucket == index:
                 view = bucket[entry.offset :].view(torch.float32)[: torch.Size(entry.shape).numel()]
                 self.weights[entry.name] = view.view(entry.shape) * self.scale
 
-    async def commit(self):
+    async def commit(self) -> None:
         self.calls.append(("commit",))
 
-    async def resume(self):
+    async def resume(self) -> None:
         self.calls.append(("resume",))
 
     async def read_weights(self, names):
@@ -73,10 +74,10 @@ class RecordingEngine:
 class Store:
     """Notes what is put into it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.groups = []
 
-    async def put(self, split, group):
+    async def put(self, split, group) -> None:
         self.groups.append((split, group))
 
 
@@ -115,7 +116,7 @@ def publish(office, *, version, weights=None):
     return len(buckets)
 
 
-def test_the_reward_rank_gets_what_the_engine_has_generated(worker):
+def test_the_reward_rank_gets_what_the_engine_has_generated(worker) -> None:
     group = ask(worker, group_id=9, n=2)
     first = Response(
         group_id=9,
@@ -144,7 +145,7 @@ def test_the_reward_rank_gets_what_the_engine_has_generated(worker):
     assert request.prompt_ids == PROMPT.token_ids
 
 
-def test_engines_may_return_arrays(worker):
+def test_engines_may_return_arrays(worker) -> None:
     completion = Completion(
         token_ids=np.array([3, 4], np.int64), logprobs=torch.tensor([-1.0, -2.0]), versions=[7, 6], finish_reason="stop"
     )
@@ -153,12 +154,12 @@ def test_engines_may_return_arrays(worker):
     assert (batch.responses[0].oldest_version, batch.responses[0].newest_version) == (6, 7)
 
 
-def test_training_compares_with_the_distribution_over_all_tokens(worker):
+def test_training_compares_with_the_distribution_over_all_tokens(worker) -> None:
     worker.engine.full_logprobs = (-3.0, -4.0)
     assert ask(worker).batch.logprobs.tolist() == [-3.0, -4.0]
 
 
-def test_the_seed_belongs_to_the_prompt_and_to_its_split(worker):
+def test_the_seed_belongs_to_the_prompt_and_to_its_split(worker) -> None:
     for group_id, split in ((1, "train"), (2, "train"), (1, "eval"), (1, "train")):
         ask(worker, group_id, split, temperature=0.5)
     seeds = [request.params.seed for request in worker.engine.requests]
@@ -170,7 +171,7 @@ def test_the_seed_belongs_to_the_prompt_and_to_its_split(worker):
     assert worker.engine.calls == [("abort", names[1])]
 
 
-def test_weights_are_loaded_bucket_by_bucket_while_requests_are_kept(worker, office):
+def test_weights_are_loaded_bucket_by_bucket_while_requests_are_kept(worker, office) -> None:
     count = publish(office, version=2)
     asyncio.run(worker.sync_model_from_actor(version=2))
     loads = [("load", index) for index in range(count)]
@@ -180,15 +181,15 @@ def test_weights_are_loaded_bucket_by_bucket_while_requests_are_kept(worker, off
 
 
 @pytest.mark.parametrize("version", [1, 3])
-def test_weights_of_another_version_than_the_one_expected_are_refused(worker, office, version):
+def test_weights_of_another_version_than_the_one_expected_are_refused(worker, office, version) -> None:
     publish(office, version=version)
     with pytest.raises(WeightSyncError, match=f"version 2, received version {version}"):
         asyncio.run(worker.sync_model_from_actor(version=2))
     assert worker.engine.calls == []
 
 
-def test_a_failed_update_does_not_leave_the_engine_paused(worker, office):
-    async def fail():
+def test_a_failed_update_does_not_leave_the_engine_paused(worker, office) -> None:
+    async def fail() -> NoReturn:
         raise WeightSyncError("no")
 
     publish(office, version=2)
@@ -199,14 +200,14 @@ def test_a_failed_update_does_not_leave_the_engine_paused(worker, office):
 
 
 @pytest.mark.parametrize("scale", [0.9, 1.1])
-def test_an_engine_whose_weights_differ_is_found_at_the_first_sync(worker, office, scale):
+def test_an_engine_whose_weights_differ_is_found_at_the_first_sync(worker, office, scale) -> None:
     worker.engine.scale = scale
     publish(office, version=2)
     with pytest.raises(WeightSyncError, match="differ from the actor's"):
         asyncio.run(worker.sync_model_from_actor(version=2))
 
 
-def test_rounding_of_weights_is_no_difference_and_is_looked_at_once(worker, office):
+def test_rounding_of_weights_is_no_difference_and_is_looked_at_once(worker, office) -> None:
     worker.engine.scale = 1.004
     for version in (2, 3):
         publish(office, version=version)
@@ -227,7 +228,7 @@ SAMPLING = SamplingConfig(
 )
 
 
-def test_every_sampling_key_reaches_the_engine():
+def test_every_sampling_key_reaches_the_engine() -> None:
     assert sampling_params(SAMPLING, n=6) == SamplingParams(
         temperature=0.7,
         top_k=11,
@@ -242,7 +243,7 @@ def test_every_sampling_key_reaches_the_engine():
     )
 
 
-def test_greedy_sampling_leaves_nothing_out_and_keeps_the_rest():
+def test_greedy_sampling_leaves_nothing_out_and_keeps_the_rest() -> None:
     assert sampling_params(SAMPLING, n=1, greedy=True) == SamplingParams(
         temperature=0.0,
         repetition_penalty=1.2,

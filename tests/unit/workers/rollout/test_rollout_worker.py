@@ -56,7 +56,7 @@ def step(number, *, envs=ENVS, truncated=()):
 class World:
     """A rollout rank whose environments report the same whatever it does."""
 
-    def __init__(self, *overrides, rank=0, world_size=1, env_workers=1, name="gym_cartpole_ppo_mlp"):
+    def __init__(self, *overrides, rank=0, world_size=1, env_workers=1, name="gym_cartpole_ppo_mlp") -> None:
         torch.manual_seed(0)
         self.cfg = recipe(*overrides, name=name)
         self.policy = get_policy(self.cfg.actor.model)
@@ -70,13 +70,13 @@ class World:
         )
         self.worker.init_worker()
 
-    def publish(self, version, shift=0.0):
+    def publish(self, version, shift=0.0) -> None:
         weights = {name: value + shift for name, value in self.policy.state_dict().items()}
         manifest, buckets = pack_weights(weights.items(), version=version, bucket_bytes=1 << 20)
         for message in (manifest, *buckets):
             self.office.post(("ActorGroup", 0), ("RolloutGroup", self.rank), WEIGHTS, message)
 
-    def report(self, mode="train", *, epochs=1, truncated=()):
+    def report(self, mode="train", *, epochs=1, truncated=()) -> None:
         """Let the environments report whole rollout epochs."""
         for number in range(epochs * (CHUNKS + 1)):
             for peer in self.worker.env_route.peers:
@@ -97,11 +97,11 @@ class World:
 
 
 @pytest.fixture(autouse=True)
-def _short_waits(monkeypatch):
+def _short_waits(monkeypatch) -> None:
     monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "0.2")
 
 
-def test_what_is_sampled_depends_on_step_epoch_and_rank_and_on_nothing_else():
+def test_what_is_sampled_depends_on_step_epoch_and_rank_and_on_nothing_else() -> None:
     def sample(number, rank=0):
         world = World("env.train.rollout_epoch=2", rank=rank, world_size=2, env_workers=2)
         world.publish(number - 1)
@@ -115,7 +115,7 @@ def test_what_is_sampled_depends_on_step_epoch_and_rank_and_on_nothing_else():
     assert sample(1, rank=1)[0] not in base
 
 
-def test_evaluation_takes_the_most_likely_actions():
+def test_evaluation_takes_the_most_likely_actions() -> None:
     world = World()
     world.publish(0)
     world.worker.sync_model_from_actor(version=0)
@@ -128,7 +128,7 @@ def test_evaluation_takes_the_most_likely_actions():
     assert world.trajectories() == []
 
 
-def test_every_row_of_a_trajectory_is_about_its_own_chunk():
+def test_every_row_of_a_trajectory_is_about_its_own_chunk() -> None:
     world = World("algorithm.bootstrap_type=standard")
     world.publish(0)
     (trajectory,) = world.generate(1, truncated=(1, 3))
@@ -145,7 +145,7 @@ def test_every_row_of_a_trajectory_is_about_its_own_chunk():
     assert torch.equal(world.actions().view(CHUNKS, ENVS).to(sampled.dtype), sampled)
 
 
-def test_environments_and_groups_are_numbered_over_ranks_and_epochs():
+def test_environments_and_groups_are_numbered_over_ranks_and_epochs() -> None:
     world = World("env.train.rollout_epoch=2", "env.train.group_size=2", rank=1, world_size=2, env_workers=2)
     world.publish(0)
     first, second = world.generate(1, epochs=2)
@@ -153,7 +153,7 @@ def test_environments_and_groups_are_numbered_over_ranks_and_epochs():
     assert (first.group_ids.tolist(), second.group_ids.tolist()) == ([1, 1], [3, 3])
 
 
-def test_one_rank_serves_several_env_workers_in_their_order():
+def test_one_rank_serves_several_env_workers_in_their_order() -> None:
     world = World(env_workers=2)
     world.publish(0)
     (trajectory,) = world.generate(1)
@@ -163,14 +163,14 @@ def test_one_rank_serves_several_env_workers_in_their_order():
     assert torch.equal(torch.cat(halves, 1).to(sampled.dtype), sampled)
 
 
-def test_several_ranks_share_one_env_worker():
+def test_several_ranks_share_one_env_worker() -> None:
     world = World(rank=1, world_size=2, env_workers=1)
     world.publish(0)
     (trajectory,) = world.generate(1)
     assert trajectory.env_ids.tolist() == [2, 3]
 
 
-def test_a_rollout_begins_with_the_weights_of_the_step_before():
+def test_a_rollout_begins_with_the_weights_of_the_step_before() -> None:
     world = World()
     world.publish(0)
     world.generate(1)
@@ -185,7 +185,7 @@ def test_a_rollout_begins_with_the_weights_of_the_step_before():
     torch.testing.assert_close(trajectory.values[0], shifted.predict_values(observation(0)))
 
 
-def test_with_staleness_a_rollout_begins_that_many_versions_earlier_and_not_more():
+def test_with_staleness_a_rollout_begins_that_many_versions_earlier_and_not_more() -> None:
     world = World(name="gym_cartpole_async_ppo_mlp")
     assert world.cfg.algorithm.staleness_threshold == 1
     world.publish(0)

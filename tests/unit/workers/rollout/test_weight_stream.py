@@ -17,10 +17,10 @@ from tests.unit.hybrid_engines.packing import pack_weights
 class Mail:
     """Messages of one sender in order, and receives that wait for them."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.arrived, self.waiting = deque(), deque()
 
-    def publish(self, version, num_messages=None):
+    def publish(self, version, num_messages=None) -> None:
         weights = nn.Linear(2, 2)
         nn.init.constant_(weights.weight, version)
         manifest, buckets = pack_weights(weights.state_dict().items(), version=version, bucket_bytes=16)
@@ -55,13 +55,13 @@ def stream(mail, model):
     return WeightStream(WeightReceiver(model), mail.receive)
 
 
-def test_nothing_is_waited_for_while_nothing_is_needed(stream):
+def test_nothing_is_waited_for_while_nothing_is_needed(stream) -> None:
     stream.take_arrived()
     stream.wait_for(-1)
     assert stream.version == -1
 
 
-def test_the_newest_weights_that_have_arrived_are_taken(stream, mail, model):
+def test_the_newest_weights_that_have_arrived_are_taken(stream, mail, model) -> None:
     stream.take_arrived()
     for version in (0, 1, 2):
         mail.publish(version)
@@ -71,7 +71,7 @@ def test_the_newest_weights_that_have_arrived_are_taken(stream, mail, model):
     assert not mail.arrived
 
 
-def test_one_waits_until_the_needed_version_and_no_longer(stream, mail, monkeypatch):
+def test_one_waits_until_the_needed_version_and_no_longer(stream, mail, monkeypatch) -> None:
     monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "0.05")
     mail.publish(3)
     stream.wait_for(2)
@@ -83,7 +83,7 @@ def test_one_waits_until_the_needed_version_and_no_longer(stream, mail, monkeypa
     assert stream.version == 4
 
 
-def test_weights_of_which_a_part_is_missing_are_not_loaded(stream, mail, model, monkeypatch):
+def test_weights_of_which_a_part_is_missing_are_not_loaded(stream, mail, model, monkeypatch) -> None:
     monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "0.05")
     mail.publish(0)
     stream.take_arrived()

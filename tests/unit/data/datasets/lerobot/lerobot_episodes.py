@@ -33,7 +33,7 @@ def write(root, episodes=EPISODES, **options):
     return root
 
 
-def assert_like(found, expected, video):
+def assert_like(found, expected, video) -> None:
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
     np.testing.assert_allclose(found.astype(float), expected.astype(float), atol=8 if video else 0)

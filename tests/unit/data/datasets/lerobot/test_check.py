@@ -9,7 +9,7 @@ from rlinf.data.datasets.lerobot import check_dataset
 from rlinf.errors import DatasetError
 
 
-def test_the_check_finds_what_does_not_fit(tmp_path):
+def test_the_check_finds_what_does_not_fit(tmp_path) -> None:
     root = write(tmp_path / "x")
     info = json.loads((root / "meta/info.json").read_text())
     del info["features"]["task_index"]

@@ -12,7 +12,7 @@ from rlinf.data.datasets.lerobot import LeRobotDataset, check_dataset
 from rlinf.errors import DatasetError
 
 
-def test_what_is_written_passes_the_check_and_comes_back(dataset):
+def test_what_is_written_passes_the_check_and_comes_back(dataset) -> None:
     check_dataset(dataset.root)
     assert dataset.num_episodes == 3
     assert dataset.num_frames == 13
@@ -25,7 +25,7 @@ def test_what_is_written_passes_the_check_and_comes_back(dataset):
             assert_like(found.columns[name], values, dataset.features[name].dtype == "video")
 
 
-def test_single_frames_are_those_of_their_episodes(dataset):
+def test_single_frames_are_those_of_their_episodes(dataset) -> None:
     indices = np.array([12, 0, 5, 4])
     found = dataset.frames(indices, ["observation.state", CAMERA, "frame_index"])
     for name in ("observation.state", CAMERA):
@@ -35,7 +35,7 @@ def test_single_frames_are_those_of_their_episodes(dataset):
     assert dataset.tasks_of(indices) == ["reach", "reach", "push", "reach"]
 
 
-def test_version_2_1_is_read(tmp_path):
+def test_version_2_1_is_read(tmp_path) -> None:
     """The folder is laid out by hand, as the documentation of v2.1 has it."""
     (tmp_path / "meta").mkdir()
     (tmp_path / "data/chunk-000").mkdir(parents=True)
@@ -91,7 +91,7 @@ def test_version_2_1_is_read(tmp_path):
     np.testing.assert_allclose(dataset.stats["action"]["std"], whole.std(0))
 
 
-def test_episodes_are_found_in_whatever_order_the_metadata_lists_them(tmp_path):
+def test_episodes_are_found_in_whatever_order_the_metadata_lists_them(tmp_path) -> None:
     root = write(tmp_path / "x")
     (path,) = root.glob("meta/episodes/*/*.parquet")
     table = pq.read_table(path)
@@ -101,7 +101,7 @@ def test_episodes_are_found_in_whatever_order_the_metadata_lists_them(tmp_path):
     np.testing.assert_array_equal(dataset.episode(2).columns["action"], EPISODES[2].columns["action"])
 
 
-def test_what_is_no_data_set_is_told(tmp_path):
+def test_what_is_no_data_set_is_told(tmp_path) -> None:
     with pytest.raises(DatasetError, match=r"meta/info\.json"):
         LeRobotDataset(tmp_path)
     root = write(tmp_path / "x")

@@ -7,7 +7,7 @@ from rlinf.data.datasets.lerobot.format import Feature
 from rlinf.data.datasets.lerobot.stats import episode_stats
 
 
-def test_statistics_are_those_of_all_frames(dataset):
+def test_statistics_are_those_of_all_frames(dataset) -> None:
     for name in ("observation.state", "next.reward"):
         whole = np.concatenate([episode.columns[name] for episode in EPISODES]).astype(np.float64)
         found = dataset.stats[name]
@@ -21,7 +21,7 @@ def test_statistics_are_those_of_all_frames(dataset):
     assert dataset.stats[CAMERA]["std"].shape == (3, 1, 1)
 
 
-def test_statistics_of_images_are_from_the_whole_episode():
+def test_statistics_of_images_are_from_the_whole_episode() -> None:
     shades = np.broadcast_to(np.arange(250, dtype=np.uint8)[:, None, None, None], (250, 2, 2, 3))
     stats = episode_stats({CAMERA: shades}, {CAMERA: Feature("image", (2, 2, 3))})[CAMERA]
     assert stats["count"].tolist() == [100]
