@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from typing import Any
@@ -14,7 +15,8 @@ from rlinf.config.schema.reward import ApiRewardConfig, TextApiRewardConfig
 from rlinf.data.messages.responses import RewardQuery
 from rlinf.data.messages.rewards import RewardRequest
 from rlinf.errors import RewardError
-from rlinf.workers.reward.json_service import post_json, rewards_of
+from rlinf.utils.json_service import post_json
+from rlinf.utils.urls import mask_url
 
 
 class ApiReward(EmbodiedReward):
@@ -79,7 +81,7 @@ class TextApiReward(TextReward):
 
 def _query_service(cfg: ApiRewardConfig | TextApiRewardConfig, body: Any, count: int) -> list[float]:
     reply = post_json(cfg.url, body, timeout_seconds=cfg.timeout_seconds, max_retries=cfg.max_retries)
-    return rewards_of(cfg.url, reply, count)
+    return _rewards_of(cfg.url, reply, count)
 
 
 def _encode(value: Any) -> Any:
@@ -92,3 +94,14 @@ def _encode(value: Any) -> Any:
 def _plain(query: RewardQuery) -> dict[str, Any]:
     fields = {field.name: getattr(query, field.name) for field in dataclasses.fields(query)}
     return fields | {"metadata": dict(query.metadata)}
+
+
+def _rewards_of(url: str, answer: Any, count: int) -> list[float]:
+    """Return the numbers of a response ``{"rewards": [...]}``."""
+    rewards = answer.get("rewards") if isinstance(answer, dict) else None
+    if isinstance(rewards, list) and len(rewards) == count and all(isinstance(x, int | float) for x in rewards):
+        with contextlib.suppress(OverflowError):  # an integer beyond every float
+            return [float(value) for value in rewards]
+    raise RewardError(
+        f'{mask_url(url)} answered {str(answer)[:200]}; expected {{"rewards": [{count} numbers]}}. Correct the service.'
+    )

@@ -26,7 +26,7 @@ from rlinf.config.schema.reward import CodeRewardConfig
 from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import RewardError
 from rlinf.utils.logging import get_logger
-from rlinf.workers.reward.sandbox import LimitName, Outcome, Sandbox, SandboxLimits
+from rlinf.utils.sandbox import LimitName, Outcome, Sandbox, SandboxLimits
 
 _HARNESS = Path(__file__).with_name("code_harness.py")
 _LIMITS: dict[LimitName, str] = {

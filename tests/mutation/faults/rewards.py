@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
-LAUNCHER = "rlinf/workers/reward/sandbox_launcher.py"
-SANDBOX = "rlinf/workers/reward/sandbox.py"
+LAUNCHER = "rlinf/utils/sandbox_launcher.py"
+SANDBOX = "rlinf/utils/sandbox.py"
 CODE = "rlinf/workers/reward/code_reward.py"
-SERVICE = "rlinf/workers/reward/json_service.py"
-SANDBOX_TESTS = "tests/unit/workers/reward/test_sandbox.py"
+SERVICE = "rlinf/utils/json_service.py"
+SANDBOX_TESTS = "tests/unit/utils/test_sandbox.py"
 CODE_TESTS = "tests/unit/workers/reward/test_code_reward.py"
 SERVICE_TESTS = "tests/unit/workers/reward/test_api_reward.py"
 RECORDS = "tests/unit/telemetry/test_responses.py"
@@ -126,18 +126,18 @@ FAULTS: list[Fault] = [
         SERVICE,
         "        self._sock.settimeout(left)",
         "        self._sock.settimeout(None)",
-        ("tests/unit/workers/reward/test_json_service.py::test_a_silent_service_is_left",),
+        ("tests/unit/utils/test_json_service.py::test_a_silent_service_is_left",),
         "a service that says nothing is waited for",
     ),
     Fault(
         SERVICE,
         "        if left <= 0:",
         "        left = max(left, 1.0)\n        if left <= 0:",
-        ("tests/unit/workers/reward/test_json_service.py::test_the_time_of_a_request_is_that_of_the_whole_response",),
+        ("tests/unit/utils/test_json_service.py::test_the_time_of_a_request_is_that_of_the_whole_response",),
         "each byte of a response has time of its own",
     ),
     Fault(
-        SERVICE,
+        "rlinf/workers/reward/api_reward.py",
         "isinstance(rewards, list) and len(rewards)",
         "len(rewards)",
         (f"{SERVICE_TESTS}::test_an_answer_of_another_kind_is_shown",),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hostile_programs import ATTEMPTS, GREEDY, LINGERING
+from tests.unit.utils.hostile_programs import ATTEMPTS, GREEDY, LINGERING
 
 _MILLION = 10**6
 

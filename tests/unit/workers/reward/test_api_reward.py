@@ -18,7 +18,7 @@ from rlinf.algorithms.rewards import get_reward_class
 from rlinf.config.schema.reward import ApiRewardConfig, TextApiRewardConfig
 from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import RewardError
-from rlinf.workers.reward import json_service
+from rlinf.utils import json_service
 
 
 @pytest.fixture

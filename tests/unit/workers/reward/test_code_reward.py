@@ -8,8 +8,8 @@ from rlinf.algorithms.rewards import get_reward_class
 from rlinf.config.schema.reward import CodeRewardConfig
 from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import RewardError
+from rlinf.utils.sandbox import Sandbox
 from rlinf.workers.reward import code_reward
-from rlinf.workers.reward.sandbox import Sandbox
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
 PAIRS = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7\n"]}

@@ -13,10 +13,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from hostile_programs import filled
 from hostile_strings import STRINGS
 from test_model_reward import save_model
-from test_sandbox import PLACES, assert_nothing_left
 
 from rlinf.config.registries import rewards
 from rlinf.config.schema.reward import (
@@ -33,8 +31,10 @@ from rlinf.config.schema.reward import (
 )
 from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import RewardError
+from rlinf.utils.sandbox import Sandbox, SandboxLimits
 from rlinf.workers.reward.reward_worker import WeightedRewards
-from rlinf.workers.reward.sandbox import Sandbox, SandboxLimits
+from tests.unit.utils.hostile_programs import filled
+from tests.unit.utils.test_sandbox import PLACES, assert_nothing_left
 
 
 class LengthService(BaseHTTPRequestHandler):

@@ -13,11 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from hostile_programs import ATTEMPTS, GREEDY, LINGERING, filled
 
 from rlinf.errors import RewardError
-from rlinf.workers.reward import sandbox as sandbox_module
-from rlinf.workers.reward.sandbox import Sandbox, SandboxLimits
+from rlinf.utils import sandbox as sandbox_module
+from rlinf.utils.sandbox import Sandbox, SandboxLimits
+from tests.unit.utils.hostile_programs import ATTEMPTS, GREEDY, LINGERING, filled
 
 PLACES = ["/", "/tmp", "/usr", "/dev/shm"]
 

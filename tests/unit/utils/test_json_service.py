@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from rlinf.errors import RewardError
-from rlinf.workers.reward import json_service
+from rlinf.utils import json_service
 
 
 class DrippingServer(socketserver.ThreadingTCPServer):

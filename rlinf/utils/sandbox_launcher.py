@@ -1,4 +1,4 @@
-"""Runs one program in a sandbox; a script of its own, started by ``rlinf.workers.reward.sandbox``.
+"""Runs one program in a sandbox; a script of its own, started by ``rlinf.utils.sandbox``.
 
 Imports nothing but the standard library, because it starts anew for every program. Three processes take part: this one
 enters new namespaces; its child is the first process of the new process namespace, builds the view of the file system

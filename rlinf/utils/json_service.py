@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import http.client
 import io
 import json
@@ -52,28 +51,8 @@ def post_json(url: str, body: Any, *, timeout_seconds: float, max_retries: int) 
     # Not "from failure": its own message may hold the secrets.
     raise RewardError(
         f"{mask_url(url)} did not answer in attempt {attempt + 1} of {attempts}, within {timeout_seconds:g} s: "
-        f"{reason}. See whether the service runs, or raise the reward's timeout_seconds or max_retries."
+        f"{reason}. See whether the service runs, or raise timeout_seconds or max_retries."
     ) from None
-
-
-def rewards_of(url: str, answer: Any, count: int) -> list[float]:
-    """Return the numbers of a response ``{"rewards": [...]}``.
-
-    Args:
-        url: Where it came from.
-        answer: The response.
-        count: How many numbers it must hold.
-
-    Raises:
-        RewardError: It holds anything else; the message shows it.
-    """
-    rewards = answer.get("rewards") if isinstance(answer, dict) else None
-    if isinstance(rewards, list) and len(rewards) == count and all(isinstance(x, int | float) for x in rewards):
-        with contextlib.suppress(OverflowError):  # an integer beyond every float
-            return [float(value) for value in rewards]
-    raise RewardError(
-        f'{mask_url(url)} answered {str(answer)[:200]}; expected {{"rewards": [{count} numbers]}}. Correct the service.'
-    )
 
 
 def _attempt(url: str, data: bytes, timeout_seconds: float) -> Any:
