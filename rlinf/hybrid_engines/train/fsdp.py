@@ -194,7 +194,7 @@ class FSDPEngine(TrainEngine):
         extra = state.load(path, self.model, self._adams(), self._extra_state())
         for name, optimizer in self.optimizers.items():
             optimizer.num_steps = int(extra[_counter(name)])
-        self.scaler.load_state_dict(extra["scaler"])
+        self.scaler.load_state_dict({name: extra[f"scaler.{name}"] for name in self.scaler.state_dict()})
 
     def describe_weights(self, form: WeightForm = "merged") -> Iterator[tuple[str, torch.Tensor]]:
         """See ``TrainEngine``."""
@@ -268,7 +268,7 @@ class FSDPEngine(TrainEngine):
 
     def _extra_state(self) -> dict[str, Any]:
         counters = {_counter(name): optimizer.num_steps for name, optimizer in self.optimizers.items()}
-        return {**counters, "scaler": self.scaler.state_dict()}
+        return counters | {f"scaler.{name}": value for name, value in self.scaler.state_dict().items()}
 
     def _adams(self) -> list[torch.optim.Optimizer]:
         return [optimizer.adam for optimizer in self.optimizers.values()]

@@ -14,10 +14,10 @@ from typing import Any
 
 import torch
 from torch.distributed.checkpoint import metadata as layout
-from torch.distributed.checkpoint._traverse import set_element
-from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
+from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner, create_default_local_load_plan
 from torch.distributed.checkpoint.filesystem import FileSystemReader, _StorageInfo
-from torch.distributed.checkpoint.planner import ReadItem
+from torch.distributed.checkpoint.metadata import MetadataIndex
+from torch.distributed.checkpoint.planner import LoadPlan, ReadItem
 from torch.serialization import _get_layout
 
 from rlinf.errors import CheckpointError
@@ -69,7 +69,30 @@ class SafeReader(FileSystemReader):
 
 
 class SafePlanner(DefaultLoadPlanner):
-    """Takes over values that are not tensors only where they are numbers, strings, and collections of them."""
+    """Fills a flat mapping; takes over values only where they are numbers, strings, and collections of them."""
+
+    def set_up_planner(self, state_dict: Any, metadata: Any = None, is_coordinator: bool = False) -> None:
+        """Take a mapping of names to objects with torch's checkpointable protocol, and to other values."""
+        self.state_dict, self.metadata, self.is_coordinator = state_dict, metadata, is_coordinator
+
+    def create_local_plan(self) -> LoadPlan:
+        """Return what is to be read.
+
+        Raises:
+            RuntimeError: A name is not in the checkpoint.
+            ValueError: A tensor has another shape there, or is none.
+        """
+        assert self.metadata is not None
+        stored = self.metadata.state_dict_metadata
+        for name, wanted in self.state_dict.items():
+            if hasattr(wanted, "__create_chunk_list__") and isinstance(stored.get(name), layout.BytesStorageMetadata):
+                raise ValueError(f"{name} is no tensor.")
+        return create_default_local_load_plan(self.state_dict, self.metadata)
+
+    def lookup_tensor(self, index: MetadataIndex) -> torch.Tensor:
+        """Return what is filled."""
+        chunk: torch.Tensor = self.state_dict[index.fqn].__get_tensor_shard__(index)
+        return chunk
 
     def load_bytes(self, read_item: ReadItem, value: io.BytesIO) -> None:
         """Take over one value that is not a tensor.
@@ -79,10 +102,9 @@ class SafePlanner(DefaultLoadPlanner):
         """
         name = read_item.dest_index.fqn
         try:
-            content = torch.load(value, weights_only=True)
+            self.state_dict[name] = torch.load(value, weights_only=True)
         except Exception as error:
             raise refusal(f"the value '{name}'", error) from error
-        set_element(self.original_state_dict, self.mappings[name], content)
 
 
 def read_metadata(path: Path) -> layout.Metadata:

@@ -1,59 +1,48 @@
-"""Training state on disk: torch's distributed checkpoint format, and loading of bare weights."""
+"""Training state of a model and its optimizers as a checkpoint (see ``chunks``), and loading of bare weights."""
 
 from __future__ import annotations
 
-import errno
-import os
-import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.state_dict import (
-    get_model_state_dict,
-    get_state_dict,
-    set_model_state_dict,
-    set_state_dict,
-)
-from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
-from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from rlinf.errors import CheckpointError
-from rlinf.hybrid_engines.train.safe_reader import SafePlanner, SafeReader, refusal
+from rlinf.hybrid_engines.train.chunks import (
+    OWN_RECIPE,
+    ChunkedTensor,
+    State,
+    moment_key,
+    read_state,
+    value_key,
+    weight_key,
+    write_state,
+)
+from rlinf.hybrid_engines.train.safe_reader import refusal
 from rlinf.models.materialize import fill, require_same_names
 from rlinf.models.tensor_files import TensorFiles
 
-# No checkpoint fits into less; what did not fit has been written in part.
-_FULL_BYTES = 1 << 20
-_OWN_RECIPE = (
-    "Give a checkpoint of this recipe, or run the recipe that it is of: config.yaml in the folder of its experiment."
-)
 
-
-def save(path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], extra: dict[str, Any]) -> None:
+def save(path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], extra: dict[str, Any]) -> None:
     """Write model, optimizers and ``extra`` under the folder ``path``; called by all ranks together.
 
     Raises:
         CheckpointError: They cannot be written; the disk is full, say.
     """
-    model_state, optimizer_state = get_state_dict(model, optimizers)
-    try:
-        dcp_save({"model": model_state, "optimizer": optimizer_state, "extra": extra}, checkpoint_id=str(path))
-    except (CheckpointException, OSError) as error:
-        raise CheckpointError(f"The checkpoint in '{path}' cannot be written: {_reason(path, error)}") from error
+    write_state(path, training_state(model, optimizers, extra))
 
 
 def load(
-    path: Path, model: nn.Module, optimizers: list[torch.optim.Optimizer], extra: dict[str, Any]
+    path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], extra: dict[str, Any]
 ) -> dict[str, Any]:
-    """Read what ``save`` wrote, resharded as needed.
+    """Read what ``save`` wrote, resharded as needed. Settings of the optimizers (``lr``) stay as they are.
 
     Args:
         path: The folder.
         model: Filled in place.
-        optimizers: Filled in place.
+        optimizers: Their moments are filled in place.
         extra: Names the further values to read.
 
     Returns:
@@ -62,13 +51,8 @@ def load(
     Raises:
         CheckpointError: The folder does not hold such a state, or that of another model.
     """
-    _require_dcp(path)
-    model_state, optimizer_state = get_state_dict(model, optimizers)
-    content: dict[str, Any] = {"model": model_state, "optimizer": optimizer_state, "extra": extra}
-    _read(path, content)
-    set_state_dict(model, optimizers, model_state_dict=content["model"], optim_state_dict=content["optimizer"])
-    result: dict[str, Any] = content["extra"]
-    return result
+    values = read_state(path, training_state(model, optimizers, extra))
+    return {name: values[value_key(name)] for name in extra}
 
 
 def load_weights(path: Path, model: nn.Module) -> None:
@@ -78,11 +62,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
         CheckpointError: Nothing usable is there, or names and shapes do not match the model.
     """
     if path.is_dir():
-        folder = path / "actor" if (path / "actor").is_dir() else path
-        _require_dcp(folder)
-        content = {"model": get_model_state_dict(model)}
-        _read(folder, content)
-        set_model_state_dict(model, content["model"])
+        read_state(path / "actor" if (path / "actor").is_dir() else path, training_state(model, [], {}))
         return
     if not path.is_file():
         raise CheckpointError(f"No weights at '{path}'. Give a checkpoint folder (global_step_N), .pt or .safetensors.")
@@ -94,41 +74,37 @@ def load_weights(path: Path, model: nn.Module) -> None:
         require_same_names(model, weights)
     except CheckpointError as error:
         raise CheckpointError(
-            f"The weights in '{path}' do not fit actor.model: {error}. They are another recipe's. {_OWN_RECIPE}"
+            f"The weights in '{path}' do not fit actor.model: {error}. They are another recipe's. {OWN_RECIPE}"
         ) from error
     fill(model, weights)
 
 
-def _reason(path: Path, error: BaseException) -> str:
-    """Return the last line of an error of torch; where the disk is full, that, which its writer does not report."""
-    existing = next(parent for parent in (path, *path.parents) if parent.exists())
-    if shutil.disk_usage(existing).free < _FULL_BYTES:
-        return f"{os.strerror(errno.ENOSPC)}."
-    return str(error).strip().splitlines()[-1]
+def training_state(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], extra: dict[str, Any]) -> State:
+    """Return what a checkpoint holds, sharing the memory of model and optimizers.
+
+    Args:
+        model: Whole, or sharded by rows; of tied parameters the first name counts.
+        optimizers: Of its parameters; moments that do not exist before the first step are made.
+        extra: Further values by name.
+    """
+    tensors: dict[str, torch.Tensor] = model.state_dict(keep_vars=True)
+    names: dict[int, str] = {}
+    for name, tensor in tensors.items():
+        names.setdefault(id(tensor), name)
+    state: State = {weight_key(name): ChunkedTensor.of(tensors[name]) for name in names.values()}
+    for optimizer in optimizers:
+        for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
+            for moment, value in _moments(optimizer, parameter).items():
+                state[moment_key(names[id(parameter)], moment)] = ChunkedTensor.of(value)
+    return state | {value_key(name): value for name, value in extra.items()}
 
 
-def _refusal_within(error: BaseException) -> CheckpointError | None:
-    """Return the refusal of a part of the checkpoint, by whichever rank, that torch has wrapped."""
-    if not isinstance(error, CheckpointException):
-        return None
-    found = (failure for failure, _ in error.failures.values() if isinstance(failure, CheckpointError))
-    return next(found, None)
-
-
-def _require_dcp(path: Path) -> None:
-    if not (path / ".metadata").is_file():
-        raise CheckpointError(f"'{path}' holds no distributed checkpoint (no .metadata file in it).")
-
-
-def _read(path: Path, content: dict[str, Any]) -> None:
-    reader = SafeReader(path)
-    try:
-        dcp_load(content, storage_reader=reader, planner=SafePlanner())
-    except (CheckpointException, RuntimeError, ValueError) as error:
-        refused = _refusal_within(error)
-        if refused is not None:
-            raise refused from error
-        reason = str(error).strip().splitlines()[-1]
-        raise CheckpointError(
-            f"The checkpoint in '{path}' does not fit this recipe's model and optimizer: {reason} {_OWN_RECIPE}"
-        ) from error
+def _moments(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, torch.Tensor]:
+    """Return what AdamW keeps of a parameter, which it would make in its first step."""
+    state: dict[str, torch.Tensor] = optimizer.state[parameter]
+    if not state:
+        device = parameter.device if optimizer.defaults["fused"] else None
+        state["step"] = torch.tensor(0.0, device=device)
+        state["exp_avg"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+        state["exp_avg_sq"] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+    return state

@@ -7,7 +7,7 @@ from tests.mutation.fault import Fault
 _MANAGER = "rlinf/checkpoint/checkpoint_manager.py"
 _FILES = "rlinf/utils/files.py"
 _READER = "rlinf/hybrid_engines/train/safe_reader.py"
-_STATE = "rlinf/hybrid_engines/train/state.py"
+_CHUNKS = "rlinf/hybrid_engines/train/chunks.py"
 _MANAGER_TESTS = "tests/unit/checkpoint/test_checkpoint_manager.py"
 _READER_TESTS = "tests/unit/hybrid_engines/test_safe_reader.py"
 
@@ -117,36 +117,29 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         _READER,
-        "content = torch.load(value, weights_only=True)",
-        "content = torch.load(value, weights_only=False)",
+        "self.state_dict[name] = torch.load(value, weights_only=True)",
+        "self.state_dict[name] = torch.load(value, weights_only=False)",
         (f"{_READER_TESTS}::test_a_value_that_would_run_code_is_refused",),
         "values that are no tensors run code",
     ),
     Fault(
         _READER,
-        "set_element(self.original_state_dict, self.mappings[name], content)",
-        "pass",
+        "            self.state_dict[name] = torch.load(value, weights_only=True)\n",
+        "            torch.load(value, weights_only=True)\n",
         (f"{_READER_TESTS}::test_what_was_saved_comes_back",),
         "values that are no tensors are not restored",
     ),
     Fault(
-        _STATE,
-        "storage_reader=reader, planner=SafePlanner()",
-        "storage_reader=reader",
-        (f"{_READER_TESTS}::test_a_value_that_would_run_code_is_refused",),
-        "torch's own planner unpickles",
-    ),
-    Fault(
-        _STATE,
-        "reader = SafeReader(path)",
-        "reader = __import__('torch').distributed.checkpoint.FileSystemReader(path)",
+        _CHUNKS,
+        "reader, planner = SafeReader(_require_checkpoint(path)), SafePlanner()",
+        "reader, planner = __import__('torch').distributed.checkpoint.FileSystemReader(path), SafePlanner()",
         (f"{_READER_TESTS}::test_metadata_that_would_run_code_is_refused",),
         "torch's own reader unpickles",
     ),
     Fault(
-        _STATE,
-        "        if refused is not None:\n            raise refused from error\n",
-        "",
+        _CHUNKS,
+        "error if isinstance(error, CheckpointError) else refusal(error)",
+        "refusal(error)",
         (f"{_READER_TESTS}::test_a_value_that_would_run_code_is_refused",),
         "a refusal is told as a recipe that does not fit",
     ),

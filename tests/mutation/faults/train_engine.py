@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
+CHUNKS = ("tests/unit/hybrid_engines/train/test_chunks.py",)
+_CHUNKS = "rlinf/hybrid_engines/train/chunks.py"
 ENGINE = ("tests/unit/hybrid_engines/test_fsdp_engine.py",)
 OFF_POLICY = "tests/unit/workers/actor/test_off_policy_learner.py"
 TARGETS = (
@@ -151,7 +153,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
-        'self.scaler.load_state_dict(extra["scaler"])',
+        'self.scaler.load_state_dict({name: extra[f"scaler.{name}"] for name in self.scaler.state_dict()})',
         "pass",
         ENGINE,
         "the loss scale is not restored",
@@ -319,9 +321,51 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/hybrid_engines/train/state.py",
-        'model_state_dict=content["model"], optim_state_dict=content["optimizer"])',
-        'model_state_dict=content["model"], optim_state_dict={})',
+        "state[moment_key(names[id(parameter)], moment)] = ChunkedTensor.of(value)",
+        "state[moment_key(names[id(parameter)], moment)] = ChunkedTensor.of(value.clone())",
         ENGINE,
         "the optimizer's state is not restored",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/state.py",
+        "names.setdefault(id(tensor), name)",
+        "names[id(tensor)] = name",
+        CHUNKS,
+        "tied parameters are written under their second name",
+    ),
+    Fault(
+        _CHUNKS,
+        "        self._planner.copy_to_host()\n",
+        "",
+        CHUNKS,
+        "what is written in the background changes meanwhile",
+    ),
+    Fault(
+        _CHUNKS,
+        "        return tensor.clone()\n",
+        "        return tensor\n",
+        CHUNKS,
+        "what is written in the background shares its memory with what trains",
+    ),
+    Fault(
+        _CHUNKS,
+        "    failed = next((part for part in parts if isinstance(part, CheckpointError)), None)\n",
+        "    failed = parts[0] if isinstance(parts[0], CheckpointError) else None\n",
+        CHUNKS,
+        "another rank's failure is not noticed",
+    ),
+    Fault(
+        _CHUNKS,
+        "cls(tensor.shape, [Chunk(tuple(offsets), tensor.to_local())])",
+        "cls(tensor.shape, [Chunk((0,) * tensor.ndim, tensor.to_local())])",
+        CHUNKS,
+        "every rank's rows are taken for the first ones",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/safe_reader.py",
+        'if hasattr(wanted, "__create_chunk_list__") and isinstance',
+        "if False and isinstance",
+        CHUNKS,
+        "a value in place of a tensor leaves the tensor as it was",
     ),
 ]

@@ -62,7 +62,7 @@ def test_what_was_saved_comes_back(checkpoint) -> None:
     model, optimizers = parts(1)
     extra = state.load(folder, model, optimizers, {"count": 0, "scaler": {"scale": 0.0, "names": [], "none": 1}})
     assert extra == EXTRA
-    assert optimizers[0].param_groups[0]["lr"] == 0.5
+    assert optimizers[0].param_groups[0]["lr"] == 0.25, "settings are the recipe's"
     for name, tensor in saved.state_dict().items():
         assert torch.equal(model.state_dict()[name], tensor)
 

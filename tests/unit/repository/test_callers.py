@@ -25,6 +25,7 @@ WITHOUT_CALLER = {
     "PlainRotation.as_quat": FOREIGN,
     "PlainRotation.from_matrix": FOREIGN,
     "SafePlanner.load_bytes": FOREIGN,
+    "SafePlanner.lookup_tensor": FOREIGN,
     "SlotCache.get_seq_length": FOREIGN,
     "TokenFilterProcessor.is_argmax_invariant": FOREIGN,
     "TokenFilterProcessor.update_state": FOREIGN,
