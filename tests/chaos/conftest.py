@@ -26,13 +26,13 @@ PROCESS_SECONDS = 10
 NODE_SECONDS = 30
 
 
-def pytest_generate_tests(metafunc) -> None:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
         metafunc.parametrize("seed", range(LONG_SEEDS if metafunc.config.getoption("--long") else 1))
 
 
 @pytest.fixture
-def chance(request, seed):
+def chance(request: pytest.FixtureRequest, seed):
     """The random moments of this test."""
     return random.Random(request.node.name)
 

@@ -29,7 +29,9 @@ KEYS = (
 KILLS = (("training", "EnvGroup_0"), ("publish weights", "RolloutGroup_0"), ("training", "ActorGroup_0"))
 
 
-def test_workers_killed_between_two_checkpoints_come_back(start_run, tmp_path, monkeypatch, seed) -> None:
+def test_workers_killed_between_two_checkpoints_come_back(
+    start_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     monkeypatch.setattr(e2e, "ENTRY", Path(__file__).with_name("phase_entry.py"))
     environment = {"RLINF_TEST_PHASES": str(tmp_path / "phases"), "RLINF_TEST_ASYNC": "1"}
     run = start_run(RECIPE, *KEYS, f"runner.logger.log_path={tmp_path}", env=environment)

@@ -20,7 +20,7 @@ STRANGERS = 24
 
 
 @pytest.fixture
-def crowd(monkeypatch):
+def crowd(monkeypatch: pytest.MonkeyPatch):
     """Endpoints of one run whose queues hold two connections."""
     monkeypatch.setattr(local, "_BACKLOG", 1)
     namespace, keys, made = uuid.uuid4().hex[:8], new_keys(), []

@@ -104,7 +104,7 @@ def sides(launch):
 
 
 @pytest.fixture(params=["channel", "messages"])
-def way(request, cluster):
+def way(request: pytest.FixtureRequest, cluster):
     made = Channel.create(f"c{uuid.uuid4().hex[:6]}", maxsize=5) if request.param == "channel" else None
     yield made
     if made is not None:

@@ -55,7 +55,7 @@ def read_note(path, seconds=NODE_SECONDS):
     return path.read_text() if path.exists() else "still waiting"
 
 
-def test_all_waits_of_all_processes_end(run, tmp_path, chance) -> None:
+def test_all_waits_of_all_processes_end(run, tmp_path: Path, chance) -> None:
     group = Chaotic.create_group().launch(run, PackedPlacementStrategy(0, 2), name="left")
     full, empty = Channel.create("full", maxsize=1), Channel.create("empty")
     full.put(0)
@@ -85,7 +85,7 @@ def test_all_waits_of_all_processes_end(run, tmp_path, chance) -> None:
         group.identify().wait(timeout=NODE_SECONDS)
 
 
-def test_waits_for_a_lock_end(run, tmp_path, chance) -> None:
+def test_waits_for_a_lock_end(run, tmp_path: Path, chance) -> None:
     groups = [
         Chaotic.create_group().launch(run, PackedPlacementStrategy(0, 0), name=name) for name in ("left", "right")
     ]
@@ -97,7 +97,7 @@ def test_waits_for_a_lock_end(run, tmp_path, chance) -> None:
     assert "manager" in read_note(tmp_path / "lock")
 
 
-def test_a_launch_ends(run, tmp_path, chance) -> None:
+def test_a_launch_ends(run, tmp_path: Path, chance) -> None:
     def kill_soon() -> None:
         pid_of(tmp_path, 0)
         kill_manager(chance.uniform(0, 0.5))

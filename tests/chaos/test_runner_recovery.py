@@ -40,7 +40,7 @@ AGENTS_OF_RAY = {"ray::DashboardAgent", "ray::RuntimeEnvAgent"}
 
 
 @pytest.fixture
-def start(start_run, tmp_path, monkeypatch):
+def start(start_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Start a run whose phases can be waited for."""
     monkeypatch.setattr(e2e, "ENTRY", Path(__file__).with_name("phase_entry.py"))
     monkeypatch.setenv("RLINF_TEST_PHASES", str(tmp_path / "phases"))
@@ -52,7 +52,7 @@ def worker_pid(folder, name):
     return int(re.findall(r"Ready: process (\d+)", (folder / "worker_logs" / f"{name}.log").read_text())[-1])
 
 
-def wait_for_phase(run, tmp_path, name, seen=0, timeout=120):
+def wait_for_phase(run, tmp_path: Path, name, seen=0, timeout=120):
     """Wait until the runner enters a phase; ``seen`` entries of the file are those of before."""
     path = tmp_path / "phases"
     deadline = time.monotonic() + timeout
@@ -93,7 +93,9 @@ def without_times(folder):
     return [{k: v for k, v in r.items() if not k.startswith("time")} for r in records]
 
 
-def test_killed_workers_are_launched_again_and_the_run_ends_as_if_nothing_had_been(start, tmp_path, seed) -> None:
+def test_killed_workers_are_launched_again_and_the_run_ends_as_if_nothing_had_been(
+    start, tmp_path: Path, seed: int
+) -> None:
     chance = random.Random(f"workers/{seed}")
     undisturbed = start("runner.logger.experiment_name=undisturbed")
     assert undisturbed.wait() == 0, undisturbed.output[-4000:]
@@ -145,7 +147,7 @@ def wait_for_restart(folder, victim, timeout=60) -> None:
         time.sleep(0.05)
 
 
-def test_without_restarts_a_killed_worker_ends_the_run_by_name(start, tmp_path, seed) -> None:
+def test_without_restarts_a_killed_worker_ends_the_run_by_name(start, tmp_path: Path, seed: int) -> None:
     chance = random.Random(f"end/{seed}")
     run = start()
     phase, victim = chance.choice(KILLS)
@@ -159,7 +161,7 @@ def test_without_restarts_a_killed_worker_ends_the_run_by_name(start, tmp_path, 
     assert not run.survivors()
 
 
-def test_a_killed_driver_loses_no_completed_step(start, tmp_path, seed) -> None:
+def test_a_killed_driver_loses_no_completed_step(start, tmp_path: Path, seed: int) -> None:
     chance = random.Random(f"driver/{seed}")
     phase = ("checkpoint", "training", "checkpoint", "evaluation")[seed % 4]
     run = start()

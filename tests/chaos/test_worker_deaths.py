@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 import uuid
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -230,7 +231,7 @@ def kill_starting(folder, rank, after):
     return thread
 
 
-def test_a_rank_that_starts(cluster, launch, tmp_path, chance) -> None:
+def test_a_rank_that_starts(cluster, launch, tmp_path: Path, chance) -> None:
     group = Chaotic.create_group(str(tmp_path), 2.0)
     killer = kill_starting(tmp_path, 1, chance.uniform(0, 0.5))
     with pytest.raises(WorkerDiedError, match="left:1"):
@@ -242,7 +243,7 @@ def test_a_rank_that_starts(cluster, launch, tmp_path, chance) -> None:
     assert not wait_until_gone(pids)
 
 
-def test_a_rank_that_starts_again(launch, tmp_path, chance) -> None:
+def test_a_rank_that_starts_again(launch, tmp_path: Path, chance) -> None:
     right = launch(Chaotic.create_group(), name="right", first=2)
     group = launch(Chaotic.create_group(str(tmp_path), 1.0), name="left", ranks=2)
     name = kill(group)

@@ -132,7 +132,7 @@ def one_node(ray_ends):
 
 
 @pytest.fixture(scope="module")
-def train(one_node, tmp_path_factory):
+def train(one_node, tmp_path_factory: pytest.TempPathFactory):
     """Run a recipe in this process: what costs most in a run is to start a driver and Ray. Returns the run's folder."""
 
     def run(recipe, *overrides, log_path=None):
@@ -144,7 +144,7 @@ def train(one_node, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def questions(tmp_path_factory):
+def questions(tmp_path_factory: pytest.TempPathFactory):
     """Questions of addition, and a model that has not learned yet."""
     return make_questions(tmp_path_factory.mktemp("tiny_math"))
 

@@ -12,7 +12,7 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-def test_the_communication_benchmark_reports_everything(tmp_path) -> None:
+def test_the_communication_benchmark_reports_everything(tmp_path: Path) -> None:
     output = tmp_path / "comm.json"
     command = [sys.executable, str(REPO / "benchmarks" / "comm.py"), "--quick", "--output", str(output)]
     subprocess.run(command, check=True, timeout=280, env={**os.environ, "PYTHONPATH": str(REPO)})

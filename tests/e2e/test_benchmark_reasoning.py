@@ -18,7 +18,7 @@ CASES = ("equal lengths", "own lengths")
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_the_benchmark_of_reasoning_reports_everything(tmp_path) -> None:
+def test_the_benchmark_of_reasoning_reports_everything(tmp_path: Path) -> None:
     output = tmp_path / "reasoning.json"
     # TRL belongs to the benchmark alone: without it, only our side runs.
     contenders = {"rlinf", "trl"} if importlib.util.find_spec("trl") else {"rlinf"}

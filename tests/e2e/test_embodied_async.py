@@ -2,6 +2,7 @@
 
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_staleness_reaches_its_bound_and_no_more_and_segments_begin_fresh(train)
     assert {step for step, record in steps.items() if "eval/return" in record} == {0, 4, 8}
 
 
-def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(start_run, train, tmp_path) -> None:
+def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(start_run, train, tmp_path: Path) -> None:
     keys = (*TINY, "runner.val_check_interval=-1", f"runner.logger.log_path={tmp_path}")
     run = start_run(RECIPE, *keys, "runner.max_epochs=100000", entry=ASYNC_ENTRY)
     folder = tmp_path / RECIPE
@@ -56,7 +57,7 @@ def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(start_run, trai
 
 
 @pytest.mark.parametrize("decoupled", [False, True])
-def test_several_ranks_of_each_kind_keep_to_the_bound_and_end(train, decoupled) -> None:
+def test_several_ranks_of_each_kind_keep_to_the_bound_and_end(train, decoupled: bool) -> None:
     keys = (*TINY, *ranks(env=2, rollout=2, actor=2), f"runner.enable_decoupled_mode={str(decoupled).lower()}")
     keys = (*keys, "runner.max_steps=7", "runner.val_check_interval=-1", "algorithm.staleness_threshold=2")
     found = read_metrics(train(RECIPE, *keys, "algorithm.update_epoch=10"))

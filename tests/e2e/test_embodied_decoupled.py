@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_what_is_drawn_does_not_depend_on_who_serves(train) -> None:
 
 
 def test_ahead_of_training_every_sample_is_as_fresh_as_the_bound_says_and_a_killed_rank_comes_back(
-    start_run, tmp_path
+    start_run, tmp_path: Path
 ) -> None:
     recipe, steps = "gym_cartpole_async_ppo_mlp", 12
     keys = (*TINY, DECOUPLED, *ranks(env=3, rollout=2), "env.train.total_num_envs=12")

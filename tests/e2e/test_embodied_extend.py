@@ -1,5 +1,7 @@
 """The plug-in under examples/extend trains through Ray: its environment, model, algorithm and reward, and its loop."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.e2e.conftest import REPO, read_metrics
@@ -7,7 +9,7 @@ from tests.e2e.conftest import REPO, read_metrics
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_the_plugin_trains(start_run, tmp_path) -> None:
+def test_the_plugin_trains(start_run, tmp_path: Path) -> None:
     folder = REPO / "examples" / "extend"
     run = start_run(
         "point",
@@ -24,7 +26,7 @@ def test_the_plugin_trains(start_run, tmp_path) -> None:
     assert not run.survivors()
 
 
-def test_its_runner_drives_the_same_recipe(start_run, one_node, tmp_path) -> None:
+def test_its_runner_drives_the_same_recipe(start_run, one_node, tmp_path: Path) -> None:
     folder = REPO / "examples" / "extend"
     run = start_run(
         "point",

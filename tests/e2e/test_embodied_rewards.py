@@ -1,5 +1,7 @@
 """The reward group as part of a run."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.e2e.conftest import TINY, read_metrics
@@ -36,7 +38,9 @@ def learned(records):
     ],
     ids=["one", "two"],
 )
-def test_the_environments_own_reward_is_the_same_through_the_group(run_recipe, plain, placement) -> None:
+def test_the_environments_own_reward_is_the_same_through_the_group(
+    run_recipe, plain, placement: tuple[str, ...]
+) -> None:
     records = run_recipe(ENV_REWARD, *placement)
     assert records[-1]["env/reward/own"] == pytest.approx(0.05)  # env.train.reward_coef: 1 for each step
     if len(placement) == 1:
@@ -55,7 +59,7 @@ def test_env_ranks_that_collect_the_trajectories_have_them_rewarded(run_recipe) 
     assert learned(rewarded) == learned(run_recipe(*decoupled))
 
 
-def test_a_service_that_is_not_there_ends_the_run(start_run, one_node, tmp_path) -> None:
+def test_a_service_that_is_not_there_ends_the_run(start_run, one_node, tmp_path: Path) -> None:
     judge = "{reward_type: api, url: 'http://127.0.0.1:9/score', obs_keys: [states], max_retries: 0}"
     run = start_run(
         RECIPE,

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import yaml
@@ -59,7 +60,7 @@ def test_one_seed_gives_the_same_numbers_again_over_split_ranks(run_recipe) -> N
     assert first == second
 
 
-def test_a_resumed_run_equals_an_undisturbed_one(run_recipe, tmp_path) -> None:
+def test_a_resumed_run_equals_an_undisturbed_one(run_recipe, tmp_path: Path) -> None:
     keys = ("actor.model.normalize_obs=true", "runner.val_check_interval=2")
     undisturbed = run_recipe(*keys, "runner.save_interval=-1", "runner.max_epochs=4")
     # Saving after every step leaves the episodes, which are longer than a step, as they are.
@@ -85,7 +86,7 @@ def test_off_policy_ranks_fill_their_replays_and_then_learn(run_recipe) -> None:
     assert ["train/critic_loss" in record for record in records] == [False, False, True]
 
 
-def test_a_saved_policy_can_be_evaluated(finished, run_recipe, tmp_path) -> None:
+def test_a_saved_policy_can_be_evaluated(finished, run_recipe, tmp_path: Path) -> None:
     keys = ("runner.only_eval=true", f"runner.ckpt_path={finished}/checkpoints/global_step_2")
     folder = run_recipe(*keys, log_path=tmp_path)
     expected = {name: value for name, value in read_metrics(finished)[2].items() if name.startswith("eval/")}

@@ -1,5 +1,7 @@
 """The embodied loop over two simulated nodes: two raylets on this machine."""
 
+from pathlib import Path
+
 import pytest
 import ray
 from ray.cluster_utils import Cluster as RayCluster
@@ -11,7 +13,7 @@ from tests.e2e.conftest import TINY, read_metrics
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_two_nodes(tmp_path) -> None:
+def test_two_nodes(tmp_path: Path) -> None:
     ray.shutdown()  # that of other files' runs
     cluster = RayCluster(initialize_head=True, head_node_args={"num_cpus": 2, "include_dashboard": False})
     try:

@@ -109,7 +109,7 @@ def parameters(cases):
 
 
 @pytest.fixture(scope="module")
-def make_file(tmp_path_factory):
+def make_file(tmp_path_factory: pytest.TempPathFactory):
     """Make what a recipe reads, by the key that names it."""
     folder = tmp_path_factory.mktemp("files")
 
@@ -173,7 +173,7 @@ class Runs:
         keys: Overrides of all of them.
     """
 
-    def __init__(self, case, keys, start_run, address, tmp_path) -> None:
+    def __init__(self, case, keys, start_run, address, tmp_path: Path) -> None:
         self.case, self.keys = case, keys
         self.start_run, self.address, self.tmp_path = start_run, address, tmp_path
 
@@ -205,7 +205,7 @@ class Runs:
         return whole.count("\n")
 
 
-def saved_state(folder, step, tmp_path):
+def saved_state(folder, step, tmp_path: Path):
     """Return everything in a checkpoint of one rank, flat."""
     actor = folder / "checkpoints" / f"global_step_{step}" / "actor"
     whole = tmp_path / f"{folder.parent.name}.pt"
@@ -234,7 +234,7 @@ def assert_equal_states(actual, expected) -> None:
 
 
 @pytest.fixture
-def begin(one_node, make_file, start_run, tmp_path):
+def begin(one_node, make_file, start_run, tmp_path: Path):
     """Return the ``Runs`` of a case."""
 
     def begin(case, *keys):
@@ -246,7 +246,7 @@ def begin(one_node, make_file, start_run, tmp_path):
 
 
 @pytest.mark.parametrize("case", parameters(CASES))
-def test_a_killed_and_resumed_run_equals_an_undisturbed_one(begin, tmp_path, case) -> None:
+def test_a_killed_and_resumed_run_equals_an_undisturbed_one(begin, tmp_path: Path, case: Case) -> None:
     # Evaluations, checkpoints and kills fall on different steps.
     runs = begin(case, "runner.save_interval=2", "runner.val_check_interval=3")
     last = runs.kill("killed", random.Random(case.recipe), 3, 6)
@@ -265,7 +265,7 @@ def test_a_killed_and_resumed_run_equals_an_undisturbed_one(begin, tmp_path, cas
 
 
 @pytest.mark.parametrize("case", parameters(ASYNC_CASES))
-def test_a_killed_asynchronous_run_goes_on_without_gap_or_repetition(begin, tmp_path, case) -> None:
+def test_a_killed_asynchronous_run_goes_on_without_gap_or_repetition(begin, tmp_path: Path, case: Case) -> None:
     runs = begin(case, "runner.save_interval=4", "runner.val_check_interval=-1", "algorithm.staleness_threshold=2")
     last = runs.kill("killed", random.Random(case.recipe), 5, 9)
     folder = tmp_path / "killed" / case.recipe

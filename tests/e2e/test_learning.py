@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,12 +12,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
 LONG_SEEDS = 3
 
 
-def pytest_generate_tests(metafunc) -> None:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "seed" in metafunc.fixturenames:
         metafunc.parametrize("seed", range(LONG_SEEDS if metafunc.config.getoption("--long") else 1))
 
 
-def test_sac_swings_up_the_pendulum_within_15000_environment_steps(start_run, tmp_path, seed) -> None:
+def test_sac_swings_up_the_pendulum_within_15000_environment_steps(start_run, tmp_path: Path, seed: int) -> None:
     keys = (f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     run = start_run("gym_pendulum_sac_mlp", *keys)
     assert run.wait(timeout=1000) == 0, run.output[-4000:]
@@ -26,7 +27,9 @@ def test_sac_swings_up_the_pendulum_within_15000_environment_steps(start_run, tm
 
 
 @pytest.mark.parametrize("recipe", ["gym_pendulum_td3_mlp", "gym_pendulum_crossq_mlp", "gym_pendulum_sac_flow"])
-def test_the_pendulum_swings_up_within_10000_environment_steps(start_run, tmp_path, recipe, seed) -> None:
+def test_the_pendulum_swings_up_within_10000_environment_steps(
+    start_run, tmp_path: Path, recipe: str, seed: int
+) -> None:
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=1000) == 0, run.output[-4000:]
     last = read_metrics(tmp_path / recipe)[-1]
@@ -34,7 +37,7 @@ def test_the_pendulum_swings_up_within_10000_environment_steps(start_run, tmp_pa
     assert last["eval/return"] >= -200
 
 
-def test_demonstrations_show_a_goal_that_sac_alone_does_not_find(start_run, tmp_path, seed) -> None:
+def test_demonstrations_show_a_goal_that_sac_alone_does_not_find(start_run, tmp_path: Path, seed: int) -> None:
     recipe, demos = "gym_mountain_car_rlpd_mlp", tmp_path / "demos"
     script = REPO / "examples/embodiment/demonstrate_mountain_car.py"
     subprocess.run([sys.executable, str(script), "--folder", str(demos)], check=True)
@@ -49,7 +52,7 @@ def test_demonstrations_show_a_goal_that_sac_alone_does_not_find(start_run, tmp_
 
 
 @pytest.fixture(scope="module")
-def pendulum_recordings(tmp_path_factory):
+def pendulum_recordings(tmp_path_factory: pytest.TempPathFactory):
     """Record random actions and SAC on its way, as ``make_offline_data.py`` says of the pendulum."""
     folder = tmp_path_factory.mktemp("recordings")
     keys = ("runner.max_epochs=78", "runner.save_interval=26", "runner.keep_checkpoints=0")
@@ -65,7 +68,7 @@ def pendulum_recordings(tmp_path_factory):
 
 
 def test_implicit_q_learning_improves_on_the_recordings_that_cloning_imitates(
-    start_run, pendulum_recordings, tmp_path, seed
+    start_run, pendulum_recordings, tmp_path: Path, seed: int
 ) -> None:
     returns = {}
     for recipe in ("gym_pendulum_iql_mlp", "gym_pendulum_bc_mlp"):
@@ -77,7 +80,7 @@ def test_implicit_q_learning_improves_on_the_recordings_that_cloning_imitates(
     assert returns["gym_pendulum_iql_mlp"] >= returns["gym_pendulum_bc_mlp"] + 300
 
 
-def test_velocities_alone_improve_a_flow_policy(start_run, tmp_path, seed) -> None:
+def test_velocities_alone_improve_a_flow_policy(start_run, tmp_path: Path, seed: int) -> None:
     recipe = "gym_pendulum_nft_flow"
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=2000) == 0, run.output[-4000:]
@@ -94,7 +97,9 @@ def test_velocities_alone_improve_a_flow_policy(start_run, tmp_path, seed) -> No
         ("frankasim_pickcube_ppo_mlp", "mujoco"),
     ],
 )
-def test_the_goal_is_reached_from_nearly_every_start(start_run, tmp_path, recipe, package, seed) -> None:
+def test_the_goal_is_reached_from_nearly_every_start(
+    start_run, tmp_path: Path, recipe: str, package: str, seed: int
+) -> None:
     pytest.importorskip(package, reason=f"needs the package {package}")
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=2000) == 0, run.output[-4000:]
@@ -102,7 +107,7 @@ def test_the_goal_is_reached_from_nearly_every_start(start_run, tmp_path, recipe
 
 
 @pytest.fixture(scope="module")
-def pixel_classifier(tmp_path_factory):
+def pixel_classifier(tmp_path_factory: pytest.TempPathFactory):
     """Train the classifier of success, as ``train_reward_model.py`` says."""
     path = tmp_path_factory.mktemp("classifier") / "classifier.pt"
     command = [sys.executable, str(REPO / "examples/reward/train_reward_model.py"), "pixel_reach_ppo_reward_model"]
@@ -110,7 +115,7 @@ def pixel_classifier(tmp_path_factory):
     return path
 
 
-def test_success_rises_where_only_a_classifier_rewards(start_run, pixel_classifier, tmp_path, seed) -> None:
+def test_success_rises_where_only_a_classifier_rewards(start_run, pixel_classifier, tmp_path: Path, seed: int) -> None:
     recipe = "pixel_reach_ppo_reward_model"
     keys = (f"actor.seed={seed}", f"env.train.seed={seed}", f"reward.rewards.success.model_path={pixel_classifier}")
     run = start_run(recipe, *keys, f"runner.logger.log_path={tmp_path}")
@@ -120,7 +125,7 @@ def test_success_rises_where_only_a_classifier_rewards(start_run, pixel_classifi
 
 
 @pytest.mark.maniskill
-def test_success_of_pushing_a_cube_rises(start_run, tmp_path) -> None:
+def test_success_of_pushing_a_cube_rises(start_run, tmp_path: Path) -> None:
     recipe = "maniskill_pushcube_ppo_mlp"
     run = start_run(recipe, f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=2300) == 0, run.output[-4000:]
@@ -128,7 +133,7 @@ def test_success_of_pushing_a_cube_rises(start_run, tmp_path) -> None:
     assert max(curve) >= curve[0] + 0.3
 
 
-def test_interventions_teach_two_arms_a_sparse_goal_and_become_rare(start_run, tmp_path, seed) -> None:
+def test_interventions_teach_two_arms_a_sparse_goal_and_become_rare(start_run, tmp_path: Path, seed: int) -> None:
     recipe = "realworld_franka_dummy_rlpd_mlp"
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=1000) == 0, run.output[-4000:]
@@ -139,7 +144,7 @@ def test_interventions_teach_two_arms_a_sparse_goal_and_become_rare(start_run, t
 
 @pytest.mark.metaworld
 @pytest.mark.parametrize("recipe", ["metaworld_reach_dagger_mlp", "metaworld_reach_hgdagger_mlp"])
-def test_dagger_reaches_as_its_expert_does(start_run, tmp_path, recipe, seed) -> None:
+def test_dagger_reaches_as_its_expert_does(start_run, tmp_path: Path, recipe: str, seed: int) -> None:
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=1000) == 0, run.output[-4000:]
     assert read_metrics(tmp_path / recipe)[-1]["eval/success_once"] >= 0.95
@@ -148,7 +153,9 @@ def test_dagger_reaches_as_its_expert_does(start_run, tmp_path, recipe, seed) ->
 @pytest.mark.parametrize(
     ("recipe", "least"), [("gym_cartpole_async_ppo_mlp", 475), ("gym_pendulum_async_sac_mlp", -200)]
 )
-def test_asynchronous_training_reaches_what_training_in_turns_does(start_run, tmp_path, recipe, least, seed) -> None:
+def test_asynchronous_training_reaches_what_training_in_turns_does(
+    start_run, tmp_path: Path, recipe: str, least: int, seed: int
+) -> None:
     keys = (f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     run = start_run(recipe, *keys, entry=ASYNC_ENTRY)
     assert run.wait(timeout=1000) == 0, run.output[-4000:]

@@ -44,7 +44,7 @@ def interpreter_without(folder, package):
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def small_disk(tmp_path: Path):
     """Return a function that mounts a disk of so many bytes."""
     mounted = []
 
@@ -64,7 +64,7 @@ def small_disk(tmp_path):
 
 
 @pytest.fixture
-def other_home(tmp_path):
+def other_home(tmp_path: Path):
     """Return the environment of a user who has not logged in anywhere, with a W&B that must not be reached."""
     (tmp_path / "packages" / "wandb").mkdir(parents=True)
     (tmp_path / "packages" / "wandb" / "__init__.py").write_text("def init(**_): raise SystemExit('W&B was started')\n")
@@ -72,7 +72,7 @@ def other_home(tmp_path):
     return {**hidden, "HOME": str(tmp_path), "NETRC": "", "PYTHONPATH": f"{tmp_path / 'packages'}:{REPO}"}
 
 
-def test_ray_that_is_not_installed(tmp_path) -> None:
+def test_ray_that_is_not_installed(tmp_path: Path) -> None:
     python = interpreter_without(tmp_path / "venv", "ray")
     done = subprocess.run(
         [str(python), "examples/embodiment/train_embodied_agent.py", "--config-name", CARTPOLE],
@@ -87,7 +87,7 @@ def test_ray_that_is_not_installed(tmp_path) -> None:
     assert "bash requirements/install.sh embodied" in done.stderr
 
 
-def test_ray_that_does_not_answer(start_run, tmp_path) -> None:
+def test_ray_that_does_not_answer(start_run, tmp_path: Path) -> None:
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -95,7 +95,7 @@ def test_ray_that_does_not_answer(start_run, tmp_path) -> None:
     is_told(run, f"No Ray answers at {address} (RAY_ADDRESS)", "ray_utils/start_ray.sh", "unset RAY_ADDRESS")
 
 
-def test_a_port_that_is_taken(tmp_path) -> None:
+def test_a_port_that_is_taken(tmp_path: Path) -> None:
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray" / "auth_token").write_text("of-this-test")
     with closing(socket.socket()) as other:
@@ -129,7 +129,7 @@ def test_a_disk_that_fills_up_during_the_run(start_run, small_disk) -> None:
     is_told(run, os.strerror(28), "Free some space on that disk, or set runner.logger.log_path")
 
 
-def test_an_interpreter_that_cannot_run_workers(start_run, tmp_path) -> None:
+def test_an_interpreter_that_cannot_run_workers(start_run, tmp_path: Path) -> None:
     python = interpreter_without(tmp_path / "venv", "ray")
     entry = f"{{node_ranks: 0, python_interpreter_path: {python}}}"
     groups = f"cluster.node_groups=[{{label: robots, node_ranks: 0, env_configs: [{entry}]}}]"
@@ -139,7 +139,7 @@ def test_an_interpreter_that_cannot_run_workers(start_run, tmp_path) -> None:
 
 
 @pytest.mark.maniskill
-def test_a_vulkan_driver_that_is_missing(start_run, tmp_path) -> None:
+def test_a_vulkan_driver_that_is_missing(start_run, tmp_path: Path) -> None:
     hidden = {"VK_ICD_FILENAMES": "/nowhere/icd.json", "VK_DRIVER_FILES": "/nowhere/icd.json"}
     keys = (
         "runner.val_check_interval=-1",
@@ -152,7 +152,7 @@ def test_a_vulkan_driver_that_is_missing(start_run, tmp_path) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs")
-def test_a_recipe_for_gpus_where_there_are_none(start_run, one_node, questions, tmp_path) -> None:
+def test_a_recipe_for_gpus_where_there_are_none(start_run, one_node, questions, tmp_path: Path) -> None:
     run = start_run(
         "qwen2_5_1_5b_grpo_math",
         f"actor.model.model_path={questions / 'model'}",
@@ -169,25 +169,25 @@ def test_a_recipe_for_gpus_where_there_are_none(start_run, one_node, questions, 
     is_told(run, "accelerator")
 
 
-def test_a_model_that_is_not_there(start_run, tmp_path) -> None:
+def test_a_model_that_is_not_there(start_run, tmp_path: Path) -> None:
     keys = (f"actor.model.model_path={tmp_path}/model", f"runner.logger.log_path={tmp_path}")
     run = start_run("tiny_math_grpo", *keys, entry=REPO / "examples/reasoning/main_grpo.py")
     is_told(run, f"actor.model.model_path: there is no folder '{tmp_path}/model'", "hf download", "give that folder")
 
 
-def test_weights_that_are_not_there(start_run, tmp_path) -> None:
+def test_weights_that_are_not_there(start_run, tmp_path: Path) -> None:
     run = start_run(CARTPOLE, f"runner.ckpt_path={tmp_path}/x.pt", f"runner.logger.log_path={tmp_path}")
     is_told(run, f"runner.ckpt_path: '{tmp_path}/x.pt' does not exist", "remove the key")
 
 
-def test_a_checkpoint_of_another_recipe(start_run, one_node, tmp_path) -> None:
+def test_a_checkpoint_of_another_recipe(start_run, one_node, tmp_path: Path) -> None:
     torch.save({"actor.0.weight": torch.zeros(3, 3)}, tmp_path / "other.pt")
     keys = (*TINY, f"runner.ckpt_path={tmp_path}/other.pt", f"runner.logger.log_path={tmp_path}")
     run = start_run(CARTPOLE, *keys, env={"RAY_ADDRESS": one_node})
     is_told(run, f"The weights in '{tmp_path}/other.pt' do not fit actor.model", "Give a checkpoint of this recipe")
 
 
-def test_two_nodes_with_one_rank(start_run, tmp_path) -> None:
+def test_two_nodes_with_one_rank(start_run, tmp_path: Path) -> None:
     from ray.cluster_utils import Cluster as Nodes
 
     nodes = Nodes()
@@ -204,7 +204,7 @@ def test_two_nodes_with_one_rank(start_run, tmp_path) -> None:
         nodes.shutdown()
 
 
-def test_wandb_that_nobody_is_logged_in_to(start_run, other_home, tmp_path) -> None:
+def test_wandb_that_nobody_is_logged_in_to(start_run, other_home, tmp_path: Path) -> None:
     keys = ("runner.logger.logger_backends=[wandb]", f"runner.logger.log_path={tmp_path / 'results'}")
     is_told(start_run(CARTPOLE, *keys, env=other_home), "api.wandb.ai", "wandb login", "WANDB_MODE=offline")
     assert not (tmp_path / "results").exists()

@@ -24,7 +24,7 @@ SPLIT = ("cluster.cpu_slots_per_node=2", "cluster.component_placement={actor: 0-
 
 
 @pytest.fixture(scope="module")
-def recordings(tmp_path_factory):
+def recordings(tmp_path_factory: pytest.TempPathFactory):
     pytest.importorskip("h5py", reason="needs the package h5py")
     rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("data") / "pendulum"
     ends = np.arange(50) == 49
@@ -43,7 +43,7 @@ def recordings(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node, recordings, tmp_path_factory):
+def run_recipe(one_node, recordings, tmp_path_factory: pytest.TempPathFactory):
     def run(*overrides, recipe=IQL, log_path=None):
         log_path = log_path or tmp_path_factory.mktemp("run")
         keys = [*TINY, f"data.path={recordings}", f"runner.logger.log_path={log_path}", *overrides]

@@ -40,7 +40,7 @@ RANKS = (
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node, questions, tmp_path_factory):
+def run_recipe(one_node, questions, tmp_path_factory: pytest.TempPathFactory):
     from rlinf.runners.launch import launch_reasoning
 
     def run(*overrides, log_path=None):
@@ -105,7 +105,7 @@ def test_a_run_leaves_samples_evaluations_and_a_checkpoint(finished) -> None:
     assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(os.listdir(hf))
 
 
-def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path) -> None:
+def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path: Path) -> None:
     folder = tmp_path / RECIPE
     shutil.copytree(finished, folder)
     shutil.rmtree(folder / "checkpoints/global_step_3")
@@ -121,7 +121,7 @@ def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path)
 
 
 @pytest.mark.parametrize("threshold", ["null", 1])
-def test_groups_that_teach_nothing_are_replaced(run_recipe, threshold) -> None:
+def test_groups_that_teach_nothing_are_replaced(run_recipe, threshold: int | str) -> None:
     folder = run_recipe(
         "reward.rewards.short.function=tests.e2e.reasoning_rewards:short_if_even",
         "algorithm.max_num_gen_batches=4",
@@ -169,7 +169,7 @@ def test_answers_ahead_of_training_are_no_staler_than_allowed(run_recipe) -> Non
     "weights",
     ["runner.ckpt_path={}/checkpoints/global_step_3", "actor.model.model_path={}/checkpoints/global_step_3/hf"],
 )
-def test_a_run_that_only_evaluates_trains_nothing(finished, run_recipe, weights) -> None:
+def test_a_run_that_only_evaluates_trains_nothing(finished, run_recipe, weights: str) -> None:
     run = run_recipe("runner.only_eval=true", "data.train_data_paths=[]", weights.format(finished))
     (folder,) = (run / "eval_only").iterdir()
     (record,) = read_metrics(folder)
@@ -193,7 +193,7 @@ def test_a_recipe_for_gpus_says_what_is_missing_here(run_recipe) -> None:
 @pytest.mark.parametrize(
     "engine", [pytest.param("vllm", marks=pytest.mark.vllm), pytest.param("sglang", marks=pytest.mark.sglang)]
 )
-def test_a_serving_engine_generates_with_the_actors_weights_and_ends_with_the_run(run_recipe, engine) -> None:
+def test_a_serving_engine_generates_with_the_actors_weights_and_ends_with_the_run(run_recipe, engine: str) -> None:
     folder = run_recipe(
         f"rollout.rollout_backend={engine}", "rollout.validate_weight=true", f"rollout.cpu_cache_bytes={64 << 20}"
     )
@@ -261,7 +261,7 @@ def test_adapters_alone_keep_engine_and_inference_group_at_the_trainers_weights(
         assert record["train/actor_approx_kl"] != 0
 
 
-def test_an_engine_that_is_killed_while_it_generates_costs_no_answer(run_recipe, questions, tmp_path) -> None:
+def test_an_engine_that_is_killed_while_it_generates_costs_no_answer(run_recipe, questions, tmp_path: Path) -> None:
     folder = tmp_path / RECIPE
     rows = [json.loads(line) for line in (questions / "train.jsonl").read_text().splitlines()]
     path = tmp_path / "train.jsonl"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ ALONE = ("~rollout", "~reward", "~algorithm.sampling_params")
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node, questions, tmp_path_factory):
+def run_recipe(one_node, questions, tmp_path_factory: pytest.TempPathFactory):
     from rlinf.runners.launch import launch_sft
 
     def run(*overrides, log_path=None):
@@ -97,7 +98,7 @@ def check_equal(found, expected) -> None:
         assert one == other
 
 
-def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path) -> None:
+def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path: Path) -> None:
     folder = tmp_path / RECIPE
     shutil.copytree(finished, folder)
     shutil.rmtree(folder / f"checkpoints/global_step_{STEPS}")
@@ -106,7 +107,9 @@ def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path)
     check_equal(folder, finished)
 
 
-def test_a_run_whose_actor_is_killed_ends_as_an_undisturbed_one(finished, run_recipe, questions, tmp_path) -> None:
+def test_a_run_whose_actor_is_killed_ends_as_an_undisturbed_one(
+    finished, run_recipe, questions, tmp_path: Path
+) -> None:
     folder = tmp_path / RECIPE
     rows = [json.loads(line) for line in (questions / "val.jsonl").read_text().splitlines()]
     path = tmp_path / "val.jsonl"
@@ -123,7 +126,7 @@ def test_a_run_whose_actor_is_killed_ends_as_an_undisturbed_one(finished, run_re
     check_equal(folder, finished)
 
 
-def test_two_ranks_without_an_engine_learn_what_one_learns(finished, run_recipe, questions, tmp_path) -> None:
+def test_two_ranks_without_an_engine_learn_what_one_learns(finished, run_recipe, questions, tmp_path: Path) -> None:
     """Also, conversations are learned as the rows are that they say the same as."""
     for name in ("train", "val"):
         rows = [json.loads(line) for line in (questions / f"{name}.jsonl").read_text().splitlines()]
@@ -150,7 +153,7 @@ def test_two_ranks_without_an_engine_learn_what_one_learns(finished, run_recipe,
 
 
 @pytest.mark.slow
-def test_a_reasoning_run_starts_from_what_was_learned(finished, run_recipe, questions, tmp_path) -> None:
+def test_a_reasoning_run_starts_from_what_was_learned(finished, run_recipe, questions, tmp_path: Path) -> None:
     from rlinf.runners.launch import launch_reasoning
 
     keys = [

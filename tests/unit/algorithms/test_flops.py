@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -19,7 +21,7 @@ pytest.importorskip("transformers")
 PRODUCTS = {torch.ops.aten.mm, torch.ops.aten.addmm}
 
 
-def test_products_with_weights_are_those_that_torch_counts(tmp_path) -> None:
+def test_products_with_weights_are_those_that_torch_counts(tmp_path: Path) -> None:
     sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "vocab_size": 512}
     save_tiny(tmp_path, tie_word_embeddings=False, **sizes)
     model = get_model(tiny_config(tmp_path))
@@ -37,7 +39,7 @@ def test_products_with_weights_are_those_that_torch_counts(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("head_dim", [8, 64], ids=["narrow heads", "wide heads"])
-def test_attention_counts_the_channels_of_its_heads(tmp_path, head_dim) -> None:
+def test_attention_counts_the_channels_of_its_heads(tmp_path: Path, head_dim: int) -> None:
     """As in Qwen3, where heads times their size is not the hidden size; torch counts whole squares."""
     from transformers import Qwen3Config, Qwen3ForCausalLM
 

@@ -51,7 +51,7 @@ def by_hand(level, mode):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("packed", [True, False])
-def test_weights(level, mode, packed) -> None:
+def test_weights(level: str, mode: str, packed: bool) -> None:
     given, ids = tensors(), SEQUENCE_IDS
     if not packed:
         given, ids = {name: rows(tensor) for name, tensor in given.items()}, None
@@ -67,7 +67,7 @@ def test_weights(level, mode, packed) -> None:
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("mode", MODES)
-def test_weights_are_constants(level, mode) -> None:
+def test_weights_are_constants(level: str, mode: str) -> None:
     given = tensors()
     for name in ("trainer_logprobs", "engine_logprobs"):
         given[name].requires_grad_()

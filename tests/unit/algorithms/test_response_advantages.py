@@ -86,7 +86,7 @@ def check(targets, expected) -> None:
 
 
 @pytest.mark.parametrize("kl_beta", [0.0, 0.3])
-def test_grpo_and_dr_grpo(kl_beta) -> None:
+def test_grpo_and_dr_grpo(kl_beta: float) -> None:
     scores = totals(kl_beta)
     centred = [x - statistics.mean(others(scores, i)) for i, x in enumerate(scores)]
     deviations = [statistics.stdev(others(scores, i)) for i in range(4)]
@@ -124,7 +124,7 @@ def to_go(gamma, kl_beta):
 
 
 @pytest.mark.parametrize("gamma", [1.0, 0.9])
-def test_reinforce_plus_plus_with_the_divergence_in_the_reward_of_each_token(gamma) -> None:
+def test_reinforce_plus_plus_with_the_divergence_in_the_reward_of_each_token(gamma: float) -> None:
     expected = to_go(gamma, 0.3)
     targets, metrics = compute("reinpp", gamma=gamma, kl_beta=0.3)
     check(targets, spread(normalised(expected)))
@@ -155,7 +155,7 @@ def gae_by_hand(gamma, lam):
 
 
 @pytest.mark.parametrize("keys", [{"gamma": 1.0, "gae_lambda": 1.0}, {"gamma": 0.9, "gae_lambda": 0.8}])
-def test_gae_passes_over_what_a_tool_wrote(keys) -> None:
+def test_gae_passes_over_what_a_tool_wrote(keys: dict[str, float]) -> None:
     advantages, returns = gae_by_hand(keys["gamma"], keys["gae_lambda"])
     targets, _ = compute("gae", values=VALUES, normalize_advantages=False, **keys)
     check(targets, spread(advantages))

@@ -44,7 +44,7 @@ def sac(**keys):
         ({"backup_entropy": False}, 0.5 + 0.81 * 3.0),
     ],
 )
-def test_critic_loss(keys, target) -> None:
+def test_critic_loss(keys: dict[str, bool | str], target: float) -> None:
     loss, metrics = sac(**keys).critic_loss(**TRANSITIONS)
     first = ((1 - target) ** 2 + (2 - target) ** 2) / 2
     second = (1.0 + 0.25) / 2  # terminated: the target is the reward alone
@@ -68,7 +68,7 @@ def test_only_the_critics_get_a_gradient_from_their_loss() -> None:
     ("how", "expected"),
     [("min", (-0.1 - 1.0) + (0.2 + 1.0)), ("mean", (-0.1 - 1.5) + (0.2 + 0.5)), ("q1", (-0.1 - 1.0) + 0.2)],
 )
-def test_actor_loss(how, expected) -> None:
+def test_actor_loss(how: str, expected: float) -> None:
     q, logprobs = torch.tensor([[1.0, 2.0], [0.0, -1.0]]), torch.tensor([-0.5, 1.0])
     loss, metrics = sac(actor_agg_q=how).actor_loss(q=q, logprobs=logprobs)
     assert loss.item() == pytest.approx(expected, abs=1e-6)
@@ -101,7 +101,7 @@ def test_aggregation_keeps_one_value_per_transition() -> None:
 
 
 @pytest.mark.parametrize(("alpha_type", "slope"), [("softplus", 1 - math.exp(-0.2)), ("exp", 0.2)])
-def test_temperature_rises_when_there_is_too_little_entropy(alpha_type, slope) -> None:
+def test_temperature_rises_when_there_is_too_little_entropy(alpha_type: str, slope: float) -> None:
     temperature = Temperature(alpha_type, 0.2, -1.0, CPU)
     assert temperature.alpha.item() == pytest.approx(0.2, rel=1e-6)
     loss = temperature.loss(torch.tensor(3.0))  # entropy -3, two below the target
@@ -127,7 +127,7 @@ def test_an_unknown_algorithm_gets_a_suggestion() -> None:
         make_off_policy_algorithm("embodied_sc", SACLossConfig(), action_size=4, device=CPU)
 
 
-def test_an_algorithm_from_outside_is_a_loss_and_goes_without_advantages(monkeypatch) -> None:
+def test_an_algorithm_from_outside_is_a_loss_and_goes_without_advantages(monkeypatch: pytest.MonkeyPatch) -> None:
     for table in (advantages, losses):
         monkeypatch.setattr(table, "_entries", dict(table._entries))
 

@@ -52,7 +52,7 @@ GOLDEN = {
 
 @pytest.mark.parametrize("loss_agg_func", LOSS_AGG_FUNCS)
 @pytest.mark.parametrize("packed", [True, False])
-def test_losses_are_aggregated_by_sequence(loss_agg_func, packed) -> None:
+def test_losses_are_aggregated_by_sequence(loss_agg_func: str, packed: bool) -> None:
     values, mask, ids = (VALUES, MASK, SEQUENCE_IDS) if packed else (rows(VALUES), rows(MASK), None)
     denominators = compute_denominators({"policy": mask}, max_tokens=8, sequence_ids=ids)["policy"]
     loss = aggregate_loss(values, mask, loss_agg_func=loss_agg_func, denominators=denominators, sequence_ids=ids)

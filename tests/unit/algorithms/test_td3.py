@@ -30,7 +30,7 @@ def test_target_noise_is_scaled_and_clipped() -> None:
 
 
 @pytest.mark.parametrize(("agg_q", "target"), [("min", 0.5 + 0.81 * 3.0), ("mean", 0.5 + 0.81 * 4.0)])
-def test_critic_loss(agg_q, target) -> None:
+def test_critic_loss(agg_q: str, target: float) -> None:
     loss, metrics = td3(agg_q=agg_q).critic_loss(**TRANSITIONS)
     first = ((1 - target) ** 2 + (2 - target) ** 2) / 2
     second = (1.0 + 0.25) / 2  # terminated: the target is the reward alone, whatever the critics say of what follows
@@ -40,7 +40,7 @@ def test_critic_loss(agg_q, target) -> None:
 
 
 @pytest.mark.parametrize(("how", "expected"), [("q1", -1.0), ("min", -(1.0 - 1.0)), ("mean", -(1.5 - 0.5))])
-def test_actor_loss(how, expected) -> None:
+def test_actor_loss(how: str, expected: float) -> None:
     q = torch.tensor([[1.0, 2.0], [0.0, -1.0]], requires_grad=True)
     loss, metrics = td3(actor_agg_q=how).actor_loss(q=q, logprobs=None)
     assert loss.item() == pytest.approx(expected, abs=1e-6)

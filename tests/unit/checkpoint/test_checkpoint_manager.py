@@ -4,6 +4,7 @@ import logging
 import math
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from rlinf.errors import CheckpointError
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path: Path):
     return tmp_path / "run" / "checkpoints"
 
 
@@ -69,7 +70,7 @@ def test_commit_needs_its_begin_the_workers_files_and_json(root) -> None:
     assert manager.resolve("auto") is None
 
 
-def test_auto_takes_the_newest_complete_one_and_never_a_half_written(root, caplog) -> None:
+def test_auto_takes_the_newest_complete_one_and_never_a_half_written(root, caplog: pytest.LogCaptureFixture) -> None:
     manager = CheckpointManager(root, keep=0)
     for step in (9, 10, 100):
         save(manager, step)
@@ -102,7 +103,7 @@ def test_null_and_an_experiment_without_checkpoints_resolve_to_nothing(root) -> 
     assert not root.exists()
 
 
-def test_explicit_paths_in_every_spelling(root, monkeypatch) -> None:
+def test_explicit_paths_in_every_spelling(root, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = CheckpointManager(root, keep=0)
     save(manager, 1)
     save(manager, 2)
@@ -123,7 +124,7 @@ def test_explicit_paths_in_every_spelling(root, monkeypatch) -> None:
     assert manager.resolve("global_step_1") == root / "global_step_1"
 
 
-def test_a_renamed_copy_of_a_checkpoint_is_one_and_knows_its_step(root, tmp_path) -> None:
+def test_a_renamed_copy_of_a_checkpoint_is_one_and_knows_its_step(root, tmp_path: Path) -> None:
     save(CheckpointManager(root), 42)
     shutil.copytree(root / "global_step_42", tmp_path / "best one")
     assert checkpoint_step(CheckpointManager(root).resolve(str(tmp_path / "best one"))) == 42
@@ -141,7 +142,9 @@ def test_a_renamed_copy_of_a_checkpoint_is_one_and_knows_its_step(root, tmp_path
         ("  ", ["empty", "auto"]),
     ],
 )
-def test_paths_without_a_complete_checkpoint_are_refused_with_what_to_do(root, tmp_path, given, expected) -> None:
+def test_paths_without_a_complete_checkpoint_are_refused_with_what_to_do(
+    root, tmp_path: Path, given: str, expected: list[str]
+) -> None:
     manager = CheckpointManager(root, keep=0)
     save(manager, 1)
     save(manager, 2)
@@ -187,7 +190,7 @@ def test_keep_zero_keeps_all(root) -> None:
     assert len(names(root)) == 6
 
 
-def test_a_metric_that_no_save_measures_is_warned_about_once(root, caplog) -> None:
+def test_a_metric_that_no_save_measures_is_warned_about_once(root, caplog: pytest.LogCaptureFixture) -> None:
     manager = CheckpointManager(root, keep=1, keep_best="eval/succes")
     with caplog.at_level(logging.WARNING):
         for step in (1, 2):
@@ -211,7 +214,7 @@ def test_a_run_that_goes_back_to_an_earlier_step_keeps_what_it_saves_and_continu
     assert runner_state(manager.resolve("auto")) == {"second": True}
 
 
-def test_marking_a_checkpoint_of_another_experiment_changes_nothing(root, tmp_path) -> None:
+def test_marking_a_checkpoint_of_another_experiment_changes_nothing(root, tmp_path: Path) -> None:
     save(CheckpointManager(root), 1)
     other = CheckpointManager(tmp_path / "other" / "checkpoints")
     other.mark_resumed(root / "global_step_1")
@@ -227,7 +230,9 @@ def test_files_of_others_in_the_folder_are_left_alone(root) -> None:
     assert set(names(root)) == {".tmp_mine", "notes.txt", "global_step_x", "LATEST", "global_step_2"}
 
 
-def test_everything_is_synced_before_complete_and_complete_before_the_name(root, monkeypatch) -> None:
+def test_everything_is_synced_before_complete_and_complete_before_the_name(
+    root, monkeypatch: pytest.MonkeyPatch
+) -> None:
     manager = CheckpointManager(root)
     folder = manager.begin(1)
     (folder / "w").write_text("1")
@@ -262,7 +267,7 @@ def test_everything_is_synced_before_complete_and_complete_before_the_name(root,
 
 
 @pytest.fixture
-def undeletable(monkeypatch):
+def undeletable(monkeypatch: pytest.MonkeyPatch):
     """Return a set of names that cannot be deleted: as files that another process holds on a network file system."""
     held = set()
     monkeypatch.setattr(logging.getLogger("rlinf"), "propagate", True)
@@ -279,7 +284,9 @@ def undeletable(monkeypatch):
     return held
 
 
-def test_a_checkpoint_that_cannot_be_deleted_ends_no_save_and_costs_no_other(root, undeletable, caplog) -> None:
+def test_a_checkpoint_that_cannot_be_deleted_ends_no_save_and_costs_no_other(
+    root, undeletable, caplog: pytest.LogCaptureFixture
+) -> None:
     undeletable.add("w")
     manager = CheckpointManager(root, keep=1)
     with caplog.at_level(logging.WARNING):
@@ -315,7 +322,9 @@ def test_an_undeletable_file_keeps_no_other_on_the_disk(root, undeletable) -> No
     assert [path.name for path in trash.rglob("*")] == ["w"]
 
 
-def test_a_checkpoint_that_cannot_be_moved_away_stays_and_ends_no_save(root, monkeypatch, caplog) -> None:
+def test_a_checkpoint_that_cannot_be_moved_away_stays_and_ends_no_save(
+    root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     manager = CheckpointManager(root, keep=1)
     save(manager, 1)
     rename = os.rename
@@ -333,7 +342,9 @@ def test_a_checkpoint_that_cannot_be_moved_away_stays_and_ends_no_save(root, mon
     assert names(root) == ["LATEST", "global_step_1", "global_step_2"]
 
 
-def test_what_a_killed_run_left_and_cannot_be_deleted_ends_no_save(root, undeletable, caplog) -> None:
+def test_what_a_killed_run_left_and_cannot_be_deleted_ends_no_save(
+    root, undeletable, caplog: pytest.LogCaptureFixture
+) -> None:
     (CheckpointManager(root).begin(5) / "w").write_text("half")
     undeletable.add("w")
     with caplog.at_level(logging.WARNING):
@@ -342,7 +353,9 @@ def test_what_a_killed_run_left_and_cannot_be_deleted_ends_no_save(root, undelet
     assert "cannot be deleted" in caplog.text
 
 
-def test_retention_that_cannot_tell_the_best_drops_nothing_and_ends_no_save(root, caplog) -> None:
+def test_retention_that_cannot_tell_the_best_drops_nothing_and_ends_no_save(
+    root, caplog: pytest.LogCaptureFixture
+) -> None:
     manager = CheckpointManager(root, keep=1, keep_best="eval/return")
     first = save(manager, 1, **{"return": 1.0})
     text = (first / "runner.json").read_text()

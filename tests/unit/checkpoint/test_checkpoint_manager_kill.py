@@ -5,7 +5,9 @@ import shutil
 import sys
 import tempfile
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ _CHANGES |= {"rmdir", "truncate", "utime", "symlink", "link"}
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path):
     """A folder in memory where there is one: these tests force some thousand files to the disk."""
     if not os.access("/dev/shm", os.W_OK):
         yield tmp_path
@@ -99,7 +101,7 @@ def prepare_half_written_of_same_name(root) -> int:
 @pytest.mark.parametrize(
     "prepare", [prepare_plain, prepare_leftovers, prepare_same_step, prepare_half_written_of_same_name]
 )
-def test_kill_before_every_file_operation_of_a_save(folder, prepare) -> None:
+def test_kill_before_every_file_operation_of_a_save(folder, prepare: Callable[..., Any]) -> None:
     origin = folder / "origin"
     before = prepare(origin)
     outcomes = []

@@ -20,20 +20,22 @@ Usage = namedtuple("Usage", "total used free")
 
 
 @pytest.fixture(autouse=True)
-def _no_torch_process(monkeypatch) -> None:
+def _no_torch_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Starting torch takes seconds; the probe's answer is given instead."""
     answer = '{"cuda": null, "devices": 0, "gloo": true}'
     monkeypatch.setattr(doctor, "_output", lambda command: answer if "-c" in command else None)
 
 
-def test_healthy_machine_exits_zero(capsys, monkeypatch) -> None:
+def test_healthy_machine_exits_zero(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "installed_version", lambda name: doctor.REQUIRED_PACKAGES.get(name, "9.9"))
     assert main(["doctor"]) == 0
     assert "can run recipes" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("found", [None, "0.1"])
-def test_missing_or_old_package_fails_with_its_command(capsys, monkeypatch, found) -> None:
+def test_missing_or_old_package_fails_with_its_command(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, found: str | None
+) -> None:
     monkeypatch.setattr(doctor, "installed_version", lambda name: found if name == "pyzmq" else "99")
     assert main(["doctor"]) == 1
     text = capsys.readouterr().out
@@ -41,13 +43,13 @@ def test_missing_or_old_package_fails_with_its_command(capsys, monkeypatch, foun
     assert "'pyzmq>=26'" in text
 
 
-def test_torch_that_cannot_be_imported_fails(monkeypatch) -> None:
+def test_torch_that_cannot_be_imported_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "installed_version", lambda name: "99")
     monkeypatch.setattr(doctor, "_output", lambda command: None)
     assert [finding.level for finding in doctor.check_torch()] == ["fail"]
 
 
-def test_gpus_are_listed(monkeypatch) -> None:
+def test_gpus_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_output", lambda command: "NVIDIA H200, 143771 MiB, 580.65.06\n" * 8)
     gpus, driver = doctor.check_gpus()
     assert gpus.text == "8: NVIDIA H200, 143771 MiB"
@@ -62,7 +64,9 @@ def test_gpus_are_listed(monkeypatch) -> None:
         ('{"cuda": "12.8", "devices": 0, "gloo": true}', None, "apt-get install --upgrade nvidia-driver"),
     ],
 )
-def test_gpus_that_torch_does_not_see_are_a_warning(monkeypatch, probe, hidden, remedy) -> None:
+def test_gpus_that_torch_does_not_see_are_a_warning(
+    monkeypatch: pytest.MonkeyPatch, probe: str, hidden: str | None, remedy: str
+) -> None:
     answers = {sys.executable: probe, "nvidia-smi": "NVIDIA H200, 143771 MiB, 470.1\n"}
     monkeypatch.setattr(doctor, "_output", lambda command: answers[command[0]])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -73,7 +77,7 @@ def test_gpus_that_torch_does_not_see_are_a_warning(monkeypatch, probe, hidden, 
     assert finding.remedy.startswith(remedy)
 
 
-def test_a_python_that_is_too_old_fails_with_the_command_for_another(monkeypatch) -> None:
+def test_a_python_that_is_too_old_fails_with_the_command_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "MIN_PYTHON", (sys.version_info[0], sys.version_info[1] + 1))
     (finding,) = doctor.check_interpreter()
     assert finding.level == "fail"
@@ -89,7 +93,7 @@ def test_a_python_that_is_too_old_fails_with_the_command_for_another(monkeypatch
     ],
 )
 def test_another_version_than_the_pinned_one_is_told_with_its_command(
-    monkeypatch, requirement, found, level, remedy
+    monkeypatch: pytest.MonkeyPatch, requirement: str, found: str, level: str, remedy: str
 ) -> None:
     monkeypatch.setattr(doctor.importlib.metadata, "requires", lambda name: [requirement, requirement])
     monkeypatch.setattr(doctor, "installed_version", lambda name: found)
@@ -99,7 +103,7 @@ def test_another_version_than_the_pinned_one_is_told_with_its_command(
     assert not list(doctor.check_pins())
 
 
-def test_a_port_that_is_taken_is_told_with_the_way_round_it(monkeypatch) -> None:
+def test_a_port_that_is_taken_is_told_with_the_way_round_it(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as other:
         other.bind(("", 0))
         other.listen()
@@ -111,14 +115,14 @@ def test_a_port_that_is_taken_is_told_with_the_way_round_it(monkeypatch) -> None
     assert free.level == "ok"
 
 
-def test_small_shared_memory_and_disk_are_warnings_with_a_remedy(monkeypatch) -> None:
+def test_small_shared_memory_and_disk_are_warnings_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(64 << 20, 0, 64 << 20))
     warnings = [f for f in [*doctor.check_memory(), *doctor.check_disk()] if f.level == "warn"]
     assert [finding.name for finding in warnings] == ["shared memory", "disk"]
     assert all(finding.remedy for finding in warnings)
 
 
-def test_ray_address_that_does_not_answer_is_a_warning(monkeypatch) -> None:
+def test_ray_address_that_does_not_answer_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     (finding,) = doctor.check_ray()
     assert (finding.level, finding.remedy) == ("warn", "unset RAY_ADDRESS")
@@ -128,7 +132,9 @@ def test_ray_address_that_does_not_answer_is_a_warning(monkeypatch) -> None:
     ("libraries", "chosen", "level"),
     [({"EGL"}, "", "ok"), (set(), "", "warn"), ({"EGL"}, "osmesa", "warn"), ({"OSMesa"}, "osmesa", "ok")],
 )
-def test_rendering_needs_an_off_screen_library(monkeypatch, libraries, chosen, level) -> None:
+def test_rendering_needs_an_off_screen_library(
+    monkeypatch: pytest.MonkeyPatch, libraries: set[str], chosen: str, level: str
+) -> None:
     monkeypatch.setattr(doctor, "installed_version", lambda name: "3.3.0")
     monkeypatch.setattr(doctor.ctypes.util, "find_library", lambda name: name if name in libraries else None)
     monkeypatch.setenv("MUJOCO_GL", chosen)
@@ -137,7 +143,7 @@ def test_rendering_needs_an_off_screen_library(monkeypatch, libraries, chosen, l
 
 
 @pytest.mark.parametrize(("answer", "level"), [("", "ok"), (None, "warn")])
-def test_maniskill_needs_a_vulkan_driver(monkeypatch, answer, level) -> None:
+def test_maniskill_needs_a_vulkan_driver(monkeypatch: pytest.MonkeyPatch, answer: str | None, level: str) -> None:
     monkeypatch.setattr(doctor, "installed_version", lambda name: "3.0.3")
     monkeypatch.setattr(doctor, "_output", lambda command: answer)
     (finding,) = doctor.check_vulkan()
@@ -179,7 +185,9 @@ def test_doctor_starts_without_any_third_party_package() -> None:
         ("wandb", "pip install 'rlinf[wandb]'"),
     ],
 )
-def test_optional_packages_are_installed_as_the_project_pins_them(monkeypatch, name, remedy) -> None:
+def test_optional_packages_are_installed_as_the_project_pins_them(
+    monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
+) -> None:
     monkeypatch.setattr(doctor, "installed_version", lambda _: None)
     findings = {finding.name: finding for finding in doctor.check_packages()}
     assert findings[name].level == "note"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -13,7 +14,7 @@ RECIPE = "gym_cartpole_ppo_mlp"
 
 
 @pytest.fixture
-def launcher(tmp_path, monkeypatch):
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Write a module with the given body of ``launch(cfg)`` and return its ``module:function``."""
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -27,7 +28,7 @@ def launcher(tmp_path, monkeypatch):
         del sys.modules[name]
 
 
-def test_launch_receives_the_typed_tree(launcher, capsys) -> None:
+def test_launch_receives_the_typed_tree(launcher, capsys: pytest.CaptureFixture[str]) -> None:
     start = launcher("print(type(cfg).__name__, cfg.actor.seed)")
     assert run_entry("embodied", start, ["--config-name", RECIPE, "actor.seed=9"]) == 0
     assert capsys.readouterr().out == "EmbodiedConfig 9\n"
@@ -37,7 +38,7 @@ def test_exit_code_of_launch_is_kept(launcher) -> None:
     assert run_entry("embodied", launcher("return 3"), ["--config-name", RECIPE]) == 3
 
 
-def test_mistake_is_reported_before_launch_is_imported(capsys) -> None:
+def test_mistake_is_reported_before_launch_is_imported(capsys: pytest.CaptureFixture[str]) -> None:
     code = run_entry("embodied", "no_such_module:launch", ["--config-name", RECIPE, "actor.lrr=1"])
     captured = capsys.readouterr()
     assert code == 1
@@ -46,13 +47,13 @@ def test_mistake_is_reported_before_launch_is_imported(capsys) -> None:
     assert "Traceback" not in captured.err
 
 
-def test_debug_level_shows_the_traceback(capsys, monkeypatch) -> None:
+def test_debug_level_shows_the_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLINF_LOG_LEVEL", "DEBUG")
     assert run_entry("embodied", "no_such_module:launch", ["--config-name", "absent"]) == 1
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_missing_name_lists_the_recipes(capsys) -> None:
+def test_missing_name_lists_the_recipes(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         run_entry("embodied", "no_such_module:launch", [])
     assert caught.value.code == 2
@@ -61,7 +62,7 @@ def test_missing_name_lists_the_recipes(capsys) -> None:
     assert RECIPE in error
 
 
-def test_the_recipe_may_stand_without_its_option(launcher, capsys) -> None:
+def test_the_recipe_may_stand_without_its_option(launcher, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_entry("embodied", launcher("print(cfg.actor.seed)"), [RECIPE, "actor.seed=9"]) == 0
     assert capsys.readouterr().out == "9\n"
 
@@ -74,12 +75,14 @@ def test_the_recipe_may_stand_without_its_option(launcher, capsys) -> None:
         ("sft", "gym_cartpole_async_ppo_mlp", "train_async.py"),
     ],
 )
-def test_a_recipe_of_another_script_is_told_which(capsys, script, recipe, named) -> None:
+def test_a_recipe_of_another_script_is_told_which(
+    capsys: pytest.CaptureFixture[str], script: str, recipe: str, named: str
+) -> None:
     assert run_entry(script, "no_such_module:launch", [recipe]) == 1
     assert named in capsys.readouterr().err
 
 
-def test_recipe_of_another_task_type_is_refused(capsys) -> None:
+def test_recipe_of_another_task_type_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_entry("reasoning", "no_such_module:launch", ["--config-name", RECIPE]) == 1
     assert "runner.task_type" in capsys.readouterr().err
 
@@ -91,7 +94,9 @@ def test_recipe_of_another_task_type_is_refused(capsys) -> None:
         (False, "gym_cartpole_async_ppo_mlp", "examples/embodiment/train_async.py"),
     ],
 )
-def test_recipe_of_the_other_script_is_refused(asynchronous, recipe, remedy, capsys) -> None:
+def test_recipe_of_the_other_script_is_refused(
+    asynchronous: bool, recipe: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     code = run_entry("embodied", "no_such_module:launch", ["--config-name", recipe], asynchronous=asynchronous)
     assert code == 1
     error = capsys.readouterr().err
@@ -99,7 +104,9 @@ def test_recipe_of_the_other_script_is_refused(asynchronous, recipe, remedy, cap
     assert remedy in error
 
 
-def test_own_folder_may_stand_beside_the_script(launcher, tmp_path, monkeypatch, capsys) -> None:
+def test_own_folder_may_stand_beside_the_script(
+    launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.yaml").write_text(f"defaults: [{RECIPE}, _self_]\nactor: {{seed: 4}}\n")
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "script.py")])
@@ -108,7 +115,9 @@ def test_own_folder_may_stand_beside_the_script(launcher, tmp_path, monkeypatch,
     assert capsys.readouterr().out == "4\n"
 
 
-def test_quiet_asks_for_warnings_and_the_end_only(launcher, monkeypatch, capsys) -> None:
+def test_quiet_asks_for_warnings_and_the_end_only(
+    launcher, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name in ("RLINF_QUIET", "RLINF_LOG_LEVEL"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)

@@ -10,12 +10,12 @@ import sys
 import pytest
 
 from rlinf.cli.errors import run_and_report
-from rlinf.errors import CheckpointError, ConfigError, RewardError, WorkerError
+from rlinf.errors import CheckpointError, ConfigError, RewardError, RLinfError, WorkerError
 from rlinf.utils.signals import Terminated
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EFBIG])
-def test_faults_of_disks_are_told_with_a_remedy(capsys, number) -> None:
+def test_faults_of_disks_are_told_with_a_remedy(capsys: pytest.CaptureFixture[str], number: int) -> None:
     def action() -> None:
         raise OSError(number, os.strerror(number), "/results/metrics.jsonl")
 
@@ -26,7 +26,9 @@ def test_faults_of_disks_are_told_with_a_remedy(capsys, number) -> None:
 
 
 @pytest.mark.parametrize(("cause", "is_shown"), [(CheckpointError("other"), False), (RewardError("raised"), True)])
-def test_the_traceback_of_a_worker_is_shown_where_it_tells_more_than_the_message(capsys, cause, is_shown) -> None:
+def test_the_traceback_of_a_worker_is_shown_where_it_tells_more_than_the_message(
+    capsys: pytest.CaptureFixture[str], cause: RLinfError, is_shown: bool
+) -> None:
     def action() -> None:
         raise WorkerError(f"ActorGroup:0 failed: {cause}\n--- traceback of ActorGroup:0 ---\nTraceback") from cause
 
@@ -36,7 +38,7 @@ def test_the_traceback_of_a_worker_is_shown_where_it_tells_more_than_the_message
     assert ("--- traceback" in told) == is_shown
 
 
-def test_a_full_disk_that_a_worker_met_is_told_with_its_remedy(capsys) -> None:
+def test_a_full_disk_that_a_worker_met_is_told_with_its_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     def action() -> None:
         raise WorkerError(f"ActorGroup:0 failed: OSError: {os.strerror(errno.ENOSPC)}")
 
@@ -53,7 +55,9 @@ def test_a_full_disk_that_a_worker_met_is_told_with_its_remedy(capsys) -> None:
         (Terminated(), 143),
     ],
 )
-def test_typed_errors_and_interrupts_become_exit_codes(capsys, error, code) -> None:
+def test_typed_errors_and_interrupts_become_exit_codes(
+    capsys: pytest.CaptureFixture[str], error: BaseException, code: int
+) -> None:
     def action() -> None:
         raise error
 

@@ -18,7 +18,9 @@ def test_the_command_is_there_without_its_script() -> None:
 
 
 @pytest.mark.parametrize(("value", "code"), [("topsecret", 0), ("[topsecret]", 1)])
-def test_values_of_environment_variables_are_not_shown(capsys, value, code) -> None:
+def test_values_of_environment_variables_are_not_shown(
+    capsys: pytest.CaptureFixture[str], value: str, code: int
+) -> None:
     entry = f"{{node_ranks: 0, env_vars: [{{WANDB_API_KEY: {value}}}]}}"
     group = f"cluster.node_groups=[{{label: a, node_ranks: 0, env_configs: [{entry}]}}]"
     assert main(["plan", RECIPE, "--resolved", group]) == code
@@ -41,7 +43,7 @@ def test_values_of_environment_variables_are_not_shown(capsys, value, code) -> N
         (f"+reward.rewards.api={{reward_type: text_api, url: ['http://me:topsecret{60 * '_'}@host']}}", 1),
     ],
 )
-def test_keys_and_passwords_are_not_shown(capsys, override, code) -> None:
+def test_keys_and_passwords_are_not_shown(capsys: pytest.CaptureFixture[str], override: str, code: int) -> None:
     assert main(["plan", "tiny_math_grpo", "--resolved", override]) == code
     told = capsys.readouterr()
     assert "reward" in told.out + told.err

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from rlinf.cli.main import main
 
@@ -22,7 +25,7 @@ LARGE = (
 )
 
 
-def test_plan_shows_placement_and_arithmetic(capsys) -> None:
+def test_plan_shows_placement_and_arithmetic(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", RECIPE, *LARGE, "--accelerators-per-node", "8", "algorithm.update_epoch=2"]) == 0
     text = capsys.readouterr().out
     assert "nodes 0-127 (128): 8 accelerators each" in text
@@ -41,12 +44,12 @@ def test_plan_of_a_thousand_devices_loads_neither_torch_nor_ray() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_plan_without_known_accelerators_says_so(capsys) -> None:
+def test_plan_without_known_accelerators_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", RECIPE]) == 0
     assert "--accelerators-per-node" in capsys.readouterr().out
 
 
-def test_plan_with_impossible_placement_fails_cleanly(capsys) -> None:
+def test_plan_with_impossible_placement_fails_cleanly(capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["plan", RECIPE, "--accelerators-per-node", "2", "cluster.component_placement.actor=0-7"])
     captured = capsys.readouterr()
     assert code == 1
@@ -55,7 +58,9 @@ def test_plan_with_impossible_placement_fails_cleanly(capsys) -> None:
     assert captured.out == ""
 
 
-def test_plan_lists_what_this_machine_lacks_beside_the_plan(capsys, tmp_path, monkeypatch) -> None:
+def test_plan_lists_what_this_machine_lacks_beside_the_plan(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert main(["plan", "gym_mountain_car_rlpd_mlp"]) == 0

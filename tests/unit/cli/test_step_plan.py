@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rlinf.cli.main import main
 
 
-def test_an_off_policy_plan_counts_updates_from_the_replay(capsys) -> None:
+def test_an_off_policy_plan_counts_updates_from_the_replay(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "gym_pendulum_sac_mlp"]) == 0
     text = capsys.readouterr().out
     assert "64 of the critics = update_epoch 64, each on a batch from the replay" in text
     assert "14976 optimizer steps, 14976 environment steps" in text
 
 
-def test_a_plan_of_a_language_model_counts_responses(capsys) -> None:
+def test_a_plan_of_a_language_model_counts_responses(capsys: pytest.CaptureFixture[str]) -> None:
     keys = ("algorithm.update_epoch=2", "runner.max_epochs=5", "algorithm.sampling_params.max_new_tokens=8")
     assert main(["plan", "tiny_math_grpo", *keys, "--accelerators-per-node", "0"]) == 0
     text = capsys.readouterr().out
@@ -37,7 +39,7 @@ def test_a_plan_of_a_language_model_counts_responses(capsys) -> None:
     assert "groups with zero advantages, until 1536 prompts have been submitted in a step" in capsys.readouterr().out
 
 
-def test_a_plan_of_fine_tuning_counts_samples(capsys) -> None:
+def test_a_plan_of_fine_tuning_counts_samples(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "tiny_math_sft", "algorithm.update_epoch=2", "--accelerators-per-node", "0"]) == 0
     text = capsys.readouterr().out
     assert "512 = global_batch_size 256 x update_epoch 2, of up to 24 tokens each" in text

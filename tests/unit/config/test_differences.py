@@ -26,7 +26,7 @@ def test_a_value_that_must_be_given_is_no_default() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in list_recipes() if name != "point"])
-def test_every_key_of_every_recipe_is_there(name) -> None:
+def test_every_key_of_every_recipe_is_there(name: str) -> None:
     cfg = validate_cfg(load_recipe(name))
     values = by_path(cfg)
     assert len(values) == len(recipe_values(cfg))

@@ -66,7 +66,7 @@ KEYS = sorted(
 
 
 @pytest.mark.parametrize(("section", "key", "is_algorithm_part"), KEYS, ids=lambda value: str(value))
-def test_key_is_read(section, key, is_algorithm_part) -> None:
+def test_key_is_read(section: str, key: str, is_algorithm_part: bool) -> None:
     readers = ATTRIBUTES | PARAMETERS if is_algorithm_part else ATTRIBUTES
     assert key in readers, f"{section}.{key} is in the schema, but nothing in rlinf/ reads it"
 

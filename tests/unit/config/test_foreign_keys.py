@@ -44,7 +44,7 @@ def line_of(text, path):
         (TEXT, "data.max_response_length=512", "algorithm.sampling_params.max_new_tokens"),
     ],
 )
-def test_names_of_other_frameworks_are_translated(recipe, override, key) -> None:
+def test_names_of_other_frameworks_are_translated(recipe: str, override: str, key: str) -> None:
     path = override.partition("=")[0]
     line = line_of(told(recipe, override), path.partition(".")[0] if path.startswith(("actor_r", "trainer")) else path)
     assert key in line
@@ -59,7 +59,7 @@ def test_names_of_other_frameworks_are_translated(recipe, override, key) -> None
         ("algorithm.adv_type=reinforce++", ("adv_type=reinpp",)),
     ],
 )
-def test_choices_of_other_frameworks_are_translated(override, names) -> None:
+def test_choices_of_other_frameworks_are_translated(override: str, names: tuple[str, ...]) -> None:
     text = told(EMBODIED, override)
     assert all(name in text for name in names)
 
@@ -100,7 +100,7 @@ def problems(recipe):
 
 
 @pytest.mark.parametrize("name", [EMBODIED, TEXT, "tiny_math_sft", SAC])
-def test_suggestions_do_not_lead_to_further_unknown_keys(name) -> None:
+def test_suggestions_do_not_lead_to_further_unknown_keys(name: str) -> None:
     recipe = OmegaConf.to_container(load_recipe(name), resolve=True)
     for key in {path.rsplit(".", 1)[-1] for path in known_paths()} - set(recipe["runner"]["logger"]):
         put(recipe, f"weight_syncer.bucket.{key}", "@")
@@ -125,7 +125,7 @@ def test_a_seed_is_the_actors() -> None:
     assert "Did you mean 'actor.seed'?" in told(EMBODIED, "data.seed=3")
 
 
-def test_what_a_plugin_may_register_is_told_with_the_variable(monkeypatch) -> None:
+def test_what_a_plugin_may_register_is_told_with_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RLINF_EXT_MODULE", raising=False)
     assert "name its module in RLINF_EXT_MODULE" in told(EMBODIED, "env.train.env_type=point")
     assert "RLINF_EXT_MODULE" not in told(EMBODIED, "env.train.env_type=gymnasum"), "a slip of the pen"
@@ -158,7 +158,7 @@ FSDP_KEYS = {
 
 
 @pytest.mark.parametrize("key", FSDP_KEYS)
-def test_every_published_key_of_sharding_is_honoured_or_refused_with_the_reason(key) -> None:
+def test_every_published_key_of_sharding_is_honoured_or_refused_with_the_reason(key: str) -> None:
     value, reason = FSDP_KEYS[key]
     override = f"actor.fsdp_config.{key}={value}"
     if reason is None:

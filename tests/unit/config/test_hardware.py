@@ -16,7 +16,7 @@ def test_a_description_becomes_its_dataclass() -> None:
 @pytest.mark.parametrize(
     ("keys", "remedy"), [({"robot_ip": 7}, "configs[].robot_ip: received 7"), ({"speed": 1}, "speed: unknown key")]
 )
-def test_what_does_not_fit_is_told(keys, remedy) -> None:
+def test_what_does_not_fit_is_told(keys: dict[str, int], remedy: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_hardware({"type": "Franka", "node_rank": 0, "robot_ip": "10.0.0.1", **keys}, FrankaHardwareConfig)
     assert remedy in str(caught.value)

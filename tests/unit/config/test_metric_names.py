@@ -22,7 +22,7 @@ def recipe(name, *overrides):
         ("tiny_math_sft", "+runner.stop_at={eval/token_acuracy: 1}", "eval/token_accuracy"),
     ],
 )
-def test_a_slip_is_refused_with_its_path_and_the_name_that_was_meant(name, override, guess) -> None:
+def test_a_slip_is_refused_with_its_path_and_the_name_that_was_meant(name: str, override: str, guess: str) -> None:
     path = "runner.keep_best" if "keep_best" in override else "runner.stop_at."
     with pytest.raises(ConfigError) as error:
         recipe(name, override)
@@ -41,13 +41,13 @@ def test_a_slip_is_refused_with_its_path_and_the_name_that_was_meant(name, overr
         ("tiny_math_grpo", "runner.keep_best=rollout/reward"),
     ],
 )
-def test_metrics_of_tasks_of_training_and_of_plug_ins_are_left_to_the_run(name, override) -> None:
+def test_metrics_of_tasks_of_training_and_of_plug_ins_are_left_to_the_run(name: str, override: str) -> None:
     cfg = validate_cfg(load_recipe(name, [override, "runner.val_check_interval=1"]))
     assert cfg.runner.keep_best in override
 
 
 @pytest.mark.parametrize("keys", [(), ("runner.val_samples=4",), ("runner.val_samples=4", "runner.val_pass_at=[2, 3]")])
-def test_the_names_are_those_that_an_evaluation_of_responses_produces(keys) -> None:
+def test_the_names_are_those_that_an_evaluation_of_responses_produces(keys: tuple[str, ...]) -> None:
     cfg = recipe("tiny_math_grpo", *keys)
     group = [Sample().response] * cfg.runner.val_samples
     assert sorted(evaluation_metrics([group], pass_at=cfg.runner.val_pass_at)) == sorted(eval_metric_names(cfg))

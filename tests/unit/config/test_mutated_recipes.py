@@ -33,13 +33,13 @@ REMEDY = re.compile(
 
 
 @pytest.fixture(autouse=True)
-def _no_entry_points(monkeypatch) -> None:
+def _no_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looking for plug-ins among the installed packages takes longer than everything else in a validation."""
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: ())
 
 
 @pytest.fixture(params=RECIPES)
-def recipe(request):
+def recipe(request: pytest.FixtureRequest):
     return OmegaConf.to_container(load_recipe(request.param), resolve=True)
 
 

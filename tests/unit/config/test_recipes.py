@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra.core.global_hydra import GlobalHydra
@@ -15,7 +17,7 @@ RECIPE = "gym_cartpole_ppo_mlp"
 
 
 @pytest.fixture
-def own_dir(tmp_path):
+def own_dir(tmp_path: Path):
     """A folder with a recipe that uses the presets of the shipped ones, and one of its own."""
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "mine.yaml").write_text("env_type: gymnasium\ninit_params: {id: Acrobot-v1}\n")
@@ -70,7 +72,9 @@ def test_group_choice_deletion_and_forced_keys_keep_hydras_meaning(own_dir) -> N
         ),
     ],
 )
-def test_placement_override_replaces_the_rules_of_its_components(overrides, expected) -> None:
+def test_placement_override_replaces_the_rules_of_its_components(
+    overrides: list[str], expected: dict[str, Any]
+) -> None:
     assert load_recipe(RECIPE, overrides).cluster.component_placement == expected
 
 
@@ -86,7 +90,7 @@ def test_placement_override_replaces_the_rules_of_its_components(overrides, expe
         ("~actor.nothing", "actor.nothing"),
     ],
 )
-def test_overrides_that_cannot_be_read_are_config_errors(override, remedy) -> None:
+def test_overrides_that_cannot_be_read_are_config_errors(override: str, remedy: str) -> None:
     with pytest.raises(ConfigError, match=remedy):
         load_recipe(RECIPE, [override])
 
@@ -96,7 +100,7 @@ def test_unknown_recipe_suggests_and_lists() -> None:
         load_recipe("gym_cartpole_ppo")
 
 
-def test_config_dir_that_is_no_folder_is_refused(tmp_path) -> None:
+def test_config_dir_that_is_no_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="--config-dir.*not a folder"):
         load_recipe(RECIPE, config_dir=tmp_path / "absent")
 
@@ -115,7 +119,9 @@ def test_path_of_a_recipe_is_a_name_too(own_dir) -> None:
     assert load_recipe(str(own_dir / "mine.yaml")).actor.seed == 7
 
 
-def test_recipes_under_the_working_directory_are_found(own_dir, tmp_path_factory, monkeypatch) -> None:
+def test_recipes_under_the_working_directory_are_found(
+    own_dir, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     work = tmp_path_factory.mktemp("work")
     (work / "examples" / "rope").mkdir(parents=True)
     own_dir.rename(work / "examples" / "rope" / "config")
@@ -127,13 +133,13 @@ def test_recipes_under_the_working_directory_are_found(own_dir, tmp_path_factory
     "text",
     [b"a: [1\n", b"a: 1\na: 2\n", b"defaults: [missing_group: x]\n", b"defaults: env\n", b"- a\n", b"\xff\xfe bad"],
 )
-def test_broken_yaml_is_a_config_error_that_names_the_recipe(tmp_path, text) -> None:
+def test_broken_yaml_is_a_config_error_that_names_the_recipe(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "broken.yaml").write_bytes(text)
     with pytest.raises(ConfigError, match="recipe broken"):
         load_recipe("broken", config_dir=tmp_path)
 
 
-def test_composing_leaves_nothing_behind(tmp_path, monkeypatch) -> None:
+def test_composing_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     handlers = list(logging.getLogger().handlers)
     cwd = os.getcwd()

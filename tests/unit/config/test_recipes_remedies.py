@@ -20,7 +20,7 @@ def told(override):
 
 
 @pytest.mark.parametrize("override", ["runner.stop_at={eval/return:", "runner.stop_at={'eval/return': 475}"])
-def test_a_mapping_that_the_shell_cut_or_whose_keys_are_quoted(override) -> None:
+def test_a_mapping_that_the_shell_cut_or_whose_keys_are_quoted(override: str) -> None:
     text = told(override)
     assert "single quotes for the shell and without quotes around its keys" in text
     remedy = re.search(r"keys: 'runner\.stop_at=(\{.*?\})'", text).group(1)
@@ -28,7 +28,7 @@ def test_a_mapping_that_the_shell_cut_or_whose_keys_are_quoted(override) -> None
 
 
 @pytest.mark.parametrize("override", ["runner.stop_at=eval/return: 475", 'runner.stop_at="{eval/return: 475}"'])
-def test_a_mapping_that_became_a_string(override) -> None:
+def test_a_mapping_that_became_a_string(override: str) -> None:
     text = told(override)
     written = re.search(r"'\.\.\.=(\{.*\})'", text).group(1)
     cfg = validate_cfg(load_recipe(RECIPE, [f"runner.stop_at={written}"]))
@@ -51,7 +51,7 @@ def test_a_preset_without_its_place() -> None:
     assert "model@actor.model=NAME" in told("model=mlp_policy")
 
 
-def test_a_key_written_as_an_option(capsys) -> None:
+def test_a_key_written_as_an_option(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(["plan", RECIPE, "--lr", "0.1"])
     assert caught.value.code == 2

@@ -15,7 +15,7 @@ RECIPES = sorted(
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_recipe_is_valid_and_reversible(path) -> None:
+def test_recipe_is_valid_and_reversible(path: Path) -> None:
     cfg = validate_cfg(load_recipe(str(path)))
     assert build_config(to_dict(cfg)) == cfg
     assert cfg.runner.logger.experiment_name == path.stem

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import operator
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -14,10 +16,12 @@ from rlinf.config.schema.algorithm import LossConfig
 from rlinf.config.schema.base import PositiveInt
 from rlinf.config.schema.env import EnvConfig
 from rlinf.errors import ConfigError
-from rlinf.registry import Registration
+from rlinf.registry import Registration, Registry
 
 
-def test_registered_kinds_from_outside_are_parsed_with_their_own_keys(recipe, monkeypatch) -> None:
+def test_registered_kinds_from_outside_are_parsed_with_their_own_keys(
+    recipe: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     @dataclasses.dataclass(frozen=True, kw_only=True)
     class RopeEnvConfig(EnvConfig):
         rope_length_centimetres: PositiveInt
@@ -51,7 +55,12 @@ def test_registered_kinds_from_outside_are_parsed_with_their_own_keys(recipe, mo
     ],
 )
 def test_engines_and_backends_from_outside_are_named_in_recipes(
-    recipe, monkeypatch, registry, key, value, hint
+    recipe: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    registry: Registry,
+    key: str,
+    value: str | list[str],
+    hint: str,
 ) -> None:
     monkeypatch.setattr(registry, "_entries", dict(registry._entries))
     name = value[0] if isinstance(value, list) else value

@@ -27,7 +27,7 @@ def test_unknown_members_list_the_known_ones() -> None:
         _ = SupportedModel.NOTHING
 
 
-def test_registering_a_model_extends_it(monkeypatch) -> None:
+def test_registering_a_model_extends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
         models._entries, "qwen2.6", Registration("rlinf.models.mlp_policy:build_mlp_policy", ModelConfig)
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from rlinf.config.validate import RULES, register_rule
 from rlinf.errors import ConfigError
 
 
-def test_typed_tree_is_checked_again(recipe) -> None:
+def test_typed_tree_is_checked_again(recipe: Callable[..., dict[str, Any]]) -> None:
     cfg = build_config(recipe())
     broken = dataclasses.replace(cfg, actor=dataclasses.replace(cfg.actor, micro_batch_size=-1))
     with pytest.raises(ConfigError, match=r"actor\.micro_batch_size: received -1"):
@@ -31,7 +33,9 @@ def check_name_as_before(cfg, world, problems) -> None:
 
 
 @pytest.mark.parametrize("rule", [check_name, check_name_as_before])
-def test_rules_from_outside_hold_for_a_kind_of_recipe_and_those_derived_from_it(recipe, monkeypatch, rule) -> None:
+def test_rules_from_outside_hold_for_a_kind_of_recipe_and_those_derived_from_it(
+    recipe: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, rule: Callable[..., Any]
+) -> None:
     monkeypatch.setattr("rlinf.config.validate.RULES", dict(RULES))
     monkeypatch.setattr(task_types, "_entries", dict(task_types._entries))
 

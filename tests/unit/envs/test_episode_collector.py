@@ -1,5 +1,7 @@
 """What is collected is what happened: actions replayed in the simulator itself give the same frames."""
 
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
@@ -28,7 +30,7 @@ def make_cartpole(folder, num_env_processes=0, **collection):
 
 
 @pytest.mark.parametrize("num_env_processes", [0, 2])
-def test_actions_of_a_collected_episode_lead_through_its_frames(num_env_processes, tmp_path) -> None:
+def test_actions_of_a_collected_episode_lead_through_its_frames(num_env_processes: int, tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     seeds = []
     with make_cartpole(tmp_path, num_env_processes) as env:
@@ -55,7 +57,7 @@ def test_actions_of_a_collected_episode_lead_through_its_frames(num_env_processe
             assert columns["next.done"][step] == (terminated or truncated) == (step == last)
 
 
-def test_only_whole_and_wanted_episodes_are_kept(tmp_path) -> None:
+def test_only_whole_and_wanted_episodes_are_kept(tmp_path: Path) -> None:
     with make_cartpole(tmp_path / "unfinished") as env:
         env.reset(0)
         env.chunk_step(torch.zeros(3, 2, dtype=torch.int64))
@@ -68,7 +70,7 @@ def test_only_whole_and_wanted_episodes_are_kept(tmp_path) -> None:
     assert list((tmp_path / "unfinished").iterdir()) == list((tmp_path / "failed").iterdir()) == []
 
 
-def test_environments_stepped_as_a_batch_are_collected_too(tmp_path) -> None:
+def test_environments_stepped_as_a_batch_are_collected_too(tmp_path: Path) -> None:
     cfg = EnvConfig(
         env_type="batch",
         total_num_envs=2,
@@ -87,7 +89,7 @@ def test_environments_stepped_as_a_batch_are_collected_too(tmp_path) -> None:
     np.testing.assert_array_equal(dataset.column("observation.state")[0], first["states"][0])
 
 
-def test_a_success_in_mid_episode_counts(tmp_path) -> None:
+def test_a_success_in_mid_episode_counts(tmp_path: Path) -> None:
     cfg = EnvConfig(
         env_type="batch",
         total_num_envs=2,

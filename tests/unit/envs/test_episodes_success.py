@@ -64,7 +64,7 @@ def episodes_of(cfg, chunks=2):
 
 
 @pytest.mark.parametrize("processes", [0, 2])
-def test_cartpole_has_no_success(processes) -> None:
+def test_cartpole_has_no_success(processes: int) -> None:
     episodes = episodes_of(config("CartPole-v1", num_env_processes=processes))
     assert episodes
     assert all(set(episode) == PLAIN for episode in episodes)

@@ -9,7 +9,7 @@ from rlinf.errors import RegistryError
 
 @pytest.mark.metaworld
 @pytest.mark.parametrize("task", ["reach-v3", "drawer-close-v3"])
-def test_the_expert_of_metaworld_solves_its_tasks(task) -> None:
+def test_the_expert_of_metaworld_solves_its_tasks(task: str) -> None:
     cfg = MetaWorldEnvConfig(
         env_type="metaworld",
         task_name=task,

@@ -14,7 +14,7 @@ from rlinf.data.replay.buffer import ReplayBuffer
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples/embodiment"
 
 
-def test_demonstrations_reach_the_goal_and_join_up(tmp_path) -> None:
+def test_demonstrations_reach_the_goal_and_join_up(tmp_path: Path) -> None:
     folder = tmp_path / "demos"
     script = EXAMPLES / "demonstrate_mountain_car.py"
     cfg = validate_cfg(load_recipe(str(EXAMPLES / "config/gym_mountain_car_rlpd_mlp.yaml")))

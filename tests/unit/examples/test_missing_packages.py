@@ -15,7 +15,7 @@ SCRIPTS = [
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_a_foreign_python_is_told_what_to_install(script, tmp_path) -> None:
+def test_a_foreign_python_is_told_what_to_install(script: Path, tmp_path: Path) -> None:
     # -S and -E leave the standard library alone: no site-packages, no PYTHONPATH.
     command = [sys.executable, "-S", "-E", str(script)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)

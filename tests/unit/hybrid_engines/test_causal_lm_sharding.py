@@ -3,6 +3,8 @@
 Two ranks are compared with one in ``tests/unit/workers/actor/test_text_gradients.py``.
 """
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -58,7 +60,7 @@ def train(engine):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("models")
     for kind, (sizes, _) in KINDS.items():
         save_tiny(folder / kind, **sizes)
@@ -67,7 +69,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("recompute", [False, True])
-def test_sharding_and_recomputing_change_nothing_on_one_rank(folder, kind, recompute) -> None:
+def test_sharding_and_recomputing_change_nothing_on_one_rank(folder, kind: str, recompute: bool) -> None:
     keys = KINDS[kind][1]
     expected = train(make_engine(folder / kind, keys=keys))
     actual = train(make_engine(folder / kind, sharding="full_shard", recompute=recompute, keys=keys))
@@ -79,7 +81,7 @@ def test_sharding_and_recomputing_change_nothing_on_one_rank(folder, kind, recom
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_low_precision_keeps_master_weights_and_comes_close(folder, kind) -> None:
+def test_low_precision_keeps_master_weights_and_comes_close(folder, kind: str) -> None:
     keys = KINDS[kind][1]
     full, low = (make_engine(folder / kind, sharding="full_shard", precision=p, keys=keys) for p in ("fp32", "bf16"))
     packed, seen = pack_sequences(SEQUENCES), []
@@ -94,7 +96,7 @@ def test_low_precision_keeps_master_weights_and_comes_close(folder, kind) -> Non
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sharding", ["no_shard", "full_shard"])
-def test_weights_are_described_as_they_are_exported(folder, kind, sharding) -> None:
+def test_weights_are_described_as_they_are_exported(folder, kind: str, sharding: str) -> None:
     engine = make_engine(folder / kind, sharding=sharding, keys=KINDS[kind][1])
     exported = [(name, tensor.shape, tensor.dtype) for name, tensor in engine.export_weights()]
     described = dict(engine.describe_weights())
@@ -103,7 +105,7 @@ def test_weights_are_described_as_they_are_exported(folder, kind, sharding) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_saved_engine_continues_bit_for_bit_and_reshards(folder, kind, tmp_path) -> None:
+def test_a_saved_engine_continues_bit_for_bit_and_reshards(folder, kind: str, tmp_path: Path) -> None:
     keys = KINDS[kind][1]
     undisturbed = make_engine(folder / kind, keys=keys)
     train(undisturbed)
@@ -121,7 +123,7 @@ def test_a_saved_engine_continues_bit_for_bit_and_reshards(folder, kind, tmp_pat
 
 @pytest.mark.parametrize("sharding", ["no_shard", "full_shard"])
 @pytest.mark.parametrize("kind", ["tied", "untied"])
-def test_weights_of_another_engine_are_taken_over(folder, kind, sharding) -> None:
+def test_weights_of_another_engine_are_taken_over(folder, kind: str, sharding: str) -> None:
     source = make_engine(folder / kind)
     weights = train(source)
     model = get_model(tiny_config(folder / kind)).requires_grad_(False)

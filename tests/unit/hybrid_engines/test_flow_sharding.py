@@ -1,6 +1,7 @@
 """The passes of flow policies have the same gradient on one rank and on two, whole or sharded."""
 
 import os
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -95,7 +96,7 @@ def run_rank(rank, port, path) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_ranks_and_sharding_leave_the_gradient_as_it_is(tmp_path) -> None:
+def test_ranks_and_sharding_leave_the_gradient_as_it_is(tmp_path: Path) -> None:
     run_ranks(run_rank, find_free_port(), tmp_path / "gradients.pt")
     for (name, sharding), actual in torch.load(tmp_path / "gradients.pt").items():
         expected = gradient(name)

@@ -1,4 +1,5 @@
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -63,7 +64,7 @@ def train(trained, steps=3):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_sharding_changes_nothing_on_one_rank(strategy) -> None:
+def test_sharding_changes_nothing_on_one_rank(strategy: str) -> None:
     expected, actual = train(engine("no_shard")), train(engine(strategy))
     for name, tensor in expected.items():
         torch.testing.assert_close(actual[name], tensor, msg=name)
@@ -71,7 +72,7 @@ def test_sharding_changes_nothing_on_one_rank(strategy) -> None:
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("strategy", ["no_shard", "full_shard"])
-def test_low_precision_compute_keeps_fp32_master_weights(strategy, precision) -> None:
+def test_low_precision_compute_keeps_fp32_master_weights(strategy: str, precision: str) -> None:
     trained = engine(strategy, precision)
     result = train(trained)
     assert result["policy_head.0.weight"].dtype == torch.float32
@@ -89,7 +90,7 @@ def test_the_compute_is_really_done_in_low_precision() -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_loaded_engine_continues_bit_for_bit(strategy, tmp_path) -> None:
+def test_a_loaded_engine_continues_bit_for_bit(strategy: str, tmp_path: Path) -> None:
     undisturbed = engine(strategy)
     train(undisturbed)
     undisturbed.save(tmp_path / "actor")
@@ -100,7 +101,7 @@ def test_a_loaded_engine_continues_bit_for_bit(strategy, tmp_path) -> None:
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_a_checkpoint_of_one_strategy_loads_under_another(tmp_path) -> None:
+def test_a_checkpoint_of_one_strategy_loads_under_another(tmp_path: Path) -> None:
     sharded, replicated = engine("full_shard"), engine("no_shard")
     train(sharded)
     sharded.save(tmp_path / "actor")
@@ -109,7 +110,7 @@ def test_a_checkpoint_of_one_strategy_loads_under_another(tmp_path) -> None:
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_weights_load_from_folder_pt_and_safetensors(tmp_path) -> None:
+def test_weights_load_from_folder_pt_and_safetensors(tmp_path: Path) -> None:
     from safetensors.torch import save_file
 
     trained = engine()
@@ -125,7 +126,7 @@ def test_weights_load_from_folder_pt_and_safetensors(tmp_path) -> None:
         assert all(torch.equal(fresh.state_dict()[name], expected[name]) for name in expected), path
 
 
-def test_weights_of_another_model_are_refused_by_name(tmp_path) -> None:
+def test_weights_of_another_model_are_refused_by_name(tmp_path: Path) -> None:
     other = MLPPolicyConfig(model_type="mlp_policy", obs_dim=4, action_dim=2)
     torch.save(get_model(other).state_dict(), tmp_path / "other.pt")
     with pytest.raises(CheckpointError, match=r"other\.pt.*do not fit"):
@@ -137,7 +138,7 @@ def test_weights_of_another_model_are_refused_by_name(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["no_shard", "full_shard"])
-def test_a_gradient_that_is_not_finite_is_an_error_that_says_when(strategy) -> None:
+def test_a_gradient_that_is_not_finite_is_an_error_that_says_when(strategy: str) -> None:
     trained = engine(strategy)
     before = weights(trained)
     broken = batch()
@@ -201,7 +202,7 @@ def test_value_head_has_a_learning_rate_of_its_own() -> None:
         ),
     ],
 )
-def test_learning_rate_follows_its_schedule(scheduler, expected) -> None:
+def test_learning_rate_follows_its_schedule(scheduler: str, expected: list[float]) -> None:
     cfg = OptimConfig(lr_scheduler=scheduler, lr_warmup_steps=2, total_training_steps=6, min_lr_ratio=0.1)
     assert [learning_rate_factor(step, cfg) for step in range(6)] == pytest.approx(expected)
     assert learning_rate_factor(100, cfg) == pytest.approx(1.0 if scheduler == "constant" else 0.1)
@@ -237,7 +238,7 @@ def test_steps_are_those_of_adamw_with_the_keys_of_the_recipe() -> None:
 
 
 @pytest.mark.parametrize("max_norm", [0.01, 1e9])
-def test_the_whole_gradient_is_shortened_and_keeps_its_direction(max_norm) -> None:
+def test_the_whole_gradient_is_shortened_and_keeps_its_direction(max_norm: float) -> None:
     # eps this large makes Adam's first step proportional to the gradient.
     trained = engine(clip_grad=max_norm, adam_eps=1e6, weight_decay=0.0, lr=1e6)
     before, gradients = weights(trained), first_gradients(trained)
@@ -270,7 +271,7 @@ def test_the_loss_scale_grows_after_a_run_of_good_steps_and_halves_after_a_bad_o
     assert scaler.scale == 1.0
 
 
-def test_the_loss_scale_is_part_of_a_checkpoint(tmp_path) -> None:
+def test_the_loss_scale_is_part_of_a_checkpoint(tmp_path: Path) -> None:
     trained = engine(precision="fp16")
     trained.forward_backward([batch()], Pass.whole(lambda model, b: (loss_fn(model, b)[0] * 1e30, {})))
     trained.step()
@@ -289,7 +290,7 @@ def test_metrics_are_summed_over_micro_batches() -> None:
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_forward_pass_keeps_no_graph_and_has_the_precision_of_training(precision) -> None:
+def test_a_forward_pass_keeps_no_graph_and_has_the_precision_of_training(precision: str) -> None:
     trained = engine(precision=precision)
     (found,) = trained.forward([batch()], Pass.whole(lambda model, inputs: model(forward_inputs=inputs).logprobs))
     assert not found.requires_grad
@@ -318,7 +319,7 @@ def test_mixed_precision_has_the_last_word() -> None:
 
 
 @pytest.mark.parametrize(("reduce_dtype", "expected"), [(None, torch.float32), ("bf16", torch.bfloat16)])
-def test_gradients_are_reduced_in_single_precision_unless_told(reduce_dtype, expected) -> None:
+def test_gradients_are_reduced_in_single_precision_unless_told(reduce_dtype: str | None, expected: torch.dtype) -> None:
     trained = FSDPEngine(
         get_model(MODEL),
         optim=OptimConfig(lr=1e-2),
@@ -335,7 +336,7 @@ def test_gradients_are_reduced_in_single_precision_unless_told(reduce_dtype, exp
 
 
 @pytest.mark.parametrize("strategy", ["no_shard", "full_shard"])
-def test_imported_weights_take_the_place_of_what_was_there(strategy) -> None:
+def test_imported_weights_take_the_place_of_what_was_there(strategy: str) -> None:
     source, target = engine(strategy), engine(strategy)
     expected = train(source)
     target.import_weights(expected.items())
@@ -357,7 +358,7 @@ def logprobs(trained):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_remembered_weights_are_computed_with_only_where_they_are_asked_for(strategy) -> None:
+def test_remembered_weights_are_computed_with_only_where_they_are_asked_for(strategy: str) -> None:
     trained = engine(strategy)
     initial = logprobs(trained)
     trained.remember("start")
@@ -426,7 +427,7 @@ def sharded(**keys):
     ],
     ids=str,
 )
-def test_keys_of_sharding_change_memory_and_no_weight(keys) -> None:
+def test_keys_of_sharding_change_memory_and_no_weight(keys: dict[str, bool | str]) -> None:
     trained, expected = sharded(**keys), sharded()
     for one in (trained, expected):
         for _ in range(2):
@@ -465,13 +466,15 @@ def test_gradients_are_kept_whole_until_the_last_micro_batch_only_if_they_are_re
         ("shard_grad_op", True, True),
     ],
 )
-def test_parameters_are_dropped_after_the_forward_pass_as_the_keys_say(strategy, key, expected) -> None:
+def test_parameters_are_dropped_after_the_forward_pass_as_the_keys_say(
+    strategy: str, key: bool | None, expected: bool
+) -> None:
     trained = sharded(sharding_strategy=strategy, reshard_after_forward=key)
     groups = [m._get_fsdp_state()._fsdp_param_group for m in trained.model.modules() if isinstance(m, FSDPModule)]
     assert {group._reshard_after_forward for group in groups if group is not None} == {expected}
 
 
-def test_a_model_with_weights_is_moved_before_it_is_sharded_and_never_after(monkeypatch) -> None:
+def test_a_model_with_weights_is_moved_before_it_is_sharded_and_never_after(monkeypatch: pytest.MonkeyPatch) -> None:
     # Sharding takes to the host what cpu_offload keeps there.
     moved, to = [], torch.nn.Module.to
 

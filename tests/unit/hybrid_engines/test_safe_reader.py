@@ -41,7 +41,7 @@ def parts(seed):
 
 
 @pytest.fixture
-def checkpoint(tmp_path):
+def checkpoint(tmp_path: Path):
     """The folder of a checkpoint, and the model that is in it."""
     model, optimizers = parts(0)
     state.save(tmp_path / "actor", model, optimizers, EXTRA)
@@ -69,7 +69,7 @@ def test_what_was_saved_comes_back(checkpoint) -> None:
 
 @pytest.mark.parametrize("load", ["load", "load_weights"])
 @pytest.mark.parametrize("place", ["whole", "planner_data", "storage_meta"])
-def test_metadata_that_would_run_code_is_refused(checkpoint, tmp_path, load, place) -> None:
+def test_metadata_that_would_run_code_is_refused(checkpoint, tmp_path: Path, load: str, place: str) -> None:
     folder, _ = checkpoint
     mark = Mark(tmp_path / "code_ran")
     found = mark
@@ -86,7 +86,7 @@ def test_metadata_that_would_run_code_is_refused(checkpoint, tmp_path, load, pla
 
 
 @pytest.mark.parametrize("name", ["eval", "exec", "getattr", "__import__"])
-def test_builtins_are_no_metadata(checkpoint, tmp_path, name) -> None:
+def test_builtins_are_no_metadata(checkpoint, tmp_path: Path, name: str) -> None:
     folder, _ = checkpoint
     (folder / ".metadata").write_bytes(f"cbuiltins\n{name}\n.".encode())
     assert_refused(tmp_path / "x", lambda: state.load_weights(folder, parts(1)[0]), f"builtins.{name}")
@@ -103,7 +103,7 @@ def test_a_pickle_of_something_else_or_a_torn_one_is_refused(checkpoint) -> None
             read_metadata(folder / ".metadata")
 
 
-def test_a_value_that_would_run_code_is_refused(checkpoint, tmp_path) -> None:
+def test_a_value_that_would_run_code_is_refused(checkpoint, tmp_path: Path) -> None:
     folder, _ = checkpoint
     model, optimizers = parts(1)
     state.save(folder, model, optimizers, {**EXTRA, "count": Mark(tmp_path / "code_ran")})
@@ -113,7 +113,7 @@ def test_a_value_that_would_run_code_is_refused(checkpoint, tmp_path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
-def test_a_file_of_weights_that_would_run_code_or_is_none_is_refused(tmp_path, suffix) -> None:
+def test_a_file_of_weights_that_would_run_code_or_is_none_is_refused(tmp_path: Path, suffix: str) -> None:
     path, model = tmp_path / f"w{suffix}", parts(0)[0]
     torch.save(Mark(tmp_path / "code_ran"), path)
     assert_refused(tmp_path / "code_ran", lambda: state.load_weights(path, model), str(path))
@@ -122,7 +122,7 @@ def test_a_file_of_weights_that_would_run_code_or_is_none_is_refused(tmp_path, s
         assert_refused(tmp_path / "code_ran", lambda: state.load_weights(path, model), str(path))
 
 
-def test_the_other_files_that_hold_tensors_are_refused_likewise(tmp_path) -> None:
+def test_the_other_files_that_hold_tensors_are_refused_likewise(tmp_path: Path) -> None:
     path = tmp_path / "w.pt"
     torch.save(Mark(tmp_path / "code_ran"), path)
     for content in (path.read_bytes(), b"", b"text", pickle.dumps([1])):

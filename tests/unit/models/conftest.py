@@ -6,6 +6,6 @@ from tests.unit.models.tiny_language_models import save_tiny
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
-def tiny(request, tmp_path_factory):
+def tiny(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("tiny")
     return folder, save_tiny(folder, tie_word_embeddings=request.param).double()

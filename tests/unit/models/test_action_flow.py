@@ -58,7 +58,7 @@ def train_on_a_mixture(**keys):
 
 
 @pytest.mark.parametrize("method", ["flow_ode", "flow_sde"])
-def test_samples_match_the_mixture_that_the_flow_was_trained_on(method) -> None:
+def test_samples_match_the_mixture_that_the_flow_was_trained_on(method: str) -> None:
     policy = train_on_a_mixture(noise_method=method, num_denoise_steps=20, noise_level=0.7)
     for sign in (-1.0, 1.0):
         obs = {"states": torch.full((2000, 1), sign)}

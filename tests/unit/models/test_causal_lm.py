@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -62,7 +63,7 @@ def test_exported_names_are_those_of_a_hugging_face_checkpoint(tiny) -> None:
     assert model.is_value_parameter("value_head.weight")
 
 
-def test_the_names_of_recipes_build_it(tmp_path) -> None:
+def test_the_names_of_recipes_build_it(tmp_path: Path) -> None:
     save_tiny(tmp_path)
     for name in ("causal_lm", "qwen2.5", "qwen3"):
         assert type(get_model(tiny_config(tmp_path, model_type=name))).__name__ == "CausalLM"
@@ -70,7 +71,7 @@ def test_the_names_of_recipes_build_it(tmp_path) -> None:
         get_policy(tiny_config(tmp_path, model_type="qwen3"))
 
 
-def test_an_incomplete_checkpoint_is_refused(tmp_path) -> None:
+def test_an_incomplete_checkpoint_is_refused(tmp_path: Path) -> None:
     from safetensors.torch import load_file, save_file
 
     save_tiny(tmp_path)
@@ -81,7 +82,7 @@ def test_an_incomplete_checkpoint_is_refused(tmp_path) -> None:
         get_model(tiny_config(tmp_path))
 
 
-def test_models_that_would_be_computed_wrongly_are_refused(tmp_path) -> None:
+def test_models_that_would_be_computed_wrongly_are_refused(tmp_path: Path) -> None:
     from transformers import GraniteConfig, GraniteForCausalLM
 
     sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1}
@@ -90,7 +91,7 @@ def test_models_that_would_be_computed_wrongly_are_refused(tmp_path) -> None:
         get_model(tiny_config(tmp_path))
 
 
-def test_without_transformers_the_remedy_is_named(tmp_path, monkeypatch) -> None:
+def test_without_transformers_the_remedy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(MissingPackageError, match=r"rlinf\[reasoning\]"):
         get_model(tiny_config(tmp_path))

@@ -10,7 +10,7 @@ from rlinf.models.base_policy import ForwardType
 
 @pytest.mark.parametrize("keys", [{"discrete": True}, {"num_action_chunks": 3}, {"add_q_head": True}])
 @pytest.mark.parametrize("obs_dim", [0, 3])
-def test_default_forward_recomputes_what_was_reported(keys, obs_dim) -> None:
+def test_default_forward_recomputes_what_was_reported(keys: dict[str, bool | int], obs_dim: int) -> None:
     model, obs = policy(obs_dim=obs_dim, **keys), observations()
     _, report = model.predict_action_batch(obs, mode="train", generator=torch.Generator().manual_seed(2))
     again = model(forward_inputs=report.forward_inputs)
@@ -41,7 +41,7 @@ def test_the_critics_alone_train_the_encoder() -> None:
         ({"states": torch.zeros(1, 3), "main_images": torch.zeros(1, 3, 20, 24)}, "float32"),
     ],
 )
-def test_an_environment_without_such_images_is_an_error(obs, words) -> None:
+def test_an_environment_without_such_images_is_an_error(obs: dict[str, torch.Tensor], words: str) -> None:
     with pytest.raises(EnvironmentFailure, match=words) as failure:
         policy().predict_action_batch(obs, mode="eval")
     assert "image_keys" in str(failure.value)

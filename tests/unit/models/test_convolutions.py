@@ -8,7 +8,7 @@ from rlinf.config.registries import encoders
 
 
 @pytest.mark.parametrize("encoder", encoders.names())
-def test_every_encoder_learns_and_treats_rows_alone(encoder) -> None:
+def test_every_encoder_learns_and_treats_rows_alone(encoder: str) -> None:
     model, obs = policy(encoder=encoder, add_value_head=True, image_keys=["main_images"]), observations()
     values = model(
         forward_inputs={**model.encoder.observe(obs, model.device), "action": torch.zeros(ROWS, 1, DIM)}

@@ -37,7 +37,7 @@ def test_a_deterministic_policy_is_valued_by_smoothed_target_actions() -> None:
 
 
 @pytest.mark.parametrize("deterministic", [False, True])
-def test_actions_of_others_are_brought_within_the_bounds_of_the_policy(deterministic) -> None:
+def test_actions_of_others_are_brought_within_the_bounds_of_the_policy(deterministic: bool) -> None:
     actions = torch.tensor([1.0, -4.0, 3.0]).view(1, 3, 1).expand(2, 3, DIM)
     obs = {"states": normal(1, 2, 5)}
     inputs = policy(deterministic=deterministic, action_scale=2.0).forward_inputs_of(obs, actions)

@@ -8,7 +8,7 @@ from rlinf.models.cnn_policy import random_shift
 
 
 @pytest.mark.parametrize("key", ["main_images", "wrist_images", "states"])
-def test_every_camera_and_the_state_matter(key) -> None:
+def test_every_camera_and_the_state_matter(key: str) -> None:
     model, obs = policy(add_value_head=True), observations()
     before = model.predict_values(obs)
     obs[key] = observations(seed=5)[key]

@@ -1,6 +1,7 @@
 """Layers side by side give what each would give alone; batch moments are those of all rows of all ranks."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -70,7 +71,9 @@ def test_batch_renorm_begins_as_batch_norm() -> None:
         (2.0, 399.999, 1 / 3, -0.05),
     ],
 )
-def test_running_moments_correct_the_batch_after_the_warm_up(mean, var, scale, shift) -> None:
+def test_running_moments_correct_the_batch_after_the_warm_up(
+    mean: float, var: float, scale: float, shift: float
+) -> None:
     layer = EnsembleBatchRenorm(1, 1)
     layer.updates.fill_(100_000)
     layer.mean.fill_(mean)
@@ -101,7 +104,7 @@ def run_rank(rank, port, folder) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_two_ranks_normalize_by_the_moments_of_both(tmp_path) -> None:
+def test_two_ranks_normalize_by_the_moments_of_both(tmp_path: Path) -> None:
     run_ranks(run_rank, find_free_port(), tmp_path)
     parts = [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)]
     whole = normalize(random_rows())

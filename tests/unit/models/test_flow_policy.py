@@ -11,7 +11,7 @@ NOISY = ["flow_sde", "flow_noise"]
 
 @pytest.mark.parametrize("velocity", ["mlp", "gated"])
 @pytest.mark.parametrize("method", NOISY)
-def test_log_probabilities_of_the_chain_are_recomputed(method, velocity) -> None:
+def test_log_probabilities_of_the_chain_are_recomputed(method: str, velocity: str) -> None:
     policy = shake(build(noise_method=method, velocity=velocity, normalize_obs=True, add_value_head=True))
     actions, output = act(policy)
     assert actions.shape == output.logprobs.shape == (ROWS, CHUNK, DIM)
@@ -34,7 +34,7 @@ def test_without_noise_only_the_start_is_random() -> None:
 
 
 @pytest.mark.parametrize("method", ["flow_ode", *NOISY])
-def test_evaluation_follows_the_velocity_from_zero_and_draws_nothing(method) -> None:
+def test_evaluation_follows_the_velocity_from_zero_and_draws_nothing(method: str) -> None:
     policy = shake(build(noise_method=method))
     before = torch.get_rng_state()
     first, second = act(policy, "eval", 2)[0], act(policy, "eval", 3)[0]

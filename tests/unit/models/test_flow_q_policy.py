@@ -87,7 +87,7 @@ def test_the_critic_pass_values_the_next_action_by_the_target_without_gradient()
 @pytest.mark.parametrize(
     ("velocity", "expected"), [("mlp", 1.0), ("gated", (1 - 1 / (1 + math.exp(-5)) / STEPS) ** STEPS)]
 )
-def test_gates_forget_a_share_of_the_start_in_each_step(velocity, expected) -> None:
+def test_gates_forget_a_share_of_the_start_in_each_step(velocity: str, expected: float) -> None:
     model = policy(velocity=velocity)
     noise = draw(model).requires_grad_()
     model.flow.sample(observations()["states"], noise)[0][:, -1].sum().backward()
@@ -96,7 +96,7 @@ def test_gates_forget_a_share_of_the_start_in_each_step(velocity, expected) -> N
 
 
 @pytest.mark.parametrize("velocity", ["mlp", "gated"])
-def test_parameters_of_critics_are_told_apart(velocity) -> None:
+def test_parameters_of_critics_are_told_apart(velocity: str) -> None:
     model = policy(velocity=velocity)
     names = [name for name, _ in model.named_parameters()]
     assert all(model.is_critic_parameter(name) == name.startswith("critic.") for name in names)

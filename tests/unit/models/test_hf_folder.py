@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -41,7 +42,7 @@ def logits(folder, dtype=torch.float32):
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("keys", [{}, {"is_lora": True, "lora_rank": 2}, {"add_value_head": True}], ids=str)
-def test_transformers_computes_what_training_does(tmp_path, tied, keys) -> None:
+def test_transformers_computes_what_training_does(tmp_path: Path, tied: bool, keys: dict[str, bool | int]) -> None:
     save_tiny(tmp_path / "start", tie_word_embeddings=tied)
     save_tokenizer(tmp_path / "start")
     model = get_model(tiny_config(tmp_path / "start", **keys))
@@ -59,7 +60,7 @@ def test_transformers_computes_what_training_does(tmp_path, tied, keys) -> None:
     torch.testing.assert_close(again(pack_sequences([IDS])).logprobs[1:], found, rtol=1e-5, atol=1e-5)
 
 
-def test_tokenizer_and_end_tokens_come_along(tmp_path) -> None:
+def test_tokenizer_and_end_tokens_come_along(tmp_path: Path) -> None:
     save_tiny(tmp_path / "start")
     save_tokenizer(tmp_path / "start")
     transformers.GenerationConfig(eos_token_id=[1, 7]).save_pretrained(tmp_path / "start")
@@ -73,7 +74,7 @@ def test_tokenizer_and_end_tokens_come_along(tmp_path) -> None:
     assert transformers.GenerationConfig.from_pretrained(tmp_path / "hf").eos_token_id == [1, 7]
 
 
-def test_weights_are_written_in_the_precision_of_inference(tmp_path) -> None:
+def test_weights_are_written_in_the_precision_of_inference(tmp_path: Path) -> None:
     save_tiny(tmp_path / "start")
     save_tokenizer(tmp_path / "start")
     model = get_model(tiny_config(tmp_path / "start"))
@@ -94,13 +95,13 @@ for name in sys.argv[1:]:
 """
 
 
-def test_a_folder_is_itself(tmp_path, monkeypatch) -> None:
+def test_a_folder_is_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_model_folder(str(tmp_path)) == tmp_path
     monkeypatch.setenv("HOME", str(tmp_path.parent))
     assert find_model_folder(f"~/{tmp_path.name}") == tmp_path
 
 
-def test_offline_a_name_is_looked_for_in_the_cache(tmp_path) -> None:
+def test_offline_a_name_is_looked_for_in_the_cache(tmp_path: Path) -> None:
     repository = tmp_path / "models--org--name"
     snapshot = repository / "snapshots" / ("a" * 40)
     snapshot.mkdir(parents=True)

@@ -116,7 +116,7 @@ def test_what_follows_is_valued_in_the_next_state_and_gets_no_gradient() -> None
 
 
 @pytest.mark.parametrize(("log_std", "bound"), [(-9.0, -5.0), (4.0, 2.0)])
-def test_the_standard_deviation_stays_within_bounds(log_std, bound) -> None:
+def test_the_standard_deviation_stays_within_bounds(log_std: float, bound: float) -> None:
     evaluation = make(initial_log_std=log_std)(forward_inputs=make().forward_inputs_of(OBS, ACTIONS))
     entropy = Normal(0.0, torch.tensor(bound).exp()).entropy()
     torch.testing.assert_close(evaluation.entropy, entropy.expand(6, 2, 3))

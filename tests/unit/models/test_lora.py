@@ -1,5 +1,7 @@
 """Adapters start as nothing, are merged, and can be left out."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -11,7 +13,7 @@ from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 SEQUENCES = [[5, 6, 7, 8, 9, 10], [1], [3, 4, 5, 6, 7, 8, 9, 11, 12, 33], [2, 1], [1, 2, 3, 4, 5, 6, 7, 8, 9, 30, 31]]
 
 
-def test_adapters_start_as_nothing_are_merged_and_can_be_left_out(tmp_path) -> None:
+def test_adapters_start_as_nothing_are_merged_and_can_be_left_out(tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
     save_tiny(tmp_path)
@@ -37,14 +39,14 @@ def test_adapters_start_as_nothing_are_merged_and_can_be_left_out(tmp_path) -> N
     torch.testing.assert_close(plain(packed).logprobs, adapted)
 
 
-def test_adapters_name_the_layers_there_are(tmp_path) -> None:
+def test_adapters_name_the_layers_there_are(tmp_path: Path) -> None:
     save_tiny(tmp_path)
     with pytest.raises(ConfigError, match=r"lora_target_modules.*down_proj, gate_proj"):
         get_model(tiny_config(tmp_path, is_lora=True, lora_target_modules=["nowhere"]))
 
 
 @pytest.mark.parametrize(("alpha", "scaling"), [(6.0, 2.0), (None, 1.0)])
-def test_adapters_are_scaled_by_alpha_over_rank(tmp_path, alpha, scaling) -> None:
+def test_adapters_are_scaled_by_alpha_over_rank(tmp_path: Path, alpha: float | None, scaling: float) -> None:
     save_tiny(tmp_path)
     model = get_model(tiny_config(tmp_path, is_lora=True, lora_rank=3, lora_alpha=alpha))
     layers = [module for module in model.modules() if hasattr(module, "lora_A")]

@@ -10,7 +10,7 @@ from rlinf.models import get_model, register_model
 
 
 @pytest.mark.parametrize("discrete", [False, True])
-def test_default_forward_recomputes_the_reported_logprobs(discrete) -> None:
+def test_default_forward_recomputes_the_reported_logprobs(discrete: bool) -> None:
     policy = build(num_action_chunks=4, discrete=discrete, add_value_head=True, normalize_obs=True)
     obs = {"states": torch.randn(5, 3)}
     actions, output = policy.predict_action_batch(obs, mode="train", generator=torch.Generator().manual_seed(1))
@@ -23,7 +23,7 @@ def test_default_forward_recomputes_the_reported_logprobs(discrete) -> None:
 
 
 @pytest.mark.parametrize("discrete", [False, True])
-def test_evaluation_is_greedy_and_draws_no_random_number(discrete) -> None:
+def test_evaluation_is_greedy_and_draws_no_random_number(discrete: bool) -> None:
     policy = build(discrete=discrete)
     obs = {"states": torch.randn(5, 3)}
     before = torch.get_rng_state()

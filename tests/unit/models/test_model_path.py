@@ -1,5 +1,7 @@
 """A folder of a model that is not there, with what to do."""
 
+from pathlib import Path
+
 import pytest
 
 from rlinf.errors import ConfigError
@@ -7,7 +9,7 @@ from rlinf.models import get_model
 from tests.unit.models.tiny_language_models import tiny_config
 
 
-def test_a_missing_folder_says_what_to_do(tmp_path, monkeypatch) -> None:
+def test_a_missing_folder_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"actor\.model\.model_path: there is no folder.*hf download"):
         get_model(tiny_config(tmp_path / "absent"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

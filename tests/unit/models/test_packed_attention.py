@@ -1,5 +1,7 @@
 """Attention over packed sequences: each sees itself and the prompt it shares."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from packed_expectations import expectation
@@ -14,7 +16,7 @@ SEQUENCES = [[5, 6, 7, 8, 9, 10], [1], [3, 4, 5, 6, 7, 8, 9, 11, 12, 33], [2, 1]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_packed_sequences_do_not_see_each_other(tiny, temperature) -> None:
+def test_packed_sequences_do_not_see_each_other(tiny, temperature: float) -> None:
     folder, reference = tiny
     packed = pack_sequences(SEQUENCES)
     result = get_model(tiny_config(folder)).double()(packed, temperature=temperature)
@@ -27,7 +29,7 @@ def test_packed_sequences_do_not_see_each_other(tiny, temperature) -> None:
     assert result.values is None
 
 
-def test_sliding_windows_are_kept(tmp_path) -> None:
+def test_sliding_windows_are_kept(tmp_path: Path) -> None:
     window = {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1, "num_hidden_layers": 2}
     reference = save_tiny(tmp_path, **window).double()
     packed = pack_sequences(SEQUENCES)
@@ -37,7 +39,9 @@ def test_sliding_windows_are_kept(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("window", [{}, {"use_sliding_window": True, "sliding_window": 4, "max_window_layers": 1}])
-def test_answers_know_the_prompt_that_they_share_and_not_each_other(tmp_path, window) -> None:
+def test_answers_know_the_prompt_that_they_share_and_not_each_other(
+    tmp_path: Path, window: dict[str, bool | int]
+) -> None:
     reference = save_tiny(tmp_path, num_hidden_layers=2, **window).double()
     prompts = [[3, 4, 5, 6, 7, 8], [9, 10], [3, 4, 5, 6, 7, 8], [9, 10], [3, 4, 5, 6, 7, 8]]
     answers = [[11, 12, 13], [14], [15, 16, 17, 18, 19], [20, 21], [22]]

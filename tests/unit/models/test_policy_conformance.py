@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
-from rlinf.config.schema.model import CNNPolicyConfig, FlowPolicyConfig, MLPPolicyConfig
+from rlinf.config.schema.model import CNNPolicyConfig, FlowPolicyConfig, MLPPolicyConfig, StatePolicyConfig
 from rlinf.data.messages.embodied import PolicyOutput
 from rlinf.errors import ConformanceError
 from rlinf.models import check_policy, get_policy
@@ -33,7 +35,7 @@ B = 5
     ],
     ids=["discrete", "discrete chunks", "gaussian chunks", "no values", "flow", "images"],
 )
-def test_policies_that_ship_pass(cfg) -> None:
+def test_policies_that_ship_pass(cfg: StatePolicyConfig) -> None:
     obs = OBS
     if isinstance(cfg, CNNPolicyConfig):
         obs = {"main_images": torch.arange(B * 768).reshape(B, 16, 16, 3).remainder(255).to(torch.uint8)}
@@ -83,7 +85,7 @@ class Broken:
         ({"values": lambda v: v.squeeze(-1)}, "values", r"predict_values\(obs\): received float32 \[5\]"),
     ],
 )
-def test_a_broken_rule_is_named(broken, rule, text) -> None:
+def test_a_broken_rule_is_named(broken: dict[str, Callable[..., Any]], rule: str, text: str) -> None:
     with pytest.raises(ConformanceError, match=text) as caught:
         check_policy(Broken(**broken), OBS)
     assert caught.value.rule == rule

@@ -8,7 +8,7 @@ from rlinf.models.base_policy import ForwardType
 
 
 @pytest.mark.parametrize("q_head_type", ["default", "layer_norm", "crossq"])
-def test_chosen_critics_alone_value_the_next_actions(q_head_type) -> None:
+def test_chosen_critics_alone_value_the_next_actions(q_head_type: str) -> None:
     model, batch = policy(q_head_type=q_head_type, num_q_heads=5), transitions()
     everyone = model(ForwardType.CRITIC, **batch)
     some = model(ForwardType.CRITIC, **batch, members=torch.tensor([4, 1]))

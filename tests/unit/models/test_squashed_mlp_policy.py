@@ -52,7 +52,7 @@ def test_evaluation_acts_by_the_squashed_mean_and_draws_nothing() -> None:
 
 
 @pytest.mark.parametrize("initial", [-3.0, 0.0, 1.0])
-def test_the_standard_deviation_starts_as_told_and_depends_on_the_state(initial) -> None:
+def test_the_standard_deviation_starts_as_told_and_depends_on_the_state(initial: float) -> None:
     _, log_std = policy(initial_log_std=initial)._gaussian(observations()["states"])
     assert float((log_std - initial).abs().max()) < 0.1
     assert float(log_std.std(0).max()) > 0

@@ -40,7 +40,7 @@ def fused(linear, rows=7):
 
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_values_and_gradients_are_those_of_the_naive_computation(temperature, bias) -> None:
+def test_values_and_gradients_are_those_of_the_naive_computation(temperature: float, bias: bool) -> None:
     linear, hidden, targets = inputs(bias=bias)
     tensors = [hidden, *linear.parameters()]
     expected = naive(linear, hidden, targets, temperature)

@@ -13,7 +13,7 @@ from rlinf.utils.placement import (
 )
 
 
-def test_shared_key_places_each_component(cluster) -> None:
+def test_shared_key_places_each_component(cluster: ClusterPlan) -> None:
     placement = HybridComponentPlacement(recipe(**{"actor, inference": "0-7", "rollout": "all", "env": 3}), cluster)
     assert placement.components == ["actor", "inference", "rollout", "env"]
     assert [placement.get_world_size(name) for name in placement.components] == [8, 8, 16, 1]
@@ -22,7 +22,7 @@ def test_shared_key_places_each_component(cluster) -> None:
     assert "critic" not in placement
 
 
-def test_strategy_places_as_the_rule_says(cluster) -> None:
+def test_strategy_places_as_the_rule_says(cluster: ClusterPlan) -> None:
     placement = HybridComponentPlacement(recipe(actor="0-15:0-3"), cluster)
     strategy = placement.get_strategy("actor")
     assert isinstance(strategy, FlexiblePlacementStrategy)
@@ -32,7 +32,7 @@ def test_strategy_places_as_the_rule_says(cluster) -> None:
     assert placement.get_placement("actor") == seats
 
 
-def test_node_group_rules_use_node_placement(cluster) -> None:
+def test_node_group_rules_use_node_placement(cluster: ClusterPlan) -> None:
     rule = {"node_group": "node", "placement": "0-1:0-3"}
     strategy = HybridComponentPlacement(recipe(agent=rule), cluster).get_strategy("agent")
     assert isinstance(strategy, NodePlacementStrategy)
@@ -45,7 +45,7 @@ def test_nodes_of_a_labelled_group_are_cluster_nodes(group_spec) -> None:
     assert [seat.cluster_node_rank for seat in placement.get_placement("agent")] == [1, 2]
 
 
-def test_unplaced_component_suggests_the_closest(cluster) -> None:
+def test_unplaced_component_suggests_the_closest(cluster: ClusterPlan) -> None:
     with pytest.raises(PlacementError, match="Did you mean 'rollout'"):
         ComponentPlacement(recipe(rollout="0"), cluster).get_strategy("rolout")
 
@@ -59,7 +59,7 @@ def test_unplaced_component_suggests_the_closest(cluster) -> None:
         ("0-7", "8-15", PlacementMode.DISAGGREGATED),
     ],
 )
-def test_model_parallel_mode_follows_the_devices(cluster, actor, rollout, mode) -> None:
+def test_model_parallel_mode_follows_the_devices(cluster: ClusterPlan, actor: str, rollout: str, mode) -> None:
     placement = ModelParallelComponentPlacement(recipe(actor=actor, rollout=rollout), cluster)
     assert placement.placement_mode is mode
 
@@ -70,13 +70,13 @@ def test_model_parallel_compares_devices_over_overlapping_groups(group_spec) -> 
     assert ModelParallelComponentPlacement(recipe(**rules), cluster).placement_mode is PlacementMode.COLLOCATED
 
 
-def test_model_parallel_refuses_a_partial_overlap(cluster) -> None:
+def test_model_parallel_refuses_a_partial_overlap(cluster: ClusterPlan) -> None:
     cfg = recipe(actor="0-7", rollout="4-11")
     with pytest.raises(PlacementError, match="share 4 of 8 and 8"):
         ModelParallelComponentPlacement(cfg, cluster)
 
 
-def test_model_parallel_needs_actor_and_rollout(cluster) -> None:
+def test_model_parallel_needs_actor_and_rollout(cluster: ClusterPlan) -> None:
     with pytest.raises(PlacementError, match="'rollout' is not placed"):
         ModelParallelComponentPlacement(recipe(actor="0"), cluster)
 
@@ -94,7 +94,7 @@ def test_offline_keeps_what_is_known_and_names_what_is_not() -> None:
 
 
 @pytest.mark.parametrize("spec", ["all,8", "0,all", "all:1-4", "0-3:1-4", "0-1,1-2", "0-2:0-1"])
-def test_offline_still_checks_the_grammar(spec) -> None:
+def test_offline_still_checks_the_grammar(spec: str) -> None:
     with pytest.raises(PlacementError, match=r"^cluster\.component_placement\.actor: segment"):
         HybridComponentPlacement(recipe(actor=spec), ClusterPlan())
 

@@ -67,7 +67,7 @@ def test_node_kind_counts_each_node_once() -> None:
 
 
 @pytest.mark.parametrize("kind", ["robot", "cpu_slot"])
-def test_other_kinds_own_no_accelerator(kind) -> None:
+def test_other_kinds_own_no_accelerator(kind: str) -> None:
     seats = plan_component("all", [1, 2], kind=kind)
     assert [seat.local_hardware_ranks for seat in seats] == [[0], [0], [1]]
     assert {seat.local_accelerator_rank for seat in seats} == {-1}
@@ -114,7 +114,7 @@ def test_processes_are_counted_node_by_node() -> None:
         ("1-4:0-1", ["process 1", "accelerators 3-4", "nodes 0-1"]),
     ],
 )
-def test_every_violation_names_path_segment_and_remedy(spec, fragments) -> None:
+def test_every_violation_names_path_segment_and_remedy(spec: str, fragments: list[str]) -> None:
     with pytest.raises(PlacementError) as caught:
         plan_component(spec, [4, 4], path=PATH)
     message = str(caught.value)
@@ -124,7 +124,7 @@ def test_every_violation_names_path_segment_and_remedy(spec, fragments) -> None:
 
 
 @pytest.mark.parametrize("spec", [True, None, 1.5, ["0-3"]])
-def test_other_types_are_not_placements(spec) -> None:
+def test_other_types_are_not_placements(spec: bool | float | list[str] | None) -> None:
     with pytest.raises(PlacementError, match="is not a placement"):
         plan_component(spec, [4], path=PATH)
 

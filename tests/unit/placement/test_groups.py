@@ -1,6 +1,7 @@
 """Node groups: which resources count, what groups hold, and what is refused."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,9 @@ def robots(*configs):
         ("g", "all", {"accelerators_per_node": 8}, "[0].accelerators_per_node", "node 1 has 4"),
     ],
 )
-def test_bad_groups_name_path_and_reason(group_spec, label, ranks, fields, path, fragment) -> None:
+def test_bad_groups_name_path_and_reason(
+    group_spec, label: str, ranks: str, fields: dict[str, Any], path: str, fragment: str
+) -> None:
     with pytest.raises(PlacementError) as caught:
         build_node_groups(nodes(8, 4), [group_spec(label, ranks, **fields)])
     assert f"cluster.node_groups{path}" in str(caught.value)

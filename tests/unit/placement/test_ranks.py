@@ -19,6 +19,6 @@ def test_node_ranks_take_an_int_and_all() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "a", "3-1", "0-2,2", "2,1", "4", "0-9", -1, True, None])
-def test_bad_node_ranks_quote_their_path(value) -> None:
+def test_bad_node_ranks_quote_their_path(value: bool | int | str | None) -> None:
     with pytest.raises(PlacementError, match=r"^cluster\.node_groups\[0\]\.node_ranks: "):
         parse_node_ranks(value, 4, path="cluster.node_groups[0].node_ranks")

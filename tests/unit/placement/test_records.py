@@ -3,11 +3,12 @@
 import pickle
 
 from rlinf.placement import (
+    ClusterPlan,
     PackedPlacementStrategy,
 )
 
 
-def test_strategies_and_placements_travel_between_processes(cluster) -> None:
+def test_strategies_and_placements_travel_between_processes(cluster: ClusterPlan) -> None:
     strategy = pickle.loads(pickle.dumps(PackedPlacementStrategy(0, 1)))
     seats = strategy.get_placement(cluster)
     assert pickle.loads(pickle.dumps(seats)) == seats

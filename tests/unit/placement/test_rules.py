@@ -1,6 +1,8 @@
 """Rules of a recipe: keys, values and mistakes."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
@@ -8,6 +10,7 @@ from placed_recipes import recipe
 
 from rlinf.config.schema.cluster import ClusterConfig, ComponentPlacementConfig
 from rlinf.errors import PlacementError
+from rlinf.placement import ClusterPlan
 from rlinf.utils.placement import (
     ComponentPlacement,
 )
@@ -22,13 +25,13 @@ from rlinf.utils.placement import (
         lambda rules: OmegaConf.create({"cluster": {"component_placement": rules}}),
     ],
 )
-def test_recipe_may_be_mappings_or_objects(cluster, make) -> None:
+def test_recipe_may_be_mappings_or_objects(cluster: ClusterPlan, make: Callable[..., Any]) -> None:
     rules = {"actor": "0-1", "env": {"node_group": "node", "placement": 1}}
     placement = ComponentPlacement(make(rules), cluster)
     assert (placement.get_world_size("actor"), placement.get_world_size("env")) == (2, 1)
 
 
-def test_long_form_may_be_the_config_class(cluster) -> None:
+def test_long_form_may_be_the_config_class(cluster: ClusterPlan) -> None:
     rule = ComponentPlacementConfig(node_group="cluster", placement="0-3")
     assert ComponentPlacement(recipe(actor=rule), cluster).get_world_size("actor") == 4
 
@@ -48,14 +51,14 @@ def test_long_form_may_be_the_config_class(cluster) -> None:
         ({"env": True}, ["cluster.component_placement.env", "True"]),
     ],
 )
-def test_bad_rules_name_path_and_remedy(cluster, rules, fragments) -> None:
+def test_bad_rules_name_path_and_remedy(cluster: ClusterPlan, rules: dict[str, Any], fragments: list[str]) -> None:
     with pytest.raises(PlacementError) as caught:
         ComponentPlacement(recipe(**rules), cluster)
     for fragment in fragments:
         assert fragment in str(caught.value)
 
 
-def test_all_mistakes_are_reported_at_once(cluster) -> None:
+def test_all_mistakes_are_reported_at_once(cluster: ClusterPlan) -> None:
     with pytest.raises(PlacementError) as caught:
         ComponentPlacement(recipe(actor="x", env="0-99", rollout="0"), cluster)
     lines = str(caught.value).splitlines()
@@ -65,7 +68,7 @@ def test_all_mistakes_are_reported_at_once(cluster) -> None:
     ]
 
 
-def test_rules_must_be_a_mapping(cluster) -> None:
+def test_rules_must_be_a_mapping(cluster: ClusterPlan) -> None:
     for cfg in (SimpleNamespace(), SimpleNamespace(cluster=SimpleNamespace(component_placement="0-7"))):
         with pytest.raises(PlacementError, match="not a mapping"):
             ComponentPlacement(cfg, cluster)

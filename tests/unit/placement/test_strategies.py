@@ -13,7 +13,7 @@ from rlinf.placement import (
 )
 
 
-def test_packed_gives_one_device_each(cluster) -> None:
+def test_packed_gives_one_device_each(cluster: ClusterPlan) -> None:
     seats = PackedPlacementStrategy(6, 9).get_placement(cluster)
     assert [(seat.cluster_node_rank, seat.local_accelerator_rank) for seat in seats] == [(0, 6), (0, 7), (1, 0), (1, 1)]
     assert [(seat.placement_node_rank, seat.local_rank, seat.local_world_size) for seat in seats] == [
@@ -25,7 +25,7 @@ def test_packed_gives_one_device_each(cluster) -> None:
     assert {seat.node_group_label for seat in seats} == {"cluster"}
 
 
-def test_packed_stride_interleaves(cluster) -> None:
+def test_packed_stride_interleaves(cluster: ClusterPlan) -> None:
     seats = PackedPlacementStrategy(0, 7, num_hardware_per_process=2, stride=2).get_placement(cluster)
     assert visible(seats) == [["0", "2"], ["1", "3"], ["4", "6"], ["5", "7"]]
 
@@ -41,18 +41,18 @@ def test_packed_stride_interleaves(cluster) -> None:
         ((0, 1, 1, 0), "at least 1"),
     ],
 )
-def test_packed_checks_its_arguments(arguments, fragment) -> None:
+def test_packed_checks_its_arguments(arguments: tuple[int, ...], fragment: str) -> None:
     with pytest.raises(PlacementError) as caught:
         PackedPlacementStrategy(*arguments)
     assert fragment in str(caught.value)
 
 
-def test_packed_beyond_the_cluster_names_what_there_is(cluster) -> None:
+def test_packed_beyond_the_cluster_names_what_there_is(cluster: ClusterPlan) -> None:
     with pytest.raises(PlacementError, match="16 accelerators, ranks 0-15"):
         PackedPlacementStrategy(0, 16).get_placement(cluster)
 
 
-def test_flexible_follows_the_lists_and_keeps_their_order(cluster) -> None:
+def test_flexible_follows_the_lists_and_keeps_their_order(cluster: ClusterPlan) -> None:
     seats = FlexiblePlacementStrategy([[9], [3, 1], [9]]).get_placement(cluster)
     assert [seat.cluster_node_rank for seat in seats] == [1, 0, 1]
     assert visible(seats) == [["1"], ["3", "1"], ["1"]]
@@ -65,18 +65,18 @@ def test_flexible_follows_the_lists_and_keeps_their_order(cluster) -> None:
     ("lists", "fragment"),
     [([], "no process"), ([[0], []], "process 1 has no hardware"), ([[0, 0]], "twice")],
 )
-def test_flexible_checks_its_lists(lists, fragment) -> None:
+def test_flexible_checks_its_lists(lists: list[list[int]], fragment: str) -> None:
     with pytest.raises(PlacementError, match=fragment):
         FlexiblePlacementStrategy(lists)
 
 
 @pytest.mark.parametrize(("lists", "fragment"), [([[7, 8]], "never spans"), ([[16]], "ranks 0-15"), ([[-1]], "-1")])
-def test_flexible_checks_the_cluster(cluster, lists, fragment) -> None:
+def test_flexible_checks_the_cluster(cluster: ClusterPlan, lists: list[list[int]], fragment: str) -> None:
     with pytest.raises(PlacementError, match=fragment):
         FlexiblePlacementStrategy(lists).get_placement(cluster)
 
 
-def test_node_placement_repeats_nodes_and_owns_no_accelerator(cluster) -> None:
+def test_node_placement_repeats_nodes_and_owns_no_accelerator(cluster: ClusterPlan) -> None:
     seats = NodePlacementStrategy([1, 0, 1]).get_placement(cluster)
     assert [seat.cluster_node_rank for seat in seats] == [1, 0, 1]
     assert [seat.local_rank for seat in seats] == [0, 0, 1]
@@ -86,7 +86,7 @@ def test_node_placement_repeats_nodes_and_owns_no_accelerator(cluster) -> None:
     assert visible(seats) == [[str(index) for index in range(8)]] * 3
 
 
-def test_node_placement_counts_within_a_labelled_group(cluster, group_spec) -> None:
+def test_node_placement_counts_within_a_labelled_group(cluster: ClusterPlan, group_spec) -> None:
     labelled = ClusterPlan(3, 0, [group_spec("late", "1-2")])
     seats = NodePlacementStrategy([1, 0], "late").get_placement(labelled)
     assert [seat.cluster_node_rank for seat in seats] == [2, 1]
@@ -95,7 +95,7 @@ def test_node_placement_counts_within_a_labelled_group(cluster, group_spec) -> N
 
 
 @pytest.mark.parametrize("ranks", [[], [-1]])
-def test_node_placement_checks_its_ranks(ranks) -> None:
+def test_node_placement_checks_its_ranks(ranks: list[int]) -> None:
     with pytest.raises(PlacementError):
         NodePlacementStrategy(ranks)
 
@@ -107,6 +107,6 @@ def test_cpu_slots_hold_no_accelerator() -> None:
     assert {seat.accelerator_type for seat in seats} == {AcceleratorType.NO_ACCEL}
 
 
-def test_unknown_group_suggests_the_closest(cluster) -> None:
+def test_unknown_group_suggests_the_closest(cluster: ClusterPlan) -> None:
     with pytest.raises(PlacementError, match="Did you mean 'cluster'"):
         PackedPlacementStrategy(0, 0, node_group="clustr").get_placement(cluster)

@@ -13,7 +13,7 @@ SCRIPTS = Path(__file__).parents[3] / "ray_utils"
 
 
 @pytest.fixture
-def call(tmp_path):
+def call(tmp_path: Path):
     """Run a script as a user without a token, with a ``ray`` that only says how it was called."""
     programs = tmp_path / "venv/bin"
     programs.mkdir(parents=True)
@@ -35,14 +35,14 @@ def call(tmp_path):
     return run
 
 
-def give_token(tmp_path) -> None:
+def give_token(tmp_path: Path) -> None:
     (tmp_path / ".ray").mkdir()
     (tmp_path / ".ray/auth_token").write_text("the token")
     (tmp_path / ".ray/auth_token").chmod(0o644)
 
 
 @pytest.mark.parametrize("script", ["start_ray.sh", "check_ray.sh"])
-def test_help(call, script) -> None:
+def test_help(call, script: str) -> None:
     code, said, _ = call(script, "--help")
     assert code == 0
     assert said.startswith("Usage: bash ray_utils/")
@@ -63,14 +63,16 @@ def test_help(call, script) -> None:
         (["head"], {"RLINF_NODE_RANK": "0", "RLINF_COMM_NET_DEVICES": "eth77"}, 1, "it has"),
     ],
 )
-def test_what_cannot_work_is_refused_before_ray_starts(call, arguments, variables, code, text) -> None:
+def test_what_cannot_work_is_refused_before_ray_starts(
+    call, arguments: list[str], variables: dict[str, str], code: int, text: str
+) -> None:
     returned, said, calls = call("start_ray.sh", *arguments, **variables)
     assert (returned, calls) == (code, "")
     assert text in said
     assert "Traceback" not in said
 
 
-def test_the_rank_is_there_before_ray_and_the_token_stays_private(call, tmp_path) -> None:
+def test_the_rank_is_there_before_ray_and_the_token_stays_private(call, tmp_path: Path) -> None:
     give_token(tmp_path)
     with socket.socket() as free:
         free.bind(("", 0))
@@ -86,7 +88,7 @@ def test_the_rank_is_there_before_ray_and_the_token_stays_private(call, tmp_path
     assert "the token" not in said
 
 
-def test_a_head_that_does_not_answer_is_named(call, tmp_path) -> None:
+def test_a_head_that_does_not_answer_is_named(call, tmp_path: Path) -> None:
     give_token(tmp_path)
     code, said, calls = call("start_ray.sh", "worker", "127.0.0.1:1", "--rank", "1", "--timeout", "0")
     assert (code, calls) == (1, "")

@@ -340,7 +340,7 @@ def test_planted_faults_take_the_place_of_the_gates(code: str, venv: Path) -> No
         ("tiny_math_sft", "bash examples/sft/run_sft.sh"),
     ],
 )
-def test_an_unknown_recipe_is_told_what_was_meant(recipe, told) -> None:
+def test_an_unknown_recipe_is_told_what_was_meant(recipe: str, told: str) -> None:
     run = bash(RUN, recipe, "--dry-run")
     assert run.returncode == 1
     assert told in run.stderr

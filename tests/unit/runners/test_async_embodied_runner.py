@@ -41,7 +41,7 @@ class Group:
         return call
 
 
-def run(tmp_path, *overrides):
+def run(tmp_path: Path, *overrides):
     keys = (f"runner.logger.log_path={tmp_path}", "runner.logger.logger_backends=[]", *overrides)
     cfg = validate_cfg(load_recipe("gym_cartpole_async_ppo_mlp", list(keys)))
     calls = []
@@ -51,7 +51,7 @@ def run(tmp_path, *overrides):
 
 
 @pytest.mark.parametrize("threshold", [0, 1, 3])
-def test_a_rollout_begins_as_soon_as_the_weights_it_needs_are_published(tmp_path, threshold) -> None:
+def test_a_rollout_begins_as_soon_as_the_weights_it_needs_are_published(tmp_path: Path, threshold: int) -> None:
     calls = run(
         tmp_path, f"algorithm.staleness_threshold={threshold}", "runner.max_epochs=8", "runner.val_check_interval=-1"
     )
@@ -66,7 +66,7 @@ def test_a_rollout_begins_as_soon_as_the_weights_it_needs_are_published(tmp_path
     assert begun == {step: (max(step - 1 - threshold, 0),) * 2 for step in range(1, 9)}
 
 
-def test_nothing_is_made_ahead_of_an_evaluation_or_a_checkpoint(tmp_path) -> None:
+def test_nothing_is_made_ahead_of_an_evaluation_or_a_checkpoint(tmp_path: Path) -> None:
     keys = ("algorithm.staleness_threshold=2", "runner.max_epochs=8", "runner.val_check_interval=3")
     calls = run(tmp_path, *keys, "runner.save_interval=4")
     begun = 0
@@ -90,7 +90,7 @@ def test_nothing_is_made_ahead_of_an_evaluation_or_a_checkpoint(tmp_path) -> Non
     assert [step for _, method, step, restart in calls if method == "interact" and restart] == [1]
 
 
-def test_no_call_is_left_behind_the_rollouts_but_for_their_times(tmp_path) -> None:
+def test_no_call_is_left_behind_the_rollouts_but_for_their_times(tmp_path: Path) -> None:
     calls = run(tmp_path, "algorithm.staleness_threshold=2", "runner.max_epochs=5", "runner.val_check_interval=-1")
     of_env = [(method, step) for group, method, step, _ in calls if group == "env" and method != "init_worker"]
     calls = [call for step in range(1, 6) for call in (("interact", step), ("pop_execution_times", None))]

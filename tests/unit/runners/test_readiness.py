@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from rlinf.runners.readiness import check_ready, find_missing
 
 
 @pytest.fixture
-def ready(tmp_path):
+def ready(tmp_path: Path):
     """Return a function that checks a recipe whose results go below ``tmp_path``."""
 
     def check(*overrides, recipe="gym_cartpole_ppo_mlp", log_path=tmp_path / "a" / "b") -> None:
@@ -26,20 +27,20 @@ def ready(tmp_path):
     return check
 
 
-def test_a_machine_that_has_everything_is_ready(ready, tmp_path) -> None:
+def test_a_machine_that_has_everything_is_ready(ready, tmp_path: Path) -> None:
     ready()
     assert not list(tmp_path.iterdir()), "looking makes nothing"
 
 
 @pytest.mark.parametrize("package", ["torch", "ray"])
-def test_a_missing_package_is_told_with_its_command(ready, monkeypatch, package) -> None:
+def test_a_missing_package_is_told_with_its_command(ready, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
     with pytest.raises(MissingPackageError, match=rf"'{package}', which is not installed .*requirements/install\.sh"):
         ready()
 
 
-def test_a_file_in_the_place_of_the_results_folder_is_told(ready, tmp_path) -> None:
+def test_a_file_in_the_place_of_the_results_folder_is_told(ready, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
         ConfigError, match=r"runner\.logger\.log_path: '.*file' is a file.*Set runner\.logger\.log_path"
@@ -47,20 +48,20 @@ def test_a_file_in_the_place_of_the_results_folder_is_told(ready, tmp_path) -> N
         ready(log_path=tmp_path / "file" / "results")
 
 
-def test_a_full_disk_is_told(ready, monkeypatch) -> None:
+def test_a_full_disk_is_told(ready, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "MIN_FREE_BYTES", 1 << 60)
     with pytest.raises(ConfigError, match=r"runner\.logger\.log_path: the disk of .* is full.*Free some space"):
         ready()
 
 
-def test_weights_and_models_that_are_not_there_are_told(ready, tmp_path) -> None:
+def test_weights_and_models_that_are_not_there_are_told(ready, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"runner\.ckpt_path: '.*absent\.pt' does not exist.*remove the key"):
         ready(f"runner.ckpt_path={tmp_path}/absent.pt")
     with pytest.raises(ConfigError, match=r"actor\.model\.model_path: there is no folder.*hf download"):
         ready(f"actor.model.model_path={tmp_path}/absent", recipe="tiny_math_sft")
 
 
-def test_services_that_recipes_choose_are_looked_at(tmp_path) -> None:
+def test_services_that_recipes_choose_are_looked_at(tmp_path: Path) -> None:
     cfg = validate_cfg(load_recipe("gym_cartpole_ppo_mlp", [f"runner.logger.log_path={tmp_path}"]))
     logger = dataclasses.replace(cfg.runner.logger, logger_backends=["nowhere"])
     with pytest.raises(ConfigError, match="names 'nowhere'"):
@@ -68,7 +69,7 @@ def test_services_that_recipes_choose_are_looked_at(tmp_path) -> None:
 
 
 @pytest.fixture
-def without(monkeypatch):
+def without(monkeypatch: pytest.MonkeyPatch):
     """Return a function that hides packages."""
     find = importlib.util.find_spec
 
@@ -91,7 +92,7 @@ def without(monkeypatch):
     ],
 )
 def test_packages_that_a_section_needs_are_told_with_their_installer(
-    ready, without, recipe, package, key, remedy
+    ready, without, recipe: str, package: str, key: str, remedy: str
 ) -> None:
     without(package, "metaworld", "mani_skill", "mujoco", "gymnasium_robotics")
     with pytest.raises(RLinfError, match=rf"(?m)^.*{key} needs the package '{package}'.*{remedy}"):
@@ -104,7 +105,7 @@ def test_engines_that_are_not_installed_are_told(ready, without) -> None:
         ready("rollout.rollout_backend=vllm", recipe="tiny_math_grpo")
 
 
-def test_all_that_is_missing_is_told_at_once(ready, without, tmp_path, monkeypatch) -> None:
+def test_all_that_is_missing_is_told_at_once(ready, without, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     without("transformers", "datasets")
     with pytest.raises(ConfigError, match=r"things that the recipe needs are missing") as caught:
@@ -114,7 +115,9 @@ def test_all_that_is_missing_is_told_at_once(ready, without, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("elsewhere", ["nodes", "interpreter", "cluster"])
-def test_packages_of_other_machines_are_not_looked_for(tmp_path, without, monkeypatch, elsewhere) -> None:
+def test_packages_of_other_machines_are_not_looked_for(
+    tmp_path: Path, without, monkeypatch: pytest.MonkeyPatch, elsewhere: str
+) -> None:
     cfg = validate_cfg(load_recipe("metaworld_reach_ppo_mlp", [f"runner.logger.log_path={tmp_path}"]))
     without("metaworld")
     if elsewhere == "cluster":
@@ -128,13 +131,13 @@ def test_packages_of_other_machines_are_not_looked_for(tmp_path, without, monkey
     assert find_missing(cfg) == []
 
 
-def test_demonstrations_that_were_not_made_are_told(ready, tmp_path, monkeypatch) -> None:
+def test_demonstrations_that_were_not_made_are_told(ready, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DatasetError, match=r"algorithm\.demo_buffer\.load_path: '.*' does not exist.*make it"):
         ready(recipe="gym_mountain_car_rlpd_mlp")
 
 
-def test_an_evaluation_needs_nothing_to_learn_from(tmp_path, monkeypatch) -> None:
+def test_an_evaluation_needs_nothing_to_learn_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     overrides = ["runner.only_eval=true", f"runner.ckpt_path={tmp_path}", f"runner.logger.log_path={tmp_path}"]
     assert find_missing(validate_cfg(load_recipe("gym_mountain_car_rlpd_mlp", overrides))) == []
@@ -153,7 +156,7 @@ def test_tasks_that_do_not_exist_are_told(ready, without) -> None:
         ready("env.train.task_name=reach", recipe="metaworld_reach_ppo_mlp")
 
 
-def test_offline_no_simulator_is_imported(tmp_path) -> None:
+def test_offline_no_simulator_is_imported(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom rlinf.config import load_recipe, validate_cfg\n"
         "from rlinf.runners.readiness import find_missing\n"
@@ -165,7 +168,7 @@ def test_offline_no_simulator_is_imported(tmp_path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
-def test_a_folder_that_holds_a_run_is_told(ready, tmp_path) -> None:
+def test_a_folder_that_holds_a_run_is_told(ready, tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b" / "gym_cartpole_ppo_mlp"
     (folder / "checkpoints" / "global_step_1").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"already holds a run.*runner\.resume_dir=auto.*runner\.overwrite=true"):

@@ -32,7 +32,7 @@ INFERENCE = ("+inference={}", "cluster.component_placement={actor: 0, rollout: 0
 
 
 @pytest.mark.parametrize(("threshold", "expected"), [("null", 0), (0, 0), (1, 1), (2, 2)])
-def test_answers_are_as_stale_as_allowed_and_never_staler(tmp_path, threshold, expected) -> None:
+def test_answers_are_as_stale_as_allowed_and_never_staler(tmp_path: Path, threshold: int | str, expected: int) -> None:
     world = World()
     run(tmp_path, world, f"algorithm.staleness_threshold={threshold}")
     assert [step for step, _ in world.trained] == [1, 2, 3, 4, 5, 6]
@@ -42,7 +42,7 @@ def test_answers_are_as_stale_as_allowed_and_never_staler(tmp_path, threshold, e
     assert [number for number, _ in world.begun] == list(range(6 * BATCH))
 
 
-def test_evaluations_ask_the_same_prompts_with_the_weights_of_their_step(tmp_path) -> None:
+def test_evaluations_ask_the_same_prompts_with_the_weights_of_their_step(tmp_path: Path) -> None:
     world = World()
     runner = run(tmp_path, world, "runner.val_check_interval=3", "algorithm.staleness_threshold=1")
     assert world.evaluated == [(number, step) for step in (0, 3, 6) for number in range(3)]
@@ -51,7 +51,7 @@ def test_evaluations_ask_the_same_prompts_with_the_weights_of_their_step(tmp_pat
     assert [json.loads(row)["group"] for row in rows] == [0, 1, 2]
 
 
-def test_several_sets_are_evaluated_together_and_by_themselves(tmp_path) -> None:
+def test_several_sets_are_evaluated_together_and_by_themselves(tmp_path: Path) -> None:
     world = World()
     world.teaches = lambda number: number >= 3
     val = {"easy": PromptSet(PROMPTS[:3], 3, 0), "hard": PromptSet(PROMPTS[3:5], 2, 0)}
@@ -66,7 +66,7 @@ def test_several_sets_are_evaluated_together_and_by_themselves(tmp_path) -> None
     assert metrics["eval/pass@2"] == pytest.approx(2 / 5)
 
 
-def test_speed_and_memory_are_told_for_each_device(tmp_path) -> None:
+def test_speed_and_memory_are_told_for_each_device(tmp_path: Path) -> None:
     spread = "cluster.component_placement={actor: 0, rollout: '0-3:0-1', reward: 0}"
     keys = ("rollout.rollout_backend=vllm", "rollout.tensor_parallel_size=2", "cluster.cpu_slots_per_node=4", spread)
     metrics = run(tmp_path, World(), *keys, "runner.max_epochs=2").logger.metrics
@@ -76,7 +76,7 @@ def test_speed_and_memory_are_told_for_each_device(tmp_path) -> None:
     assert (metrics["time/actor/peak_memory_gib"], metrics["time/rollout/peak_memory_gib"]) == (2.0, 3.0)
 
 
-def test_only_an_evaluation_asks_nothing_to_train_on(tmp_path) -> None:
+def test_only_an_evaluation_asks_nothing_to_train_on(tmp_path: Path) -> None:
     world = World()
     run(tmp_path, world, "runner.only_eval=true", "data.train_data_paths=[]", train=None)
     assert (world.begun, world.trained) == ([], [])
@@ -84,7 +84,7 @@ def test_only_an_evaluation_asks_nothing_to_train_on(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("threshold", ["null", 2])
-def test_a_resumed_run_goes_on_behind_what_was_trained_on(tmp_path, threshold) -> None:
+def test_a_resumed_run_goes_on_behind_what_was_trained_on(tmp_path: Path, threshold: int | str) -> None:
     keys = (f"algorithm.staleness_threshold={threshold}", "runner.save_interval=2")
     runner = run(tmp_path, World(), *keys, "runner.max_epochs=4")
     assert [position(runner, step) for step in (2, 4)] == [2 * BATCH, 4 * BATCH]
@@ -106,7 +106,9 @@ def test_a_resumed_run_goes_on_behind_what_was_trained_on(tmp_path, threshold) -
         ("compute_advantages", 4, "reward"),
     ],
 )
-def test_the_death_of_an_engine_or_a_reward_costs_no_answer(tmp_path, threshold, dies) -> None:
+def test_the_death_of_an_engine_or_a_reward_costs_no_answer(
+    tmp_path: Path, threshold: int | str, dies: tuple[str, int, str]
+) -> None:
     world = World(dies)
     run(tmp_path, world, RESTART, f"algorithm.staleness_threshold={threshold}")
     assert not world.deaths
@@ -115,7 +117,7 @@ def test_the_death_of_an_engine_or_a_reward_costs_no_answer(tmp_path, threshold,
     assert max(staleness(world)) <= (2 if threshold == 2 else 0)
 
 
-def test_a_step_that_is_made_again_has_the_answers_that_it_had(tmp_path) -> None:
+def test_a_step_that_is_made_again_has_the_answers_that_it_had(tmp_path: Path) -> None:
     world = World(("sleep", 5, "rollout"))
     run(tmp_path, world, RESTART, "rollout.enable_offload=true")
     assert not world.deaths
@@ -124,7 +126,7 @@ def test_a_step_that_is_made_again_has_the_answers_that_it_had(tmp_path) -> None
 
 
 @pytest.mark.parametrize("dies", [("compute_advantages", 4, "actor"), ("run_training", 4, "actor")])
-def test_an_actor_comes_back_at_its_checkpoint_and_asks_from_there(tmp_path, dies) -> None:
+def test_an_actor_comes_back_at_its_checkpoint_and_asks_from_there(tmp_path: Path, dies: tuple[str, int, str]) -> None:
     world = World(dies)
     run(tmp_path, world, RESTART, "runner.save_interval=2", "algorithm.staleness_threshold=1")
     steps = [step for step, _ in world.trained]
@@ -133,7 +135,7 @@ def test_an_actor_comes_back_at_its_checkpoint_and_asks_from_there(tmp_path, die
     assert trained_in_order(world) == asked_in_order(6 * BATCH)
 
 
-def test_without_a_checkpoint_an_actor_begins_anew(tmp_path) -> None:
+def test_without_a_checkpoint_an_actor_begins_anew(tmp_path: Path) -> None:
     world = World(("run_training", 3, "actor"))
     run(tmp_path, world, RESTART, "algorithm.staleness_threshold=1")
     assert [step for step, _ in world.trained] == [1, 2, 1, 2, 3, 4, 5, 6]
@@ -145,7 +147,9 @@ def test_without_a_checkpoint_an_actor_begins_anew(tmp_path) -> None:
     ("interrupted", "steps"),
     [(("compute_advantages", 3), 3), (("run_training", 4), 3), (("sync_model_from_actor", 4), 4)],
 )
-def test_an_interrupted_run_saves_what_has_been_trained_on(tmp_path, interrupted, steps) -> None:
+def test_an_interrupted_run_saves_what_has_been_trained_on(
+    tmp_path: Path, interrupted: tuple[str, int], steps: int
+) -> None:
     world = World()
     world.interrupt_in = interrupted
     runner = run(tmp_path, world, "algorithm.staleness_threshold=1", start=False)
@@ -164,7 +168,9 @@ def test_an_interrupted_run_saves_what_has_been_trained_on(tmp_path, interrupted
         ("compute_advantages", 4, "actor"),
     ],
 )
-def test_log_probabilities_come_from_the_inference_group_whatever_dies(tmp_path, dies) -> None:
+def test_log_probabilities_come_from_the_inference_group_whatever_dies(
+    tmp_path: Path, dies: tuple[str, int, str]
+) -> None:
     world = World(dies, has_inference=True)
     runner = run(tmp_path, world, *INFERENCE, RESTART, "runner.save_interval=1", "runner.val_check_interval=3")
     assert not world.deaths
@@ -183,7 +189,7 @@ def test_the_steps_that_are_named_are_dumped(tmp_path: Path) -> None:
     assert [call.keys["dump"] for call in calls] == folders
 
 
-def test_the_inference_group_sleeps_while_the_actor_trains(tmp_path) -> None:
+def test_the_inference_group_sleeps_while_the_actor_trains(tmp_path: Path) -> None:
     world = World(has_inference=True)
     run(tmp_path, world, *INFERENCE, "inference.enable_offload=true", "runner.max_epochs=2")
     called = [call.method for call in world.groups["inference"].calls if call.method in {"sleep", "compute_logprobs"}]
@@ -192,7 +198,7 @@ def test_the_inference_group_sleeps_while_the_actor_trains(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("dies", [None, ("generate", 10, "rollout"), ("sync_model_from_actor", 5, "rollout")])
-def test_adapters_travel_alone_but_to_workers_that_are_new(tmp_path, dies) -> None:
+def test_adapters_travel_alone_but_to_workers_that_are_new(tmp_path: Path, dies: tuple[str, int, str] | None) -> None:
     def sent(world):
         calls = [call for call in world.groups["actor"].calls if call.method == "sync_model_to_rollout"]
         return [(call.keys["version"], call.keys["is_partial"]) for call in calls]

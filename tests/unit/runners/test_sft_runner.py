@@ -123,7 +123,7 @@ def records(runner):
     return [json.loads(line) for line in (runner.logger.folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def test_steps_go_through_the_data_epoch_after_epoch(tmp_path) -> None:
+def test_steps_go_through_the_data_epoch_after_epoch(tmp_path: Path) -> None:
     world = World()
     runner = run(tmp_path, world, *ALONE)
     assert [step for step, _ in world.trained] == [1, 2, 3, 4, 5, 6]
@@ -135,7 +135,7 @@ def test_steps_go_through_the_data_epoch_after_epoch(tmp_path) -> None:
     assert last["time/tokens_per_second"] == pytest.approx(4 * last["time/samples_per_second"])
 
 
-def test_without_engines_evaluations_measure_loss_and_accuracy(tmp_path) -> None:
+def test_without_engines_evaluations_measure_loss_and_accuracy(tmp_path: Path) -> None:
     world = World()
     runner = run(tmp_path, world, *ALONE)
     assert world.log == ["loss"] * 3
@@ -145,7 +145,7 @@ def test_without_engines_evaluations_measure_loss_and_accuracy(tmp_path) -> None
     assert not any(call.method.startswith("sync") for call in world.groups["actor"].calls)
 
 
-def test_several_sets_are_told_apart_and_weighed_by_their_tokens(tmp_path) -> None:
+def test_several_sets_are_told_apart_and_weighed_by_their_tokens(tmp_path: Path) -> None:
     other = ExampleSet(examples=EXAMPLES[3:4], prompts=VAL.prompts[:2], num_rows=1)
     last = records(run(tmp_path, World(), val={"val": VAL, "other": other}))[-1]
     assert (last["eval/val/loss"], last["eval/other/loss"]) == (3.0, 1.0)
@@ -153,7 +153,7 @@ def test_several_sets_are_told_apart_and_weighed_by_their_tokens(tmp_path) -> No
     assert {"eval/accuracy", "eval/val/accuracy", "eval/other/accuracy"} <= set(last)
 
 
-def test_engines_get_the_weights_of_evaluations_alone(tmp_path) -> None:
+def test_engines_get_the_weights_of_evaluations_alone(tmp_path: Path) -> None:
     world = World()
     runner = run(tmp_path, world)
     assert world.log == [
@@ -163,14 +163,14 @@ def test_engines_get_the_weights_of_evaluations_alone(tmp_path) -> None:
     assert world.tables == [(f"step_0000000{step}.jsonl", "eval", [0, 1, 2]) for step in (0, 3, 6)]
 
 
-def test_engines_sleep_from_one_evaluation_to_the_next(tmp_path) -> None:
+def test_engines_sleep_from_one_evaluation_to_the_next(tmp_path: Path) -> None:
     world = World()
     run(tmp_path, world, "rollout.enable_offload=true")
     told = [word for word in world.log if not word.startswith(("ask", "loss"))]
     assert told == ["wake", "weights 0", "sleep", "wake", "weights 3", "sleep", "wake", "weights 6"]
 
 
-def test_an_engine_that_comes_back_between_evaluations_is_put_to_sleep_again(tmp_path) -> None:
+def test_an_engine_that_comes_back_between_evaluations_is_put_to_sleep_again(tmp_path: Path) -> None:
     world = World(("pop_execution_times", 2, "rollout"))  # The second to be asked, after the first step.
     run(tmp_path, world, "rollout.enable_offload=true", "runner.max_restarts=1")
     assert not world.deaths
@@ -178,7 +178,7 @@ def test_an_engine_that_comes_back_between_evaluations_is_put_to_sleep_again(tmp
     assert told == ["wake", "weights 0", "sleep", "sleep", "wake", "weights 3", "sleep", "wake", "weights 6"]
 
 
-def test_only_an_evaluation_learns_nothing(tmp_path) -> None:
+def test_only_an_evaluation_learns_nothing(tmp_path: Path) -> None:
     world = World()
     run(tmp_path, world, "runner.only_eval=true")
     assert world.trained == []
@@ -190,7 +190,7 @@ def position(runner, step):
     return json.loads(path.read_text())["position"]
 
 
-def test_a_resumed_run_goes_on_behind_what_was_learned(tmp_path) -> None:
+def test_a_resumed_run_goes_on_behind_what_was_learned(tmp_path: Path) -> None:
     runner = run(tmp_path, World(), *ALONE, "runner.max_steps=4", "runner.save_interval=2")
     assert [position(runner, step) for step in (2, 4)] == [2 * BATCH, 4 * BATCH]
     world = World()
@@ -200,7 +200,7 @@ def test_a_resumed_run_goes_on_behind_what_was_learned(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("dies", [("compute_advantages", 4, "actor"), ("run_training", 4, "actor")])
-def test_an_actor_that_dies_comes_back_at_its_checkpoint(tmp_path, dies) -> None:
+def test_an_actor_that_dies_comes_back_at_its_checkpoint(tmp_path: Path, dies: tuple[str, int, str]) -> None:
     world = World(dies)
     run(tmp_path, world, *ALONE, "runner.max_restarts=1", "runner.save_interval=2")
     assert [step for step, _ in world.trained] == [1, 2, 3, 3, 4, 5, 6]
@@ -211,7 +211,7 @@ def test_an_actor_that_dies_comes_back_at_its_checkpoint(tmp_path, dies) -> None
 @pytest.mark.parametrize(
     "dies", [("generate", 5, "rollout"), ("sync_model_from_actor", 2, "rollout"), ("score", 5, "reward")]
 )
-def test_the_death_of_an_engine_costs_an_evaluation_nothing(tmp_path, dies) -> None:
+def test_the_death_of_an_engine_costs_an_evaluation_nothing(tmp_path: Path, dies: tuple[str, int, str]) -> None:
     world = World(dies)
     runner = run(tmp_path, world, "runner.max_restarts=1", "rollout.enable_offload=true")
     assert not world.deaths
@@ -220,7 +220,9 @@ def test_the_death_of_an_engine_costs_an_evaluation_nothing(tmp_path, dies) -> N
 
 
 @pytest.mark.parametrize(("interrupted", "steps"), [(("compute_advantages", 3), 2), (("run_training", 3), 2)])
-def test_an_interrupted_run_saves_what_has_been_learned(tmp_path, interrupted, steps) -> None:
+def test_an_interrupted_run_saves_what_has_been_learned(
+    tmp_path: Path, interrupted: tuple[str, int], steps: int
+) -> None:
     world = World(interrupt_in=interrupted)
     runner = make_runner(tmp_path, world, *ALONE)
     with pytest.raises(KeyboardInterrupt):
@@ -246,7 +248,9 @@ def lengths(num_examples: int, *overrides: str) -> tuple[int, int | None]:
         (("actor.optim.lr_scheduler=constant", "~actor.optim.min_lr_ratio"), (10, None)),
     ],
 )
-def test_passes_over_the_data_become_steps_and_the_learning_rate_falls_until_the_last(overrides, expected) -> None:
+def test_passes_over_the_data_become_steps_and_the_learning_rate_falls_until_the_last(
+    overrides: tuple[str, ...], expected: tuple[int, int | None]
+) -> None:
     assert lengths(100, *overrides) == expected
 
 

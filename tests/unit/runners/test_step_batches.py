@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,7 +63,9 @@ def check(world, expected) -> None:
 
 @pytest.mark.parametrize("keys", [(), (f"data.gen_batch_size={2 * BATCH}", "algorithm.max_num_gen_batches=2")])
 @pytest.mark.parametrize("threshold", ["null", 0, 1, 2])
-def test_steps_use_up_prompts_in_order_until_their_batch_is_full(tmp_path, threshold, keys) -> None:
+def test_steps_use_up_prompts_in_order_until_their_batch_is_full(
+    tmp_path: Path, threshold: int | str, keys: tuple[str, ...]
+) -> None:
     world = world_of(every_third)
     runner = run(tmp_path, world, DYNAMIC, f"algorithm.staleness_threshold={threshold}", *keys)
     expected = expected_steps(every_third, limit=LIMIT if not keys else 4 * BATCH)
@@ -72,19 +77,19 @@ def test_steps_use_up_prompts_in_order_until_their_batch_is_full(tmp_path, thres
     assert position(runner, STEPS) == sum(used for _, used in expected)
 
 
-def test_without_the_key_equal_scores_are_trained_on(tmp_path) -> None:
+def test_without_the_key_equal_scores_are_trained_on(tmp_path: Path) -> None:
     world = world_of(every_third)
     run(tmp_path, world)
     assert trained_groups(world) == [list(range(step * BATCH, (step + 1) * BATCH)) for step in range(STEPS)]
 
 
-def test_nothing_is_asked_that_is_not_needed(tmp_path) -> None:
+def test_nothing_is_asked_that_is_not_needed(tmp_path: Path) -> None:
     world = world_of(every_third)
     run(tmp_path, world, DYNAMIC)
     assert [number for number, _ in world.begun] == list(range(sum(used for _, used in expected_steps(every_third))))
 
 
-def test_what_a_generation_batch_has_too_much_is_asked_again_with_later_weights(tmp_path) -> None:
+def test_what_a_generation_batch_has_too_much_is_asked_again_with_later_weights(tmp_path: Path) -> None:
     world = world_of(lambda number: number != 1)
     runner = run(tmp_path, world, DYNAMIC, f"data.gen_batch_size={2 * BATCH}", "runner.max_epochs=2")
     # Step 1 uses up 0-4 of 0-7, step 2 goes on with 5.
@@ -95,7 +100,7 @@ def test_what_a_generation_batch_has_too_much_is_asked_again_with_later_weights(
 
 
 @pytest.mark.parametrize("teaches", [lambda number: False, lambda number: number in {2, 13}], ids=["none", "few"])
-def test_a_bound_ends_the_search_and_the_batch_is_filled_up(tmp_path, teaches) -> None:
+def test_a_bound_ends_the_search_and_the_batch_is_filled_up(tmp_path: Path, teaches: Callable[..., Any]) -> None:
     world = world_of(teaches)
     runner = run(tmp_path, world, DYNAMIC, "runner.max_epochs=2")
     check(world, expected_steps(teaches, steps=2))
@@ -110,7 +115,7 @@ def test_a_bound_ends_the_search_and_the_batch_is_filled_up(tmp_path, teaches) -
     assert metrics["rollout/reward"] == pytest.approx(0.5 * useful / LIMIT)
 
 
-def test_bounds_on_the_mean_reward_replace_too(tmp_path) -> None:
+def test_bounds_on_the_mean_reward_replace_too(tmp_path: Path) -> None:
     world = world_of(lambda number: True)
     bounds = ("algorithm.filter_rewards=true", "algorithm.rewards_lower_bound=0.6")
     run(tmp_path, world, DYNAMIC, *bounds, "runner.max_epochs=1")  # the mean of a group is 0.5
@@ -119,7 +124,7 @@ def test_bounds_on_the_mean_reward_replace_too(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("threshold", ["null", 2])
-def test_a_resumed_run_goes_on_behind_what_was_used_up(tmp_path, threshold) -> None:
+def test_a_resumed_run_goes_on_behind_what_was_used_up(tmp_path: Path, threshold: int | str) -> None:
     keys = (DYNAMIC, f"algorithm.staleness_threshold={threshold}", "runner.save_interval=2")
     expected = expected_steps(every_third)
     runner = run(tmp_path, world_of(every_third), *keys, "runner.max_epochs=4")
@@ -141,7 +146,9 @@ def test_a_resumed_run_goes_on_behind_what_was_used_up(tmp_path, threshold) -> N
         ("sync_model_from_actor", 5, "rollout"),
     ],
 )
-def test_a_death_costs_no_answer(tmp_path, threshold, keys, dies) -> None:
+def test_a_death_costs_no_answer(
+    tmp_path: Path, threshold: int | str, keys: tuple[str, ...], dies: tuple[str, int, str]
+) -> None:
     world = world_of(every_third, dies)
     run(tmp_path, world, RESTART, DYNAMIC, f"algorithm.staleness_threshold={threshold}", *keys)
     assert not world.deaths
@@ -149,7 +156,7 @@ def test_a_death_costs_no_answer(tmp_path, threshold, keys, dies) -> None:
     assert max(staleness(world)) <= (2 if threshold == 2 else 0)
 
 
-def test_an_interrupted_step_is_asked_again_as_a_whole(tmp_path) -> None:
+def test_an_interrupted_step_is_asked_again_as_a_whole(tmp_path: Path) -> None:
     world = world_of(every_third)
     world.interrupt_in = ("compute_advantages", 3)
     runner = run(tmp_path, world, DYNAMIC, "algorithm.staleness_threshold=1", start=False)

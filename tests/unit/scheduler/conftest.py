@@ -11,7 +11,7 @@ from rlinf.scheduler import Cluster, PackedPlacementStrategy
 
 
 @pytest.fixture(scope="session")
-def log_dir(tmp_path_factory):
+def log_dir(tmp_path_factory: pytest.TempPathFactory):
     return tmp_path_factory.mktemp("run")
 
 
@@ -42,7 +42,7 @@ def unique() -> str:
 
 
 @pytest.fixture
-def temporary(monkeypatch):
+def temporary(monkeypatch: pytest.MonkeyPatch):
     """Make the temporary folder's path have so many characters."""
     with tempfile.TemporaryDirectory(dir="/tmp") as base:
 

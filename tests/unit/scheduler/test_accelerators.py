@@ -1,5 +1,7 @@
 """Which GPUs of a node a run uses: those that CUDA_VISIBLE_DEVICES names, in its order."""
 
+from pathlib import Path
+
 import pytest
 
 from rlinf.errors import ClusterError
@@ -35,7 +37,7 @@ def ids(visible, listing=LISTING):
         ("NoDevFiles", []),
     ],
 )
-def test_the_variable_selects_and_orders(visible, expected) -> None:
+def test_the_variable_selects_and_orders(visible: str | None, expected: list[str]) -> None:
     assert ids(visible) == expected
 
 
@@ -45,7 +47,7 @@ def test_models_are_those_of_the_selected_devices() -> None:
 
 
 @pytest.mark.parametrize("visible", ["3", "0,GPU-dddd", "GPU-aa", "0,0", "GPU-aaaa,GPU-aaaa1111", "1,"])
-def test_what_names_no_gpu_or_one_twice_is_an_error(visible) -> None:
+def test_what_names_no_gpu_or_one_twice_is_an_error(visible: str) -> None:
     with pytest.raises(
         ClusterError, match=rf"CUDA_VISIBLE_DEVICES={visible}: .* it has: 0, GPU-aaaa1111, MIG-cccc0001"
     ):
@@ -58,19 +60,19 @@ def test_a_node_without_gpus_ignores_the_variable() -> None:
 
 
 @pytest.fixture
-def fake_gpus(tmp_path, monkeypatch) -> None:
+def fake_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text('#!/bin/sh\nfor i in 0 1 2 3 4 5 6 7; do echo "GPU $i: Fake GPU (UUID: GPU-$i)"; done\n')
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
 
 
-def test_nvidia_smi_says_what_there_is(fake_gpus) -> None:
+def test_nvidia_smi_says_what_there_is(fake_gpus: None) -> None:
     assert [entry.id for entry in find_accelerators(None)] == [str(number) for number in range(8)]
     assert [entry.id for entry in find_accelerators("6,7")] == ["6", "7"]
 
 
-def test_a_probe_counts_the_gpus_of_the_drivers_variable(fake_gpus) -> None:
+def test_a_probe_counts_the_gpus_of_the_drivers_variable(fake_gpus: None) -> None:
     probed = probe_node("n", "127.0.0.1", False, "6,GPU-7")
     assert [(entry.id, entry.model) for entry in probed.accelerators] == [("6", "Fake GPU"), ("GPU-7", "Fake GPU")]
     assert probe_node("n", "127.0.0.1", False, "").accelerators == ()

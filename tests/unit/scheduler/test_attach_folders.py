@@ -8,7 +8,7 @@ from rlinf.scheduler.attach import attach_ray
 
 
 @pytest.fixture
-def start_of_ray(monkeypatch):
+def start_of_ray(monkeypatch: pytest.MonkeyPatch):
     """Note with which folder Ray would be started; it refuses one that is too long, as Ray does."""
     folders = []
 
@@ -28,13 +28,15 @@ def start_of_ray(monkeypatch):
 @pytest.mark.parametrize(
     ("temporary", "folder"), [("", "/tmp/ray"), ("/var/tmp", "/var/tmp/ray"), (f"/var/{'x' * 34}", "/tmp/ray")]
 )
-def test_ray_starts_in_the_temporary_folder_or_a_shorter_one(start_of_ray, monkeypatch, temporary, folder) -> None:
+def test_ray_starts_in_the_temporary_folder_or_a_shorter_one(
+    start_of_ray, monkeypatch: pytest.MonkeyPatch, temporary: str, folder: str
+) -> None:
     monkeypatch.setenv("TMPDIR", temporary)
     assert attach_ray("test").owned
     assert start_of_ray == [folder]
 
 
-def test_a_folder_for_ray_that_is_too_long_is_a_typed_error(start_of_ray, monkeypatch) -> None:
+def test_a_folder_for_ray_that_is_too_long_is_a_typed_error(start_of_ray, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_TMPDIR", f"/var/{'x' * 60}")
     with pytest.raises(ClusterError, match="Cannot start Ray: AF_UNIX path length"):
         attach_ray("test")

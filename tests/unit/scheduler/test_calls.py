@@ -79,7 +79,7 @@ def served():
 
 
 @pytest.mark.parametrize("method", ["fail", "fail_async"])
-def test_an_error_whose_message_raises_reaches_the_caller(served, method) -> None:
+def test_an_error_whose_message_raises_reaches_the_caller(served, method: str) -> None:
     call, _ = served
     with pytest.raises(WorkerError, match=rf"service:0 .* failed in {method}\(\): BrokenMessageError"):
         call(method, BrokenMessageError)
@@ -87,7 +87,7 @@ def test_an_error_whose_message_raises_reaches_the_caller(served, method) -> Non
 
 
 @pytest.mark.parametrize("method", ["fail", "fail_async"])
-def test_an_error_that_ends_its_own_pickling_reaches_the_caller(served, method) -> None:
+def test_an_error_that_ends_its_own_pickling_reaches_the_caller(served, method: str) -> None:
     call, _ = served
     with pytest.raises(WorkerError, match="HostileToPickleError: words"):
         call(method, HostileToPickleError)
@@ -95,7 +95,7 @@ def test_an_error_that_ends_its_own_pickling_reaches_the_caller(served, method) 
 
 
 @pytest.mark.parametrize("method", ["lock", "lock_async"])
-def test_a_result_that_cannot_be_pickled_is_an_error(served, method) -> None:
+def test_a_result_that_cannot_be_pickled_is_an_error(served, method: str) -> None:
     call, _ = served
     with pytest.raises(WorkerError, match=r"cannot pickle '_thread\.lock'"):
         call(method)
@@ -103,7 +103,9 @@ def test_a_result_that_cannot_be_pickled_is_an_error(served, method) -> None:
 
 
 @pytest.mark.parametrize("method", ["large", "large_async"])
-def test_a_result_for_which_no_segment_can_be_opened_is_an_error(served, method, monkeypatch) -> None:
+def test_a_result_for_which_no_segment_can_be_opened_is_an_error(
+    served, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     call, server = served
     assert len(call(method)) == LARGE_BYTES
 

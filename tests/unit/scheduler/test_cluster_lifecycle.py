@@ -33,7 +33,7 @@ from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
 _drivers = []
 
 
-def start_driver(body, tmp_path, **environment):
+def start_driver(body, tmp_path: Path, **environment):
     script = tmp_path / "driver.py"
     script.write_text(HEADER + textwrap.dedent(body))
     root = HERE.parents[2]
@@ -73,7 +73,7 @@ def no_driver_outlives_its_test():
         _drivers.pop().kill()
 
 
-def left_behind(tmp_path):
+def left_behind(tmp_path: Path):
     """Processes of the run: each inherits its mark."""
     found = []
     for process in psutil.process_iter():
@@ -85,14 +85,14 @@ def left_behind(tmp_path):
     return found
 
 
-def wait_until_gone(tmp_path, seconds=30):
+def wait_until_gone(tmp_path: Path, seconds=30):
     deadline = time.monotonic() + seconds
     while (left := left_behind(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.3)
     return left
 
 
-def test_a_driver_that_raises_exits_with_1_and_leaves_nothing(tmp_path) -> None:
+def test_a_driver_that_raises_exits_with_1_and_leaves_nothing(tmp_path: Path) -> None:
     driver = start_driver(
         """
         cluster = Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1))
@@ -112,7 +112,7 @@ def test_a_driver_that_raises_exits_with_1_and_leaves_nothing(tmp_path) -> None:
     assert not Path(tempfile.gettempdir(), f"rlinf_{os.getuid()}_{namespace}").exists()
 
 
-def test_ctrl_c_interrupts_a_wait_and_leaves_nothing(tmp_path) -> None:
+def test_ctrl_c_interrupts_a_wait_and_leaves_nothing(tmp_path: Path) -> None:
     driver = start_driver(
         """
         with Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1)) as cluster:
@@ -132,7 +132,7 @@ def test_ctrl_c_interrupts_a_wait_and_leaves_nothing(tmp_path) -> None:
     assert wait_until_gone(tmp_path) == []
 
 
-def test_a_killed_driver_leaves_nothing(tmp_path) -> None:
+def test_a_killed_driver_leaves_nothing(tmp_path: Path) -> None:
     driver = start_driver(
         """
         cluster = Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1))
@@ -148,7 +148,7 @@ def test_a_killed_driver_leaves_nothing(tmp_path) -> None:
     assert wait_until_gone(tmp_path, 60) == []
 
 
-def test_a_finished_run_exits_by_itself(tmp_path) -> None:
+def test_a_finished_run_exits_by_itself(tmp_path: Path) -> None:
     driver = start_driver(
         """
         os.environ["SET_AFTER_START"] = "no"
@@ -168,7 +168,7 @@ def test_a_finished_run_exits_by_itself(tmp_path) -> None:
     assert wait_until_gone(tmp_path) == []
 
 
-def test_two_nodes_with_their_own_environments(tmp_path) -> None:
+def test_two_nodes_with_their_own_environments(tmp_path: Path) -> None:
     driver = start_driver(
         """
         from ray.cluster_utils import Cluster as Nodes
@@ -209,7 +209,7 @@ def test_two_nodes_with_their_own_environments(tmp_path) -> None:
         assert line in output, output
 
 
-def test_missing_nodes_are_an_error_in_time(cluster, monkeypatch) -> None:
+def test_missing_nodes_are_an_error_in_time(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLINF_CLUSTER_TIMEOUT_SECONDS", "0.5")
     with pytest.raises(ClusterError, match="Only 1 of 3 nodes"):
         Cluster(num_nodes=3)
@@ -266,7 +266,7 @@ def test_equal_lines_of_several_workers_are_all_shown() -> None:
     assert "Token authentication" not in output
 
 
-def test_a_slow_start_is_told(monkeypatch, caplog) -> None:
+def test_a_slow_start_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     from rlinf.scheduler import attach
 
     monkeypatch.setattr(attach, "_SLOW_START_SECONDS", 0.01)
@@ -288,7 +288,7 @@ def test_members(cluster) -> None:
         cluster.get_node_group("nowhere")
 
 
-def test_published_members(cluster, monkeypatch) -> None:
+def test_published_members(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [NodeInfo(node_rank=rank, num_accelerators=count) for rank, count in enumerate((2, 0, 3))]
     monkeypatch.setattr(cluster, "_nodes", nodes)
     assert cluster.accelerator_ranks == [[0, 1], [], [2, 3, 4]]
@@ -338,7 +338,7 @@ def test_the_death_of_the_manager_ends_all_waits_of_the_driver(cluster) -> None:
             pending.wait(timeout=30)
 
 
-def test_an_endpoint_of_another_users_ray_is_not_joined(tmp_path, monkeypatch) -> None:
+def test_an_endpoint_of_another_users_ray_is_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlinf.scheduler import attach
 
     monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))

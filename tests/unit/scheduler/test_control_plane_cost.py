@@ -23,7 +23,7 @@ COSTS = [
 
 # Anything that each worker does once for each other worker costs 20 times as much for 20 times as many.
 @pytest.mark.parametrize(("phase", "unit"), COSTS)
-def test_the_cost_of_a_worker_is_the_same_in_a_large_run(costs, phase, unit) -> None:
+def test_the_cost_of_a_worker_is_the_same_in_a_large_run(costs, phase: str, unit: str) -> None:
     assert costs[LARGE][phase][unit] <= 1.3 * costs[SMALL][phase][unit] + 1
 
 

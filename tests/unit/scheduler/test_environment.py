@@ -13,7 +13,7 @@ from rlinf.scheduler.environment import (
 )
 
 
-def test_environment_precedence(monkeypatch) -> None:
+def test_environment_precedence(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"SAME": "1", "CHANGED": "old", "PATH": "/bin:/usr/bin"}.items():
         monkeypatch.setenv(name, value)
     hashes = environment_hashes()
@@ -57,7 +57,7 @@ class _Nodes:
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_every_process_knows_its_own_device(isolate) -> None:
+def test_every_process_knows_its_own_device(isolate: bool) -> None:
     placements = PackedPlacementStrategy(0, 3).get_placement(_Nodes(), isolate)
     ids = [f"GPU-{number}" for number in range(4)]
     seen = [

@@ -45,7 +45,7 @@ def refusal():
 
 
 @pytest.fixture
-def drive(tmp_path):
+def drive(tmp_path: Path):
     """Run a driver in a process of its own; its Ray ends with it."""
 
     def run(body):
@@ -103,7 +103,7 @@ def test_ranks_and_interfaces_of_nodes_are_checked(drive) -> None:
     assert "listens on lo: [False, True] 127.0.0.1" in said
 
 
-def test_each_node_has_its_own_variables_and_interpreter(drive, tmp_path) -> None:
+def test_each_node_has_its_own_variables_and_interpreter(drive, tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = tmp_path / "venv/lib" / version / "site-packages"
@@ -147,7 +147,7 @@ def test_each_node_has_its_own_variables_and_interpreter(drive, tmp_path) -> Non
     assert f"refused: {path}: '/opt/nowhere/python' on node 1" in said
 
 
-def test_each_node_keeps_to_its_visible_gpus(drive, tmp_path, monkeypatch) -> None:
+def test_each_node_keeps_to_its_visible_gpus(drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text('#!/bin/sh\nfor i in 0 1 2 3 4 5 6 7; do echo "GPU $i: Fake GPU (UUID: GPU-$i)"; done\n')
     tool.chmod(0o755)
@@ -192,7 +192,7 @@ def test_each_node_keeps_to_its_visible_gpus(drive, tmp_path, monkeypatch) -> No
     assert "refused: CUDA_VISIBLE_DEVICES=8: must name GPUs of this node" in said
 
 
-def test_an_interface_is_found_by_name(monkeypatch) -> None:
+def test_an_interface_is_found_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RLINF_COMM_NET_DEVICES", raising=False)
     assert listen_ip("10.0.0.1") == "10.0.0.1"
     for names in ("lo", "eth77, lo", ",lo,"):
@@ -221,7 +221,7 @@ def test_settings_are_found_by_group_and_node() -> None:
     assert settings.devices("arms", 1) == [{"type": "Franka", "node_rank": 1, "ip": "b"}]
 
 
-def test_an_interpreter_tells_what_it_has_or_why_it_cannot(tmp_path) -> None:
+def test_an_interpreter_tells_what_it_has_or_why_it_cannot(tmp_path: Path) -> None:
     assert query_interpreter(sys.executable)[0] == f"{sys.version_info.major}.{sys.version_info.minor}"
     assert "No such file" in str(query_interpreter(str(tmp_path / "python")))
     without_ray = tmp_path / "python"

@@ -131,7 +131,7 @@ def test_chosen_ranks_are_for_the_method_that_was_named_with_them(pair) -> None:
     assert [pair.add(5).wait(), second(5).wait()] == [[15, 16], [16]]
 
 
-def test_handles_are_small_and_hold_no_environment(pair, monkeypatch) -> None:
+def test_handles_are_small_and_hold_no_environment(pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_SECRET", "do-not-travel")
     data = pickle.dumps(pair)
     assert b"do-not-travel" not in data
@@ -167,7 +167,7 @@ def test_a_rank_that_cannot_start_raises_at_launch(cluster) -> None:
 
 
 @pytest.mark.parametrize("kind", [GeneratorExit, SystemExit])
-def test_whatever_leaves_a_constructor_raises_at_launch(cluster, kind) -> None:
+def test_whatever_leaves_a_constructor_raises_at_launch(cluster, kind: type[BaseException]) -> None:
     with pytest.raises(WorkerError, match="not yet") as caught:
         Quitting.create_group(kind).launch(cluster, NodePlacementStrategy([0]), name="quitting")
     assert caught.value.method == "__init__"
@@ -208,7 +208,7 @@ def test_a_dead_rank_fails_the_calls_on_it_and_its_name_can_be_used_again(launch
     assert group.worker_info_list[0].address.incarnation == 2
 
 
-def test_restart_on_failure_launches_again_with_its_channels(launch, unique) -> None:
+def test_restart_on_failure_launches_again_with_its_channels(launch, unique: str) -> None:
     group = launch(Sample.create_group(base=3), ranks=1, name="phoenix", restart="on_failure")
     seen_elsewhere = WorkerGroup.from_group_name(Sample, "phoenix")
     group.put_into_own_channel(unique, "before").wait()
@@ -225,7 +225,7 @@ def test_restart_on_failure_launches_again_with_its_channels(launch, unique) -> 
         Channel.create(unique)
 
 
-def test_published_arguments_of_a_launch(launch, monkeypatch) -> None:
+def test_published_arguments_of_a_launch(launch, monkeypatch: pytest.MonkeyPatch) -> None:
     unused = []
     monkeypatch.setattr("rlinf.scheduler.group.note_unused", lambda argument, why: unused.append(argument))
     options = {"max_concurrency": 4, "isolate_gpu": True, "catch_system_failure": False}

@@ -96,7 +96,7 @@ class Run:
 
 
 @pytest.fixture(params=[False, True], ids=["same node", "other node"])
-def run(request):
+def run(request: pytest.FixtureRequest):
     made = Run(request.param)
     made.runtimes[0].spec = made.spec
     first = made.start("here", None)
@@ -106,7 +106,7 @@ def run(request):
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
-def test_a_process_that_was_given_up_ends_when_it_hears_of_it(run, is_stopped) -> None:
+def test_a_process_that_was_given_up_ends_when_it_hears_of_it(run, is_stopped: bool) -> None:
     process = run.member_process(0)
     if is_stopped:
         process.send_signal(signal.SIGSTOP)
@@ -174,7 +174,7 @@ def send_and_lose(namespace, sender, receiver, arrived) -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["the death is known", "the news are on their way"])
-def test_an_unreadable_message_is_the_death_of_its_sender(pair, is_known) -> None:
+def test_an_unreadable_message_is_the_death_of_its_sender(pair, is_known: bool) -> None:
     namespace, sender, receiver, messages, arrived = pair
     send_and_lose(namespace, sender, receiver, arrived)
     error = WorkerDiedError("g:0 is gone", group="g", rank=0)
@@ -189,7 +189,7 @@ def test_an_unreadable_message_is_the_death_of_its_sender(pair, is_known) -> Non
     news.join()
 
 
-def test_an_unreadable_message_of_a_sender_that_lives_says_why(pair, monkeypatch) -> None:
+def test_an_unreadable_message_of_a_sender_that_lives_says_why(pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlinf.scheduler.comm.endpoint._NEWS_SECONDS", 0.1)
     namespace, sender, receiver, messages, arrived = pair
     send_and_lose(namespace, sender, receiver, arrived)
@@ -212,7 +212,7 @@ def test_an_unreadable_put_is_refused_and_not_stored(run) -> None:
 
 
 @pytest.mark.parametrize("says_farewell", [True, False])
-def test_the_last_words_to_another_node_arrive_where_they_are_to(says_farewell) -> None:
+def test_the_last_words_to_another_node_arrive_where_they_are_to(says_farewell: bool) -> None:
     namespace, keys, heard = uuid.uuid4().hex[:8], new_keys(), threading.Event()
     here, there = (Endpoint(namespace=namespace, node_id=node, keys=keys, listen_ip="127.0.0.1") for node in "ab")
     there.serve("last", lambda call: heard.set())

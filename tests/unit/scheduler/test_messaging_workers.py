@@ -114,7 +114,7 @@ def test_a_rank_that_does_not_exist(sides) -> None:
         left.execute_on(0).send_all([1], "right", 3).wait()
 
 
-def test_ports_and_locks_are_leases(launch, unique) -> None:
+def test_ports_and_locks_are_leases(launch, unique: str) -> None:
     from rlinf.scheduler import Channel
 
     first = launch(Sample.create_group(), ranks=1)

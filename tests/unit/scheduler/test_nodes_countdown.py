@@ -12,7 +12,7 @@ from rlinf.utils.logging import get_logger
 
 
 @pytest.mark.parametrize(("long_seconds", "level"), [(0.0, logging.WARNING), (1e9, logging.INFO)])
-def test_a_long_wait_is_a_warning(monkeypatch, long_seconds, level) -> None:
+def test_a_long_wait_is_a_warning(monkeypatch: pytest.MonkeyPatch, long_seconds: float, level: int) -> None:
     monkeypatch.setenv("RLINF_CLUSTER_TIMEOUT_SECONDS", "0.05")
     monkeypatch.setattr(nodes.ray, "nodes", lambda: [{"Alive": True}])
     monkeypatch.setattr(nodes, "_LONG_SECONDS", long_seconds)

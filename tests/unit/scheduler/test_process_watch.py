@@ -53,7 +53,9 @@ def watch(loop, process):
 
 
 @pytest.mark.parametrize("signals", [True, False], ids=["pidfd", "without pidfd"])
-def test_a_process_ends_although_its_child_lives_and_nobody_waits_for_it(loop, parent, monkeypatch, signals) -> None:
+def test_a_process_ends_although_its_child_lives_and_nobody_waits_for_it(
+    loop, parent, monkeypatch: pytest.MonkeyPatch, signals: bool
+) -> None:
     if not signals:
         monkeypatch.delattr(os, "pidfd_open")
     ended = watch(loop, parent.identity)

@@ -4,6 +4,8 @@ import asyncio
 import gc
 import threading
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -54,7 +56,7 @@ def finish_slowly(futures) -> None:
 
 
 @pytest.mark.parametrize("wait", [lambda result: result.wait(), lambda result: asyncio.run(result.async_wait())])
-def test_each_reply_is_looked_at_a_few_times_however_many_there_are(wait) -> None:
+def test_each_reply_is_looked_at_a_few_times_however_many_there_are(wait: Callable[..., Any]) -> None:
     Counted.looks = 0
     result, futures = call(RANKS, Counted)
     answering = threading.Thread(target=finish_slowly, args=(futures,))

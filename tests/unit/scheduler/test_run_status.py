@@ -33,7 +33,9 @@ def ranks_of(status, group):
     return next(entry for entry in status["groups"] if entry["name"] == group.name)["ranks"]
 
 
-def test_a_blocked_receive_is_told_with_its_source_tag_and_method(cluster, pair, capsys) -> None:
+def test_a_blocked_receive_is_told_with_its_source_tag_and_method(
+    cluster, pair, capsys: pytest.CaptureFixture[str]
+) -> None:
     pending = pair.execute_on(0).recv_all(1, pair.name, 1, tag="never")
     status = eventually(
         lambda: (told := query_status(cluster.namespace)) and ranks_of(told, pair)[0].get("waits") and told
@@ -55,7 +57,9 @@ def test_a_blocked_receive_is_told_with_its_source_tag_and_method(cluster, pair,
     assert eventually(lambda: not ranks_of(query_status(cluster.namespace), pair)[0]["waits"])
 
 
-def test_channels_and_locks_are_told_with_who_waits(cluster, pair, unique, capsys) -> None:
+def test_channels_and_locks_are_told_with_who_waits(
+    cluster, pair, unique: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     channel, notes = Channel.create(unique, maxsize=1), Channel.create(f"{unique}n")
     channel.put(1, key="full")
     holding = pair.execute_on(0).hold_lock(notes, 0)
@@ -101,7 +105,7 @@ def second_run(cluster):
     ray.kill(manager)
 
 
-def test_of_two_runs_the_experiments_are_named(cluster, second_run, capsys) -> None:
+def test_of_two_runs_the_experiments_are_named(cluster, second_run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status"]) == 1
     told = capsys.readouterr().err
     assert f"{second_run} (walker)" in told
@@ -110,13 +114,13 @@ def test_of_two_runs_the_experiments_are_named(cluster, second_run, capsys) -> N
     assert "Did you mean 'walker'?" in capsys.readouterr().err
 
 
-def test_a_run_is_found_by_its_experiment(cluster, second_run, capsys) -> None:
+def test_a_run_is_found_by_its_experiment(cluster, second_run, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["status", "walker"]) == 0
     assert f"Run {second_run} (walker)" in capsys.readouterr().out
     assert query_status(cluster.namespace)["experiment_name"] is None
 
 
-def test_stacks_show_where_a_worker_stands(cluster, pair, capsys) -> None:
+def test_stacks_show_where_a_worker_stands(cluster, pair, capsys: pytest.CaptureFixture[str]) -> None:
     busy = pair.execute_on(1).sleep(4)
 
     def look():

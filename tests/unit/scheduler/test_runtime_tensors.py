@@ -44,7 +44,7 @@ def travel(messenger, sent, into):
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (300, 301)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
-def test_what_arrives_is_what_was_sent(messenger, dtype, shape) -> None:
+def test_what_arrives_is_what_was_sent(messenger, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     sent = (torch.rand(shape) * 100).to(dtype)
     assert torch.equal(travel(messenger, sent, torch.zeros(shape, dtype=dtype)), sent)
 
@@ -73,7 +73,9 @@ def test_a_parameter_is_filled_in_place(messenger) -> None:
         (torch.zeros(100_000), torch.zeros(50_000, dtype=torch.float64)),
     ],
 )
-def test_another_dtype_or_shape_is_an_error_and_changes_nothing(messenger, sent, into) -> None:
+def test_another_dtype_or_shape_is_an_error_and_changes_nothing(
+    messenger, sent: torch.Tensor, into: torch.Tensor
+) -> None:
     before = into.clone().add_(7)
     into.add_(7)
     with pytest.raises(PayloadError) as caught:
@@ -94,7 +96,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_tensors_that_are_not_dense_are_refused_on_either_side(messenger, kind) -> None:
+def test_tensors_that_are_not_dense_are_refused_on_either_side(messenger, kind: str) -> None:
     tensor, word = ODD[kind]
     with pytest.raises(PayloadError, match=rf"send_tensor at me:0 .*{word}.*send and recv"):
         messenger.send_tensor(tensor, "me", 0, tag=None, timeout=20)

@@ -23,7 +23,7 @@ NAMES = ("WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN")
 
 
 @pytest.fixture(scope="module")
-def run(cluster, tmp_path_factory):
+def run(cluster, tmp_path_factory: pytest.TempPathFactory):
     """A run that begins after the user has set secrets, and what it logs."""
     log_dir = tmp_path_factory.mktemp("secrets")
     secrets = {name: f"hidden-{uuid.uuid4().hex}" for name in NAMES}
@@ -120,7 +120,7 @@ def test_rays_token_authentication_is_on(cluster) -> None:
     assert "InvalidAuthToken" in refused.stdout + refused.stderr
 
 
-def test_the_token_is_for_its_user_alone(tmp_path, monkeypatch) -> None:
+def test_the_token_is_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
     keep_token_private()
     (tmp_path / "token").write_text("x")

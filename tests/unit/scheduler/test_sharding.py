@@ -38,7 +38,7 @@ def test_sizes_that_do_not_divide_show_the_arithmetic() -> None:
 
 
 @pytest.mark.parametrize("dim", [0, 1])
-def test_batches_are_cut_and_joined(dim) -> None:
+def test_batches_are_cut_and_joined(dim: int) -> None:
     shape = (4, 2) if dim == 0 else (2, 4)
     batch = Batch(torch.arange(8).reshape(shape), list("abcd"), {"x": (np.arange(8).reshape(shape),)})
     assert batch_length(batch, dim) == 4

@@ -1,6 +1,7 @@
 """The trace of workers that talk, wait, fail and hang."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ from tests.unit.scheduler.traced_workers import Traced
 
 
 @pytest.fixture(scope="module")
-def spans(cluster, tmp_path_factory):
+def spans(cluster, tmp_path_factory: pytest.TempPathFactory):
     """Spans by (process, name) of one group that does a bit of everything; it ends while one method hangs."""
     del cluster  # only keeps Ray running
     path = tmp_path_factory.mktemp("traced") / "trace.json"
@@ -98,7 +99,7 @@ def test_tracing_ends_with_the_cluster(spans) -> None:
     assert trace.current_tracer() is None
 
 
-def test_a_failed_run_is_traced_without_what_died(cluster, tmp_path) -> None:
+def test_a_failed_run_is_traced_without_what_died(cluster, tmp_path: Path) -> None:
     del cluster
     path = tmp_path / "trace.json"
     config = ClusterConfig(cpu_slots_per_node=4, tracer=TracerConfig(enable=True, path=str(path)))
@@ -114,7 +115,7 @@ def test_a_failed_run_is_traced_without_what_died(cluster, tmp_path) -> None:
     assert names == {"driver", "f:0"}
 
 
-def test_a_worker_without_tracing_records_nothing(launch, tmp_path, monkeypatch) -> None:
+def test_a_worker_without_tracing_records_nothing(launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     group = launch(Traced.create_group())
     group.exchange(1).wait()

@@ -1,6 +1,8 @@
 """Every wait that lasts says who waits for whom."""
 
 import logging
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from sample_workers import Sample
@@ -17,13 +19,15 @@ def pair(launch):
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch, caplog) -> None:
+def impatient(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(work, "WATCHDOG_SECONDS", 0.2)
     monkeypatch.setattr(results, "GROUP_WATCHDOG_SECONDS", 0.2)
     caplog.set_level(logging.INFO, logger="rlinf")
 
 
-def test_a_wait_for_a_channel_names_channel_and_key_and_repeats(cluster, unique, caplog) -> None:
+def test_a_wait_for_a_channel_names_channel_and_key_and_repeats(
+    cluster, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
     with pytest.raises(CommTimeoutError, match=unique):
         Channel.create(unique).get(key=("step", 3), timeout=1)
     said = [line for line in caplog.messages if "Still waiting" in line and unique in line]
@@ -33,7 +37,7 @@ def test_a_wait_for_a_channel_names_channel_and_key_and_repeats(cluster, unique,
     assert "since " in said[0]
 
 
-def test_a_put_into_a_full_channel_says_who_puts(cluster, unique, caplog) -> None:
+def test_a_put_into_a_full_channel_says_who_puts(cluster, unique: str, caplog: pytest.LogCaptureFixture) -> None:
     channel = Channel.create(unique, maxsize=1)
     channel.put(1)
     with pytest.raises(CommTimeoutError):
@@ -42,7 +46,9 @@ def test_a_put_into_a_full_channel_says_who_puts(cluster, unique, caplog) -> Non
 
 
 @pytest.mark.parametrize("wait", [lambda call: call.wait(timeout=1.2), lambda call: wait_all(call, timeout=1.2)])
-def test_a_call_that_lasts_says_what_its_late_ranks_do(pair, caplog, wait) -> None:
+def test_a_call_that_lasts_says_what_its_late_ranks_do(
+    pair, caplog: pytest.LogCaptureFixture, wait: Callable[..., Any]
+) -> None:
     pending = pair.execute_on(0).recv_all(1, pair.name, 1, tag="late")
     with pytest.raises(CommTimeoutError, match="recv_all"):
         wait(pending)
@@ -55,7 +61,9 @@ def test_a_call_that_lasts_says_what_its_late_ranks_do(pair, caplog, wait) -> No
     assert pending.wait() == [[1]]
 
 
-def test_a_rank_that_does_not_answer_is_said_to(pair, caplog, monkeypatch) -> None:
+def test_a_rank_that_does_not_answer_is_said_to(
+    pair, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import os
     import signal
 

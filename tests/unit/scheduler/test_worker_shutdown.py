@@ -1,6 +1,7 @@
 """What a worker holds is released at its end, whatever else fails there."""
 
 import types
+from pathlib import Path
 
 import pytest
 
@@ -79,7 +80,7 @@ class Env:
             raise OSError("the simulator has gone")
 
 
-def test_an_environment_that_cannot_be_closed_keeps_no_other_open(monkeypatch) -> None:
+def test_an_environment_that_cannot_be_closed_keeps_no_other_open(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
     def make(cfg, *, num_envs, first_env, hardware):
@@ -109,7 +110,7 @@ def test_a_reward_that_cannot_be_closed_keeps_no_other_open() -> None:
 
 
 @pytest.mark.parametrize("offloads", [True, False])
-def test_saving_leaves_the_device_as_it_was_found(robot, tmp_path, offloads) -> None:
+def test_saving_leaves_the_device_as_it_was_found(robot, tmp_path: Path, offloads: bool) -> None:
     calls = []
     actor = ActorWorker(robot, {"RolloutGroup": 1}, 1)
     actor.cfg = types.SimpleNamespace(actor=types.SimpleNamespace(enable_offload=offloads))

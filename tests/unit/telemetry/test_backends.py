@@ -3,6 +3,7 @@
 import math
 import sys
 import types
+from pathlib import Path
 
 import pytest
 from logged_rows import FakeService, make, rows
@@ -11,7 +12,7 @@ from rlinf.errors import ConfigError, MissingPackageError
 from rlinf.telemetry import MetricLogger
 
 
-def test_tensorboard_shows_one_value_a_step_after_a_resume(tmp_path) -> None:
+def test_tensorboard_shows_one_value_a_step_after_a_resume(tmp_path: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     logger = make(tmp_path, ["tensorboard"])
     for step in range(6):
@@ -27,7 +28,9 @@ def test_tensorboard_shows_one_value_a_step_after_a_resume(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["wandb", "swanlab"])
-def test_hosted_services_continue_the_same_run_on_resume_only(tmp_path, monkeypatch, name) -> None:
+def test_hosted_services_continue_the_same_run_on_resume_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     service = FakeService(name)
     monkeypatch.setenv("WANDB_API_KEY", "of-nobody")
     monkeypatch.setitem(sys.modules, name, service)
@@ -46,7 +49,9 @@ def test_hosted_services_continue_the_same_run_on_resume_only(tmp_path, monkeypa
         assert service.rows[0] == ({"a": 1.0}, 2)
 
 
-def test_a_missing_package_names_the_command_and_costs_no_records(tmp_path, monkeypatch) -> None:
+def test_a_missing_package_names_the_command_and_costs_no_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with make(tmp_path) as logger:
         logger.log({"a": 1.0}, 1)
     monkeypatch.setitem(sys.modules, "swanlab", None)
@@ -56,7 +61,7 @@ def test_a_missing_package_names_the_command_and_costs_no_records(tmp_path, monk
     assert not (tmp_path / "tensorboard").exists()
 
 
-def test_an_unknown_backend_is_refused(tmp_path) -> None:
+def test_an_unknown_backend_is_refused(tmp_path: Path) -> None:
     settings = types.SimpleNamespace(project_name="p", experiment_name="e", logger_backends=["tensorbord"])
     with pytest.raises(ConfigError, match=r"logger_backends.*tensorboard"):
         MetricLogger(tmp_path, settings)

@@ -59,7 +59,7 @@ def test_eta_counts_only_this_processes_steps_and_follows_the_pace() -> None:
         assert console.eta_seconds() == 0
 
 
-def test_a_quiet_run_prints_its_end_only(monkeypatch) -> None:
+def test_a_quiet_run_prints_its_end_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLINF_QUIET", "1")
     out = io.StringIO()
     with Console(2, "demo", file=out) as console:

@@ -29,7 +29,7 @@ from rlinf.telemetry.devices import device_peak_flops, peak_flops, pop_peak_memo
         ("NVIDIA GeForce RTX 4090", 165.2),
     ],
 )
-def test_a_variant_is_not_taken_for_what_its_name_contains(name, tflops) -> None:
+def test_a_variant_is_not_taken_for_what_its_name_contains(name: str, tflops: float) -> None:
     assert peak_flops(name, "bf16") == peak_flops(name, "fp16") == tflops * 1e12
 
 

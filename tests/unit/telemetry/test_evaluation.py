@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -27,7 +28,7 @@ def episode(env, success, task="", total=1.0):
     # By the formula of Wilson (1927), worked out by hand for z = 1.96.
     [(8, 10, (0.4902, 0.9433)), (0, 5, (0.0, 0.4345)), (5, 5, (0.5655, 1.0)), (50, 100, (0.4038, 0.5962))],
 )
-def test_the_interval_of_a_success_rate(successes, count, expected) -> None:
+def test_the_interval_of_a_success_rate(successes: int, count: int, expected: tuple[float, float]) -> None:
     assert success_interval(successes, count) == pytest.approx(expected, abs=1e-4)
 
 
@@ -63,7 +64,7 @@ def test_the_table_has_a_row_for_each_task_and_one_for_all() -> None:
     assert [line.split()[0] for line in text.splitlines() if "[" in line] == ["pull", "push", "all"]
 
 
-def test_the_file_holds_every_episode(tmp_path) -> None:
+def test_the_file_holds_every_episode(tmp_path: Path) -> None:
     episodes = [episode(1, True, "push"), episode(0, False)]
     path = tmp_path / "evaluations" / "step_00000003.jsonl"
     write_episodes(path, sorted(episodes))

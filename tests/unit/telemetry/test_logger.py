@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -12,7 +13,9 @@ from rlinf.cli.errors import run_and_report
 from rlinf.errors import MetricError
 
 
-def test_metrics_that_do_not_fit_on_the_disk_are_an_error_with_the_files_name_and_what_to_do(tmp_path, capfd) -> None:
+def test_metrics_that_do_not_fit_on_the_disk_are_an_error_with_the_files_name_and_what_to_do(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     def log() -> None:
         logger = make(tmp_path)
         logger.log({f"train/{number}": 1.0 for number in range(100)}, 1)
@@ -29,7 +32,7 @@ def test_metrics_that_do_not_fit_on_the_disk_are_an_error_with_the_files_name_an
     assert "runner.logger.log_path" in error
 
 
-def test_one_flat_record_a_step_names_sorted(tmp_path) -> None:
+def test_one_flat_record_a_step_names_sorted(tmp_path: Path) -> None:
     clock = Clock()
     logger = make(tmp_path, clock=clock)
     clock.now += 1.5
@@ -45,7 +48,7 @@ def test_one_flat_record_a_step_names_sorted(tmp_path) -> None:
     ]
 
 
-def test_a_later_step_or_finish_writes_what_is_pending(tmp_path) -> None:
+def test_a_later_step_or_finish_writes_what_is_pending(tmp_path: Path) -> None:
     logger = make(tmp_path)
     logger.log({"a": 1.0}, 0)
     assert rows(tmp_path) == []
@@ -56,7 +59,7 @@ def test_a_later_step_or_finish_writes_what_is_pending(tmp_path) -> None:
     assert [row["step"] for row in rows(tmp_path)] == [0, 1]
 
 
-def test_committed_records_survive_a_kill(tmp_path) -> None:
+def test_committed_records_survive_a_kill(tmp_path: Path) -> None:
     pid = os.fork()
     if pid == 0:
         logger = make(tmp_path)
@@ -68,14 +71,14 @@ def test_committed_records_survive_a_kill(tmp_path) -> None:
     assert [row["a"] for row in rows(tmp_path)] == [1.0, 2.0]
 
 
-def test_values_that_are_not_finite_are_null(tmp_path) -> None:
+def test_values_that_are_not_finite_are_null(tmp_path: Path) -> None:
     with make(tmp_path) as logger:
         logger.log({"a": math.nan, "b": math.inf, "c": -math.inf, "d": 0.0}, 1)
     row = rows(tmp_path)[0]
     assert [row[name] for name in "abcd"] == [None, None, None, 0.0]
 
 
-def test_steps_that_are_written_or_older_are_refused(tmp_path) -> None:
+def test_steps_that_are_written_or_older_are_refused(tmp_path: Path) -> None:
     logger = make(tmp_path)
     logger.log({"a": 1.0}, 3)
     with pytest.raises(MetricError, match="step 2"):
@@ -91,13 +94,13 @@ def test_steps_that_are_written_or_older_are_refused(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("name", "value"), [("step", 1.0), ("time_seconds", 1.0), ("a", "text"), ("a", None)])
-def test_reserved_names_and_what_is_no_number_are_refused(tmp_path, name, value) -> None:
+def test_reserved_names_and_what_is_no_number_are_refused(tmp_path: Path, name: str, value: float | str | None) -> None:
     logger = make(tmp_path)
     with pytest.raises(MetricError, match=name):
         logger.log({name: value}, 1)
 
 
-def test_resume_cuts_back_to_the_step_drops_a_torn_line_and_time_goes_on(tmp_path) -> None:
+def test_resume_cuts_back_to_the_step_drops_a_torn_line_and_time_goes_on(tmp_path: Path) -> None:
     clock = Clock()
     logger = make(tmp_path, clock=clock)
     for step in range(1, 6):
@@ -118,7 +121,7 @@ def test_resume_cuts_back_to_the_step_drops_a_torn_line_and_time_goes_on(tmp_pat
     assert rows(tmp_path)[-1] == {"step": 4, "time_seconds": 40.0, "a": 44.0}
 
 
-def test_evaluating_the_resumed_step_again_adds_to_its_record_once(tmp_path) -> None:
+def test_evaluating_the_resumed_step_again_adds_to_its_record_once(tmp_path: Path) -> None:
     with make(tmp_path) as logger:
         for step in (1, 2, 3):
             logger.log({"train/loss": float(step), "eval/return": 1.0, "eval/bad": math.nan}, step)
@@ -136,7 +139,7 @@ def test_evaluating_the_resumed_step_again_adds_to_its_record_once(tmp_path) -> 
     ]
 
 
-def test_without_resume_the_records_start_anew(tmp_path) -> None:
+def test_without_resume_the_records_start_anew(tmp_path: Path) -> None:
     with make(tmp_path) as logger:
         logger.log({"a": 1.0}, 1)
     with make(tmp_path) as logger:
@@ -144,14 +147,16 @@ def test_without_resume_the_records_start_anew(tmp_path) -> None:
     assert [row["a"] for row in rows(tmp_path)] == [2.0]
 
 
-def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(tmp_path) -> None:
+def test_a_damaged_line_in_the_middle_is_an_error_that_names_it(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "time_seconds": 0}\nrubbish\n{"step": 2, "time_seconds": 0}\n')
     with pytest.raises(MetricError, match="line 2"):
         make(tmp_path, resume_step=2)
     assert "rubbish" in (tmp_path / "metrics.jsonl").read_text()
 
 
-def test_a_run_that_ends_by_an_error_is_marked_and_everything_is_closed(tmp_path, monkeypatch) -> None:
+def test_a_run_that_ends_by_an_error_is_marked_and_everything_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     wandb, swanlab = FakeService("wandb"), FakeService("swanlab")
     monkeypatch.setenv("WANDB_API_KEY", "of-nobody")
     monkeypatch.setitem(sys.modules, "wandb", wandb)

@@ -28,7 +28,7 @@ def test_a_rank_may_lack_a_key_or_everything() -> None:
 
 
 @pytest.mark.parametrize(("reducer", "expected"), [("mean", 2.0), ("sum", 6.0), ("max", 4.0), ("min", -1.0)])
-def test_reducers(reducer, expected) -> None:
+def test_reducers(reducer: str, expected: float) -> None:
     accumulator = MetricAccumulator()
     for value in (3.0, -1.0, 4.0):
         accumulator.add("x", value, reducer=reducer)
@@ -61,7 +61,7 @@ def test_a_key_without_samples_is_nan_and_does_not_disturb_the_others() -> None:
 
 
 @pytest.mark.parametrize("reducer", ["mean", "sum", "max", "min"])
-def test_nan_shows_in_whatever_order_it_comes(reducer) -> None:
+def test_nan_shows_in_whatever_order_it_comes(reducer: str) -> None:
     for order in itertools.permutations([1.0, math.nan, 2.0]):
         merged = merge_metrics([{"x": Metric(value, 1, reducer)} for value in order])
         assert math.isnan(merged["x"].value())
@@ -77,7 +77,9 @@ def test_two_reducers_for_one_name_are_refused_with_the_name() -> None:
 
 
 @pytest.mark.parametrize("bad", ["text", None, np.zeros(2), (1.0, 2.0, "mean", 4), (1.0, 1, "median")])
-def test_what_is_not_one_number_is_refused_with_the_name(bad) -> None:
+def test_what_is_not_one_number_is_refused_with_the_name(
+    bad: str | np.ndarray | tuple[float | str, ...] | None,
+) -> None:
     with pytest.raises(MetricError, match="train/x"):
         MetricAccumulator().update({"train/x": bad})
 

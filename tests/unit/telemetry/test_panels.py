@@ -72,7 +72,7 @@ def test_summary_names_every_place_in_whole_lines_and_leaves_out_what_there_is_n
         (3e-5, "3e-05"),
     ],
 )
-def test_format_number(value, text) -> None:
+def test_format_number(value: float, text: str) -> None:
     assert format_number(value) == text
 
 

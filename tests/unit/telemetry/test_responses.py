@@ -24,7 +24,7 @@ def answer(reward, *, length=2, finish_reason="stop", terms=None, metrics=None):
 
 
 @pytest.mark.parametrize("num_samples", [1, 2, 5, 6])
-def test_pass_at_k_is_the_share_of_draws_with_a_right_answer(num_samples) -> None:
+def test_pass_at_k_is_the_share_of_draws_with_a_right_answer(num_samples: int) -> None:
     for num_right, k in itertools.product(range(num_samples + 1), range(1, num_samples + 1)):
         draws = list(itertools.combinations([True] * num_right + [False] * (num_samples - num_right), k))
         expected = sum(any(draw) for draw in draws) / len(draws)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -29,7 +30,7 @@ with claim_run_dir(sys.argv[1], "exp", resume=False, overwrite=False):
 
 
 @pytest.fixture
-def holder(tmp_path):
+def holder(tmp_path: Path):
     """A process that works in the folder ``exp``; its ``child`` is the pid of a process that it has started."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -49,7 +50,7 @@ def holder(tmp_path):
         {"resume": True, "overwrite": False},
     ],
 )
-def test_a_second_launch_is_refused_and_names_who_is_there(tmp_path, holder, keys) -> None:
+def test_a_second_launch_is_refused_and_names_who_is_there(tmp_path: Path, holder, keys: dict[str, bool]) -> None:
     metrics = tmp_path / "exp" / "metrics.jsonl"
     metrics.write_text('{"step": 1, "time_seconds": 1.0}\n')
     with pytest.raises(RunLockedError) as error, claim_run_dir(tmp_path, "exp", **keys):
@@ -60,7 +61,7 @@ def test_a_second_launch_is_refused_and_names_who_is_there(tmp_path, holder, key
     assert metrics.exists()
 
 
-def test_the_lock_ends_with_its_process_though_a_child_lives_on(tmp_path, holder) -> None:
+def test_the_lock_ends_with_its_process_though_a_child_lives_on(tmp_path: Path, holder) -> None:
     holder.kill()
     holder.wait()
     os.kill(holder.child, 0)
@@ -68,7 +69,7 @@ def test_the_lock_ends_with_its_process_though_a_child_lives_on(tmp_path, holder
         pass
 
 
-def test_a_claim_within_a_claim_of_the_same_process_leaves_it_locked(tmp_path) -> None:
+def test_a_claim_within_a_claim_of_the_same_process_leaves_it_locked(tmp_path: Path) -> None:
     with claim_run_dir(tmp_path, "exp", resume=False, overwrite=False) as folder:
         with claim_run_dir(tmp_path, "exp", resume=False, overwrite=False):
             pass
@@ -78,7 +79,7 @@ def test_a_claim_within_a_claim_of_the_same_process_leaves_it_locked(tmp_path) -
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_a_holder_that_has_not_written_its_name_is_refused_all_the_same(tmp_path) -> None:
+def test_a_holder_that_has_not_written_its_name_is_refused_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "exp").mkdir()
     with open(tmp_path / "exp" / "run.lock", "w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -86,7 +87,9 @@ def test_a_holder_that_has_not_written_its_name_is_refused_all_the_same(tmp_path
             claim_run_dir(tmp_path, "exp", resume=False, overwrite=False).__enter__()
 
 
-def test_a_file_system_without_locks_is_warned_about_and_the_run_goes_on(tmp_path, monkeypatch, caplog) -> None:
+def test_a_file_system_without_locks_is_warned_about_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     def refuse(file, operation) -> NoReturn:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 

@@ -32,7 +32,7 @@ def make_step(folder, step=1) -> None:
         file.write(json.dumps({"step": step, "time_seconds": 1.0}) + "\n")
 
 
-def test_a_new_folder_gets_recipe_and_launch(tmp_path, monkeypatch) -> None:
+def test_a_new_folder_gets_recipe_and_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     folder = start("results", "a/b", config=RunnerConfig(max_steps=7), seed=3, command=["train.py", "--x"])
     assert folder == tmp_path / "results" / "a" / "b"
@@ -44,7 +44,7 @@ def test_a_new_folder_gets_recipe_and_launch(tmp_path, monkeypatch) -> None:
     assert launch["resumed"] is False
 
 
-def test_recipes_with_enumerations_paths_and_references_are_written_as_they_are(tmp_path) -> None:
+def test_recipes_with_enumerations_paths_and_references_are_written_as_they_are(tmp_path: Path) -> None:
     class Kind(Enum):
         A = "a"
 
@@ -65,7 +65,7 @@ def test_recipes_with_enumerations_paths_and_references_are_written_as_they_are(
 
 
 @pytest.mark.parametrize("sign", ["metrics.jsonl", "checkpoints/x"])
-def test_a_used_folder_is_refused_with_all_three_remedies(tmp_path, sign) -> None:
+def test_a_used_folder_is_refused_with_all_three_remedies(tmp_path: Path, sign: str) -> None:
     path = tmp_path / "exp" / sign
     path.parent.mkdir(parents=True)
     path.write_text("old")
@@ -82,7 +82,7 @@ def test_a_used_folder_is_refused_with_all_three_remedies(tmp_path, sign) -> Non
     assert path.read_text() == "old"
 
 
-def test_a_folder_without_a_run_may_be_used(tmp_path) -> None:
+def test_a_folder_without_a_run_may_be_used(tmp_path: Path) -> None:
     (tmp_path / "exp" / "worker_logs").mkdir(parents=True)
     (tmp_path / "exp" / "checkpoints").mkdir()
     (tmp_path / "exp" / "notes.txt").write_text("mine")
@@ -90,7 +90,7 @@ def test_a_folder_without_a_run_may_be_used(tmp_path) -> None:
     assert (tmp_path / "exp" / "notes.txt").read_text() == "mine"
 
 
-def test_a_launch_that_never_began_leaves_the_folder_as_it_was(tmp_path) -> None:
+def test_a_launch_that_never_began_leaves_the_folder_as_it_was(tmp_path: Path) -> None:
     def launch() -> NoReturn:
         with claim_run_dir(tmp_path, "exp", resume=False, overwrite=False):
             raise RuntimeError("no demonstrations")
@@ -101,7 +101,7 @@ def test_a_launch_that_never_began_leaves_the_folder_as_it_was(tmp_path) -> None
     start(tmp_path)
 
 
-def test_a_run_that_failed_in_its_first_step_may_be_launched_again_by_the_same_command(tmp_path) -> None:
+def test_a_run_that_failed_in_its_first_step_may_be_launched_again_by_the_same_command(tmp_path: Path) -> None:
     folder = start(tmp_path, config={"lr": 1})
     make_step(folder, step=0)
     (folder / "tensorboard").mkdir()
@@ -111,7 +111,7 @@ def test_a_run_that_failed_in_its_first_step_may_be_launched_again_by_the_same_c
         start(tmp_path, config={"lr": 1})
 
 
-def test_resume_keeps_everything_and_records_each_launch(tmp_path) -> None:
+def test_resume_keeps_everything_and_records_each_launch(tmp_path: Path) -> None:
     folder = start(tmp_path, config={"lr": 1})
     make_step(folder)
     start(tmp_path, resume=True, config={"lr": 1})
@@ -123,7 +123,7 @@ def test_resume_keeps_everything_and_records_each_launch(tmp_path) -> None:
     assert [launch["resumed"] for launch in launches] == [False, True, True]
 
 
-def test_each_launch_has_its_own_seed_and_placement(tmp_path) -> None:
+def test_each_launch_has_its_own_seed_and_placement(tmp_path: Path) -> None:
     start(tmp_path, seed=1)
     folder = start(tmp_path, resume=True, seed=2, placement="node 0")
     record = json.loads((folder / "run.json").read_text())
@@ -132,7 +132,7 @@ def test_each_launch_has_its_own_seed_and_placement(tmp_path) -> None:
     assert [launch["seed"] for launch in record["launches"]] == [1, 2]
 
 
-def test_overwrite_deletes_the_run_and_nothing_else(tmp_path) -> None:
+def test_overwrite_deletes_the_run_and_nothing_else(tmp_path: Path) -> None:
     folder = start(tmp_path, config={"lr": 1})
     (folder / "checkpoints" / "global_step_1").mkdir(parents=True)
     for name in ("metrics.jsonl", "events.jsonl", "report.html"):
@@ -143,7 +143,7 @@ def test_overwrite_deletes_the_run_and_nothing_else(tmp_path) -> None:
     assert len(json.loads((folder / "run.json").read_text())["launches"]) == 1
 
 
-def test_an_overwrite_that_is_killed_can_be_done_again(tmp_path, monkeypatch) -> None:
+def test_an_overwrite_that_is_killed_can_be_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = start(tmp_path)
     (folder / "checkpoints").mkdir()
 
@@ -159,7 +159,7 @@ def test_an_overwrite_that_is_killed_can_be_done_again(tmp_path, monkeypatch) ->
     assert names(folder) == ["run.json"]
 
 
-def test_what_workers_write_after_the_claim_survives_overwrite(tmp_path) -> None:
+def test_what_workers_write_after_the_claim_survives_overwrite(tmp_path: Path) -> None:
     for _ in range(2):
         with claim_run_dir(tmp_path, "exp", resume=False, overwrite=True) as folder:
             assert not (folder / "worker_logs").exists()
@@ -171,7 +171,9 @@ def test_what_workers_write_after_the_claim_survives_overwrite(tmp_path) -> None
         assert names(folder) == ["run.json", "worker_logs"]
 
 
-def test_a_former_run_that_cannot_be_deleted_is_moved_away_and_warned_about(tmp_path, monkeypatch, caplog) -> None:
+def test_a_former_run_that_cannot_be_deleted_is_moved_away_and_warned_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = start(tmp_path)
     make_step(folder)
     monkeypatch.setattr(logging.getLogger("rlinf"), "propagate", True)
@@ -189,7 +191,9 @@ def test_a_former_run_that_cannot_be_deleted_is_moved_away_and_warned_about(tmp_
     assert names(folder) == ["run.json"]
 
 
-def test_a_former_run_that_cannot_be_moved_away_is_an_error_with_its_path(tmp_path, monkeypatch) -> None:
+def test_a_former_run_that_cannot_be_moved_away_is_an_error_with_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     make_step(start(tmp_path))
 
     def busy(*names) -> NoReturn:
@@ -200,19 +204,19 @@ def test_a_former_run_that_cannot_be_moved_away_is_an_error_with_its_path(tmp_pa
         start(tmp_path, overwrite=True)
 
 
-def test_resume_and_overwrite_together_are_refused(tmp_path) -> None:
+def test_resume_and_overwrite_together_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"runner\.resume_dir.*runner\.overwrite"):
         start(tmp_path, resume=True, overwrite=True)
 
 
 @pytest.mark.parametrize("name", ["", " ", ".", "..", "a/../../b", "/abs"])
-def test_names_that_leave_the_log_path_are_refused(tmp_path, name) -> None:
+def test_names_that_leave_the_log_path_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match="experiment_name"):
         start(tmp_path, name, overwrite=True)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_keys_and_passwords_are_not_kept(tmp_path, monkeypatch) -> None:
+def test_keys_and_passwords_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["train.py", "reward.url=http://a/?api_key=topsecret"])
     config = {"env_vars": [{"HF_TOKEN": "topsecret", "NCCL_DEBUG": "INFO"}], "url": "http://a/?api_key=topsecret"}
     folder = start(tmp_path, config=config, command=["train.py", "env_vars=[{HF_TOKEN: topsecret}]", "lr=1"])

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 
@@ -22,7 +23,7 @@ def by_name(merged):
     return {event["name"]: event for event in merged["traceEvents"] if event["ph"] != "M"}
 
 
-def test_every_event_has_what_the_format_asks_for(tmp_path) -> None:
+def test_every_event_has_what_the_format_asks_for(tmp_path: Path) -> None:
     instant = ("i", 30, 0, MAIN, "restart", "test", {}, None)
     counter = ("C", 40, 0, MAIN, "queue", "counter", {"size": 2.0}, None)
     path = tmp_path / "a" / "trace.json"
@@ -112,7 +113,7 @@ def test_a_broadcast_has_an_arrow_for_each_receiver() -> None:
 
 
 @pytest.mark.parametrize("receive", [None, 0], ids=["dropped", "before the send"])
-def test_half_or_impossible_arrows_are_left_out(receive) -> None:
+def test_half_or_impossible_arrows_are_left_out(receive: int | None) -> None:
     sender = process("a:0", span("send", 100, 10, flow=("s", ("k",))))
     others = [] if receive is None else [process("b:0", span("recv", receive, 5, flow=("f", ("k",))))]
     assert arrows(merge_traces([sender, *others])) == []
@@ -126,7 +127,7 @@ def test_tasks_share_lines_only_when_they_do_not_overlap() -> None:
     assert lines["t2"] in {lines["t0"], lines["t1"]}
 
 
-def test_details_of_any_kind_can_be_written(tmp_path) -> None:
+def test_details_of_any_kind_can_be_written(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     write_trace(path, [process("driver", span("a", 0, 1, tag=("x", 1), loss=float("nan"), none=None))])
     assert by_name(json.loads(path.read_text()))["a"]["args"] == {"tag": "('x', 1)", "loss": "nan", "none": None}
@@ -137,6 +138,6 @@ def test_dropped_events_are_reported() -> None:
     assert merged["otherData"]["dropped_events"] == {"w:0": 3}
 
 
-def test_the_trace_goes_to_the_run_folder_unless_the_recipe_says_otherwise(tmp_path) -> None:
+def test_the_trace_goes_to_the_run_folder_unless_the_recipe_says_otherwise(tmp_path: Path) -> None:
     assert trace_path(TracerConfig(), str(tmp_path)) == tmp_path / "trace.json"
     assert trace_path(TracerConfig(path=str(tmp_path / "x.json")), "elsewhere") == tmp_path / "x.json"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from rlinf.telemetry.wandb_login import require_wandb_login
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path, monkeypatch):
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return the empty home of a user who works in an empty folder."""
     for name in [name for name in os.environ if name.startswith("WANDB_") or name == "NETRC"]:
         monkeypatch.delenv(name)
@@ -30,18 +31,18 @@ def test_without_a_login_the_ways_out_are_told() -> None:
     ("name", "value"),
     [("WANDB_API_KEY", "k"), ("WANDB_MODE", "offline"), ("WANDB_MODE", "Disabled"), ("WANDB_IDENTITY_TOKEN_FILE", "f")],
 )
-def test_variables_that_need_no_login_pass(monkeypatch, name, value) -> None:
+def test_variables_that_need_no_login_pass(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(name, value)
     require_wandb_login()
 
 
-def test_an_online_mode_needs_a_login_all_the_same(monkeypatch) -> None:
+def test_an_online_mode_needs_a_login_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WANDB_MODE", "online")
     with pytest.raises(ConfigError):
         require_wandb_login()
 
 
-def test_a_netrc_file_counts_for_its_own_host(home, monkeypatch) -> None:
+def test_a_netrc_file_counts_for_its_own_host(home, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password of-nobody\n")
     (home / ".netrc").chmod(0o600)
     require_wandb_login()

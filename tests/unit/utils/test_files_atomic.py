@@ -1,5 +1,6 @@
 import os
 import resource
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -7,7 +8,7 @@ import pytest
 from rlinf.utils.files import commit_folder, fsync_tree, remove_folder, write_atomic
 
 
-def test_write_atomic_replaces_content_and_leaves_nothing_beside_it(tmp_path) -> None:
+def test_write_atomic_replaces_content_and_leaves_nothing_beside_it(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     write_atomic(path, "old")
     write_atomic(path, b"new \xff")
@@ -16,7 +17,9 @@ def test_write_atomic_replaces_content_and_leaves_nothing_beside_it(tmp_path) ->
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_write_atomic_that_fails_keeps_the_old_content(tmp_path, monkeypatch, call) -> None:
+def test_write_atomic_that_fails_keeps_the_old_content(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
     path = tmp_path / "state.json"
     write_atomic(path, "old")
 
@@ -30,7 +33,9 @@ def test_write_atomic_that_fails_keeps_the_old_content(tmp_path, monkeypatch, ca
     assert os.listdir(tmp_path) == ["state.json"]
 
 
-def test_write_atomic_syncs_the_file_before_the_rename_and_the_folder_after(tmp_path, monkeypatch) -> None:
+def test_write_atomic_syncs_the_file_before_the_rename_and_the_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     calls = []
     real_fsync, real_replace = os.fsync, os.replace
 
@@ -49,7 +54,9 @@ def test_write_atomic_syncs_the_file_before_the_rename_and_the_folder_after(tmp_
     assert calls == [("fsync", temporary), ("replace", temporary), ("fsync", str(tmp_path))]
 
 
-def test_commit_folder_syncs_every_file_first_and_moves_the_whole(tmp_path, monkeypatch) -> None:
+def test_commit_folder_syncs_every_file_first_and_moves_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     temporary, final = tmp_path / "tmp", tmp_path / "final"
     (temporary / "a" / "b").mkdir(parents=True)
     (temporary / "a" / "b" / "deep").write_text("1")
@@ -69,7 +76,7 @@ def test_commit_folder_syncs_every_file_first_and_moves_the_whole(tmp_path, monk
     assert not temporary.exists()
 
 
-def test_commit_folder_refuses_to_replace(tmp_path) -> None:
+def test_commit_folder_refuses_to_replace(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     (tmp_path / "final").mkdir()
     with pytest.raises(FileExistsError, match="move it away"):
@@ -77,13 +84,13 @@ def test_commit_folder_refuses_to_replace(tmp_path) -> None:
     assert (tmp_path / "tmp").exists()
 
 
-def test_fsync_tree_skips_dangling_links(tmp_path) -> None:
+def test_fsync_tree_skips_dangling_links(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     fsync_tree(tmp_path)
     assert (tmp_path / "link").is_symlink()
 
 
-def test_a_file_that_does_not_fit_on_the_disk_is_named(tmp_path) -> None:
+def test_a_file_that_does_not_fit_on_the_disk_is_named(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("old")
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -97,7 +104,7 @@ def test_a_file_that_does_not_fit_on_the_disk_is_named(tmp_path) -> None:
     assert path.read_text() == "old"
 
 
-def test_remove_folder_never_shows_a_half_removed_folder(tmp_path, monkeypatch) -> None:
+def test_remove_folder_never_shows_a_half_removed_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, trash = tmp_path / "folder", tmp_path / ".trash"
     folder.mkdir()
     (folder / "file").write_text("x")

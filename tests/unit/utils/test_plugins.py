@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +15,7 @@ from rlinf.utils.plugins import load_plugins
 
 
 @pytest.fixture
-def write_plugin(tmp_path, monkeypatch):
+def write_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(plugins, "_loaded", set())
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -33,7 +34,7 @@ def test_register_is_called_once(write_plugin) -> None:
     assert sys.modules["rope_plugin"].calls == [1]
 
 
-def test_missing_module_is_an_error_that_names_the_variable(write_plugin, monkeypatch) -> None:
+def test_missing_module_is_an_error_that_names_the_variable(write_plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "_loaded", set())
     monkeypatch.setenv("RLINF_EXT_MODULE", "no_such_plugin")
     with pytest.raises(ConfigError, match=r"RLINF_EXT_MODULE=no_such_plugin: cannot be imported.*PYTHONPATH"):
@@ -48,7 +49,7 @@ def test_missing_module_is_an_error_that_names_the_variable(write_plugin, monkey
         ("def register():\n    raise ValueError('boom')\n", "ValueError: boom"),
     ],
 )
-def test_faulty_plugin_is_an_error(write_plugin, source, message) -> None:
+def test_faulty_plugin_is_an_error(write_plugin, source: str, message: str) -> None:
     write_plugin(source)
     with pytest.raises(ConfigError, match=message):
         load_plugins()
@@ -62,7 +63,7 @@ def test_failed_plugin_is_tried_again(write_plugin) -> None:
 
 
 @pytest.mark.parametrize("target", ["rope_plugin", "rope_plugin:register"])
-def test_entry_points_name_a_module_or_its_function(write_plugin, monkeypatch, target) -> None:
+def test_entry_points_name_a_module_or_its_function(write_plugin, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     write_plugin("calls = []\ndef register():\n    calls.append(1)\n")
     monkeypatch.delenv("RLINF_EXT_MODULE")
     entry = importlib.metadata.EntryPoint(name="rope", value=target, group="rlinf.plugins")
@@ -71,7 +72,7 @@ def test_entry_points_name_a_module_or_its_function(write_plugin, monkeypatch, t
     assert sys.modules["rope_plugin"].calls == [1]
 
 
-def test_plugin_can_add_an_environment_that_recipes_name(write_plugin, monkeypatch) -> None:
+def test_plugin_can_add_an_environment_that_recipes_name(write_plugin, monkeypatch: pytest.MonkeyPatch) -> None:
     from rlinf.config import build_config
     from rlinf.config.registries import envs
 

@@ -70,7 +70,7 @@ def test_a_program_reads_prints_and_writes_in_its_own_folder(sandbox) -> None:
     assert not Path("/tmp/own").exists()
 
 
-def test_no_attempt_to_get_out_succeeds(sandbox, threads, tmp_path) -> None:
+def test_no_attempt_to_get_out_succeeds(sandbox, threads, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     before = {place: set(os.listdir(place)) for place in PLACES}
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -115,7 +115,7 @@ def test_greedy_programs_are_ended(threads) -> None:
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_what_a_program_leaves_behind_ends_with_it(sandbox, isolate) -> None:
+def test_what_a_program_leaves_behind_ends_with_it(sandbox, isolate: bool) -> None:
     own = sandbox if isolate else Sandbox(sandbox.limits, isolate=False)
     for name, program in LINGERING.items():
         assert own.run({"main.py": program}).exit_code == 0, name
@@ -137,7 +137,7 @@ def test_programs_do_not_meet(sandbox, threads) -> None:
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_processes_share_one_bound_of_memory(request, isolate) -> None:
+def test_processes_share_one_bound_of_memory(request: pytest.FixtureRequest, isolate: bool) -> None:
     """Each stays far below it; pages that they share count once."""
     if isolate:
         request.getfixturevalue("sandbox")
@@ -167,7 +167,7 @@ def test_processes_share_one_bound_of_memory(request, isolate) -> None:
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_no_memory_can_be_had_that_no_process_is_charged_for(request, isolate) -> None:
+def test_no_memory_can_be_had_that_no_process_is_charged_for(request: pytest.FixtureRequest, isolate: bool) -> None:
     if isolate:
         request.getfixturevalue("sandbox")
     own = Sandbox(SandboxLimits(timeout_seconds=60.0), isolate=isolate)
@@ -223,7 +223,7 @@ launcher.main(json.loads(sys.argv[1]))
 
 
 @pytest.fixture
-def patch_launcher(tmp_path, monkeypatch):
+def patch_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Return a function that has the launcher run after some lines of Python."""
 
     def patch(text) -> None:
@@ -298,7 +298,9 @@ def test_time_in_the_kernel_counts(sandbox) -> None:
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_too_much_output_ends_everything_that_the_program_started(request, isolate) -> None:
+def test_too_much_output_ends_everything_that_the_program_started(
+    request: pytest.FixtureRequest, isolate: bool
+) -> None:
     if isolate:
         request.getfixturevalue("sandbox")
     own = Sandbox(SandboxLimits(timeout_seconds=60.0, output_bytes=1000), isolate=isolate)
@@ -310,7 +312,7 @@ def test_too_much_output_ends_everything_that_the_program_started(request, isola
     own.close()
 
 
-def test_signals_to_the_supervisor_are_the_programs_own_affair(monkeypatch) -> None:
+def test_signals_to_the_supervisor_are_the_programs_own_affair(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a user namespace a program is the same user as its supervisor, and may send it signals."""
     plan = Sandbox._plan
     monkeypatch.setattr(Sandbox, "_plan", lambda *received: plan(*received) | {"user_namespace": True})
@@ -337,7 +339,7 @@ def test_a_strict_umask_changes_nothing(sandbox) -> None:
 
 @pytest.mark.parametrize("isolate", [True, False])
 def test_an_interpreter_that_does_not_start_is_an_error_when_the_sandbox_is_made(
-    request, isolate, tmp_path, monkeypatch
+    request: pytest.FixtureRequest, isolate: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message has what it wrote, as the loader does that misses a library; no folder stays."""
     if isolate:
@@ -360,7 +362,7 @@ def test_a_limit_that_no_program_can_keep_is_an_error_when_the_sandbox_is_made()
         Sandbox(SandboxLimits(memory_bytes=1 << 20), isolate=False)
 
 
-def test_no_folder_stays(tmp_path, monkeypatch) -> None:
+def test_no_folder_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     sandbox = Sandbox(SandboxLimits(), isolate=False)
     sandbox.run({"main.py": "open('left', 'w')"})

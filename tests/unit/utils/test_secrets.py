@@ -51,7 +51,7 @@ def test_a_record_keeps_what_is_no_key() -> None:
         ),
     ],
 )
-def test_a_command_line_is_kept_without_keys(argument, kept) -> None:
+def test_a_command_line_is_kept_without_keys(argument: str, kept: str) -> None:
     assert hide_in_argument(argument) == kept
 
 

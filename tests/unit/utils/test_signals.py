@@ -14,7 +14,9 @@ def kill_and_wait(number=signal.SIGTERM) -> None:
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
-def test_sigterm_interrupts_as_ctrl_c_does_and_both_are_left_as_they_were(number, expected) -> None:
+def test_sigterm_interrupts_as_ctrl_c_does_and_both_are_left_as_they_were(
+    number: signal.Signals, expected: type[KeyboardInterrupt]
+) -> None:
     before = signal.getsignal(number)
     with pytest.raises(KeyboardInterrupt) as caught, hear_interrupts():
         kill_and_wait(number)
@@ -45,7 +47,9 @@ def test_other_threads_leave_the_handler_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, Terminated), (signal.SIGINT, KeyboardInterrupt)])
-def test_an_interrupt_that_is_held_comes_at_the_end_of_the_outermost_block(number, expected) -> None:
+def test_an_interrupt_that_is_held_comes_at_the_end_of_the_outermost_block(
+    number: signal.Signals, expected: type[KeyboardInterrupt]
+) -> None:
     done = []
 
     def work() -> None:

@@ -15,7 +15,7 @@ from rlinf.utils.urls import hide_url_secrets, mask_url
         ("no address", "no address"),
     ],
 )
-def test_an_address_is_shown_without_its_secrets(url, shown) -> None:
+def test_an_address_is_shown_without_its_secrets(url: str, shown: str) -> None:
     assert mask_url(url) == shown
 
 

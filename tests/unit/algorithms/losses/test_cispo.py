@@ -17,7 +17,7 @@ def cispo_by_hand():
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_cispo(packed) -> None:
+def test_cispo(packed: bool) -> None:
     loss, metrics = compute("cispo", packed=packed)
     expected, weights = cispo_by_hand()
     assert loss.item() == pytest.approx(expected, rel=1e-12)

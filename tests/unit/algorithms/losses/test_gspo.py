@@ -23,7 +23,7 @@ def gspo_by_hand():
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_gspo(packed) -> None:
+def test_gspo(packed: bool) -> None:
     loss, metrics = compute("gspo", packed=packed)
     expected, ratios = gspo_by_hand()
     assert loss.item() == pytest.approx(expected, rel=1e-12)

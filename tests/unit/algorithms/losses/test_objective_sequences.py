@@ -11,14 +11,14 @@ from rlinf.errors import AlgorithmError
 
 
 @pytest.mark.parametrize("loss_type", ["gspo", "cispo", "actor"])
-def test_on_policy_all_have_the_same_gradient(loss_type) -> None:
+def test_on_policy_all_have_the_same_gradient(loss_type: str) -> None:
     logprobs = torch.tensor(OLD, dtype=torch.float64, requires_grad=True)
     (gradient,) = torch.autograd.grad(compute(loss_type, logprobs, loss_agg_func="token-mean")[0], logprobs)
     assert gradient.tolist() == pytest.approx([-a / 8 if m else 0.0 for a, m in zip(ADVANTAGES, MASK, strict=True)])
 
 
 @pytest.mark.parametrize("loss_type", ["gspo", "cispo"])
-def test_entropy_and_divergence_are_added_as_in_the_actor_loss(loss_type) -> None:
+def test_entropy_and_divergence_are_added_as_in_the_actor_loss(loss_type: str) -> None:
     reference = torch.tensor(OLD, dtype=torch.float64) - 0.1
     entropy = torch.linspace(1, 2, 9, dtype=torch.float64)
     keys = {"entropy_bonus": 0.5, "kl_beta": 0.2, "kl_penalty": "k2", "loss_agg_func": "token-mean"}
@@ -34,7 +34,7 @@ def test_entropy_and_divergence_are_added_as_in_the_actor_loss(loss_type) -> Non
 
 
 @pytest.mark.parametrize("loss_type", ["gspo", "cispo"])
-def test_what_is_masked_has_no_say(loss_type) -> None:
+def test_what_is_masked_has_no_say(loss_type: str) -> None:
     expected = compute(loss_type)[0]
     over = {"logprobs": LOGPROBS[:8] + [math.nan], "advantages": ADVANTAGES[:8] + [math.inf]}
     tensors = {name: torch.tensor(values, dtype=torch.float64) for name, values in over.items()}

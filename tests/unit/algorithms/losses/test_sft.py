@@ -42,7 +42,7 @@ def compute(loss_agg_func="token-mean", *, data_parallel_size=1, mask=MASK):
         ("seq-mean-token-mean", (2.5 / 2 + 7.0 / 2) / SEQUENCES),
     ],
 )
-def test_golden_values(loss_agg_func, expected) -> None:
+def test_golden_values(loss_agg_func: str, expected: float) -> None:
     loss, metrics, _ = compute(loss_agg_func)
     found = finalize_metrics(metrics)
     assert loss == pytest.approx(expected)

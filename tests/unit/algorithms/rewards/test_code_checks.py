@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ from rlinf.errors import RewardError
         ("a", None),
     ],
 )
-def test_the_last_closed_block_is_the_program(response, program) -> None:
+def test_the_last_closed_block_is_the_program(response: str, program: str | None) -> None:
     assert last_program(response) == program
 
 
@@ -52,14 +53,16 @@ CALLS = {"fn_name": "f", "inputs": [[1, [2]], "1\n[2]"], "outputs": [[3], "[3]"]
         ({"test": "def check(c): ...", "entry_point": "f"}, [AssertTest(code="def check(c): ...\ncheck(f)\n")]),
     ],
 )
-def test_the_forms_of_data_sets_are_known(reference, tests) -> None:
+def test_the_forms_of_data_sets_are_known(
+    reference: str | list[str | dict[str, str]] | dict[str, Any], tests: list[StdinTest | CallTest | AssertTest]
+) -> None:
     assert parse_tests(reference) == tests
 
 
 @pytest.mark.parametrize(
     "reference", [None, 5, "", " ", [], {}, {"inputs": ["1"]}, {"inputs": ["1"], "outputs": []}, {"fn": "f"}, [None]]
 )
-def test_what_holds_no_tests_is_named(reference) -> None:
+def test_what_holds_no_tests_is_named(reference: int | str | list[None] | dict[str, str | list[str]] | None) -> None:
     with pytest.raises(RewardError, match="holds no tests"):
         parse_tests(reference)
 
@@ -68,7 +71,7 @@ def test_what_holds_no_tests_is_named(reference) -> None:
     ("printed", "expected", "same"),
     [("1 \n2\n\n", "1\n2", True), ("1\n\n2", "1\n2", False), (" 1", "1", False), ("", "\n", True)],
 )
-def test_outputs_agree_but_for_blanks_at_ends(printed, expected, same) -> None:
+def test_outputs_agree_but_for_blanks_at_ends(printed: str, expected: str, same: bool) -> None:
     assert same_output(printed, expected) is same
 
 
@@ -85,5 +88,9 @@ def test_outputs_agree_but_for_blanks_at_ends(printed, expected, same) -> None:
         (None, [], False),
     ],
 )
-def test_values_agree_as_json(returned, expected, same) -> None:
+def test_values_agree_as_json(
+    returned: float | str | list[int] | dict[str, int | list[float]] | None,
+    expected: float | tuple[int, int] | list[int | list[int]] | dict[int, int | list[int]],
+    same: bool,
+) -> None:
     assert same_value(returned, expected) is same

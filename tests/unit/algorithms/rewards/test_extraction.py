@@ -19,7 +19,7 @@ from rlinf.algorithms.rewards.extraction import last_boxed, last_number, last_ta
         ("5", None),
     ],
 )
-def test_the_last_box_counts_when_it_is_closed(text, claim) -> None:
+def test_the_last_box_counts_when_it_is_closed(text: str, claim: str | None) -> None:
     assert last_boxed(text) == claim
 
 
@@ -32,12 +32,12 @@ def test_the_last_box_counts_when_it_is_closed(text, claim) -> None:
         ("<answer>", None),
     ],
 )
-def test_the_last_closed_tag_counts(text, claim) -> None:
+def test_the_last_closed_tag_counts(text: str, claim: str | None) -> None:
     assert last_tagged(text, "answer") == claim
 
 
 @pytest.mark.parametrize(
     ("text", "claim"), [("12 and 1,234.5.", "1234.5"), ("-3e5", "-3e5"), ("=.5", ".5"), ("none", None)]
 )
-def test_the_last_number_counts(text, claim) -> None:
+def test_the_last_number_counts(text: str, claim: str | None) -> None:
     assert last_number(text) == claim

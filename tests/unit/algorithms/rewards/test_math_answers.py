@@ -20,7 +20,7 @@ from rlinf.algorithms.rewards.math_answers import Claim, find_claim, same_at_sig
         ("a" * 5000 + "5", False, Claim("a" * 999 + "5", boxed=False)),
     ],
 )
-def test_a_box_counts_before_the_end_of_the_text(response, require_boxed, claim) -> None:
+def test_a_box_counts_before_the_end_of_the_text(response: str, require_boxed: bool, claim: Claim | None) -> None:
     assert find_claim(response, require_boxed=require_boxed) == claim
 
 
@@ -35,7 +35,7 @@ def test_a_box_counts_before_the_end_of_the_text(response, require_boxed, claim)
         ("42", "gsm8k", ["42"]),
     ],
 )
-def test_references_become_solutions(reference, form, texts) -> None:
+def test_references_become_solutions(reference: int | str | list[float | str], form: str, texts: list[str]) -> None:
     assert solutions(reference, form) == texts
 
 
@@ -57,5 +57,5 @@ def test_references_become_solutions(reference, form, texts) -> None:
         (Claim("", boxed=True), "", False),
     ],
 )
-def test_what_needs_no_mathematics_is_told_at_sight(claim, solution, same) -> None:
+def test_what_needs_no_mathematics_is_told_at_sight(claim: Claim, solution: str, same: bool | None) -> None:
     assert same_at_sight(claim, solution) is same

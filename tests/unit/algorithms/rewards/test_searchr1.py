@@ -21,18 +21,20 @@ SEARCH = SearchR1RewardConfig(reward_type="searchr1", correct_reward=2.0, incorr
         ("<answer>The Beatles", -1.0),
     ],
 )
-def test_exact_match_is_of_what_the_tags_hold(response, reward) -> None:
+def test_exact_match_is_of_what_the_tags_hold(response: str, reward: float) -> None:
     assert judge(SEARCH, response, ["Fab Four", "Beatles"]) == reward
 
 
 @pytest.mark.parametrize(
     "reference", ["Paris", {"target": ["paris"]}, {"target": np.array(["x", "Paris"])}, ("Paris",)]
 )
-def test_references_are_taken_as_data_sets_hold_them(reference) -> None:
+def test_references_are_taken_as_data_sets_hold_them(
+    reference: str | tuple[str] | dict[str, np.ndarray | list[str]],
+) -> None:
     assert judge(SEARCH, "<answer>paris</answer>", reference) == 2.0
 
 
 @pytest.mark.parametrize("reference", [None, [], {"answer": "x"}, object()])
-def test_a_reference_of_another_kind_is_named(reference) -> None:
+def test_a_reference_of_another_kind_is_named(reference: object) -> None:
     with pytest.raises(RewardError, match="Correct the dataset"):
         judge(SEARCH, "<answer>paris</answer>", reference)

@@ -28,6 +28,8 @@ from rlinf.config.schema.reward import VQARewardConfig
         ("number", "9" * 500, "10", False),
     ],
 )
-def test_short_answers_are_compared_as_they_are_meant(match, response, reference, right) -> None:
+def test_short_answers_are_compared_as_they_are_meant(
+    match: str, response: str, reference: str | list[str], right: bool
+) -> None:
     cfg = VQARewardConfig(reward_type="vqa", match=match, relative_tolerance=0.05)
     assert judge(cfg, response, reference) == float(right)

@@ -25,7 +25,7 @@ RECIPE = "metaworld_reach_ppo_mlp"
         ),
     ],
 )
-def test_contradictions_name_their_remedy(overrides, remedy) -> None:
+def test_contradictions_name_their_remedy(overrides: list[str], remedy: str) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(load_recipe(RECIPE, overrides))
     assert remedy in str(caught.value)

@@ -1,5 +1,8 @@
 """A flow policy whose noise does not fit the loss is refused, with what to set instead."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from rlinf.config.validate import validate_cfg
@@ -36,7 +39,9 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize(("changes", "path", "remedy"), PROBLEMS, ids=lambda value: str(value)[:60])
-def test_what_does_not_fit_is_located_and_mended(recipe, changes, path, remedy) -> None:
+def test_what_does_not_fit_is_located_and_mended(
+    recipe: Callable[..., dict[str, Any]], changes: dict[str, Any], path: str, remedy: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(recipe(FLOW | changes))
     line = next(text for text in str(caught.value).splitlines() if text.removeprefix("  - ").startswith(f"{path}:"))
@@ -54,5 +59,5 @@ def test_what_does_not_fit_is_located_and_mended(recipe, changes, path, remedy) 
     ],
     ids=["ppo", "sac", "nft", "actions", "entropy"],
 )
-def test_what_fits_passes(recipe, changes) -> None:
+def test_what_fits_passes(recipe: Callable[..., dict[str, Any]], changes: dict[str, Any]) -> None:
     validate_cfg(recipe(FLOW | changes))

@@ -1,5 +1,8 @@
 """What recipes say of robots that cannot be driven so, each with its remedy."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from rlinf.config import validate_cfg
@@ -36,11 +39,11 @@ def with_robot(**keys):
 
 
 @pytest.mark.parametrize("changes", [{}, CLIENT, {"cluster.node_groups": CLUSTER["node_groups"]}])
-def test_robots_that_can_be_driven_are_accepted(recipe, changes) -> None:
+def test_robots_that_can_be_driven_are_accepted(recipe: Callable[..., dict[str, Any]], changes: dict[str, Any]) -> None:
     validate_cfg(recipe(TRAIN | changes))
 
 
-def test_a_stand_in_needs_no_robot(recipe) -> None:
+def test_a_stand_in_needs_no_robot(recipe: Callable[..., dict[str, Any]]) -> None:
     placed = {"cluster": {"num_nodes": 1, "component_placement": {"actor,rollout,env": 0}}}
     validate_cfg(recipe(TRAIN | placed | {"env.train.total_num_envs": 8}))
 
@@ -72,7 +75,9 @@ def test_a_stand_in_needs_no_robot(recipe) -> None:
         ({"env.train.main_image_key": "wrist_1"}, "env.train.main_image_key", "camera_serials"),
     ],
 )
-def test_others_are_told_with_their_remedy(recipe, changes, path, remedy) -> None:
+def test_others_are_told_with_their_remedy(
+    recipe: Callable[..., dict[str, Any]], changes: dict[str, Any], path: str, remedy: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(recipe(TRAIN | changes))
     lines = [line for line in str(caught.value).splitlines() if f"- {path}: " in line]
@@ -80,6 +85,6 @@ def test_others_are_told_with_their_remedy(recipe, changes, path, remedy) -> Non
     assert remedy in lines[0]
 
 
-def test_hardware_of_types_that_are_not_known_may_have_any_keys(recipe) -> None:
+def test_hardware_of_types_that_are_not_known_may_have_any_keys(recipe: Callable[..., dict[str, Any]]) -> None:
     group = {"label": "legs", "node_ranks": 0, "hardware": {"type": "Spot", "configs": [{"node_rank": 0, "legs": 4}]}}
     validate_cfg(recipe({"cluster.node_groups": [group]}))

@@ -45,7 +45,7 @@ ENTRY = "{name: intervention, intervener: {intervener_type: scripted, policy: me
         ),
     ],
 )
-def test_contradictions_name_their_remedy(recipe, overrides, remedy) -> None:
+def test_contradictions_name_their_remedy(recipe: str, overrides: list[str], remedy: str) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(load_recipe(recipe, overrides))
     assert remedy in str(caught.value)

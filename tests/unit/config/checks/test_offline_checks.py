@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from rlinf.config import build_config, to_dict, validate_cfg
@@ -32,7 +35,7 @@ DAGGER = {
 }
 
 
-def test_dagger_rolls_out_and_may_have_an_expert_of_another_model(recipe) -> None:
+def test_dagger_rolls_out_and_may_have_an_expert_of_another_model(recipe: Callable[..., dict[str, Any]]) -> None:
     assert validate_cfg(recipe(DAGGER)).data is None
     model = {"model_type": "mlp_policy", "obs_dim": 4, "action_dim": 2, "discrete": True, "add_value_head": True}
     expert = {"expert_type": "policy", "ckpt_path": "x", "model": model}
@@ -42,7 +45,9 @@ def test_dagger_rolls_out_and_may_have_an_expert_of_another_model(recipe) -> Non
 
 
 @pytest.mark.parametrize("changes", [BC, IQL, BC | {"env.eval": "DELETE"}])
-def test_a_run_without_training_environments_is_valid_and_reversible(recipe, changes) -> None:
+def test_a_run_without_training_environments_is_valid_and_reversible(
+    recipe: Callable[..., dict[str, Any]], changes: dict[str, Any]
+) -> None:
     cfg = validate_cfg(recipe(changes))
     assert isinstance(cfg.env.train, NoEnvConfig)
     assert isinstance(cfg.data, MinariDataConfig)
@@ -92,7 +97,9 @@ def test_a_run_without_training_environments_is_valid_and_reversible(recipe, cha
         (IQL | {"actor.model.q_head_type": "crossq"}, "actor.model.q_head_type", "Set it to default"),
     ],
 )
-def test_a_mistake_names_its_key_and_the_remedy(recipe, changes, path, remedy) -> None:
+def test_a_mistake_names_its_key_and_the_remedy(
+    recipe: Callable[..., dict[str, Any]], changes: dict[str, Any], path: str, remedy: str
+) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(recipe(changes))
     lines = [line for line in str(caught.value).splitlines() if line.startswith(f"  - {path}:")]

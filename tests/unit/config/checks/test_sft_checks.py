@@ -68,7 +68,7 @@ def problems(*overrides):
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",
 )  # fmt: skip
-def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy) -> None:
+def test_a_mistake_names_its_key_and_its_remedy(overrides: list[str], path: str, remedy: str) -> None:
     found = problems(*overrides)
     assert any(line.startswith(f"{path}: ") and remedy in line for line in found), found
 
@@ -87,7 +87,7 @@ def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy) -> None
         ("runner.max_steps=100", "actor.optim.lr_scheduler=constant", "~actor.optim.min_lr_ratio"),
     ],
 )
-def test_what_fits_together_is_valid_and_reversible(overrides) -> None:
+def test_what_fits_together_is_valid_and_reversible(overrides: tuple[str, ...]) -> None:
     cfg = validate_cfg(load_recipe(RECIPE, overrides))
     assert build_config(to_dict(cfg)) == cfg
 

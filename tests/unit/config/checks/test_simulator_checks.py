@@ -18,7 +18,7 @@ RECIPE = "maniskill_pushcube_ppo_mlp"
         ("num_envs=4", "received sim_backend=physx_cpu, num_envs=4"),
     ],
 )
-def test_a_batch_simulation_is_refused(section, override, received) -> None:
+def test_a_batch_simulation_is_refused(section: str, override: str, received: str) -> None:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(load_recipe(RECIPE, [f"+env.{section}.init_params.{override}"]))
     assert f"env.{section}.init_params: {received}; every environment is a simulation of its own" in str(caught.value)
@@ -29,7 +29,9 @@ def test_a_backend_on_the_cpu_is_valid() -> None:
 
 
 @pytest.mark.parametrize("section", ["train", "eval"])
-def test_offloading_an_environment_without_device_memory_is_refused(section, monkeypatch) -> None:
+def test_offloading_an_environment_without_device_memory_is_refused(
+    section: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     cfg = load_recipe("gym_cartpole_ppo_mlp", [f"env.{section}.enable_offload=true"])
     with pytest.raises(ConfigError, match=f"env.{section}.enable_offload: received True; env_type=gymnasium .*Remove"):
         validate_cfg(cfg)
@@ -37,7 +39,7 @@ def test_offloading_an_environment_without_device_memory_is_refused(section, mon
     validate_cfg(cfg)
 
 
-def test_the_plan_says_it(capsys) -> None:
+def test_the_plan_says_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", RECIPE, "+env.train.init_params.sim_backend=gpu"]) != 0
     said = capsys.readouterr()
     assert "env.train.init_params: received sim_backend=gpu" in said.out + said.err

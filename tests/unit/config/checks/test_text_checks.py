@@ -60,7 +60,7 @@ SAC = [f"~algorithm.{key}" for key in ("loss_agg_func", "clip_ratio_low", "clip_
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )  # fmt: skip
-def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy) -> None:
+def test_a_mistake_names_its_key_and_its_remedy(overrides: list[str], path: str, remedy: str) -> None:
     found = problems(*overrides)
     assert any(line.startswith(f"{path}: ") and remedy in line for line in found), found
 
@@ -83,7 +83,7 @@ def test_a_mistake_names_its_key_and_its_remedy(overrides, path, remedy) -> None
         ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs"),
     ],
 )
-def test_what_fits_together_is_valid(overrides) -> None:
+def test_what_fits_together_is_valid(overrides: tuple[str, ...]) -> None:
     assert problems(*overrides) == []
 
 
@@ -110,7 +110,7 @@ def spread(size, placement):
         ([*spread(2, "all"), *has(0), "cluster.cpu_slots_per_node=2"], ("'all' gives each process 1 CPU slot(s)",)),
     ],
 )
-def test_an_engine_is_spread_over_the_devices_of_its_process(overrides, told) -> None:
+def test_an_engine_is_spread_over_the_devices_of_its_process(overrides: list[str], told: tuple[str, ...]) -> None:
     (found,) = [line for line in problems(*overrides) if line.startswith("rollout.tensor_parallel_size: ")]
     for words in told:
         assert words in found, found
@@ -129,7 +129,7 @@ def test_an_engine_is_spread_over_the_devices_of_its_process(overrides, told) ->
         spread(2, "{node_group: node, placement: 0}"),
     ],
 )
-def test_an_engine_that_fits_its_process_is_valid(overrides) -> None:
+def test_an_engine_that_fits_its_process_is_valid(overrides: list[str]) -> None:
     assert not [line for line in problems(*overrides) if "tensor_parallel_size" in line]
 
 

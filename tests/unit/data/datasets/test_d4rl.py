@@ -1,5 +1,7 @@
 """D4RL files are cut where episodes end."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hdf5_files import write_hdf5
@@ -9,7 +11,7 @@ from rlinf.data.datasets.episodes import read_episodes
 
 
 @pytest.mark.parametrize("with_next", [True, False])
-def test_a_d4rl_file_is_cut_where_episodes_end(tmp_path, with_next) -> None:
+def test_a_d4rl_file_is_cut_where_episodes_end(tmp_path: Path, with_next: bool) -> None:
     states = np.arange(7.0).reshape(7, 1)
     content = {
         "observations": states,

@@ -1,5 +1,7 @@
 """Recorded episodes, and the transitions that follow from them."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -59,13 +61,13 @@ def test_what_follows_is_kept_only_where_it_is_needed() -> None:
         ({"actions": np.zeros((1, 1))}, "has 2 rewards, 1 actions"),
     ],
 )
-def test_damaged_episodes_are_refused_by_number(tmp_path, change, message) -> None:
+def test_damaged_episodes_are_refused_by_number(tmp_path: Path, change: dict[str, np.ndarray], message: str) -> None:
     write_minari(tmp_path / "d", [(arrays(2), {}), ({**arrays(2), **change}, {})], {})
     with pytest.raises(DatasetError, match=f"episode 1 of .*{message}"):
         read_episodes(minari(tmp_path / "d"))
 
 
-def test_a_format_from_outside(monkeypatch) -> None:
+def test_a_format_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(episodes.data_formats, "_entries", dict(episodes.data_formats._entries))
     register_data_format("memory", lambda cfg: iter(two_episodes()))
     assert len(read_episodes(DataConfig(format="memory", path="x"))) == 2

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -52,7 +54,7 @@ class Endless(Letters):
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch) -> None:
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``datasets`` converts files into a cache, which is not the user's here."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
@@ -84,19 +86,19 @@ def texts(example):
     return show(example.prompt_ids), answer.replace("][", "")
 
 
-def test_a_plain_row_learns_the_answer_and_its_end(tmp_path) -> None:
+def test_a_plain_row_learns_the_answer_and_its_end(tmp_path: Path) -> None:
     rows = [{"prompt": "1+1", "answer": "2"}, {"prompt": "a {b}", "answer": "c"}]
     found = read(tmp_path, rows, prompt_template="Q: {prompt} A: ")
     assert [texts(example) for example in found.examples] == [("^Q: 1+1 A: ", "2$"), ("^Q: a {b} A: ", "c$")]
     assert found.describe() == "2 examples of 2 rows"
 
 
-def test_a_number_is_learned_as_it_is_written(tmp_path) -> None:
+def test_a_number_is_learned_as_it_is_written(tmp_path: Path) -> None:
     found = read(tmp_path, [{"q": {"text": "1+1"}, "a": 2}], prompt_key="q.text", answer_key="a")
     assert texts(found.examples[0]) == ("^1+1", "2$")
 
 
-def test_the_chat_template_writes_the_end_and_what_follows_it_is_not_learned(tmp_path) -> None:
+def test_the_chat_template_writes_the_end_and_what_follows_it_is_not_learned(tmp_path: Path) -> None:
     rows = [{"prompt": "1+1", "answer": "2"}]
     found = read(tmp_path, rows, apply_chat_template=True, system_prompt="Add.")
     assert texts(found.examples[0]) == ("<s>Add.$\n<u>1+1$\n<a>", "2$")
@@ -104,7 +106,7 @@ def test_the_chat_template_writes_the_end_and_what_follows_it_is_not_learned(tmp
     assert texts(found.examples[0]) == ("<u>1+1|<a>", "2|$")
 
 
-def test_a_prompt_of_messages_learns_the_answer_column_alone(tmp_path) -> None:
+def test_a_prompt_of_messages_learns_the_answer_column_alone(tmp_path: Path) -> None:
     found = read(tmp_path, [{"prompt": CONVERSATION[:3], "answer": "4"}])
     assert texts(found.examples[0]) == ("<u>hi$\n<a>yo$\n<u>2+2$\n<a>", "4$")
 
@@ -116,13 +118,15 @@ def test_a_prompt_of_messages_learns_the_answer_column_alone(tmp_path) -> None:
         ("last", ("<u>hi$\n<a>yo$\n<u>2+2$\n<a>", "4$")),
     ],
 )
-def test_of_a_conversation_only_what_the_assistant_says_is_learned(tmp_path, turns, expected) -> None:
+def test_of_a_conversation_only_what_the_assistant_says_is_learned(
+    tmp_path: Path, turns: str, expected: tuple[str, str]
+) -> None:
     rows = [{"talk": CONVERSATION}, {"talk": CONVERSATION[:4]}]
     found = read(tmp_path, rows, messages_key="talk", train_turns=turns)
     assert [texts(example) for example in found.examples] == [expected, expected]
 
 
-def test_a_template_that_rewrites_earlier_turns_is_refused_unless_only_the_last_is_learned(tmp_path) -> None:
+def test_a_template_that_rewrites_earlier_turns_is_refused_unless_only_the_last_is_learned(tmp_path: Path) -> None:
     tokenizer = Letters()
     tokenizer.thinks = True
     with pytest.raises(DatasetError, match=r"row 0 of .*data\.train_turns=last"):
@@ -131,7 +135,7 @@ def test_a_template_that_rewrites_earlier_turns_is_refused_unless_only_the_last_
     assert texts(found.examples[0]) == ("<u>hi$\n<a>yo$\n<u>2+2$\n<a>", "(hm)4$")
 
 
-def test_what_is_too_long_is_left_out_cut_off_or_refused(tmp_path) -> None:
+def test_what_is_too_long_is_left_out_cut_off_or_refused(tmp_path: Path) -> None:
     rows = [
         {"prompt": "1", "answer": "23456"},  # 1 + 1 + 5 + 1 tokens.
         {"prompt": "1234567", "answer": "2"},
@@ -148,7 +152,7 @@ def test_what_is_too_long_is_left_out_cut_off_or_refused(tmp_path) -> None:
         read(tmp_path, rows, max_length=7, on_too_long="error")
 
 
-def test_a_conversation_that_is_cut_ends_with_its_last_learned_token(tmp_path) -> None:
+def test_a_conversation_that_is_cut_ends_with_its_last_learned_token(tmp_path: Path) -> None:
     rows = [{"talk": CONVERSATION}]
     # The cut falls into the second question, of which nothing is kept.
     found = read(tmp_path, rows, messages_key="talk", max_length=16, on_too_long="truncate")
@@ -156,7 +160,7 @@ def test_a_conversation_that_is_cut_ends_with_its_last_learned_token(tmp_path) -
     assert found.num_cut == 1
 
 
-def test_rows_without_an_answer_are_left_out_and_counted(tmp_path) -> None:
+def test_rows_without_an_answer_are_left_out_and_counted(tmp_path: Path) -> None:
     rows = [{"prompt": "1", "answer": ""}, {"prompt": "1", "answer": None}, {"prompt": "1", "answer": "2"}]
     assert read(tmp_path, rows).describe() == "1 examples of 3 rows, 2 left out without an answer"
     rows = [{"talk": CONVERSATION[:1]}, {"talk": CONVERSATION}]
@@ -164,7 +168,7 @@ def test_rows_without_an_answer_are_left_out_and_counted(tmp_path) -> None:
     assert (len(found.examples), found.num_empty) == (1, 1)
 
 
-def test_evaluations_ask_what_stands_before_the_last_answer(tmp_path) -> None:
+def test_evaluations_ask_what_stands_before_the_last_answer(tmp_path: Path) -> None:
     rows = [{"talk": CONVERSATION, "level": 3}, {"talk": CONVERSATION[:2], "level": 4}]
     found = read(tmp_path, rows, with_prompts=True, messages_key="talk", metadata_keys=["level"])
     assert [prompt.text for prompt in found.prompts] == ["<u>hi$\n<a>yo$\n<u>2+2$\n<a>", "<u>hi$\n<a>"]
@@ -177,7 +181,7 @@ def test_evaluations_ask_what_stands_before_the_last_answer(tmp_path) -> None:
     assert read(tmp_path, rows).prompts == ()
 
 
-def test_a_limit_counts_rows(tmp_path) -> None:
+def test_a_limit_counts_rows(tmp_path: Path) -> None:
     rows = [{"prompt": "1", "answer": ""}, {"prompt": "1", "answer": "2"}, {"prompt": "1", "answer": "3"}]
     assert read(tmp_path, rows, limit=2).describe() == "1 examples of 2 rows, 1 left out without an answer"
 
@@ -192,13 +196,15 @@ def test_a_limit_counts_rows(tmp_path) -> None:
         ({"prompt": "1", "answer": ""}, {}, r"no example is left of 1 rows; 0 have more .* 1 have no answer"),
     ],
 )
-def test_a_row_that_cannot_be_learned_is_told_with_its_key(tmp_path, row, keys, told) -> None:
+def test_a_row_that_cannot_be_learned_is_told_with_its_key(
+    tmp_path: Path, row: dict[str, Any], keys: dict[str, bool | str], told: str
+) -> None:
     with pytest.raises(DatasetError, match=told):
         read(tmp_path, [row], **keys)
 
 
 @pytest.mark.parametrize("name", ["prompt", "answer"])
-def test_a_column_that_evaluations_miss_is_named_by_their_own_option(tmp_path, name) -> None:
+def test_a_column_that_evaluations_miss_is_named_by_their_own_option(tmp_path: Path, name: str) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({"prompt": "1+1", "answer": "2"}) + "\n")
     cfg = SftDataConfig(max_length=100, **{f"val_{name}_key": "absent"})
@@ -206,7 +212,7 @@ def test_a_column_that_evaluations_miss_is_named_by_their_own_option(tmp_path, n
         read_examples([str(path)], cfg, Letters(), split="test", is_evaluation=True)
 
 
-def test_a_prompt_without_a_token_is_refused(tmp_path) -> None:
+def test_a_prompt_without_a_token_is_refused(tmp_path: Path) -> None:
     class Beginless(Letters):
         def encode(self, text, *, add_special_tokens):
             return super().encode(text, add_special_tokens=False)

@@ -1,6 +1,7 @@
 """Minari datasets on disk: what is read, and what is refused."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ def minari(path, **keys):
     return MinariDataConfig(format="minari", path=str(path), **keys)
 
 
-def test_a_minari_folder_and_its_file_are_read_in_the_order_of_numbers(tmp_path) -> None:
+def test_a_minari_folder_and_its_file_are_read_in_the_order_of_numbers(tmp_path: Path) -> None:
     written = [(arrays(3 + number % 3), {"seed": number}) for number in range(12)]
     write_minari(tmp_path / "data-v0", written, {"dataset_id": "data-v0"})
     for place in ("data-v0", "data-v0/data/main_data.hdf5"):
@@ -34,7 +35,7 @@ def test_a_minari_folder_and_its_file_are_read_in_the_order_of_numbers(tmp_path)
     assert described["total_steps"] == sum(len(episode) for episode in read)
 
 
-def test_parts_of_a_mapping_are_joined_in_the_order_told(tmp_path) -> None:
+def test_parts_of_a_mapping_are_joined_in_the_order_told(tmp_path: Path) -> None:
     group = arrays(2, terminated=True)
     observations = {"goal/position": np.full((3, 1), 7.0), "joints": np.zeros((3, 2, 2))}
     content = {f"episode_0/{name}": value for name, value in group.items() if name != "observations"}
@@ -47,14 +48,14 @@ def test_parts_of_a_mapping_are_joined_in_the_order_told(tmp_path) -> None:
         read_episodes(minari(path))
 
 
-def test_discrete_actions_stay_integers(tmp_path) -> None:
+def test_discrete_actions_stay_integers(tmp_path: Path) -> None:
     write_minari(tmp_path / "d", [({**arrays(2), "actions": np.array([3, 1])}, {})], {})
     (episode,) = read_episodes(minari(tmp_path / "d"))
     assert episode.actions.dtype == torch.int64
     assert episode.actions.tolist() == [3, 1]
 
 
-def test_what_is_no_dataset_is_told(tmp_path) -> None:
+def test_what_is_no_dataset_is_told(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"data\.path: there is no '.*main_data\.hdf5'"):
         read_episodes(minari(tmp_path))
     (tmp_path / "text.hdf5").write_text("no")

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -49,7 +52,7 @@ def jsonl(path, rows):
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path, monkeypatch) -> None:
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """``datasets`` converts files into a cache, which is not the user's here."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
@@ -82,7 +85,7 @@ def write_saved_splits(folder):
 
 
 @pytest.mark.parametrize("write", [write_jsonl, write_json, write_parquet, write_saved, write_saved_splits])
-def test_every_format_gives_the_same_prompts(tmp_path, write) -> None:
+def test_every_format_gives_the_same_prompts(tmp_path: Path, write: Callable[..., Any]) -> None:
     cfg = config(metadata_keys=["info.level", "info.source.name"])
     found = read(write(tmp_path), cfg)
     assert (found.num_rows, found.num_too_long) == (3, 0)
@@ -93,7 +96,7 @@ def test_every_format_gives_the_same_prompts(tmp_path, write) -> None:
     assert dict(found.prompts[1].metadata) == {"info.level": 2, "info.source.name": "b"}
 
 
-def test_datasets_follow_one_another_and_a_limit_counts_the_rows_of_all(tmp_path) -> None:
+def test_datasets_follow_one_another_and_a_limit_counts_the_rows_of_all(tmp_path: Path) -> None:
     paths = [str(jsonl(tmp_path / f"{name}.jsonl", ROWS)) for name in ("one", "two")]
     found = read_prompts(paths, config(), Letters(), split="train", limit=4)
     assert [prompt.text for prompt in found.prompts] == ["1+1", "10+10", "2+2", "1+1"]
@@ -101,19 +104,19 @@ def test_datasets_follow_one_another_and_a_limit_counts_the_rows_of_all(tmp_path
     assert found.num_rows == 4
 
 
-def test_dots_reach_into_objects(tmp_path) -> None:
+def test_dots_reach_into_objects(tmp_path: Path) -> None:
     cfg = config(prompt_key="info.source.name", answer_key="info.level")
     assert [(p.text, p.reference) for p in read(write_jsonl(tmp_path), cfg).prompts] == [("a", 1), ("b", 2), ("c", 1)]
 
 
-def test_a_prompt_stands_in_its_template_as_it_is(tmp_path) -> None:
+def test_a_prompt_stands_in_its_template_as_it_is(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "rows.jsonl", [{"prompt": "a {b} {prompt}"}])
     found = read(path, config(prompt_template="Q: {prompt} A:", answer_key=None))
     assert found.prompts[0].text == "Q: a {b} {prompt} A:"
     assert found.prompts[0].reference is None
 
 
-def test_the_chat_template_writes_the_special_tokens(tmp_path) -> None:
+def test_the_chat_template_writes_the_special_tokens(tmp_path: Path) -> None:
     path = write_jsonl(tmp_path)
     cfg = config(apply_chat_template=True, prompt_template="add {prompt}", system_prompt="Be brief.")
     prompt = read(path, cfg).prompts[0]
@@ -122,7 +125,7 @@ def test_the_chat_template_writes_the_special_tokens(tmp_path) -> None:
     assert read(path, replace(cfg, system_prompt=None)).prompts[0].text == "<user>add 1+1<assistant>"
 
 
-def test_messages_are_always_a_chat(tmp_path) -> None:
+def test_messages_are_always_a_chat(tmp_path: Path) -> None:
     messages = [
         {"role": "user", "content": "1"},
         {"role": "assistant", "content": "2"},
@@ -134,7 +137,7 @@ def test_messages_are_always_a_chat(tmp_path) -> None:
     assert prompt.token_ids[0] == ord("<")
 
 
-def test_longer_prompts_are_left_out_and_counted(tmp_path) -> None:
+def test_longer_prompts_are_left_out_and_counted(tmp_path: Path) -> None:
     found = read(write_jsonl(tmp_path), config(max_prompt_length=4))
     assert [prompt.index for prompt in found.prompts] == [0, 2]
     assert (found.num_rows, found.num_too_long) == (3, 1)
@@ -148,14 +151,14 @@ def refusal(path, cfg=None, **keys):
     return str(caught.value)
 
 
-def test_a_longer_prompt_is_an_error_where_the_recipe_says_so(tmp_path) -> None:
+def test_a_longer_prompt_is_an_error_where_the_recipe_says_so(tmp_path: Path) -> None:
     text = refusal(write_jsonl(tmp_path), config(max_prompt_length=4, filter_prompt_by_length=False))
     assert text.startswith("data.max_prompt_length: received 4; the prompt in row 1 of ")
     assert "has 6 tokens" in text
     assert "data.filter_prompt_by_length=true" in text
 
 
-def test_nothing_left_is_an_error(tmp_path) -> None:
+def test_nothing_left_is_an_error(tmp_path: Path) -> None:
     text = refusal(write_jsonl(tmp_path), config(max_prompt_length=2))
     assert "no prompt is left of 3 rows; 3 have more than data.max_prompt_length 2" in text
 
@@ -168,7 +171,9 @@ def test_nothing_left_is_an_error(tmp_path) -> None:
         (config(metadata_keys=["info.source.name.first"]), "data.metadata_keys", "info.source.name.first"),
     ],
 )
-def test_a_missing_column_is_named_with_those_there_are(tmp_path, cfg, option, key) -> None:
+def test_a_missing_column_is_named_with_those_there_are(
+    tmp_path: Path, cfg: TextDataConfig, option: str, key: str
+) -> None:
     text = refusal(write_jsonl(tmp_path), cfg)
     assert text.startswith(f"{option}: there is no '{key}' in row 0 of ")
     assert "Columns: prompt, answer, info." in text
@@ -183,12 +188,14 @@ def test_a_missing_column_is_named_with_those_there_are(tmp_path, cfg, option, k
         ({"metadata_keys": ["level"]}, "data.metadata_keys", "level"),
     ],
 )
-def test_a_column_that_evaluations_miss_is_named_by_their_own_option(tmp_path, keys, option, key) -> None:
+def test_a_column_that_evaluations_miss_is_named_by_their_own_option(
+    tmp_path: Path, keys: dict[str, str | list[str]], option: str, key: str
+) -> None:
     text = refusal(write_jsonl(tmp_path), config(**keys), is_evaluation=True)
     assert text.startswith(f"{option}: there is no '{key}' in row 0 of ")
 
 
-def test_evaluations_read_their_own_columns(tmp_path) -> None:
+def test_evaluations_read_their_own_columns(tmp_path: Path) -> None:
     cfg = config(val_prompt_key="info.source.name", val_answer_key="info.level")
     found = read(write_jsonl(tmp_path), cfg, is_evaluation=True)
     assert [(prompt.text, prompt.reference) for prompt in found.prompts] == [("a", 1), ("b", 2), ("c", 1)]
@@ -203,11 +210,11 @@ def test_evaluations_read_their_own_columns(tmp_path) -> None:
         ([{"role": "tool", "content": "1"}], "chat template refuses row 0"),
     ],
 )
-def test_what_is_no_prompt_is_refused(tmp_path, prompt, message) -> None:
+def test_what_is_no_prompt_is_refused(tmp_path: Path, prompt: int | list[str | dict[str, str]], message: str) -> None:
     assert message in refusal(jsonl(tmp_path / "rows.jsonl", [{"prompt": prompt, "answer": "4"}]))
 
 
-def test_an_empty_prompt_is_refused(tmp_path) -> None:
+def test_an_empty_prompt_is_refused(tmp_path: Path) -> None:
     class NoSpecial(Letters):
         def encode(self, text, *, add_special_tokens):
             return [ord(letter) for letter in text]
@@ -217,14 +224,14 @@ def test_an_empty_prompt_is_refused(tmp_path) -> None:
         read_prompts([str(path)], config(), NoSpecial(), split="train")
 
 
-def test_what_cannot_be_read_is_named(tmp_path) -> None:
+def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert "no such file" in refusal(tmp_path / "none.jsonl")
     (tmp_path / "broken.parquet").write_text("no parquet")
     assert f"{tmp_path / 'broken.parquet'}: cannot be read" in refusal(tmp_path / "broken.parquet")
     assert "cannot be read: KeyError" in refusal(write_saved_splits(tmp_path), split="validation")
 
 
-def test_a_folder_without_a_tokenizer_is_named(tmp_path) -> None:
+def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     with pytest.raises(DatasetError, match=r"actor\.model\.model_path: no tokenizer .*Give a folder that holds one"):
         load_tokenizer(str(tmp_path))
@@ -261,7 +268,7 @@ def test_without_shuffling_the_order_is_the_datasets() -> None:
 
 
 @pytest.mark.parametrize("position", [0, 3, 6, 7, 8, 20])
-def test_a_sampler_goes_on_from_any_position_there_and_back(position) -> None:
+def test_a_sampler_goes_on_from_any_position_there_and_back(position: int) -> None:
     expected = draws(PromptSampler(PROMPTS, shuffle=True, seed=5), 30)
     sampler = PromptSampler(PROMPTS, shuffle=True, seed=5)
     draws(sampler, 11)

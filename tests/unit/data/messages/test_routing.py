@@ -4,7 +4,7 @@ from rlinf.data.messages.routing import destinations, sources
 
 
 @pytest.mark.parametrize(("num_sources", "num_destinations"), [(1, 1), (4, 1), (1, 4), (4, 2), (2, 4), (6, 3)])
-def test_both_sides_agree_and_keep_the_global_order(num_sources, num_destinations) -> None:
+def test_both_sides_agree_and_keep_the_global_order(num_sources: int, num_destinations: int) -> None:
     # Every source holds the rows of one contiguous shard; each destination must end up with one, in order.
     rows_per_source = 12 // num_sources
     mail = {}

@@ -109,7 +109,7 @@ def test_draws_are_uniform_repeatable_and_keep_transitions_whole() -> None:
     assert int(counts.min()) > 850  # 1000 expected, standard deviation 30
 
 
-def test_a_loaded_replay_draws_and_forgets_like_the_saved_one(tmp_path) -> None:
+def test_a_loaded_replay_draws_and_forgets_like_the_saved_one(tmp_path: Path) -> None:
     replay = ReplayBuffer(5)
     for start in (0, 3, 6):
         replay.add(numbered(start, start + 1, start + 2))
@@ -126,7 +126,7 @@ def test_a_loaded_replay_draws_and_forgets_like_the_saved_one(tmp_path) -> None:
     assert len(loaded) == 0
 
 
-def test_spilled_draws_are_uniform_over_what_is_in_memory_and_what_is_not(tmp_path) -> None:
+def test_spilled_draws_are_uniform_over_what_is_in_memory_and_what_is_not(tmp_path: Path) -> None:
     spilled = ReplayBuffer(60, memory_bytes=10 * ROW_BYTES, folder=tmp_path / "spilled")
     spilled.add(numbered(*range(64)))
     assert (len(spilled), spilled.num_spilled) == (60, 50)
@@ -182,7 +182,7 @@ def test_a_spilled_replay_cannot_be_told_from_one_in_memory(capacity, memory, se
             assert on_disk < capacity + 2 * segment
 
 
-def test_saving_again_links_the_segments_that_are_whole(tmp_path) -> None:
+def test_saving_again_links_the_segments_that_are_whole(tmp_path: Path) -> None:
     replay = ReplayBuffer(100, folder=tmp_path / "run", segment_bytes=10 * ROW_BYTES)
     replay.add(numbered(*range(25)))
     replay.save(tmp_path / "first")
@@ -200,7 +200,7 @@ def test_saving_again_links_the_segments_that_are_whole(tmp_path) -> None:
     assert ReplayBuffer.open(tmp_path / "second").contents().rewards.tolist() == list(range(45))
 
 
-def test_a_resumed_replay_links_what_it_was_loaded_from(tmp_path) -> None:
+def test_a_resumed_replay_links_what_it_was_loaded_from(tmp_path: Path) -> None:
     replay = ReplayBuffer(100, folder=tmp_path / "run", segment_bytes=10 * ROW_BYTES)
     replay.add(numbered(*range(25)))
     replay.save(tmp_path / "saved")

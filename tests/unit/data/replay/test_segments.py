@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from rlinf.errors import DatasetError
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path):
     """Return a folder of the rows 3 to 9 in segments of four, of which those from 4 on count."""
     segments = SegmentFolder(tmp_path / "saved", 4)
     rows = {"x": torch.arange(3.0, 10.0).view(-1, 1), "flag": torch.arange(3, 10) % 2 == 0}
@@ -58,7 +59,7 @@ def test_damage_is_found(folder) -> None:
         list(read_numbered(folder))
 
 
-def test_what_is_no_saved_replay_is_told(folder, tmp_path) -> None:
+def test_what_is_no_saved_replay_is_told(folder, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"rank_\*"):
         find_folders(tmp_path)
     with pytest.raises(DatasetError, match="no saved replay"):
@@ -80,7 +81,7 @@ def test_a_folder_may_begin_in_the_middle_of_a_segment(folder) -> None:
         assert torch.equal(rows["x"], numbers.float().view(-1, 1))
 
 
-def test_parts_come_in_the_order_of_their_ranks(folder, tmp_path) -> None:
+def test_parts_come_in_the_order_of_their_ranks(folder, tmp_path: Path) -> None:
     for rank in (10, 2, 0, 1):
         part = tmp_path / "parts" / f"rank_{rank}"
         part.mkdir(parents=True)

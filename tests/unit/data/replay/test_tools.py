@@ -66,7 +66,7 @@ def test_merging_and_splitting_lose_and_double_nothing(sizes, share, seed) -> No
 
 
 @pytest.mark.parametrize("pieces", [[1] * 10, [10], [3, 0, 7], [4, 4, 2]])
-def test_rows_are_written_in_segments_however_they_come(pieces, tmp_path) -> None:
+def test_rows_are_written_in_segments_however_they_come(pieces: list[int], tmp_path: Path) -> None:
     with RowWriter(tmp_path / "rows", segment_bytes=16) as writer:
         start = 0
         for count in pieces:
@@ -78,7 +78,7 @@ def test_rows_are_written_in_segments_however_they_come(pieces, tmp_path) -> Non
     assert list(tmp_path.iterdir()) == [tmp_path / "rows"]
 
 
-def test_a_description_is_of_all_parts(tmp_path) -> None:
+def test_a_description_is_of_all_parts(tmp_path: Path) -> None:
     for rank in range(2):
         saved(tmp_path / f"rank_{rank}", range(20 * rank, 20 * rank + 20))
     found = describe_replay(tmp_path)
@@ -88,7 +88,7 @@ def test_a_description_is_of_all_parts(tmp_path) -> None:
     assert found.bytes == sum(f.stat().st_size for part in find_folders(tmp_path) for f in part.glob("*.safetensors"))
 
 
-def test_a_deal_is_at_random_and_named_by_its_seed(tmp_path) -> None:
+def test_a_deal_is_at_random_and_named_by_its_seed(tmp_path: Path) -> None:
     source = saved(tmp_path / "source", range(40))  # several segments
 
     def first_part(name, seed):
@@ -102,7 +102,7 @@ def test_a_deal_is_at_random_and_named_by_its_seed(tmp_path) -> None:
     assert first_part("other", 1) != dealt
 
 
-def test_what_does_not_fit_is_an_error_and_leaves_nothing(tmp_path) -> None:
+def test_what_does_not_fit_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     sources = [saved(tmp_path / "a", range(3)), saved(tmp_path / "b", range(3), dim=2)]
     with pytest.raises(DatasetError, match="different tensors"):
         merge_replays(sources, tmp_path / "merged")
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_an_error_and_leaves_nothing(tmp_path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
-def test_the_scripts_merge_describe_and_split(tmp_path, capsys) -> None:
+def test_the_scripts_merge_describe_and_split(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sources = [saved(tmp_path / "a", range(6)), saved(tmp_path / "b", range(6, 10))]
     merged = tmp_path / "merged"
     assert script("merge", *sources, "--output", merged) == 0
@@ -128,7 +128,7 @@ def test_the_scripts_merge_describe_and_split(tmp_path, capsys) -> None:
 
 
 @pytest.mark.parametrize("name", ["describe", "merge", "split"])
-def test_the_scripts_explain_themselves(name, capsys) -> None:
+def test_the_scripts_explain_themselves(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         script(name, "--help")
     assert ended.value.code == 0

@@ -36,7 +36,7 @@ def test_a_client_is_named_by_its_import_path() -> None:
 
 
 @pytest.mark.parametrize("path", ["no_such_lab.franka:Client", "rlinf.envs.realworld.dummy:Missing", "", "json"])
-def test_what_cannot_be_imported_is_told(path) -> None:
+def test_what_cannot_be_imported_is_told(path: str) -> None:
     with pytest.raises(ConfigError, match=r"env\.\*\.client: received .*allowed: package\.module:Name"):
         load_client(path)
 

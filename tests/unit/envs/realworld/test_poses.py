@@ -31,7 +31,7 @@ def turned(quaternion: np.ndarray, point: list[float]) -> np.ndarray:
         ([0, QUARTER, QUARTER], [0, 0, 1], [0, 1, 0]),
     ],
 )
-def test_roll_pitch_and_yaw_turn_around_fixed_axes(angles, point, expected) -> None:
+def test_roll_pitch_and_yaw_turn_around_fixed_axes(angles: list[float], point: list[int], expected: list[int]) -> None:
     pose = pose_from_euler([1.0, 2.0, 3.0, *angles])
     assert pose[:3].tolist() == [1, 2, 3]
     np.testing.assert_allclose(turned(pose[3:], point), expected, atol=1e-12)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -24,7 +26,7 @@ LORA = {"is_lora": True, "lora_rank": 2, "lora_alpha": 3.0, "lora_target_modules
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
-def folder(request, tmp_path_factory):
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("tiny")
     model = save_tiny(folder, tie_word_embeddings=request.param, **SIZES)
     # Some weights are exact in bfloat16, as in models that were published in it, and some are not.
@@ -103,7 +105,7 @@ def assert_holds(schedule, expected) -> None:
 
 
 @pytest.mark.parametrize("sharding", ["no_shard", "full_shard"])
-def test_an_engine_has_the_weights_of_the_whole_export_after_every_sync(folder, engine, sharding) -> None:
+def test_an_engine_has_the_weights_of_the_whole_export_after_every_sync(folder, engine, sharding: str) -> None:
     sender, merger = Sender(folder, sharding), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     assert not engine.is_synced
     seen = []
@@ -124,7 +126,7 @@ def _is_adapted(name):
     return name.endswith(tuple(f"{module}.weight" for module in LORA["lora_target_modules"]))
 
 
-def test_adapters_are_a_small_part_of_what_travels(tmp_path) -> None:
+def test_adapters_are_a_small_part_of_what_travels(tmp_path: Path) -> None:
     save_tiny(tmp_path, hidden_size=256, intermediate_size=512, vocab_size=1000)
     sender = Sender(tmp_path)
     (whole, _), (alone, buckets) = sender.pack(0, "parts"), sender.pack(0, "adapters")

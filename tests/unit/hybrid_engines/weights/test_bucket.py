@@ -31,7 +31,7 @@ class Model(nn.Module):
 
 
 @pytest.mark.parametrize("bucket_bytes", [1, 64, 100, 1 << 20])
-def test_every_tensor_arrives_whatever_the_bucket_size(bucket_bytes) -> None:
+def test_every_tensor_arrives_whatever_the_bucket_size(bucket_bytes: int) -> None:
     source, target = Model(2.5), Model(0.0)
     manifest, buckets = pack_weights(source.state_dict().items(), version=4, bucket_bytes=bucket_bytes)
     receiver = WeightReceiver(target)

@@ -19,7 +19,7 @@ def users(cluster):
 
 
 @pytest.fixture(params=[False, True], ids=["hosted", "local"])
-def channel(cluster, unique, request):
+def channel(cluster, unique: str, request: pytest.FixtureRequest):
     made = Channel.create(unique, maxsize=3, local=request.param)
     yield made
     made.close()
@@ -64,7 +64,7 @@ def test_batches_stop_at_the_target_weight(channel) -> None:
         channel.put(1, weight=0)
 
 
-def test_published_arguments_of_a_channel(cluster, unique, monkeypatch) -> None:
+def test_published_arguments_of_a_channel(cluster, unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unused = []
     monkeypatch.setattr("rlinf.scheduler.channel.channel.note_unused", lambda argument, why: unused.append(argument))
     shared = Channel.create(name=unique, maxsize=2, distributed=True, node_rank=0, disable_distributed_log=False)
@@ -117,7 +117,7 @@ def test_a_cancelled_get_takes_nothing(channel) -> None:
     assert channel.get(timeout=10) == "kept"
 
 
-def test_workers_share_a_channel_sync_and_async(users, unique) -> None:
+def test_workers_share_a_channel_sync_and_async(users, unique: str) -> None:
     channel = Channel.create(unique, maxsize=2)
     producers = users.put_items(channel, list(range(20)))
     pending = users.execute_on(0).get_items_async(channel, 20)
@@ -127,7 +127,7 @@ def test_workers_share_a_channel_sync_and_async(users, unique) -> None:
     channel.close()
 
 
-def test_channels_are_found_by_name(users, unique) -> None:
+def test_channels_are_found_by_name(users, unique: str) -> None:
     reading = users.execute_on(1).read_channel(unique)
     users.execute_on(0).make_channel(unique).wait()
     assert reading.wait() == ["from the creator"]
@@ -135,14 +135,14 @@ def test_channels_are_found_by_name(users, unique) -> None:
         Channel.create(unique)
 
 
-def test_a_local_channel_does_not_travel(unique) -> None:
+def test_a_local_channel_does_not_travel(unique: str) -> None:
     import pickle
 
     with pytest.raises(TypeError, match="local"):
         pickle.dumps(Channel.create(unique, local=True))
 
 
-def test_a_get_ends_when_the_producer_of_its_key_dies(launch, unique) -> None:
+def test_a_get_ends_when_the_producer_of_its_key_dies(launch, unique: str) -> None:
     channel = Channel.create(unique)
     producer = launch(Sample.create_group(), ranks=1)
     consumer = launch(Sample.create_group(), ranks=1)
@@ -158,7 +158,7 @@ def test_a_get_ends_when_the_producer_of_its_key_dies(launch, unique) -> None:
     assert (channel.get(key="b"), other.wait()) == ("mine", "x")
 
 
-def test_an_item_granted_to_a_dead_consumer_is_not_lost(launch, unique) -> None:
+def test_an_item_granted_to_a_dead_consumer_is_not_lost(launch, unique: str) -> None:
     channel = Channel.create(unique)
     consumer = launch(Sample.create_group(), ranks=1)
     waiting = consumer.get_items(channel, 1)
@@ -170,7 +170,7 @@ def test_an_item_granted_to_a_dead_consumer_is_not_lost(launch, unique) -> None:
     assert channel.get(timeout=30) == "kept"
 
 
-def test_shards_between_groups_of_unequal_size(users, launch, unique) -> None:
+def test_shards_between_groups_of_unequal_size(users, launch, unique: str) -> None:
     channel = Channel.create(unique)
     three = launch(Sample.create_group(), ranks=3)
     batch = [{"x": [0, 1, 2], "y": [3, 4, 5]}, {"x": [6, 7, 8], "y": [9, 10, 11]}]

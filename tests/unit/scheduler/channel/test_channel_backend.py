@@ -26,14 +26,14 @@ def node():
 
 
 @pytest.fixture(params=["hosted", "local"])
-def channel(node, request):
+def channel(node, request: pytest.FixtureRequest):
     made = node.channel() if request.param == "hosted" else Channel.create(uuid.uuid4().hex, local=True)
     yield made
     made.close()
 
 
 @pytest.fixture(params=["hosted", "local", "messages"])
-def source(node, request):
+def source(node, request: pytest.FixtureRequest):
     if request.param == "messages":
         yield Inbox(node.runtime)
         return
@@ -73,7 +73,7 @@ def test_polling_with_time_outs_as_long_as_the_items_are_apart_loses_none(source
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 0, 2]])
-def test_several_given_up_waits_give_back_in_the_old_order(source, order) -> None:
+def test_several_given_up_waits_give_back_in_the_old_order(source, order: list[int]) -> None:
     works = [source.get(async_op=True) for _ in range(3)]
     for number in range(4):
         source.put(number)
@@ -155,7 +155,7 @@ def test_a_batch_that_is_given_up_goes_back(channel) -> None:
 
 
 @pytest.fixture(params=["hosted", "local"])
-def narrow(node, request):
+def narrow(node, request: pytest.FixtureRequest):
     made = node.channel(1) if request.param == "hosted" else Channel.create(uuid.uuid4().hex, maxsize=1, local=True)
     yield made
     made.close()

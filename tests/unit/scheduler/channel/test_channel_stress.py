@@ -50,7 +50,7 @@ def movers(cluster):
     group.close()
 
 
-def test_many_users_share_many_keys(movers, unique) -> None:
+def test_many_users_share_many_keys(movers, unique: str) -> None:
     channel = Channel.create(unique, maxsize=7)
     each = NUM_ITEMS // NUM_KEYS
     keys = [list(range(start, NUM_KEYS, 4)) for start in range(4)]
@@ -78,7 +78,7 @@ def test_many_users_share_many_keys(movers, unique) -> None:
     channel.close()
 
 
-def test_users_of_one_key_get_every_item_once(movers, unique) -> None:
+def test_users_of_one_key_get_every_item_once(movers, unique: str) -> None:
     channel = Channel.create(unique, maxsize=3)
     count = 300
     puts = [movers.execute_on(0).put_sync(channel, ["k"], count), movers.execute_on(1).put_async(channel, ["k"], count)]
@@ -90,7 +90,7 @@ def test_users_of_one_key_get_every_item_once(movers, unique) -> None:
     channel.close()
 
 
-def test_a_local_channel_under_threads_and_loops(unique) -> None:
+def test_a_local_channel_under_threads_and_loops(unique: str) -> None:
     channel = Channel.create(unique, maxsize=5, local=True)
     each, keys, got = 50, range(40), defaultdict(list)
 

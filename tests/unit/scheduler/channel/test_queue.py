@@ -139,7 +139,7 @@ def test_closing_answers_everybody() -> None:
 
 
 @pytest.mark.parametrize("weight", [0, -1, float("nan")])
-def test_weights_must_be_positive(weight) -> None:
+def test_weights_must_be_positive(weight: float) -> None:
     assert isinstance(put(ChannelQueue("q"), 1, weight=weight).error, ValueError)
 
 

@@ -98,7 +98,7 @@ def make():
 
 
 @pytest.mark.parametrize("device", ["gpu-a", "gpu-b", None], ids=["same device", "other device", "no device"])
-def test_tensors_arrive_equal_by_every_way(make, device) -> None:
+def test_tensors_arrive_equal_by_every_way(make, device: str | None) -> None:
     left, right = make("gpu-a"), make(device)
     weights = torch.nn.Parameter(torch.randn(40, 30))
     sent = {
@@ -208,7 +208,7 @@ def test_a_ticket_needs_somebody_to_fetch_it(make) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("devices", [(0, 0), (0, 1)], ids=["same device", "other device"])
-def test_workers_exchange_accelerator_tensors(devices) -> None:
+def test_workers_exchange_accelerator_tensors(devices: tuple[int, int]) -> None:
     if torch.cuda.device_count() <= max(devices):
         pytest.skip("needs two CUDA devices")
     with Cluster(cluster_cfg=ClusterConfig()) as cluster:

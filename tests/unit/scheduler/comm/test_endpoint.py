@@ -9,7 +9,7 @@ from rlinf.scheduler.comm.transport import new_keys
 
 
 @pytest.mark.parametrize("nodes", [("n0", "n0"), ("n0", "n1")], ids=["same node", "other node"])
-def test_requests_replies_and_errors(make, nodes) -> None:
+def test_requests_replies_and_errors(make, nodes: tuple[str, str]) -> None:
     client, server = (make(node, "127.0.0.1") for node in nodes)
     server.serve("double", lambda call: call.reply(call.args[0] * 2, call.frames))
 
@@ -43,7 +43,7 @@ class _UnreadableError(RuntimeError):
 
 
 @pytest.mark.parametrize("nodes", [("n0", "n0"), ("n0", "n1")], ids=["same node", "other node"])
-def test_what_cannot_be_read_here_ends_its_request_and_nothing_else(make, nodes) -> None:
+def test_what_cannot_be_read_here_ends_its_request_and_nothing_else(make, nodes: tuple[str, str]) -> None:
     client, server = (make(node, "127.0.0.1") for node in nodes)
     server.serve("echo", lambda call: call.reply(call.args[0]))
     server.serve("give", lambda call: call.reply(_Unreadable()))

@@ -56,7 +56,7 @@ def run():
 
 
 @pytest.fixture(autouse=True)
-def fast(monkeypatch) -> None:
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_INTERVAL_SECONDS", "_TIMEOUT_SECONDS", "_GRACE_SECONDS"):
         monkeypatch.setattr(heartbeat_module, name, 0.3)
 

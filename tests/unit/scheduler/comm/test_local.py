@@ -56,7 +56,7 @@ def no_free_descriptors():
             os.close(descriptor)
 
 
-def test_more_first_connections_than_the_backlog_lose_no_message(make, monkeypatch) -> None:
+def test_more_first_connections_than_the_backlog_lose_no_message(make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_BACKLOG", 1)
     server = make()
     go, paused = threading.Event(), threading.Event()
@@ -72,7 +72,7 @@ def test_more_first_connections_than_the_backlog_lose_no_message(make, monkeypat
     assert [future.result(timeout=20).value for future in second] == [-number for number in range(12)]
 
 
-def test_a_full_backlog_does_not_hold_up_other_messages(make, monkeypatch) -> None:
+def test_a_full_backlog_does_not_hold_up_other_messages(make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_BACKLOG", 0)
     busy, idle = make(), make()
     go, paused = threading.Event(), threading.Event()
@@ -89,7 +89,9 @@ def test_a_full_backlog_does_not_hold_up_other_messages(make, monkeypatch) -> No
     assert [future.result(timeout=20).value for future in waiting] == [1] * 4
 
 
-def test_a_living_peer_whose_socket_was_removed_is_an_error_of_the_sender(make, server, monkeypatch, capsys) -> None:
+def test_a_living_peer_whose_socket_was_removed_is_an_error_of_the_sender(
+    make, server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(local, "_NEWS_SECONDS", 0.2)
     client = make()
     os.unlink(server.info.ipc)
@@ -110,7 +112,9 @@ def test_a_dead_peer_is_reported_as_dead_not_as_out_of_reach(make, server) -> No
     client.notify(server.info, "echo", (1,))
 
 
-def test_a_peer_that_hangs_up_and_is_not_dead_is_an_error_of_the_sender(make, server, monkeypatch) -> None:
+def test_a_peer_that_hangs_up_and_is_not_dead_is_an_error_of_the_sender(
+    make, server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(local, "_NEWS_SECONDS", 0.2)
     client = make()
     assert client.query(server.info, "echo", 1, timeout=20) == 1
@@ -165,7 +169,7 @@ def test_requests_are_answered_once_descriptors_are_free_again(make, server) -> 
     assert [first.result(timeout=20).value, second.result(timeout=20).value] == [1, 2]
 
 
-def test_the_accept_loop_waits_for_a_free_descriptor(make, server, monkeypatch) -> None:
+def test_the_accept_loop_waits_for_a_free_descriptor(make, server, monkeypatch: pytest.MonkeyPatch) -> None:
     attempts = []
     accept = local.LocalSockets._accept
     monkeypatch.setattr(local.LocalSockets, "_accept", lambda self: (attempts.append(1), accept(self)))
@@ -184,7 +188,7 @@ def test_the_accept_loop_waits_for_a_free_descriptor(make, server, monkeypatch) 
         stranger.close()
 
 
-def test_a_wait_that_ends_wakes_no_other_thread(make, server, monkeypatch) -> None:
+def test_a_wait_that_ends_wakes_no_other_thread(make, server, monkeypatch: pytest.MonkeyPatch) -> None:
     client = make(read_while_waiting=True)
     client.query(server.info, "echo", 0, timeout=20)
     woken = []
@@ -197,7 +201,7 @@ def test_a_wait_that_ends_wakes_no_other_thread(make, server, monkeypatch) -> No
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.0005, 0.001, 0.0015])
-def test_messages_are_read_after_a_wait_although_no_other_follows(make, server, pause) -> None:
+def test_messages_are_read_after_a_wait_although_no_other_follows(make, server, pause: float) -> None:
     client = make(read_while_waiting=True)
     heard = threading.Semaphore(0)
     client.serve("tell", lambda call: heard.release())

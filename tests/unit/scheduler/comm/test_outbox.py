@@ -45,7 +45,9 @@ def test_a_first_message_with_a_bad_tag_is_an_error_at_once(outbox) -> None:
     assert bytes(receiver.mailbox.receive(("me", 0), "t", 20).result(timeout=20)[0]) == encode("y")[0]
 
 
-def test_a_send_that_is_given_up_before_its_group_is_launched_sends_nothing(node, outbox, monkeypatch) -> None:
+def test_a_send_that_is_given_up_before_its_group_is_launched_sends_nothing(
+    node, outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outbox, resolve, receiver = outbox
     monkeypatch.setattr(node.runtime, "outbox", outbox)
     given_up = Messenger(ME).send("given up", "env", 0, tag="t", timeout=60)
@@ -61,7 +63,7 @@ def test_a_send_that_is_given_up_before_its_group_is_launched_sends_nothing(node
     assert len(node.runtime.endpoint.deadlines) == 0
 
 
-def test_a_message_that_cannot_leave_is_an_error_of_its_send(node, outbox, monkeypatch) -> None:
+def test_a_message_that_cannot_leave_is_an_error_of_its_send(node, outbox, monkeypatch: pytest.MonkeyPatch) -> None:
     outbox, resolve, _ = outbox
 
     def refuse(*_) -> NoReturn:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
@@ -100,7 +101,9 @@ def test_a_new_segment_has_its_pages(namespace) -> None:
     pool.close()
 
 
-def test_releases_that_follow_one_another_wake_the_thread_that_tells_once(make, monkeypatch) -> None:
+def test_releases_that_follow_one_another_wake_the_thread_that_tells_once(
+    make, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(endpoint, "_TELL_SECONDS", 1.0)
     sender, receiver = make(), make()
     woken = []
@@ -166,7 +169,9 @@ def test_only_mappings_that_nobody_wrote_to_are_used_again(make) -> None:
     spacer.close()
 
 
-def test_a_kernel_that_cannot_tell_what_was_written_maps_anew(make, monkeypatch, tmp_path) -> None:
+def test_a_kernel_that_cannot_tell_what_was_written_maps_anew(
+    make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(segment_pool, "_PAGEMAP", str(tmp_path / "missing"))
     sender, receiver = make(), make()
     for value in range(6):
@@ -179,7 +184,7 @@ def test_a_kernel_that_cannot_tell_what_was_written_maps_anew(make, monkeypatch,
         settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
 
 
-def test_unused_mappings_are_bounded(make, monkeypatch) -> None:
+def test_unused_mappings_are_bounded(make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_pool, "_IDLE_MAPPED_BYTES", 3 * MB)
     sender, receiver = make(), make()
     for _ in range(8):
@@ -250,7 +255,7 @@ def test_a_relay_tells_the_producer_when_its_item_is_done(make) -> None:
         settle(lambda: (producer.segments.reference_counts.settle(), len(producer.segments.reference_counts) == 0)[1])
 
 
-def test_little_shared_memory_is_left_alone(make, namespace, monkeypatch) -> None:
+def test_little_shared_memory_is_left_alone(make, namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_pool, "shared_memory_bytes", lambda: 64 * MB)
     sender, receiver = make(), make()
     sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
@@ -259,7 +264,7 @@ def test_little_shared_memory_is_left_alone(make, namespace, monkeypatch) -> Non
     assert len(files(namespace)) == 1
 
 
-def test_a_full_file_system_is_no_error(make, namespace, monkeypatch) -> None:
+def test_a_full_file_system_is_no_error(make, namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_) -> NoReturn:
         raise OSError(28, "No space left on device")
 
@@ -304,7 +309,7 @@ def test_reserved_memory_is_sent_as_it_is_and_free_again_once_nobody_looks(make,
     assert len(files(namespace)) == num_files + 1, "the segments serve again"
 
 
-def test_no_room_to_reserve_is_no_error(make, monkeypatch) -> None:
+def test_no_room_to_reserve_is_no_error(make, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_) -> NoReturn:
         raise OSError(28, "No space left on device")
 
@@ -353,7 +358,7 @@ time.sleep(600)
 """
 
 
-def test_the_next_run_removes_what_a_killed_one_has_left(namespace, monkeypatch) -> None:
+def test_the_next_run_removes_what_a_killed_one_has_left(namespace, monkeypatch: pytest.MonkeyPatch) -> None:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))))
     victim = subprocess.Popen([sys.executable, "-c", VICTIM, namespace], stdout=subprocess.PIPE, cwd=root)
     assert victim.stdout.readline() == b"ready\n"

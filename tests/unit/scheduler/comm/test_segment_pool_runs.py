@@ -83,7 +83,7 @@ def test_a_killed_receiver_gives_back_what_it_held(pair) -> None:
     settle(lambda: giver.held().wait() == [0])
 
 
-def test_an_item_outlives_its_producer(pair, unique) -> None:
+def test_an_item_outlives_its_producer(pair, unique: str) -> None:
     producer, consumer = pair
     channel = Channel.create(unique)
     producer.put(channel, 3.0).wait()

@@ -42,7 +42,7 @@ TENSORS = {
 
 
 @pytest.mark.parametrize("kind", TENSORS)
-def test_tensors(kind) -> None:
+def test_tensors(kind: str) -> None:
     tensor = TENSORS[kind]
     back = travel(tensor)
     assert back.dtype == tensor.dtype
@@ -85,7 +85,7 @@ BESIDE = {
 
 @pytest.mark.parametrize("nested", [False, True], ids=["alone", "nested"])
 @pytest.mark.parametrize("kind", BESIDE)
-def test_large_bytes_and_arrays_do_not_go_through_the_pickle(kind, nested) -> None:
+def test_large_bytes_and_arrays_do_not_go_through_the_pickle(kind: str, nested: bool) -> None:
     item = BESIDE[kind]
     frames = encode({"deep": [Sample(item, "x")]} if nested else item)
     assert len(frames) == 2

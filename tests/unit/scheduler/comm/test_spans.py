@@ -9,7 +9,7 @@ from rlinf.telemetry import trace
 
 
 @pytest.fixture(autouse=True)
-def tracer(monkeypatch):
+def tracer(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(spans, "_incarnations", {})
     trace.enable("a:0", 100)
     yield

@@ -59,7 +59,7 @@ class Link:
 
 
 @pytest.fixture(scope="module", params=["shared memory", "file", "stream", "tcp", "relay"])
-def link(request, tmp_path_factory):
+def link(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
     namespace = uuid.uuid4().hex[:8]
     made = Link(namespace, remote=request.param == "tcp", relayed=request.param == "relay")
     bases = {"file": [tmp_path_factory.mktemp("segments")], "stream": [tmp_path_factory.mktemp("x") / "missing"]}
@@ -165,7 +165,7 @@ def test_large_bytes_next_to_a_closure(link) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 50_000])
-def test_what_arrives_can_be_written_to_and_changes_nothing_else(link, size) -> None:
+def test_what_arrives_can_be_written_to_and_changes_nothing_else(link, size: int) -> None:
     sent = torch.zeros(size)
     first, second = link.travel(sent), link.travel(sent)
     first.fill_(7)
@@ -175,7 +175,7 @@ def test_what_arrives_can_be_written_to_and_changes_nothing_else(link, size) -> 
 
 
 @pytest.mark.parametrize("size", [10, 50_000, 1_000_000])
-def test_the_sender_may_change_its_memory_once_it_has_sent_it(link, size) -> None:
+def test_the_sender_may_change_its_memory_once_it_has_sent_it(link, size: int) -> None:
     buffer = torch.zeros(size)
     for value in range(5):
         buffer.fill_(value)

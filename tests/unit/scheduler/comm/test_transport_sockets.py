@@ -5,6 +5,9 @@ import pickle
 import socket
 import time
 import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -99,7 +102,9 @@ def has_got_through(monitor) -> bool:
 
 @pytest.mark.parametrize("disguise", STRANGERS)
 @pytest.mark.parametrize("kind", [zmq.PUSH, zmq.DEALER], ids=["push", "dealer"])
-def test_a_stranger_is_refused_and_its_pickle_is_never_opened(victim, friend, tmp_path, disguise, kind) -> None:
+def test_a_stranger_is_refused_and_its_pickle_is_never_opened(
+    victim, friend, tmp_path: Path, disguise: Callable[..., Any], kind: zmq.SocketType
+) -> None:
     context = zmq.Context()
     peer = context.socket(kind)
     peer.linger = 0
@@ -121,7 +126,7 @@ def test_a_stranger_is_refused_and_its_pickle_is_never_opened(victim, friend, tm
     assert not (tmp_path / "exploded").exists()
 
 
-def test_bytes_that_are_not_even_zeromq_are_dropped(victim, friend, tmp_path) -> None:
+def test_bytes_that_are_not_even_zeromq_are_dropped(victim, friend, tmp_path: Path) -> None:
     host, port = victim.info.tcp.removeprefix("tcp://").rsplit(":", 1)
     bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
     # What a ZeroMQ 2 peer, which knows no security, would say: an empty identity, then one frame.
@@ -133,7 +138,7 @@ def test_bytes_that_are_not_even_zeromq_are_dropped(victim, friend, tmp_path) ->
     assert not (tmp_path / "exploded").exists()
 
 
-def test_whoever_holds_the_key_could_have_sent_it(victim, friend, tmp_path) -> None:
+def test_whoever_holds_the_key_could_have_sent_it(victim, friend, tmp_path: Path) -> None:
     """The bomb of the tests above does work: it is the door that keeps it out."""
     friend._transport.send(victim.info, [NOTICE + pickle.dumps(Bomb(tmp_path / "exploded"))])
     deadline = time.monotonic() + 20
@@ -176,7 +181,9 @@ def a_link(folder) -> None:
 
 
 @pytest.mark.parametrize("prepare", [foreign, open_to_all, a_link])
-def test_a_folder_that_a_stranger_has_prepared_is_refused(tmp_path, monkeypatch, prepare) -> None:
+def test_a_folder_that_a_stranger_has_prepared_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prepare: Callable[..., Any]
+) -> None:
     monkeypatch.setattr(folders.tempfile, "tempdir", str(tmp_path))
     folder = folders._folder(tmp_path, "prepared")
     prepare(folder)

@@ -27,7 +27,7 @@ def node():
 
 
 @pytest.fixture(params=["hosted", "local", "messages"])
-def source(node, request):
+def source(node, request: pytest.FixtureRequest):
     if request.param == "messages":
         yield Inbox(node.runtime)
         return

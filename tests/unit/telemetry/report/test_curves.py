@@ -1,6 +1,7 @@
 """Curves that a page can hold."""
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ def curves_of(folder, max_points=1000):
     return describe_curves(read_metrics(folder / "metrics.jsonl"), max_points)
 
 
-def test_each_metric_is_a_curve_over_its_own_steps(tmp_path) -> None:
+def test_each_metric_is_a_curve_over_its_own_steps(tmp_path: Path) -> None:
     curves = curves_of(make_run(tmp_path, steps=4))
     x, y = curves["series"]["eval/return"]
     assert (curves["xs"][x], y) == ([0, 2, 4], [9.5, 12.0, 14.0])
@@ -25,12 +26,12 @@ def test_each_metric_is_a_curve_over_its_own_steps(tmp_path) -> None:
     assert curves["thinned"] == 0
 
 
-def test_what_was_not_finite_is_a_gap(tmp_path) -> None:
+def test_what_was_not_finite_is_a_gap(tmp_path: Path) -> None:
     curves = curves_of(make_run(tmp_path, steps=2, metrics=lambda step: {"train/loss": [1.0, math.nan, 2.0][step]}))
     assert curves["series"]["train/loss"][1] == [1.0, None, 2.0]
 
 
-def test_a_long_curve_keeps_its_peaks_and_its_ends(tmp_path) -> None:
+def test_a_long_curve_keeps_its_peaks_and_its_ends(tmp_path: Path) -> None:
     def spiky(step):
         return {"train/loss": 100.0 if step == 317 else -50.0 if step == 318 else 1.0}
 
@@ -51,5 +52,5 @@ def test_thinning_a_curve_without_a_finite_value() -> None:
 
 
 @pytest.mark.parametrize(("num_curves", "points"), [(0, 1000), (40, 1000), (1200, 100), (10**6, 50)])
-def test_the_more_curves_the_fewer_points(num_curves, points) -> None:
+def test_the_more_curves_the_fewer_points(num_curves: int, points: int) -> None:
     assert points_per_curve(num_curves) == points

@@ -1,13 +1,14 @@
 """Episodes and videos on a page."""
 
 import os
+from pathlib import Path
 
 from rlinf.telemetry.report import RunFolder
 from rlinf.telemetry.report.episodes import describe_episodes, describe_videos
 from tests.unit.telemetry.report.report_runs import add_episodes, make_run
 
 
-def test_episodes_are_shown_by_step(tmp_path) -> None:
+def test_episodes_are_shown_by_step(tmp_path: Path) -> None:
     add_episodes(tmp_path, 10, 3)
     add_episodes(tmp_path, 20, 100)
     first, second = describe_episodes(tmp_path)
@@ -21,7 +22,7 @@ def test_episodes_are_shown_by_step(tmp_path) -> None:
     assert (len(second["rows"]), second["total"]) == (60, 100)
 
 
-def test_small_videos_are_within_the_page_and_others_are_linked(tmp_path) -> None:
+def test_small_videos_are_within_the_page_and_others_are_linked(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     for number, size in enumerate([100, 400_000]):
         path = folder / "video" / "eval" / f"epoch 0_{number}.mp4"
@@ -39,7 +40,7 @@ def test_small_videos_are_within_the_page_and_others_are_linked(tmp_path) -> Non
     assert small["source"].startswith("data:video/mp4;base64,AAAA")
 
 
-def test_videos_in_a_folder_of_their_own_are_found(tmp_path) -> None:
+def test_videos_in_a_folder_of_their_own_are_found(tmp_path: Path) -> None:
     overrides = ["env.eval.video_cfg.save_video=true", f"env.eval.video_cfg.video_base_dir={tmp_path / 'films'}"]
     folder = make_run(tmp_path / "runs", overrides=overrides)
     (tmp_path / "films").mkdir()

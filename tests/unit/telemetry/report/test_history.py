@@ -1,5 +1,7 @@
 """The history of a run: launches, restarts, warnings and the end."""
 
+from pathlib import Path
+
 import pytest
 
 from rlinf.telemetry.events import EventLog
@@ -15,7 +17,7 @@ def recipe_of(folder):
     return recipe, {key["path"]: key for key in recipe["keys"]}
 
 
-def test_recipes_of_earlier_launches_are_compared(tmp_path) -> None:
+def test_recipes_of_earlier_launches_are_compared(tmp_path: Path) -> None:
     make_run(tmp_path)
     folder = make_run(tmp_path, overrides=["actor.optim.lr=0.25"], resume=True)
     (earlier,) = recipe_of(folder)[0]["earlier"]
@@ -23,7 +25,7 @@ def test_recipes_of_earlier_launches_are_compared(tmp_path) -> None:
     assert [(change["path"], change["now"]) for change in earlier["changes"]] == [("actor.optim.lr", "0.25")]
 
 
-def test_launches_carry_versions_command_and_seed(tmp_path) -> None:
+def test_launches_carry_versions_command_and_seed(tmp_path: Path) -> None:
     make_run(tmp_path)
     history = describe_history(RunFolder.read(make_run(tmp_path, resume=True)))
     first, second = history["launches"]
@@ -33,7 +35,7 @@ def test_launches_carry_versions_command_and_seed(tmp_path) -> None:
     assert "--config-name" in second["command"]
 
 
-def test_restarts_warnings_and_the_end_are_told(tmp_path) -> None:
+def test_restarts_warnings_and_the_end_are_told(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     events = EventLog(folder)
     with events:
@@ -56,7 +58,7 @@ def test_restarts_warnings_and_the_end_are_told(tmp_path) -> None:
     assert (history["restarts"], history["warnings"], history["status"]) == (1, 1, "Finished at step 4 of 4.")
 
 
-def test_warnings_of_workers_are_read_from_their_logs(tmp_path) -> None:
+def test_warnings_of_workers_are_read_from_their_logs(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     log = folder / "worker_logs" / "EnvGroup_0.log"
     log.parent.mkdir()
@@ -73,7 +75,7 @@ def test_warnings_of_workers_are_read_from_their_logs(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "run.json"])
-def test_a_folder_that_lacks_a_record_has_the_others(tmp_path, name) -> None:
+def test_a_folder_that_lacks_a_record_has_the_others(tmp_path: Path, name: str) -> None:
     folder = make_run(tmp_path)
     (folder / name).unlink()
     run = RunFolder.read(folder)

@@ -4,6 +4,7 @@ import json
 import math
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +25,7 @@ from tests.unit.telemetry.report.report_runs import (
 MAX_BYTES = 10_000_000
 
 
-def test_a_page_holds_what_all_tabs_show(tmp_path) -> None:
+def test_a_page_holds_what_all_tabs_show(tmp_path: Path) -> None:
     folder = make_run(tmp_path, overrides=["cluster.tracer.enable=true"])
     add_answers(folder, 1, [answer()])
     add_episodes(folder, 2, 1)
@@ -40,7 +41,7 @@ def test_a_page_holds_what_all_tabs_show(tmp_path) -> None:
     assert run["history"]["launches"]
 
 
-def test_several_runs_share_a_page(tmp_path) -> None:
+def test_several_runs_share_a_page(tmp_path: Path) -> None:
     make_run(tmp_path / "runs", "a")
     make_run(tmp_path / "runs", "b", steps=6)
     output = tmp_path / "both.html"
@@ -50,7 +51,7 @@ def test_several_runs_share_a_page(tmp_path) -> None:
     assert "<title>2 runs</title>" in page
 
 
-def test_a_folder_with_nothing_but_a_recipe_has_a_page(tmp_path) -> None:
+def test_a_folder_with_nothing_but_a_recipe_has_a_page(tmp_path: Path) -> None:
     folder = make_run(tmp_path, steps=0)
     (folder / "metrics.jsonl").unlink()
     (run,) = page_data(folder, output=tmp_path / "report.html")["runs"]
@@ -58,7 +59,7 @@ def test_a_folder_with_nothing_but_a_recipe_has_a_page(tmp_path) -> None:
     assert run["curves"]["series"] == {}
 
 
-def test_nothing_that_a_run_has_written_becomes_markup(tmp_path) -> None:
+def test_nothing_that_a_run_has_written_becomes_markup(tmp_path: Path) -> None:
     folder = make_run(tmp_path, "<b>bold", metrics=lambda step: {HOSTILE: float(step)})
     add_answers(folder, 1, [answer(HOSTILE, prompt=HOSTILE, reference=HOSTILE)])
     output = tmp_path / "report.html"
@@ -85,7 +86,7 @@ def test_json_in_a_script_keeps_every_string_and_replaces_what_it_cannot_hold() 
     assert json.loads(text) == {"text": data["text"], "nan": [None, None, 1.5]}
 
 
-def test_the_page_asks_for_nothing_outside_of_it(tmp_path) -> None:
+def test_the_page_asks_for_nothing_outside_of_it(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     output = tmp_path / "report.html"
     write_report([RunFolder.read(folder)], output)
@@ -96,7 +97,7 @@ def test_the_page_asks_for_nothing_outside_of_it(tmp_path) -> None:
     assert output.stat().st_size < MAX_BYTES
 
 
-def test_a_large_run_has_a_page_of_bounded_size(tmp_path) -> None:
+def test_a_large_run_has_a_page_of_bounded_size(tmp_path: Path) -> None:
     def many(step):
         return {f"train/metric_{number}": math.sin(step * number) for number in range(60)}
 
@@ -108,7 +109,7 @@ def test_a_large_run_has_a_page_of_bounded_size(tmp_path) -> None:
     assert output.stat().st_size < MAX_BYTES
 
 
-def test_writing_again_replaces_the_page_whole(tmp_path) -> None:
+def test_writing_again_replaces_the_page_whole(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     output = tmp_path / "report.html"
     output.write_text("old")
@@ -117,7 +118,7 @@ def test_writing_again_replaces_the_page_whole(tmp_path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"] == []
 
 
-def test_without_plotly_the_install_command_is_named(tmp_path, monkeypatch) -> None:
+def test_without_plotly_the_install_command_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(MissingPackageError, match=r"rlinf\[report\]"):
         write_report([RunFolder.read(make_run(tmp_path))], tmp_path / "report.html")

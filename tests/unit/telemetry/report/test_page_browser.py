@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import time
+from pathlib import Path
 
 import pytest
 
@@ -94,7 +95,7 @@ def driver():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory):
     """A run that has everything."""
     folder = make_run(tmp_path_factory.mktemp("runs"), "everything", steps=12, overrides=["actor.optim.lr=5e-4"])
     for step in (1, 2):
@@ -149,7 +150,7 @@ def test_metrics_are_found_by_a_part_of_their_name(page) -> None:
 
 
 @pytest.mark.parametrize("tab", TABS)
-def test_a_tab_opens_its_panel_alone(page, tab) -> None:
+def test_a_tab_opens_its_panel_alone(page, tab: str) -> None:
     panel = page.open(tab)
     assert [p.get_attribute("id") for p in page.all("[role=tabpanel]") if p.is_displayed()] == [f"panel-{tab}"]
     assert page.one(f"#tab-{tab}").get_attribute("aria-selected") == "true"
@@ -234,7 +235,7 @@ def test_a_request_would_be_noticed_and_is_refused(page) -> None:
     assert "Content Security Policy" in " ".join(page.wait(page.complaints))
 
 
-def test_several_runs_share_the_plots(driver, folder, tmp_path) -> None:
+def test_several_runs_share_the_plots(driver, folder, tmp_path: Path) -> None:
     own = make_run(tmp_path, "c", metrics=lambda step: some_metrics(step) | {"train/own": 1.0})
     folders = [folder, make_run(tmp_path, "b", steps=6), own]
     write_report([RunFolder.read(each) for each in folders], tmp_path / "report.html")
@@ -256,7 +257,7 @@ def test_several_runs_share_the_plots(driver, folder, tmp_path) -> None:
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_tab_is_wider_than_the_window(page, width, scheme) -> None:
+def test_no_tab_is_wider_than_the_window(page, width: int, scheme: str) -> None:
     metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}

@@ -1,5 +1,7 @@
 """The recipe of a run on its page: where each value comes from."""
 
+from pathlib import Path
+
 import yaml
 
 from rlinf.telemetry.report import RunFolder
@@ -12,7 +14,7 @@ def recipe_of(folder):
     return recipe, {key["path"]: key for key in recipe["keys"]}
 
 
-def test_every_key_says_where_its_value_comes_from(tmp_path) -> None:
+def test_every_key_says_where_its_value_comes_from(tmp_path: Path) -> None:
     recipe, keys = recipe_of(make_run(tmp_path, overrides=["actor.optim.lr=5e-4", "runner.max_epochs=20"]))
     assert recipe["recipe"] == RECIPE
     assert recipe["overrides"] == ["actor.optim.lr=5e-4", "runner.max_epochs=20"]
@@ -29,7 +31,7 @@ def test_every_key_says_where_its_value_comes_from(tmp_path) -> None:
     assert keys["algorithm.gamma"]["value"]
 
 
-def test_a_recipe_of_another_version_is_shown_unmarked(tmp_path) -> None:
+def test_a_recipe_of_another_version_is_shown_unmarked(tmp_path: Path) -> None:
     folder = make_run(tmp_path, overrides=["runner.max_epochs=20"])
     config = yaml.safe_load((folder / "config.yaml").read_text())
     config["actor"]["key_of_old"] = [1, 2]
@@ -39,7 +41,7 @@ def test_a_recipe_of_another_version_is_shown_unmarked(tmp_path) -> None:
     assert keys["runner.max_epochs"]["origin"] == "command"
 
 
-def test_the_recorded_placement_is_shown_and_without_it_the_planned_one(tmp_path) -> None:
+def test_the_recorded_placement_is_shown_and_without_it_the_planned_one(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     assert "actor" in recipe_of(folder)[0]["placement"]
     folder = make_run(tmp_path, resume=True, placement="node 0: everything")

@@ -1,5 +1,7 @@
 """How often the page of a run that goes on is written, and what happens if it cannot be."""
 
+from pathlib import Path
+
 import pytest
 
 from rlinf.telemetry.report import RunReport
@@ -9,12 +11,12 @@ from tests.unit.telemetry.report.report_runs import Ticks, embedded, make_run
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path: Path):
     return make_run(tmp_path)
 
 
 @pytest.fixture
-def lines(caplog, monkeypatch):
+def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(get_logger(), "propagate", True)
     caplog.set_level("INFO", logger="rlinf")
     return lambda: [(record.levelname, record.getMessage()) for record in caplog.records]
@@ -37,7 +39,7 @@ def test_the_page_is_written_once_a_minute_at_most(folder) -> None:
     assert report.path.exists()
 
 
-def test_a_page_that_takes_long_is_written_less_often(folder, monkeypatch) -> None:
+def test_a_page_that_takes_long_is_written_less_often(folder, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Ticks()
     report = RunReport(folder, is_wanted=True, clock=clock)
     times = []
@@ -72,7 +74,7 @@ def test_where_it_is_not_wanted_nothing_is_written(folder, lines) -> None:
     assert lines() == []
 
 
-def test_without_plotly_one_line_says_how_to_get_it(folder, lines, monkeypatch) -> None:
+def test_without_plotly_one_line_says_how_to_get_it(folder, lines, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refresh_module.importlib.util, "find_spec", lambda name: None)
     report = RunReport(folder, is_wanted=True)
     report.write()

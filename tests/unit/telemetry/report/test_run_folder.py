@@ -1,5 +1,7 @@
 """Which folders are runs, and what is read of a damaged one."""
 
+from pathlib import Path
+
 import pytest
 
 from rlinf.errors import ReportError
@@ -9,7 +11,7 @@ from rlinf.telemetry.report.run_folder import read_records, spread
 from tests.unit.telemetry.report.report_runs import make_run
 
 
-def test_a_run_is_found_by_its_folder_and_from_above(tmp_path) -> None:
+def test_a_run_is_found_by_its_folder_and_from_above(tmp_path: Path) -> None:
     folder = make_run(tmp_path / "sweep", "a")
     (run,) = find_runs([folder])
     assert (run.path, run.name) == (folder, "a")
@@ -17,7 +19,7 @@ def test_a_run_is_found_by_its_folder_and_from_above(tmp_path) -> None:
     assert [found.path for found in find_runs([tmp_path, folder])] == [folder]
 
 
-def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path) -> None:
+def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path: Path) -> None:
     for parent in ("old", "new"):
         make_run(tmp_path / parent, "cart")
     make_run(tmp_path / "new", "other")
@@ -25,13 +27,13 @@ def test_runs_of_one_name_are_told_apart_by_their_paths(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(("name", "reason"), [("absent", "is not a folder"), ("empty", "holds no run")])
-def test_a_path_without_a_run_is_refused(tmp_path, name, reason) -> None:
+def test_a_path_without_a_run_is_refused(tmp_path: Path, name: str, reason: str) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ReportError, match=rf"LOG_PATH.*{name}.*{reason}.*metrics\.jsonl"):
         find_runs([tmp_path / name])
 
 
-def test_what_cannot_be_read_is_said_and_the_rest_is_kept(tmp_path) -> None:
+def test_what_cannot_be_read_is_said_and_the_rest_is_kept(tmp_path: Path) -> None:
     folder = make_run(tmp_path)
     (folder / "run.json").write_text("[1, 2")
     (folder / "config.yaml").write_text("a: [")
@@ -40,7 +42,7 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_kept(tmp_path) -> None:
     assert [problem.split(" ")[0] for problem in run.problems] == ["run.json", "config.yaml"]
 
 
-def test_a_torn_last_line_is_no_damage_but_others_are_counted(tmp_path) -> None:
+def test_a_torn_last_line_is_no_damage_but_others_are_counted(tmp_path: Path) -> None:
     folder = make_run(tmp_path, steps=2)
     path = folder / "metrics.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
@@ -52,12 +54,12 @@ def test_a_torn_last_line_is_no_damage_but_others_are_counted(tmp_path) -> None:
     assert list(table.columns["env/return"].rows) == [1, 2]
 
 
-def test_a_run_that_has_recorded_nothing_is_empty(tmp_path) -> None:
+def test_a_run_that_has_recorded_nothing_is_empty(tmp_path: Path) -> None:
     assert list(read_metrics(tmp_path / "metrics.jsonl").steps) == []
     assert read_records(tmp_path / "samples.jsonl").rows == []
 
 
-def test_of_a_large_file_the_beginning_is_read(tmp_path) -> None:
+def test_of_a_large_file_the_beginning_is_read(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"a": 1}\n' * 100)
     records = read_records(path, max_bytes=50)

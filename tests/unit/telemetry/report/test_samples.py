@@ -1,12 +1,13 @@
 """Answers on a page."""
 
 import json
+from pathlib import Path
 
 from rlinf.telemetry.report.samples import describe_samples
 from tests.unit.telemetry.report.report_runs import add_answers, add_episodes, answer
 
 
-def test_answers_are_shown_by_source_and_step(tmp_path) -> None:
+def test_answers_are_shown_by_source_and_step(tmp_path: Path) -> None:
     add_answers(tmp_path, 1, [answer("5", reward=0.0), answer("4", member=1)])
     add_answers(tmp_path, 2, [answer()])
     add_answers(tmp_path, 2, [answer("four")], source="evaluations")
@@ -27,12 +28,12 @@ def test_answers_are_shown_by_source_and_step(tmp_path) -> None:
     assert samples["evaluation"][0]["rows"][0]["answer"] == "four"
 
 
-def test_a_run_without_answers_has_none(tmp_path) -> None:
+def test_a_run_without_answers_has_none(tmp_path: Path) -> None:
     add_episodes(tmp_path, 1, 2)
     assert describe_samples(tmp_path) is None
 
 
-def test_many_long_answers_stay_within_bounds(tmp_path) -> None:
+def test_many_long_answers_stay_within_bounds(tmp_path: Path) -> None:
     for step in range(60):
         add_answers(tmp_path, step, [answer(f"{number} " + "x" * 9000, group=number) for number in range(70)])
     samples = describe_samples(tmp_path)
@@ -45,7 +46,7 @@ def test_many_long_answers_stay_within_bounds(tmp_path) -> None:
     assert len(json.dumps(half)) < 400_000
 
 
-def test_lines_that_are_no_answers_are_passed_over(tmp_path) -> None:
+def test_lines_that_are_no_answers_are_passed_over(tmp_path: Path) -> None:
     add_answers(tmp_path, 1, [answer()])
     path = tmp_path / "samples" / "step_00000001.jsonl"
     path.write_text(

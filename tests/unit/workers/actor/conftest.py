@@ -7,7 +7,7 @@ from rlinf.data.replay.buffer import ReplayBuffer, Transitions
 
 
 @pytest.fixture(scope="module")
-def demos(tmp_path_factory):
+def demos(tmp_path_factory: pytest.TempPathFactory):
     path = tmp_path_factory.mktemp("demos") / "demos"
     replay = ReplayBuffer(1000)
     trajectory = make_trajectory(99)

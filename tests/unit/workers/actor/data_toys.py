@@ -1,5 +1,6 @@
 """Learners from recorded data, and what they learn from."""
 
+import pytest
 import torch
 
 from rlinf.config.schema.algorithm import (
@@ -142,7 +143,7 @@ def learner_distance(step):
     return float(gaps[rollout.executed.any(-1)].mean())
 
 
-def losses_of_rank(learner, batch, rank, world_size, monkeypatch):
+def losses_of_rank(learner, batch, rank, world_size, monkeypatch: pytest.MonkeyPatch):
     """Return the loss that a rank's micro-batches sum up to, for each optimizer that steps."""
     engine, losses = learner.engine, []
 

@@ -83,7 +83,7 @@ def expected():
 
 
 @pytest.mark.parametrize("keys", [{"micro": 2}, {"sharding": "full_shard"}], ids=["micro_batches", "sharded"])
-def test_weights_do_not_depend_on_micro_batches_or_sharding(expected, keys) -> None:
+def test_weights_do_not_depend_on_micro_batches_or_sharding(expected, keys: dict[str, int | str]) -> None:
     for name, tensor in trained(**keys).items():
         torch.testing.assert_close(tensor, expected[name], atol=2e-4, rtol=1e-3, msg=name)
 

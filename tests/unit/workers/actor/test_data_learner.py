@@ -1,6 +1,7 @@
 """Updates from recorded data: the same for any micro-batch size, ranks and sharding, continued bit for bit."""
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,7 +26,7 @@ SHARDINGS = ("no_shard", "full_shard", "shard_grad_op")
 
 
 @pytest.mark.parametrize("name", [*LOSSES, *COLLECTING])
-def test_updates_do_not_depend_on_the_micro_batch_size(name) -> None:
+def test_updates_do_not_depend_on_the_micro_batch_size(name: str) -> None:
     expected = make_learner(name, micro=32)
     before = weights(expected)
     metrics = train(expected, 1, 2)
@@ -36,7 +37,7 @@ def test_updates_do_not_depend_on_the_micro_batch_size(name) -> None:
 
 
 @pytest.mark.parametrize("name", [*LOSSES, *COLLECTING])
-def test_a_loaded_learner_continues_bit_for_bit(name, tmp_path) -> None:
+def test_a_loaded_learner_continues_bit_for_bit(name: str, tmp_path: Path) -> None:
     undisturbed = make_learner(name)
     train(undisturbed, 1, 3)
     undisturbed.save(tmp_path / "actor")
@@ -73,7 +74,7 @@ def run_rank(rank, port, folder) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_two_ranks_do_what_one_does_under_any_sharding(tmp_path) -> None:
+def test_two_ranks_do_what_one_does_under_any_sharding(tmp_path: Path) -> None:
     run_ranks(run_rank, find_free_port(), tmp_path)
     results = [torch.load(tmp_path / f"rank{rank}.pt", weights_only=False) for rank in (0, 1)]
     for name in ("offline_iql", *COLLECTING):
@@ -89,7 +90,7 @@ def test_two_ranks_do_what_one_does_under_any_sharding(tmp_path) -> None:
 
 
 @pytest.mark.parametrize("name", list(LOSSES))
-def test_the_mean_loss_of_two_ranks_is_the_loss_of_one(name, monkeypatch) -> None:
+def test_the_mean_loss_of_two_ranks_is_the_loss_of_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(name)
     batch = learner.stored.sample(32, torch.Generator().manual_seed(0))
     alone = losses_of_rank(learner, batch, 0, 1, monkeypatch)
@@ -98,7 +99,7 @@ def test_the_mean_loss_of_two_ranks_is_the_loss_of_one(name, monkeypatch) -> Non
     assert [(a + b) / 2 for a, b in zip(first, second, strict=True)] == pytest.approx(alone, rel=1e-4)
 
 
-def test_every_step_draws_a_batch_of_its_own(monkeypatch) -> None:
+def test_every_step_draws_a_batch_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     learner, drawn = make_learner("embodied_bc"), []
     monkeypatch.setattr(learner, "update_once", lambda batch: drawn.append(batch.actions) or {})
     learner.update(1)
@@ -109,7 +110,7 @@ def test_every_step_draws_a_batch_of_its_own(monkeypatch) -> None:
     assert torch.equal(drawn[0], drawn[2 * per_step])
 
 
-def test_each_rank_counts_its_share_of_the_data_in_the_statistics(monkeypatch) -> None:
+def test_each_rank_counts_its_share_of_the_data_in_the_statistics(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner("embodied_bc")
     new, normalizer = learner.stored.contents(), learner.engine.model.encoder.normalizer
     before = int(normalizer.count)
@@ -118,7 +119,7 @@ def test_each_rank_counts_its_share_of_the_data_in_the_statistics(monkeypatch) -
     assert int(normalizer.count) - before == -(-len(new) // 2)
 
 
-def test_rows_of_all_ranks_lie_in_the_order_of_environments(monkeypatch) -> None:
+def test_rows_of_all_ranks_lie_in_the_order_of_environments(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner("embodied_dagger")
     whole = make_rollout(1)
     mine, other = whole.envs(4, 8), whole.envs(0, 4)

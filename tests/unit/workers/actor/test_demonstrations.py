@@ -1,6 +1,7 @@
 """Demonstrations and interventions fill half of each batch."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def intervene(trajectory):
 
 
 @pytest.mark.parametrize("also_saved", [False, True])
-def test_interventions_are_demonstrations_too(demos, tmp_path, also_saved) -> None:
+def test_interventions_are_demonstrations_too(demos, tmp_path: Path, also_saved: bool) -> None:
     demo_buffer = DemoBufferConfig(load_path=str(demos) if also_saved else None, interventions=True)
     loss = dataclasses.replace(LOSS, gamma=0.0, demo_buffer=demo_buffer)
     learner = make_learner(loss)
@@ -63,7 +64,7 @@ def test_interventions_are_demonstrations_too(demos, tmp_path, also_saved) -> No
     assert_same(weights(resumed), weights(learner), atol=0, rtol=0)
 
 
-def test_demonstrations_of_another_environment_are_an_error(tmp_path) -> None:
+def test_demonstrations_of_another_environment_are_an_error(tmp_path: Path) -> None:
     replay = ReplayBuffer(10)
     other = Transitions.from_trajectory(make_trajectory(), gamma=0.99)
     replay.add(dataclasses.replace(other, inputs={"states": other.inputs["states"][:, :4]}))

@@ -168,7 +168,7 @@ def mean(metric):
 
 
 @pytest.mark.parametrize("name", LEARNERS)
-def test_an_update_has_the_losses_of_the_equations(name) -> None:
+def test_an_update_has_the_losses_of_the_equations(name: str) -> None:
     learner = make_learner(**LEARNERS[name])
     train(learner, 1, 3)  # targets differ from what they follow, and running moments from their start
     learner.compute_advantages(make_trajectory(40))

@@ -1,5 +1,7 @@
 """Imitation: which labels count, and that the policy moves to them."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from data_toys import (
@@ -58,7 +60,7 @@ def test_without_any_label_nothing_is_learned() -> None:
 
 
 @pytest.mark.parametrize("name", ["embodied_bc", "offline_iql"])
-def test_only_executed_actions_are_imitated(name, monkeypatch) -> None:
+def test_only_executed_actions_are_imitated(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(name)
     batch = learner.stored.sample(32, torch.Generator().manual_seed(0))
     assert {1, 3} <= set(batch.lengths.tolist())
@@ -88,7 +90,7 @@ def test_labels_count_where_there_is_one_and_something_was_executed() -> None:
     assert len(learner.pending) == 1
 
 
-def test_loading_takes_the_place_of_the_labels_that_are_there(tmp_path) -> None:
+def test_loading_takes_the_place_of_the_labels_that_are_there(tmp_path: Path) -> None:
     saved, other = make_learner("embodied_dagger"), make_learner("embodied_dagger")
     train(saved, 1, 1)
     saved.save(tmp_path / "actor")

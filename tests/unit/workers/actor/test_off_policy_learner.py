@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -101,7 +102,7 @@ def test_a_fixed_temperature_stays() -> None:
 
 
 @pytest.mark.parametrize("ratio", [1, 3])
-def test_a_loaded_learner_continues_bit_for_bit(ratio, tmp_path) -> None:
+def test_a_loaded_learner_continues_bit_for_bit(ratio: int, tmp_path: Path) -> None:
     loss = dataclasses.replace(LOSS, critic_actor_ratio=ratio, target_update_freq=3)
     undisturbed = make_learner(loss, updates=2)
     train(undisturbed, 1, 5)
@@ -113,7 +114,7 @@ def test_a_loaded_learner_continues_bit_for_bit(ratio, tmp_path) -> None:
     assert_same(weights(resumed), weights(undisturbed), atol=0, rtol=0)
 
 
-def test_a_step_that_was_only_prepared_leaves_no_trace(tmp_path) -> None:
+def test_a_step_that_was_only_prepared_leaves_no_trace(tmp_path: Path) -> None:
     undisturbed, interrupted = make_learner(), make_learner()
     for learner in (undisturbed, interrupted):
         train(learner, 1, 2)
@@ -125,7 +126,7 @@ def test_a_step_that_was_only_prepared_leaves_no_trace(tmp_path) -> None:
     assert_same(weights(resumed), weights(undisturbed), atol=0, rtol=0)
 
 
-def test_a_checkpoint_without_a_replay_says_what_to_do(tmp_path) -> None:
+def test_a_checkpoint_without_a_replay_says_what_to_do(tmp_path: Path) -> None:
     learner = make_learner()
     learner.engine.save(tmp_path / "actor")
     with pytest.raises(CheckpointError, match=r"runner\.ckpt_path"):
@@ -187,7 +188,7 @@ def run_rank(rank, port, folder) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_two_ranks_agree_under_any_sharding_and_resume_under_another_number(tmp_path) -> None:
+def test_two_ranks_agree_under_any_sharding_and_resume_under_another_number(tmp_path: Path) -> None:
     run_ranks(run_rank, find_free_port(), tmp_path)
     first, second = (torch.load(tmp_path / f"rank{rank}.pt", weights_only=False) for rank in (0, 1))
     expected = first["no_shard"]
@@ -245,7 +246,7 @@ def test_the_temperatures_gradient_is_that_of_one_update_and_is_clipped() -> Non
     assert temperature_steps([(4.0, 6.0)], clip_grad=0.25)[1] == [0.25]
 
 
-def test_the_temperature_its_optimizer_and_its_schedule_are_restored(tmp_path) -> None:
+def test_the_temperature_its_optimizer_and_its_schedule_are_restored(tmp_path: Path) -> None:
     learner, resumed = make_learner(), make_learner()
     train(learner, 1, 2)
     learner.save(tmp_path / "actor")
@@ -268,7 +269,7 @@ def test_rewards_of_executed_actions_are_discounted_within_a_chunk() -> None:
 
 
 @pytest.mark.parametrize("method", ["_update_critics", "_update_policy"])
-def test_gradients_do_not_grow_with_the_batch(method) -> None:
+def test_gradients_do_not_grow_with_the_batch(method: str) -> None:
     norms = {}
     for batch in (16, 32):
         learner = make_learner(updates=1)
@@ -284,7 +285,7 @@ def test_gradients_do_not_grow_with_the_batch(method) -> None:
     assert norms[16] == pytest.approx(norms[32], rel=1e-4)
 
 
-def test_draws_differ_from_step_to_step_and_from_rank_to_rank(monkeypatch) -> None:
+def test_draws_differ_from_step_to_step_and_from_rank_to_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(updates=1)
     learner.compute_advantages(make_trajectory())
     learner._take_pending()
@@ -335,7 +336,7 @@ def test_observations_of_both_states_are_augmented() -> None:
         assert rows.next_inputs["states"].min() > 50.0
 
 
-def test_both_optimizers_count_their_own_steps(tmp_path) -> None:
+def test_both_optimizers_count_their_own_steps(tmp_path: Path) -> None:
     loss = dataclasses.replace(LOSS, critic_actor_ratio=2)
     learner, resumed = make_learner(loss), make_learner(loss)
     train(learner, 1, 1)

@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -132,7 +133,9 @@ def assert_same(actual, expected, tolerance) -> None:
 
 @pytest.mark.parametrize("algorithm", list(ALGORITHMS))
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
-def test_the_gradient_does_not_depend_on_the_micro_batch_size(algorithm, dtype, tolerance) -> None:
+def test_the_gradient_does_not_depend_on_the_micro_batch_size(
+    algorithm: str, dtype: torch.dtype, tolerance: float
+) -> None:
     expected = gradient(algorithm, dtype, 32)
     for micro_batch_size in (1, 5, 16, 31):
         assert_same(gradient(algorithm, dtype, micro_batch_size), expected, tolerance)
@@ -155,7 +158,7 @@ def updated(**where):
 
 
 @pytest.mark.timeout(240)
-def test_the_gradient_does_not_depend_on_the_number_of_ranks(tmp_path) -> None:
+def test_the_gradient_does_not_depend_on_the_number_of_ranks(tmp_path: Path) -> None:
     cases = [
         (algorithm, dtype, 4, sharding)
         for algorithm in ALGORITHMS
@@ -268,7 +271,7 @@ def test_a_reward_that_is_not_finite_is_an_error_before_anything_is_learned() ->
         make_learner(trajectory)
 
 
-def recorded_losses(learner, monkeypatch, step=1):
+def recorded_losses(learner, monkeypatch: pytest.MonkeyPatch, step=1):
     """Make an update and return what each micro-batch passed to its loss."""
     calls = []
 
@@ -281,7 +284,9 @@ def recorded_losses(learner, monkeypatch, step=1):
     return calls
 
 
-def test_the_proximal_policy_is_that_at_the_start_of_the_update_for_all_its_steps(monkeypatch) -> None:
+def test_the_proximal_policy_is_that_at_the_start_of_the_update_for_all_its_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     learner, _ = make_learner(make_trajectory(torch.float32), "decoupled_actor_critic")
     samples, policy = learner.samples, copy.deepcopy(learner.engine.model)
     calls = recorded_losses(learner, monkeypatch)
@@ -297,7 +302,7 @@ def test_the_proximal_policy_is_that_at_the_start_of_the_update_for_all_its_step
     assert not torch.allclose(calls[-1].logprobs, calls[-1].proximal_logprobs)
 
 
-def test_the_reference_is_the_policy_before_the_first_update(monkeypatch) -> None:
+def test_the_reference_is_the_policy_before_the_first_update(monkeypatch: pytest.MonkeyPatch) -> None:
     trajectory = make_trajectory(torch.float32)
     learner, _ = make_learner(trajectory, kl_beta=0.1)
     initial = copy.deepcopy(learner.engine.model)
@@ -314,7 +319,7 @@ def test_the_reference_is_the_policy_before_the_first_update(monkeypatch) -> Non
     assert not torch.allclose(calls[-1].logprobs, calls[-1].ref_logprobs)
 
 
-def test_masks_and_entropies_know_what_was_executed(monkeypatch) -> None:
+def test_masks_and_entropies_know_what_was_executed(monkeypatch: pytest.MonkeyPatch) -> None:
     learner, _ = make_learner(make_trajectory(torch.float32), update_epoch=1, global_batch_size=48, micro_batch_size=48)
     learner.algorithm = dataclasses.replace(learner.algorithm, entropy_type="chunk_level")
     samples = learner.samples
@@ -337,7 +342,7 @@ def test_epochs_of_a_step_have_minibatches_of_their_own() -> None:
     assert sorted(plans[0]) == sorted(plans[1]) == list(range(48))
 
 
-def test_statistics_of_observations_wait_for_the_last_update(monkeypatch) -> None:
+def test_statistics_of_observations_wait_for_the_last_update(monkeypatch: pytest.MonkeyPatch) -> None:
     learner, _ = make_learner(make_trajectory(torch.float32))
     counts = []
     forward_backward = learner.forward_backward

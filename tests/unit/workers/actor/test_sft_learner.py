@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -103,7 +104,7 @@ def difference(actual, expected):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("tiny")
     save_tiny(folder)
     return folder
@@ -117,7 +118,7 @@ BUDGETS = [
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
-def test_the_gradient_is_that_of_transformers_packed_or_not(folder, dtype, tolerance) -> None:
+def test_the_gradient_is_that_of_transformers_packed_or_not(folder, dtype: torch.dtype, tolerance: float) -> None:
     _, _, expected = loss_by_transformers(folder, make_examples())
     for budget in BUDGETS:
         assert difference(gradient(config(folder, *budget), dtype), expected) < tolerance, budget
@@ -186,13 +187,13 @@ def run_rank(rank, port, folder, results) -> None:
         torch.save(found, results)
 
 
-def test_two_ranks_make_the_updates_of_one(folder, tmp_path) -> None:
+def test_two_ranks_make_the_updates_of_one(folder, tmp_path: Path) -> None:
     run_ranks(run_rank, find_free_port(), str(folder), str(tmp_path / "found.pt"))
     for (_, keys), (weights, metrics) in zip(RANKED, torch.load(tmp_path / "found.pt"), strict=True):
         assert_same((weights, metrics), train(config(folder, *keys)))
 
 
-def test_an_evaluation_counts_the_examples_of_all_ranks(folder, monkeypatch) -> None:
+def test_an_evaluation_counts_the_examples_of_all_ranks(folder, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(config(folder))
     alone = learner.evaluate(make_examples())
     other = torch.tensor([10.0, 0.0, 10.0], dtype=torch.float64)

@@ -1,6 +1,7 @@
 """Where transitions lie, in memory or in files, changes nothing that is learned."""
 
 import dataclasses
+from pathlib import Path
 
 import torch
 from off_policy_toys import ENVS, LOSS, STEPS, assert_same, make_learner, make_trajectory, train, weights
@@ -13,7 +14,7 @@ def spilling(folder, **keys):
     return dataclasses.replace(LOSS, replay_buffer=dataclasses.replace(LOSS.replay_buffer, **keys))
 
 
-def test_a_spilled_replay_teaches_the_same_and_resumes_bit_for_bit(tmp_path) -> None:
+def test_a_spilled_replay_teaches_the_same_and_resumes_bit_for_bit(tmp_path: Path) -> None:
     plain = make_learner(dataclasses.replace(LOSS, replay_buffer=dataclasses.replace(LOSS.replay_buffer, capacity=100)))
     spilled = make_learner(spilling(tmp_path / "run"))
     for learner in (plain, spilled):
@@ -30,7 +31,7 @@ def test_a_spilled_replay_teaches_the_same_and_resumes_bit_for_bit(tmp_path) -> 
     assert not any((tmp_path / "resumed").rglob("segment_*"))
 
 
-def test_auto_save_keeps_what_the_replay_forgets(tmp_path) -> None:
+def test_auto_save_keeps_what_the_replay_forgets(tmp_path: Path) -> None:
     learner = make_learner(spilling(tmp_path / "run", auto_save=True))
     train(learner, 1, 4)
     assert len(learner.replay) == 100

@@ -7,6 +7,7 @@ The yardstick is transformers itself, on a padded batch, with the losses on rows
 import itertools
 import os
 from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -204,7 +205,7 @@ def difference(actual, expected):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("tiny")
     save_tiny(folder)
     return folder
@@ -212,7 +213,7 @@ def folder(tmp_path_factory):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("loss_type", CASES)
-def test_packed_equals_padded_on_either_side(folder, loss_type, side) -> None:
+def test_packed_equals_padded_on_either_side(folder, loss_type: str, side: str) -> None:
     config = algorithm(loss_type)
     expected = gradient_by_transformers(folder, config, side, torch.float64)
     assert difference(gradient(folder, config), expected) < 1e-6
@@ -220,7 +221,7 @@ def test_packed_equals_padded_on_either_side(folder, loss_type, side) -> None:
 
 
 @pytest.mark.parametrize("loss_agg_func", LOSS_AGG_FUNCS)
-def test_every_aggregation_is_the_same_packed(folder, loss_agg_func) -> None:
+def test_every_aggregation_is_the_same_packed(folder, loss_agg_func: str) -> None:
     for loss_type in ("actor", "gspo"):
         config = algorithm(loss_type, loss_agg_func=loss_agg_func)
         expected = gradient_by_transformers(folder, config, "right", torch.float64)
@@ -231,7 +232,7 @@ BUDGETS = [{"max_samples": n} for n in (1, 3, 7)] + [{"max_tokens": n} for n in 
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
-def test_any_micro_batches(folder, dtype, tolerance) -> None:
+def test_any_micro_batches(folder, dtype: torch.dtype, tolerance: float) -> None:
     config = algorithm("actor_critic", loss_agg_func="seq-mean-token-mean")
     expected = gradient(folder, config, torch.float64)
     for budget in BUDGETS:
@@ -240,7 +241,7 @@ def test_any_micro_batches(folder, dtype, tolerance) -> None:
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("loss_type", ["actor_critic", "gspo"])
-def test_prompts_shared_or_each_for_itself(folder, loss_type, dtype, tolerance) -> None:
+def test_prompts_shared_or_each_for_itself(folder, loss_type: str, dtype: torch.dtype, tolerance: float) -> None:
     config = algorithm(loss_type)
     samples = make_samples(config, dtype)
     assert len(set(samples.prompts)) < len(samples.prompts)
@@ -290,7 +291,7 @@ def run_rank(rank, port, folder) -> None:
         torch.save(results, f"{folder}/gradients.pt")
 
 
-def test_two_ranks_have_the_gradient_of_one(tmp_path) -> None:
+def test_two_ranks_have_the_gradient_of_one(tmp_path: Path) -> None:
     for model in ("tied", "untied"):
         save_tiny(tmp_path / model, tie_word_embeddings=model == "tied")
     run_ranks(run_rank, find_free_port(), str(tmp_path))

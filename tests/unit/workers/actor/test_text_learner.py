@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -116,7 +117,7 @@ def assert_same(found, expected, tolerance=2e-5) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("tiny")
     save_tiny(folder)
     return folder
@@ -126,7 +127,7 @@ SAMPLES = ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs
 
 
 @pytest.mark.parametrize("loss", [(), VALUES], ids=["grpo", "actor_critic"])
-def test_an_update_is_the_same_however_it_is_cut_up(folder, loss) -> None:
+def test_an_update_is_the_same_however_it_is_cut_up(folder, loss: tuple[str, ...]) -> None:
     expected = train(config(folder, *loss), folder, noise=0.1)
     initial = torch.cat([tensor.flatten() for _, tensor in make_learner(config(folder)).engine.export_weights()])
     assert (expected[0][: len(initial)] - initial).abs().max() > 1e-2
@@ -153,7 +154,7 @@ def run_rank(rank, port, folder, results) -> None:
         torch.save(found, results)
 
 
-def test_two_ranks_make_the_update_of_one(folder, tmp_path) -> None:
+def test_two_ranks_make_the_update_of_one(folder, tmp_path: Path) -> None:
     run_ranks(run_rank, find_free_port(), str(folder), str(tmp_path / "found.pt"))
     for (_, keys), (weights, metrics) in zip(RANKED, torch.load(tmp_path / "found.pt"), strict=True):
         assert_same((weights, metrics), train(config(folder, *keys), folder, noise=0.1))
@@ -290,7 +291,7 @@ def test_the_reference_of_adapters_is_the_model_without_them(folder) -> None:
     assert divergences[-1] > 1e-6
 
 
-def test_the_longest_answer_is_the_constant_of_an_update(folder, monkeypatch) -> None:
+def test_the_longest_answer_is_the_constant_of_an_update(folder, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(config(folder))
     learner.compute_advantages(batch_of(make_responses(folder)))
     seen = []

@@ -122,7 +122,7 @@ def problems_of(algorithm):
         (replace(RAW, importance_correction=ImportanceCorrectionConfig(lower_bound=1.5)), "bounds 1.5 and 2.0"),
     ],
 )
-def test_corrections_that_cannot_be_made_are_problems(algorithm, message) -> None:
+def test_corrections_that_cannot_be_made_are_problems(algorithm: TextAlgorithmConfig, message: str) -> None:
     with pytest.raises(Exception, match=message):
         problems_of(algorithm).raise_if_any()
     problems_of(replace(RAW, importance_correction=ImportanceCorrectionConfig())).raise_if_any()

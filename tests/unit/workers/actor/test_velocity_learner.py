@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -154,7 +155,7 @@ def run_rank(rank, port, folder) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_two_ranks_learn_what_one_learns_under_any_sharding(tmp_path) -> None:
+def test_two_ranks_learn_what_one_learns_under_any_sharding(tmp_path: Path) -> None:
     run_ranks(run_rank, find_free_port(), tmp_path)
     expected, metrics = trained()
     for rank in (0, 1):

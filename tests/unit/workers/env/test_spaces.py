@@ -29,7 +29,7 @@ def recipe(name, *overrides):
         ("pixel_reach_ppo_cnn", PolicySizes(obs_dim=2, action_dim=2, discrete=False)),
     ],
 )
-def test_sizes_of_environments(name, sizes) -> None:
+def test_sizes_of_environments(name: str, sizes: PolicySizes) -> None:
     with closing(make_vector_env(recipe(name).env.train, num_envs=2)) as env:
         assert sizes_of(env) == sizes
 

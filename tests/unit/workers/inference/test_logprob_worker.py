@@ -22,7 +22,7 @@ PLACEMENT = "cluster.component_placement={actor: 0, rollout: 0, reward: 0, infer
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
+def folder(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("tiny")
     save_tiny(folder, tie_word_embeddings=True)
     return folder
@@ -82,7 +82,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("keys", KINDS.values(), ids=KINDS)
-def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder, keys) -> None:
+def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder, keys: tuple[str, ...]) -> None:
     cfg = config(folder, INFERENCE, PLACEMENT, *keys)
     learner, worker = make_learner(cfg), make_worker(folder, *keys)
     seen = []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from rlinf.algorithms.rewards import get_reward_class
@@ -70,7 +72,7 @@ def test_references_without_tests_and_programs_beyond_bounds(judge) -> None:
     assert judge(query("print('3' + ' ' * 5000)", PAIRS), max_tests=1, max_output_bytes=1000) == [0.0]
 
 
-def test_without_isolation_nothing_runs_unless_told_so(monkeypatch, tmp_path) -> None:
+def test_without_isolation_nothing_runs_unless_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Isolation is made impossible by a mount point that does not exist."""
     plan = Sandbox._plan
 
@@ -87,7 +89,7 @@ def test_without_isolation_nothing_runs_unless_told_so(monkeypatch, tmp_path) ->
     reward.close()
 
 
-def test_each_reward_says_why_a_program_failed(judge, caplog) -> None:
+def test_each_reward_says_why_a_program_failed(judge, caplog: pytest.LogCaptureFixture) -> None:
     calls = {"fn_name": "f", "inputs": [[1]], "outputs": [[1]]}
     programs = {
         "timeouts": query("while True: pass", PAIRS),
@@ -105,7 +107,9 @@ def test_each_reward_says_why_a_program_failed(judge, caplog) -> None:
     assert set(rewards[0].metrics) >= {"timeouts", "memory_exceeded", "output_exceeded", "processes_exceeded", "wrong"}
 
 
-def test_programs_that_often_exceed_limits_are_logged(judge, monkeypatch, caplog) -> None:
+def test_programs_that_often_exceed_limits_are_logged(
+    judge, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(code_reward, "_WATCHED_PROGRAMS", 4)
     monkeypatch.setattr(code_reward._log, "propagate", True)
     failing, right = query("print('x' * 5000)", PAIRS), query(ADD, PAIRS)

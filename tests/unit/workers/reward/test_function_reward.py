@@ -23,7 +23,7 @@ def asked(*texts):
 
 
 @pytest.mark.parametrize(("function", "call"), [("length", "answer"), ("lengths", "batch"), ("slow_length", "answer")])
-def test_functions_are_called_as_they_are_made(function, call) -> None:
+def test_functions_are_called_as_they_are_made(function: str, call: str) -> None:
     assert make(function, call=call)(asked("a", "bb", "")) == [1.0, 2.0, 0.0]
 
 
@@ -33,7 +33,7 @@ def test_coroutines_run_side_by_side_up_to_the_bound() -> None:
     assert max(reward_functions.most_running) == 3
 
 
-def test_what_a_function_raises_is_counted_and_logged_once_per_kind(caplog) -> None:
+def test_what_a_function_raises_is_counted_and_logged_once_per_kind(caplog: pytest.LogCaptureFixture) -> None:
     reward = make("mean", fallback_reward=-0.5)
     with caplog.at_level(logging.WARNING):
         logging.getLogger("rlinf").addHandler(caplog.handler)
@@ -74,6 +74,6 @@ def test_a_batch_that_fails_earns_the_fallback_and_one_of_another_length_is_pass
         ("reward_functions:not_a_function", "no function but a int"),
     ],
 )
-def test_a_function_that_is_not_there_is_a_fault_of_the_recipe(path, words) -> None:
+def test_a_function_that_is_not_there_is_a_fault_of_the_recipe(path: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         get_reward_class("function")(FunctionRewardConfig(reward_type="function", function=path))

@@ -94,7 +94,7 @@ def connections() -> int:
 
 
 @pytest.mark.parametrize("step", [pytest.param(10, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
-def test_every_reward_judges_every_answer(step, tmp_path, service) -> None:
+def test_every_reward_judges_every_answer(step: int, tmp_path: Path, service) -> None:
     """The programs' own attempts are looked at by ``test_sandbox``; here, what is left outside."""
     try:
         Sandbox(SandboxLimits()).close()
@@ -126,7 +126,7 @@ def test_every_reward_judges_every_answer(step, tmp_path, service) -> None:
     assert "rlinf-mark" not in {name for place in places for name in set(os.listdir(place)) - places[place]}
 
 
-def test_every_reward_of_text_is_among_them(tmp_path) -> None:
+def test_every_reward_of_text_is_among_them(tmp_path: Path) -> None:
     assert len(STRINGS) >= 200
     assert len(set(STRINGS)) == len(STRINGS)
     text = {name for name in rewards.configs.names() if issubclass(rewards.configs.get(name), TextRewardConfig)}

@@ -28,7 +28,7 @@ for line in sys.stdin:
 
 
 @pytest.fixture
-def make_pool(tmp_path, monkeypatch):
+def make_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("SECRET", "x")
     script = tmp_path / "echo.py"
     script.write_text(ECHO)
@@ -52,7 +52,7 @@ def test_a_process_is_kept_while_it_answers_and_told_no_secrets(make_pool) -> No
 
 
 @pytest.mark.parametrize("fault", ["sleep", "die", "babble"])
-def test_a_process_that_fails_is_replaced(make_pool, fault) -> None:
+def test_a_process_that_fails_is_replaced(make_pool, fault: str) -> None:
     pool = make_pool(timeout_seconds=2.0 if fault == "sleep" else 60.0)
     before = pool.query({})["pid"]
     assert pool.query({"do": fault}) is None
@@ -60,7 +60,7 @@ def test_a_process_that_fails_is_replaced(make_pool, fault) -> None:
     assert not Path(f"/proc/{before}").exists()
 
 
-def test_a_script_that_does_not_start_is_named(tmp_path) -> None:
+def test_a_script_that_does_not_start_is_named(tmp_path: Path) -> None:
     script = tmp_path / "broken.py"
     script.write_text("raise SystemExit(3)")
     with pytest.raises(RewardError, match=r"broken\.py did not start.*3"):
@@ -112,7 +112,7 @@ def test_what_takes_for_ever_is_given_up() -> None:
     reward.close()
 
 
-def test_the_grader_cannot_reach_beyond_itself(tmp_path) -> None:
+def test_the_grader_cannot_reach_beyond_itself(tmp_path: Path) -> None:
     """Even if a parser took text for code: the hook of the grader forbids it."""
     code = (
         "import sys, os; sys.path.insert(0, sys.argv[1])\n"

@@ -54,7 +54,7 @@ def test_nothing_is_recorded_for_losses_that_do_not_need_it() -> None:
 
 
 @pytest.mark.parametrize("add_q_head", [True, False])
-def test_what_somebody_else_did_is_recorded_in_the_units_of_the_policy(add_q_head) -> None:
+def test_what_somebody_else_did_is_recorded_in_the_units_of_the_policy(add_q_head: bool) -> None:
     cfg = MLPPolicyConfig(
         model_type="mlp_policy", obs_dim=1, action_dim=1, hidden_dims=[4], add_q_head=add_q_head, action_scale=2.0
     )

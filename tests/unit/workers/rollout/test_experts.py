@@ -1,5 +1,6 @@
 """What the expert labels, when it acts, and where experts come from."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -41,7 +42,7 @@ def test_every_state_is_labelled_in_the_units_of_the_policy() -> None:
 
 
 @pytest.mark.parametrize(("step", "share"), [(1, 1.0), (2, 0.5), (3, 0.25)])
-def test_the_expert_acts_ever_more_rarely(step, share) -> None:
+def test_the_expert_acts_ever_more_rarely(step: int, share: float) -> None:
     actions, mixed, inputs = take_part(step, beta=1.0, beta_decay=0.5)
     acts = inputs["expert_acts"]
     assert float(acts.float().mean()) == pytest.approx(share, abs=0.08)
@@ -63,7 +64,7 @@ def test_the_expert_takes_over_where_the_policy_is_too_far_off() -> None:
     torch.testing.assert_close(mixed, torch.where(far.view(-1, 1, 1), EXPERT, actions))
 
 
-def test_a_trained_policy_is_an_expert(tmp_path) -> None:
+def test_a_trained_policy_is_an_expert(tmp_path: Path) -> None:
     policy = make_policy()
     torch.save(policy.state_dict(), tmp_path / "expert.pt")
     cfg = PolicyExpertConfig(expert_type="policy", ckpt_path=str(tmp_path / "expert.pt"), model=policy.cfg)
@@ -72,7 +73,7 @@ def test_a_trained_policy_is_an_expert(tmp_path) -> None:
     torch.testing.assert_close(act(obs), policy.predict_action_batch(obs, mode="eval")[0])
 
 
-def test_a_scripted_policy_is_an_expert(monkeypatch) -> None:
+def test_a_scripted_policy_is_an_expert(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scripted_policies, "_entries", {})
     scripted_policies.register("oracle", lambda env: lambda obs: EXPERT if env == "the environment" else None)
     cfg = ScriptedExpertConfig(expert_type="scripted", policy="oracle")
@@ -81,7 +82,7 @@ def test_a_scripted_policy_is_an_expert(monkeypatch) -> None:
     assert torch.equal(act(OBS), EXPERT)
 
 
-def test_an_expert_from_outside(monkeypatch) -> None:
+def test_an_expert_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(experts.experts, "_entries", dict(experts.experts._entries))
     register_expert("oracle", lambda cfg, *, recipe, device: lambda obs: EXPERT)
     act = experts.experts.get("oracle")(ExpertConfig(expert_type="oracle"), recipe=None, device=None)

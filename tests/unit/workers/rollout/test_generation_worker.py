@@ -181,7 +181,7 @@ def test_weights_are_loaded_bucket_by_bucket_while_requests_are_kept(worker, off
 
 
 @pytest.mark.parametrize("version", [1, 3])
-def test_weights_of_another_version_than_the_one_expected_are_refused(worker, office, version) -> None:
+def test_weights_of_another_version_than_the_one_expected_are_refused(worker, office, version: int) -> None:
     publish(office, version=version)
     with pytest.raises(WeightSyncError, match=f"version 2, received version {version}"):
         asyncio.run(worker.sync_model_from_actor(version=2))
@@ -200,7 +200,7 @@ def test_a_failed_update_does_not_leave_the_engine_paused(worker, office) -> Non
 
 
 @pytest.mark.parametrize("scale", [0.9, 1.1])
-def test_an_engine_whose_weights_differ_is_found_at_the_first_sync(worker, office, scale) -> None:
+def test_an_engine_whose_weights_differ_is_found_at_the_first_sync(worker, office, scale: float) -> None:
     worker.engine.scale = scale
     publish(office, version=2)
     with pytest.raises(WeightSyncError, match="differ from the actor's"):

@@ -97,7 +97,7 @@ class World:
 
 
 @pytest.fixture(autouse=True)
-def _short_waits(monkeypatch) -> None:
+def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "0.2")
 
 

@@ -71,7 +71,7 @@ def test_the_newest_weights_that_have_arrived_are_taken(stream, mail, model) -> 
     assert not mail.arrived
 
 
-def test_one_waits_until_the_needed_version_and_no_longer(stream, mail, monkeypatch) -> None:
+def test_one_waits_until_the_needed_version_and_no_longer(stream, mail, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "0.05")
     mail.publish(3)
     stream.wait_for(2)
@@ -83,7 +83,9 @@ def test_one_waits_until_the_needed_version_and_no_longer(stream, mail, monkeypa
     assert stream.version == 4
 
 
-def test_weights_of_which_a_part_is_missing_are_not_loaded(stream, mail, model, monkeypatch) -> None:
+def test_weights_of_which_a_part_is_missing_are_not_loaded(
+    stream, mail, model, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "0.05")
     mail.publish(0)
     stream.take_arrived()

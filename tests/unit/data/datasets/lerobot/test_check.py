@@ -1,6 +1,7 @@
 """The check accepts what is written, and finds what does not fit the format."""
 
 import json
+from pathlib import Path
 
 import pytest
 from lerobot_episodes import write
@@ -9,7 +10,7 @@ from rlinf.data.datasets.lerobot import check_dataset
 from rlinf.errors import DatasetError
 
 
-def test_the_check_finds_what_does_not_fit(tmp_path) -> None:
+def test_the_check_finds_what_does_not_fit(tmp_path: Path) -> None:
     root = write(tmp_path / "x")
     info = json.loads((root / "meta/info.json").read_text())
     del info["features"]["task_index"]

@@ -1,6 +1,7 @@
 """What is written is read back as it was, in both versions of the format."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -35,7 +36,7 @@ def test_single_frames_are_those_of_their_episodes(dataset) -> None:
     assert dataset.tasks_of(indices) == ["reach", "reach", "push", "reach"]
 
 
-def test_version_2_1_is_read(tmp_path) -> None:
+def test_version_2_1_is_read(tmp_path: Path) -> None:
     """The folder is laid out by hand, as the documentation of v2.1 has it."""
     (tmp_path / "meta").mkdir()
     (tmp_path / "data/chunk-000").mkdir(parents=True)
@@ -91,7 +92,7 @@ def test_version_2_1_is_read(tmp_path) -> None:
     np.testing.assert_allclose(dataset.stats["action"]["std"], whole.std(0))
 
 
-def test_episodes_are_found_in_whatever_order_the_metadata_lists_them(tmp_path) -> None:
+def test_episodes_are_found_in_whatever_order_the_metadata_lists_them(tmp_path: Path) -> None:
     root = write(tmp_path / "x")
     (path,) = root.glob("meta/episodes/*/*.parquet")
     table = pq.read_table(path)
@@ -101,7 +102,7 @@ def test_episodes_are_found_in_whatever_order_the_metadata_lists_them(tmp_path) 
     np.testing.assert_array_equal(dataset.episode(2).columns["action"], EPISODES[2].columns["action"])
 
 
-def test_what_is_no_data_set_is_told(tmp_path) -> None:
+def test_what_is_no_data_set_is_told(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"meta/info\.json"):
         LeRobotDataset(tmp_path)
     root = write(tmp_path / "x")

@@ -1,5 +1,7 @@
 """What is collected is what offline learners read."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -26,7 +28,7 @@ def recorded(length, *, terminated, discrete=False):
 
 
 @pytest.mark.parametrize("discrete", [False, True])
-def test_episodes_end_in_a_state_that_was_seen(discrete, tmp_path) -> None:
+def test_episodes_end_in_a_state_that_was_seen(discrete: bool, tmp_path: Path) -> None:
     with LeRobotWriter(tmp_path / "data", WriterOptions(fps=10)) as writer:
         for terminated in (True, False):
             writer.add(recorded(4, terminated=terminated, discrete=discrete))
