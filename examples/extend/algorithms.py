@@ -40,7 +40,7 @@ class RatioPenaltyConfig(PolicyLossConfig):
     """Weight of the squared distance of the policy ratio from 1."""
 
 
-def ratio_penalty_loss(inputs, cfg):
+def ratio_penalty_loss(inputs, cfg) -> LossOutput:
     """Climb the advantages and pay for moving away, rather than clip the ratio.
 
     Args:

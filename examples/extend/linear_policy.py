@@ -21,14 +21,14 @@ class LinearPolicyConfig(ModelConfig):
 class LinearPolicy(BasePolicy):
     """A Gaussian whose mean is linear in the observation."""
 
-    def __init__(self, cfg, *, num_values=1) -> None:
+    def __init__(self, cfg, *, num_values: int = 1) -> None:
         super().__init__()
         self.shape = (cfg.num_action_chunks, cfg.action_dim)
         self.mean = torch.nn.Linear(cfg.obs_dim, cfg.num_action_chunks * cfg.action_dim)
         torch.nn.init.zeros_(self.mean.weight)
         self.value_head = torch.nn.Linear(cfg.obs_dim, num_values)
 
-    def distribution(self, states):
+    def distribution(self, states: torch.Tensor) -> Normal:
         return Normal(self.mean(states).unflatten(-1, self.shape), 0.5)
 
     def default_forward(self, forward_inputs):
@@ -38,7 +38,7 @@ class LinearPolicy(BasePolicy):
         return PolicyEvaluation(logprobs=logprobs, entropy=distribution.entropy(), values=self.value_head(states))
 
     @torch.no_grad()
-    def predict_action_batch(self, obs, *, mode, generator=None):
+    def predict_action_batch(self, obs, *, mode, generator=None) -> tuple[torch.Tensor, PolicyOutput]:
         states = obs["states"].to(self.device, torch.float32)
         distribution = self.distribution(states)
         action = distribution.mean

@@ -3,24 +3,25 @@
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
+from rlinf.config.schema.env import EnvConfig
 from rlinf.envs import StepResult, VectorEnv
 
 
 class PointEnv(VectorEnv):
     """Push a point to the origin."""
 
-    def __init__(self, cfg, *, num_envs, first_env=0) -> None:
+    def __init__(self, cfg: EnvConfig, *, num_envs: int, first_env: int = 0) -> None:
         super().__init__(cfg, num_envs=num_envs, first_env=first_env)
         self.observation_space = Dict({"states": Box(-np.inf, np.inf, (2,), np.float32)})
         self.action_space = Box(-1.0, 1.0, (2,), np.float32)
         self.position = np.zeros((num_envs, 2), np.float32)
 
-    def reset_idx(self, env_ids, seeds):
+    def reset_idx(self, env_ids, seeds) -> dict[str, np.ndarray]:
         for row, seed in zip(env_ids, seeds, strict=True):
             self.position[row] = np.random.default_rng(seed).uniform(-1, 1, 2)
         return {"states": self.position[env_ids]}
 
-    def step(self, actions, active):
+    def step(self, actions, active) -> StepResult:
         before = np.linalg.norm(self.position, axis=1)
         self.position[active] += 0.1 * actions[active]
         distance = np.linalg.norm(self.position, axis=1)

@@ -4,6 +4,7 @@ from collections import deque
 
 from rlinf.runners.embodied_runner import EmbodiedRunner
 from rlinf.runners.launch import launch
+from rlinf.runners.step_runner import Metrics
 
 
 class SmoothedRunner(EmbodiedRunner):
@@ -13,7 +14,7 @@ class SmoothedRunner(EmbodiedRunner):
         super().__init__(cfg, **groups)
         self.returns = deque(maxlen=5)
 
-    def make_step(self):
+    def make_step(self) -> Metrics:
         metrics = super().make_step()
         if "env/return" in metrics:
             self.returns.append(metrics["env/return"])
@@ -21,6 +22,6 @@ class SmoothedRunner(EmbodiedRunner):
         return metrics
 
 
-def launch_smoothed(cfg):
+def launch_smoothed(cfg) -> dict[str, float]:
     """Run a recipe of ``task_type: embodied`` with this loop."""
     return launch(cfg, SmoothedRunner)

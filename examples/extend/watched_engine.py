@@ -4,6 +4,7 @@ import time
 from dataclasses import dataclass
 
 from rlinf.config.schema.generation import HFGenerationConfig
+from rlinf.data.messages.generation import GenerationRequest, GenerationResult
 from rlinf.hybrid_engines.generation.hf import HFEngine
 from rlinf.utils.logging import get_logger
 
@@ -24,7 +25,7 @@ class WatchedEngine(HFEngine):
         self.slow_seconds = cfg.slow_seconds
         self.num_slow = 0
 
-    async def generate(self, request):
+    async def generate(self, request: GenerationRequest) -> GenerationResult:
         started = time.monotonic()
         result = await super().generate(request)
         seconds = time.monotonic() - started

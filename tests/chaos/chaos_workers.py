@@ -19,7 +19,7 @@ LARGE = 1 << 20
 
 
 class Chaotic(Worker):
-    def __init__(self, folder=None, start_seconds=0.0) -> None:
+    def __init__(self, folder=None, start_seconds: float = 0.0) -> None:
         super().__init__()
         if folder is not None:
             # Written whole: who reads the name of the file may read what is in it.
@@ -28,7 +28,7 @@ class Chaotic(Worker):
             path.with_suffix(".new").rename(path)
         time.sleep(start_seconds)
 
-    def attempt(self, method, *args, note=None):
+    def attempt(self, method: str, *args, note: str | None = None):
         """Call a method of this worker; return what it raised, or what it returned."""
         try:
             outcome = ("returned", getattr(self, method)(*args))
@@ -38,43 +38,43 @@ class Chaotic(Worker):
             Path(note).write_text(repr(outcome))
         return outcome
 
-    async def attempt_async(self, method, *args):
+    async def attempt_async(self, method: str, *args: str | int):
         try:
             return ("returned", await getattr(self, method)(*args))
         except RLinfError as error:
             return (type(error).__name__, str(error))
 
-    def identify(self):
+    def identify(self) -> tuple[int, int]:
         return self._rank, os.getpid()
 
-    def sleep(self, seconds) -> None:
+    def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
-    def fork(self, seconds):
+    def fork(self, seconds: int) -> int | None:
         """Leave a child that holds all that this process has open; returns its process."""
         child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(seconds,))
         child.start()
         return child.pid
 
-    def die_in(self, seconds) -> None:
+    def die_in(self, seconds: float) -> None:
         threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGKILL)).start()
 
-    def die_while_closing(self, seconds) -> None:
+    def die_while_closing(self, seconds: float) -> None:
         self.on_shutdown = lambda: time.sleep(seconds) or os.kill(os.getpid(), signal.SIGKILL)
 
     # Messages
 
-    def receive(self, group, rank, count=1):
+    def receive(self, group: str, rank: int, count: int = 1):
         return [self.recv(group, rank) for _ in range(count)]
 
     async def receive_async(self, group, rank):
         return await self.recv(group, rank, async_op=True).async_wait()
 
-    def flood(self, group, ranks, count) -> None:
+    def flood(self, group: str, ranks: int, count: int) -> None:
         for number in range(count):
             self.send(np.full(LARGE, number % 251, np.uint8), group, ranks)
 
-    def drain(self, group, rank):
+    def drain(self, group: str, rank: int) -> tuple[int, str, str]:
         """Receive until the sender dies; return how many arrays came, and how it ended."""
         count = 0
         try:
@@ -86,12 +86,12 @@ class Chaotic(Worker):
         except RLinfError as error:
             return count, type(error).__name__, str(error)
 
-    def share(self, value, seconds=0.0):
+    def share(self, value: np.ndarray, seconds: float = 0.0):
         if self._rank == 0:
             time.sleep(seconds)
         return self.broadcast(value)
 
-    def exchange(self, group, channel, sends):
+    def exchange(self, group: str, channel: Channel, sends: bool):
         if sends:
             time.sleep(60)
             return self.send_to(group, channel, [1, 2])
@@ -99,38 +99,38 @@ class Chaotic(Worker):
 
     # Channels
 
-    def put_all(self, channel, count, key="default") -> None:
+    def put_all(self, channel: Channel, count: int, key: str = "default") -> None:
         for number in range(count):
             channel.put(number, key=key)
 
-    def put_large(self, channel, count) -> None:
+    def put_large(self, channel: Channel, count: int) -> None:
         for number in range(count):
             channel.put((number, np.full(LARGE, number % 251, np.uint8)))
 
-    def take(self, channel, count, key="default"):
+    def take(self, channel, count, key: str = "default"):
         return [channel.get(key=key) for _ in range(count)]
 
-    def take_large(self, channel, count, seconds=0.0) -> None:
+    def take_large(self, channel: Channel, count: int, seconds: float = 0.0) -> None:
         for _ in range(count):
             number, array = channel.get()
             assert (array == number % 251).all(), f"item {number} is torn"
             time.sleep(seconds)
 
-    def then_sleep(self, method, *args) -> None:
+    def then_sleep(self, method: str, *args: Channel | int) -> None:
         getattr(self, method)(*args)
         time.sleep(60)
 
     # Leases
 
-    def hold_lock(self, channel, seconds) -> None:
+    def hold_lock(self, channel: Channel, seconds: int) -> None:
         with self.device_lock:
             channel.put(self._rank)
             time.sleep(seconds)
 
-    def ports(self, count):
+    def ports(self, count: int) -> list[int]:
         return [self.acquire_free_port() for _ in range(count)]
 
     # Groups and channels by name
 
-    def connect(self, name):
+    def connect(self, name) -> str:
         return Channel.connect(name).name

@@ -6,14 +6,16 @@ import os
 import random
 import tempfile
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.errors import WorkerDiedError
-from rlinf.scheduler import Cluster, PackedPlacementStrategy
+from rlinf.scheduler import Cluster, PackedPlacementStrategy, WorkerGroup
 from rlinf.scheduler.run_status import query_status
 from tests.e2e.conftest import start_run
 
@@ -32,26 +34,26 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def chance(request: pytest.FixtureRequest, seed):
+def chance(request: pytest.FixtureRequest, seed) -> random.Random:
     """The random moments of this test."""
     return random.Random(request.node.name)
 
 
 @pytest.fixture(scope="session")
-def cluster():
+def cluster() -> Iterator[Cluster]:
     with Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=3)) as running:
         yield running
 
 
 @pytest.fixture
-def launch(cluster):
+def launch(cluster: Cluster) -> Iterator[Callable[..., Any]]:
     """Launch groups under few names, so that most launches follow upon a death under the same name.
 
     Afterwards nothing of them may be left: no process, shared memory, socket, lock or port.
     """
     groups, pids, uids = [], set(), set()
 
-    def start(group, *, name, ranks=1, first=0, wait=True):
+    def start(group: WorkerGroup[Any], *, name: str, ranks: int = 1, first: int = 0, wait: bool = True):
         groups.append(group.launch(cluster, PackedPlacementStrategy(first, first + ranks - 1), name=name, wait=wait))
         note(groups[-1])
         return groups[-1]
@@ -72,11 +74,11 @@ def launch(cluster):
     assert leases == {"locks": [], "ports": []}
 
 
-def run_folder(cluster, base):
+def run_folder(cluster: Cluster, base: Path):
     return base / f"rlinf_{os.getuid()}_{cluster.namespace}"
 
 
-def wait_until_gone(pids, seconds=15):
+def wait_until_gone(pids: set[int] | list[int], seconds: int = 15):
     """Wait until processes have ended; return those that have not."""
     deadline = time.monotonic() + seconds
     while (left := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:
@@ -84,34 +86,34 @@ def wait_until_gone(pids, seconds=15):
     return left
 
 
-def is_alive(pid):
+def is_alive(pid) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def kill(group, rank=0, *, after=0.0) -> str:
+def kill(group, rank: int = 0, *, after: float = 0.0) -> str:
     """SIGKILL a worker; returns its name, which errors must hold."""
     time.sleep(after)
     psutil.Process(group.worker_info_list[rank].pid).kill()
     return f"{group.name}:{rank}"
 
 
-def assert_died(outcome, name) -> None:
+def assert_died(outcome, name: str) -> None:
     """The worker's own wait has raised, naming what died."""
     kind, text = outcome
     assert kind == "WorkerDiedError", outcome
     assert name in text, text
 
 
-def assert_raises_death(call, name, seconds=PROCESS_SECONDS) -> None:
+def assert_raises_death(call, name: str, seconds: int = PROCESS_SECONDS) -> None:
     with pytest.raises(WorkerDiedError) as caught:
         call.wait(timeout=seconds)
     assert name in str(caught.value)
 
 
-def pid_of(folder, rank):
+def pid_of(folder: Path, rank: int) -> int:
     """Return the process of a rank as soon as its constructor has been entered."""
     deadline = time.monotonic() + 30
     path = folder / f"pid_{rank}"
@@ -120,7 +122,7 @@ def pid_of(folder, rank):
     return int(path.read_text())
 
 
-def left_with_mark(mark, seconds=20):
+def left_with_mark(mark: str, seconds: int = 20) -> list[psutil.Process]:
     """Wait until the processes that inherited a mark have ended; return those that have not."""
     deadline = time.monotonic() + seconds
     while True:
@@ -130,7 +132,7 @@ def left_with_mark(mark, seconds=20):
         time.sleep(0.2)
 
 
-def has_mark(process, mark):
+def has_mark(process: psutil.Process, mark):
     try:
         return process.environ().get("RLINF_TEST_MARK") == mark and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

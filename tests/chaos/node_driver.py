@@ -22,7 +22,7 @@ from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
 SECONDS = 35
 
 
-def main(seed) -> None:
+def main(seed: str) -> None:
     chance = random.Random(seed)
     nodes, handles = Nodes(), []
     for rank in range(3):
@@ -42,11 +42,11 @@ def main(seed) -> None:
         nodes.shutdown()
 
 
-def raylet_of(node):
+def raylet_of(node) -> psutil.Process:
     return psutil.Process(node.all_processes[ray_constants.PROCESS_TYPE_RAYLET][0].process.pid)
 
 
-def lose(cluster, chance, raylets, stopped) -> None:
+def lose(cluster: Cluster, chance: random.Random, raylets: list[psutil.Process], stopped) -> None:
     """Kill one node's raylet and stop everything of the other's, which does not close a single connection."""
     lose_a_parent(cluster)
     here = Chaotic.create_group().launch(cluster, NodePlacementStrategy([0] * 4), name="here", wait=False)

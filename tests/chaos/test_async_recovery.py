@@ -4,7 +4,9 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +32,7 @@ KILLS = (("training", "EnvGroup_0"), ("publish weights", "RolloutGroup_0"), ("tr
 
 
 def test_workers_killed_between_two_checkpoints_come_back(
-    start_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    start_run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(e2e, "ENTRY", Path(__file__).with_name("phase_entry.py"))
     environment = {"RLINF_TEST_PHASES": str(tmp_path / "phases"), "RLINF_TEST_ASYNC": "1"}

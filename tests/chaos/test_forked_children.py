@@ -1,6 +1,9 @@
 """A worker that is killed while children that it has forked live on, with everything that it had open."""
 
 import contextlib
+import random
+from collections.abc import Callable
+from typing import Any
 
 import psutil
 import pytest
@@ -21,7 +24,9 @@ def children():
             psutil.Process(pid).kill()
 
 
-def test_its_death_is_noticed_and_it_can_be_launched_again(launch, children, chance) -> None:
+def test_its_death_is_noticed_and_it_can_be_launched_again(
+    launch: Callable[..., Any], children, chance: random.Random
+) -> None:
     left, right = launch(Chaotic.create_group(), name="left", first=2), launch(Chaotic.create_group(), name="right")
     children += left.fork(300).wait()
     receiving = right.attempt("receive", "left", 0)

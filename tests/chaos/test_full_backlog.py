@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import threading
 import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from chaos_workers import Chaotic
@@ -20,7 +23,7 @@ STRANGERS = 24
 
 
 @pytest.fixture
-def crowd(monkeypatch: pytest.MonkeyPatch):
+def crowd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
     """Endpoints of one run whose queues hold two connections."""
     monkeypatch.setattr(local, "_BACKLOG", 1)
     namespace, keys, made = uuid.uuid4().hex[:8], new_keys(), []
@@ -35,7 +38,7 @@ def crowd(monkeypatch: pytest.MonkeyPatch):
     remove_socket_folder(namespace)
 
 
-def test_no_first_message_is_lost(crowd, chance) -> None:
+def test_no_first_message_is_lost(crowd: Callable[[], Any], chance: random.Random) -> None:
     server = crowd()
     got, resume = [], threading.Event()
     server.serve("note", lambda call: (got.append(call.args), call.reply(call.args)))
@@ -53,7 +56,9 @@ def test_no_first_message_is_lost(crowd, chance) -> None:
         assert [turn for sender, turn in got if sender == number] == [0, 1, 2], "in the order of sending"
 
 
-def test_the_death_of_the_busy_one_ends_all_that_wait_for_its_queue(crowd, chance) -> None:
+def test_the_death_of_the_busy_one_ends_all_that_wait_for_its_queue(
+    crowd: Callable[[], Any], chance: random.Random
+) -> None:
     server = crowd()
     paused, resume = threading.Event(), threading.Event()
     server.serve("pause", lambda call: (paused.set(), resume.wait(60)))
@@ -70,7 +75,9 @@ def test_the_death_of_the_busy_one_ends_all_that_wait_for_its_queue(crowd, chanc
     resume.set()
 
 
-def test_first_messages_to_a_stopped_worker_arrive_once_it_goes_on(launch, chance) -> None:
+def test_first_messages_to_a_stopped_worker_arrive_once_it_goes_on(
+    launch: Callable[..., Any], chance: random.Random
+) -> None:
     """The senders have never spoken to it; whether it runs when they do must make no difference."""
     right = launch(Chaotic.create_group(), name="right", first=2)
     left = launch(Chaotic.create_group(), name="left", ranks=2)

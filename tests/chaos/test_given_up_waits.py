@@ -2,15 +2,18 @@
 
 import asyncio
 import contextlib
+import random
 import signal
 import time
 import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rlinf.errors import CommTimeoutError, RLinfError, WorkerDiedError
-from rlinf.scheduler import Channel, Worker
+from rlinf.scheduler import Channel, Cluster, Worker
 from rlinf.scheduler.comm.work import AsyncWork
 from rlinf.scheduler.run_status import query_status
 from tests.chaos.conftest import PROCESS_SECONDS, kill
@@ -25,7 +28,7 @@ LARGE = 1 << 18
 class Fickle(Worker):
     """Waits that it gives up, for items that others put and send."""
 
-    def feed(self, channel, group, start, chance) -> None:
+    def feed(self, channel: Channel | None, group: str, start: int, chance: random.Random) -> None:
         """Put and send numbers in order, now and then one that is large."""
         for number in range(start, start + COUNT):
             time.sleep(chance.uniform(0, 0.004))
@@ -35,7 +38,7 @@ class Fickle(Worker):
             else:
                 self.send((number, payload), group, 0)
 
-    async def poll(self, channel, group, chance, count=COUNT):
+    async def poll(self, channel: Channel | None, group: str, chance: random.Random, count: int = COUNT):
         """Take numbers with time-outs as long as they are apart, on a loop that is busy at times."""
         got, given_up = [], 0
         while len(got) < count:
@@ -51,7 +54,7 @@ class Fickle(Worker):
             got.append(number)
         return got, given_up
 
-    def drop(self, channel, group, chance):
+    def drop(self, channel: Channel | None, group: str, chance: random.Random):
         """Take numbers, dropping the work of every other wait."""
         got = []
         while len(got) < COUNT:
@@ -64,7 +67,7 @@ class Fickle(Worker):
             del work
         return got
 
-    async def put_or_not(self, channel, chance):
+    async def put_or_not(self, channel: Channel, chance: random.Random):
         """Put numbers into a full channel; return those whose wait did not time out."""
         put = []
         for number in range(COUNT):
@@ -73,7 +76,7 @@ class Fickle(Worker):
                 put.append(number)
         return put
 
-    def take_slowly(self, channel, chance):
+    def take_slowly(self, channel: Channel, chance: random.Random):
         got = []
         with contextlib.suppress(RLinfError):
             while True:
@@ -99,12 +102,12 @@ def _interrupt(_, frame) -> None:
 
 
 @pytest.fixture
-def sides(launch):
+def sides(launch: Callable[..., Any]):
     return [launch(Fickle.create_group(), name=name, first=place) for place, name in enumerate(("left", "right"))]
 
 
 @pytest.fixture(params=["channel", "messages"])
-def way(request: pytest.FixtureRequest, cluster):
+def way(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[Channel | None]:
     made = Channel.create(f"c{uuid.uuid4().hex[:6]}", maxsize=5) if request.param == "channel" else None
     yield made
     if made is not None:
@@ -112,13 +115,13 @@ def way(request: pytest.FixtureRequest, cluster):
 
 
 @pytest.fixture
-def channel(cluster):
+def channel(cluster: Cluster) -> Iterator[Channel]:
     made = Channel.create(f"c{uuid.uuid4().hex[:6]}", maxsize=2)
     yield made
     made.close()
 
 
-def test_time_outs_on_an_event_loop(sides, way, chance) -> None:
+def test_time_outs_on_an_event_loop(sides, way: Channel | None, chance: random.Random) -> None:
     left, right = sides
     feeding = left.feed(way, "right", 0, chance)
     ((got, given_up),) = right.poll(way, "left", chance).wait(timeout=120)
@@ -127,14 +130,14 @@ def test_time_outs_on_an_event_loop(sides, way, chance) -> None:
     assert given_up
 
 
-def test_work_that_is_dropped(sides, way, chance) -> None:
+def test_work_that_is_dropped(sides, way: Channel | None, chance: random.Random) -> None:
     left, right = sides
     feeding = left.feed(way, "right", 0, chance)
     assert right.drop(way, "left", chance).wait(timeout=120) == [list(range(COUNT))]
     feeding.wait(timeout=PROCESS_SECONDS)
 
 
-def test_several_that_give_up_share_all_items(sides, channel, chance) -> None:
+def test_several_that_give_up_share_all_items(sides, channel: Channel, chance: random.Random) -> None:
     left, right = sides
     feeding = left.feed(channel, "right", 0, chance)
     polling = right.poll(channel, "left", chance, count=COUNT // 2)
@@ -153,7 +156,7 @@ def test_several_that_give_up_share_all_items(sides, channel, chance) -> None:
     assert sorted(mine + theirs) == list(range(COUNT))
 
 
-def test_puts_that_time_out(sides, channel, chance) -> None:
+def test_puts_that_time_out(sides, channel: Channel, chance: random.Random) -> None:
     left, right = sides
     taking = right.take_slowly(channel, chance)
     (put,) = left.put_or_not(channel, chance).wait(timeout=120)
@@ -168,7 +171,7 @@ def test_puts_that_time_out(sides, channel, chance) -> None:
     assert set(put) <= set(numbers)
 
 
-def test_interrupts_lose_nothing(sides, channel, chance) -> None:
+def test_interrupts_lose_nothing(sides, channel: Channel, chance: random.Random) -> None:
     """In the driver; a worker's waits are interrupted by nothing but its end."""
     feeding = sides[0].feed(channel, "right", 0, chance)
     got, interrupts = [], 0
@@ -189,7 +192,7 @@ def test_interrupts_lose_nothing(sides, channel, chance) -> None:
     assert interrupts
 
 
-def test_a_consumer_that_dies_with_items_that_it_has_not_taken(sides, channel, chance) -> None:
+def test_a_consumer_that_dies_with_items_that_it_has_not_taken(sides, channel: Channel, chance: random.Random) -> None:
     """What had arrived at it and was not waited for goes to the next consumer; none is lost, none comes twice."""
     left, right = sides
     feeding = left.feed(channel, "right", 0, chance)
@@ -208,7 +211,7 @@ def test_a_consumer_that_dies_with_items_that_it_has_not_taken(sides, channel, c
     assert sorted(got) == list(range(min(got), max(got) + 1)) if got else True
 
 
-def test_nothing_of_it_is_left_at_the_host(sides, cluster, channel, chance) -> None:
+def test_nothing_of_it_is_left_at_the_host(sides, cluster: Cluster, channel: Channel, chance: random.Random) -> None:
     left, right = sides
     feeding = left.feed(channel, "right", 0, chance)
     right.poll(channel, "left", chance).wait(timeout=120)

@@ -2,7 +2,9 @@
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,19 +17,21 @@ RECIPE = "gym_cartpole_ppo_mlp"
 
 
 @pytest.fixture
-def start(start_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def start(start_run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Start a run whose phases can be waited for."""
     monkeypatch.setattr(e2e, "ENTRY", Path(__file__).with_name("phase_entry.py"))
     monkeypatch.setenv("RLINF_TEST_PHASES", str(tmp_path / "phases"))
     return lambda *keys: start_run(RECIPE, *KEYS, *keys, f"runner.logger.log_path={tmp_path}")
 
 
-def kill_child(run, name) -> None:
+def kill_child(run, name: str) -> None:
     (found,) = [child for child in run.survivors(patience=0) if name in " ".join([child.name(), *child.cmdline()])]
     os.kill(found.pid, signal.SIGKILL)
 
 
-def test_without_the_head_of_ray_the_run_ends_by_itself_and_can_be_resumed(start, tmp_path: Path) -> None:
+def test_without_the_head_of_ray_the_run_ends_by_itself_and_can_be_resumed(
+    start: Callable[..., Any], tmp_path: Path
+) -> None:
     run = start("runner.max_epochs=100000")
     folder = tmp_path / RECIPE
     wait_for_step(run, folder, 2)
@@ -43,7 +47,7 @@ def test_without_the_head_of_ray_the_run_ends_by_itself_and_can_be_resumed(start
     assert records[: len(before) - 1] == before[:-1]
 
 
-def test_a_host_of_channels_comes_back_with_who_used_it(start, tmp_path: Path) -> None:
+def test_a_host_of_channels_comes_back_with_who_used_it(start: Callable[..., Any], tmp_path: Path) -> None:
     run = start("runner.enable_decoupled_mode=true", "runner.max_restarts=1")
     folder = tmp_path / RECIPE
     wait_for_step(run, folder, 1)

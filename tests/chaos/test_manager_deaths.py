@@ -2,9 +2,11 @@
 
 import contextlib
 import os
+import random
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -20,7 +22,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def run(cluster):
+def run(cluster: Cluster) -> Iterator[Cluster]:
     """A run of its own, of which nothing may be left in the end."""
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     with Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=3)) as second:
@@ -31,7 +33,7 @@ def run(cluster):
         assert not Path(base, f"rlinf_{os.getuid()}_{second.namespace}").exists()
 
 
-def is_ours(process):
+def is_ours(process: psutil.Process) -> bool:
     """Whether a process is a worker, a manager or a channel host; Ray keeps idle ones ready."""
     try:
         title = " ".join(process.cmdline())
@@ -40,7 +42,7 @@ def is_ours(process):
     return any(name in title for name in ("WorkerShell", "ManagerActor", "ChannelHost"))
 
 
-def kill_manager(after=0.0) -> None:
+def kill_manager(after: float = 0.0) -> None:
     time.sleep(after)
     found = [
         child for child in psutil.Process().children(recursive=True) if "ManagerActor" in " ".join(child.cmdline())
@@ -48,14 +50,14 @@ def kill_manager(after=0.0) -> None:
     max(found, key=psutil.Process.create_time).kill()
 
 
-def read_note(path, seconds=NODE_SECONDS):
+def read_note(path: Path, seconds: int = NODE_SECONDS):
     deadline = time.monotonic() + seconds
     while not (path.exists() and path.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)
     return path.read_text() if path.exists() else "still waiting"
 
 
-def test_all_waits_of_all_processes_end(run, tmp_path: Path, chance) -> None:
+def test_all_waits_of_all_processes_end(run: Cluster, tmp_path: Path, chance: random.Random) -> None:
     group = Chaotic.create_group().launch(run, PackedPlacementStrategy(0, 2), name="left")
     full, empty = Channel.create("full", maxsize=1), Channel.create("empty")
     full.put(0)
@@ -85,7 +87,7 @@ def test_all_waits_of_all_processes_end(run, tmp_path: Path, chance) -> None:
         group.identify().wait(timeout=NODE_SECONDS)
 
 
-def test_waits_for_a_lock_end(run, tmp_path: Path, chance) -> None:
+def test_waits_for_a_lock_end(run: Cluster, tmp_path: Path, chance: random.Random) -> None:
     groups = [
         Chaotic.create_group().launch(run, PackedPlacementStrategy(0, 0), name=name) for name in ("left", "right")
     ]
@@ -97,7 +99,7 @@ def test_waits_for_a_lock_end(run, tmp_path: Path, chance) -> None:
     assert "manager" in read_note(tmp_path / "lock")
 
 
-def test_a_launch_ends(run, tmp_path: Path, chance) -> None:
+def test_a_launch_ends(run: Cluster, tmp_path: Path, chance: random.Random) -> None:
     def kill_soon() -> None:
         pid_of(tmp_path, 0)
         kill_manager(chance.uniform(0, 0.5))
@@ -110,7 +112,7 @@ def test_a_launch_ends(run, tmp_path: Path, chance) -> None:
     assert not wait_until_gone([pid_of(tmp_path, 0)])
 
 
-def test_closing_goes_on(run, chance) -> None:
+def test_closing_goes_on(run: Cluster, chance: random.Random) -> None:
     group = Chaotic.create_group().launch(run, PackedPlacementStrategy(0, 1), name="left")
     pids = [pid for _, pid in group.identify().wait()]
     group.sleep(60)

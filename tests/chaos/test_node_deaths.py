@@ -37,7 +37,7 @@ def test_the_loss_of_nodes(seed: int) -> None:
             process.kill()
 
 
-def is_an_agent_of_ray(process):
+def is_an_agent_of_ray(process: psutil.Process) -> bool:
     """Ray's own agents notice the death of their raylet a minute later."""
     try:
         return "agent" in " ".join(process.cmdline()).lower()

@@ -5,7 +5,9 @@ import random
 import re
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -40,19 +42,19 @@ AGENTS_OF_RAY = {"ray::DashboardAgent", "ray::RuntimeEnvAgent"}
 
 
 @pytest.fixture
-def start(start_run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def start(start_run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Start a run whose phases can be waited for."""
     monkeypatch.setattr(e2e, "ENTRY", Path(__file__).with_name("phase_entry.py"))
     monkeypatch.setenv("RLINF_TEST_PHASES", str(tmp_path / "phases"))
     return lambda *keys: start_run(RECIPE, *KEYS, *keys, f"runner.logger.log_path={tmp_path}")
 
 
-def worker_pid(folder, name):
+def worker_pid(folder: Path, name: str) -> int:
     """Return the process id of a worker's present incarnation, such as ``EnvGroup_0``, from its log."""
     return int(re.findall(r"Ready: process (\d+)", (folder / "worker_logs" / f"{name}.log").read_text())[-1])
 
 
-def wait_for_phase(run, tmp_path: Path, name, seen=0, timeout=120):
+def wait_for_phase(run, tmp_path: Path, name: str, seen: int = 0, timeout: int = 120) -> int:
     """Wait until the runner enters a phase; ``seen`` entries of the file are those of before."""
     path = tmp_path / "phases"
     deadline = time.monotonic() + timeout
@@ -67,7 +69,7 @@ def wait_for_phase(run, tmp_path: Path, name, seen=0, timeout=120):
     pytest.fail(f"phase {name} was not reached:\n{run.output[-4000:]}")
 
 
-def wait_for_step(run, folder, step, timeout=120) -> None:
+def wait_for_step(run, folder: Path, step: int, timeout: int = 120) -> None:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         assert run.process.poll() is None, (run.wait(), run.output[-4000:])
@@ -80,21 +82,21 @@ def wait_for_step(run, folder, step, timeout=120) -> None:
     pytest.fail(f"step {step} was not reached:\n{run.output[-4000:]}")
 
 
-def assert_whole(folder) -> None:
+def assert_whole(folder: Path) -> None:
     """The record of the run holds every step once, whatever has happened on the way."""
     records = read_metrics(folder)
     assert [record["step"] for record in records] == list(range(STEPS + 1))
     assert all(record["eval/return"] > 0 for record in records)
 
 
-def without_times(folder):
+def without_times(folder: Path) -> list[dict[Any, Any]]:
     """Return the run's record but for what differs between any two runs: how long things took."""
     records = read_metrics(folder)
     return [{k: v for k, v in r.items() if not k.startswith("time")} for r in records]
 
 
 def test_killed_workers_are_launched_again_and_the_run_ends_as_if_nothing_had_been(
-    start, tmp_path: Path, seed: int
+    start: Callable[..., Any], tmp_path: Path, seed: int
 ) -> None:
     chance = random.Random(f"workers/{seed}")
     undisturbed = start("runner.logger.experiment_name=undisturbed")
@@ -122,7 +124,7 @@ def test_killed_workers_are_launched_again_and_the_run_ends_as_if_nothing_had_be
     assert not run.survivors()
 
 
-def left_but_agents(run, timeout=20):
+def left_but_agents(run, timeout: int = 20):
     """Ray's own agents notice the death of their raylet a minute later; everything of ours goes with the driver."""
     deadline = time.monotonic() + timeout
     while True:
@@ -139,7 +141,7 @@ def name_of(process):
         return None
 
 
-def wait_for_restart(folder, victim, timeout=60) -> None:
+def wait_for_restart(folder: Path, victim: str, timeout: int = 60) -> None:
     log = folder / "worker_logs" / f"{victim}.log"
     before = log.read_text().count("Ready: process")
     deadline = time.monotonic() + timeout
@@ -147,7 +149,9 @@ def wait_for_restart(folder, victim, timeout=60) -> None:
         time.sleep(0.05)
 
 
-def test_without_restarts_a_killed_worker_ends_the_run_by_name(start, tmp_path: Path, seed: int) -> None:
+def test_without_restarts_a_killed_worker_ends_the_run_by_name(
+    start: Callable[..., Any], tmp_path: Path, seed: int
+) -> None:
     chance = random.Random(f"end/{seed}")
     run = start()
     phase, victim = chance.choice(KILLS)
@@ -161,7 +165,7 @@ def test_without_restarts_a_killed_worker_ends_the_run_by_name(start, tmp_path: 
     assert not run.survivors()
 
 
-def test_a_killed_driver_loses_no_completed_step(start, tmp_path: Path, seed: int) -> None:
+def test_a_killed_driver_loses_no_completed_step(start: Callable[..., Any], tmp_path: Path, seed: int) -> None:
     chance = random.Random(f"driver/{seed}")
     phase = ("checkpoint", "training", "checkpoint", "evaluation")[seed % 4]
     run = start()

@@ -2,11 +2,14 @@
 
 import contextlib
 import os
+import random
 import signal
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -14,7 +17,7 @@ import pytest
 from chaos_workers import Chaotic
 
 from rlinf.errors import CommTimeoutError, RLinfError, WorkerDiedError
-from rlinf.scheduler import Channel, PackedPlacementStrategy
+from rlinf.scheduler import Channel, Cluster, PackedPlacementStrategy
 from rlinf.scheduler.results import wait_all
 from rlinf.scheduler.run_status import query_status
 from tests.chaos.conftest import PROCESS_SECONDS, assert_died, assert_raises_death, kill, pid_of, wait_until_gone
@@ -23,7 +26,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def sides(launch):
+def sides(launch: Callable[..., Any]):
     """One worker on the left and two on the right."""
     groups = (
         launch(Chaotic.create_group(), name="left", first=2, wait=False),
@@ -45,14 +48,14 @@ def right(sides):
 
 
 @pytest.fixture
-def channel():
+def channel() -> Iterator[Channel]:
     made = Channel.create(f"c{uuid.uuid4().hex[:6]}", maxsize=2)
     yield made
     with contextlib.suppress(RLinfError):
         made.close()
 
 
-def test_receives(left, right, chance) -> None:
+def test_receives(left, right, chance: random.Random) -> None:
     sync = right.execute_on(0).attempt("receive", "left", 0)
     asynchronous = right.execute_on(1).attempt_async("receive_async", "left", 0)
     name = kill(left, after=chance.uniform(0, 0.3))
@@ -60,7 +63,7 @@ def test_receives(left, right, chance) -> None:
         assert_died(call.wait(timeout=PROCESS_SECONDS)[0], name)
 
 
-def test_a_stream_of_large_messages(left, right, chance) -> None:
+def test_a_stream_of_large_messages(left, right, chance: random.Random) -> None:
     receiving = right.drain("left", 0)
     sending = left.flood("right", [0, 1], 100_000)
     name = kill(left, after=chance.uniform(0.1, 0.6))
@@ -69,7 +72,7 @@ def test_a_stream_of_large_messages(left, right, chance) -> None:
     assert_raises_death(sending, name)
 
 
-def test_a_stream_to_a_receiver_that_dies(left, right, chance) -> None:
+def test_a_stream_to_a_receiver_that_dies(left, right, chance: random.Random) -> None:
     right.execute_on(0).drain("left", 0)
     surviving = right.execute_on(1).drain("left", 0)
     sending = left.attempt("flood", "right", [0, 1], 100_000)
@@ -80,7 +83,7 @@ def test_a_stream_to_a_receiver_that_dies(left, right, chance) -> None:
         surviving.wait(timeout=0.2)
 
 
-def test_several_getters_of_one_key(left, right, channel, chance) -> None:
+def test_several_getters_of_one_key(left, right, channel: Channel, chance: random.Random) -> None:
     getting = right.attempt("take", channel, 1_000)
     feeding = left.then_sleep("put_all", channel, chance.randrange(5))
     here = channel.get(key="other", async_op=True, timeout=60)
@@ -93,7 +96,7 @@ def test_several_getters_of_one_key(left, right, channel, chance) -> None:
     assert here.wait(timeout=PROCESS_SECONDS) == "still works"
 
 
-def test_a_put_into_a_full_channel(left, right, channel, chance) -> None:
+def test_a_put_into_a_full_channel(left, right, channel: Channel, chance: random.Random) -> None:
     right.execute_on(0).then_sleep("take", channel, 3)
     putting = left.attempt("put_all", channel, 1_000)
     while channel.qsize() < 2:
@@ -102,7 +105,7 @@ def test_a_put_into_a_full_channel(left, right, channel, chance) -> None:
     assert_died(putting.wait(timeout=PROCESS_SECONDS)[0], name)
 
 
-def test_a_consumer_of_large_items(left, right, channel, chance) -> None:
+def test_a_consumer_of_large_items(left, right, channel: Channel, chance: random.Random) -> None:
     """What was granted to the dead consumer comes to the next one; nothing is lost or torn."""
     count = 12
     putting = left.put_large(channel, count)
@@ -122,7 +125,7 @@ def test_a_consumer_of_large_items(left, right, channel, chance) -> None:
     assert taken == list(range(taken[0], taken[-1] + 1)) if taken else True
 
 
-def test_a_producer_of_large_items(left, right, channel, chance) -> None:
+def test_a_producer_of_large_items(left, right, channel: Channel, chance: random.Random) -> None:
     """The items that were put are delivered after the death of who put them."""
     left.put_large(channel, 1_000)
     while channel.qsize() < 2:
@@ -132,7 +135,7 @@ def test_a_producer_of_large_items(left, right, channel, chance) -> None:
     assert_died(outcome, name)
 
 
-def test_the_source_of_a_broadcast(launch, chance) -> None:
+def test_the_source_of_a_broadcast(launch: Callable[..., Any], chance: random.Random) -> None:
     group = launch(Chaotic.create_group(), name="left", ranks=3)
     receiving = [group.execute_on(rank).attempt("share", None) for rank in (1, 2)]
     group.execute_on(0).share(np.zeros(1 << 20), 60)
@@ -141,7 +144,7 @@ def test_the_source_of_a_broadcast(launch, chance) -> None:
         assert_died(call.wait(timeout=PROCESS_SECONDS)[0], name)
 
 
-def test_a_receiver_of_broadcasts(launch, chance) -> None:
+def test_a_receiver_of_broadcasts(launch: Callable[..., Any], chance: random.Random) -> None:
     group = launch(Chaotic.create_group(), name="left", ranks=3)
     dead = {2: False}
     group.execute_on(2).die_in(chance.uniform(0, 0.3)).wait()
@@ -164,7 +167,7 @@ def test_a_receiver_of_broadcasts(launch, chance) -> None:
     assert dead[2]
 
 
-def test_calls_on_two_groups_that_need_each_other(left, right, chance) -> None:
+def test_calls_on_two_groups_that_need_each_other(left, right, chance: random.Random) -> None:
     receiving = right.receive("left", 0)
     sending = left.sleep(60)
     name = kill(left, after=chance.uniform(0, 0.3))
@@ -172,7 +175,7 @@ def test_calls_on_two_groups_that_need_each_other(left, right, chance) -> None:
         wait_all(receiving, sending, timeout=PROCESS_SECONDS)
 
 
-def test_a_whole_group_at_once(left, right, chance) -> None:
+def test_a_whole_group_at_once(left, right, chance: random.Random) -> None:
     receiving = left.attempt("receive", "right", 1)
     running = right.sleep(60)
     time.sleep(chance.uniform(0, 0.3))
@@ -182,7 +185,7 @@ def test_a_whole_group_at_once(left, right, chance) -> None:
     assert_died(receiving.wait(timeout=PROCESS_SECONDS)[0], "right:1")
 
 
-def test_shards_of_a_dead_sender(left, right, channel, chance) -> None:
+def test_shards_of_a_dead_sender(left, right, channel: Channel, chance: random.Random) -> None:
     receiving = right.attempt("exchange", "left", channel, False)
     left.exchange("right", channel, True)
     name = kill(left, after=chance.uniform(0.2, 0.5))
@@ -190,7 +193,7 @@ def test_shards_of_a_dead_sender(left, right, channel, chance) -> None:
         assert_died(outcome, name)
 
 
-def test_a_holder_and_a_waiter_of_a_lock(launch, chance) -> None:
+def test_a_holder_and_a_waiter_of_a_lock(launch: Callable[..., Any], chance: random.Random) -> None:
     groups = [launch(Chaotic.create_group(), name=name, wait=False) for name in ("left", "right", "third")]
     for group in groups:
         launch.note(group.wait_ready())
@@ -207,7 +210,7 @@ def test_a_holder_and_a_waiter_of_a_lock(launch, chance) -> None:
     notes.close()
 
 
-def test_the_owner_of_ports(left, right, cluster, chance) -> None:
+def test_the_owner_of_ports(left, right, cluster: Cluster, chance: random.Random) -> None:
     taken = left.ports(3).wait()[0]
     assert len(set(taken)) == 3
     held = query_status(cluster.namespace)["leases"]["ports"]
@@ -218,7 +221,7 @@ def test_the_owner_of_ports(left, right, cluster, chance) -> None:
     assert not set(taken) & set(owner)
 
 
-def kill_starting(folder, rank, after):
+def kill_starting(folder: Path, rank: int, after: float) -> threading.Thread:
     """Kill a rank a moment after its constructor was entered, from another thread."""
 
     def run() -> None:
@@ -231,7 +234,9 @@ def kill_starting(folder, rank, after):
     return thread
 
 
-def test_a_rank_that_starts(cluster, launch, tmp_path: Path, chance) -> None:
+def test_a_rank_that_starts(
+    cluster: Cluster, launch: Callable[..., Any], tmp_path: Path, chance: random.Random
+) -> None:
     group = Chaotic.create_group(str(tmp_path), 2.0)
     killer = kill_starting(tmp_path, 1, chance.uniform(0, 0.5))
     with pytest.raises(WorkerDiedError, match="left:1"):
@@ -243,7 +248,7 @@ def test_a_rank_that_starts(cluster, launch, tmp_path: Path, chance) -> None:
     assert not wait_until_gone(pids)
 
 
-def test_a_rank_that_starts_again(launch, tmp_path: Path, chance) -> None:
+def test_a_rank_that_starts_again(launch: Callable[..., Any], tmp_path: Path, chance: random.Random) -> None:
     right = launch(Chaotic.create_group(), name="right", first=2)
     group = launch(Chaotic.create_group(str(tmp_path), 1.0), name="left", ranks=2)
     name = kill(group)
@@ -263,7 +268,7 @@ def test_a_rank_that_starts_again(launch, tmp_path: Path, chance) -> None:
     assert arrays[0].sum() == 0
 
 
-def test_a_rank_of_a_group_that_closes(launch, chance) -> None:
+def test_a_rank_of_a_group_that_closes(launch: Callable[..., Any], chance: random.Random) -> None:
     group = launch(Chaotic.create_group(), name="left", ranks=2)
     group.execute_on(1).die_while_closing(chance.uniform(0, 0.5)).wait()
     group.execute_on(0).die_in(chance.uniform(0, 0.1)).wait()
@@ -272,7 +277,7 @@ def test_a_rank_of_a_group_that_closes(launch, chance) -> None:
     assert len(again.identify().wait(timeout=30)) == 2
 
 
-def test_a_process_that_is_stopped(left, right, cluster, chance) -> None:
+def test_a_process_that_is_stopped(left, right, cluster: Cluster, chance: random.Random) -> None:
     """It may go on one day, so nobody is told that it died; but waits have ends, and closing its group ends it."""
     receiving = right.execute_on(0).attempt("receive", "left", 0)
     call = left.sleep(chance.uniform(0, 0.3))
@@ -286,7 +291,7 @@ def test_a_process_that_is_stopped(left, right, cluster, chance) -> None:
     assert (kind, "left:0" in text) == ("WorkerDiedError", True)
 
 
-def test_the_host_of_channels(left, right, channel, chance) -> None:
+def test_the_host_of_channels(left, right, channel: Channel, chance: random.Random) -> None:
     getting = right.attempt("take", channel, 1_000, "nothing")
     putting = left.attempt("put_all", channel, 1_000)
     here = channel.get(key="here", async_op=True, timeout=60)

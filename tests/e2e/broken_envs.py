@@ -23,7 +23,7 @@ class BrokenEnv(VectorEnv):
     observation_space = gymnasium.spaces.Dict({"states": gymnasium.spaces.Box(-np.inf, np.inf, (4,), np.float32)})
     action_space = gymnasium.spaces.Discrete(2)
 
-    def __init__(self, cfg, *, num_envs, first_env=0) -> None:
+    def __init__(self, cfg: EnvConfig, *, num_envs: int, first_env: int = 0) -> None:
         if cfg.fault == "init":
             raise ValueError("the robot is not plugged in")
         super().__init__(cfg, num_envs=num_envs, first_env=first_env)
@@ -32,7 +32,7 @@ class BrokenEnv(VectorEnv):
     def reset_idx(self, env_ids, seeds):
         return {"states": np.zeros((len(env_ids), 4), np.float32)}
 
-    def step(self, actions, active):
+    def step(self, actions, active) -> StepResult:
         self.count += 1
         if self.count == 37 and self.cfg.fault == "step":
             raise ValueError("the gripper is stuck")

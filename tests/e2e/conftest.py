@@ -6,7 +6,9 @@ import sys
 import tempfile
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -38,7 +40,7 @@ TINY = (
 )
 
 
-def ranks(*, env, rollout, actor=1):
+def ranks(*, env: int, rollout: int, actor: int = 1) -> tuple[str, str, str]:
     """Keys that place so many ranks of each group."""
     groups = {"actor": actor, "rollout": rollout, "env": env}
     placement = ", ".join(f"{name}: 0-{size - 1}" for name, size in groups.items())
@@ -82,7 +84,7 @@ class Run:
         )
         self.output = ""
 
-    def wait(self, timeout=180):
+    def wait(self, timeout: int = 180):
         try:
             self.output, _ = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -91,7 +93,7 @@ class Run:
             pytest.fail(f"the run did not end within {timeout} s:\n{self.output[-4000:]}")
         return self.process.returncode
 
-    def survivors(self, patience=10.0):
+    def survivors(self, patience: float = 10.0) -> list[psutil.Process]:
         """Return the processes that the run has left behind."""
         deadline = time.monotonic() + patience
         while True:
@@ -100,7 +102,7 @@ class Run:
                 return alive
             time.sleep(0.2)
 
-    def _is_mine(self, process):
+    def _is_mine(self, process: psutil.Process):
         try:
             is_marked = process.environ().get("RLINF_TEST_MARK") == self.mark
             is_forked = Path(self.ray_folder, f"forked_{process.pid}").exists()
@@ -109,7 +111,7 @@ class Run:
             return False
 
 
-def is_agent_of_ray(process):
+def is_agent_of_ray(process) -> bool:
     """Tell Ray's agents by their commands, which they have before they take their names."""
     try:
         return "agent" in " ".join(process.cmdline()).lower()
@@ -118,13 +120,13 @@ def is_agent_of_ray(process):
 
 
 @pytest.fixture(scope="session")
-def ray_ends():
+def ray_ends() -> Iterator[None]:
     yield
     ray.shutdown()
 
 
 @pytest.fixture(scope="module")
-def one_node(ray_ends):
+def one_node(ray_ends: None):
     """One Ray for all runs of this test process, which attach to it; returns its address."""
     if not ray.is_initialized():
         ray.init(address="local", num_cpus=2, include_dashboard=False)
@@ -132,10 +134,10 @@ def one_node(ray_ends):
 
 
 @pytest.fixture(scope="module")
-def train(one_node, tmp_path_factory: pytest.TempPathFactory):
+def train(one_node, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Run a recipe in this process: what costs most in a run is to start a driver and Ray. Returns the run's folder."""
 
-    def run(recipe, *overrides, log_path=None):
+    def run(recipe: str, *overrides, log_path: Path | None = None):
         log_path = log_path or tmp_path_factory.mktemp("run")
         launch(validate_cfg(load_recipe(recipe, [*overrides, f"runner.logger.log_path={log_path}"])))
         return log_path / recipe
@@ -144,16 +146,16 @@ def train(one_node, tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def questions(tmp_path_factory: pytest.TempPathFactory):
+def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Questions of addition, and a model that has not learned yet."""
     return make_questions(tmp_path_factory.mktemp("tiny_math"))
 
 
 @pytest.fixture
-def start_run():
+def start_run() -> Iterator[Callable[..., Any]]:
     runs = []
 
-    def start(recipe, *overrides, env=None, entry=None):
+    def start(recipe: str, *overrides: str, env: dict[str, Any] | None = None, entry: Path | None = None):
         runs.append(Run(recipe, overrides, env, entry))
         return runs[-1]
 
@@ -164,7 +166,7 @@ def start_run():
         shutil.rmtree(run.ray_folder, ignore_errors=True)
 
 
-def read_metrics(folder):
+def read_metrics(folder: Path) -> list[dict[Any, Any]]:
     """Return the records of ``metrics.jsonl`` without what is measured in seconds."""
     lines = (Path(folder) / "metrics.jsonl").read_text().splitlines()
     return [

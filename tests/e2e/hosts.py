@@ -20,14 +20,14 @@ PORT = 6399
 NETWORKS = {"slow0": "10.201.1", "fast0": "10.201.2"}
 
 
-def run_ip(*arguments) -> None:
+def run_ip(*arguments: str) -> None:
     subprocess.run(["ip", *arguments], check=True, capture_output=True, text=True)
 
 
 class Host:
     """One host: a network namespace and the variables of a user who is logged in there."""
 
-    def __init__(self, root, number, mark) -> None:
+    def __init__(self, root: Path, number: int, mark: str) -> None:
         self.number = number
         self.namespace = f"rl{mark[:6]}{number}"
         self.ip = f"{NETWORKS['fast0']}.{number + 1}"
@@ -49,7 +49,7 @@ class Host:
         run_ip("netns", "add", self.namespace)
         run_ip("-n", self.namespace, "link", "set", "lo", "up")
 
-    def start(self, *command, **environment):
+    def start(self, *command: str, **environment: str) -> subprocess.Popen[str]:
         """Start a command on this host."""
         return subprocess.Popen(
             ["ip", "netns", "exec", self.namespace, *command],
@@ -62,7 +62,7 @@ class Host:
             start_new_session=True,
         )
 
-    def run(self, *command, timeout=200, **environment):
+    def run(self, *command: str, timeout: int = 200, **environment: bool | str):
         """Run a command on this host; return its exit code and its output."""
         process = self.start(*command, **environment)
         try:
@@ -72,11 +72,11 @@ class Host:
             output = f"{process.communicate()[0]}\n[killed after {timeout} s]"
         return process.returncode, output
 
-    def script(self, name, *arguments, **environment):
+    def script(self, name: str, *arguments: str, **environment: str):
         """Run a script of ``ray_utils``."""
         return self.run("bash", str(REPO / "ray_utils" / name), *arguments, **environment)
 
-    def set_cable(self, state) -> None:
+    def set_cable(self, state: str) -> None:
         """Plug the host's cables in ("up") or out ("down")."""
         for device in NETWORKS:
             run_ip("-n", self.namespace, "link", "set", device, state)
@@ -85,7 +85,7 @@ class Host:
 class Hosts:
     """Host 0 and host 1; a context manager that leaves nothing behind."""
 
-    def __enter__(self):
+    def __enter__(self) -> Hosts:
         self.mark = uuid.uuid4().hex
         # Unix sockets below it may have paths of about 100 characters only.
         self.root = Path(tempfile.mkdtemp(prefix="rl", dir="/tmp"))
@@ -100,7 +100,7 @@ class Hosts:
             raise
         return self
 
-    def _connect(self, device, subnet) -> None:
+    def _connect(self, device: str, subnet: str) -> None:
         ends = [f"{device[:4]}{self.mark[:6]}{number}" for number in (0, 1)]
         run_ip("link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
         for host, end in zip(self.both, ends, strict=True):
@@ -108,7 +108,7 @@ class Hosts:
             run_ip("-n", host.namespace, "addr", "add", f"{subnet}.{host.number + 1}/24", "dev", device)
             run_ip("-n", host.namespace, "link", "set", device, "up")
 
-    def __exit__(self, *exc):
+    def __exit__(self, *exc) -> None:
         for _ in range(20):
             mine = [process for process in psutil.process_iter() if self._is_mine(process)]
             for process in mine:
@@ -120,7 +120,7 @@ class Hosts:
             run_ip("netns", "del", host.namespace)
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def _is_mine(self, process):
+    def _is_mine(self, process: psutil.Process):
         try:
             mine = process.environ().get("RLINF_TEST_MARK") == self.mark
             return mine and process.status() != psutil.STATUS_ZOMBIE

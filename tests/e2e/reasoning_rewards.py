@@ -13,29 +13,29 @@ KILL_ACTOR_AT = 12
 """The answer at which the actor is killed, of eight in an evaluation."""
 
 
-def short(query):
+def short(query) -> float:
     """Earn most with the shortest answer: a model that knows nothing has something to learn."""
     return 1.0 - len(query.response) / 10
 
 
-def short_if_even(query):
+def short_if_even(query) -> float:
     """Tell answers apart only where the solution is even; the others all earn the same."""
     return 0.0 if int(query.reference) % 2 else short(query)
 
 
-def kill_engine(query):
+def kill_engine(query) -> float:
     """Kill the run's first engine once; rows say in ``folder`` where the run is."""
     _kill(Path(query.metadata["folder"]), "RolloutGroup", at=KILL_AT)
     return short(query)
 
 
-def kill_actor(query):
+def kill_actor(query) -> float:
     """Kill the run's first actor once, in its second evaluation; rows say in ``folder`` where the run is."""
     _kill(Path(query.metadata["folder"]), "ActorGroup", at=KILL_ACTOR_AT)
     return short(query)
 
 
-def _kill(folder, group, *, at) -> None:
+def _kill(folder: Path, group: str, *, at: int) -> None:
     counter = folder / "judged"
     with counter.open("ab", buffering=0) as file:  # its own place: several processes judge at once
         file.write(b".")

@@ -2,7 +2,9 @@
 
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ pytestmark = pytest.mark.timeout(300)
 RECIPE = "gym_cartpole_async_ppo_mlp"
 
 
-def test_threshold_zero_is_the_synchronous_algorithm_bit_for_bit(train) -> None:
+def test_threshold_zero_is_the_synchronous_algorithm_bit_for_bit(train: Callable[..., Any]) -> None:
     keys = (*TINY, "runner.max_epochs=4", "runner.save_interval=3")
     expected = read_metrics(train("gym_cartpole_ppo_mlp", *keys))
     keys = (*keys, "algorithm.staleness_threshold=0", "algorithm.loss_type=actor_critic")
@@ -23,7 +25,7 @@ def test_threshold_zero_is_the_synchronous_algorithm_bit_for_bit(train) -> None:
     assert "train/actor_loss" in expected[-1]
 
 
-def test_staleness_reaches_its_bound_and_no_more_and_segments_begin_fresh(train) -> None:
+def test_staleness_reaches_its_bound_and_no_more_and_segments_begin_fresh(train: Callable[..., Any]) -> None:
     # Training takes longer than a rollout: rollouts begin as early as they may.
     keys = (*TINY, "runner.max_epochs=8", "runner.val_check_interval=4", "algorithm.staleness_threshold=2")
     steps = {r["step"]: r for r in read_metrics(train(RECIPE, *keys, "algorithm.update_epoch=40"))}
@@ -35,7 +37,9 @@ def test_staleness_reaches_its_bound_and_no_more_and_segments_begin_fresh(train)
     assert {step for step, record in steps.items() if "eval/return" in record} == {0, 4, 8}
 
 
-def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(start_run, train, tmp_path: Path) -> None:
+def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(
+    start_run: Callable[..., Any], train: Callable[..., Any], tmp_path: Path
+) -> None:
     keys = (*TINY, "runner.val_check_interval=-1", f"runner.logger.log_path={tmp_path}")
     run = start_run(RECIPE, *keys, "runner.max_epochs=100000", entry=ASYNC_ENTRY)
     folder = tmp_path / RECIPE
@@ -57,7 +61,7 @@ def test_ctrl_c_saves_the_last_whole_step_and_a_resumed_run_ends(start_run, trai
 
 
 @pytest.mark.parametrize("decoupled", [False, True])
-def test_several_ranks_of_each_kind_keep_to_the_bound_and_end(train, decoupled: bool) -> None:
+def test_several_ranks_of_each_kind_keep_to_the_bound_and_end(train: Callable[..., Any], decoupled: bool) -> None:
     keys = (*TINY, *ranks(env=2, rollout=2, actor=2), f"runner.enable_decoupled_mode={str(decoupled).lower()}")
     keys = (*keys, "runner.max_steps=7", "runner.val_check_interval=-1", "algorithm.staleness_threshold=2")
     found = read_metrics(train(RECIPE, *keys, "algorithm.update_epoch=10"))
@@ -68,7 +72,7 @@ def test_several_ranks_of_each_kind_keep_to_the_bound_and_end(train, decoupled: 
     assert max(oldest) > 0
 
 
-def test_several_ranks_learn_off_policy_from_replays_of_their_own(train) -> None:
+def test_several_ranks_learn_off_policy_from_replays_of_their_own(train: Callable[..., Any]) -> None:
     keys = (*ranks(env=2, rollout=2, actor=2), "runner.max_steps=8", "runner.val_check_interval=4")
     keys = (*keys, "algorithm.replay_buffer.min_buffer_size=128", "algorithm.update_epoch=16")
     keys = (*keys, "actor.micro_batch_size=128", "algorithm.staleness_threshold=2")

@@ -2,7 +2,9 @@
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ pytestmark = pytest.mark.timeout(400)
 DECOUPLED = "runner.enable_decoupled_mode=true"
 
 
-def test_a_deterministic_policy_gets_the_results_of_the_bound_mode(train) -> None:
+def test_a_deterministic_policy_gets_the_results_of_the_bound_mode(train: Callable[..., Any]) -> None:
     recipe = "gym_pendulum_td3_mlp"
     keys = ("runner.max_epochs=6", "runner.val_check_interval=3", "env.train.total_num_envs=12")
     keys = (*keys, "env.eval.total_num_envs=12", "algorithm.update_epoch=4", "actor.model.exploration_noise=0.0")
@@ -25,7 +27,7 @@ def test_a_deterministic_policy_gets_the_results_of_the_bound_mode(train) -> Non
     assert "train/actor_loss" in bound[-1]
 
 
-def test_what_is_drawn_does_not_depend_on_who_serves(train) -> None:
+def test_what_is_drawn_does_not_depend_on_who_serves(train: Callable[..., Any]) -> None:
     recipe = "gym_cartpole_ppo_mlp"
     keys = (*TINY, DECOUPLED, "env.train.total_num_envs=12", "env.eval.total_num_envs=12")
     keys = (*keys, "rollout.pipeline_stage_num=2", "env.train.rollout_epoch=2", "runner.max_epochs=3")
@@ -35,7 +37,7 @@ def test_what_is_drawn_does_not_depend_on_who_serves(train) -> None:
 
 
 def test_ahead_of_training_every_sample_is_as_fresh_as_the_bound_says_and_a_killed_rank_comes_back(
-    start_run, tmp_path: Path
+    start_run: Callable[..., Any], tmp_path: Path
 ) -> None:
     recipe, steps = "gym_cartpole_async_ppo_mlp", 12
     keys = (*TINY, DECOUPLED, *ranks(env=3, rollout=2), "env.train.total_num_envs=12")

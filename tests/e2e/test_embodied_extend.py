@@ -1,6 +1,8 @@
 """The plug-in under examples/extend trains through Ray: its environment, model, algorithm and reward, and its loop."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +11,7 @@ from tests.e2e.conftest import REPO, read_metrics
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_the_plugin_trains(start_run, tmp_path: Path) -> None:
+def test_the_plugin_trains(start_run: Callable[..., Any], tmp_path: Path) -> None:
     folder = REPO / "examples" / "extend"
     run = start_run(
         "point",
@@ -26,7 +28,7 @@ def test_the_plugin_trains(start_run, tmp_path: Path) -> None:
     assert not run.survivors()
 
 
-def test_its_runner_drives_the_same_recipe(start_run, one_node, tmp_path: Path) -> None:
+def test_its_runner_drives_the_same_recipe(start_run: Callable[..., Any], one_node, tmp_path: Path) -> None:
     folder = REPO / "examples" / "extend"
     run = start_run(
         "point",

@@ -3,7 +3,9 @@
 import json
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,20 +16,20 @@ PLUGIN = {"RLINF_EXT_MODULE": "tests.e2e.broken_envs", "PYTHONPATH": str(Path(__
 BROKEN = ("env.train.env_type=broken", "~env.train.init_params")
 
 
-def fails(run, *expected) -> None:
+def fails(run, *expected: str) -> None:
     assert run.wait() == 1, run.output[-4000:]
     for text in expected:
         assert text in run.output, run.output[-4000:]
     assert not run.survivors()
 
 
-def test_a_misspelt_key_is_refused_before_anything_starts(start_run, tmp_path: Path) -> None:
+def test_a_misspelt_key_is_refused_before_anything_starts(start_run: Callable[..., Any], tmp_path: Path) -> None:
     run = start_run("gym_cartpole_ppo_mlp", *TINY, "algorithm.gama=0.9", f"runner.logger.log_path={tmp_path}")
     fails(run, "algorithm.gama", "Did you mean", "gamma")
     assert not list(tmp_path.iterdir())
 
 
-def test_an_environment_that_raises_is_named_with_its_step(start_run, tmp_path: Path) -> None:
+def test_an_environment_that_raises_is_named_with_its_step(start_run: Callable[..., Any], tmp_path: Path) -> None:
     run = start_run(
         "gym_cartpole_ppo_mlp", *TINY, *BROKEN, "env.train.fault=step", f"runner.logger.log_path={tmp_path}", env=PLUGIN
     )
@@ -35,20 +37,20 @@ def test_an_environment_that_raises_is_named_with_its_step(start_run, tmp_path: 
     assert 'Traceback (most recent call last):\n  File "' not in run.output.split("EnvironmentFailure")[0]
 
 
-def test_a_reward_that_is_nan_stops_the_run(start_run, one_node, tmp_path: Path) -> None:
+def test_a_reward_that_is_nan_stops_the_run(start_run: Callable[..., Any], one_node, tmp_path: Path) -> None:
     keys = ("env.train.fault=reward", f"runner.logger.log_path={tmp_path}")
     run = start_run("gym_cartpole_ppo_mlp", *TINY, *BROKEN, *keys, env=PLUGIN | {"RAY_ADDRESS": one_node})
     fails(run, "not finite")
 
 
-def test_a_worker_that_cannot_start_is_named_with_its_reason(start_run, tmp_path: Path) -> None:
+def test_a_worker_that_cannot_start_is_named_with_its_reason(start_run: Callable[..., Any], tmp_path: Path) -> None:
     run = start_run(
         "gym_cartpole_ppo_mlp", *TINY, *BROKEN, "env.train.fault=init", f"runner.logger.log_path={tmp_path}", env=PLUGIN
     )
     fails(run, "EnvGroup", "the robot is not plugged in")
 
 
-def test_a_used_experiment_folder_is_refused_with_the_ways_out(start_run, tmp_path: Path) -> None:
+def test_a_used_experiment_folder_is_refused_with_the_ways_out(start_run: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / "gym_cartpole_ppo_mlp"
     folder.mkdir()
     (folder / "metrics.jsonl").write_text(json.dumps({"step": 1, "time_seconds": 1.0}) + "\n")
@@ -57,7 +59,9 @@ def test_a_used_experiment_folder_is_refused_with_the_ways_out(start_run, tmp_pa
 
 
 @pytest.mark.timeout(500)
-def test_sigterm_saves_the_last_whole_step_and_ends_within_seconds(start_run, train, tmp_path: Path) -> None:
+def test_sigterm_saves_the_last_whole_step_and_ends_within_seconds(
+    start_run: Callable[..., Any], train: Callable[..., Any], tmp_path: Path
+) -> None:
     keys = (*TINY, "runner.val_check_interval=-1")
     log_path = f"runner.logger.log_path={tmp_path}"
     run = start_run("gym_cartpole_ppo_mlp", *keys, "runner.max_epochs=100000", log_path)
@@ -84,7 +88,9 @@ def test_sigterm_saves_the_last_whole_step_and_ends_within_seconds(start_run, tr
 
 
 @pytest.mark.parametrize("sign", ["ray/session_latest/logs/raylet.out", "gym_cartpole_ppo_mlp/worker_logs/*.log"])
-def test_sigterm_before_the_loop_begins_ends_the_run_as_cleanly(start_run, tmp_path: Path, sign: str) -> None:
+def test_sigterm_before_the_loop_begins_ends_the_run_as_cleanly(
+    start_run: Callable[..., Any], tmp_path: Path, sign: str
+) -> None:
     run = start_run("gym_cartpole_ppo_mlp", *TINY, f"runner.logger.log_path={tmp_path}")
     folders = (Path(run.ray_folder), tmp_path)
     deadline = time.monotonic() + 120
@@ -100,7 +106,9 @@ def test_sigterm_before_the_loop_begins_ends_the_run_as_cleanly(start_run, tmp_p
     assert not [process for process in run.survivors() if not is_agent_of_ray(process)]
 
 
-def test_sizes_that_are_not_the_environments_are_told_with_both(start_run, one_node, tmp_path: Path) -> None:
+def test_sizes_that_are_not_the_environments_are_told_with_both(
+    start_run: Callable[..., Any], one_node, tmp_path: Path
+) -> None:
     keys = (*TINY, "actor.model.obs_dim=5", f"runner.logger.log_path={tmp_path}")
     run = start_run("gym_cartpole_ppo_mlp", *keys, env={"RAY_ADDRESS": one_node})
     fails(run, "actor.model.obs_dim: received 5; env.train has 4.", "leave obs_dim, action_dim and discrete out")

@@ -1,6 +1,8 @@
 """The reward group as part of a run."""
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,17 +14,17 @@ ENV_REWARD = "reward={rewards: {own: {reward_type: env}}}"
 
 
 @pytest.fixture(scope="module")
-def run_recipe(train):
+def run_recipe(train: Callable[..., Any]) -> Callable[..., list[dict[Any, Any]]]:
     return lambda *overrides: read_metrics(train(RECIPE, *TINY, *overrides))
 
 
 @pytest.fixture(scope="module")
-def plain(run_recipe):
+def plain(run_recipe: Callable[..., list[dict[Any, Any]]]):
     """What a run without a reward group measures."""
     return run_recipe()
 
 
-def learned(records):
+def learned(records: list[dict[Any, Any]]) -> list[dict[Any, Any]]:
     return [{k: v for k, v in record.items() if k.startswith(("train/", "eval/", "rollout/"))} for record in records]
 
 
@@ -39,7 +41,7 @@ def learned(records):
     ids=["one", "two"],
 )
 def test_the_environments_own_reward_is_the_same_through_the_group(
-    run_recipe, plain, placement: tuple[str, ...]
+    run_recipe: Callable[..., list[dict[Any, Any]]], plain, placement: tuple[str, ...]
 ) -> None:
     records = run_recipe(ENV_REWARD, *placement)
     assert records[-1]["env/reward/own"] == pytest.approx(0.05)  # env.train.reward_coef: 1 for each step
@@ -47,7 +49,9 @@ def test_the_environments_own_reward_is_the_same_through_the_group(
         assert learned(records) == learned(plain)
 
 
-def test_env_ranks_that_collect_the_trajectories_have_them_rewarded(run_recipe) -> None:
+def test_env_ranks_that_collect_the_trajectories_have_them_rewarded(
+    run_recipe: Callable[..., list[dict[Any, Any]]],
+) -> None:
     decoupled = (
         "runner.enable_decoupled_mode=true",
         "cluster.cpu_slots_per_node=2",
@@ -59,7 +63,7 @@ def test_env_ranks_that_collect_the_trajectories_have_them_rewarded(run_recipe) 
     assert learned(rewarded) == learned(run_recipe(*decoupled))
 
 
-def test_a_service_that_is_not_there_ends_the_run(start_run, one_node, tmp_path: Path) -> None:
+def test_a_service_that_is_not_there_ends_the_run(start_run: Callable[..., Any], one_node, tmp_path: Path) -> None:
     judge = "{reward_type: api, url: 'http://127.0.0.1:9/score', obs_keys: [states], max_retries: 0}"
     run = start_run(
         RECIPE,

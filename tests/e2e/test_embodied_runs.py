@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -19,15 +21,15 @@ SPLIT = (
 
 
 @pytest.fixture(scope="module")
-def run_recipe(train):
-    def run(*overrides, recipe="gym_cartpole_ppo_mlp", log_path=None):
+def run_recipe(train: Callable[..., Any]) -> Callable[..., Any]:
+    def run(*overrides: str, recipe: str = "gym_cartpole_ppo_mlp", log_path: Path | None = None):
         return train(recipe, *TINY, *overrides, log_path=log_path)
 
     return run
 
 
 @pytest.fixture(scope="module")
-def finished(run_recipe):
+def finished(run_recipe: Callable[..., Any]):
     """A run of two steps."""
     return run_recipe()
 
@@ -50,17 +52,17 @@ def test_a_run_leaves_metrics_checkpoint_and_logs(finished) -> None:
     assert {"ActorGroup_0.log", "RolloutGroup_0.log", "EnvGroup_0.log"} <= logs
 
 
-def test_another_seed_gives_others(finished, run_recipe) -> None:
+def test_another_seed_gives_others(finished, run_recipe: Callable[..., Any]) -> None:
     assert read_metrics(run_recipe("actor.seed=7", "runner.max_epochs=1"))[1] != read_metrics(finished)[1]
 
 
-def test_one_seed_gives_the_same_numbers_again_over_split_ranks(run_recipe) -> None:
+def test_one_seed_gives_the_same_numbers_again_over_split_ranks(run_recipe: Callable[..., Any]) -> None:
     first, second = read_metrics(run_recipe(*SPLIT)), read_metrics(run_recipe(*SPLIT))
     assert [record["step"] for record in first] == [0, 1, 2]
     assert first == second
 
 
-def test_a_resumed_run_equals_an_undisturbed_one(run_recipe, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_undisturbed_one(run_recipe: Callable[..., Any], tmp_path: Path) -> None:
     keys = ("actor.model.normalize_obs=true", "runner.val_check_interval=2")
     undisturbed = run_recipe(*keys, "runner.save_interval=-1", "runner.max_epochs=4")
     # Saving after every step leaves the episodes, which are longer than a step, as they are.
@@ -75,7 +77,7 @@ def test_a_resumed_run_equals_an_undisturbed_one(run_recipe, tmp_path: Path) -> 
     assert "new episodes" not in (folder / "events.jsonl").read_text()
 
 
-def test_off_policy_ranks_fill_their_replays_and_then_learn(run_recipe) -> None:
+def test_off_policy_ranks_fill_their_replays_and_then_learn(run_recipe: Callable[..., Any]) -> None:
     keys = (
         "cluster.cpu_slots_per_node=2",
         "cluster.component_placement={actor: 0-1, rollout: 0, env: 0-1}",
@@ -86,19 +88,19 @@ def test_off_policy_ranks_fill_their_replays_and_then_learn(run_recipe) -> None:
     assert ["train/critic_loss" in record for record in records] == [False, False, True]
 
 
-def test_a_saved_policy_can_be_evaluated(finished, run_recipe, tmp_path: Path) -> None:
+def test_a_saved_policy_can_be_evaluated(finished, run_recipe: Callable[..., Any], tmp_path: Path) -> None:
     keys = ("runner.only_eval=true", f"runner.ckpt_path={finished}/checkpoints/global_step_2")
     folder = run_recipe(*keys, log_path=tmp_path)
     expected = {name: value for name, value in read_metrics(finished)[2].items() if name.startswith("eval/")}
     assert read_metrics(folder / "eval_only" / "weights_1") == [{"step": 0, **expected}]
 
 
-def test_the_run_stops_at_its_goal(run_recipe) -> None:
+def test_the_run_stops_at_its_goal(run_recipe: Callable[..., Any]) -> None:
     records = read_metrics(run_recipe("runner.max_epochs=50", "runner.stop_at={eval/return: 1.0}"))
     assert [record["step"] for record in records] == [0]
 
 
-def test_episodes_of_several_workers_become_one_data_set(run_recipe) -> None:
+def test_episodes_of_several_workers_become_one_data_set(run_recipe: Callable[..., Any]) -> None:
     folder = run_recipe(
         "cluster.cpu_slots_per_node=2",
         "cluster.component_placement={actor: 0, rollout: 0, env: 0-1}",
@@ -116,7 +118,7 @@ def test_episodes_of_several_workers_become_one_data_set(run_recipe) -> None:
     assert not list(folder.glob(".dataset*"))
 
 
-def test_sizes_that_the_recipe_leaves_out_come_from_the_environment(run_recipe) -> None:
+def test_sizes_that_the_recipe_leaves_out_come_from_the_environment(run_recipe: Callable[..., Any]) -> None:
     folder = run_recipe("~actor.model.obs_dim", "~actor.model.action_dim", "~actor.model.discrete")
     model = yaml.safe_load((folder / "config.yaml").read_text())["actor"]["model"]
     assert (model["obs_dim"], model["action_dim"], model["discrete"]) == (4, 2, True)

@@ -1,6 +1,8 @@
 """The trace and the profiles of a whole run."""
 
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -15,12 +17,12 @@ EPSILON_MICROSECONDS = 1e-3
 
 
 @pytest.fixture(scope="module")
-def run_recipe(train):
+def run_recipe(train: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *overrides: train(RECIPE, *TINY, *overrides)
 
 
 @pytest.fixture(scope="module")
-def folder(run_recipe):
+def folder(run_recipe: Callable[..., Any]):
     profiling = "cluster.profiling={enable: true, steps: [2], groups: [actor, env], ranks: [0]}"
     return run_recipe("cluster.tracer.enable=true", profiling)
 
@@ -34,7 +36,7 @@ def events(folder):
     return [event | {"process": names[event["pid"]]} for event in merged["traceEvents"] if event["ph"] != "M"]
 
 
-def spans(events, process, category=None):
+def spans(events, process: str, category: str | None = None):
     return [
         event
         for event in events
@@ -104,7 +106,7 @@ def test_chosen_steps_of_chosen_workers_are_profiled(folder) -> None:
     assert "aten::addmm" in names
 
 
-def test_without_it_nothing_is_written(run_recipe) -> None:
+def test_without_it_nothing_is_written(run_recipe: Callable[..., Any]) -> None:
     folder = run_recipe("runner.max_epochs=1", "runner.val_check_interval=-1", "runner.logger.report=false")
     assert not (folder / "trace.json").exists()
     assert not (folder / "profile").exists()
@@ -122,6 +124,6 @@ def test_the_page_of_a_run_has_its_trace_its_phases_and_its_end(folder) -> None:
     assert run["history"]["status"] == "Finished at step 2 of 2."
 
 
-def test_profiling_a_rank_that_does_not_exist_is_refused(run_recipe) -> None:
+def test_profiling_a_rank_that_does_not_exist_is_refused(run_recipe: Callable[..., Any]) -> None:
     with pytest.raises(ConfigError, match=r"cluster\.profiling\.ranks.*ranks 0-0"):
         run_recipe("cluster.profiling={enable: true, ranks: [3]}")

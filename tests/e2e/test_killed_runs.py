@@ -2,8 +2,10 @@
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,7 +102,7 @@ CHEAP = {"sac", "iql"}
 """Those that also run without ``--slow``."""
 
 
-def parameters(cases):
+def parameters(cases: dict[str, Case]):
     marks = {name: [] if name in CHEAP else [pytest.mark.slow] for name in cases}
     for name, case in cases.items():
         if case.recipe.startswith("metaworld"):
@@ -109,7 +111,7 @@ def parameters(cases):
 
 
 @pytest.fixture(scope="module")
-def make_file(tmp_path_factory: pytest.TempPathFactory):
+def make_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Make what a recipe reads, by the key that names it."""
     folder = tmp_path_factory.mktemp("files")
 
@@ -173,18 +175,18 @@ class Runs:
         keys: Overrides of all of them.
     """
 
-    def __init__(self, case, keys, start_run, address, tmp_path: Path) -> None:
+    def __init__(self, case, keys, start_run: Callable[..., Any], address, tmp_path: Path) -> None:
         self.case, self.keys = case, keys
         self.start_run, self.address, self.tmp_path = start_run, address, tmp_path
 
-    def to_the_end(self, name, last_step, *overrides):
+    def to_the_end(self, name: str, last_step, *overrides: str):
         """Run in this process; returns the run's folder."""
         keys = (*self.keys, f"runner.max_epochs={last_step}", f"runner.logger.log_path={self.tmp_path / name}")
         cfg = validate_cfg(load_recipe(self.case.recipe, [*keys, *overrides]))
         (launch_offline if self.case.entry == OFFLINE_ENTRY else launch_embodied)(cfg)
         return self.tmp_path / name / self.case.recipe
 
-    def kill(self, name, chance, first, last):
+    def kill(self, name: str, chance: random.Random, first: int, last: int):
         """Start a run without end and SIGKILL its driver; returns the last step that it had recorded."""
         keys = (*self.keys, "runner.max_epochs=100000", f"runner.logger.log_path={self.tmp_path / name}")
         environment = {"RAY_ADDRESS": self.address}
@@ -205,7 +207,7 @@ class Runs:
         return whole.count("\n")
 
 
-def saved_state(folder, step, tmp_path: Path):
+def saved_state(folder: Path, step, tmp_path: Path) -> dict[Any, Any]:
     """Return everything in a checkpoint of one rank, flat."""
     actor = folder / "checkpoints" / f"global_step_{step}" / "actor"
     whole = tmp_path / f"{folder.parent.name}.pt"
@@ -220,7 +222,7 @@ def saved_state(folder, step, tmp_path: Path):
     return flatten(state)
 
 
-def flatten(value, prefix=""):
+def flatten(value: dict[str, Any], prefix: str = "") -> dict[Any, Any]:
     if not isinstance(value, dict):
         return {prefix: value}
     return {k: v for name, part in value.items() for k, v in flatten(part, f"{prefix}.{name}").items()}
@@ -234,10 +236,12 @@ def assert_equal_states(actual, expected) -> None:
 
 
 @pytest.fixture
-def begin(one_node, make_file, start_run, tmp_path: Path):
+def begin(
+    one_node, make_file: Callable[..., Any], start_run: Callable[..., Any], tmp_path: Path
+) -> Callable[..., Runs]:
     """Return the ``Runs`` of a case."""
 
-    def begin(case, *keys):
+    def begin(case: Case, *keys: str) -> Runs:
         if case.files is not None:
             keys = (*keys, f"{case.files}={make_file(case.files)}")
         return Runs(case, (*case.overrides, *keys), start_run, one_node, tmp_path)
@@ -246,7 +250,9 @@ def begin(one_node, make_file, start_run, tmp_path: Path):
 
 
 @pytest.mark.parametrize("case", parameters(CASES))
-def test_a_killed_and_resumed_run_equals_an_undisturbed_one(begin, tmp_path: Path, case: Case) -> None:
+def test_a_killed_and_resumed_run_equals_an_undisturbed_one(
+    begin: Callable[..., Runs], tmp_path: Path, case: Case
+) -> None:
     # Evaluations, checkpoints and kills fall on different steps.
     runs = begin(case, "runner.save_interval=2", "runner.val_check_interval=3")
     last = runs.kill("killed", random.Random(case.recipe), 3, 6)
@@ -265,7 +271,9 @@ def test_a_killed_and_resumed_run_equals_an_undisturbed_one(begin, tmp_path: Pat
 
 
 @pytest.mark.parametrize("case", parameters(ASYNC_CASES))
-def test_a_killed_asynchronous_run_goes_on_without_gap_or_repetition(begin, tmp_path: Path, case: Case) -> None:
+def test_a_killed_asynchronous_run_goes_on_without_gap_or_repetition(
+    begin: Callable[..., Runs], tmp_path: Path, case: Case
+) -> None:
     runs = begin(case, "runner.save_interval=4", "runner.val_check_interval=-1", "algorithm.staleness_threshold=2")
     last = runs.kill("killed", random.Random(case.recipe), 5, 9)
     folder = tmp_path / "killed" / case.recipe
@@ -286,6 +294,6 @@ def test_a_killed_asynchronous_run_goes_on_without_gap_or_repetition(begin, tmp_
         assert len(torch.unique(state[".replay_0.inputs.states"], dim=0)) > 63 * end
 
 
-def newest_checkpoint(folder):
+def newest_checkpoint(folder: Path) -> int:
     checkpoint = CheckpointManager(folder / "checkpoints").resolve("auto")
     return 0 if checkpoint is None else checkpoint_step(checkpoint)

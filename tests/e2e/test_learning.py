@@ -2,7 +2,9 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seed", range(LONG_SEEDS if metafunc.config.getoption("--long") else 1))
 
 
-def test_sac_swings_up_the_pendulum_within_15000_environment_steps(start_run, tmp_path: Path, seed: int) -> None:
+def test_sac_swings_up_the_pendulum_within_15000_environment_steps(
+    start_run: Callable[..., Any], tmp_path: Path, seed: int
+) -> None:
     keys = (f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     run = start_run("gym_pendulum_sac_mlp", *keys)
     assert run.wait(timeout=1000) == 0, run.output[-4000:]
@@ -28,7 +32,7 @@ def test_sac_swings_up_the_pendulum_within_15000_environment_steps(start_run, tm
 
 @pytest.mark.parametrize("recipe", ["gym_pendulum_td3_mlp", "gym_pendulum_crossq_mlp", "gym_pendulum_sac_flow"])
 def test_the_pendulum_swings_up_within_10000_environment_steps(
-    start_run, tmp_path: Path, recipe: str, seed: int
+    start_run: Callable[..., Any], tmp_path: Path, recipe: str, seed: int
 ) -> None:
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=1000) == 0, run.output[-4000:]
@@ -37,7 +41,9 @@ def test_the_pendulum_swings_up_within_10000_environment_steps(
     assert last["eval/return"] >= -200
 
 
-def test_demonstrations_show_a_goal_that_sac_alone_does_not_find(start_run, tmp_path: Path, seed: int) -> None:
+def test_demonstrations_show_a_goal_that_sac_alone_does_not_find(
+    start_run: Callable[..., Any], tmp_path: Path, seed: int
+) -> None:
     recipe, demos = "gym_mountain_car_rlpd_mlp", tmp_path / "demos"
     script = REPO / "examples/embodiment/demonstrate_mountain_car.py"
     subprocess.run([sys.executable, str(script), "--folder", str(demos)], check=True)
@@ -52,7 +58,7 @@ def test_demonstrations_show_a_goal_that_sac_alone_does_not_find(start_run, tmp_
 
 
 @pytest.fixture(scope="module")
-def pendulum_recordings(tmp_path_factory: pytest.TempPathFactory):
+def pendulum_recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Record random actions and SAC on its way, as ``make_offline_data.py`` says of the pendulum."""
     folder = tmp_path_factory.mktemp("recordings")
     keys = ("runner.max_epochs=78", "runner.save_interval=26", "runner.keep_checkpoints=0")
@@ -68,7 +74,7 @@ def pendulum_recordings(tmp_path_factory: pytest.TempPathFactory):
 
 
 def test_implicit_q_learning_improves_on_the_recordings_that_cloning_imitates(
-    start_run, pendulum_recordings, tmp_path: Path, seed: int
+    start_run: Callable[..., Any], pendulum_recordings: Path, tmp_path: Path, seed: int
 ) -> None:
     returns = {}
     for recipe in ("gym_pendulum_iql_mlp", "gym_pendulum_bc_mlp"):
@@ -80,7 +86,7 @@ def test_implicit_q_learning_improves_on_the_recordings_that_cloning_imitates(
     assert returns["gym_pendulum_iql_mlp"] >= returns["gym_pendulum_bc_mlp"] + 300
 
 
-def test_velocities_alone_improve_a_flow_policy(start_run, tmp_path: Path, seed: int) -> None:
+def test_velocities_alone_improve_a_flow_policy(start_run: Callable[..., Any], tmp_path: Path, seed: int) -> None:
     recipe = "gym_pendulum_nft_flow"
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=2000) == 0, run.output[-4000:]
@@ -98,7 +104,7 @@ def test_velocities_alone_improve_a_flow_policy(start_run, tmp_path: Path, seed:
     ],
 )
 def test_the_goal_is_reached_from_nearly_every_start(
-    start_run, tmp_path: Path, recipe: str, package: str, seed: int
+    start_run: Callable[..., Any], tmp_path: Path, recipe: str, package: str, seed: int
 ) -> None:
     pytest.importorskip(package, reason=f"needs the package {package}")
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
@@ -107,7 +113,7 @@ def test_the_goal_is_reached_from_nearly_every_start(
 
 
 @pytest.fixture(scope="module")
-def pixel_classifier(tmp_path_factory: pytest.TempPathFactory):
+def pixel_classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Train the classifier of success, as ``train_reward_model.py`` says."""
     path = tmp_path_factory.mktemp("classifier") / "classifier.pt"
     command = [sys.executable, str(REPO / "examples/reward/train_reward_model.py"), "pixel_reach_ppo_reward_model"]
@@ -115,7 +121,9 @@ def pixel_classifier(tmp_path_factory: pytest.TempPathFactory):
     return path
 
 
-def test_success_rises_where_only_a_classifier_rewards(start_run, pixel_classifier, tmp_path: Path, seed: int) -> None:
+def test_success_rises_where_only_a_classifier_rewards(
+    start_run: Callable[..., Any], pixel_classifier: Path, tmp_path: Path, seed: int
+) -> None:
     recipe = "pixel_reach_ppo_reward_model"
     keys = (f"actor.seed={seed}", f"env.train.seed={seed}", f"reward.rewards.success.model_path={pixel_classifier}")
     run = start_run(recipe, *keys, f"runner.logger.log_path={tmp_path}")
@@ -125,7 +133,7 @@ def test_success_rises_where_only_a_classifier_rewards(start_run, pixel_classifi
 
 
 @pytest.mark.maniskill
-def test_success_of_pushing_a_cube_rises(start_run, tmp_path: Path) -> None:
+def test_success_of_pushing_a_cube_rises(start_run: Callable[..., Any], tmp_path: Path) -> None:
     recipe = "maniskill_pushcube_ppo_mlp"
     run = start_run(recipe, f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=2300) == 0, run.output[-4000:]
@@ -133,7 +141,9 @@ def test_success_of_pushing_a_cube_rises(start_run, tmp_path: Path) -> None:
     assert max(curve) >= curve[0] + 0.3
 
 
-def test_interventions_teach_two_arms_a_sparse_goal_and_become_rare(start_run, tmp_path: Path, seed: int) -> None:
+def test_interventions_teach_two_arms_a_sparse_goal_and_become_rare(
+    start_run: Callable[..., Any], tmp_path: Path, seed: int
+) -> None:
     recipe = "realworld_franka_dummy_rlpd_mlp"
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=1000) == 0, run.output[-4000:]
@@ -144,7 +154,9 @@ def test_interventions_teach_two_arms_a_sparse_goal_and_become_rare(start_run, t
 
 @pytest.mark.metaworld
 @pytest.mark.parametrize("recipe", ["metaworld_reach_dagger_mlp", "metaworld_reach_hgdagger_mlp"])
-def test_dagger_reaches_as_its_expert_does(start_run, tmp_path: Path, recipe: str, seed: int) -> None:
+def test_dagger_reaches_as_its_expert_does(
+    start_run: Callable[..., Any], tmp_path: Path, recipe: str, seed: int
+) -> None:
     run = start_run(recipe, f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     assert run.wait(timeout=1000) == 0, run.output[-4000:]
     assert read_metrics(tmp_path / recipe)[-1]["eval/success_once"] >= 0.95
@@ -154,7 +166,7 @@ def test_dagger_reaches_as_its_expert_does(start_run, tmp_path: Path, recipe: st
     ("recipe", "least"), [("gym_cartpole_async_ppo_mlp", 475), ("gym_pendulum_async_sac_mlp", -200)]
 )
 def test_asynchronous_training_reaches_what_training_in_turns_does(
-    start_run, tmp_path: Path, recipe: str, least: int, seed: int
+    start_run: Callable[..., Any], tmp_path: Path, recipe: str, least: int, seed: int
 ) -> None:
     keys = (f"actor.seed={seed}", f"env.train.seed={seed}", f"runner.logger.log_path={tmp_path}")
     run = start_run(recipe, *keys, entry=ASYNC_ENTRY)

@@ -9,8 +9,10 @@ import socket
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +24,7 @@ CARTPOLE = "gym_cartpole_ppo_mlp"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system")
 
 
-def is_told(run, *expected) -> None:
+def is_told(run, *expected: str) -> None:
     """The run ends with exit code 1 and a message that says all of it before any traceback; nothing is left running."""
     assert run.wait() == 1, run.output[-4000:]
     *_, error = re.split(r"^Error: ", run.output, flags=re.MULTILINE)
@@ -33,7 +35,7 @@ def is_told(run, *expected) -> None:
     assert not run.survivors()
 
 
-def interpreter_without(folder, package):
+def interpreter_without(folder: Path, package: str):
     """Return a Python of this version with all that is installed here but one package."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(folder)], check=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
@@ -44,11 +46,11 @@ def interpreter_without(folder, package):
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path):
+def small_disk(tmp_path: Path) -> Iterator[Callable[..., Path]]:
     """Return a function that mounts a disk of so many bytes."""
     mounted = []
 
-    def mount(size_bytes):
+    def mount(size_bytes: int) -> Path:
         folder = tmp_path / "disk"
         folder.mkdir()
         command = ["mount", "-t", "tmpfs", "-o", f"size={size_bytes}", "rlinf-test", str(folder)]
@@ -64,7 +66,7 @@ def small_disk(tmp_path: Path):
 
 
 @pytest.fixture
-def other_home(tmp_path: Path):
+def other_home(tmp_path: Path) -> dict[str, str]:
     """Return the environment of a user who has not logged in anywhere, with a W&B that must not be reached."""
     (tmp_path / "packages" / "wandb").mkdir(parents=True)
     (tmp_path / "packages" / "wandb" / "__init__.py").write_text("def init(**_): raise SystemExit('W&B was started')\n")
@@ -87,7 +89,7 @@ def test_ray_that_is_not_installed(tmp_path: Path) -> None:
     assert "bash requirements/install.sh embodied" in done.stderr
 
 
-def test_ray_that_does_not_answer(start_run, tmp_path: Path) -> None:
+def test_ray_that_does_not_answer(start_run: Callable[..., Any], tmp_path: Path) -> None:
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
@@ -117,19 +119,19 @@ def test_a_port_that_is_taken(tmp_path: Path) -> None:
 
 
 @needs_root
-def test_a_disk_that_is_full_from_the_start(start_run, small_disk) -> None:
+def test_a_disk_that_is_full_from_the_start(start_run: Callable[..., Any], small_disk: Callable[..., Path]) -> None:
     run = start_run(CARTPOLE, f"runner.logger.log_path={small_disk(1 << 20)}/results")
     is_told(run, "runner.logger.log_path", "is full", "Free some space")
 
 
 @needs_root
-def test_a_disk_that_fills_up_during_the_run(start_run, small_disk) -> None:
+def test_a_disk_that_fills_up_during_the_run(start_run: Callable[..., Any], small_disk: Callable[..., Path]) -> None:
     large = "actor.model.hidden_dims=[1536,1536]"
     run = start_run(CARTPOLE, *TINY, large, f"runner.logger.log_path={small_disk(20 << 20)}")
     is_told(run, os.strerror(28), "Free some space on that disk, or set runner.logger.log_path")
 
 
-def test_an_interpreter_that_cannot_run_workers(start_run, tmp_path: Path) -> None:
+def test_an_interpreter_that_cannot_run_workers(start_run: Callable[..., Any], tmp_path: Path) -> None:
     python = interpreter_without(tmp_path / "venv", "ray")
     entry = f"{{node_ranks: 0, python_interpreter_path: {python}}}"
     groups = f"cluster.node_groups=[{{label: robots, node_ranks: 0, env_configs: [{entry}]}}]"
@@ -139,7 +141,7 @@ def test_an_interpreter_that_cannot_run_workers(start_run, tmp_path: Path) -> No
 
 
 @pytest.mark.maniskill
-def test_a_vulkan_driver_that_is_missing(start_run, tmp_path: Path) -> None:
+def test_a_vulkan_driver_that_is_missing(start_run: Callable[..., Any], tmp_path: Path) -> None:
     hidden = {"VK_ICD_FILENAMES": "/nowhere/icd.json", "VK_DRIVER_FILES": "/nowhere/icd.json"}
     keys = (
         "runner.val_check_interval=-1",
@@ -152,7 +154,9 @@ def test_a_vulkan_driver_that_is_missing(start_run, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs")
-def test_a_recipe_for_gpus_where_there_are_none(start_run, one_node, questions, tmp_path: Path) -> None:
+def test_a_recipe_for_gpus_where_there_are_none(
+    start_run: Callable[..., Any], one_node, questions: Path, tmp_path: Path
+) -> None:
     run = start_run(
         "qwen2_5_1_5b_grpo_math",
         f"actor.model.model_path={questions / 'model'}",
@@ -169,25 +173,25 @@ def test_a_recipe_for_gpus_where_there_are_none(start_run, one_node, questions, 
     is_told(run, "accelerator")
 
 
-def test_a_model_that_is_not_there(start_run, tmp_path: Path) -> None:
+def test_a_model_that_is_not_there(start_run: Callable[..., Any], tmp_path: Path) -> None:
     keys = (f"actor.model.model_path={tmp_path}/model", f"runner.logger.log_path={tmp_path}")
     run = start_run("tiny_math_grpo", *keys, entry=REPO / "examples/reasoning/main_grpo.py")
     is_told(run, f"actor.model.model_path: there is no folder '{tmp_path}/model'", "hf download", "give that folder")
 
 
-def test_weights_that_are_not_there(start_run, tmp_path: Path) -> None:
+def test_weights_that_are_not_there(start_run: Callable[..., Any], tmp_path: Path) -> None:
     run = start_run(CARTPOLE, f"runner.ckpt_path={tmp_path}/x.pt", f"runner.logger.log_path={tmp_path}")
     is_told(run, f"runner.ckpt_path: '{tmp_path}/x.pt' does not exist", "remove the key")
 
 
-def test_a_checkpoint_of_another_recipe(start_run, one_node, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_recipe(start_run: Callable[..., Any], one_node, tmp_path: Path) -> None:
     torch.save({"actor.0.weight": torch.zeros(3, 3)}, tmp_path / "other.pt")
     keys = (*TINY, f"runner.ckpt_path={tmp_path}/other.pt", f"runner.logger.log_path={tmp_path}")
     run = start_run(CARTPOLE, *keys, env={"RAY_ADDRESS": one_node})
     is_told(run, f"The weights in '{tmp_path}/other.pt' do not fit actor.model", "Give a checkpoint of this recipe")
 
 
-def test_two_nodes_with_one_rank(start_run, tmp_path: Path) -> None:
+def test_two_nodes_with_one_rank(start_run: Callable[..., Any], tmp_path: Path) -> None:
     from ray.cluster_utils import Cluster as Nodes
 
     nodes = Nodes()
@@ -204,7 +208,9 @@ def test_two_nodes_with_one_rank(start_run, tmp_path: Path) -> None:
         nodes.shutdown()
 
 
-def test_wandb_that_nobody_is_logged_in_to(start_run, other_home, tmp_path: Path) -> None:
+def test_wandb_that_nobody_is_logged_in_to(
+    start_run: Callable[..., Any], other_home: dict[str, str], tmp_path: Path
+) -> None:
     keys = ("runner.logger.logger_backends=[wandb]", f"runner.logger.log_path={tmp_path / 'results'}")
     is_told(start_run(CARTPOLE, *keys, env=other_home), "api.wandb.ai", "wandb login", "WANDB_MODE=offline")
     assert not (tmp_path / "results").exists()

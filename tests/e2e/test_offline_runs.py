@@ -1,5 +1,9 @@
 """The offline loop as a whole: what a run leaves behind, placement."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -24,7 +28,7 @@ SPLIT = ("cluster.cpu_slots_per_node=2", "cluster.component_placement={actor: 0-
 
 
 @pytest.fixture(scope="module")
-def recordings(tmp_path_factory: pytest.TempPathFactory):
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("h5py", reason="needs the package h5py")
     rng, folder = np.random.default_rng(0), tmp_path_factory.mktemp("data") / "pendulum"
     ends = np.arange(50) == 49
@@ -43,8 +47,8 @@ def recordings(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node, recordings, tmp_path_factory: pytest.TempPathFactory):
-    def run(*overrides, recipe=IQL, log_path=None):
+def run_recipe(one_node, recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    def run(*overrides, recipe: str = IQL, log_path=None):
         log_path = log_path or tmp_path_factory.mktemp("run")
         keys = [*TINY, f"data.path={recordings}", f"runner.logger.log_path={log_path}", *overrides]
         launch_offline(validate_cfg(load_recipe(recipe, keys)))
@@ -54,7 +58,7 @@ def run_recipe(one_node, recordings, tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def finished(run_recipe):
+def finished(run_recipe: Callable[..., Any]):
     """A run of two steps."""
     return run_recipe()
 
@@ -69,7 +73,7 @@ def test_an_offline_run_trains_and_evaluates(finished) -> None:
     assert (finished / "checkpoints/global_step_2/COMPLETE").exists()
 
 
-def test_two_actor_ranks_clone_as_one_does(run_recipe) -> None:
+def test_two_actor_ranks_clone_as_one_does(run_recipe: Callable[..., Any]) -> None:
     one, two = (read_metrics(run_recipe(*keys, recipe=BC)) for keys in ((), SPLIT))
     for name in ("train/imitation_loss", "eval/return"):
         assert two[2][name] == pytest.approx(one[2][name], rel=1e-3)

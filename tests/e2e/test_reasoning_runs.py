@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -40,10 +42,10 @@ RANKS = (
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node, questions, tmp_path_factory: pytest.TempPathFactory):
+def run_recipe(one_node, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     from rlinf.runners.launch import launch_reasoning
 
-    def run(*overrides, log_path=None):
+    def run(*overrides: str, log_path: Path | None = None):
         log_path = log_path or tmp_path_factory.mktemp("run")
         keys = [
             *TINY,
@@ -59,20 +61,20 @@ def run_recipe(one_node, questions, tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def finished(run_recipe):
+def finished(run_recipe: Callable[..., Any]):
     return run_recipe("runner.save_interval=2")
 
 
-def samples(folder, step):
+def samples(folder: Path, step: int):
     lines = (folder / "samples" / f"step_{step:08d}.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 
-def steps_of(records):
+def steps_of(records: list[dict[Any, Any]]):
     return [record for record in records if record["step"] > 0]
 
 
-def check_groups(folder, steps=3) -> None:
+def check_groups(folder: Path, steps: int = 3) -> None:
     """Every step has all its groups whole, and no group comes twice."""
     seen = []
     for step in range(1, steps + 1):
@@ -105,7 +107,7 @@ def test_a_run_leaves_samples_evaluations_and_a_checkpoint(finished) -> None:
     assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(os.listdir(hf))
 
 
-def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / RECIPE
     shutil.copytree(finished, folder)
     shutil.rmtree(folder / "checkpoints/global_step_3")
@@ -121,7 +123,7 @@ def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path:
 
 
 @pytest.mark.parametrize("threshold", ["null", 1])
-def test_groups_that_teach_nothing_are_replaced(run_recipe, threshold: int | str) -> None:
+def test_groups_that_teach_nothing_are_replaced(run_recipe: Callable[..., Any], threshold: int | str) -> None:
     folder = run_recipe(
         "reward.rewards.short.function=tests.e2e.reasoning_rewards:short_if_even",
         "algorithm.max_num_gen_batches=4",
@@ -156,7 +158,7 @@ def test_groups_that_teach_nothing_are_replaced(run_recipe, threshold: int | str
 
 
 @pytest.mark.slow
-def test_answers_ahead_of_training_are_no_staler_than_allowed(run_recipe) -> None:
+def test_answers_ahead_of_training_are_no_staler_than_allowed(run_recipe: Callable[..., Any]) -> None:
     folder = run_recipe("algorithm.staleness_threshold=2", "runner.max_epochs=5", "runner.val_check_interval=-1")
     check_groups(folder, steps=5)
     stale = [record["rollout/staleness_max"] for record in steps_of(read_metrics(folder))]
@@ -169,7 +171,7 @@ def test_answers_ahead_of_training_are_no_staler_than_allowed(run_recipe) -> Non
     "weights",
     ["runner.ckpt_path={}/checkpoints/global_step_3", "actor.model.model_path={}/checkpoints/global_step_3/hf"],
 )
-def test_a_run_that_only_evaluates_trains_nothing(finished, run_recipe, weights: str) -> None:
+def test_a_run_that_only_evaluates_trains_nothing(finished, run_recipe: Callable[..., Any], weights: str) -> None:
     run = run_recipe("runner.only_eval=true", "data.train_data_paths=[]", weights.format(finished))
     (folder,) = (run / "eval_only").iterdir()
     (record,) = read_metrics(folder)
@@ -179,7 +181,7 @@ def test_a_run_that_only_evaluates_trains_nothing(finished, run_recipe, weights:
     assert not (folder / "checkpoints").exists() or not list((folder / "checkpoints").iterdir())
 
 
-def test_a_recipe_for_gpus_says_what_is_missing_here(run_recipe) -> None:
+def test_a_recipe_for_gpus_says_what_is_missing_here(run_recipe: Callable[..., Any]) -> None:
     if torch.cuda.is_available():
         pytest.skip("there are GPUs")
     gpu = "cluster.node_groups=[{label: gpu, node_ranks: 0, accelerators_per_node: 8}]"
@@ -193,7 +195,9 @@ def test_a_recipe_for_gpus_says_what_is_missing_here(run_recipe) -> None:
 @pytest.mark.parametrize(
     "engine", [pytest.param("vllm", marks=pytest.mark.vllm), pytest.param("sglang", marks=pytest.mark.sglang)]
 )
-def test_a_serving_engine_generates_with_the_actors_weights_and_ends_with_the_run(run_recipe, engine: str) -> None:
+def test_a_serving_engine_generates_with_the_actors_weights_and_ends_with_the_run(
+    run_recipe: Callable[..., Any], engine: str
+) -> None:
     folder = run_recipe(
         f"rollout.rollout_backend={engine}", "rollout.validate_weight=true", f"rollout.cpu_cache_bytes={64 << 20}"
     )
@@ -214,7 +218,7 @@ def test_a_serving_engine_generates_with_the_actors_weights_and_ends_with_the_ru
         time.sleep(0.1)
 
 
-def test_two_actors_and_two_engines_make_the_steps_of_one(finished, run_recipe) -> None:
+def test_two_actors_and_two_engines_make_the_steps_of_one(finished, run_recipe: Callable[..., Any]) -> None:
     folder = run_recipe(*RANKS, "actor.fsdp_config.sharding_strategy=full_shard", "rollout.validate_weight=true")
     check_groups(folder)
     records, expected = read_metrics(folder), read_metrics(finished)
@@ -226,7 +230,7 @@ def test_two_actors_and_two_engines_make_the_steps_of_one(finished, run_recipe) 
     assert records[1]["train/grad_norm"] == pytest.approx(expected[1]["train/grad_norm"], rel=1e-3)
 
 
-def test_an_inference_group_recomputes_what_the_actor_would(finished, run_recipe) -> None:
+def test_an_inference_group_recomputes_what_the_actor_would(finished, run_recipe: Callable[..., Any]) -> None:
     folder = run_recipe(
         "+inference={max_tokens_per_mbs: 64}",
         "cluster.cpu_slots_per_node=2",
@@ -244,7 +248,7 @@ def test_an_inference_group_recomputes_what_the_actor_would(finished, run_recipe
         assert json.loads(line)["time/inference/peak_memory_gib"] > 0
 
 
-def test_adapters_alone_keep_engine_and_inference_group_at_the_trainers_weights(run_recipe) -> None:
+def test_adapters_alone_keep_engine_and_inference_group_at_the_trainers_weights(run_recipe: Callable[..., Any]) -> None:
     pytest.importorskip("peft")
     folder = run_recipe(
         "actor.model.is_lora=true",
@@ -261,7 +265,9 @@ def test_adapters_alone_keep_engine_and_inference_group_at_the_trainers_weights(
         assert record["train/actor_approx_kl"] != 0
 
 
-def test_an_engine_that_is_killed_while_it_generates_costs_no_answer(run_recipe, questions, tmp_path: Path) -> None:
+def test_an_engine_that_is_killed_while_it_generates_costs_no_answer(
+    run_recipe: Callable[..., Any], questions: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / RECIPE
     rows = [json.loads(line) for line in (questions / "train.jsonl").read_text().splitlines()]
     path = tmp_path / "train.jsonl"

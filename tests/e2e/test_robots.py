@@ -1,5 +1,7 @@
 """Two Franka arms declared by a node group, stand-ins both, drive a run with interventions from end to end."""
 
+from pathlib import Path
+
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
@@ -30,18 +32,18 @@ TINY = (
 
 
 @pytest.fixture(scope="module")
-def folder(one_node, tmp_path_factory: pytest.TempPathFactory):
+def folder(one_node, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("run")
     launch_embodied(validate_cfg(load_recipe(RECIPE, [*TINY, f"runner.logger.log_path={path}"])))
     return path / RECIPE
 
 
-def test_every_env_worker_is_placed_on_a_robot_of_its_own(folder) -> None:
+def test_every_env_worker_is_placed_on_a_robot_of_its_own(folder: Path) -> None:
     logs = sorted(path.name for path in (folder / "worker_logs").glob("EnvGroup_*.log"))
     assert logs == ["EnvGroup_0.log", "EnvGroup_1.log"]
 
 
-def test_both_robots_are_learned_from_and_evaluated(folder) -> None:
+def test_both_robots_are_learned_from_and_evaluated(folder: Path) -> None:
     records = read_metrics(folder)
     assert [record["step"] for record in records] == [0, 1, 2]
     assert records[2]["train/replay_size"] == 80
@@ -50,7 +52,7 @@ def test_both_robots_are_learned_from_and_evaluated(folder) -> None:
     assert "eval/success_once" in records[2]
 
 
-def test_interventions_are_kept_apart_and_in_the_replay(folder) -> None:
+def test_interventions_are_kept_apart_and_in_the_replay(folder: Path) -> None:
     actor = folder / "checkpoints" / "global_step_2" / "actor"
     replay, helped = (ReplayBuffer.open(actor / name).contents() for name in ("replay", "interventions"))
     records = read_metrics(folder)
@@ -63,7 +65,7 @@ def test_interventions_are_kept_apart_and_in_the_replay(folder) -> None:
     assert (directions * helped.actions[:, 0]).sum(-1).min() > 0.99
 
 
-def test_every_robot_begins_where_its_own_entry_says(folder) -> None:
+def test_every_robot_begins_where_its_own_entry_says(folder: Path) -> None:
     replay = ReplayBuffer.open(folder / "checkpoints" / "global_step_2" / "actor" / "replay").contents()
     starts = replay.inputs["states"][:2, :3]  # relative to each robot's own target
     assert starts[:, 2].tolist() == pytest.approx([0.15, 0.1], abs=1e-5)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -33,10 +35,10 @@ ALONE = ("~rollout", "~reward", "~algorithm.sampling_params")
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node, questions, tmp_path_factory: pytest.TempPathFactory):
+def run_recipe(one_node, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     from rlinf.runners.launch import launch_sft
 
-    def run(*overrides, log_path=None):
+    def run(*overrides: str, log_path: Path | None = None):
         log_path = log_path or tmp_path_factory.mktemp("run")
         keys = [
             *TINY,
@@ -52,7 +54,7 @@ def run_recipe(one_node, questions, tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def finished(run_recipe):
+def finished(run_recipe: Callable[..., Any]):
     return run_recipe(SHORT)
 
 
@@ -76,7 +78,7 @@ def test_the_loss_falls_and_evaluations_measure_and_ask(finished) -> None:
     assert rows[0]["reference"] == "51"
 
 
-def test_what_is_saved_is_for_transformers_what_was_trained(finished, questions) -> None:
+def test_what_is_saved_is_for_transformers_what_was_trained(finished, questions: Path) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(hf_folder(finished))
     tokenizer = transformers.AutoTokenizer.from_pretrained(hf_folder(finished))
     total = count = 0
@@ -93,12 +95,12 @@ def test_what_is_saved_is_for_transformers_what_was_trained(finished, questions)
     assert total / count == pytest.approx(read_metrics(finished)[-1]["eval/loss"], rel=1e-5)
 
 
-def check_equal(found, expected) -> None:
+def check_equal(found: Path, expected) -> None:
     for one, other in zip(read_metrics(found), read_metrics(expected), strict=True):
         assert one == other
 
 
-def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / RECIPE
     shutil.copytree(finished, folder)
     shutil.rmtree(folder / f"checkpoints/global_step_{STEPS}")
@@ -108,7 +110,7 @@ def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe, tmp_path:
 
 
 def test_a_run_whose_actor_is_killed_ends_as_an_undisturbed_one(
-    finished, run_recipe, questions, tmp_path: Path
+    finished, run_recipe: Callable[..., Any], questions: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / RECIPE
     rows = [json.loads(line) for line in (questions / "val.jsonl").read_text().splitlines()]
@@ -126,7 +128,9 @@ def test_a_run_whose_actor_is_killed_ends_as_an_undisturbed_one(
     check_equal(folder, finished)
 
 
-def test_two_ranks_without_an_engine_learn_what_one_learns(finished, run_recipe, questions, tmp_path: Path) -> None:
+def test_two_ranks_without_an_engine_learn_what_one_learns(
+    finished, run_recipe: Callable[..., Any], questions: Path, tmp_path: Path
+) -> None:
     """Also, conversations are learned as the rows are that they say the same as."""
     for name in ("train", "val"):
         rows = [json.loads(line) for line in (questions / f"{name}.jsonl").read_text().splitlines()]
@@ -153,7 +157,9 @@ def test_two_ranks_without_an_engine_learn_what_one_learns(finished, run_recipe,
 
 
 @pytest.mark.slow
-def test_a_reasoning_run_starts_from_what_was_learned(finished, run_recipe, questions, tmp_path: Path) -> None:
+def test_a_reasoning_run_starts_from_what_was_learned(
+    finished, run_recipe: Callable[..., Any], questions: Path, tmp_path: Path
+) -> None:
     from rlinf.runners.launch import launch_reasoning
 
     keys = [

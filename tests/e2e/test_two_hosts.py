@@ -3,6 +3,7 @@
 import shutil
 import sys
 import textwrap
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,7 +22,7 @@ from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
 
 
 @pytest.fixture(scope="module")
-def hosts():
+def hosts() -> Iterator[Hosts]:
     """Two hosts with Ray on both; tests run in order, and the last one cuts them apart."""
     with Hosts() as pair:
         head, other = pair.both
@@ -58,13 +59,13 @@ print(heard, secret, spoken)
 """
 
 
-def drive(host, body, **environment):
+def drive(host, body: str, **environment):
     script = host.home / "driver.py"
     script.write_text(HEADER + textwrap.dedent(body))
     return host.run(sys.executable, str(script), RAY_ADDRESS=f"{host.ip}:{PORT}", **environment)
 
 
-def test_the_scripts_bring_two_hosts_together(hosts) -> None:
+def test_the_scripts_bring_two_hosts_together(hosts: Hosts) -> None:
     head, other = hosts.both
     token = (head.home / ".ray/auth_token").read_text().strip()
     code, said = hosts.said["without token"]
@@ -84,7 +85,7 @@ def test_the_scripts_bring_two_hosts_together(hosts) -> None:
     assert "Only 2 of 3 nodes" in nodes
 
 
-def test_messages_travel_encrypted_over_the_chosen_network(hosts) -> None:
+def test_messages_travel_encrypted_over_the_chosen_network(hosts: Hosts) -> None:
     head, other = hosts.both
     sniffer = other.start(sys.executable, "-c", SNIFFER)
     assert sniffer.stdout.readline() == "listening\n"
@@ -118,7 +119,7 @@ def test_messages_travel_encrypted_over_the_chosen_network(hosts) -> None:
     assert secret == 0
 
 
-def test_environments_on_one_host_train_a_policy_on_the_other(hosts) -> None:
+def test_environments_on_one_host_train_a_policy_on_the_other(hosts: Hosts) -> None:
     head, _ = hosts.both
     code, said = head.run(
         sys.executable,
@@ -137,7 +138,7 @@ def test_environments_on_one_host_train_a_policy_on_the_other(hosts) -> None:
     assert metrics[-1]["step"] == 2
 
 
-def test_a_host_that_vanishes_is_named_by_every_wait(hosts) -> None:
+def test_a_host_that_vanishes_is_named_by_every_wait(hosts: Hosts) -> None:
     head, other = hosts.both
     script = head.home / "driver.py"
     script.write_text(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib.util
 import json
 from pathlib import Path
+from types import ModuleType
 
 REPO = Path(__file__).parents[2]
 
 
-def make_questions(folder):
+def make_questions(folder: Path):
     """Write ``train.jsonl``, ``val.jsonl`` and the folder ``model``."""
     maker = load_example("make_tiny_model")
     maker.make_tiny_model(folder / "model", max_context_tokens=64, initializer_range=0.1)
@@ -19,7 +20,7 @@ def make_questions(folder):
     return folder
 
 
-def load_example(name):
+def load_example(name: str) -> ModuleType:
     """Return a script of ``examples/reasoning`` as a module."""
     spec = importlib.util.spec_from_file_location(name, REPO / f"examples/reasoning/{name}.py")
     module = importlib.util.module_from_spec(spec)

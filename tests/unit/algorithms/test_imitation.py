@@ -1,9 +1,17 @@
 """Expected numbers are computed by hand."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 
 from rlinf.algorithms.imitation import imitation_loss
+
+if TYPE_CHECKING:
+    from rlinf.runners.step_runner import Metrics
+
 
 EXECUTED = torch.tensor([[True, True], [True, False]])
 LOGPROBS = torch.tensor([[[-1.0, -2.0], [-0.5, -0.5]], [[-4.0, 0.0], [float("nan"), 7.0]]])
@@ -11,7 +19,7 @@ GREEDY = torch.tensor([[[0.0, 1.0], [2.0, 2.0]], [[1.0, 1.0], [float("inf"), 0.0
 ACTIONS = torch.tensor([[[1.0, 1.0], [2.0, 0.0]], [[4.0, 1.0], [0.0, 0.0]]])
 
 
-def loss(kind, denominator=3):
+def loss(kind: str, denominator: int = 3) -> tuple[torch.Tensor, Metrics]:
     return imitation_loss(
         kind, logprobs=LOGPROBS, greedy=GREEDY, actions=ACTIONS, executed=EXECUTED, denominator=denominator
     )

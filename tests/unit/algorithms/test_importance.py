@@ -17,7 +17,7 @@ MASK = [True, True, True, True, True, False, True]
 BOUNDS = {"lower_bound": 0.9, "upper_bound": 1.3}
 
 
-def tensors(dtype=torch.float64):
+def tensors(dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
     return {
         "trainer_logprobs": torch.tensor(TRAINER, dtype=dtype),
         "engine_logprobs": torch.tensor(ENGINE, dtype=dtype),
@@ -25,11 +25,11 @@ def tensors(dtype=torch.float64):
     }
 
 
-def rows(tensor):
+def rows(tensor: torch.Tensor) -> torch.Tensor:
     return torch.stack([torch.cat([part, part.new_zeros(3 - len(part))]) for part in tensor.split(LENGTHS)])
 
 
-def by_hand(level, mode):
+def by_hand(level: str, mode: str) -> tuple[list[float], float]:
     weights, outside, start = [0.0] * 7, 0, 0
     for length in LENGTHS:
         valid = [i for i in range(start, start + length) if MASK[i]]

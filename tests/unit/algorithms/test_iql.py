@@ -19,7 +19,7 @@ TRANSITIONS = {
 }
 
 
-def iql(**keys):
+def iql(**keys: float) -> IQL:
     return IQL(
         IQLLossConfig(**{"gamma": 0.9, "expectile": 0.8, "temperature": 2.0, "max_advantage_weight": 10.0} | keys)
     )

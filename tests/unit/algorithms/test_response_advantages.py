@@ -1,7 +1,10 @@
 """Advantages of responses against plain loops over Python numbers."""
 
+from __future__ import annotations
+
 import math
 import statistics
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -14,6 +17,10 @@ from rlinf.config.registries import advantages
 from rlinf.config.schema.algorithm import GRPOConfig, KLInRewardConfig
 from rlinf.errors import AlgorithmError
 
+if TYPE_CHECKING:
+    from rlinf.runners.step_runner import Metrics
+
+
 # Four answers in two groups that lie mixed; the third contains a tool's token, the second ends with one.
 SCORES = [1.0, 0.0, 0.5, 0.25]
 GROUPS = [7, 3, 7, 3]
@@ -24,13 +31,21 @@ VALUES = [[0.3, 0.6], [0.2, 0.1, 0.9], [0.4, 9.0, 0.5, 0.7], [0.35]]
 EPSILON = 1e-6
 
 
-def ragged(lists, dtype=torch.float64):
+def ragged(lists: list[list[float]], dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
     return [torch.tensor(values, dtype=dtype) for values in lists]
 
 
 def compute(
-    adv_type, *, kl_beta=0.0, kl_penalty="k1", values=None, masks=MASKS, scores=SCORES, informative_only=False, **keys
-):
+    adv_type: str,
+    *,
+    kl_beta: float = 0.0,
+    kl_penalty: str = "k1",
+    values: list[list[float]] | None = None,
+    masks: list[list[int]] = MASKS,
+    scores: list[float] = SCORES,
+    informative_only: bool = False,
+    **keys: bool | float,
+) -> tuple[AdvantagesAndReturns, Metrics]:
     rewards, groups = torch.tensor(scores, dtype=torch.float64), torch.tensor(GROUPS)
     steps = responses_to_steps(
         scores=rewards,
@@ -49,7 +64,7 @@ def compute(
     return AdvantagesAndReturns(*(steps_to_ragged(column, lengths) for column in columns)), metrics
 
 
-def token_rewards(kl_beta=0.0):
+def token_rewards(kl_beta: float = 0.0):
     """Own tokens' rewards of each answer: the score at the last, less beta * (log p - log q) at each."""
     result = []
     for score, mask, old, ref in zip(SCORES, MASKS, OLD, REF, strict=True):
@@ -68,19 +83,19 @@ def spread(per_own_token):
     return result
 
 
-def per_answer(advantages):
+def per_answer(advantages: list[float]):
     return spread([[a] * sum(mask) for a, mask in zip(advantages, MASKS, strict=True)])
 
 
-def totals(kl_beta):
+def totals(kl_beta: float) -> list[int]:
     return [sum(rewards) for rewards in token_rewards(kl_beta)]
 
 
-def others(numbers, i):
+def others(numbers: list[float], i: int):
     return [x for j, x in enumerate(numbers) if GROUPS[j] == GROUPS[i]]
 
 
-def check(targets, expected) -> None:
+def check(targets: AdvantagesAndReturns, expected) -> None:
     for actual, wanted in zip(targets.advantages, expected, strict=True):
         assert actual.tolist() == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
@@ -112,7 +127,7 @@ def normalised(per_own_token):
     return [[(x - mean) / (deviation + EPSILON) for x in answer] for answer in per_own_token]
 
 
-def to_go(gamma, kl_beta):
+def to_go(gamma: float, kl_beta: float):
     result = []
     for rewards in token_rewards(kl_beta):
         returns, following = [], 0.0
@@ -140,7 +155,7 @@ def test_reinforce_plus_plus_baseline() -> None:
     check(compute("reinpp_baseline", kl_beta=0.3)[0], spread(normalised(less)))
 
 
-def gae_by_hand(gamma, lam):
+def gae_by_hand(gamma: float, lam: float):
     advantages, returns = [], []
     for rewards, values, mask in zip(token_rewards(), VALUES, MASKS, strict=True):
         own = [v for v, m in zip(values, mask, strict=True) if m]

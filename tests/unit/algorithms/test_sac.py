@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlinf.algorithms.q_learning import aggregate_q
-from rlinf.algorithms.registry import make_off_policy_algorithm, register_off_policy
+from rlinf.algorithms.registry import OffPolicyAlgorithm, make_off_policy_algorithm, register_off_policy
 from rlinf.algorithms.sac import Temperature
 from rlinf.config.registries import advantages, losses
 from rlinf.config.schema.algorithm import EntropyTuningConfig, NoAdvantageConfig, OffPolicyLossConfig, SACLossConfig
@@ -31,7 +31,7 @@ TRANSITIONS = {
 }
 
 
-def sac(**keys):
+def sac(**keys: str | EntropyTuningConfig) -> OffPolicyAlgorithm:
     cfg = SACLossConfig(**{**KEYS, **keys})
     return make_off_policy_algorithm("embodied_sac", cfg, action_size=4, device=CPU)
 

@@ -13,7 +13,7 @@ VALUES = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, float("nan"), 9.0, 10.
 MASK = torch.tensor([True, False, True, True, True, True, True, False, False, False])
 
 
-def rows(packed):
+def rows(packed: torch.Tensor) -> torch.Tensor:
     padded = torch.zeros(4, 4, dtype=packed.dtype)
     for number, part in enumerate(packed.split(LENGTHS)):
         padded[number, : len(part)] = part

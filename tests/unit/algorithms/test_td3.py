@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from rlinf.algorithms.registry import make_off_policy_algorithm
+from rlinf.algorithms.registry import OffPolicyAlgorithm, make_off_policy_algorithm
 from rlinf.config.schema.algorithm import TD3LossConfig
 
 KEYS = {"gamma": 0.9, "agg_q": "min", "actor_agg_q": "q1", "target_noise": 0.2, "target_noise_clip": 0.5}
@@ -19,7 +19,7 @@ TRANSITIONS = {
 }
 
 
-def td3(**keys):
+def td3(**keys: str) -> OffPolicyAlgorithm:
     cfg = TD3LossConfig(**{**KEYS, **keys})
     return make_off_policy_algorithm("embodied_td3", cfg, action_size=4, device=torch.device("cpu"))
 

@@ -4,7 +4,9 @@ import logging
 import math
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,26 +15,28 @@ from rlinf.errors import CheckpointError
 
 
 @pytest.fixture
-def root(tmp_path: Path):
+def root(tmp_path: Path) -> Path:
     return tmp_path / "run" / "checkpoints"
 
 
-def save(manager, step, *, state=None, **metrics):
+def save(
+    manager: CheckpointManager, step: int, *, state: dict[str, float | list[int] | bool] | None = None, **metrics: float
+):
     folder = manager.begin(step)
     (folder / "actor").mkdir()
     (folder / "actor" / "w").write_text(str(step))
     return manager.commit(step, state or {"step": step}, {f"eval/{name}": value for name, value in metrics.items()})
 
 
-def runner_state(path):
+def runner_state(path: Path | None):
     return json.loads((path / "runner.json").read_text())["state"]
 
 
-def names(root):
+def names(root: Path):
     return sorted((p.name for p in root.iterdir()), key=lambda name: (len(name), name))
 
 
-def test_a_checkpoint_holds_what_was_written_and_the_runners_state(root) -> None:
+def test_a_checkpoint_holds_what_was_written_and_the_runners_state(root: Path) -> None:
     manager = CheckpointManager(root)
     path = save(manager, 5, state={"best": -1.5, "steps": [1, 2], "limit": math.inf})
     assert path == root / "global_step_5"
@@ -43,14 +47,14 @@ def test_a_checkpoint_holds_what_was_written_and_the_runners_state(root) -> None
     assert names(root) == ["LATEST", "global_step_5"]
 
 
-def test_nothing_is_visible_before_commit(root) -> None:
+def test_nothing_is_visible_before_commit(root: Path) -> None:
     manager = CheckpointManager(root)
     manager.begin(1)
     assert manager.resolve("auto") is None
     assert CheckpointManager(root).resolve("auto") is None
 
 
-def test_commit_needs_its_begin_the_workers_files_and_json(root) -> None:
+def test_commit_needs_its_begin_the_workers_files_and_json(root: Path) -> None:
     manager = CheckpointManager(root)
     with pytest.raises(CheckpointError, match=r"begin\(1\)"):
         manager.commit(1, {})
@@ -70,7 +74,9 @@ def test_commit_needs_its_begin_the_workers_files_and_json(root) -> None:
     assert manager.resolve("auto") is None
 
 
-def test_auto_takes_the_newest_complete_one_and_never_a_half_written(root, caplog: pytest.LogCaptureFixture) -> None:
+def test_auto_takes_the_newest_complete_one_and_never_a_half_written(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     manager = CheckpointManager(root, keep=0)
     for step in (9, 10, 100):
         save(manager, step)
@@ -86,7 +92,7 @@ def test_auto_takes_the_newest_complete_one_and_never_a_half_written(root, caplo
     assert manager.resolve("auto") is None
 
 
-def test_auto_does_not_depend_on_latest(root) -> None:
+def test_auto_does_not_depend_on_latest(root: Path) -> None:
     manager = CheckpointManager(root)
     save(manager, 1)
     save(manager, 2)
@@ -97,13 +103,13 @@ def test_auto_does_not_depend_on_latest(root) -> None:
     assert manager.resolve("auto").name == "global_step_2"
 
 
-def test_null_and_an_experiment_without_checkpoints_resolve_to_nothing(root) -> None:
+def test_null_and_an_experiment_without_checkpoints_resolve_to_nothing(root: Path) -> None:
     assert CheckpointManager(root).resolve(None) is None
     assert CheckpointManager(root).resolve("auto") is None
     assert not root.exists()
 
 
-def test_explicit_paths_in_every_spelling(root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_explicit_paths_in_every_spelling(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = CheckpointManager(root, keep=0)
     save(manager, 1)
     save(manager, 2)
@@ -124,7 +130,7 @@ def test_explicit_paths_in_every_spelling(root, monkeypatch: pytest.MonkeyPatch)
     assert manager.resolve("global_step_1") == root / "global_step_1"
 
 
-def test_a_renamed_copy_of_a_checkpoint_is_one_and_knows_its_step(root, tmp_path: Path) -> None:
+def test_a_renamed_copy_of_a_checkpoint_is_one_and_knows_its_step(root: Path, tmp_path: Path) -> None:
     save(CheckpointManager(root), 42)
     shutil.copytree(root / "global_step_42", tmp_path / "best one")
     assert checkpoint_step(CheckpointManager(root).resolve(str(tmp_path / "best one"))) == 42
@@ -143,7 +149,7 @@ def test_a_renamed_copy_of_a_checkpoint_is_one_and_knows_its_step(root, tmp_path
     ],
 )
 def test_paths_without_a_complete_checkpoint_are_refused_with_what_to_do(
-    root, tmp_path: Path, given: str, expected: list[str]
+    root: Path, tmp_path: Path, given: str, expected: list[str]
 ) -> None:
     manager = CheckpointManager(root, keep=0)
     save(manager, 1)
@@ -156,7 +162,7 @@ def test_paths_without_a_complete_checkpoint_are_refused_with_what_to_do(
         assert part.format(root=root) in str(error.value)
 
 
-def test_damage_is_named_by_file_and_size(root) -> None:
+def test_damage_is_named_by_file_and_size(root: Path) -> None:
     manager = CheckpointManager(root)
     path = save(manager, 12)
     (path / "actor" / "w").write_text("1")
@@ -164,7 +170,7 @@ def test_damage_is_named_by_file_and_size(root) -> None:
         manager.resolve(str(path))
 
 
-def test_another_format_is_refused(root) -> None:
+def test_another_format_is_refused(root: Path) -> None:
     path = save(CheckpointManager(root), 1)
     record = json.loads((path / "COMPLETE").read_text())
     (path / "COMPLETE").write_text(json.dumps(record | {"format": 99}))
@@ -172,7 +178,7 @@ def test_another_format_is_refused(root) -> None:
         CheckpointManager(root).resolve(str(path))
 
 
-def test_retention_keeps_the_newest_and_the_best(root) -> None:
+def test_retention_keeps_the_newest_and_the_best(root: Path) -> None:
     manager = CheckpointManager(root, keep=2, keep_best="eval/success_once")
     for step, success in ((10, 0.1), (20, 0.9), (30, 0.9), (40, math.nan), (50, 0.2), (60, None), (70, 0.3)):
         save(manager, step, **({} if success is None else {"success_once": success}))
@@ -183,14 +189,14 @@ def test_retention_keeps_the_newest_and_the_best(root) -> None:
     assert names(root) == ["LATEST", "global_step_80"]
 
 
-def test_keep_zero_keeps_all(root) -> None:
+def test_keep_zero_keeps_all(root: Path) -> None:
     manager = CheckpointManager(root, keep=0)
     for step in range(1, 6):
         save(manager, step)
     assert len(names(root)) == 6
 
 
-def test_a_metric_that_no_save_measures_is_warned_about_once(root, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_metric_that_no_save_measures_is_warned_about_once(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     manager = CheckpointManager(root, keep=1, keep_best="eval/succes")
     with caplog.at_level(logging.WARNING):
         for step in (1, 2):
@@ -200,7 +206,7 @@ def test_a_metric_that_no_save_measures_is_warned_about_once(root, caplog: pytes
     assert len([r for r in caplog.records if r.getMessage() == warning]) == 1
 
 
-def test_a_run_that_goes_back_to_an_earlier_step_keeps_what_it_saves_and_continues_from_it(root) -> None:
+def test_a_run_that_goes_back_to_an_earlier_step_keeps_what_it_saves_and_continues_from_it(root: Path) -> None:
     for step in (10, 20, 30):
         save(CheckpointManager(root, keep=3), step)
     manager = CheckpointManager(root, keep=3)
@@ -214,14 +220,14 @@ def test_a_run_that_goes_back_to_an_earlier_step_keeps_what_it_saves_and_continu
     assert runner_state(manager.resolve("auto")) == {"second": True}
 
 
-def test_marking_a_checkpoint_of_another_experiment_changes_nothing(root, tmp_path: Path) -> None:
+def test_marking_a_checkpoint_of_another_experiment_changes_nothing(root: Path, tmp_path: Path) -> None:
     save(CheckpointManager(root), 1)
     other = CheckpointManager(tmp_path / "other" / "checkpoints")
     other.mark_resumed(root / "global_step_1")
     assert not other.root.exists()
 
 
-def test_files_of_others_in_the_folder_are_left_alone(root) -> None:
+def test_files_of_others_in_the_folder_are_left_alone(root: Path) -> None:
     root.mkdir(parents=True)
     for name in (".tmp_mine", "notes.txt", "global_step_x"):
         (root / name).write_text("mine")
@@ -231,7 +237,7 @@ def test_files_of_others_in_the_folder_are_left_alone(root) -> None:
 
 
 def test_everything_is_synced_before_complete_and_complete_before_the_name(
-    root, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     manager = CheckpointManager(root)
     folder = manager.begin(1)
@@ -272,7 +278,7 @@ def undeletable(monkeypatch: pytest.MonkeyPatch):
     held = set()
     monkeypatch.setattr(logging.getLogger("rlinf"), "propagate", True)
 
-    def guard(function):
+    def guard(function: Callable[..., None]) -> Callable[..., Any]:
         def call(path, *args, **keys):
             if os.path.basename(path) in held:
                 raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
@@ -285,7 +291,7 @@ def undeletable(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_checkpoint_that_cannot_be_deleted_ends_no_save_and_costs_no_other(
-    root, undeletable, caplog: pytest.LogCaptureFixture
+    root: Path, undeletable, caplog: pytest.LogCaptureFixture
 ) -> None:
     undeletable.add("w")
     manager = CheckpointManager(root, keep=1)
@@ -301,7 +307,7 @@ def test_a_checkpoint_that_cannot_be_deleted_ends_no_save_and_costs_no_other(
     assert names(root) == ["LATEST", "global_step_4"]
 
 
-def test_a_checkpoint_whose_replacement_was_interrupted_comes_back(root) -> None:
+def test_a_checkpoint_whose_replacement_was_interrupted_comes_back(root: Path) -> None:
     save(CheckpointManager(root), 3)
     os.rename(root / "global_step_3", root / ".old_global_step_3")
     manager = CheckpointManager(root)
@@ -310,7 +316,7 @@ def test_a_checkpoint_whose_replacement_was_interrupted_comes_back(root) -> None
     assert not (root / ".old_global_step_3").exists()
 
 
-def test_an_undeletable_file_keeps_no_other_on_the_disk(root, undeletable) -> None:
+def test_an_undeletable_file_keeps_no_other_on_the_disk(root: Path, undeletable) -> None:
     manager = CheckpointManager(root, keep=1)
     folder = manager.begin(1)
     for name in ("a", "w", "z"):
@@ -323,7 +329,7 @@ def test_an_undeletable_file_keeps_no_other_on_the_disk(root, undeletable) -> No
 
 
 def test_a_checkpoint_that_cannot_be_moved_away_stays_and_ends_no_save(
-    root, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager = CheckpointManager(root, keep=1)
     save(manager, 1)
@@ -343,7 +349,7 @@ def test_a_checkpoint_that_cannot_be_moved_away_stays_and_ends_no_save(
 
 
 def test_what_a_killed_run_left_and_cannot_be_deleted_ends_no_save(
-    root, undeletable, caplog: pytest.LogCaptureFixture
+    root: Path, undeletable, caplog: pytest.LogCaptureFixture
 ) -> None:
     (CheckpointManager(root).begin(5) / "w").write_text("half")
     undeletable.add("w")
@@ -354,7 +360,7 @@ def test_what_a_killed_run_left_and_cannot_be_deleted_ends_no_save(
 
 
 def test_retention_that_cannot_tell_the_best_drops_nothing_and_ends_no_save(
-    root, caplog: pytest.LogCaptureFixture
+    root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager = CheckpointManager(root, keep=1, keep_best="eval/return")
     first = save(manager, 1, **{"return": 1.0})
@@ -366,7 +372,7 @@ def test_retention_that_cannot_tell_the_best_drops_nothing_and_ends_no_save(
     assert {"global_step_1", "global_step_2"} <= set(names(root))
 
 
-def test_negative_numbers_are_refused(root) -> None:
+def test_negative_numbers_are_refused(root: Path) -> None:
     with pytest.raises(CheckpointError, match="keep_checkpoints"):
         CheckpointManager(root, keep=-1)
     with pytest.raises(CheckpointError, match="step"):

@@ -5,7 +5,7 @@ import shutil
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ _CHANGES |= {"rmdir", "truncate", "utime", "symlink", "link"}
 
 
 @pytest.fixture
-def folder(tmp_path: Path):
+def folder(tmp_path: Path) -> Iterator[Path]:
     """A folder in memory where there is one: these tests force some thousand files to the disk."""
     if not os.access("/dev/shm", os.W_OK):
         yield tmp_path
@@ -30,14 +30,14 @@ def folder(tmp_path: Path):
         yield Path(name)
 
 
-def save(manager, step, payload=None):
+def save(manager: CheckpointManager, step: int, payload: str | None = None):
     folder = manager.begin(step)
     (folder / "actor").mkdir()
     (folder / "actor" / "weights.bin").write_text(payload or f"weights of {step}")
     return manager.commit(step, {"step": step}, {"eval/success_once": 1.0 / step}, required=["actor"])
 
 
-def killed_before_operation(number, action):
+def killed_before_operation(number: int, action: Callable[[], Path] | Callable[[], None]) -> bool:
     """Run an action in a forked process that dies, without any clean-up, before its n-th file operation.
 
     Returns True if it died, False if it finished with fewer operations.
@@ -101,7 +101,7 @@ def prepare_half_written_of_same_name(root) -> int:
 @pytest.mark.parametrize(
     "prepare", [prepare_plain, prepare_leftovers, prepare_same_step, prepare_half_written_of_same_name]
 )
-def test_kill_before_every_file_operation_of_a_save(folder, prepare: Callable[..., Any]) -> None:
+def test_kill_before_every_file_operation_of_a_save(folder: Path, prepare: Callable[..., Any]) -> None:
     origin = folder / "origin"
     before = prepare(origin)
     outcomes = []
@@ -132,7 +132,7 @@ def test_kill_before_every_file_operation_of_a_save(folder, prepare: Callable[..
     assert outcomes[-1] is True
 
 
-def test_kill_before_every_file_operation_of_retention_keeps_the_best(folder) -> None:
+def test_kill_before_every_file_operation_of_retention_keeps_the_best(folder: Path) -> None:
     origin = folder / "origin"
     for step in (1, 2, 3):
         save(CheckpointManager(origin, keep=0), step)
@@ -150,7 +150,7 @@ def test_kill_before_every_file_operation_of_retention_keeps_the_best(folder) ->
     assert steps == [1, 4]
 
 
-def test_kill_while_a_checkpoint_is_marked_as_resumed(folder) -> None:
+def test_kill_while_a_checkpoint_is_marked_as_resumed(folder: Path) -> None:
     origin = folder / "origin"
     for step in (1, 2, 3):
         save(CheckpointManager(origin, keep=0), step)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ RECIPE = "gym_cartpole_ppo_mlp"
 
 
 @pytest.fixture
-def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     """Write a module with the given body of ``launch(cfg)`` and return its ``module:function``."""
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -28,13 +29,13 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         del sys.modules[name]
 
 
-def test_launch_receives_the_typed_tree(launcher, capsys: pytest.CaptureFixture[str]) -> None:
+def test_launch_receives_the_typed_tree(launcher: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
     start = launcher("print(type(cfg).__name__, cfg.actor.seed)")
     assert run_entry("embodied", start, ["--config-name", RECIPE, "actor.seed=9"]) == 0
     assert capsys.readouterr().out == "EmbodiedConfig 9\n"
 
 
-def test_exit_code_of_launch_is_kept(launcher) -> None:
+def test_exit_code_of_launch_is_kept(launcher: Callable[..., str]) -> None:
     assert run_entry("embodied", launcher("return 3"), ["--config-name", RECIPE]) == 3
 
 
@@ -62,7 +63,9 @@ def test_missing_name_lists_the_recipes(capsys: pytest.CaptureFixture[str]) -> N
     assert RECIPE in error
 
 
-def test_the_recipe_may_stand_without_its_option(launcher, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_recipe_may_stand_without_its_option(
+    launcher: Callable[..., str], capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run_entry("embodied", launcher("print(cfg.actor.seed)"), [RECIPE, "actor.seed=9"]) == 0
     assert capsys.readouterr().out == "9\n"
 
@@ -105,7 +108,7 @@ def test_recipe_of_the_other_script_is_refused(
 
 
 def test_own_folder_may_stand_beside_the_script(
-    launcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    launcher: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "mine.yaml").write_text(f"defaults: [{RECIPE}, _self_]\nactor: {{seed: 4}}\n")
@@ -116,7 +119,7 @@ def test_own_folder_may_stand_beside_the_script(
 
 
 def test_quiet_asks_for_warnings_and_the_end_only(
-    launcher, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    launcher: Callable[..., str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name in ("RLINF_QUIET", "RLINF_LOG_LEVEL"):
         monkeypatch.setenv(name, "")

@@ -1,13 +1,16 @@
 """Which keys of a recipe are not the defaults."""
 
+from typing import Any
+
 import pytest
 
 from rlinf.config import list_recipes, load_recipe, to_dict, validate_cfg
-from rlinf.config.differences import recipe_values
+from rlinf.config.differences import RecipeValue, recipe_values
 from rlinf.config.schema.cluster import ClusterConfig, TracerConfig
+from rlinf.config.schema.root import RLinfConfig
 
 
-def by_path(cfg):
+def by_path(cfg: ClusterConfig | RLinfConfig) -> dict[str, RecipeValue]:
     return {value.path: value for value in recipe_values(cfg)}
 
 
@@ -31,7 +34,7 @@ def test_every_key_of_every_recipe_is_there(name: str) -> None:
     values = by_path(cfg)
     assert len(values) == len(recipe_values(cfg))
 
-    def check(data, prefix) -> None:
+    def check(data: dict[str, Any], prefix: str) -> None:
         for key, value in data.items():
             path = f"{prefix}{key}"
             if path in values:

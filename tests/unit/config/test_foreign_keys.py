@@ -15,13 +15,13 @@ from rlinf.errors import ConfigError
 EMBODIED, TEXT, SAC = "gym_cartpole_ppo_mlp", "tiny_math_grpo", "gym_pendulum_sac_mlp"
 
 
-def told(recipe, *overrides):
+def told(recipe: str, *overrides: str) -> str:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(load_recipe(recipe, overrides))
     return str(caught.value)
 
 
-def line_of(text, path):
+def line_of(text: str, path: str):
     return next(line for line in text.splitlines() if line.startswith(f"  - {path}:"))
 
 
@@ -83,7 +83,7 @@ def test_translations_name_what_exists() -> None:
         assert choices.get("adv_type", "gae") in advantages.configs
 
 
-def put(recipe, path, value) -> None:
+def put(recipe, path: str, value: str) -> None:
     """Write a value into a plain recipe, through whatever stands in its way."""
     *sections, key = path.split(".")
     for section in sections:
@@ -93,7 +93,7 @@ def put(recipe, path, value) -> None:
     recipe[key] = value
 
 
-def problems(recipe):
+def problems(recipe) -> str:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(recipe)
     return str(caught.value)

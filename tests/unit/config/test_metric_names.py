@@ -4,12 +4,13 @@ import pytest
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.metric_names import eval_metric_names
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.errors import ConfigError
 from rlinf.telemetry.responses import evaluation_metrics
 from tests.unit.data.messages.response_samples import Sample
 
 
-def recipe(name, *overrides):
+def recipe(name: str, *overrides: str) -> RLinfConfig:
     return validate_cfg(load_recipe(name, ["~runner.stop_at", *overrides]))
 
 

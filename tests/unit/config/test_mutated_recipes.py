@@ -7,7 +7,7 @@ import re
 
 import pytest
 from omegaconf import OmegaConf
-from recipe_mutations import mutations, places
+from recipe_mutations import Mutation, mutations, places
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.errors import ConfigError, PlacementError
@@ -43,7 +43,7 @@ def recipe(request: pytest.FixtureRequest):
     return OmegaConf.to_container(load_recipe(request.param), resolve=True)
 
 
-def mistakes_of(mutation) -> list[str]:
+def mistakes_of(mutation: Mutation) -> list[str]:
     """Return what is wrong about the message for a recipe with one mistake."""
     try:
         validate_cfg(mutation.recipe)
@@ -74,7 +74,7 @@ def test_every_written_key_is_mutated(recipe) -> None:
     written = {place.path for place in places(recipe, typed)}
     mutated = {path for mutation in mutations(recipe, typed) for path in mutation.paths}
 
-    def leaves(value, path):
+    def leaves(value, path: str):
         children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for key, child in children:
             at = f"{path}[{key}]" if isinstance(value, list) else f"{path}.{key}".removeprefix(".")

@@ -17,7 +17,7 @@ RECIPE = "gym_cartpole_ppo_mlp"
 
 
 @pytest.fixture
-def own_dir(tmp_path: Path):
+def own_dir(tmp_path: Path) -> Path:
     """A folder with a recipe that uses the presets of the shipped ones, and one of its own."""
     (tmp_path / "env").mkdir()
     (tmp_path / "env" / "mine.yaml").write_text("env_type: gymnasium\ninit_params: {id: Acrobot-v1}\n")
@@ -49,7 +49,7 @@ def test_override_of_an_unknown_key_is_found_by_parsing() -> None:
         build_config(cfg)
 
 
-def test_group_choice_deletion_and_forced_keys_keep_hydras_meaning(own_dir) -> None:
+def test_group_choice_deletion_and_forced_keys_keep_hydras_meaning(own_dir: Path) -> None:
     overrides = ["env@env.train=mine", "~actor.optim.clip_grad", "++actor.seed=3"]
     cfg = load_recipe(RECIPE, overrides, own_dir)
     assert cfg.env.train.init_params.id == "Acrobot-v1"
@@ -105,7 +105,7 @@ def test_config_dir_that_is_no_folder_is_refused(tmp_path: Path) -> None:
         load_recipe(RECIPE, config_dir=tmp_path / "absent")
 
 
-def test_own_folder_comes_first_and_may_use_shipped_presets(own_dir) -> None:
+def test_own_folder_comes_first_and_may_use_shipped_presets(own_dir: Path) -> None:
     cfg = load_recipe("mine", config_dir=own_dir)
     assert cfg.actor.seed == 7
     assert cfg.actor.model.model_type == "mlp_policy"
@@ -115,12 +115,12 @@ def test_own_folder_comes_first_and_may_use_shipped_presets(own_dir) -> None:
     assert load_recipe(RECIPE, config_dir=own_dir).actor.seed == 11
 
 
-def test_path_of_a_recipe_is_a_name_too(own_dir) -> None:
+def test_path_of_a_recipe_is_a_name_too(own_dir: Path) -> None:
     assert load_recipe(str(own_dir / "mine.yaml")).actor.seed == 7
 
 
 def test_recipes_under_the_working_directory_are_found(
-    own_dir, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+    own_dir: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = tmp_path_factory.mktemp("work")
     (work / "examples" / "rope").mkdir(parents=True)

@@ -13,7 +13,7 @@ from rlinf.errors import ConfigError
 RECIPE = "gym_cartpole_ppo_mlp"
 
 
-def told(override):
+def told(override: str) -> str:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(load_recipe(RECIPE, [override]))
     return str(caught.value)

@@ -11,11 +11,12 @@ from batch_env import BatchEnv
 from rlinf.config.schema.env import DataCollectionConfig, EnvConfig, GymnasiumEnvConfig
 from rlinf.data.datasets.lerobot import LeRobotDataset, check_dataset
 from rlinf.envs import make_vector_env
+from rlinf.envs.base import VectorEnv
 from rlinf.envs.episode_collector import EpisodeCollector
 from rlinf.errors import ConfigError
 
 
-def make_cartpole(folder, num_env_processes=0, **collection):
+def make_cartpole(folder: Path, num_env_processes: int = 0, **collection: bool) -> VectorEnv:
     cfg = GymnasiumEnvConfig(
         env_type="gymnasium",
         total_num_envs=3,

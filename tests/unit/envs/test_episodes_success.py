@@ -46,7 +46,7 @@ gymnasium.register("SaysOnlySuccess-v0", SaysOnlySuccess)
 gymnasium.register("AlwaysFails-v0", AlwaysFails)
 
 
-def config(env_id, **keys):
+def config(env_id: str, **keys: int) -> GymnasiumEnvConfig:
     return GymnasiumEnvConfig(
         env_type="gymnasium",
         total_num_envs=4,
@@ -57,7 +57,7 @@ def config(env_id, **keys):
     )
 
 
-def episodes_of(cfg, chunks=2):
+def episodes_of(cfg: GymnasiumEnvConfig, chunks: int = 2) -> list[dict[str, float]]:
     with closing(make_vector_env(cfg, num_envs=cfg.total_num_envs)) as env:
         env.reset(0)
         return [episode for _ in range(chunks) for episode in env.chunk_step(torch.zeros(4, 20).long()).episodes]
@@ -98,7 +98,7 @@ def test_an_environment_that_says_that_it_failed_has_success() -> None:
     assert all(episode["success_once"] == 0.0 for episode in episodes)
 
 
-def episode(env, **metrics):
+def episode(env: int, **metrics: float) -> EvalEpisode:
     return EvalEpisode(0, env, 0, metrics={"return": 1.0, "episode_len": 3.0, **metrics})
 
 

@@ -2,7 +2,9 @@
 
 import importlib.util
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ TOUCH = 0.12
 
 
 @pytest.fixture(scope="module")
-def script():
+def script() -> Iterator[ModuleType]:
     spec = importlib.util.spec_from_file_location("train_reward_model", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
@@ -26,7 +28,7 @@ def script():
 
 
 @pytest.fixture(scope="module")
-def frames(script):
+def frames(script: ModuleType):
     cfg = PixelReachEnvConfig(
         env_type="pixel_reach",
         total_num_envs=50,
@@ -47,7 +49,7 @@ def test_frames_are_labelled_by_success(frames) -> None:
     assert torch.equal(frames.labels, distance < TOUCH)
 
 
-def test_a_classifier_learns_to_tell_success(script, frames) -> None:
+def test_a_classifier_learns_to_tell_success(script: ModuleType, frames) -> None:
     torch.manual_seed(0)
     offset = frames.obs["states"][:, 2:] - frames.obs["states"][:, :2]
     seen = script.Frames({"states": offset, "main_images": frames.obs["main_images"]}, frames.labels)
@@ -60,7 +62,7 @@ def test_a_classifier_learns_to_tell_success(script, frames) -> None:
     assert after["precision"] > max(0.5, before["precision"])
 
 
-def test_frames_without_success_cannot_be_learned_from(script, frames) -> None:
+def test_frames_without_success_cannot_be_learned_from(script: ModuleType, frames) -> None:
     failures = script.Frames(frames.obs, torch.zeros_like(frames.labels))
     with pytest.raises(ConfigError, match="0 successes"):
         script.fit(SuccessClassifier(ClassifierConfig()), failures, updates=1, lr=1e-3, seed=0)

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ raise ImportError(__name__)
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Return a function that runs a command in which importing torch or Ray fails and leaves a trace."""
     for name in ("torch", "ray"):
         (tmp_path / f"{name}.py").write_text(GUARD, encoding="utf-8")
@@ -66,7 +67,13 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize(("script", "recipe", "overrides", "path", "remedy"), COMMANDS)
 def test_wrong_recipe_ends_with_a_remedy_before_anything_heavy_is_loaded(
-    start, tmp_path: Path, script: str, recipe: str, overrides: list[str], path: str, remedy: str
+    start: Callable[..., subprocess.CompletedProcess[str]],
+    tmp_path: Path,
+    script: str,
+    recipe: str,
+    overrides: list[str],
+    path: str,
+    remedy: str,
 ) -> None:
     done = start(script, "--config-name", recipe, *overrides)
     assert done.returncode == 1, done.stderr
@@ -78,7 +85,9 @@ def test_wrong_recipe_ends_with_a_remedy_before_anything_heavy_is_loaded(
     assert remedy in line
 
 
-def test_the_guard_notices_torch_and_ray(start, tmp_path: Path) -> None:
+def test_the_guard_notices_torch_and_ray(
+    start: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
+) -> None:
     """A right recipe gets as far as importing what runs it."""
     done = start(EMBODIED, "--config-name", "gym_cartpole_ppo_mlp")
     assert done.returncode != 0

@@ -4,6 +4,7 @@ Two ranks are compared with one in ``tests/unit/workers/actor/test_text_gradient
 """
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,9 @@ KINDS = {
 }
 
 
-def make_engine(folder, *, sharding="no_shard", recompute=False, precision="fp32", keys=None):
+def make_engine(
+    folder: Path, *, sharding: str = "no_shard", recompute: bool = False, precision: str = "fp32", keys=None
+) -> FSDPEngine:
     torch.manual_seed(0)
     model = get_model(tiny_config(folder, precision=precision, **(keys or {})))
     with torch.no_grad():
@@ -51,7 +54,7 @@ LOSS = Pass(lambda model, packed: model(packed, temperature=0.8), loss_fn)
 LOGPROBS = Pass(lambda model, packed: model(packed), lambda result, packed: result.logprobs)
 
 
-def train(engine):
+def train(engine: FSDPEngine) -> dict[Any, Any]:
     """The weights after two optimizer steps, one micro-batch per sequence."""
     for _ in range(2):
         engine.forward_backward([pack_sequences([sequence]) for sequence in SEQUENCES], LOSS)
@@ -60,7 +63,7 @@ def train(engine):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("models")
     for kind, (sizes, _) in KINDS.items():
         save_tiny(folder / kind, **sizes)
@@ -69,7 +72,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("recompute", [False, True])
-def test_sharding_and_recomputing_change_nothing_on_one_rank(folder, kind: str, recompute: bool) -> None:
+def test_sharding_and_recomputing_change_nothing_on_one_rank(folder: Path, kind: str, recompute: bool) -> None:
     keys = KINDS[kind][1]
     expected = train(make_engine(folder / kind, keys=keys))
     actual = train(make_engine(folder / kind, sharding="full_shard", recompute=recompute, keys=keys))
@@ -81,7 +84,7 @@ def test_sharding_and_recomputing_change_nothing_on_one_rank(folder, kind: str, 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_low_precision_keeps_master_weights_and_comes_close(folder, kind: str) -> None:
+def test_low_precision_keeps_master_weights_and_comes_close(folder: Path, kind: str) -> None:
     keys = KINDS[kind][1]
     full, low = (make_engine(folder / kind, sharding="full_shard", precision=p, keys=keys) for p in ("fp32", "bf16"))
     packed, seen = pack_sequences(SEQUENCES), []
@@ -96,7 +99,7 @@ def test_low_precision_keeps_master_weights_and_comes_close(folder, kind: str) -
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sharding", ["no_shard", "full_shard"])
-def test_weights_are_described_as_they_are_exported(folder, kind: str, sharding: str) -> None:
+def test_weights_are_described_as_they_are_exported(folder: Path, kind: str, sharding: str) -> None:
     engine = make_engine(folder / kind, sharding=sharding, keys=KINDS[kind][1])
     exported = [(name, tensor.shape, tensor.dtype) for name, tensor in engine.export_weights()]
     described = dict(engine.describe_weights())
@@ -105,7 +108,7 @@ def test_weights_are_described_as_they_are_exported(folder, kind: str, sharding:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_saved_engine_continues_bit_for_bit_and_reshards(folder, kind: str, tmp_path: Path) -> None:
+def test_a_saved_engine_continues_bit_for_bit_and_reshards(folder: Path, kind: str, tmp_path: Path) -> None:
     keys = KINDS[kind][1]
     undisturbed = make_engine(folder / kind, keys=keys)
     train(undisturbed)
@@ -123,7 +126,7 @@ def test_a_saved_engine_continues_bit_for_bit_and_reshards(folder, kind: str, tm
 
 @pytest.mark.parametrize("sharding", ["no_shard", "full_shard"])
 @pytest.mark.parametrize("kind", ["tied", "untied"])
-def test_weights_of_another_engine_are_taken_over(folder, kind: str, sharding: str) -> None:
+def test_weights_of_another_engine_are_taken_over(folder: Path, kind: str, sharding: str) -> None:
     source = make_engine(folder / kind)
     weights = train(source)
     model = get_model(tiny_config(folder / kind)).requires_grad_(False)
@@ -136,7 +139,7 @@ def test_weights_of_another_engine_are_taken_over(folder, kind: str, sharding: s
     )
     packed = pack_sequences(SEQUENCES)
 
-    def logprobs(engine):
+    def logprobs(engine: FSDPEngine):
         return engine.forward([packed], LOGPROBS)[0]
 
     before = logprobs(copy)

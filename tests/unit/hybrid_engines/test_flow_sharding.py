@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 import torch
@@ -47,7 +48,7 @@ def critics_loss(model, batch):
 LOSSES = {"diffusion": diffusion_loss, "learned": diffusion_loss, "velocity": velocity_loss, "critics": critics_loss}
 
 
-def gradient(name, sharding="no_shard", rank=0, world_size=1):
+def gradient(name: str, sharding: str = "no_shard", rank: int = 0, world_size: int = 1) -> dict[str, Any]:
     torch.manual_seed(0)
     model = get_model(
         FlowPolicyConfig(
@@ -71,7 +72,7 @@ def gradient(name, sharding="no_shard", rank=0, world_size=1):
     )
     generator = torch.Generator().manual_seed(1)
 
-    def normal(*shape):
+    def normal(*shape: int) -> torch.Tensor:
         return torch.randn(ROWS, *shape, generator=generator)
 
     batch = {"states": normal(5), "chain": normal(STEPS + 1, CHUNK, DIM), "action": normal(CHUNK, DIM)}

@@ -1,5 +1,6 @@
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,7 +28,9 @@ MODEL = MLPPolicyConfig(
 STRATEGIES = ["no_shard", "full_shard", "shard_grad_op"]
 
 
-def engine(strategy="no_shard", precision="fp32", model=MODEL, **optim):
+def engine(
+    strategy: str = "no_shard", precision: str = "fp32", model: MLPPolicyConfig = MODEL, **optim: float
+) -> FSDPEngine:
     torch.manual_seed(0)
     return FSDPEngine(
         get_model(model),
@@ -38,7 +41,7 @@ def engine(strategy="no_shard", precision="fp32", model=MODEL, **optim):
     )
 
 
-def batch(rows=8):
+def batch(rows: int = 8) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(1)
     return {
         "states": torch.randn(rows, 5, generator=generator),
@@ -46,17 +49,17 @@ def batch(rows=8):
     }
 
 
-def loss_fn(model, inputs):
+def loss_fn(model: torch.nn.Module, inputs):
     evaluation = model(forward_inputs=inputs)
     loss = evaluation.values.square().mean() - evaluation.logprobs.mean()
     return loss, {"loss": torch.stack([loss.detach(), torch.ones(())])}
 
 
-def weights(trained):
+def weights(trained: FSDPEngine) -> dict[Any, Any]:
     return {name: tensor.clone() for name, tensor in trained.export_weights()}
 
 
-def train(trained, steps=3):
+def train(trained: FSDPEngine, steps: int = 3) -> dict[Any, Any]:
     for _ in range(steps):
         trained.forward_backward([batch()], Pass.whole(loss_fn))
         trained.step()
@@ -208,12 +211,14 @@ def test_learning_rate_follows_its_schedule(scheduler: str, expected: list[float
     assert learning_rate_factor(100, cfg) == pytest.approx(1.0 if scheduler == "constant" else 0.1)
 
 
-def first_gradients(trained, scale=1.0):
+def first_gradients(trained: FSDPEngine, scale: float = 1.0) -> dict[Any, Any]:
     trained.forward_backward([batch()], Pass.whole(lambda model, inputs: (scale * loss_fn(model, inputs)[0], {})))
     return {name: p.grad.clone() for name, p in trained.model.named_parameters() if p.grad is not None}
 
 
-def adamw(trained, gradients, steps, **keys):
+def adamw(
+    trained: FSDPEngine, gradients: dict[Any, Any], steps: int, **keys: float | tuple[float, float]
+) -> dict[Any, Any]:
     """Weights after some steps of torch's AdamW with gradients that change from step to step."""
     parameters = {name: p.detach().clone().requires_grad_() for name, p in trained.model.named_parameters()}
     reference = torch.optim.AdamW([p for name, p in parameters.items() if name in gradients], **keys)
@@ -353,7 +358,7 @@ def test_the_schedule_of_the_first_step_is_its_first_entry() -> None:
     assert rates == pytest.approx([0.25e-2, 0.5e-2, 0.75e-2, 1e-2])
 
 
-def logprobs(trained):
+def logprobs(trained: FSDPEngine):
     return trained.forward([batch()], Pass.whole(lambda model, inputs: model(forward_inputs=inputs).logprobs))[0]
 
 
@@ -404,7 +409,7 @@ def test_exported_weights_can_be_cast_and_masters_stay() -> None:
     assert all(torch.equal(before[name], tensor) for name, tensor in weights(trained).items())
 
 
-def sharded(**keys):
+def sharded(**keys: bool | str | None) -> FSDPEngine:
     torch.manual_seed(0)
     return FSDPEngine(
         get_model(MODEL),
@@ -438,7 +443,7 @@ def test_keys_of_sharding_change_memory_and_no_weight(keys: dict[str, bool | str
         torch.testing.assert_close(found[name], tensor, msg=name)
 
 
-def unsharded_gradients(trained):
+def unsharded_gradients(trained: FSDPEngine):
     seen = []
 
     def watched(model, inputs):
@@ -478,7 +483,7 @@ def test_a_model_with_weights_is_moved_before_it_is_sharded_and_never_after(monk
     # Sharding takes to the host what cpu_offload keeps there.
     moved, to = [], torch.nn.Module.to
 
-    def record(module, *arguments, **keys):
+    def record(module, *arguments, **keys) -> torch.nn.Module:
         moved.append(isinstance(module, FSDPModule))
         return to(module, *arguments, **keys)
 

@@ -3,10 +3,13 @@
 import os
 import pickle
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.optim
 from torch import nn
 from torch.distributed.checkpoint import metadata as layout
 
@@ -21,17 +24,17 @@ from rlinf.workers.actor.off_policy_learner import _read
 class Mark:
     """Makes a folder when it is unpickled."""
 
-    def __init__(self, folder) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = str(folder)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[str]]:
         return os.mkdir, (self.folder,)
 
 
 EXTRA = {"count": 3, "scaler": {"scale": 2.0, "names": ["a"], "none": None}}
 
 
-def parts(seed):
+def parts(seed: int) -> tuple[nn.Sequential, list[torch.optim.AdamW]]:
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.5 / (seed + 1))
@@ -41,14 +44,14 @@ def parts(seed):
 
 
 @pytest.fixture
-def checkpoint(tmp_path: Path):
+def checkpoint(tmp_path: Path) -> tuple[Path, nn.Sequential]:
     """The folder of a checkpoint, and the model that is in it."""
     model, optimizers = parts(0)
     state.save(tmp_path / "actor", model, optimizers, EXTRA)
     return tmp_path / "actor", model
 
 
-def assert_refused(folder, load, *expected) -> None:
+def assert_refused(folder: Path, load: Callable[[], None] | Callable[[], dict[str, Any]], *expected: str) -> None:
     with pytest.raises(CheckpointError) as error:
         load()
     assert not folder.exists(), "code ran"
@@ -57,7 +60,7 @@ def assert_refused(folder, load, *expected) -> None:
     assert "does not fit this recipe" not in str(error.value)
 
 
-def test_what_was_saved_comes_back(checkpoint) -> None:
+def test_what_was_saved_comes_back(checkpoint: tuple[Path, nn.Sequential]) -> None:
     folder, saved = checkpoint
     model, optimizers = parts(1)
     extra = state.load(folder, model, optimizers, {"count": 0, "scaler": {"scale": 0.0, "names": [], "none": 1}})
@@ -69,7 +72,9 @@ def test_what_was_saved_comes_back(checkpoint) -> None:
 
 @pytest.mark.parametrize("load", ["load", "load_weights"])
 @pytest.mark.parametrize("place", ["whole", "planner_data", "storage_meta"])
-def test_metadata_that_would_run_code_is_refused(checkpoint, tmp_path: Path, load: str, place: str) -> None:
+def test_metadata_that_would_run_code_is_refused(
+    checkpoint: tuple[Path, nn.Sequential], tmp_path: Path, load: str, place: str
+) -> None:
     folder, _ = checkpoint
     mark = Mark(tmp_path / "code_ran")
     found = mark
@@ -86,13 +91,13 @@ def test_metadata_that_would_run_code_is_refused(checkpoint, tmp_path: Path, loa
 
 
 @pytest.mark.parametrize("name", ["eval", "exec", "getattr", "__import__"])
-def test_builtins_are_no_metadata(checkpoint, tmp_path: Path, name: str) -> None:
+def test_builtins_are_no_metadata(checkpoint: tuple[Path, nn.Sequential], tmp_path: Path, name: str) -> None:
     folder, _ = checkpoint
     (folder / ".metadata").write_bytes(f"cbuiltins\n{name}\n.".encode())
     assert_refused(tmp_path / "x", lambda: state.load_weights(folder, parts(1)[0]), f"builtins.{name}")
 
 
-def test_a_pickle_of_something_else_or_a_torn_one_is_refused(checkpoint) -> None:
+def test_a_pickle_of_something_else_or_a_torn_one_is_refused(checkpoint: tuple[Path, nn.Sequential]) -> None:
     folder, _ = checkpoint
     whole = (folder / ".metadata").read_bytes()
     for content in (pickle.dumps({"a": 1}), pickle.dumps(layout.StorageMeta()), whole[: len(whole) // 2], b""):
@@ -103,7 +108,7 @@ def test_a_pickle_of_something_else_or_a_torn_one_is_refused(checkpoint) -> None
             read_metadata(folder / ".metadata")
 
 
-def test_a_value_that_would_run_code_is_refused(checkpoint, tmp_path: Path) -> None:
+def test_a_value_that_would_run_code_is_refused(checkpoint: tuple[Path, nn.Sequential], tmp_path: Path) -> None:
     folder, _ = checkpoint
     model, optimizers = parts(1)
     state.save(folder, model, optimizers, {**EXTRA, "count": Mark(tmp_path / "code_ran")})

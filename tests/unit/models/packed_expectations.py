@@ -3,7 +3,7 @@
 import torch
 
 
-def expectation(reference, sequence, temperature=1.0):
+def expectation(reference, sequence: list[int], temperature: float = 1.0):
     """Log-probability and entropy of each token but the first, by transformers alone."""
     logits = reference(torch.tensor([sequence])).logits[0, :-1] / temperature
     log_softmax = logits.log_softmax(-1)

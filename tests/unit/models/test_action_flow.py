@@ -8,6 +8,7 @@ from flow_policies import CHUNK, DIM, ROWS, STEPS, act, build, observations, sha
 from torch.distributions import Normal
 
 from rlinf.models.base_policy import ForwardType
+from rlinf.models.trainable import TrainableModel
 
 
 def test_steps_of_a_diffusion_follow_the_formula() -> None:
@@ -38,7 +39,7 @@ CENTRES = torch.tensor([[0.5, 0.6], [-0.5, -0.2]])
 SPREAD = 0.1
 
 
-def train_on_a_mixture(**keys):
+def train_on_a_mixture(**keys: str | float) -> TrainableModel:
     """Match a flow to 2-D actions around two centres, mirrored where the state is negative."""
     policy = build(obs_dim=1, action_dim=2, num_action_chunks=1, hidden_dims=[64, 64], activation="gelu", **keys)
     optimizer = torch.optim.Adam(policy.parameters(), 3e-3)

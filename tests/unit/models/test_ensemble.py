@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,11 +16,11 @@ from tests.ranks import run_ranks
 HEADS, ROWS, DIM = 3, 8, 4
 
 
-def random_rows(seed=0):
+def random_rows(seed: int = 0) -> torch.Tensor:
     return 2.0 * torch.randn(HEADS, ROWS, DIM, generator=torch.Generator().manual_seed(seed)) + 1.0
 
 
-def randomize(layer):
+def randomize(layer: EnsembleLinear | EnsembleLayerNorm | EnsembleBatchRenorm):
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in layer.parameters():
@@ -86,7 +87,7 @@ def test_running_moments_correct_the_batch_after_the_warm_up(
     assert float(layer.var) == pytest.approx(0.99 * var + 0.01 * 15.999, rel=1e-5)
 
 
-def normalize(rows):
+def normalize(rows: torch.Tensor) -> dict[str, Any]:
     """Return outputs, input gradients and running moments of a batch whose loss is no sum over rows."""
     layer = randomize(EnsembleBatchRenorm(HEADS, DIM))
     rows = rows.clone().requires_grad_()

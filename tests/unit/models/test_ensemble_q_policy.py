@@ -7,7 +7,7 @@ from torch.nn import functional
 from rlinf.models.base_policy import ForwardType
 
 
-def batch_normalized_values(critic, head, rows):
+def batch_normalized_values(critic: torch.Tensor | torch.nn.Module, head: int, rows: torch.Tensor):
     """Value rows [N, F + C * A] by one critic, layer by layer, with the moments of these rows."""
     layers = list(critic.layers)
     x = rows

@@ -9,11 +9,12 @@ from torch.distributions import Normal, TanhTransform
 from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.models import get_model
 from rlinf.models.base_policy import ForwardType
+from rlinf.models.trainable import TrainableModel
 
 ROWS, CHUNK, DIM, STEPS = 6, 3, 2, 4
 
 
-def policy(**keys):
+def policy(**keys: float | str) -> TrainableModel:
     torch.manual_seed(0)
     keys = {"velocity": "gated", "noise_method": "flow_noise", "noise_level": 0.3, "num_denoise_steps": STEPS, **keys}
     cfg = FlowPolicyConfig(
@@ -28,11 +29,11 @@ def policy(**keys):
     return get_model(cfg)
 
 
-def observations():
+def observations() -> dict[str, torch.Tensor]:
     return {"states": torch.randn(ROWS, 5, generator=torch.Generator().manual_seed(1))}
 
 
-def draw(model, seed=2):
+def draw(model: TrainableModel, seed: int = 2) -> torch.Tensor:
     return torch.randn(ROWS, *model.noise_shape, generator=torch.Generator().manual_seed(seed))
 
 

@@ -5,6 +5,8 @@ import math
 import torch
 from state_policies import build
 
+from rlinf.models.trainable import TrainableModel
+
 
 def test_gaussian_logprob_equals_torch_distributions() -> None:
     policy = build(initial_log_std=-0.5)
@@ -16,7 +18,7 @@ def test_gaussian_logprob_equals_torch_distributions() -> None:
     torch.testing.assert_close(evaluation.entropy, normal.entropy().expand(6, 1, 2))
 
 
-def categorical(policy, obs):
+def categorical(policy: TrainableModel, obs: dict[str, torch.Tensor]):
     """The distribution of discrete actions [B, C], with weights that prefer some of them."""
     with torch.no_grad():
         policy.policy_head[-1].bias.copy_(torch.linspace(-1.0, 1.5, len(policy.policy_head[-1].bias)))

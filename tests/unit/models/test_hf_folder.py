@@ -20,7 +20,7 @@ transformers = pytest.importorskip("transformers")
 IDS = [3, 1, 4, 1, 5, 9, 2, 6]
 
 
-def save_tokenizer(folder) -> None:
+def save_tokenizer(folder: Path) -> None:
     tokenizers = pytest.importorskip("tokenizers")
     words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"one": 0, "two": 1, "[UNK]": 2}, unk_token="[UNK]"))
     words.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -33,7 +33,7 @@ def whole(tensor):
     return tensor.detach()
 
 
-def logits(folder, dtype=torch.float32):
+def logits(folder: Path, dtype: torch.dtype = torch.float32):
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     assert model.dtype == dtype
     with torch.no_grad():

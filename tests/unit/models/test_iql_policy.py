@@ -8,12 +8,13 @@ from rlinf.config.schema.model import FlowPolicyConfig, MLPPolicyConfig
 from rlinf.errors import AlgorithmError
 from rlinf.models import get_model
 from rlinf.models.base_policy import ForwardType
+from rlinf.models.trainable import TrainableModel
 
 OBS = {"states": torch.randn(6, 4, generator=torch.Generator().manual_seed(0))}
 ACTIONS = torch.rand(6, 2, 3, generator=torch.Generator().manual_seed(1)) * 4 - 2
 
 
-def make(**keys):
+def make(**keys: float) -> TrainableModel:
     torch.manual_seed(0)
     defaults = {"add_q_head": True, "add_value_head": True, "action_scale": 2.0, "initial_log_std": -1.0}
     cfg = MLPPolicyConfig(
@@ -22,7 +23,7 @@ def make(**keys):
     return get_model(cfg)
 
 
-def batch(policy):
+def batch(policy: TrainableModel):
     inputs = policy.forward_inputs_of(OBS, ACTIONS)
     return inputs.pop("action"), inputs
 
@@ -49,7 +50,7 @@ def test_exploration_draws_from_the_generator_it_is_given() -> None:
     torch.testing.assert_close(again.logprobs, drawn[0][1].logprobs)
 
 
-def trained_by(loss, policy):
+def trained_by(loss, policy: TrainableModel):
     policy.zero_grad()
     loss.backward()
     return {name.split(".")[0] for name, p in policy.named_parameters() if p.grad is not None}
@@ -83,7 +84,7 @@ def test_a_policy_that_cannot_learn_from_recordings_says_so() -> None:
     assert flow.forward_inputs_of(OBS, ACTIONS) == {"action": ACTIONS}
 
 
-def apart():
+def apart() -> TrainableModel:
     """A policy whose target critics have moved away from its critics."""
     policy = make()
     with torch.no_grad():

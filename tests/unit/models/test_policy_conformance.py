@@ -45,7 +45,7 @@ def test_policies_that_ship_pass(cfg: StatePolicyConfig) -> None:
 class Broken:
     """A policy with one method replaced."""
 
-    def __new__(cls, cfg=DISCRETE, *, act=None, evaluate=None, values=None):
+    def __new__(cls, cfg: MLPPolicyConfig = DISCRETE, *, act=None, evaluate=None, values=None) -> MLPPolicy:
         policy = get_policy(cfg)
         assert isinstance(policy, MLPPolicy)
         choose, forward, predict = policy.predict_action_batch, policy.default_forward, policy.predict_values

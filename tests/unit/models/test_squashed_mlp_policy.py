@@ -7,11 +7,12 @@ from torch.distributions import Independent, Normal, TanhTransform, TransformedD
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.models import get_model
 from rlinf.models.base_policy import ForwardType
+from rlinf.models.trainable import TrainableModel
 
 ROWS, CHUNK, DIM = 6, 3, 2
 
 
-def policy(**keys):
+def policy(**keys: float | bool) -> TrainableModel:
     torch.manual_seed(0)
     cfg = MLPPolicyConfig(
         model_type="mlp_policy",
@@ -25,7 +26,7 @@ def policy(**keys):
     return get_model(cfg)
 
 
-def observations():
+def observations() -> dict[str, torch.Tensor]:
     return {"states": torch.randn(ROWS, 5, generator=torch.Generator().manual_seed(1))}
 
 

@@ -1,5 +1,8 @@
 """The fused head equals the naive computation, and never holds the logits of all tokens."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -10,7 +13,7 @@ from rlinf.models.token_logprobs import LogprobHead
 TOKENS, WIDTH, VOCABULARY = 40, 8, 50
 
 
-def inputs(dtype=torch.float64, *, bias=False):
+def inputs(dtype: torch.dtype = torch.float64, *, bias: bool = False) -> tuple[nn.Linear, torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     linear = nn.Linear(WIDTH, VOCABULARY, bias=bias).to(dtype)
     with torch.no_grad():
@@ -20,7 +23,7 @@ def inputs(dtype=torch.float64, *, bias=False):
     return linear, hidden, targets
 
 
-def naive(linear, hidden, targets, temperature):
+def naive(linear: nn.Linear, hidden: torch.Tensor, targets: torch.Tensor, temperature: float):
     log_softmax = (linear(hidden) / temperature).log_softmax(-1)
     logprobs = log_softmax.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
     return logprobs, -(log_softmax.exp() * log_softmax).sum(-1)
@@ -32,7 +35,7 @@ def gradients(outputs, tensors):
     return torch.autograd.grad((logprobs * weights).sum() + (entropy * weights.flip(0)).sum(), tensors)
 
 
-def fused(linear, rows=7):
+def fused(linear: nn.Linear, rows: int = 7) -> LogprobHead:
     head = LogprobHead(linear)
     head.chunk_elements = rows * VOCABULARY + 1
     return head
@@ -110,7 +113,7 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-def largest_tensor(head, hidden, targets):
+def largest_tensor(head: LogprobHead | Callable[..., Any], hidden: torch.Tensor, targets: torch.Tensor):
     saved = []
     with (
         LargestTensor() as largest,

@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
@@ -12,10 +13,10 @@ def cluster() -> ClusterPlan:
 
 
 @pytest.fixture
-def group_spec():
+def group_spec() -> Callable[..., SimpleNamespace]:
     """Make one entry of ``cluster.node_groups``."""
 
-    def make(label, node_ranks, **fields):
+    def make(label: str, node_ranks: str | int, **fields: int | bool | SimpleNamespace) -> SimpleNamespace:
         defaults = {"env_configs": [], "hardware": None, "ignore_hardware": False, "accelerators_per_node": None}
         return SimpleNamespace(label=label, node_ranks=node_ranks, **{**defaults, **fields})
 

@@ -1,5 +1,7 @@
 """What processes see."""
 
+from rlinf.placement import Placement
 
-def visible(seats):
+
+def visible(seats: list[Placement]):
     return [seat.visible_accelerators for seat in seats]

@@ -1,5 +1,8 @@
 """Clusters that are planned before they are there: what is declared, and what must be."""
 
+from collections.abc import Callable
+from types import SimpleNamespace
+
 import pytest
 
 from rlinf.errors import PlacementError
@@ -21,7 +24,7 @@ def test_plan_without_accelerators_says_what_to_set() -> None:
         _ = group.num_hardware_ranks
 
 
-def test_plan_without_num_nodes_says_what_to_set(group_spec) -> None:
+def test_plan_without_num_nodes_says_what_to_set(group_spec: Callable[..., SimpleNamespace]) -> None:
     plan = ClusterPlan(None, 8, [group_spec("a", "0-1")])
     with pytest.raises(PlacementError, match=r"cluster\.num_nodes"):
         _ = plan.num_nodes
@@ -31,12 +34,12 @@ def test_plan_without_num_nodes_says_what_to_set(group_spec) -> None:
     assert plan.get_node_group("a").num_hardware_ranks == 16
 
 
-def test_groups_declare_accelerators_for_the_default_group_too(group_spec) -> None:
+def test_groups_declare_accelerators_for_the_default_group_too(group_spec: Callable[..., SimpleNamespace]) -> None:
     specs = [group_spec("a", "0-1", accelerators_per_node=8), group_spec("b", 2, accelerators_per_node=0)]
     assert ClusterPlan(3, None, specs).get_node_group().resources_per_node == [8, 8, 0]
 
 
-def test_contradicting_declarations_are_refused(group_spec) -> None:
+def test_contradicting_declarations_are_refused(group_spec: Callable[..., SimpleNamespace]) -> None:
     specs = [group_spec("a", "0-1", accelerators_per_node=8), group_spec("b", 1, accelerators_per_node=4)]
     with pytest.raises(PlacementError, match=r"node_groups\[1\]\.accelerators_per_node is 4"):
         ClusterPlan(2, None, specs)

@@ -1,5 +1,8 @@
 """Components of a recipe are placed as its rules say."""
 
+from collections.abc import Callable
+from types import SimpleNamespace
+
 import pytest
 from placed_recipes import recipe
 
@@ -39,7 +42,7 @@ def test_node_group_rules_use_node_placement(cluster: ClusterPlan) -> None:
     assert [seat.cluster_node_rank for seat in strategy.get_placement(cluster)] == [0, 0, 1, 1]
 
 
-def test_nodes_of_a_labelled_group_are_cluster_nodes(group_spec) -> None:
+def test_nodes_of_a_labelled_group_are_cluster_nodes(group_spec: Callable[..., SimpleNamespace]) -> None:
     cluster = ClusterPlan(3, 8, [group_spec("late", "1-2", ignore_hardware=True)])
     placement = HybridComponentPlacement(recipe(agent={"node_group": "late", "placement": "all"}), cluster)
     assert [seat.cluster_node_rank for seat in placement.get_placement("agent")] == [1, 2]
@@ -64,7 +67,7 @@ def test_model_parallel_mode_follows_the_devices(cluster: ClusterPlan, actor: st
     assert placement.placement_mode is mode
 
 
-def test_model_parallel_compares_devices_over_overlapping_groups(group_spec) -> None:
+def test_model_parallel_compares_devices_over_overlapping_groups(group_spec: Callable[..., SimpleNamespace]) -> None:
     cluster = ClusterPlan(2, 8, [group_spec("second", 1)])
     rules = {"actor": "8-15", "rollout": {"node_group": "second", "placement": "0-7"}}
     assert ModelParallelComponentPlacement(recipe(**rules), cluster).placement_mode is PlacementMode.COLLOCATED

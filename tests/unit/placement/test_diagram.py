@@ -1,11 +1,13 @@
 import subprocess
 import sys
+from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 from rlinf.placement import ClusterPlan, HybridComponentPlacement, draw_plan
 
 
-def draw(rules, plan, width=100):
+def draw(rules: dict[str, Any], plan: ClusterPlan, width: int = 100) -> str:
     cfg = SimpleNamespace(cluster=SimpleNamespace(component_placement=rules))
     return draw_plan(HybridComponentPlacement(cfg, plan), plan.nodes, width=width)
 
@@ -65,7 +67,7 @@ def test_unknown_nodes_are_said_not_guessed() -> None:
     assert "idle" not in diagram
 
 
-def test_robots_are_drawn_under_their_group(group_spec) -> None:
+def test_robots_are_drawn_under_their_group(group_spec: Callable[..., SimpleNamespace]) -> None:
     hardware = SimpleNamespace(type="Franka", configs=[{"node_rank": 1}, {"node_rank": 1}])
     plan = ClusterPlan(2, 0, [group_spec("arms", 1, hardware=hardware)])
     diagram = draw({"env": {"node_group": "arms", "placement": "all"}}, plan)

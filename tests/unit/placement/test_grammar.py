@@ -12,7 +12,7 @@ from rlinf.placement import plan_component
 PATH = "cluster.component_placement.actor"
 
 
-def held(spec, resources, kind="accelerator"):
+def held(spec: str | int, resources: list[int], kind: str = "accelerator") -> list[tuple[int, list[int]]]:
     """What each process holds, as (node, local indices)."""
     return [(seat.cluster_node_rank, seat.local_hardware_ranks) for seat in plan_component(spec, resources, kind)]
 

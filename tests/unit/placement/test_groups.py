@@ -1,5 +1,6 @@
 """Node groups: which resources count, what groups hold, and what is refused."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,7 +11,7 @@ from rlinf.errors import PlacementError
 from rlinf.placement import AcceleratorType, NodeInfo, build_node_groups
 
 
-def nodes(*accelerators, slots=None):
+def nodes(*accelerators: int, slots: dict[int, int] | None = None) -> list[NodeInfo]:
     return [
         NodeInfo(
             node_rank=rank,
@@ -53,13 +54,13 @@ def test_node_group_is_every_node_even_with_accelerators() -> None:
     assert (group.kind, group.node_ranks, group.num_hardware_ranks) == ("node", [0, 1], 2)
 
 
-def test_declared_robots_come_before_accelerators(group_spec) -> None:
+def test_declared_robots_come_before_accelerators(group_spec: Callable[..., SimpleNamespace]) -> None:
     hardware = SimpleNamespace(type="Franka", configs=[{"node_rank": 2}, {"node_rank": 1}, {"node_rank": 2}])
     group = build_node_groups(nodes(8, 8, 8), [group_spec("franka", "1-2", hardware=hardware)])["franka"]
     assert (group.kind, group.node_ranks, group.resources_per_node) == ("robot", [1, 2], [1, 2])
 
 
-def test_ignore_hardware_counts_nodes(group_spec) -> None:
+def test_ignore_hardware_counts_nodes(group_spec: Callable[..., SimpleNamespace]) -> None:
     group = build_node_groups(nodes(8, 8), [group_spec("hosts", "all", ignore_hardware=True)], 4)["hosts"]
     assert (group.kind, group.num_hardware_ranks) == ("node", 2)
 
@@ -70,11 +71,11 @@ def test_groups_may_overlap_and_hold_the_config_classes() -> None:
     assert (groups["a"].resources_per_node, groups["b"].resources_per_node) == ([4, 2], [2])
 
 
-def env(node_ranks):
+def env(node_ranks: str) -> SimpleNamespace:
     return SimpleNamespace(node_ranks=node_ranks)
 
 
-def robots(*configs):
+def robots(*configs: dict[str, str | int]) -> SimpleNamespace:
     return SimpleNamespace(type="Franka", configs=list(configs))
 
 
@@ -96,7 +97,7 @@ def robots(*configs):
     ],
 )
 def test_bad_groups_name_path_and_reason(
-    group_spec, label: str, ranks: str, fields: dict[str, Any], path: str, fragment: str
+    group_spec: Callable[..., SimpleNamespace], label: str, ranks: str, fields: dict[str, Any], path: str, fragment: str
 ) -> None:
     with pytest.raises(PlacementError) as caught:
         build_node_groups(nodes(8, 4), [group_spec(label, ranks, **fields)])
@@ -104,7 +105,7 @@ def test_bad_groups_name_path_and_reason(
     assert fragment in str(caught.value)
 
 
-def test_labels_are_unique(group_spec) -> None:
+def test_labels_are_unique(group_spec: Callable[..., SimpleNamespace]) -> None:
     with pytest.raises(PlacementError, match="unique"):
         build_node_groups(nodes(8), [group_spec("g", 0), group_spec("g", 0)])
 
@@ -114,7 +115,7 @@ def test_node_ranks_must_be_in_order() -> None:
         build_node_groups([NodeInfo(node_rank=1)])
 
 
-def test_env_configs_all_means_the_groups_nodes(group_spec) -> None:
+def test_env_configs_all_means_the_groups_nodes(group_spec: Callable[..., SimpleNamespace]) -> None:
     groups = build_node_groups(nodes(8, 8), [group_spec("g", 1, env_configs=[env("all")])])
     assert groups["g"].node_ranks == [1]
 

@@ -1,5 +1,8 @@
 """Strategies: where processes go, and what is refused."""
 
+from collections.abc import Callable
+from types import SimpleNamespace
+
 import pytest
 from strategy_clusters import visible
 
@@ -86,7 +89,9 @@ def test_node_placement_repeats_nodes_and_owns_no_accelerator(cluster: ClusterPl
     assert visible(seats) == [[str(index) for index in range(8)]] * 3
 
 
-def test_node_placement_counts_within_a_labelled_group(cluster: ClusterPlan, group_spec) -> None:
+def test_node_placement_counts_within_a_labelled_group(
+    cluster: ClusterPlan, group_spec: Callable[..., SimpleNamespace]
+) -> None:
     labelled = ClusterPlan(3, 0, [group_spec("late", "1-2")])
     seats = NodePlacementStrategy([1, 0], "late").get_placement(labelled)
     assert [seat.cluster_node_rank for seat in seats] == [2, 1]

@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ SCRIPTS = Path(__file__).parents[3] / "ray_utils"
 
 
 @pytest.fixture
-def call(tmp_path: Path):
+def call(tmp_path: Path) -> Callable[..., tuple[int, str, str]]:
     """Run a script as a user without a token, with a ``ray`` that only says how it was called."""
     programs = tmp_path / "venv/bin"
     programs.mkdir(parents=True)
@@ -23,7 +24,7 @@ def call(tmp_path: Path):
     (programs / "python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     (programs / "python").chmod(0o755)
 
-    def run(script, *arguments, **variables):
+    def run(script: str, *arguments: str, **variables: str) -> tuple[int, str, str]:
         kept = {name: os.environ[name] for name in ("PATH",)}
         environment = {**kept, "HOME": str(tmp_path), "RLINF_VENV": str(tmp_path / "venv"), **variables}
         done = subprocess.run(
@@ -42,7 +43,7 @@ def give_token(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("script", ["start_ray.sh", "check_ray.sh"])
-def test_help(call, script: str) -> None:
+def test_help(call: Callable[..., tuple[int, str, str]], script: str) -> None:
     code, said, _ = call(script, "--help")
     assert code == 0
     assert said.startswith("Usage: bash ray_utils/")
@@ -64,7 +65,7 @@ def test_help(call, script: str) -> None:
     ],
 )
 def test_what_cannot_work_is_refused_before_ray_starts(
-    call, arguments: list[str], variables: dict[str, str], code: int, text: str
+    call: Callable[..., tuple[int, str, str]], arguments: list[str], variables: dict[str, str], code: int, text: str
 ) -> None:
     returned, said, calls = call("start_ray.sh", *arguments, **variables)
     assert (returned, calls) == (code, "")
@@ -72,7 +73,9 @@ def test_what_cannot_work_is_refused_before_ray_starts(
     assert "Traceback" not in said
 
 
-def test_the_rank_is_there_before_ray_and_the_token_stays_private(call, tmp_path: Path) -> None:
+def test_the_rank_is_there_before_ray_and_the_token_stays_private(
+    call: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
     give_token(tmp_path)
     with socket.socket() as free:
         free.bind(("", 0))
@@ -88,7 +91,7 @@ def test_the_rank_is_there_before_ray_and_the_token_stays_private(call, tmp_path
     assert "the token" not in said
 
 
-def test_a_head_that_does_not_answer_is_named(call, tmp_path: Path) -> None:
+def test_a_head_that_does_not_answer_is_named(call: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
     give_token(tmp_path)
     code, said, calls = call("start_ray.sh", "worker", "127.0.0.1:1", "--rank", "1", "--timeout", "0")
     assert (code, calls) == (1, "")

@@ -1,5 +1,6 @@
 """When rollouts begin: as early as the bound on staleness allows, and never past what all workers are needed for."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,11 @@ class Done:
 class Group:
     """Notes calls of its methods; each has returned at once."""
 
-    def __init__(self, name, calls) -> None:
+    def __init__(self, name: str, calls) -> None:
         self.name, self.calls = name, calls
 
-    def __getattr__(self, method):
-        def call(*args, **keys):
+    def __getattr__(self, method) -> Callable[..., Done]:
+        def call(*args, **keys) -> Done:
             self.calls.append((self.name, method, keys.get("step", keys.get("version")), keys.get("restart")))
             if method == "save_checkpoint":
                 Path(args[0]).mkdir(parents=True)
@@ -41,7 +42,7 @@ class Group:
         return call
 
 
-def run(tmp_path: Path, *overrides):
+def run(tmp_path: Path, *overrides: str):
     keys = (f"runner.logger.log_path={tmp_path}", "runner.logger.logger_backends=[]", *overrides)
     cfg = validate_cfg(load_recipe("gym_cartpole_async_ppo_mlp", list(keys)))
     calls = []

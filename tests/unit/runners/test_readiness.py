@@ -6,6 +6,7 @@ import dataclasses
 import importlib.util
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,29 +19,31 @@ from rlinf.runners.readiness import check_ready, find_missing
 
 
 @pytest.fixture
-def ready(tmp_path: Path):
+def ready(tmp_path: Path) -> Callable[..., None]:
     """Return a function that checks a recipe whose results go below ``tmp_path``."""
 
-    def check(*overrides, recipe="gym_cartpole_ppo_mlp", log_path=tmp_path / "a" / "b") -> None:
+    def check(*overrides: str, recipe: str = "gym_cartpole_ppo_mlp", log_path: Path = tmp_path / "a" / "b") -> None:
         check_ready(validate_cfg(load_recipe(recipe, [f"runner.logger.log_path={log_path}", *overrides])))
 
     return check
 
 
-def test_a_machine_that_has_everything_is_ready(ready, tmp_path: Path) -> None:
+def test_a_machine_that_has_everything_is_ready(ready: Callable[..., None], tmp_path: Path) -> None:
     ready()
     assert not list(tmp_path.iterdir()), "looking makes nothing"
 
 
 @pytest.mark.parametrize("package", ["torch", "ray"])
-def test_a_missing_package_is_told_with_its_command(ready, monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+def test_a_missing_package_is_told_with_its_command(
+    ready: Callable[..., None], monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == package else find(name))
     with pytest.raises(MissingPackageError, match=rf"'{package}', which is not installed .*requirements/install\.sh"):
         ready()
 
 
-def test_a_file_in_the_place_of_the_results_folder_is_told(ready, tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_results_folder_is_told(ready: Callable[..., None], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(
         ConfigError, match=r"runner\.logger\.log_path: '.*file' is a file.*Set runner\.logger\.log_path"
@@ -48,13 +51,13 @@ def test_a_file_in_the_place_of_the_results_folder_is_told(ready, tmp_path: Path
         ready(log_path=tmp_path / "file" / "results")
 
 
-def test_a_full_disk_is_told(ready, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told(ready: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(readiness, "MIN_FREE_BYTES", 1 << 60)
     with pytest.raises(ConfigError, match=r"runner\.logger\.log_path: the disk of .* is full.*Free some space"):
         ready()
 
 
-def test_weights_and_models_that_are_not_there_are_told(ready, tmp_path: Path) -> None:
+def test_weights_and_models_that_are_not_there_are_told(ready: Callable[..., None], tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=r"runner\.ckpt_path: '.*absent\.pt' does not exist.*remove the key"):
         ready(f"runner.ckpt_path={tmp_path}/absent.pt")
     with pytest.raises(ConfigError, match=r"actor\.model\.model_path: there is no folder.*hf download"):
@@ -69,11 +72,11 @@ def test_services_that_recipes_choose_are_looked_at(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch):
+def without(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that hides packages."""
     find = importlib.util.find_spec
 
-    def hide(*packages) -> None:
+    def hide(*packages: str) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in packages else find(name))
 
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
@@ -92,20 +95,22 @@ def without(monkeypatch: pytest.MonkeyPatch):
     ],
 )
 def test_packages_that_a_section_needs_are_told_with_their_installer(
-    ready, without, recipe: str, package: str, key: str, remedy: str
+    ready: Callable[..., None], without: Callable[..., None], recipe: str, package: str, key: str, remedy: str
 ) -> None:
     without(package, "metaworld", "mani_skill", "mujoco", "gymnasium_robotics")
     with pytest.raises(RLinfError, match=rf"(?m)^.*{key} needs the package '{package}'.*{remedy}"):
         ready(recipe=recipe)
 
 
-def test_engines_that_are_not_installed_are_told(ready, without) -> None:
+def test_engines_that_are_not_installed_are_told(ready: Callable[..., None], without: Callable[..., None]) -> None:
     without("vllm")
     with pytest.raises(RLinfError, match=r"rollout needs the package 'vllm'.*install\.sh reason --engine vllm"):
         ready("rollout.rollout_backend=vllm", recipe="tiny_math_grpo")
 
 
-def test_all_that_is_missing_is_told_at_once(ready, without, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_that_is_missing_is_told_at_once(
+    ready: Callable[..., None], without: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     without("transformers", "datasets")
     with pytest.raises(ConfigError, match=r"things that the recipe needs are missing") as caught:
@@ -116,7 +121,7 @@ def test_all_that_is_missing_is_told_at_once(ready, without, tmp_path: Path, mon
 
 @pytest.mark.parametrize("elsewhere", ["nodes", "interpreter", "cluster"])
 def test_packages_of_other_machines_are_not_looked_for(
-    tmp_path: Path, without, monkeypatch: pytest.MonkeyPatch, elsewhere: str
+    tmp_path: Path, without: Callable[..., None], monkeypatch: pytest.MonkeyPatch, elsewhere: str
 ) -> None:
     cfg = validate_cfg(load_recipe("metaworld_reach_ppo_mlp", [f"runner.logger.log_path={tmp_path}"]))
     without("metaworld")
@@ -131,7 +136,9 @@ def test_packages_of_other_machines_are_not_looked_for(
     assert find_missing(cfg) == []
 
 
-def test_demonstrations_that_were_not_made_are_told(ready, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_demonstrations_that_were_not_made_are_told(
+    ready: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(DatasetError, match=r"algorithm\.demo_buffer\.load_path: '.*' does not exist.*make it"):
         ready(recipe="gym_mountain_car_rlpd_mlp")
@@ -143,7 +150,7 @@ def test_an_evaluation_needs_nothing_to_learn_from(tmp_path: Path, monkeypatch: 
     assert find_missing(validate_cfg(load_recipe("gym_mountain_car_rlpd_mlp", overrides))) == []
 
 
-def test_ids_of_environments_that_nobody_registered_are_told_with_the_closest(ready) -> None:
+def test_ids_of_environments_that_nobody_registered_are_told_with_the_closest(ready: Callable[..., None]) -> None:
     with pytest.raises(ConfigError, match=r"env\.train\.init_params\.id: .*'CartPol-v1'.*Did you mean 'CartPole-v1'"):
         ready("env.train.init_params.id=CartPol-v1")
     ready("env.train.init_params.id=CartPole")
@@ -151,7 +158,7 @@ def test_ids_of_environments_that_nobody_registered_are_told_with_the_closest(re
         ready("env.eval.import_module=no_such_package.envs")
 
 
-def test_tasks_that_do_not_exist_are_told(ready, without) -> None:
+def test_tasks_that_do_not_exist_are_told(ready: Callable[..., None], without: Callable[..., None]) -> None:
     with pytest.raises(RLinfError, match=r"env\.train\.task_name: Meta-World has no task 'reach'.*'reach-v3'"):
         ready("env.train.task_name=reach", recipe="metaworld_reach_ppo_mlp")
 
@@ -168,7 +175,7 @@ def test_offline_no_simulator_is_imported(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
-def test_a_folder_that_holds_a_run_is_told(ready, tmp_path: Path) -> None:
+def test_a_folder_that_holds_a_run_is_told(ready: Callable[..., None], tmp_path: Path) -> None:
     folder = tmp_path / "a" / "b" / "gym_cartpole_ppo_mlp"
     (folder / "checkpoints" / "global_step_1").mkdir(parents=True)
     with pytest.raises(ConfigError, match=r"already holds a run.*runner\.resume_dir=auto.*runner\.overwrite=true"):

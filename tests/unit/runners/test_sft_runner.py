@@ -10,7 +10,7 @@ import pytest
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.datasets.examples import Example, ExampleSet
 from rlinf.data.datasets.prompts import PromptSampler
-from rlinf.data.messages.responses import Prompt
+from rlinf.data.messages.responses import Prompt, Response
 from rlinf.runners.sft_runner import SftRunner, with_length
 from tests.unit.data.messages.response_samples import Sample
 from tests.unit.runners.reply_groups import Group, death
@@ -35,7 +35,7 @@ class World:
         log: The calls that concern evaluations, in order.
     """
 
-    def __init__(self, *deaths, interrupt_in=None) -> None:
+    def __init__(self, *deaths: tuple[str, int, str], interrupt_in: tuple[str, int] | None = None) -> None:
         self.deaths, self.interrupt_in = list(deaths), interrupt_in
         self.prepared, self.trained, self.log = [], [], []
         self.tables = []
@@ -53,11 +53,11 @@ class World:
     def compute_advantages(self, call) -> None:
         self.prepared = [example.prompt_ids[0] for example in call.args[0]]
 
-    def run_training(self, call):
+    def run_training(self, call) -> dict[str, float]:
         self.trained.append((call.keys["step"], self.prepared))
         return {"train/loss": 1.0}
 
-    def evaluate(self, call):
+    def evaluate(self, call) -> dict[str, float]:
         self.log.append("loss")
         return {"loss": float(len(call.args[0])), "token_accuracy": 0.75}
 
@@ -76,7 +76,7 @@ class World:
     def generate(self, call) -> None:
         self.log.append(f"ask {call.args[0].index}")
 
-    def score(self, call):
+    def score(self, call) -> list[Response]:
         return [Sample(group_id=call.args[1]).response]
 
     def write_samples(self, call) -> None:
@@ -87,7 +87,7 @@ class World:
         (Path(call.args[0]) / "state").write_text("saved")
 
 
-def make_runner(folder, world, *overrides, val=None):
+def make_runner(folder: Path, world: World, *overrides, val=None) -> SftRunner:
     keys = (
         f"runner.logger.log_path={folder}",
         "runner.logger.logger_backends=[]",
@@ -104,22 +104,22 @@ def make_runner(folder, world, *overrides, val=None):
     return runner
 
 
-def run(folder, world, *overrides, val=None):
+def run(folder: Path, world: World, *overrides: str, val: dict[str, ExampleSet] | None = None) -> SftRunner:
     runner = make_runner(folder, world, *overrides, val=val)
     runner.run()
     return runner
 
 
-def drawn(count, first=0):
+def drawn(count: int, first: int = 0) -> list[int]:
     sampler = PromptSampler(EXAMPLES, shuffle=True, seed=1234)
     return [sampler.sample()[1].prompt_ids[0] for _ in range(first + count)][first:]
 
 
-def learned(world):
+def learned(world: World):
     return [number for _, batch in world.trained for number in batch]
 
 
-def records(runner):
+def records(runner: SftRunner):
     return [json.loads(line) for line in (runner.logger.folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -185,7 +185,7 @@ def test_only_an_evaluation_learns_nothing(tmp_path: Path) -> None:
     assert world.log == ["weights 0", "loss", "ask 0", "ask 1", "ask 2"]
 
 
-def position(runner, step):
+def position(runner: SftRunner, step: int):
     path = runner.logger.checkpoints.root / f"global_step_{step}" / "data" / "examples.json"
     return json.loads(path.read_text())["position"]
 

@@ -29,7 +29,9 @@ def every_third(number):
     return number % 3 == 0
 
 
-def expected_steps(teaches, steps=STEPS, first=0, limit=LIMIT):
+def expected_steps(
+    teaches: Callable[[Any], Any] | Callable[..., Any], steps: int = STEPS, first: int = 0, limit: int = LIMIT
+):
     """Return for each step the prompts that it trains on and how many it uses up, by a plain loop."""
     result, position = [], first
     for _ in range(steps):
@@ -43,17 +45,19 @@ def expected_steps(teaches, steps=STEPS, first=0, limit=LIMIT):
     return result
 
 
-def trained_groups(world):
+def trained_groups(world: World):
     return [[group.group_id for group in groups] for _, groups in world.trained]
 
 
-def world_of(teaches, *deaths):
+def world_of(
+    teaches: Callable[[Any], Any] | Callable[..., Any] | Callable[[Any], bool], *deaths: tuple[str, int, str]
+) -> World:
     world = World(*deaths)
     world.teaches = teaches
     return world
 
 
-def check(world, expected) -> None:
+def check(world: World, expected) -> None:
     assert trained_groups(world) == [groups for groups, _ in expected]
     prompts = dict(asked_in_order(sum(used for _, used in expected)))
     for _, groups in world.trained:

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rlinf.scheduler import Channel, Cluster, CollectiveGroupOptions, Worker
 
@@ -22,7 +22,7 @@ class Quitting(Worker):
 
 
 class Sample(Worker):
-    def __init__(self, base=0, fail_on=()) -> None:
+    def __init__(self, base: int = 0, fail_on=()) -> None:
         super().__init__()
         self.base = base
         self.calls = []
@@ -34,32 +34,32 @@ class Sample(Worker):
     def add(self, value):
         return self.base + value + self._rank
 
-    def given(self):
+    def given(self) -> int:
         return self.base
 
-    def pid(self):
+    def pid(self) -> int:
         return os.getpid()
 
-    def environ(self, *names):
+    def environ(self, *names: str) -> dict[Any, str | None]:
         return {name: os.environ.get(name) for name in names}
 
-    def started_with(self, *names):
+    def started_with(self, *names: str) -> dict[Any, bytes | None]:
         """Return variables as they were when the process began."""
         block = dict(entry.partition("=")[::2] for entry in Path("/proc/self/environ").read_text().split("\0"))
         return {name: block.get(name) for name in names}
 
-    def note(self, value, seconds=0.0) -> None:
+    def note(self, value: int, seconds: float = 0.0) -> None:
         time.sleep(seconds)
         self.calls.append(value)
 
     def noted(self):
         return self.calls
 
-    async def later(self, value, seconds=0.0):
+    async def later(self, value: str | None, seconds: float = 0.0):
         await asyncio.sleep(seconds)
         return value
 
-    def fail_on_rank(self, rank, others_sleep=0.0) -> None:
+    def fail_on_rank(self, rank: int, others_sleep: float = 0.0) -> None:
         if self._rank == rank:
             raise KeyError("the reason")
         time.sleep(others_sleep)
@@ -69,11 +69,11 @@ class Sample(Worker):
         error.lock = __import__("threading").Lock()
         raise error
 
-    def die(self, seconds=0.0) -> None:
+    def die(self, seconds: float = 0.0) -> None:
         time.sleep(seconds)
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def sleep(self, seconds) -> None:
+    def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
     def lock_twice(self) -> None:
@@ -98,43 +98,43 @@ class Sample(Worker):
             taken.append("again")
         return taken
 
-    def on_main_thread(self):
+    def on_main_thread(self) -> bool:
         import threading
 
         return threading.current_thread() is threading.main_thread()
 
-    def say(self, text) -> None:
+    def say(self, text: str) -> None:
         self.log_info(text)
 
     # Messages
 
-    def send_all(self, items, group, rank, tag=None) -> None:
+    def send_all(self, items: list[int], group: str, rank: int, tag: str | None = None) -> None:
         for item in items:
             self.send(item, group, rank, tag=tag)
 
-    def recv_all(self, count, group, rank, tag=None, timeout=None):
+    def recv_all(self, count: int, group: str, rank: int, tag: str | None = None, timeout: float | None = None):
         return [self.recv(group, rank, tag=tag, timeout=timeout) for _ in range(count)]
 
-    def send_tagged(self, group, rank) -> None:
+    def send_tagged(self, group: str, rank: int) -> None:
         for tag in ("a", "b", "a", None):
             self.send(f"for {tag}", group, rank, tag=tag)
 
-    def recv_tagged(self, group, rank):
+    def recv_tagged(self, group: str, rank: int):
         return [self.recv(group, rank, tag=tag) for tag in (None, "b", "a", "a")]
 
-    async def recv_async(self, group, rank):
+    async def recv_async(self, group: str, rank: int):
         return await self.recv(group, rank, async_op=True).async_wait()
 
-    def then_recv(self, group, rank):
+    def then_recv(self, group: str, rank: int):
         return self.recv(group, rank, async_op=True).then(lambda value: value * 2).wait(timeout=30)
 
-    def echo(self, item):
+    def echo(self, item: dict[str, Any]):
         return item
 
-    def share(self, value, groups=(), src=None):
+    def share(self, value: str | None, groups=(), src=None):
         return self.broadcast(value if self._rank == 0 else None, groups=groups, src=src)
 
-    def pass_tensor(self, peer):
+    def pass_tensor(self, peer: int):
         import torch
 
         if self._rank == 0:
@@ -146,34 +146,34 @@ class Sample(Worker):
 
     # Channels
 
-    def put_items(self, channel, items, key="default") -> None:
+    def put_items(self, channel: Channel, items: list[int], key: str = "default") -> None:
         for item in items:
             channel.put(item, key=key)
 
-    def get_items(self, channel, count, key="default"):
+    def get_items(self, channel: Channel, count: int, key: str = "default"):
         return [channel.get(key=key) for _ in range(count)]
 
-    async def get_items_async(self, channel, count, key="default"):
+    async def get_items_async(self, channel: Channel, count: int, key: str = "default"):
         return [await channel.get(key=key, async_op=True).async_wait() for _ in range(count)]
 
-    def make_channel(self, name) -> None:
+    def make_channel(self, name: str) -> None:
         self.create_channel(name).put("from the creator")
 
-    def put_into_own_channel(self, name, item) -> None:
+    def put_into_own_channel(self, name: str, item: str) -> None:
         self.create_channel(name).put(item)
 
-    def read_channel(self, name):
+    def read_channel(self, name: str):
         return Channel.connect(name).get()
 
-    def spread(self, group, channel, batch) -> None:
+    def spread(self, group: str, channel: Channel, batch: list[dict[str, list[int]]]) -> None:
         self.send_to(group, channel, batch[self._rank])
 
-    def collect(self, group, channel):
+    def collect(self, group: str, channel: Channel):
         return self.recv_from(group, channel)
 
     # Accelerator tensors
 
-    def send_from_device(self, group, rank, count) -> None:
+    def send_from_device(self, group: str, rank: int, count: int) -> None:
         import torch
 
         for number in range(count):
@@ -181,7 +181,7 @@ class Sample(Worker):
             self.send({"number": number, "tensor": tensor}, group, rank)
             tensor.fill_(-1)
 
-    def recv_on_device(self, group, rank, count) -> bool:
+    def recv_on_device(self, group: str, rank: int, count: int) -> bool:
         for number in range(count):
             message = self.recv(group, rank)
             assert message["tensor"].device.type == "cuda"
@@ -191,7 +191,7 @@ class Sample(Worker):
 
     # Published calls
 
-    def describe_itself(self):
+    def describe_itself(self) -> dict[str, Any]:
         assert self.worker_info.address == self.worker_address
         return {
             "name": self.get_name(),
@@ -200,7 +200,7 @@ class Sample(Worker):
             "in run": Cluster.has_initialized(),
         }
 
-    def alive(self, *names):
+    def alive(self, *names) -> list[bool]:
         return [self.check_worker_alive(name) for name in names]
 
     def exchange_published(self):
@@ -210,7 +210,7 @@ class Sample(Worker):
         # By position the options stand where the tag does.
         return self.recv(group, other, False, options)
 
-    def share_later(self, value):
+    def share_later(self, value: str):
         groups = [(self._group_name, [0, 1]), (self._group_name, 2)]
         mine = value if self._rank == 1 else None
         work = self.broadcast(object=mine, groups=groups, src=(self._group_name, 1), async_op=True)
@@ -218,12 +218,12 @@ class Sample(Worker):
 
     # Leases
 
-    def hold_lock(self, channel, seconds) -> None:
+    def hold_lock(self, channel: Channel, seconds: int) -> None:
         with self.device_lock:
             channel.put(("locked", self._rank))
             time.sleep(seconds)
 
-    def ports(self, count):
+    def ports(self, count: int) -> list[int]:
         return [self.acquire_free_port() for _ in range(count)]
 
     # Timers

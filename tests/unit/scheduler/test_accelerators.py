@@ -19,7 +19,7 @@ LISTING = [
 ]
 
 
-def ids(visible, listing=LISTING):
+def ids(visible: str | None, listing: list[str] = LISTING) -> list[str]:
     return [entry.id for entry in select_accelerators(visible, listing)]
 
 

@@ -4,7 +4,8 @@ import errno
 import os
 import threading
 import uuid
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ class BrokenMessageError(RuntimeError):
 
 
 class HostileToPickleError(RuntimeError):
-    def __reduce__(self):
+    def __reduce__(self) -> NoReturn:
         raise SystemExit(3)
 
 
@@ -55,7 +56,7 @@ class Service:
 
 
 @pytest.fixture
-def served():
+def served() -> Iterator[tuple[Callable[..., Any], Endpoint]]:
     """An endpoint that calls, and one whose process serves the methods of ``Service`` on a thread."""
     namespace, keys = uuid.uuid4().hex[:8], new_keys()
     caller, server = (Endpoint(namespace=namespace, node_id="n0", keys=keys, listen_ip=None) for _ in range(2))
@@ -79,7 +80,9 @@ def served():
 
 
 @pytest.mark.parametrize("method", ["fail", "fail_async"])
-def test_an_error_whose_message_raises_reaches_the_caller(served, method: str) -> None:
+def test_an_error_whose_message_raises_reaches_the_caller(
+    served: tuple[Callable[..., Any], Endpoint], method: str
+) -> None:
     call, _ = served
     with pytest.raises(WorkerError, match=rf"service:0 .* failed in {method}\(\): BrokenMessageError"):
         call(method, BrokenMessageError)
@@ -87,7 +90,9 @@ def test_an_error_whose_message_raises_reaches_the_caller(served, method: str) -
 
 
 @pytest.mark.parametrize("method", ["fail", "fail_async"])
-def test_an_error_that_ends_its_own_pickling_reaches_the_caller(served, method: str) -> None:
+def test_an_error_that_ends_its_own_pickling_reaches_the_caller(
+    served: tuple[Callable[..., Any], Endpoint], method: str
+) -> None:
     call, _ = served
     with pytest.raises(WorkerError, match="HostileToPickleError: words"):
         call(method, HostileToPickleError)
@@ -95,7 +100,7 @@ def test_an_error_that_ends_its_own_pickling_reaches_the_caller(served, method: 
 
 
 @pytest.mark.parametrize("method", ["lock", "lock_async"])
-def test_a_result_that_cannot_be_pickled_is_an_error(served, method: str) -> None:
+def test_a_result_that_cannot_be_pickled_is_an_error(served: tuple[Callable[..., Any], Endpoint], method: str) -> None:
     call, _ = served
     with pytest.raises(WorkerError, match=r"cannot pickle '_thread\.lock'"):
         call(method)
@@ -104,7 +109,7 @@ def test_a_result_that_cannot_be_pickled_is_an_error(served, method: str) -> Non
 
 @pytest.mark.parametrize("method", ["large", "large_async"])
 def test_a_result_for_which_no_segment_can_be_opened_is_an_error(
-    served, method: str, monkeypatch: pytest.MonkeyPatch
+    served: tuple[Callable[..., Any], Endpoint], method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call, server = served
     assert len(call(method)) == LARGE_BYTES

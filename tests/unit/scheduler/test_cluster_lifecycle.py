@@ -10,7 +10,9 @@ import sys
 import tempfile
 import textwrap
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -33,7 +35,7 @@ from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
 _drivers = []
 
 
-def start_driver(body, tmp_path: Path, **environment):
+def start_driver(body: str, tmp_path: Path, **environment) -> subprocess.Popen[str]:
     script = tmp_path / "driver.py"
     script.write_text(HEADER + textwrap.dedent(body))
     root = HERE.parents[2]
@@ -55,7 +57,7 @@ def start_driver(body, tmp_path: Path, **environment):
     return driver
 
 
-def output_at_end(driver, seconds=60):
+def output_at_end(driver: subprocess.Popen[str], seconds: int = 60):
     """What a driver has written once it has ended; one that does not end tells where its threads are."""
     try:
         return driver.communicate(timeout=seconds)[0]
@@ -67,7 +69,7 @@ def output_at_end(driver, seconds=60):
 
 
 @pytest.fixture(autouse=True)
-def no_driver_outlives_its_test():
+def no_driver_outlives_its_test() -> Iterator[None]:
     yield
     while _drivers:
         _drivers.pop().kill()
@@ -85,7 +87,7 @@ def left_behind(tmp_path: Path):
     return found
 
 
-def wait_until_gone(tmp_path: Path, seconds=30):
+def wait_until_gone(tmp_path: Path, seconds: int = 30):
     deadline = time.monotonic() + seconds
     while (left := left_behind(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.3)
@@ -209,13 +211,13 @@ def test_two_nodes_with_their_own_environments(tmp_path: Path) -> None:
         assert line in output, output
 
 
-def test_missing_nodes_are_an_error_in_time(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_nodes_are_an_error_in_time(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLINF_CLUSTER_TIMEOUT_SECONDS", "0.5")
     with pytest.raises(ClusterError, match="Only 1 of 3 nodes"):
         Cluster(num_nodes=3)
 
 
-def test_a_second_cluster_ends_only_what_it_made(cluster, launch) -> None:
+def test_a_second_cluster_ends_only_what_it_made(cluster: Cluster, launch: Callable[..., Any]) -> None:
     survivor = launch(Sample.create_group(), ranks=1)
     with Cluster() as second:
         group = Sample.create_group().launch(second, NodePlacementStrategy([0]), name="visitor")
@@ -223,7 +225,7 @@ def test_a_second_cluster_ends_only_what_it_made(cluster, launch) -> None:
     assert survivor.add(2).wait() == [2]
 
 
-def test_plain_actors_end_with_the_cluster(cluster) -> None:
+def test_plain_actors_end_with_the_cluster(cluster: Cluster) -> None:
     class Counter:
         def count(self) -> int:
             return 1
@@ -278,7 +280,7 @@ def test_a_slow_start_is_told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.Lo
     assert "ray/session_latest/logs" in caplog.text
 
 
-def test_members(cluster) -> None:
+def test_members(cluster: Cluster) -> None:
     assert cluster.num_nodes == 1
     assert cluster.get_node_group().num_hardware_ranks == 4
     assert cluster.get_node_ip(0)
@@ -288,7 +290,7 @@ def test_members(cluster) -> None:
         cluster.get_node_group("nowhere")
 
 
-def test_published_members(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_members(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     nodes = [NodeInfo(node_rank=rank, num_accelerators=count) for rank, count in enumerate((2, 0, 3))]
     monkeypatch.setattr(cluster, "_nodes", nodes)
     assert cluster.accelerator_ranks == [[0, 1], [], [2, 3, 4]]
@@ -300,7 +302,7 @@ def test_published_members(cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not Cluster.has_initialized()
 
 
-def _child(title):
+def _child(title: str):
     """The newest process of this test's Ray with a title."""
     found = []
     for child in psutil.Process().children(recursive=True):
@@ -310,7 +312,7 @@ def _child(title):
     return max(found)[2]
 
 
-def test_the_death_of_a_channel_host_ends_all_waits_on_it(cluster) -> None:
+def test_the_death_of_a_channel_host_ends_all_waits_on_it(cluster: Cluster) -> None:
     with Cluster() as second:
         channel = Channel.create("fragile", maxsize=1)
         getting = channel.get(key="a", async_op=True)
@@ -329,7 +331,7 @@ def test_the_death_of_a_channel_host_ends_all_waits_on_it(cluster) -> None:
         assert second.num_nodes == 1
 
 
-def test_the_death_of_the_manager_ends_all_waits_of_the_driver(cluster) -> None:
+def test_the_death_of_the_manager_ends_all_waits_of_the_driver(cluster: Cluster) -> None:
     with Cluster() as second:
         group = Sample.create_group().launch(second, NodePlacementStrategy([0]), name="orphan")
         pending = group.sleep(60)

@@ -49,10 +49,10 @@ def test_paths_are_prepended_once() -> None:
 class _Nodes:
     num_nodes = 1
 
-    def get_node_group(self, label=None):
+    def get_node_group(self, label=None) -> NodeGroup:
         return NodeGroup(label="cluster", node_ranks=[0], kind="accelerator", resources_per_node=[4])
 
-    def get_node_info(self, rank):
+    def get_node_info(self, rank) -> NodeInfo:
         return NodeInfo(node_rank=0, num_accelerators=4, accelerator_type=AcceleratorType.NV_GPU)
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import sysconfig
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,10 +46,10 @@ def refusal():
 
 
 @pytest.fixture
-def drive(tmp_path: Path):
+def drive(tmp_path: Path) -> Callable[..., str]:
     """Run a driver in a process of its own; its Ray ends with it."""
 
-    def run(body):
+    def run(body: str) -> str:
         script = tmp_path / "driver.py"
         script.write_text(
             f"{HEADER}\ntry:\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
@@ -72,7 +73,7 @@ def drive(tmp_path: Path):
     return run
 
 
-def test_ranks_and_interfaces_of_nodes_are_checked(drive) -> None:
+def test_ranks_and_interfaces_of_nodes_are_checked(drive: Callable[..., str]) -> None:
     said = drive(
         """
         add_node(RLINF_NODE_RANK="1", RLINF_COMM_NET_DEVICES="eth77,lo")
@@ -103,7 +104,7 @@ def test_ranks_and_interfaces_of_nodes_are_checked(drive) -> None:
     assert "listens on lo: [False, True] 127.0.0.1" in said
 
 
-def test_each_node_has_its_own_variables_and_interpreter(drive, tmp_path: Path) -> None:
+def test_each_node_has_its_own_variables_and_interpreter(drive: Callable[..., str], tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     packages = tmp_path / "venv/lib" / version / "site-packages"
@@ -147,7 +148,9 @@ def test_each_node_has_its_own_variables_and_interpreter(drive, tmp_path: Path) 
     assert f"refused: {path}: '/opt/nowhere/python' on node 1" in said
 
 
-def test_each_node_keeps_to_its_visible_gpus(drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_node_keeps_to_its_visible_gpus(
+    drive: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tool = tmp_path / "nvidia-smi"
     tool.write_text('#!/bin/sh\nfor i in 0 1 2 3 4 5 6 7; do echo "GPU $i: Fake GPU (UUID: GPU-$i)"; done\n')
     tool.chmod(0o755)

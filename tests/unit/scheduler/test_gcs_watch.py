@@ -2,11 +2,14 @@
 
 import socket
 import threading
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
 from rlinf.errors import ClusterError
 from rlinf.scheduler.gcs_watch import GcsWatch
+from rlinf.telemetry.trace import Event
 
 
 class Service:
@@ -16,7 +19,7 @@ class Service:
         port: Where; 0 for any.
     """
 
-    def __init__(self, port=0) -> None:
+    def __init__(self, port: int = 0) -> None:
         self.listener = socket.create_server(("127.0.0.1", port))
         self.port = self.listener.getsockname()[1]
         self.connections, self.arrived = [], threading.Semaphore(0)
@@ -41,11 +44,11 @@ class Service:
 
 
 @pytest.fixture
-def watch():
+def watch() -> Iterator[Callable[..., tuple[Any, list[Any], Event]]]:
     """Watch a service; what was lost is in ``errors``."""
     watches, errors, lost = [], [], threading.Event()
 
-    def start(port, patience_seconds):
+    def start(port, patience_seconds: float):
         watches.append(
             GcsWatch(f"127.0.0.1:{port}", lambda error: (errors.append(error), lost.set()), patience_seconds)
         )
@@ -56,7 +59,7 @@ def watch():
         made.close()
 
 
-def test_a_service_that_is_gone_is_told(watch) -> None:
+def test_a_service_that_is_gone_is_told(watch: Callable[..., tuple[Any, list[Any], Event]]) -> None:
     service = Service()
     _, errors, lost = watch(service.port, 0.5)
     assert service.arrived.acquire(timeout=20)
@@ -69,7 +72,7 @@ def test_a_service_that_is_gone_is_told(watch) -> None:
     assert "runner.resume_dir=auto" in str(error)
 
 
-def test_a_service_that_comes_back_is_not_lost(watch) -> None:
+def test_a_service_that_comes_back_is_not_lost(watch: Callable[..., tuple[Any, list[Any], Event]]) -> None:
     service = Service()
     _, _, lost = watch(service.port, 60)
     assert service.arrived.acquire(timeout=20)
@@ -81,7 +84,7 @@ def test_a_service_that_comes_back_is_not_lost(watch) -> None:
     again.stop()
 
 
-def test_nothing_is_told_after_the_end(watch) -> None:
+def test_nothing_is_told_after_the_end(watch: Callable[..., tuple[Any, list[Any], Event]]) -> None:
     service = Service()
     watching, _, lost = watch(service.port, 0.1)
     assert service.arrived.acquire(timeout=20)

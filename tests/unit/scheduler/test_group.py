@@ -1,6 +1,9 @@
 """Calling groups of workers: results, order, errors, death, relaunch."""
 
 import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,23 +12,23 @@ from ray._private.internal_api import node_stats
 from sample_workers import Quitting, Sample
 
 from rlinf.errors import ClusterError, CommTimeoutError, RLinfError, WorkerDiedError, WorkerError
-from rlinf.scheduler import Channel, NodePlacementStrategy, Worker, WorkerGroup
+from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy, Worker, WorkerGroup
 
 
 @pytest.fixture(scope="module")
-def pair(cluster):
+def pair(cluster: Cluster) -> Iterator[WorkerGroup[Any]]:
     group = Sample.create_group(10).launch(cluster, NodePlacementStrategy([0, 0]), name="pair")
     yield group
     group.close()
 
 
-def test_results_come_by_rank(pair) -> None:
+def test_results_come_by_rank(pair: WorkerGroup[Any]) -> None:
     assert pair.add(5).wait() == [15, 16]
     assert pair.execute_on(1).add(5).wait() == [16]
     assert pair.add(value=1).wait() == [11, 12]
 
 
-def test_sync_methods_run_on_the_main_thread_in_call_order(pair) -> None:
+def test_sync_methods_run_on_the_main_thread_in_call_order(pair: WorkerGroup[Any]) -> None:
     pending = [pair.note(index, seconds=0.02 if index % 3 == 0 else 0.0) for index in range(12)]
     for result in pending:
         result.wait()
@@ -33,14 +36,14 @@ def test_sync_methods_run_on_the_main_thread_in_call_order(pair) -> None:
     assert pair.on_main_thread().wait() == [True, True]
 
 
-def test_async_methods_overlap_with_sync_ones(pair) -> None:
+def test_async_methods_overlap_with_sync_ones(pair: WorkerGroup[Any]) -> None:
     busy = pair.sleep(1.0)
     assert pair.later("now").wait() == ["now", "now"]
     assert not busy.done()
     busy.wait()
 
 
-def test_identity_variables(pair) -> None:
+def test_identity_variables(pair: WorkerGroup[Any]) -> None:
     seen = pair.environ("RANK", "WORLD_SIZE", "GROUP_NAME", "WORKER_NAME", "MASTER_PORT", "LOCAL_RANK").wait()
     assert [entry["RANK"] for entry in seen] == ["0", "1"]
     assert {entry["WORLD_SIZE"] for entry in seen} == {"2"}
@@ -50,7 +53,7 @@ def test_identity_variables(pair) -> None:
     assert [entry["LOCAL_RANK"] for entry in seen] == ["0", "1"]
 
 
-def test_an_error_arrives_with_its_place_and_cause(pair) -> None:
+def test_an_error_arrives_with_its_place_and_cause(pair: WorkerGroup[Any]) -> None:
     with pytest.raises(WorkerError) as caught:
         pair.fail_on_rank(1).wait()
     error = caught.value
@@ -60,12 +63,12 @@ def test_an_error_arrives_with_its_place_and_cause(pair) -> None:
     assert pair.add(0).wait() == [10, 11]
 
 
-def test_an_error_that_cannot_be_pickled_arrives_as_text(pair) -> None:
+def test_an_error_that_cannot_be_pickled_arrives_as_text(pair: WorkerGroup[Any]) -> None:
     with pytest.raises(WorkerError, match="holds a lock"):
         pair.raise_unpicklable().wait()
 
 
-def test_the_first_failing_rank_raises_before_the_others_return(pair) -> None:
+def test_the_first_failing_rank_raises_before_the_others_return(pair: WorkerGroup[Any]) -> None:
     busy = pair.fail_on_rank(1, others_sleep=3.0)
     with pytest.raises(WorkerError):
         busy.wait()
@@ -74,14 +77,14 @@ def test_the_first_failing_rank_raises_before_the_others_return(pair) -> None:
     late.wait()
 
 
-def test_a_wait_with_a_timeout_names_the_late_ranks(pair) -> None:
+def test_a_wait_with_a_timeout_names_the_late_ranks(pair: WorkerGroup[Any]) -> None:
     busy = pair.sleep(1.0)
     with pytest.raises(CommTimeoutError, match="pair:0"):
         busy.wait(timeout=0.1)
     assert busy.wait() == [None, None]
 
 
-def test_async_wait(pair) -> None:
+def test_async_wait(pair: WorkerGroup[Any]) -> None:
     import asyncio
 
     async def both():
@@ -91,7 +94,7 @@ def test_async_wait(pair) -> None:
     assert asyncio.run(both()) == ([10, 11], ["x", "x"])
 
 
-def test_an_interrupt_at_any_instant_of_a_call_breaks_nothing(pair) -> None:
+def test_an_interrupt_at_any_instant_of_a_call_breaks_nothing(pair: WorkerGroup[Any]) -> None:
     import random
     import signal
 
@@ -113,14 +116,14 @@ def test_an_interrupt_at_any_instant_of_a_call_breaks_nothing(pair) -> None:
     assert interrupted > 400
 
 
-def test_unknown_methods_and_ranks(pair) -> None:
+def test_unknown_methods_and_ranks(pair: WorkerGroup[Any]) -> None:
     with pytest.raises(AttributeError, match="add"):
         pair.ad(1)
     with pytest.raises(ValueError, match="0-1"):
         pair.execute_on(2)
 
 
-def test_chosen_ranks_are_for_the_method_that_was_named_with_them(pair) -> None:
+def test_chosen_ranks_are_for_the_method_that_was_named_with_them(pair: WorkerGroup[Any]) -> None:
     with pytest.raises(AttributeError, match="ad"):
         pair.execute_on(1).ad(1)
     assert pair.add(5).wait() == [15, 16], "a mistyped name must not choose the ranks of the next call"
@@ -131,18 +134,18 @@ def test_chosen_ranks_are_for_the_method_that_was_named_with_them(pair) -> None:
     assert [pair.add(5).wait(), second(5).wait()] == [[15, 16], [16]]
 
 
-def test_handles_are_small_and_hold_no_environment(pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_handles_are_small_and_hold_no_environment(pair: WorkerGroup[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("A_SECRET", "do-not-travel")
     data = pickle.dumps(pair)
     assert b"do-not-travel" not in data
     assert len(data) < 4000
 
 
-def test_a_group_can_be_found_by_name(pair) -> None:
+def test_a_group_can_be_found_by_name(pair: WorkerGroup[Any]) -> None:
     assert WorkerGroup.from_group_name(Sample, "pair").add(0).wait() == [10, 11]
 
 
-def test_timers_add_up(pair) -> None:
+def test_timers_add_up(pair: WorkerGroup[Any]) -> None:
     pair.timed().wait()
     pair.timed_async().wait()
     times = pair.pop_execution_times().wait()[0]
@@ -150,13 +153,13 @@ def test_timers_add_up(pair) -> None:
     assert pair.pop_execution_times().wait() == [{}, {}]
 
 
-def test_logs_go_to_one_file_per_rank(pair, log_dir) -> None:
+def test_logs_go_to_one_file_per_rank(pair: WorkerGroup[Any], log_dir: Path) -> None:
     pair.say("a line to find").wait()
     text = (log_dir / "worker_logs" / "pair_1.log").read_text()
     assert "[pair:1] a line to find" in text
 
 
-def test_a_rank_that_cannot_start_raises_at_launch(cluster) -> None:
+def test_a_rank_that_cannot_start_raises_at_launch(cluster: Cluster) -> None:
     with pytest.raises(WorkerError, match="cannot start rank 1") as caught:
         Sample.create_group(fail_on=(1,)).launch(cluster, NodePlacementStrategy([0, 0]), name="broken")
     assert caught.value.method == "__init__"
@@ -167,20 +170,20 @@ def test_a_rank_that_cannot_start_raises_at_launch(cluster) -> None:
 
 
 @pytest.mark.parametrize("kind", [GeneratorExit, SystemExit])
-def test_whatever_leaves_a_constructor_raises_at_launch(cluster, kind: type[BaseException]) -> None:
+def test_whatever_leaves_a_constructor_raises_at_launch(cluster: Cluster, kind: type[BaseException]) -> None:
     with pytest.raises(WorkerError, match="not yet") as caught:
         Quitting.create_group(kind).launch(cluster, NodePlacementStrategy([0]), name="quitting")
     assert caught.value.method == "__init__"
 
 
-def test_a_lock_that_is_taken_twice_is_an_error_and_threads_take_it_in_turns(pair) -> None:
+def test_a_lock_that_is_taken_twice_is_an_error_and_threads_take_it_in_turns(pair: WorkerGroup[Any]) -> None:
     with pytest.raises(WorkerError, match="device_lock") as caught:
         pair.execute_on(0).lock_twice().wait(timeout=30)
     assert isinstance(caught.value.__cause__, RLinfError)
     assert pair.execute_on(0).lock_in_turns().wait(timeout=30) == [["this", "other", "again"]]
 
 
-def test_constructor_arguments_are_stored_once_for_all_ranks(launch) -> None:
+def test_constructor_arguments_are_stored_once_for_all_ranks(launch: Callable[..., Any]) -> None:
     num_bytes = 8 << 20
 
     def stored():
@@ -194,7 +197,7 @@ def test_constructor_arguments_are_stored_once_for_all_ranks(launch) -> None:
     assert [base.shape for base in group.execute_on(0, 2).given().wait()] == [(num_bytes,)] * 2
 
 
-def test_a_dead_rank_fails_the_calls_on_it_and_its_name_can_be_used_again(launch) -> None:
+def test_a_dead_rank_fails_the_calls_on_it_and_its_name_can_be_used_again(launch: Callable[..., Any]) -> None:
     group = launch(Sample.create_group(), name="mortal")
     with pytest.raises(WorkerDiedError) as caught:
         group.execute_on(1).die().wait()
@@ -208,7 +211,7 @@ def test_a_dead_rank_fails_the_calls_on_it_and_its_name_can_be_used_again(launch
     assert group.worker_info_list[0].address.incarnation == 2
 
 
-def test_restart_on_failure_launches_again_with_its_channels(launch, unique: str) -> None:
+def test_restart_on_failure_launches_again_with_its_channels(launch: Callable[..., Any], unique: str) -> None:
     group = launch(Sample.create_group(base=3), ranks=1, name="phoenix", restart="on_failure")
     seen_elsewhere = WorkerGroup.from_group_name(Sample, "phoenix")
     group.put_into_own_channel(unique, "before").wait()
@@ -225,7 +228,7 @@ def test_restart_on_failure_launches_again_with_its_channels(launch, unique: str
         Channel.create(unique)
 
 
-def test_published_arguments_of_a_launch(launch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_arguments_of_a_launch(launch: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     unused = []
     monkeypatch.setattr("rlinf.scheduler.group.note_unused", lambda argument, why: unused.append(argument))
     options = {"max_concurrency": 4, "isolate_gpu": True, "catch_system_failure": False}
@@ -234,12 +237,12 @@ def test_published_arguments_of_a_launch(launch, monkeypatch: pytest.MonkeyPatch
     assert unused == ["launch(catch_system_failure=)", "launch(disable_distributed_log=)"]
 
 
-def test_a_running_name_is_refused(cluster, pair) -> None:
+def test_a_running_name_is_refused(cluster: Cluster, pair: WorkerGroup[Any]) -> None:
     with pytest.raises(ClusterError, match="'pair' is already running"):
         Sample.create_group().launch(cluster, NodePlacementStrategy([0]), name="pair")
 
 
-def test_a_closed_group_says_so(launch) -> None:
+def test_a_closed_group_says_so(launch: Callable[..., Any]) -> None:
     group = launch(Sample.create_group(), ranks=1)
     group.close()
     with pytest.raises(ClusterError, match="not running"):

@@ -28,7 +28,7 @@ def test_ports_belong_to_their_owner() -> None:
     assert leases.take_port("n", 1, "b")
 
 
-def member(rank, incarnation=1):
+def member(rank: int, incarnation: int = 1) -> WorkerInfo:
     address = WorkerAddress("env", rank, incarnation)
     return WorkerInfo(address, rank, 0, "127.0.0.1", 1, (), (), EndpointInfo(f"u{rank}{incarnation}", "n", "ipc://x"))
 

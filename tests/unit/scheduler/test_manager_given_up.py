@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import uuid
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,23 +53,23 @@ class Run:
         self.loop = runtime.endpoint.loop
         self.spec = replace(self.spec, manager=runtime.endpoint.info)
 
-    def start(self, node_id, identity):
+    def start(self, node_id: str, identity: WorkerIdentity | None):
         self.runtimes.append(Runtime(**self.arguments(node_id, identity)))
         return self.runtimes[-1]
 
-    def arguments(self, node_id, identity):
+    def arguments(self, node_id: str, identity: WorkerIdentity) -> dict[str, Any]:
         return {"spec": self.spec, "node_id": node_id, "node_ip": "127.0.0.1", "identity": identity}
 
-    def identity(self, rank):
+    def identity(self, rank) -> WorkerIdentity:
         return WorkerIdentity(WorkerAddress("g", rank, 1), world_size=2, node_rank=0, environment={})
 
-    def member(self, rank):
+    def member(self, rank: int):
         """Start a worker in this process."""
         runtime = self.start(self.node_id, self.identity(rank))
         runtime.join()
         return runtime
 
-    def member_process(self, rank):
+    def member_process(self, rank: int) -> subprocess.Popen[bytes]:
         """Start a worker in a process of its own."""
         process = subprocess.Popen([sys.executable, "-c", MEMBER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         self.processes.append(process)
@@ -76,12 +78,16 @@ class Run:
         assert process.stdout.readline()
         return process
 
-    def on_manager(self, function, *args) -> None:
+    def on_manager(
+        self,
+        function: Callable[[WorkerAddress, str | None], None] | Callable[[], None],
+        *args: WorkerAddress | str | None,
+    ) -> None:
         done = threading.Event()
         self.loop.call_soon_threadsafe(lambda: (function(*args), done.set()))
         assert done.wait(20)
 
-    def give_up(self, rank) -> None:
+    def give_up(self, rank: int) -> None:
         self.on_manager(self.manager.worker_gone, WorkerAddress("g", rank, 1), "it was out of reach.")
 
     def close(self) -> None:
@@ -96,7 +102,7 @@ class Run:
 
 
 @pytest.fixture(params=[False, True], ids=["same node", "other node"])
-def run(request: pytest.FixtureRequest):
+def run(request: pytest.FixtureRequest) -> Iterator[Run]:
     made = Run(request.param)
     made.runtimes[0].spec = made.spec
     first = made.start("here", None)
@@ -106,7 +112,7 @@ def run(request: pytest.FixtureRequest):
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
-def test_a_process_that_was_given_up_ends_when_it_hears_of_it(run, is_stopped: bool) -> None:
+def test_a_process_that_was_given_up_ends_when_it_hears_of_it(run: Run, is_stopped: bool) -> None:
     process = run.member_process(0)
     if is_stopped:
         process.send_signal(signal.SIGSTOP)
@@ -115,7 +121,7 @@ def test_a_process_that_was_given_up_ends_when_it_hears_of_it(run, is_stopped: b
     assert process.wait(30) == 1
 
 
-def test_a_process_whose_work_has_ended_is_left_to_its_group(run) -> None:
+def test_a_process_whose_work_has_ended_is_left_to_its_group(run: Run) -> None:
     process = run.member_process(0)
     other = run.member(1)
     message = other.receive(("g", 0), None, None)
@@ -126,7 +132,7 @@ def test_a_process_whose_work_has_ended_is_left_to_its_group(run) -> None:
         process.wait(1)
 
 
-def test_a_lock_is_not_granted_to_a_process_that_was_given_up(run) -> None:
+def test_a_lock_is_not_granted_to_a_process_that_was_given_up(run: Run) -> None:
     # It does not hear of its end, as where the news are on their way.
     zombie, other = run.member(0), run.member(1)
     zombie.endpoint.serve("died", lambda call: None)
@@ -136,7 +142,7 @@ def test_a_lock_is_not_granted_to_a_process_that_was_given_up(run) -> None:
     assert not late.done()
 
 
-def test_a_channel_host_refuses_what_a_process_that_was_given_up_puts(run) -> None:
+def test_a_channel_host_refuses_what_a_process_that_was_given_up_puts(run: Run) -> None:
     zombie, host = run.start("here", None), run.start("here", None)
     ChannelHost(host)
     zombie.endpoint.query(host.endpoint.info, "channel_create", "c", "c", 0, timeout=20)
@@ -152,7 +158,7 @@ def test_a_channel_host_refuses_what_a_process_that_was_given_up_puts(run) -> No
 
 
 @pytest.fixture
-def pair():
+def pair() -> Iterator[tuple[str, Endpoint, Endpoint, list[Any], threading.Semaphore]]:
     """A sender of large messages, and a receiver that keeps them."""
     namespace, keys = uuid.uuid4().hex[:8], new_keys()
     sender, receiver = (Endpoint(namespace=namespace, node_id="n", keys=keys, listen_ip=None) for _ in range(2))
@@ -165,7 +171,7 @@ def pair():
     remove_socket_folder(namespace)
 
 
-def send_and_lose(namespace, sender, receiver, arrived) -> None:
+def send_and_lose(namespace: str, sender: Endpoint, receiver: Endpoint, arrived: threading.Semaphore) -> None:
     """Send a message whose memory another process, which has heard of the death, removes before it is read."""
     with receiver._transport._dispatching:  # the receiver is busy
         sender.notify(receiver.info, "data", (), encode(LARGE))
@@ -174,7 +180,9 @@ def send_and_lose(namespace, sender, receiver, arrived) -> None:
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["the death is known", "the news are on their way"])
-def test_an_unreadable_message_is_the_death_of_its_sender(pair, is_known: bool) -> None:
+def test_an_unreadable_message_is_the_death_of_its_sender(
+    pair: tuple[str, Endpoint, Endpoint, list[Any], threading.Semaphore], is_known: bool
+) -> None:
     namespace, sender, receiver, messages, arrived = pair
     send_and_lose(namespace, sender, receiver, arrived)
     error = WorkerDiedError("g:0 is gone", group="g", rank=0)
@@ -189,7 +197,9 @@ def test_an_unreadable_message_is_the_death_of_its_sender(pair, is_known: bool) 
     news.join()
 
 
-def test_an_unreadable_message_of_a_sender_that_lives_says_why(pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_message_of_a_sender_that_lives_says_why(
+    pair: tuple[str, Endpoint, Endpoint, list[Any], threading.Semaphore], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("rlinf.scheduler.comm.endpoint._NEWS_SECONDS", 0.1)
     namespace, sender, receiver, messages, arrived = pair
     send_and_lose(namespace, sender, receiver, arrived)
@@ -197,7 +207,7 @@ def test_an_unreadable_message_of_a_sender_that_lives_says_why(pair, monkeypatch
         decode(messages[0])
 
 
-def test_an_unreadable_put_is_refused_and_not_stored(run) -> None:
+def test_an_unreadable_put_is_refused_and_not_stored(run: Run) -> None:
     here = run.runtimes[0]
     producer, host = run.start("here", None), run.start("here", None)
     ChannelHost(host)

@@ -1,5 +1,10 @@
 """Sending and receiving between workers."""
 
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 import pytest
 import torch
@@ -7,9 +12,17 @@ from sample_workers import Sample
 
 from rlinf.errors import CommTimeoutError, WorkerDiedError, WorkerError
 
+if TYPE_CHECKING:
+    from rlinf.scheduler import Cluster
+    from rlinf.scheduler.group import WorkerGroup
+
+
+if TYPE_CHECKING:
+    from rlinf.scheduler.group import WorkerGroup
+
 
 @pytest.fixture(scope="module")
-def sides(cluster):
+def sides(cluster: Cluster) -> Iterator[tuple[WorkerGroup[Any], WorkerGroup[Any]]]:
     from rlinf.scheduler import NodePlacementStrategy
 
     left = Sample.create_group().launch(cluster, NodePlacementStrategy([0, 0]), name="left")
@@ -19,7 +32,7 @@ def sides(cluster):
     right.close()
 
 
-def test_messages_keep_their_order_per_sender(sides) -> None:
+def test_messages_keep_their_order_per_sender(sides: tuple[WorkerGroup[Any], WorkerGroup[Any]]) -> None:
     left, right = sides
     sent = left.send_all(list(range(50)), "right", 0)
     assert right.recv_all(50, "left", 1).wait() == [list(range(50))]
@@ -27,13 +40,13 @@ def test_messages_keep_their_order_per_sender(sides) -> None:
     sent.wait()
 
 
-def test_tags_select_messages_whatever_their_order(sides) -> None:
+def test_tags_select_messages_whatever_their_order(sides: tuple[WorkerGroup[Any], WorkerGroup[Any]]) -> None:
     left, right = sides
     left.execute_on(0).send_tagged("right", 0).wait()
     assert right.recv_tagged("left", 0).wait() == [["for None", "for b", "for a", "for a"]]
 
 
-def test_async_receives(sides) -> None:
+def test_async_receives(sides: tuple[WorkerGroup[Any], WorkerGroup[Any]]) -> None:
     left, right = sides
     pending = right.recv_async("left", 0)
     left.execute_on(0).send_all(["x"], "right", 0).wait()
@@ -43,7 +56,7 @@ def test_async_receives(sides) -> None:
     assert doubled.wait() == [42]
 
 
-def test_broadcast_over_groups(sides) -> None:
+def test_broadcast_over_groups(sides: tuple[WorkerGroup[Any], WorkerGroup[Any]]) -> None:
     left, right = sides
     groups = [("left", None), ("right", 0)]
     one = left.share("hello", groups)
@@ -52,14 +65,14 @@ def test_broadcast_over_groups(sides) -> None:
     assert two.wait() == ["hello"]
 
 
-def test_tensors_in_place(sides) -> None:
+def test_tensors_in_place(sides: tuple[WorkerGroup[Any], WorkerGroup[Any]]) -> None:
     left, _ = sides
     calls = [left.execute_on(0).pass_tensor(1), left.execute_on(1).pass_tensor(0)]
     calls[0].wait()
     assert calls[1].wait() == [[[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]]
 
 
-def test_arguments_and_results_may_be_tensors(sides) -> None:
+def test_arguments_and_results_may_be_tensors(sides: tuple[WorkerGroup[Any], WorkerGroup[Any]]) -> None:
     _, right = sides
     item = {"t": torch.arange(3, dtype=torch.bfloat16), "a": np.ones(2), "big": b"x" * 300_000}
     (back,) = right.echo(item).wait()
@@ -69,14 +82,14 @@ def test_arguments_and_results_may_be_tensors(sides) -> None:
     assert back["big"] == item["big"]
 
 
-def test_a_receive_that_times_out_says_who_waits_for_whom(sides) -> None:
+def test_a_receive_that_times_out_says_who_waits_for_whom(sides: tuple[WorkerGroup[Any], WorkerGroup[Any]]) -> None:
     _, right = sides
     with pytest.raises(WorkerError, match=r"right:0 has waited since .* from left:1") as caught:
         right.recv_all(1, "left", 1, timeout=0.2).wait()
     assert isinstance(caught.value.__cause__, CommTimeoutError)
 
 
-def test_a_blocked_receive_ends_when_the_sender_dies(launch) -> None:
+def test_a_blocked_receive_ends_when_the_sender_dies(launch: Callable[..., Any]) -> None:
     sender, receiver = launch(Sample.create_group(), ranks=1), launch(Sample.create_group(), ranks=1)
     blocked = receiver.recv_all(1, sender.name, 0)
     with pytest.raises(WorkerDiedError):
@@ -89,7 +102,7 @@ def test_a_blocked_receive_ends_when_the_sender_dies(launch) -> None:
     assert receiver.add(1).wait() == [1], "the receiver itself lives on"
 
 
-def test_messages_of_an_old_incarnation_are_not_delivered(launch) -> None:
+def test_messages_of_an_old_incarnation_are_not_delivered(launch: Callable[..., Any]) -> None:
     sender, receiver = launch(Sample.create_group(), ranks=1), launch(Sample.create_group(), ranks=1)
     sender.send_all(["old"], receiver.name, 0).wait()
     receiver.add(0).wait()
@@ -100,7 +113,7 @@ def test_messages_of_an_old_incarnation_are_not_delivered(launch) -> None:
     assert receiver.recv_all(1, sender.name, 0).wait() == [["new"]]
 
 
-def test_a_relaunched_receiver_gets_new_messages(launch) -> None:
+def test_a_relaunched_receiver_gets_new_messages(launch: Callable[..., Any]) -> None:
     sender, receiver = launch(Sample.create_group(), ranks=1), launch(Sample.create_group(), ranks=1)
     sender.send_all(["lost"], receiver.name, 0).wait()
     receiver.relaunch()
@@ -108,13 +121,13 @@ def test_a_relaunched_receiver_gets_new_messages(launch) -> None:
     assert receiver.recv_all(1, sender.name, 0).wait() == [["kept"]]
 
 
-def test_a_rank_that_does_not_exist(sides) -> None:
+def test_a_rank_that_does_not_exist(sides: tuple[WorkerGroup[Any], WorkerGroup[Any]]) -> None:
     left, _ = sides
     with pytest.raises(WorkerError, match="no rank 3"):
         left.execute_on(0).send_all([1], "right", 3).wait()
 
 
-def test_ports_and_locks_are_leases(launch, unique: str) -> None:
+def test_ports_and_locks_are_leases(launch: Callable[..., Any], unique: str) -> None:
     from rlinf.scheduler import Channel
 
     first = launch(Sample.create_group(), ranks=1)

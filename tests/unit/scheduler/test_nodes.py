@@ -7,7 +7,7 @@ from rlinf.scheduler.nodes import rank_nodes
 from rlinf.scheduler.probe import NodeProbe
 
 
-def probe(node_id, rank):
+def probe(node_id: str, rank: str | None) -> NodeProbe:
     return NodeProbe(node_id, f"10.0.0.{node_id[-1]}", node_id, rank, (), 0, 2, 0, "python")
 
 

@@ -5,10 +5,12 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from rlinf.scheduler.process_watch import ProcessId, ProcessWatch, own_process
+from rlinf.telemetry.trace import Event
 
 # Forks a child that holds every descriptor, and waits; the child ends when its input does.
 PARENT = """
@@ -23,7 +25,7 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def loop():
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
     running = asyncio.new_event_loop()
     thread = threading.Thread(target=running.run_forever)
     thread.start()
@@ -34,7 +36,7 @@ def loop():
 
 
 @pytest.fixture
-def parent():
+def parent() -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     process.identity = ProcessId(*map(int, process.stdout.readline().split()))
     yield process
@@ -44,7 +46,7 @@ def parent():
     process.wait()
 
 
-def watch(loop, process):
+def watch(loop: asyncio.AbstractEventLoop, process) -> Event:
     ended, watching = threading.Event(), ProcessWatch(loop)
     loop.call_soon_threadsafe(watching.add, process, ended.set)
     # What was called before has been done.
@@ -54,7 +56,7 @@ def watch(loop, process):
 
 @pytest.mark.parametrize("signals", [True, False], ids=["pidfd", "without pidfd"])
 def test_a_process_ends_although_its_child_lives_and_nobody_waits_for_it(
-    loop, parent, monkeypatch: pytest.MonkeyPatch, signals: bool
+    loop: asyncio.AbstractEventLoop, parent: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, signals: bool
 ) -> None:
     if not signals:
         monkeypatch.delattr(os, "pidfd_open")
@@ -65,19 +67,25 @@ def test_a_process_ends_although_its_child_lives_and_nobody_waits_for_it(
     assert ended.wait(20)
 
 
-def test_a_process_whose_number_is_another_ones_has_ended(loop, parent) -> None:
+def test_a_process_whose_number_is_another_ones_has_ended(
+    loop: asyncio.AbstractEventLoop, parent: subprocess.Popen[str]
+) -> None:
     ended = watch(loop, parent.identity._replace(started=parent.identity.started - 1))
     assert ended.wait(20)
     assert parent.poll() is None
 
 
-def test_one_that_ended_before_it_was_watched_has_ended(loop, parent) -> None:
+def test_one_that_ended_before_it_was_watched_has_ended(
+    loop: asyncio.AbstractEventLoop, parent: subprocess.Popen[str]
+) -> None:
     parent.kill()
     parent.wait()
     assert watch(loop, parent.identity).wait(20)
 
 
-def test_the_processes_of_another_container_are_not_watched(loop, parent) -> None:
+def test_the_processes_of_another_container_are_not_watched(
+    loop: asyncio.AbstractEventLoop, parent: subprocess.Popen[str]
+) -> None:
     ended = watch(loop, parent.identity._replace(namespace=parent.identity.namespace + 1))
     parent.kill()
     assert not ended.wait(3)

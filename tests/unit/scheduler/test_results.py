@@ -25,7 +25,7 @@ class Counted(Promise):
 
     looks = 0
 
-    def done(self):
+    def done(self) -> bool:
         Counted.looks += 1
         return super().done()
 
@@ -34,17 +34,19 @@ class Counted(Promise):
         super().add_done_callback(callback)
 
 
-def call(count, kind=Promise, method="work"):
+def call(
+    count: int, kind: type[Promise[Any]] | type[Counted] = Promise, method: str = "work"
+) -> tuple[WorkerGroupFuncResult, list[Promise[Any]]]:
     futures = [kind() for _ in range(count)]
     addresses = [WorkerAddress("group", rank) for rank in range(count)]
     return WorkerGroupFuncResult(method, list(zip(addresses, futures, strict=True))), futures
 
 
-def finish(future, value) -> None:
+def finish(future: Promise[Any], value: int | str | None) -> None:
     future.set_result(Reply((True, 0.0), encode(value)))
 
 
-def fail(future, error, rank) -> None:
+def fail(future: Promise[Any], error: KeyError | ValueError, rank: int) -> None:
     identity = WorkerIdentity(WorkerAddress("group", rank), 1, 0, {})
     future.set_result(Reply((False, RemoteFailure.of(error, identity, "work")), []))
 

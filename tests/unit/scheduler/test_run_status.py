@@ -2,6 +2,8 @@
 
 import json
 import time
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import ray
@@ -9,14 +11,20 @@ from sample_workers import Sample
 
 from rlinf.cli.main import main
 from rlinf.errors import ClusterError
-from rlinf.scheduler import Channel
+from rlinf.scheduler import Channel, Cluster
 from rlinf.scheduler.address import MANAGER_NAME, RunSpec, ray_namespace
 from rlinf.scheduler.comm.transport import new_keys
 from rlinf.scheduler.manager import ManagerActor
 from rlinf.scheduler.run_status import query_status
 
 
-def eventually(look, seconds=30):
+def eventually(
+    look: Callable[[], Any]
+    | Callable[[], bool]
+    | Callable[[], tuple[Any, dict[Any, Any]] | None]
+    | Callable[[], str | None],
+    seconds: int = 30,
+):
     """Ask until the answer is one; waits begin a moment after the calls that lead to them return."""
     deadline = time.monotonic() + seconds
     while not (answer := look()) and time.monotonic() < deadline:
@@ -25,16 +33,16 @@ def eventually(look, seconds=30):
 
 
 @pytest.fixture
-def pair(launch):
+def pair(launch: Callable[..., Any]):
     return launch(Sample.create_group())
 
 
-def ranks_of(status, group):
+def ranks_of(status: dict[str, Any], group):
     return next(entry for entry in status["groups"] if entry["name"] == group.name)["ranks"]
 
 
 def test_a_blocked_receive_is_told_with_its_source_tag_and_method(
-    cluster, pair, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, pair, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pending = pair.execute_on(0).recv_all(1, pair.name, 1, tag="never")
     status = eventually(
@@ -58,7 +66,7 @@ def test_a_blocked_receive_is_told_with_its_source_tag_and_method(
 
 
 def test_channels_and_locks_are_told_with_who_waits(
-    cluster, pair, unique: str, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, pair, unique: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     channel, notes = Channel.create(unique, maxsize=1), Channel.create(f"{unique}n")
     channel.put(1, key="full")
@@ -89,13 +97,13 @@ def test_channels_and_locks_are_told_with_who_waits(
         call.wait()
 
 
-def test_an_unknown_run_names_those_alive(cluster) -> None:
+def test_an_unknown_run_names_those_alive(cluster: Cluster) -> None:
     with pytest.raises(ClusterError, match=cluster.namespace):
         query_status("nothing")
 
 
 @pytest.fixture
-def second_run(cluster):
+def second_run(cluster: Cluster) -> Iterator[str]:
     """Let another run stand on the same Ray, as far as its manager tells of it."""
     spec = RunSpec("second00", new_keys(), spans_nodes=False, log_dir=None, experiment_name="walker")
     options = {"name": MANAGER_NAME, "namespace": ray_namespace(spec.namespace)}
@@ -105,7 +113,9 @@ def second_run(cluster):
     ray.kill(manager)
 
 
-def test_of_two_runs_the_experiments_are_named(cluster, second_run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_two_runs_the_experiments_are_named(
+    cluster: Cluster, second_run: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["status"]) == 1
     told = capsys.readouterr().err
     assert f"{second_run} (walker)" in told
@@ -114,16 +124,18 @@ def test_of_two_runs_the_experiments_are_named(cluster, second_run, capsys: pyte
     assert "Did you mean 'walker'?" in capsys.readouterr().err
 
 
-def test_a_run_is_found_by_its_experiment(cluster, second_run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_found_by_its_experiment(
+    cluster: Cluster, second_run: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["status", "walker"]) == 0
     assert f"Run {second_run} (walker)" in capsys.readouterr().out
     assert query_status(cluster.namespace)["experiment_name"] is None
 
 
-def test_stacks_show_where_a_worker_stands(cluster, pair, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stacks_show_where_a_worker_stands(cluster: Cluster, pair, capsys: pytest.CaptureFixture[str]) -> None:
     busy = pair.execute_on(1).sleep(4)
 
-    def look():
+    def look() -> str | None:
         assert main(["status", cluster.namespace, "--stacks"]) == 0
         printed = capsys.readouterr().out
         return printed if "sleep (sample_workers.py" in printed else None

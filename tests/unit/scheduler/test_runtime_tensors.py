@@ -1,7 +1,9 @@
 """send_tensor and recv_tensor: what arrives is what was sent, or an error says how the two sides differ."""
 
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +18,7 @@ ME = WorkerAddress("me", 0, 1)
 
 
 @pytest.fixture(scope="module")
-def messenger():
+def messenger() -> Iterator[Messenger]:
     """One that sends to itself."""
     spec = RunSpec(uuid.uuid4().hex[:8], new_keys(), spans_nodes=False, log_dir=None)
     runtime = Runtime(spec, node_id="n0", node_ip="127.0.0.1", label="me")
@@ -30,13 +32,13 @@ def messenger():
     remove_socket_folder(spec.namespace)
 
 
-def _finished(value):
+def _finished(value: WorkerInfo) -> Future[Any]:
     future = Future()
     future.set_result(value)
     return future
 
 
-def travel(messenger, sent, into):
+def travel(messenger: Messenger, sent: torch.Tensor, into: torch.Tensor | torch.nn.Parameter):
     messenger.send_tensor(sent, "me", 0, tag=None, timeout=20).wait()
     messenger.recv_tensor(into, "me", 0, tag=None, timeout=20).wait()
     return into
@@ -44,18 +46,18 @@ def travel(messenger, sent, into):
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (300, 301)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool, torch.complex64])
-def test_what_arrives_is_what_was_sent(messenger, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def test_what_arrives_is_what_was_sent(messenger: Messenger, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     sent = (torch.rand(shape) * 100).to(dtype)
     assert torch.equal(travel(messenger, sent, torch.zeros(shape, dtype=dtype)), sent)
 
 
-def test_layouts_in_memory_may_differ(messenger) -> None:
+def test_layouts_in_memory_may_differ(messenger: Messenger) -> None:
     sent = torch.arange(200_000.0).reshape(400, 500).T
     into = torch.zeros(1000, 800)[::2, ::2]
     assert torch.equal(travel(messenger, sent, into), sent)
 
 
-def test_a_parameter_is_filled_in_place(messenger) -> None:
+def test_a_parameter_is_filled_in_place(messenger: Messenger) -> None:
     parameter = torch.nn.Parameter(torch.zeros(3))
     travel(messenger, torch.ones(3, requires_grad=True), parameter)
     assert parameter.tolist() == [1, 1, 1]
@@ -74,7 +76,7 @@ def test_a_parameter_is_filled_in_place(messenger) -> None:
     ],
 )
 def test_another_dtype_or_shape_is_an_error_and_changes_nothing(
-    messenger, sent: torch.Tensor, into: torch.Tensor
+    messenger: Messenger, sent: torch.Tensor, into: torch.Tensor
 ) -> None:
     before = into.clone().add_(7)
     into.add_(7)
@@ -96,7 +98,7 @@ ODD = {
 
 
 @pytest.mark.parametrize("kind", ODD)
-def test_tensors_that_are_not_dense_are_refused_on_either_side(messenger, kind: str) -> None:
+def test_tensors_that_are_not_dense_are_refused_on_either_side(messenger: Messenger, kind: str) -> None:
     tensor, word = ODD[kind]
     with pytest.raises(PayloadError, match=rf"send_tensor at me:0 .*{word}.*send and recv"):
         messenger.send_tensor(tensor, "me", 0, tag=None, timeout=20)

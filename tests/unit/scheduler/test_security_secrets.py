@@ -6,7 +6,9 @@ import pickle
 import subprocess
 import sys
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cloudpickle
 import psutil
@@ -15,7 +17,7 @@ import ray
 from sample_workers import Sample
 
 from rlinf.config.schema.cluster import ClusterConfig, EnvConfigs, NodeGroupConfig
-from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy, PackedPlacementStrategy
+from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy, PackedPlacementStrategy, WorkerGroup
 from rlinf.scheduler.attach import keep_token_private
 
 CONFIGURED = "SERVICE_PASSWORD"
@@ -23,7 +25,9 @@ NAMES = ("WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "HF_TOKEN")
 
 
 @pytest.fixture(scope="module")
-def run(cluster, tmp_path_factory: pytest.TempPathFactory):
+def run(
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Cluster, WorkerGroup[Any], dict[str, str], Path]]:
     """A run that begins after the user has set secrets, and what it logs."""
     log_dir = tmp_path_factory.mktemp("secrets")
     secrets = {name: f"hidden-{uuid.uuid4().hex}" for name in NAMES}
@@ -40,18 +44,20 @@ def run(cluster, tmp_path_factory: pytest.TempPathFactory):
             yield second, group, secrets, log_dir
 
 
-def leaks(data, secrets):
+def leaks(data: bytes | str, secrets: dict[str, str]):
     if isinstance(data, str):
         data = data.encode()
     return [name for name, value in secrets.items() if value.encode() in data]
 
 
-def test_workers_have_what_the_user_has_set(run) -> None:
+def test_workers_have_what_the_user_has_set(run: tuple[Cluster, WorkerGroup[Any], dict[str, str], Path]) -> None:
     _, group, secrets, _ = run
     assert group.environ(*NAMES, CONFIGURED).wait() == [secrets, secrets]
 
 
-def test_workers_start_with_what_an_interpreter_reads_at_its_start(run) -> None:
+def test_workers_start_with_what_an_interpreter_reads_at_its_start(
+    run: tuple[Cluster, WorkerGroup[Any], dict[str, str], Path],
+) -> None:
     _, group, _, _ = run
     for started_with in group.started_with("PYTHONHASHSEED", "PYTHONPATH", CONFIGURED).wait():
         assert started_with["PYTHONHASHSEED"] == "5"
@@ -59,7 +65,7 @@ def test_workers_start_with_what_an_interpreter_reads_at_its_start(run) -> None:
         assert started_with[CONFIGURED] is None
 
 
-def test_handles_carry_no_secret(run) -> None:
+def test_handles_carry_no_secret(run: tuple[Cluster, WorkerGroup[Any], dict[str, str], Path]) -> None:
     cluster, group, secrets, _ = run
     placements = PackedPlacementStrategy(0, 1).get_placement(cluster)
     handles = {
@@ -77,13 +83,15 @@ def test_handles_carry_no_secret(run) -> None:
         assert leaks(repr(handle), secrets) == [], name
 
 
-def test_the_cluster_itself_does_not_travel(run) -> None:
+def test_the_cluster_itself_does_not_travel(run: tuple[Cluster, WorkerGroup[Any], dict[str, str], Path]) -> None:
     cluster, _, _, _ = run
     with pytest.raises(TypeError, match="stays in the driver"):
         pickle.dumps(cluster)
 
 
-def test_a_description_of_a_workers_environment_hides_values(run) -> None:
+def test_a_description_of_a_workers_environment_hides_values(
+    run: tuple[Cluster, WorkerGroup[Any], dict[str, str], Path],
+) -> None:
     cluster, _, secrets, _ = run
     (placement,) = NodePlacementStrategy([0], "own").get_placement(cluster)
     environment, runtime_env = cluster.process_environment(placement, {})
@@ -93,7 +101,9 @@ def test_a_description_of_a_workers_environment_hides_values(run) -> None:
     assert leaks(repr(cluster.run_spec), {"key": cluster.run_spec.keys[1].decode()}) == []
 
 
-def test_no_log_holds_a_secret_or_the_key_of_the_run(run) -> None:
+def test_no_log_holds_a_secret_or_the_key_of_the_run(
+    run: tuple[Cluster, WorkerGroup[Any], dict[str, str], Path],
+) -> None:
     cluster, group, secrets, log_dir = run
     group.say("something").wait()
     with pytest.raises(Exception, match="the reason"):
@@ -109,7 +119,7 @@ def test_no_log_holds_a_secret_or_the_key_of_the_run(run) -> None:
             assert leaks(" ".join(process.cmdline()), hidden) == [], process
 
 
-def test_rays_token_authentication_is_on(cluster) -> None:
+def test_rays_token_authentication_is_on(cluster: Cluster) -> None:
     assert os.environ["RAY_AUTH_MODE"] == "token"
     ask = [sys.executable, "-m", "ray.scripts.scripts", "health-check", "--address"]
     ask.append(ray.get_runtime_context().gcs_address)

@@ -1,7 +1,9 @@
 """The trace of workers that talk, wait, fail and hang."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from tests.unit.scheduler.traced_workers import Traced
 
 
 @pytest.fixture(scope="module")
-def spans(cluster, tmp_path_factory: pytest.TempPathFactory):
+def spans(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     """Spans by (process, name) of one group that does a bit of everything; it ends while one method hangs."""
     del cluster  # only keeps Ray running
     path = tmp_path_factory.mktemp("traced") / "trace.json"
@@ -49,7 +51,7 @@ def inside(inner, outer):
     return outer["ts"] <= inner["ts"] + 1e-3 and end <= outer["ts"] + outer["dur"] + 1e-3
 
 
-def test_calls_timers_and_messages_nest(spans) -> None:
+def test_calls_timers_and_messages_nest(spans: dict[Any, Any]) -> None:
     (call,), (timer,) = spans["t:0", "exchange"][:1], spans["t:0", "exchange"][1:]
     assert (call["cat"], timer["cat"]) == ("call", "timer")
     assert inside(timer, call)
@@ -59,7 +61,7 @@ def test_calls_timers_and_messages_nest(spans) -> None:
     assert sends[0]["args"] == {"to": "t:1", "tag": "there"}
 
 
-def test_every_receive_ends_after_its_send_began(spans) -> None:
+def test_every_receive_ends_after_its_send_began(spans: dict[Any, Any]) -> None:
     begins = {event["id"]: event for event in spans["s"]}
     assert len(spans["f"]) == len(begins) == 12
     for end in spans["f"]:
@@ -70,23 +72,23 @@ def test_every_receive_ends_after_its_send_began(spans) -> None:
         assert receive["pid"] != begin["pid"]
 
 
-def test_channel_waits_name_the_channel(spans) -> None:
+def test_channel_waits_name_the_channel(spans: dict[Any, Any]) -> None:
     (get,) = [event for event in spans["t:0", "get"] if event["cat"] == "channel" and "key" in event["args"]][:1]
     assert get["args"] == {"channel": "traced channel", "key": "k"}
     assert spans["driver", "put"][0]["cat"] == "channel"
 
 
-def test_async_calls_that_overlap_are_on_different_lines(spans) -> None:
+def test_async_calls_that_overlap_are_on_different_lines(spans: dict[Any, Any]) -> None:
     first, second = spans["t:0", "nap"]
     assert max(first["ts"], second["ts"]) < min(first["ts"] + first["dur"], second["ts"] + second["dur"])
     assert first["tid"] != second["tid"]
 
 
-def test_a_failed_call_names_its_error(spans) -> None:
+def test_a_failed_call_names_its_error(spans: dict[Any, Any]) -> None:
     assert spans["t:1", "fail"][0]["args"] == {"error": "ValueError"}
 
 
-def test_what_hung_at_the_end_is_marked(spans) -> None:
+def test_what_hung_at_the_end_is_marked(spans: dict[Any, Any]) -> None:
     (call,) = spans["t:0", "wait_for_nothing"]
     assert call["args"] == {"unfinished": True}
     (wait,) = [event for event in spans["t:0", "recv"] if event["args"]["tag"] == "never"]
@@ -94,12 +96,12 @@ def test_what_hung_at_the_end_is_marked(spans) -> None:
     assert inside(wait, call)
 
 
-def test_tracing_ends_with_the_cluster(spans) -> None:
+def test_tracing_ends_with_the_cluster(spans: dict[Any, Any]) -> None:
     del spans
     assert trace.current_tracer() is None
 
 
-def test_a_failed_run_is_traced_without_what_died(cluster, tmp_path: Path) -> None:
+def test_a_failed_run_is_traced_without_what_died(cluster: Cluster, tmp_path: Path) -> None:
     del cluster
     path = tmp_path / "trace.json"
     config = ClusterConfig(cpu_slots_per_node=4, tracer=TracerConfig(enable=True, path=str(path)))
@@ -115,7 +117,9 @@ def test_a_failed_run_is_traced_without_what_died(cluster, tmp_path: Path) -> No
     assert names == {"driver", "f:0"}
 
 
-def test_a_worker_without_tracing_records_nothing(launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_without_tracing_records_nothing(
+    launch: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     group = launch(Traced.create_group())
     group.exchange(1).wait()

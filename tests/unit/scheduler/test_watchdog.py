@@ -8,13 +8,13 @@ import pytest
 from sample_workers import Sample
 
 from rlinf.errors import CommTimeoutError
-from rlinf.scheduler import Channel, results
+from rlinf.scheduler import Channel, Cluster, results
 from rlinf.scheduler.comm import work
 from rlinf.scheduler.results import wait_all
 
 
 @pytest.fixture
-def pair(launch):
+def pair(launch: Callable[..., Any]):
     return launch(Sample.create_group())
 
 
@@ -26,7 +26,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture)
 
 
 def test_a_wait_for_a_channel_names_channel_and_key_and_repeats(
-    cluster, unique: str, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, unique: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(CommTimeoutError, match=unique):
         Channel.create(unique).get(key=("step", 3), timeout=1)
@@ -37,7 +37,9 @@ def test_a_wait_for_a_channel_names_channel_and_key_and_repeats(
     assert "since " in said[0]
 
 
-def test_a_put_into_a_full_channel_says_who_puts(cluster, unique: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_put_into_a_full_channel_says_who_puts(
+    cluster: Cluster, unique: str, caplog: pytest.LogCaptureFixture
+) -> None:
     channel = Channel.create(unique, maxsize=1)
     channel.put(1)
     with pytest.raises(CommTimeoutError):

@@ -7,6 +7,7 @@ import pytest
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.schema.reward import RewardConfig
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.scheduler import Worker
 from rlinf.workers.actor.actor_worker import ActorWorker
 from rlinf.workers.env import env_worker
@@ -17,12 +18,12 @@ from rlinf.workers.rollout.generation_worker import GenerationWorker
 
 
 @pytest.fixture(scope="module")
-def robot():
+def robot() -> RLinfConfig:
     return validate_cfg(load_recipe("gym_cartpole_ppo_mlp", []))
 
 
 @pytest.fixture(scope="module")
-def text():
+def text() -> RLinfConfig:
     return validate_cfg(
         load_recipe(
             "tiny_math_grpo",
@@ -36,10 +37,10 @@ class Noted(Worker):
         super().__init__()
         self.closed = []
 
-    def hold(self, name, fails=False) -> None:
+    def hold(self, name: str, fails: bool = False) -> None:
         self.at_shutdown(lambda: self.close_one(name, fails))
 
-    def close_one(self, name, fails) -> None:
+    def close_one(self, name: str, fails: bool) -> None:
         self.closed.append(name)
         if fails:
             raise OSError(f"{name} fails")
@@ -60,7 +61,7 @@ def test_all_is_closed_newest_first_though_some_fail() -> None:
     assert worker.closed == ["own", "c", "b", "a", "own"], "each is released once"
 
 
-def test_workers_that_were_never_initialised_end_quietly(robot, text) -> None:
+def test_workers_that_were_never_initialised_end_quietly(robot: RLinfConfig, text: RLinfConfig) -> None:
     ActorWorker(robot, {"RolloutGroup": 1}, 1)._shut_down()
     EnvWorker(robot, 1, 1)._shut_down()
     RewardWorker(robot, 1)._shut_down()
@@ -71,7 +72,7 @@ def test_workers_that_were_never_initialised_end_quietly(robot, text) -> None:
 class Env:
     """An environment whose closing fails where its first index is 0."""
 
-    def __init__(self, first) -> None:
+    def __init__(self, first: int) -> None:
         self.first, self.is_open = first, True
 
     def close(self) -> None:
@@ -110,7 +111,7 @@ def test_a_reward_that_cannot_be_closed_keeps_no_other_open() -> None:
 
 
 @pytest.mark.parametrize("offloads", [True, False])
-def test_saving_leaves_the_device_as_it_was_found(robot, tmp_path: Path, offloads: bool) -> None:
+def test_saving_leaves_the_device_as_it_was_found(robot: RLinfConfig, tmp_path: Path, offloads: bool) -> None:
     calls = []
     actor = ActorWorker(robot, {"RolloutGroup": 1}, 1)
     actor.cfg = types.SimpleNamespace(actor=types.SimpleNamespace(enable_offload=offloads))

@@ -17,7 +17,7 @@ class Traced(Worker):
         super().__init__()
 
     @Worker.timer("exchange")
-    def exchange(self, count) -> None:
+    def exchange(self, count: int) -> None:
         peer = 1 - self._rank
         for number in range(count):
             if self._rank == 0:
@@ -32,13 +32,13 @@ class Traced(Worker):
             self.recv_tensor(tensor, self._group_name, peer)
         self.broadcast(self._rank)
 
-    def put(self, name) -> None:
+    def put(self, name: str) -> None:
         Channel.connect(name).put("item", key="k")
 
     def get(self, name):
         return Channel.connect(name).get(key="k")
 
-    async def nap(self, name):
+    async def nap(self, name: str):
         await asyncio.sleep(0.2)
         return await Channel.connect(name).get(async_op=True).async_wait()
 
@@ -48,7 +48,7 @@ class Traced(Worker):
     def fail(self) -> NoReturn:
         raise ValueError("on purpose")
 
-    def multiply(self, matrix_size) -> None:
+    def multiply(self, matrix_size: int) -> None:
         torch.ones(matrix_size, matrix_size) @ torch.ones(matrix_size, matrix_size)
 
     def die(self) -> None:

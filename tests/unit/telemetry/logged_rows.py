@@ -1,8 +1,12 @@
 """A logger of metrics whose clock the test moves, and what it has written."""
 
+from __future__ import annotations
+
 import json
 import resource
+from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
 
@@ -14,11 +18,11 @@ class Clock:
     def __init__(self) -> None:
         self.now = 1000.0
 
-    def __call__(self):
+    def __call__(self) -> float:
         return self.now
 
 
-def rows(folder):
+def rows(folder: Path):
     def refuse(token) -> NoReturn:
         raise AssertionError(f"{token} is not JSON")
 
@@ -26,7 +30,7 @@ def rows(folder):
 
 
 @contextmanager
-def full_disk(num_bytes):
+def full_disk(num_bytes: int) -> Iterator[None]:
     """A disk on which a file may have so many bytes."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, limits[1]))
@@ -36,26 +40,26 @@ def full_disk(num_bytes):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def make(folder, backends=(), **kwargs):
+def make(folder: Path, backends=(), **kwargs: int | dict[str, int] | Clock | None) -> MetricLogger:
     return MetricLogger(folder, LoggerConfig(logger_backends=list(backends), experiment_name="exp"), **kwargs)
 
 
 class FakeService(ModuleType):
     """Stands for wandb (whose ``init`` returns the run) and swanlab (where the module is the run)."""
 
-    def __init__(self, name) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__(name)
         self.inits, self.rows, self.finished, self.axes = [], [], [], []
 
-    def init(self, **kwargs):
+    def init(self, **kwargs) -> FakeService:
         self.inits.append(kwargs)
         return self
 
     def define_metric(self, name, step_metric=None) -> None:
         self.axes.append((name, step_metric))
 
-    def log(self, row, step=None) -> None:
+    def log(self, row: dict[str, float | str | None], step: int | None = None) -> None:
         self.rows.append((row, step))
 
-    def finish(self, **kwargs) -> None:
+    def finish(self, **kwargs: bool) -> None:
         self.finished.append(kwargs)

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def __call__(self):
+    def __call__(self) -> float:
         return self.now
 
 
@@ -92,7 +93,7 @@ def test_a_return_of_an_earlier_step_is_not_shown() -> None:
     assert "12.5" not in last
 
 
-def screen(data):
+def screen(data: str) -> list[str]:
     """Return what a terminal shows in the end: lines, with carriage returns, cursor-up and erase-line carried out."""
     rows, row, column = [""], 0, 0
     for token in re.findall(r"\x1b\[\??[\d;]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", data):
@@ -112,7 +113,7 @@ def screen(data):
     return [line.rstrip() for line in rows if line.strip()]
 
 
-def run_in_terminal(body, environment):
+def run_in_terminal(body: str, environment: dict[Any, Any]) -> str:
     script = textwrap.dedent(
         """
         import logging, sys

@@ -18,7 +18,7 @@ from rlinf.telemetry.evaluation import (
 )
 
 
-def episode(env, success, task="", total=1.0):
+def episode(env: int, success: bool, task: str = "", total: float = 1.0) -> EvalEpisode:
     metrics = {"success_once": float(success), "return": total, "episode_len": 10.0}
     return EvalEpisode(epoch=0, env=env, number=0, task=task, metrics=metrics)
 
@@ -49,7 +49,7 @@ def test_means_over_all_and_over_each_task() -> None:
     assert mean_metrics([]) == {}
 
 
-def printed(episodes):
+def printed(episodes: list[EvalEpisode]) -> str:
     stream = io.StringIO()
     Console(file=stream, width=80, highlight=False).print(evaluation_table(episodes))
     return stream.getvalue()

@@ -7,11 +7,19 @@ import json
 
 import pytest
 
+from rlinf.data.messages.responses import Response
 from rlinf.telemetry.responses import evaluation_metrics, pass_at_k, response_metrics, sample_rows
 from tests.unit.data.messages.response_samples import Sample, group_of
 
 
-def answer(reward, *, length=2, finish_reason="stop", terms=None, metrics=None):
+def answer(
+    reward: float,
+    *,
+    length: int = 2,
+    finish_reason: str = "stop",
+    terms: dict[str, float] | None = None,
+    metrics: dict[str, float] | None = None,
+) -> Response:
     sample = Sample(
         prompt=(1, 2, 3),
         token_ids=(7,) * length,

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,7 +31,7 @@ with claim_run_dir(sys.argv[1], "exp", resume=False, overwrite=False):
 
 
 @pytest.fixture
-def holder(tmp_path: Path):
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that works in the folder ``exp``; its ``child`` is the pid of a process that it has started."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -50,7 +51,9 @@ def holder(tmp_path: Path):
         {"resume": True, "overwrite": False},
     ],
 )
-def test_a_second_launch_is_refused_and_names_who_is_there(tmp_path: Path, holder, keys: dict[str, bool]) -> None:
+def test_a_second_launch_is_refused_and_names_who_is_there(
+    tmp_path: Path, holder: subprocess.Popen[str], keys: dict[str, bool]
+) -> None:
     metrics = tmp_path / "exp" / "metrics.jsonl"
     metrics.write_text('{"step": 1, "time_seconds": 1.0}\n')
     with pytest.raises(RunLockedError) as error, claim_run_dir(tmp_path, "exp", **keys):
@@ -61,7 +64,7 @@ def test_a_second_launch_is_refused_and_names_who_is_there(tmp_path: Path, holde
     assert metrics.exists()
 
 
-def test_the_lock_ends_with_its_process_though_a_child_lives_on(tmp_path: Path, holder) -> None:
+def test_the_lock_ends_with_its_process_though_a_child_lives_on(tmp_path: Path, holder: subprocess.Popen[str]) -> None:
     holder.kill()
     holder.wait()
     os.kill(holder.child, 0)

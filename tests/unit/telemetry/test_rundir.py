@@ -17,17 +17,17 @@ from rlinf.errors import ConfigError
 from rlinf.telemetry.rundir import claim_run_dir, record_launch
 
 
-def start(root, name="exp", *, resume=False, overwrite=False, **kwargs):
+def start(root: str | Path, name: str = "exp", *, resume: bool = False, overwrite: bool = False, **kwargs) -> Path:
     with claim_run_dir(root, name, resume=resume, overwrite=overwrite) as folder:
         record_launch(folder, name, **kwargs)
     return folder
 
 
-def names(folder):
+def names(folder: Path):
     return sorted(path.name for path in folder.iterdir() if path.name != "run.lock")
 
 
-def make_step(folder, step=1) -> None:
+def make_step(folder: Path, step: int = 1) -> None:
     with open(folder / "metrics.jsonl", "a") as file:
         file.write(json.dumps({"step": step, "time_seconds": 1.0}) + "\n")
 

@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,15 +12,28 @@ MAIN = (11, 0)
 MS = 1_000_000
 
 
-def span(name, start, duration, *, track=MAIN, flow=None, **args):
+def span(
+    name: str,
+    start: int,
+    duration: int,
+    *,
+    track: tuple[int, int] = MAIN,
+    flow: tuple[str, tuple[tuple[str, str, int] | str, ...]] | None = None,
+    **args: tuple[str, int] | float | None,
+):
     return ("X", start, duration, track, name, "test", args, flow)
 
 
-def process(name, *events, points=(), dropped=0):
+def process(
+    name: str,
+    *events: tuple[str, int, int, tuple[int, int], str, str, dict[Any, Any], None],
+    points=(),
+    dropped: int = 0,
+) -> ProcessTrace:
     return ProcessTrace(name, "host", "boot", 7, list(events), dropped, {11: "MainThread"}, 5000, 4000, list(points))
 
 
-def by_name(merged):
+def by_name(merged: dict[str, Any]) -> dict[Any, Any]:
     return {event["name"]: event for event in merged["traceEvents"] if event["ph"] != "M"}
 
 
@@ -90,7 +104,7 @@ def test_a_shared_clock_has_no_offset_unless_measured() -> None:
     assert clock_point([ClockSample(0, 5050, 100)], same_boot=True) == (5050, 5000)
 
 
-def arrows(merged):
+def arrows(merged: dict[str, Any]):
     return [event for event in merged["traceEvents"] if event["ph"] in {"s", "f"}]
 
 

@@ -1,5 +1,6 @@
 import asyncio
 import threading
+from collections.abc import Iterator
 from typing import NoReturn
 
 import pytest
@@ -8,18 +9,18 @@ from rlinf.telemetry import trace
 
 
 @pytest.fixture
-def tracer():
+def tracer() -> Iterator[None]:
     trace.enable("w:0", 100)
     yield
     trace.disable()
 
 
-def events():
+def events() -> dict[str, tuple[str, int, int]]:
     """Return what was recorded: name to (kind, start, end)."""
     return {event[4]: (event[0], event[1], event[1] + event[2]) for event in trace.snapshot().events}
 
 
-def tracks():
+def tracks() -> dict[str, trace.Track]:
     return {event[4]: event[3] for event in trace.snapshot().events}
 
 
@@ -30,28 +31,28 @@ def test_nothing_is_recorded_while_off() -> None:
     assert trace.snapshot() is None
 
 
-def test_nothing_is_left_of_an_earlier_recording(tracer) -> None:
+def test_nothing_is_left_of_an_earlier_recording(tracer: None) -> None:
     trace.instant("old", "test")
     trace.disable()
     trace.enable("w:0", 100)
     assert trace.snapshot().events == []
 
 
-def test_spans_nest_in_time(tracer) -> None:
+def test_spans_nest_in_time(tracer: None) -> None:
     with trace.span("outer", "test"), trace.span("inner", "test"):
         pass
     (_, start, end), (_, inner_start, inner_end) = events()["outer"], events()["inner"]
     assert start <= inner_start <= inner_end <= end
 
 
-def test_a_span_keeps_its_details_and_its_error(tracer) -> NoReturn:
+def test_a_span_keeps_its_details_and_its_error(tracer: None) -> NoReturn:
     with pytest.raises(KeyError), trace.span("a", "test", rows=3):
         raise KeyError("x")
     event = trace.snapshot().events[0]
     assert event[4:7] == ("a", "test", {"rows": 3, "error": "KeyError"})
 
 
-def test_instants_and_counters(tracer) -> None:
+def test_instants_and_counters(tracer: None) -> None:
     trace.instant("restart", "test", rank=1)
     trace.counter("queue", size=4.0)
     assert [(e[0], e[4], e[6]) for e in trace.snapshot().events] == [
@@ -62,7 +63,7 @@ def test_instants_and_counters(tracer) -> None:
 
 def test_decorated_functions_are_traced_whenever_tracing_is_on() -> None:
     @trace.traced("double", "test")
-    def double(x):
+    def double(x: int):
         return 2 * x
 
     assert double(2) == 4
@@ -72,7 +73,7 @@ def test_decorated_functions_are_traced_whenever_tracing_is_on() -> None:
     trace.disable()
 
 
-def test_a_decorated_coroutine_lasts_until_it_returns(tracer) -> None:
+def test_a_decorated_coroutine_lasts_until_it_returns(tracer: None) -> None:
     @trace.traced("later", "test")
     async def later() -> int:
         await asyncio.sleep(0)
@@ -93,7 +94,7 @@ def test_the_buffer_keeps_the_newest_and_counts_the_rest() -> None:
     assert snapshot.num_dropped == 7
 
 
-def test_what_is_still_running_is_in_the_snapshot(tracer) -> None:
+def test_what_is_still_running_is_in_the_snapshot(tracer: None) -> None:
     with trace.span("stuck", "test", on="x"):
         event = trace.snapshot().events[0]
     assert event[4] == "stuck"
@@ -101,7 +102,7 @@ def test_what_is_still_running_is_in_the_snapshot(tracer) -> None:
     assert [e[6] for e in trace.snapshot().events] == [{"on": "x"}]
 
 
-def test_threads_have_tracks_of_their_own_and_names(tracer) -> None:
+def test_threads_have_tracks_of_their_own_and_names(tracer: None) -> None:
     def work() -> None:
         with trace.span("there", "test"):
             pass
@@ -114,8 +115,8 @@ def test_threads_have_tracks_of_their_own_and_names(tracer) -> None:
     assert trace.snapshot().threads[tracks()["there"][0]] == "helper"
 
 
-def test_tasks_of_one_loop_have_tracks_of_their_own(tracer) -> None:
-    async def work(name) -> None:
+def test_tasks_of_one_loop_have_tracks_of_their_own(tracer: None) -> None:
+    async def work(name: str) -> None:
         with trace.span(name, "test"):
             await asyncio.sleep(0.001)
 
@@ -147,7 +148,7 @@ def test_writers_on_many_threads_lose_nothing() -> None:
     assert all(event[2] >= 0 for snapshot in snapshots for event in snapshot.events)
 
 
-def test_a_phase_lasts_until_the_next(tracer) -> None:
+def test_a_phase_lasts_until_the_next(tracer: None) -> None:
     phases = trace.Phases()
     phases.begin("rollout")
     phases.begin("training")

@@ -12,7 +12,7 @@ from rlinf.telemetry.wandb_login import require_wandb_login
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the empty home of a user who works in an empty folder."""
     for name in [name for name in os.environ if name.startswith("WANDB_") or name == "NETRC"]:
         monkeypatch.delenv(name)
@@ -42,7 +42,7 @@ def test_an_online_mode_needs_a_login_all_the_same(monkeypatch: pytest.MonkeyPat
         require_wandb_login()
 
 
-def test_a_netrc_file_counts_for_its_own_host(home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_netrc_file_counts_for_its_own_host(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / ".netrc").write_text("machine api.wandb.ai\n  login user\n  password of-nobody\n")
     (home / ".netrc").chmod(0o600)
     require_wandb_login()
@@ -55,7 +55,7 @@ def test_a_netrc_file_counts_for_its_own_host(home, monkeypatch: pytest.MonkeyPa
     require_wandb_login()
 
 
-def test_settings_of_the_user_and_of_the_folder_count(home) -> None:
+def test_settings_of_the_user_and_of_the_folder_count(home: Path) -> None:
     user = home / ".config" / "wandb"
     user.mkdir(parents=True)
     (user / "settings").write_text("[default]\nmode = offline\n")

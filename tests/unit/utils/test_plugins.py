@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from rlinf.utils.plugins import load_plugins
 
 
 @pytest.fixture
-def write_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def write_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     monkeypatch.setattr(plugins, "_loaded", set())
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -27,14 +28,16 @@ def write_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return write
 
 
-def test_register_is_called_once(write_plugin) -> None:
+def test_register_is_called_once(write_plugin: Callable[..., None]) -> None:
     write_plugin("calls = []\ndef register():\n    calls.append(1)\n")
     load_plugins()
     load_plugins()
     assert sys.modules["rope_plugin"].calls == [1]
 
 
-def test_missing_module_is_an_error_that_names_the_variable(write_plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_module_is_an_error_that_names_the_variable(
+    write_plugin: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(plugins, "_loaded", set())
     monkeypatch.setenv("RLINF_EXT_MODULE", "no_such_plugin")
     with pytest.raises(ConfigError, match=r"RLINF_EXT_MODULE=no_such_plugin: cannot be imported.*PYTHONPATH"):
@@ -49,13 +52,13 @@ def test_missing_module_is_an_error_that_names_the_variable(write_plugin, monkey
         ("def register():\n    raise ValueError('boom')\n", "ValueError: boom"),
     ],
 )
-def test_faulty_plugin_is_an_error(write_plugin, source: str, message: str) -> None:
+def test_faulty_plugin_is_an_error(write_plugin: Callable[..., None], source: str, message: str) -> None:
     write_plugin(source)
     with pytest.raises(ConfigError, match=message):
         load_plugins()
 
 
-def test_failed_plugin_is_tried_again(write_plugin) -> None:
+def test_failed_plugin_is_tried_again(write_plugin: Callable[..., None]) -> None:
     write_plugin("value = 3\n")
     for _ in range(2):
         with pytest.raises(ConfigError):
@@ -63,7 +66,9 @@ def test_failed_plugin_is_tried_again(write_plugin) -> None:
 
 
 @pytest.mark.parametrize("target", ["rope_plugin", "rope_plugin:register"])
-def test_entry_points_name_a_module_or_its_function(write_plugin, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
+def test_entry_points_name_a_module_or_its_function(
+    write_plugin: Callable[..., None], monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
     write_plugin("calls = []\ndef register():\n    calls.append(1)\n")
     monkeypatch.delenv("RLINF_EXT_MODULE")
     entry = importlib.metadata.EntryPoint(name="rope", value=target, group="rlinf.plugins")
@@ -72,7 +77,9 @@ def test_entry_points_name_a_module_or_its_function(write_plugin, monkeypatch: p
     assert sys.modules["rope_plugin"].calls == [1]
 
 
-def test_plugin_can_add_an_environment_that_recipes_name(write_plugin, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plugin_can_add_an_environment_that_recipes_name(
+    write_plugin: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
     from rlinf.config import build_config
     from rlinf.config.registries import envs
 

@@ -9,8 +9,10 @@ import signal
 import socket
 import textwrap
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,7 +25,7 @@ PLACES = ["/", "/tmp", "/usr", "/dev/shm"]
 
 
 @pytest.fixture(scope="module")
-def sandbox():
+def sandbox() -> Iterator[Sandbox]:
     try:
         sandbox = Sandbox(SandboxLimits(timeout_seconds=60.0))
     except RewardError as error:
@@ -35,12 +37,12 @@ def sandbox():
 
 
 @pytest.fixture(scope="module")
-def threads():
+def threads() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(4) as threads:
         yield threads
 
 
-def programs_left():
+def programs_left() -> dict[Any, Any]:
     """Return the processes that run a sandbox's program or launcher, with their command lines."""
     left = {}
     for folder in Path("/proc").iterdir():
@@ -62,7 +64,7 @@ def assert_nothing_left() -> None:
     assert left == {}
 
 
-def test_a_program_reads_prints_and_writes_in_its_own_folder(sandbox) -> None:
+def test_a_program_reads_prints_and_writes_in_its_own_folder(sandbox: Sandbox) -> None:
     program = "print(input()[::-1])\nopen('own', 'w').write('x')\nexit(3)"
     outcome = sandbox.run({"main.py": program, "other.py": ""}, "olleh\n")
     assert outcome.output == b"hello\n"
@@ -70,7 +72,7 @@ def test_a_program_reads_prints_and_writes_in_its_own_folder(sandbox) -> None:
     assert not Path("/tmp/own").exists()
 
 
-def test_no_attempt_to_get_out_succeeds(sandbox, threads, tmp_path: Path) -> None:
+def test_no_attempt_to_get_out_succeeds(sandbox: Sandbox, threads: ThreadPoolExecutor, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
     before = {place: set(os.listdir(place)) for place in PLACES}
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -98,7 +100,7 @@ def test_what_would_be_an_escape_is_noticed() -> None:
 
 
 @pytest.mark.usefixtures("sandbox")
-def test_greedy_programs_are_ended(threads) -> None:
+def test_greedy_programs_are_ended(threads: ThreadPoolExecutor) -> None:
     brief = Sandbox(SandboxLimits(timeout_seconds=2.0, wall_seconds=4.0, memory_bytes=256 << 20))
     outcomes = list(threads.map(lambda program: brief.run({"main.py": program}), GREEDY.values()))
     brief.close()
@@ -115,7 +117,7 @@ def test_greedy_programs_are_ended(threads) -> None:
 
 
 @pytest.mark.parametrize("isolate", [True, False])
-def test_what_a_program_leaves_behind_ends_with_it(sandbox, isolate: bool) -> None:
+def test_what_a_program_leaves_behind_ends_with_it(sandbox: Sandbox, isolate: bool) -> None:
     own = sandbox if isolate else Sandbox(sandbox.limits, isolate=False)
     for name, program in LINGERING.items():
         assert own.run({"main.py": program}).exit_code == 0, name
@@ -124,7 +126,7 @@ def test_what_a_program_leaves_behind_ends_with_it(sandbox, isolate: bool) -> No
         own.close()
 
 
-def test_programs_do_not_meet(sandbox, threads) -> None:
+def test_programs_do_not_meet(sandbox: Sandbox, threads: ThreadPoolExecutor) -> None:
     """Each has processes, files and limits of its own, although all run at once."""
     program = (
         "import os, time\n"
@@ -186,7 +188,7 @@ def test_no_memory_can_be_had_that_no_process_is_charged_for(request: pytest.Fix
     own.close()
 
 
-def test_the_number_of_processes_is_bounded_where_the_kernel_does_not(threads) -> None:
+def test_the_number_of_processes_is_bounded_where_the_kernel_does_not(threads: ThreadPoolExecutor) -> None:
     """A root's processes have no RLIMIT_NPROC without a user of their own."""
     own = Sandbox(SandboxLimits(timeout_seconds=60.0, wall_seconds=30.0, processes=6), isolate=False)
     program = "import os, time\nfor _ in range(20):\n    if os.fork() == 0: time.sleep(600)\ntime.sleep(600)"
@@ -197,7 +199,7 @@ def test_the_number_of_processes_is_bounded_where_the_kernel_does_not(threads) -
     assert_nothing_left()
 
 
-def test_processor_time_counts_and_waiting_for_a_processor_does_not(sandbox) -> None:
+def test_processor_time_counts_and_waiting_for_a_processor_does_not(sandbox: Sandbox) -> None:
     """All processes of a program share it; a sleep takes none of it."""
     own = Sandbox(SandboxLimits(timeout_seconds=0.6, wall_seconds=60.0))
     spin = "import os, time\nfor _ in range(8):\n    if os.fork() == 0:\n        while True: pass\ntime.sleep(600)"
@@ -206,7 +208,7 @@ def test_processor_time_counts_and_waiting_for_a_processor_does_not(sandbox) -> 
     own.close()
 
 
-def test_starting_the_interpreter_takes_none_of_the_time(sandbox) -> None:
+def test_starting_the_interpreter_takes_none_of_the_time(sandbox: Sandbox) -> None:
     own = Sandbox(SandboxLimits(timeout_seconds=0.001, wall_seconds=60.0))
     assert [own.run({"main.py": "print(1)"}).output for _ in range(3)] == [b"1\n"] * 3
     own.close()
@@ -223,10 +225,10 @@ launcher.main(json.loads(sys.argv[1]))
 
 
 @pytest.fixture
-def patch_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def patch_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Return a function that has the launcher run after some lines of Python."""
 
-    def patch(text) -> None:
+    def patch(text: str) -> None:
         file = tmp_path / "patched_sandbox_launcher.py"
         file.write_text(PATCHED_LAUNCHER.format(launcher=str(sandbox_module._LAUNCHER), patch=textwrap.dedent(text)))
         monkeypatch.setattr(sandbox_module, "_LAUNCHER", file)
@@ -234,7 +236,9 @@ def patch_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return patch
 
 
-def test_a_program_that_ends_just_before_its_time_is_over_has_ended(sandbox, patch_launcher) -> None:
+def test_a_program_that_ends_just_before_its_time_is_over_has_ended(
+    sandbox: Sandbox, patch_launcher: Callable[..., None]
+) -> None:
     """The supervisor's time runs on while it reports; that is no fault of the sandbox."""
     own = Sandbox(SandboxLimits(timeout_seconds=1.0, wall_seconds=1.0))
     patch_launcher(
@@ -248,7 +252,9 @@ def test_a_program_that_ends_just_before_its_time_is_over_has_ended(sandbox, pat
     own.close()
 
 
-def test_a_program_that_ended_has_ended_however_late_that_is_noticed(sandbox, patch_launcher) -> None:
+def test_a_program_that_ended_has_ended_however_late_that_is_noticed(
+    sandbox: Sandbox, patch_launcher: Callable[..., None]
+) -> None:
     """The supervisor comes to look when the time is over, and the program has long ended."""
     patch_launcher(
         """
@@ -261,7 +267,9 @@ def test_a_program_that_ended_has_ended_however_late_that_is_noticed(sandbox, pa
     Sandbox(SandboxLimits(timeout_seconds=60.0)).close()
 
 
-def test_limits_hold_where_a_container_forbids_to_mount_proc(sandbox, patch_launcher) -> None:
+def test_limits_hold_where_a_container_forbids_to_mount_proc(
+    sandbox: Sandbox, patch_launcher: Callable[..., None]
+) -> None:
     patch_launcher(
         """
         mount = launcher.mount
@@ -290,7 +298,7 @@ for _ in range(3): os.wait()
 """
 
 
-def test_time_in_the_kernel_counts(sandbox) -> None:
+def test_time_in_the_kernel_counts(sandbox: Sandbox) -> None:
     """Without it, each of the processes would end by its own limit, and the program well."""
     own = Sandbox(SandboxLimits(timeout_seconds=1.0, wall_seconds=60.0))
     assert own.run({"main.py": KERNEL_TIME}).killed_for == "timeout"
@@ -328,7 +336,7 @@ def test_signals_to_the_supervisor_are_the_programs_own_affair(monkeypatch: pyte
     own.close()
 
 
-def test_a_strict_umask_changes_nothing(sandbox) -> None:
+def test_a_strict_umask_changes_nothing(sandbox: Sandbox) -> None:
     before = os.umask(0o077)
     try:
         own = Sandbox(SandboxLimits(timeout_seconds=60.0))
@@ -346,7 +354,7 @@ def test_an_interpreter_that_does_not_start_is_an_error_when_the_sandbox_is_made
         request.getfixturevalue("sandbox")
     plan = Sandbox._plan
 
-    def broken(self, work, cpu_seconds):
+    def broken(self, work, cpu_seconds) -> dict[str, Any]:
         command = ["/bin/sh", "-c", "echo 'libx.so: cannot open' >&2; exit 127"]
         return plan(self, work, cpu_seconds) | {"command": command}
 

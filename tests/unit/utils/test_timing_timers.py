@@ -10,16 +10,16 @@ class Clock:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def __call__(self):
+    def __call__(self) -> float:
         return self.now
 
 
 @pytest.fixture
-def clock():
+def clock() -> Clock:
     return Clock()
 
 
-def test_blocks_of_one_tag_add_up_and_pop_starts_again(clock) -> None:
+def test_blocks_of_one_tag_add_up_and_pop_starts_again(clock: Clock) -> None:
     timers = Timers(clock=clock)
     for seconds in (1.0, 2.5):
         with timers("rollout"):
@@ -31,7 +31,7 @@ def test_blocks_of_one_tag_add_up_and_pop_starts_again(clock) -> None:
     assert timers.pop() == {}
 
 
-def test_a_block_that_raises_is_counted(clock) -> None:
+def test_a_block_that_raises_is_counted(clock: Clock) -> None:
     timers = Timers(clock=clock)
 
     @timers("step")
@@ -44,7 +44,7 @@ def test_a_block_that_raises_is_counted(clock) -> None:
     assert timers.pop_totals() == {"step": TimerTotal(2.0, 1)}
 
 
-def test_nested_entries_of_one_tag_are_each_measured(clock) -> None:
+def test_nested_entries_of_one_tag_are_each_measured(clock: Clock) -> None:
     timers = Timers(clock=clock)
     timer = timers("step")
     with timer:
@@ -54,7 +54,7 @@ def test_nested_entries_of_one_tag_are_each_measured(clock) -> None:
     assert timers.pop_totals() == {"step": TimerTotal(5.0, 2)}
 
 
-def test_a_block_that_runs_over_a_pop_counts_in_the_next_one(clock) -> None:
+def test_a_block_that_runs_over_a_pop_counts_in_the_next_one(clock: Clock) -> None:
     timers = Timers(clock=clock)
     with timers("step"):
         clock.now += 1
@@ -62,7 +62,7 @@ def test_a_block_that_runs_over_a_pop_counts_in_the_next_one(clock) -> None:
     assert timers.pop() == {"step": 1.0}
 
 
-def test_decorated_functions_are_measured_in_every_thread(clock) -> None:
+def test_decorated_functions_are_measured_in_every_thread(clock: Clock) -> None:
     timers = Timers(clock=clock)
     barrier = threading.Barrier(4)
 

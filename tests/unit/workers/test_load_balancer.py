@@ -2,6 +2,7 @@
 
 import threading
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,13 +17,13 @@ ENVS, ROLLOUTS = 3, 2
 
 
 @pytest.fixture
-def balancer():
+def balancer() -> Iterator[LoadBalancer]:
     channel = Channel.create(f"balancer/{uuid.uuid4().hex}", local=True)
     yield LoadBalancer.open(channel, num_env_workers=ENVS, num_rollout_workers=ROLLOUTS)
     channel.close()
 
 
-def request(env_rank, row=0, step=1):
+def request(env_rank: int, row: int = 0, step: int = 1) -> ActionRequest:
     nothing = torch.zeros(1, 0)
     none = nothing.bool()
     chunk = ChunkStep(obs={}, rewards=nothing, terminations=none, truncations=none, executed=none)
@@ -51,14 +52,14 @@ def serve(balancer, rank, answered):
         answered[request_or_end.env_rank].release()
 
 
-def test_a_request_goes_to_the_rank_that_has_been_idle_for_longest(balancer) -> None:
+def test_a_request_goes_to_the_rank_that_has_been_idle_for_longest(balancer: LoadBalancer) -> None:
     balancer.mark_idle(1)
     balancer.mark_idle(0)
     assert [balancer.submit(request(env)).wait(5) for env in (0, 1)] == [1, 0]
     assert [balancer.next_request(rank).env_rank for rank in (0, 1)] == [1, 0]
 
 
-def test_a_request_waits_while_no_rank_is_idle(balancer) -> None:
+def test_a_request_waits_while_no_rank_is_idle(balancer: LoadBalancer) -> None:
     submitted = balancer.submit(request(0))
     assert not submitted.done()
     balancer.mark_idle(1)
@@ -66,7 +67,7 @@ def test_a_request_waits_while_no_rank_is_idle(balancer) -> None:
     assert balancer.next_request(1).env_rank == 0
 
 
-def test_an_environment_that_takes_its_time_keeps_no_rollout_rank_waiting(balancer) -> None:
+def test_an_environment_that_takes_its_time_keeps_no_rollout_rank_waiting(balancer: LoadBalancer) -> None:
     answered = [threading.Semaphore(0) for _ in range(ENVS)]
     others_are_done = threading.Event()
 
@@ -90,7 +91,7 @@ def test_an_environment_that_takes_its_time_keeps_no_rollout_rank_waiting(balanc
     assert all(served)
 
 
-def test_a_rollout_ends_for_every_rank_once_when_all_env_ranks_have_ended_it(balancer) -> None:
+def test_a_rollout_ends_for_every_rank_once_when_all_env_ranks_have_ended_it(balancer: LoadBalancer) -> None:
     # Two env ranks are a rollout ahead of the third.
     for rollout in ("train/1", "train/2"):
         balancer.end_rollout(rollout)

@@ -1,12 +1,19 @@
 """Rows of two sequences, and the losses of them."""
 
+from __future__ import annotations
+
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import torch
 
 from rlinf.algorithms.aggregation import compute_loss_denominators
 from rlinf.algorithms.registry import policy_loss
 from rlinf.config.schema.algorithm import ActorLossConfig, CISPOLossConfig, GSPOLossConfig
+
+if TYPE_CHECKING:
+    from rlinf.runners.step_runner import Metrics
+
 
 LENGTHS = [3, 2, 4]
 SEQUENCE_IDS = torch.repeat_interleave(torch.arange(3), torch.tensor(LENGTHS))
@@ -21,7 +28,9 @@ CONFIGS = {
 }
 
 
-def compute(loss_type, logprobs=None, *, packed=True, **over):
+def compute(
+    loss_type: str, logprobs: torch.Tensor | None = None, *, packed: bool = True, **over: str | torch.Tensor | float
+) -> tuple[torch.Tensor, Metrics]:
     tensors = {
         "logprobs": torch.tensor(LOGPROBS, dtype=torch.float64) if logprobs is None else logprobs,
         "old_logprobs": torch.tensor(OLD, dtype=torch.float64),
@@ -39,11 +48,11 @@ def compute(loss_type, logprobs=None, *, packed=True, **over):
     )
 
 
-def rows(tensor):
+def rows(tensor) -> torch.Tensor:
     """[T] to [N, L], padded on the left."""
     parts = tensor.split(LENGTHS)
     return torch.stack([torch.cat([tensor.new_zeros(4 - len(part)), part]) for part in parts])
 
 
-def clip(value, low, high):
+def clip(value: float, low: float, high: float):
     return min(max(value, low), high)

@@ -9,7 +9,7 @@ from sequence_rows import ADVANTAGES, LOGPROBS, MASK, OLD, clip, compute
 from rlinf.algorithms.types import finalize_metrics
 
 
-def cispo_by_hand():
+def cispo_by_hand() -> tuple[float, list[float]]:
     """Mean over tokens of -clip(r) A log p (arXiv 2506.13585, Eq. 4)."""
     weights = [clip(math.exp(p - old), 0.7, 1.4) for p, old in zip(LOGPROBS, OLD, strict=True)]
     terms = [-w * a * p for w, a, p, m in zip(weights, ADVANTAGES, LOGPROBS, MASK, strict=True) if m]

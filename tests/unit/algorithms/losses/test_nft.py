@@ -1,5 +1,9 @@
 """The loss of negative-aware fine-tuning against numbers worked out by hand."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 
@@ -7,6 +11,10 @@ from rlinf.algorithms.aggregation import compute_loss_denominators
 from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.types import finalize_metrics
 from rlinf.errors import AlgorithmError
+
+if TYPE_CHECKING:
+    from rlinf.runners.step_runner import Metrics
+
 
 KEYS = {
     "nft_beta": 0.5,
@@ -18,7 +26,7 @@ KEYS = {
 }
 
 
-def compute(mask=(True, True, True), **over):
+def compute(mask: tuple[bool, bool, bool] = (True, True, True), **over: torch.Tensor) -> tuple[torch.Tensor, Metrics]:
     mask = torch.tensor(mask).view(3, 1, 1)
     arguments = {
         "velocity": torch.tensor([3.0, 0.0, 1.0]).view(3, 1, 1),

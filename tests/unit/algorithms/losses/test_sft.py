@@ -15,7 +15,7 @@ MASK = [[True, False, True], [True, True, False]]
 TOKENS, SEQUENCES, LONGEST = 4, 2, 5
 
 
-def compute(loss_agg_func="token-mean", *, data_parallel_size=1, mask=MASK):
+def compute(loss_agg_func: str = "token-mean", *, data_parallel_size: int = 1, mask: list[list[bool]] = MASK):
     logprobs = torch.tensor(LOGPROBS, requires_grad=True)
     mask = torch.tensor(mask)
     denominators = compute_loss_denominators(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from rlinf.algorithms.rewards import get_reward_class
+from rlinf.config.schema.reward import OverlongRewardConfig, SearchR1RewardConfig, VQARewardConfig
 from rlinf.data.messages.responses import RewardQuery
 
 
-def judge(cfg, response, reference=None, **fields):
+def judge(
+    cfg: OverlongRewardConfig | SearchR1RewardConfig | VQARewardConfig, response: str, reference=None, **fields: int
+):
     (reward,) = get_reward_class(cfg.reward_type)(cfg)(
         [RewardQuery(prompt="", response=response, reference=reference, **fields)]
     )

@@ -33,7 +33,7 @@ CLIENT = {"env.train.is_dummy": False, "env.train.client": "lab.franka:Client"}
 PATH = "cluster.node_groups[0].hardware.configs[1]"
 
 
-def with_robot(**keys):
+def with_robot(**keys: str | list[str | float]) -> dict[str, list[dict[Any, Any]]]:
     groups = [{**CLUSTER["node_groups"][0], "hardware": {"type": "Franka", "configs": [ROBOTS[0], ROBOTS[1] | keys]}}]
     return {"cluster.node_groups": groups}
 

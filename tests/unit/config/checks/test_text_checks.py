@@ -90,12 +90,12 @@ def test_what_fits_together_is_valid(overrides: tuple[str, ...]) -> None:
 VLLM = ["rollout.rollout_backend=vllm", "cluster.cpu_slots_per_node=null"]
 
 
-def has(num_gpus):
+def has(num_gpus: int) -> tuple[str, str]:
     groups = f"[{{label: gpu, node_ranks: 0, accelerators_per_node: {num_gpus}}}]"
     return "cluster.num_nodes=1", f"cluster.node_groups={groups}"
 
 
-def spread(size, placement):
+def spread(size: int, placement: str) -> list[str]:
     rules = f"{{actor: 0, reward: {{node_group: node, placement: 0}}, rollout: {placement}}}"
     return [*VLLM, f"rollout.tensor_parallel_size={size}", f"cluster.component_placement={rules}"]
 

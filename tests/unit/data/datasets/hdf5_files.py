@@ -1,12 +1,15 @@
 """Datasets as HDF5 files."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
 h5py = pytest.importorskip("h5py", reason="needs the package h5py")
 
 
-def arrays(length, terminated=False):
+def arrays(length: int, terminated: bool = False) -> dict[str, Any]:
     ends = np.zeros(length, bool)
     ends[-1] = True
     return {
@@ -18,7 +21,7 @@ def arrays(length, terminated=False):
     }
 
 
-def write_hdf5(path, content):
+def write_hdf5(path: Path, content: dict[str, Any]) -> str:
     with h5py.File(path, "w") as file:
         for name, value in content.items():
             file[name] = value

@@ -11,22 +11,23 @@ from rlinf.config.schema.data import DataConfig, MinariDataConfig
 from rlinf.data.datasets import episodes
 from rlinf.data.datasets.episodes import Episode, chunk_episodes, read_episodes, register_data_format
 from rlinf.data.datasets.minari import write_minari
+from rlinf.data.replay.buffer import Transitions
 from rlinf.errors import DatasetError, RegistryError
 
 
-def minari(path, **keys):
+def minari(path: Path, **keys) -> MinariDataConfig:
     return MinariDataConfig(format="minari", path=str(path), **keys)
 
 
-def two_episodes():
-    def episode(length, first, terminated):
+def two_episodes() -> list[Episode]:
+    def episode(length: int, first: int, terminated: bool) -> Episode:
         states = torch.arange(first, first + length + 1.0).unsqueeze(1)
         return Episode({"states": states}, states[:-1] / 10, torch.full((length,), 2.0), terminated)
 
     return [episode(3, 0, True), episode(1, 10, False)]
 
 
-def chunked(**keys):
+def chunked(**keys: bool) -> Transitions:
     return chunk_episodes(
         two_episodes(),
         chunk=2,

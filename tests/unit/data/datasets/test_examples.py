@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlinf.config.schema.text_data import SftDataConfig
-from rlinf.data.datasets.examples import read_examples
+from rlinf.data.datasets.examples import Example, ExampleSet, read_examples
 from rlinf.errors import DatasetError
 
 datasets = pytest.importorskip("datasets")
@@ -59,7 +59,15 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
-def read(folder, rows, tokenizer=None, *, with_prompts=False, limit=None, **keys):
+def read(
+    folder: Path,
+    rows: list[dict[str, Any]],
+    tokenizer=None,
+    *,
+    with_prompts: bool = False,
+    limit: int | None = None,
+    **keys: str | bool | int | list[str],
+) -> ExampleSet:
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     cfg = SftDataConfig(**{"max_length": 100, **keys})
@@ -74,10 +82,10 @@ def read(folder, rows, tokenizer=None, *, with_prompts=False, limit=None, **keys
     )
 
 
-def texts(example):
+def texts(example: Example) -> tuple[str, str]:
     """Return what stands before the first learned token, and the rest with what is not learned in brackets."""
 
-    def show(token_ids):
+    def show(token_ids) -> str:
         return "".join({BEGIN: "^", END: "$"}.get(token, chr(token)) for token in token_ids)
 
     answer = ""
@@ -214,7 +222,7 @@ def test_a_column_that_evaluations_miss_is_named_by_their_own_option(tmp_path: P
 
 def test_a_prompt_without_a_token_is_refused(tmp_path: Path) -> None:
     class Beginless(Letters):
-        def encode(self, text, *, add_special_tokens):
+        def encode(self, text, *, add_special_tokens) -> list[int]:
             return super().encode(text, add_special_tokens=False)
 
     with pytest.raises(DatasetError, match="is empty"):

@@ -14,7 +14,7 @@ from rlinf.data.datasets.minari import write_minari
 from rlinf.errors import DatasetError
 
 
-def minari(path, **keys):
+def minari(path: Path | str, **keys: int | list[str]) -> MinariDataConfig:
     return MinariDataConfig(format="minari", path=str(path), **keys)
 
 

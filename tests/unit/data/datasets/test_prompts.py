@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlinf.config.schema.text_data import TextDataConfig
-from rlinf.data.datasets.prompts import PromptSampler, load_tokenizer, read_prompts
+from rlinf.data.datasets.prompts import PromptSampler, PromptSet, load_tokenizer, read_prompts
 from rlinf.data.messages.responses import Prompt
 from rlinf.errors import DatasetError
 
@@ -38,15 +38,15 @@ class Letters:
         return said + "<assistant>" * add_generation_prompt
 
 
-def config(**keys):
+def config(**keys: list[str] | str | bool | int | None) -> TextDataConfig:
     return TextDataConfig(**{"rollout_batch_size": 1, "max_prompt_length": 100, **keys})
 
 
-def read(path, cfg=None, *, split="train", **keys):
+def read(path: Path, cfg: TextDataConfig | None = None, *, split: str = "train", **keys: bool) -> PromptSet:
     return read_prompts([str(path)], cfg or config(), Letters(), split=split, **keys)
 
 
-def jsonl(path, rows):
+def jsonl(path: Path, rows: list[dict[str, Any]]):
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -57,7 +57,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
-def write_jsonl(folder):
+def write_jsonl(folder: Path):
     return jsonl(folder / "rows.jsonl", ROWS)
 
 
@@ -77,7 +77,7 @@ def write_saved(folder):
     return folder / "saved"
 
 
-def write_saved_splits(folder):
+def write_saved_splits(folder: Path):
     others = datasets.Dataset.from_list([{**ROWS[0], "prompt": "another split"}])
     splits = {"test": others, "train": datasets.Dataset.from_list(ROWS)}
     datasets.DatasetDict(splits).save_to_disk(str(folder / "splits"))
@@ -145,7 +145,7 @@ def test_longer_prompts_are_left_out_and_counted(tmp_path: Path) -> None:
     assert read(write_jsonl(tmp_path)).describe() == "3 prompts of 3 rows"
 
 
-def refusal(path, cfg=None, **keys):
+def refusal(path: Path, cfg: TextDataConfig | None = None, **keys: bool | str) -> str:
     with pytest.raises(DatasetError) as caught:
         read(path, cfg, **keys)
     return str(caught.value)
@@ -216,7 +216,7 @@ def test_what_is_no_prompt_is_refused(tmp_path: Path, prompt: int | list[str | d
 
 def test_an_empty_prompt_is_refused(tmp_path: Path) -> None:
     class NoSpecial(Letters):
-        def encode(self, text, *, add_special_tokens):
+        def encode(self, text, *, add_special_tokens) -> list[int]:
             return [ord(letter) for letter in text]
 
     path = jsonl(tmp_path / "rows.jsonl", [{"prompt": "", "answer": "4"}])
@@ -240,7 +240,7 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
 PROMPTS = tuple(Prompt(index=index, token_ids=(index,), text=str(index)) for index in range(7))
 
 
-def draws(sampler, count):
+def draws(sampler: PromptSampler[Prompt], count: int):
     return [(number, prompt.index) for number, prompt in (sampler.sample() for _ in range(count))]
 
 

@@ -6,7 +6,7 @@ import torch
 from rlinf.data.messages.embodied import ChunkStep, Trajectory
 
 
-def chunk(num_envs=4, final=(1, 3)):
+def chunk(num_envs: int = 4, final: tuple[int, int] = (1, 3)) -> ChunkStep:
     obs = {
         "states": torch.arange(num_envs).float().unsqueeze(1),
         "task_descriptions": [f"task {i}" for i in range(num_envs)],
@@ -54,7 +54,7 @@ def test_what_was_done_is_what_somebody_else_did_or_else_what_the_policy_wanted(
     assert ChunkStep.concat([alone.rows(0, 2), alone.rows(2, 4)]).intervene_flag is None
 
 
-def trajectory(env_ids):
+def trajectory(env_ids: list[int]) -> Trajectory:
     num_envs = len(env_ids)
     ids = torch.tensor(env_ids)
     rows = ids.float().view(1, -1, 1).expand(3, num_envs, 2)

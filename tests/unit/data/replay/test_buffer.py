@@ -18,7 +18,7 @@ STEPS, ENVS, CHUNK = 2, 2, 3
 ROW_BYTES = 4 + 4 + 4 + 4 + 1 + 8
 
 
-def trajectory():
+def trajectory() -> Trajectory:
     """Step 0: env 0 is cut off after two actions, env 1 goes on. Step 1: env 0 terminates at once, env 1 rests."""
     executed = torch.ones(STEPS, ENVS, CHUNK, dtype=torch.bool)
     executed[0, 0, 2:] = executed[1, 0, 1:] = executed[1, 1] = False
@@ -41,7 +41,7 @@ def trajectory():
     )
 
 
-def numbered(*numbers):
+def numbered(*numbers: int) -> Transitions:
     rows = torch.tensor(numbers, dtype=torch.float32)
     return Transitions(
         inputs={"states": rows.unsqueeze(1)},

@@ -9,7 +9,7 @@ from rlinf.errors import DatasetError
 
 
 @pytest.fixture
-def folder(tmp_path: Path):
+def folder(tmp_path: Path) -> Path:
     """Return a folder of the rows 3 to 9 in segments of four, of which those from 4 on count."""
     segments = SegmentFolder(tmp_path / "saved", 4)
     rows = {"x": torch.arange(3.0, 10.0).view(-1, 1), "flag": torch.arange(3, 10) % 2 == 0}
@@ -20,7 +20,7 @@ def folder(tmp_path: Path):
     return tmp_path / "saved"
 
 
-def test_rows_keep_their_numbers_types_and_shapes(folder) -> None:
+def test_rows_keep_their_numbers_types_and_shapes(folder: Path) -> None:
     parts = list(read_numbered(folder))
     assert [numbers.tolist() for _, numbers in parts] == [[4, 5, 6, 7], [8, 9]]
     for rows, numbers in parts:
@@ -32,7 +32,7 @@ def test_rows_keep_their_numbers_types_and_shapes(folder) -> None:
     assert row_bytes(parts[0][0]) == 5
 
 
-def test_a_longer_segment_replaces_a_shorter_one_once_it_is_listed(folder) -> None:
+def test_a_longer_segment_replaces_a_shorter_one_once_it_is_listed(folder: Path) -> None:
     segments = SegmentFolder(folder, 4)
     former = Manifest.read(folder).segments
     for segment in former:
@@ -47,7 +47,7 @@ def test_a_longer_segment_replaces_a_shorter_one_once_it_is_listed(folder) -> No
     assert not (folder / former[-1].file).exists()
 
 
-def test_damage_is_found(folder) -> None:
+def test_damage_is_found(folder: Path) -> None:
     file = folder / Manifest.read(folder).segments[1].file
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
@@ -59,7 +59,7 @@ def test_damage_is_found(folder) -> None:
         list(read_numbered(folder))
 
 
-def test_what_is_no_saved_replay_is_told(folder, tmp_path: Path) -> None:
+def test_what_is_no_saved_replay_is_told(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"rank_\*"):
         find_folders(tmp_path)
     with pytest.raises(DatasetError, match="no saved replay"):
@@ -72,7 +72,7 @@ def test_what_is_no_saved_replay_is_told(folder, tmp_path: Path) -> None:
         Manifest.read(folder)
 
 
-def test_a_folder_may_begin_in_the_middle_of_a_segment(folder) -> None:
+def test_a_folder_may_begin_in_the_middle_of_a_segment(folder: Path) -> None:
     manifest = Manifest.read(folder)
     Manifest(6, 9, manifest.segment_rows, manifest.tensors, manifest.segments).write(folder)
     parts = list(read_numbered(folder))
@@ -81,7 +81,7 @@ def test_a_folder_may_begin_in_the_middle_of_a_segment(folder) -> None:
         assert torch.equal(rows["x"], numbers.float().view(-1, 1))
 
 
-def test_parts_come_in_the_order_of_their_ranks(folder, tmp_path: Path) -> None:
+def test_parts_come_in_the_order_of_their_ranks(folder: Path, tmp_path: Path) -> None:
     for rank in (10, 2, 0, 1):
         part = tmp_path / "parts" / f"rank_{rank}"
         part.mkdir(parents=True)

@@ -17,7 +17,7 @@ from rlinf.errors import DatasetError
 TOOLKITS = Path(__file__).parents[4] / "toolkits" / "replay_buffer"
 
 
-def saved(folder, numbers, dim=1):
+def saved(folder: Path, numbers: range, dim: int = 1):
     rows = torch.tensor(list(numbers), dtype=torch.float32)
     replay = ReplayBuffer(1000, segment_bytes=100)
     replay.add(
@@ -34,12 +34,12 @@ def saved(folder, numbers, dim=1):
     return folder
 
 
-def rewards(folder):
+def rewards(folder: Path):
     content = ReplayBuffer.open(folder).contents()
     return [] if content is None else content.rewards.tolist()
 
 
-def script(name, *arguments):
+def script(name: str, *arguments: Path | str | int):
     spec = importlib.util.spec_from_file_location(f"replay_{name}", TOOLKITS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -91,7 +91,7 @@ def test_a_description_is_of_all_parts(tmp_path: Path) -> None:
 def test_a_deal_is_at_random_and_named_by_its_seed(tmp_path: Path) -> None:
     source = saved(tmp_path / "source", range(40))  # several segments
 
-    def first_part(name, seed):
+    def first_part(name: str, seed: int):
         parts = [tmp_path / f"{name}_a", tmp_path / f"{name}_b"]
         assert split_replay(source, parts, [0.5, 0.5], seed=seed) == [20, 20]
         return rewards(parts[0])

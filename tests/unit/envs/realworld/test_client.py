@@ -17,7 +17,7 @@ class Client:
 def test_one_robot_has_one_connection_which_the_last_user_closes() -> None:
     connections, made = Connections(), []
 
-    def make():
+    def make() -> Connection:
         made.append(Client())
         return Connection(made[-1], WallClock())
 

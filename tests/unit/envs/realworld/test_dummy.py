@@ -10,12 +10,12 @@ from rlinf.envs.realworld.poses import pose_from_euler, rotation_between
 START, TARGET = pose_from_euler([0.5, 0, 0.3, 3.1416, 0, 0]), pose_from_euler([0.5, 0, 0.1, 3.1416, 0, 0])
 
 
-def make(num_cameras=0, **keys):
+def make(num_cameras: int = 0, **keys: float | str) -> DummyFranka:
     cfg = DummyFrankaConfig(**keys)
     return DummyFranka(cfg, start=START, target=TARGET, num_cameras=num_cameras, image_size=32)
 
 
-def moved(x=0.0, y=0.0, z=0.0):
+def moved(x: float = 0.0, y: float = 0.0, z: float = 0.0):
     pose = START.copy()
     pose[:3] += [x, y, z]
     return pose
@@ -91,7 +91,7 @@ def test_the_hole_lets_it_in_and_holds_it() -> None:
     assert np.array_equal(arm.state().pose, above)
 
 
-def centre_of(image, colour):
+def centre_of(image: np.ndarray, colour: list[int]):
     rows, columns = np.nonzero((image == colour).all(-1))
     return rows.mean(), columns.mean()
 

@@ -29,7 +29,9 @@ SAMPLINGS = {
 }
 
 
-def error_of(driven: DrivenEngine, completion: Completion, params: SamplingParams, prompt=PROMPT) -> float:
+def error_of(
+    driven: DrivenEngine, completion: Completion, params: SamplingParams, prompt: tuple[int, ...] = PROMPT
+) -> float:
     """Return the largest difference to the log-probabilities that transformers computes."""
     kept, full = driven.expected(completion, params, prompt)
     error = float((torch.tensor(completion.logprobs, dtype=torch.float64) - kept).abs().max())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.hybrid_engines.weights.adapters import AdapterMerger
-from rlinf.hybrid_engines.weights.bucket import fill_buckets, plan_buckets
+from rlinf.hybrid_engines.weights.bucket import Manifest, fill_buckets, plan_buckets
 from rlinf.models import get_model
 from tests.unit.hybrid_engines.packing import zeros
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
@@ -26,7 +27,7 @@ LORA = {"is_lora": True, "lora_rank": 2, "lora_alpha": 3.0, "lora_target_modules
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     model = save_tiny(folder, tie_word_embeddings=request.param, **SIZES)
     # Some weights are exact in bfloat16, as in models that were published in it, and some are not.
@@ -42,7 +43,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 class Sender:
     """A model in training."""
 
-    def __init__(self, folder, sharding="no_shard") -> None:
+    def __init__(self, folder: Path, sharding: str = "no_shard") -> None:
         torch.manual_seed(0)
         self.engine = FSDPEngine(
             get_model(tiny_config(folder, **LORA)),
@@ -52,24 +53,24 @@ class Sender:
             device=torch.device("cpu"),
         )
 
-    def train(self, seed) -> None:
+    def train(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         state = {name: t.clone() for name, t in self.engine.export_weights("adapters")}
         for tensor in state.values():
             tensor.add_(0.2 * torch.randn(tensor.shape, generator=generator))
         self.engine.import_weights(state.items())
 
-    def pack(self, version, form):
+    def pack(self, version: int, form: str) -> tuple[Manifest, list[torch.Tensor]]:
         manifest = plan_buckets(
             self.engine.describe_weights(form), version=version, bucket_bytes=4000, is_partial=form == "adapters"
         )
         return manifest, list(fill_buckets(manifest, self.engine.export_weights(form), zeros))
 
-    def merged(self):
+    def merged(self) -> dict[str, torch.Tensor]:
         return {name: tensor.clone() for name, tensor in self.engine.export_weights()}
 
 
-def take(merger, manifest, buckets) -> None:
+def take(merger: AdapterMerger, manifest: Manifest, buckets: list[torch.Tensor]) -> None:
     merger.begin(manifest)
     for index, bucket in enumerate(buckets):
         merger.take(index, bucket)
@@ -77,7 +78,7 @@ def take(merger, manifest, buckets) -> None:
 
 
 @pytest.fixture
-def engine(folder):
+def engine(folder: Path):
     engine = generation_engines.get("hf")(
         HFGenerationConfig(rollout_backend="hf"),
         model_path=folder,
@@ -91,21 +92,21 @@ def engine(folder):
     return engine._scheduler
 
 
-def load(schedule, manifest, buckets) -> None:
+def load(schedule, manifest: Manifest, buckets: Iterator[torch.Tensor]) -> None:
     schedule.begin_update(manifest)
     for index, bucket in enumerate(buckets):
         schedule.load_bucket(index, bucket)
     schedule.commit()
 
 
-def assert_holds(schedule, expected) -> None:
+def assert_holds(schedule, expected: dict[str, torch.Tensor]) -> None:
     found = schedule.model_runner.read_weights(list(expected))
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=0, msg=name)
 
 
 @pytest.mark.parametrize("sharding", ["no_shard", "full_shard"])
-def test_an_engine_has_the_weights_of_the_whole_export_after_every_sync(folder, engine, sharding: str) -> None:
+def test_an_engine_has_the_weights_of_the_whole_export_after_every_sync(folder: Path, engine, sharding: str) -> None:
     sender, merger = Sender(folder, sharding), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     assert not engine.is_synced
     seen = []
@@ -122,7 +123,7 @@ def test_an_engine_has_the_weights_of_the_whole_export_after_every_sync(folder, 
     assert (seen[0] - seen[3]).abs().max() > 0.1
 
 
-def _is_adapted(name):
+def _is_adapted(name: str):
     return name.endswith(tuple(f"{module}.weight" for module in LORA["lora_target_modules"]))
 
 
@@ -133,7 +134,7 @@ def test_adapters_are_a_small_part_of_what_travels(tmp_path: Path) -> None:
     assert sum(bucket.nbytes for bucket in buckets) == sum(alone.bucket_sizes) < 0.05 * sum(whole.bucket_sizes)
 
 
-def test_a_receiver_that_has_the_parts_can_fill_an_engine_that_lost_its_weights(folder, engine) -> None:
+def test_a_receiver_that_has_the_parts_can_fill_an_engine_that_lost_its_weights(folder: Path, engine) -> None:
     sender, merger = Sender(folder), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     take(merger, *sender.pack(0, "parts"))
     sender.train(1)
@@ -142,7 +143,7 @@ def test_a_receiver_that_has_the_parts_can_fill_an_engine_that_lost_its_weights(
     assert_holds(engine, sender.merged())
 
 
-def test_a_partial_update_without_a_complete_one_is_refused(folder, engine) -> None:
+def test_a_partial_update_without_a_complete_one_is_refused(folder: Path, engine) -> None:
     sender, merger = Sender(folder), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     take(merger, *sender.pack(0, "parts"))
     manifest, _ = merger.pack(is_partial=True)
@@ -155,7 +156,7 @@ def test_a_partial_update_without_a_complete_one_is_refused(folder, engine) -> N
         engine.begin_update(manifest)
 
 
-def test_a_receiver_refuses_adapters_of_what_it_does_not_have(folder) -> None:
+def test_a_receiver_refuses_adapters_of_what_it_does_not_have(folder: Path) -> None:
     sender, merger = Sender(folder), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     with pytest.raises(WeightSyncError, match="Send all weights first"):
         merger.begin(sender.pack(0, "adapters")[0])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +23,7 @@ from tests.unit.hybrid_engines.packing import pack_weights, zeros
 
 
 class Model(nn.Module):
-    def __init__(self, fill) -> None:
+    def __init__(self, fill: float) -> None:
         super().__init__()
         self.linear = nn.Linear(5, 3)
         self.scale = nn.Parameter(torch.full((7,), fill, dtype=torch.bfloat16))
@@ -53,7 +55,7 @@ def test_a_bucket_is_there_before_the_next_tensor_is_asked_for() -> None:
     manifest = plan_buckets(weights.items(), version=0, bucket_bytes=1)
     asked = []
 
-    def source():
+    def source() -> Iterator[tuple[str, torch.Tensor]]:
         for name, tensor in weights.items():
             asked.append(name)
             yield name, tensor
@@ -79,7 +81,7 @@ def test_a_bucket_of_another_version_or_number_is_refused() -> None:
             check_bucket(replace(manifest, version=version), 0, bucket)
 
 
-def refuse(change, message) -> None:
+def refuse(change: Callable[[Any, Any], tuple[Any, Any]], message: str) -> None:
     source, target = Model(2.0), Model(0.0)
     manifest, buckets = pack_weights(source.state_dict().items(), version=1, bucket_bytes=64)
     manifest, buckets = change(manifest, buckets)

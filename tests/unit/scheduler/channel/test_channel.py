@@ -3,29 +3,31 @@
 import asyncio
 import os
 import signal
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from sample_workers import Sample
 
 from rlinf.errors import ChannelClosedError, ClusterError, CommTimeoutError, WorkerDiedError
-from rlinf.scheduler import Channel, NodePlacementStrategy
+from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy, WorkerGroup
 
 
 @pytest.fixture(scope="module")
-def users(cluster):
+def users(cluster: Cluster) -> Iterator[WorkerGroup[Any]]:
     group = Sample.create_group().launch(cluster, NodePlacementStrategy([0, 0]), name="users")
     yield group
     group.close()
 
 
 @pytest.fixture(params=[False, True], ids=["hosted", "local"])
-def channel(cluster, unique: str, request: pytest.FixtureRequest):
+def channel(cluster: Cluster, unique: str, request: pytest.FixtureRequest) -> Iterator[Channel]:
     made = Channel.create(unique, maxsize=3, local=request.param)
     yield made
     made.close()
 
 
-def test_fifo_keys_and_sizes(channel) -> None:
+def test_fifo_keys_and_sizes(channel: Channel) -> None:
     for index in range(3):
         channel.put(index)
     channel.put("other", key="k")
@@ -34,7 +36,7 @@ def test_fifo_keys_and_sizes(channel) -> None:
     assert channel.get(key="k") == "other"
 
 
-def test_a_full_queue_blocks_or_raises(channel) -> None:
+def test_a_full_queue_blocks_or_raises(channel: Channel) -> None:
     for index in range(3):
         channel.put(index)
     with pytest.raises(asyncio.QueueFull):
@@ -46,7 +48,7 @@ def test_a_full_queue_blocks_or_raises(channel) -> None:
     assert [channel.get() for _ in range(3)] == [1, 2, 3]
 
 
-def test_get_nowait_and_time_outs_lose_nothing(channel) -> None:
+def test_get_nowait_and_time_outs_lose_nothing(channel: Channel) -> None:
     with pytest.raises(asyncio.QueueEmpty):
         channel.get_nowait()
     with pytest.raises(CommTimeoutError, match="nothing came within"):
@@ -55,7 +57,7 @@ def test_get_nowait_and_time_outs_lose_nothing(channel) -> None:
     assert channel.get(timeout=10) == "kept"
 
 
-def test_batches_stop_at_the_target_weight(channel) -> None:
+def test_batches_stop_at_the_target_weight(channel: Channel) -> None:
     for weight in (2, 2, 5):
         channel.put(weight, weight=weight)
     assert channel.get_batch(3) == [2, 2]
@@ -64,7 +66,7 @@ def test_batches_stop_at_the_target_weight(channel) -> None:
         channel.put(1, weight=0)
 
 
-def test_published_arguments_of_a_channel(cluster, unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_arguments_of_a_channel(cluster: Cluster, unique: str, monkeypatch: pytest.MonkeyPatch) -> None:
     unused = []
     monkeypatch.setattr("rlinf.scheduler.channel.channel.note_unused", lambda argument, why: unused.append(argument))
     shared = Channel.create(name=unique, maxsize=2, distributed=True, node_rank=0, disable_distributed_log=False)
@@ -75,7 +77,7 @@ def test_published_arguments_of_a_channel(cluster, unique: str, monkeypatch: pyt
     shared.close()
 
 
-def test_a_weight_of_0_at_once_counts_as_1(channel) -> None:
+def test_a_weight_of_0_at_once_counts_as_1(channel: Channel) -> None:
     channel.put_nowait("a", 0)
     channel.put_nowait("b", weight=0, key="default")
     channel.put_nowait("c", weight=3)
@@ -83,7 +85,7 @@ def test_a_weight_of_0_at_once_counts_as_1(channel) -> None:
     assert channel.get_batch(3) == ["c"]
 
 
-def test_a_closed_channel_drains_then_raises(channel) -> None:
+def test_a_closed_channel_drains_then_raises(channel: Channel) -> None:
     channel.put(1)
     waiting = channel.get(key="empty", async_op=True)
     channel.close()
@@ -96,7 +98,7 @@ def test_a_closed_channel_drains_then_raises(channel) -> None:
         channel.put(2)
 
 
-def test_every_request_gets_its_own_answer(channel) -> None:
+def test_every_request_gets_its_own_answer(channel: Channel) -> None:
     async def scenario():
         gets = [channel.get(async_op=True) for _ in range(6)]
         puts = [channel.put(index, async_op=True) for index in range(6)]
@@ -105,7 +107,7 @@ def test_every_request_gets_its_own_answer(channel) -> None:
     assert asyncio.run(scenario()) == (list(range(6)), [None] * 6)
 
 
-def test_a_cancelled_get_takes_nothing(channel) -> None:
+def test_a_cancelled_get_takes_nothing(channel: Channel) -> None:
     async def scenario() -> None:
         task = asyncio.ensure_future(channel.get(async_op=True).async_wait())
         await asyncio.sleep(0.05)
@@ -117,7 +119,7 @@ def test_a_cancelled_get_takes_nothing(channel) -> None:
     assert channel.get(timeout=10) == "kept"
 
 
-def test_workers_share_a_channel_sync_and_async(users, unique: str) -> None:
+def test_workers_share_a_channel_sync_and_async(users: WorkerGroup[Any], unique: str) -> None:
     channel = Channel.create(unique, maxsize=2)
     producers = users.put_items(channel, list(range(20)))
     pending = users.execute_on(0).get_items_async(channel, 20)
@@ -127,7 +129,7 @@ def test_workers_share_a_channel_sync_and_async(users, unique: str) -> None:
     channel.close()
 
 
-def test_channels_are_found_by_name(users, unique: str) -> None:
+def test_channels_are_found_by_name(users: WorkerGroup[Any], unique: str) -> None:
     reading = users.execute_on(1).read_channel(unique)
     users.execute_on(0).make_channel(unique).wait()
     assert reading.wait() == ["from the creator"]
@@ -142,7 +144,7 @@ def test_a_local_channel_does_not_travel(unique: str) -> None:
         pickle.dumps(Channel.create(unique, local=True))
 
 
-def test_a_get_ends_when_the_producer_of_its_key_dies(launch, unique: str) -> None:
+def test_a_get_ends_when_the_producer_of_its_key_dies(launch: Callable[..., Any], unique: str) -> None:
     channel = Channel.create(unique)
     producer = launch(Sample.create_group(), ranks=1)
     consumer = launch(Sample.create_group(), ranks=1)
@@ -158,7 +160,7 @@ def test_a_get_ends_when_the_producer_of_its_key_dies(launch, unique: str) -> No
     assert (channel.get(key="b"), other.wait()) == ("mine", "x")
 
 
-def test_an_item_granted_to_a_dead_consumer_is_not_lost(launch, unique: str) -> None:
+def test_an_item_granted_to_a_dead_consumer_is_not_lost(launch: Callable[..., Any], unique: str) -> None:
     channel = Channel.create(unique)
     consumer = launch(Sample.create_group(), ranks=1)
     waiting = consumer.get_items(channel, 1)
@@ -170,7 +172,9 @@ def test_an_item_granted_to_a_dead_consumer_is_not_lost(launch, unique: str) -> 
     assert channel.get(timeout=30) == "kept"
 
 
-def test_shards_between_groups_of_unequal_size(users, launch, unique: str) -> None:
+def test_shards_between_groups_of_unequal_size(
+    users: WorkerGroup[Any], launch: Callable[..., Any], unique: str
+) -> None:
     channel = Channel.create(unique)
     three = launch(Sample.create_group(), ranks=3)
     batch = [{"x": [0, 1, 2], "y": [3, 4, 5]}, {"x": [6, 7, 8], "y": [9, 10, 11]}]

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import CancelledError
 
 import numpy as np
@@ -19,21 +20,21 @@ from rlinf.scheduler.comm.serialization import encode
 
 
 @pytest.fixture(scope="module")
-def node():
+def node() -> Iterator[Node]:
     made = Node()
     yield made
     made.close()
 
 
 @pytest.fixture(params=["hosted", "local"])
-def channel(node, request: pytest.FixtureRequest):
+def channel(node: Node, request: pytest.FixtureRequest):
     made = node.channel() if request.param == "hosted" else Channel.create(uuid.uuid4().hex, local=True)
     yield made
     made.close()
 
 
 @pytest.fixture(params=["hosted", "local", "messages"])
-def source(node, request: pytest.FixtureRequest):
+def source(node: Node, request: pytest.FixtureRequest):
     if request.param == "messages":
         yield Inbox(node.runtime)
         return
@@ -94,7 +95,7 @@ def test_what_is_given_back_goes_to_who_waits_already(source) -> None:
         first.wait()
 
 
-def interrupt_main_thread(after) -> None:
+def interrupt_main_thread(after: float) -> None:
     threading.Timer(after, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
 
 
@@ -107,7 +108,7 @@ def test_an_interrupted_get_takes_nothing(source) -> None:
     assert [source.get(timeout=20) for _ in range(2)] == ["first", "second"]
 
 
-def test_an_interrupt_while_the_item_is_unpacked_loses_none(node) -> None:
+def test_an_interrupt_while_the_item_is_unpacked_loses_none(node: Node) -> None:
     channel = node.channel()
     channel.put(_Interrupting())
     with pytest.raises(KeyboardInterrupt):
@@ -155,7 +156,7 @@ def test_a_batch_that_is_given_up_goes_back(channel) -> None:
 
 
 @pytest.fixture(params=["hosted", "local"])
-def narrow(node, request: pytest.FixtureRequest):
+def narrow(node: Node, request: pytest.FixtureRequest):
     made = node.channel(1) if request.param == "hosted" else Channel.create(uuid.uuid4().hex, maxsize=1, local=True)
     yield made
     made.close()
@@ -181,7 +182,7 @@ def test_a_put_whose_work_is_dropped_puts(narrow) -> None:
     assert [narrow.get(timeout=20) for _ in range(2)] == ["first", "second"]
 
 
-def test_giving_up_a_put_leaves_a_get_of_the_same_process_alone(node) -> None:
+def test_giving_up_a_put_leaves_a_get_of_the_same_process_alone(node: Node) -> None:
     """Both are requests of one process: they must not be taken for each other."""
     channel = node.channel(1)
     waiting = [channel.get(key=key, async_op=True) for key in range(50)]
@@ -197,7 +198,7 @@ def test_giving_up_a_put_leaves_a_get_of_the_same_process_alone(node) -> None:
 # What is left behind
 
 
-def test_time_outs_and_cancellations_leave_nothing_at_either_side(node) -> None:
+def test_time_outs_and_cancellations_leave_nothing_at_either_side(node: Node) -> None:
     channel = node.channel()
     for _ in range(20):
         with pytest.raises(CommTimeoutError, match="nothing came within"):
@@ -214,7 +215,7 @@ def test_time_outs_and_cancellations_leave_nothing_at_either_side(node) -> None:
     channel.close()
 
 
-def test_a_timed_get_does_not_keep_its_item(node) -> None:
+def test_a_timed_get_does_not_keep_its_item(node: Node) -> None:
     channel = node.channel()
     reference_counts = node.runtime.endpoint.segments.reference_counts
     for _ in range(3):
@@ -235,7 +236,7 @@ def test_timed_gets_of_local_channels_share_one_thread() -> None:
     channel.close()
 
 
-def test_a_closed_channel_goes_when_it_is_drained(node) -> None:
+def test_a_closed_channel_goes_when_it_is_drained(node: Node) -> None:
     before = num_queues(node)
     channel = node.channel()
     channel.put("left")
@@ -252,7 +253,7 @@ def test_a_closed_channel_goes_when_it_is_drained(node) -> None:
     channel.close()
 
 
-def test_what_is_left_in_a_closed_channel_goes_with_its_last_handle(node) -> None:
+def test_what_is_left_in_a_closed_channel_goes_with_its_last_handle(node: Node) -> None:
     before = num_queues(node)
     reference_counts = node.runtime.endpoint.segments.reference_counts
     channel = node.channel()
@@ -267,7 +268,7 @@ def test_what_is_left_in_a_closed_channel_goes_with_its_last_handle(node) -> Non
     until(lambda: (reference_counts.settle(), len(reference_counts) == 0)[1])
 
 
-def test_a_closed_channel_waits_for_those_it_was_given_to(node) -> None:
+def test_a_closed_channel_waits_for_those_it_was_given_to(node: Node) -> None:
     import pickle
 
     before = num_queues(node)
@@ -284,7 +285,7 @@ def test_a_closed_channel_waits_for_those_it_was_given_to(node) -> None:
     until(lambda: num_queues(node) == before)
 
 
-def test_a_closed_channel_goes_with_the_last_process_that_holds_it(node) -> None:
+def test_a_closed_channel_goes_with_the_last_process_that_holds_it(node: Node) -> None:
     before = num_queues(node)
     holder = node.start("holder")
     channel_id = uuid.uuid4().hex

@@ -3,11 +3,13 @@
 import asyncio
 import threading
 from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
 
-from rlinf.scheduler import Channel, NodePlacementStrategy, Worker
+from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy, Worker, WorkerGroup
 
 NUM_ITEMS = 10_000
 NUM_KEYS = 1_000
@@ -18,39 +20,39 @@ NUM_WORKERS = 4
 class Mover(Worker):
     """Puts or gets its share of the keys."""
 
-    def put_sync(self, channel, keys, count) -> None:
+    def put_sync(self, channel: Channel, keys: list[int], count: int) -> None:
         for number in range(count):
             for key in keys:
                 channel.put((key, number, self._payload(number)), key=key)
 
-    async def put_async(self, channel, keys, count) -> None:
+    async def put_async(self, channel: Channel, keys: list[int], count: int) -> None:
         for number in range(count):
             works = [channel.put((key, number, self._payload(number)), key=key, async_op=True) for key in keys]
             await asyncio.gather(*(work.async_wait() for work in works))
 
-    def get_sync(self, channel, keys, count):
+    def get_sync(self, channel: Channel, keys: list[int], count: int):
         rounds = [[channel.get(key=key)[:2] for key in keys] for _ in range(count)]
         return [list(items) for items in zip(*rounds, strict=True)]
 
-    async def get_async(self, channel, keys, count):
+    async def get_async(self, channel: Channel, keys: list[int], count: int):
         async def drain(key):
             return [(await channel.get(key=key, async_op=True).async_wait())[:2] for _ in range(count)]
 
         return await asyncio.gather(*(drain(key) for key in keys))
 
-    def _payload(self, number):
+    def _payload(self, number: int):
         # Now and then one that goes through shared memory.
         return torch.full((20_000,), number) if number == 3 else number
 
 
 @pytest.fixture(scope="module")
-def movers(cluster):
+def movers(cluster: Cluster) -> Iterator[WorkerGroup[Any]]:
     group = Mover.create_group().launch(cluster, NodePlacementStrategy([0] * NUM_WORKERS), name="movers")
     yield group
     group.close()
 
 
-def test_many_users_share_many_keys(movers, unique: str) -> None:
+def test_many_users_share_many_keys(movers: WorkerGroup[Any], unique: str) -> None:
     channel = Channel.create(unique, maxsize=7)
     each = NUM_ITEMS // NUM_KEYS
     keys = [list(range(start, NUM_KEYS, 4)) for start in range(4)]
@@ -78,7 +80,7 @@ def test_many_users_share_many_keys(movers, unique: str) -> None:
     channel.close()
 
 
-def test_users_of_one_key_get_every_item_once(movers, unique: str) -> None:
+def test_users_of_one_key_get_every_item_once(movers: WorkerGroup[Any], unique: str) -> None:
     channel = Channel.create(unique, maxsize=3)
     count = 300
     puts = [movers.execute_on(0).put_sync(channel, ["k"], count), movers.execute_on(1).put_async(channel, ["k"], count)]

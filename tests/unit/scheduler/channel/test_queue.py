@@ -1,5 +1,8 @@
 """The pure logic of channels."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,11 +14,11 @@ from rlinf.scheduler.channel.queue import _MAX_IDLE_LANES, ChannelQueue
 class Box:
     """Collects the single answer of a request."""
 
-    def __init__(self, on_answer=lambda: None) -> None:
+    def __init__(self, on_answer: Callable[[], None] | Callable[..., None] = lambda: None) -> None:
         self.answers = []
         self.on_answer = on_answer
 
-    def __call__(self, items, error):
+    def __call__(self, items, error) -> None:
         self.answers.append((list(items), error))
         self.on_answer()
 
@@ -31,13 +34,31 @@ class Box:
         return error
 
 
-def put(queue, payload, *, owner="p", key="k", weight=1, wait=True, request=None):
+def put(
+    queue: ChannelQueue[Any],
+    payload: int | str,
+    *,
+    owner: str = "p",
+    key: str | int = "k",
+    weight: float = 1,
+    wait: bool = True,
+    request: int | str | None = None,
+) -> Box:
     box = Box()
     queue.put(request or object(), owner, key, payload, weight=weight, wait=wait, answer=box)
     return box
 
 
-def get(queue, *, owner="c", key="k", target=None, wait=True, request=None, producer=None):
+def get(
+    queue: ChannelQueue[Any],
+    *,
+    owner: str = "c",
+    key: str | int = "k",
+    target: int | None = None,
+    wait: bool = True,
+    request: str | int | tuple[str, int] | None = None,
+    producer: str | None = None,
+) -> Box:
     box = Box()
     queue.get(request or object(), owner, key, target_weight=target, wait=wait, answer=box, producer=producer)
     return box

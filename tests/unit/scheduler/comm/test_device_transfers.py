@@ -2,9 +2,10 @@
 
 import threading
 import uuid
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -35,13 +36,13 @@ class HostPlatform:
     def in_use(self) -> bool:
         return True
 
-    def local(self):
+    def local(self) -> torch.device | None:
         return torch.device("cpu") if self.name else None
 
     def identity(self, device):
         return self.name or "host"
 
-    def settle(self, device):
+    def settle(self, device) -> Callable[[], None]:
         return lambda: None
 
     def make_group(self, store, rank):
@@ -51,7 +52,7 @@ class HostPlatform:
         options._timeout = timedelta(seconds=60)
         return dist.ProcessGroupGloo(store, rank, 2, options)
 
-    def share(self, tensor):
+    def share(self, tensor) -> int:
         SHARED[len(SHARED)] = tensor
         return len(SHARED) - 1
 
@@ -63,13 +64,13 @@ class HostPlatform:
 class Side:
     """A process with a device of the given name; none without a name."""
 
-    def __init__(self, namespace, keys, device, node="n0") -> None:
+    def __init__(self, namespace: str, keys: tuple[bytes, bytes], device, node: str = "n0") -> None:
         self.endpoint = Endpoint(namespace=namespace, node_id=node, keys=keys, listen_ip=None)
         self.platform = HostPlatform(device)
         folder = Path(self.endpoint.info.ipc).parent
         self.devices = DeviceTransfers(self.endpoint, folder, self.platform, park_bytes=1024)
 
-    def encode_for(self, other, obj):
+    def encode_for(self, other, obj: dict[str, Any] | torch.Tensor) -> list[bytes]:
         return [bytes(frame) for frame in encode(obj, self.devices.parker(other.endpoint.info))]
 
     def decode(self, frames):
@@ -82,10 +83,10 @@ class Side:
 
 
 @pytest.fixture
-def make():
+def make() -> Iterator[Callable[..., Any]]:
     namespace, keys, sides = uuid.uuid4().hex[:8], new_keys(), []
 
-    def side(device, node="n0"):
+    def side(device: str | None, node: str = "n0"):
         sides.append(Side(namespace, keys, device, node))
         return sides[-1]
 
@@ -98,7 +99,7 @@ def make():
 
 
 @pytest.mark.parametrize("device", ["gpu-a", "gpu-b", None], ids=["same device", "other device", "no device"])
-def test_tensors_arrive_equal_by_every_way(make, device: str | None) -> None:
+def test_tensors_arrive_equal_by_every_way(make: Callable[..., Any], device: str | None) -> None:
     left, right = make("gpu-a"), make(device)
     weights = torch.nn.Parameter(torch.randn(40, 30))
     sent = {
@@ -125,7 +126,7 @@ def test_tensors_arrive_equal_by_every_way(make, device: str | None) -> None:
     assert (right.platform.opened, right.platform.groups) == {"gpu-a": (3, 0), "gpu-b": (0, 1)}.get(device, (0, 0))
 
 
-def test_two_workers_send_to_each_other_before_either_receives_and_in_any_order(make) -> None:
+def test_two_workers_send_to_each_other_before_either_receives_and_in_any_order(make: Callable[..., Any]) -> None:
     left, right = make("gpu-a"), make("gpu-b")
     to_right = [left.encode_for(right, torch.full((1000,), float(index))) for index in range(6)]
     to_left = [right.encode_for(left, torch.full((500,), -float(index))) for index in range(6)]
@@ -145,12 +146,12 @@ def test_two_workers_send_to_each_other_before_either_receives_and_in_any_order(
     assert seen == {"gpu-b": [5, 0, 3, 1, 2, 4], "gpu-a": [-1, 0, -5, -4, -2, -3]}
 
 
-def test_nothing_is_parked_for_another_node(make) -> None:
+def test_nothing_is_parked_for_another_node(make: Callable[..., Any]) -> None:
     left = make("gpu-a")
     assert left.devices.parker(make("gpu-a", node="n1").endpoint.info) is None
 
 
-def test_the_death_of_the_owner_ends_a_fetch(make) -> None:
+def test_the_death_of_the_owner_ends_a_fetch(make: Callable[..., Any]) -> None:
     left, right = make("gpu-a"), make("gpu-b")
     frames = left.encode_for(right, torch.zeros(1000))
     second = left.encode_for(right, torch.zeros(1000))
@@ -160,7 +161,7 @@ def test_the_death_of_the_owner_ends_a_fetch(make) -> None:
         right.decode(second)
 
 
-def test_the_death_of_the_owner_ends_a_fetch_that_has_begun(make) -> None:
+def test_the_death_of_the_owner_ends_a_fetch_that_has_begun(make: Callable[..., Any]) -> None:
     left, right = make("gpu-a"), make("gpu-b")
     # The owner never gives: it has left the handler to hang.
     left.endpoint.serve("device_fetch", lambda call: None)
@@ -170,7 +171,7 @@ def test_the_death_of_the_owner_ends_a_fetch_that_has_begun(make) -> None:
         right.decode(frames)
 
 
-def test_what_is_parked_goes_with_its_receiver(make) -> None:
+def test_what_is_parked_goes_with_its_receiver(make: Callable[..., Any]) -> None:
     left, right, other = make("gpu-a"), make("gpu-b"), make("gpu-b")
     left.encode_for(right, torch.zeros(1000))
     kept = left.encode_for(other, torch.ones(1000))
@@ -179,7 +180,7 @@ def test_what_is_parked_goes_with_its_receiver(make) -> None:
     assert other.decode(kept).sum() == 1000
 
 
-def test_a_tensor_is_handed_over_once_and_to_its_receiver_only(make) -> None:
+def test_a_tensor_is_handed_over_once_and_to_its_receiver_only(make: Callable[..., Any]) -> None:
     left, right, thief = make("gpu-a"), make("gpu-b"), make("gpu-b")
     frames = left.encode_for(right, torch.zeros(1000))
     right.decode(frames)
@@ -189,7 +190,7 @@ def test_a_tensor_is_handed_over_once_and_to_its_receiver_only(make) -> None:
         thief.decode(left.encode_for(right, torch.zeros(1000)))
 
 
-def test_what_goes_wrong_at_the_owner_is_told(make) -> None:
+def test_what_goes_wrong_at_the_owner_is_told(make: Callable[..., Any]) -> None:
     left, right = make("gpu-a"), make("gpu-a")
 
     def refuse(tensor) -> NoReturn:
@@ -200,7 +201,7 @@ def test_what_goes_wrong_at_the_owner_is_told(make) -> None:
         right.decode(left.encode_for(right, torch.zeros(1000)))
 
 
-def test_a_ticket_needs_somebody_to_fetch_it(make) -> None:
+def test_a_ticket_needs_somebody_to_fetch_it(make: Callable[..., Any]) -> None:
     left, right = make("gpu-a"), make("gpu-b")
     with pytest.raises(ClusterError, match="parked"):
         decode(left.encode_for(right, torch.zeros(1000)))

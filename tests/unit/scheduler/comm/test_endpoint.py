@@ -1,6 +1,7 @@
 """Requests between two endpoints of one process."""
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
 import pytest
 
@@ -9,7 +10,7 @@ from rlinf.scheduler.comm.transport import new_keys
 
 
 @pytest.mark.parametrize("nodes", [("n0", "n0"), ("n0", "n1")], ids=["same node", "other node"])
-def test_requests_replies_and_errors(make, nodes: tuple[str, str]) -> None:
+def test_requests_replies_and_errors(make: Callable[..., Any], nodes: tuple[str, str]) -> None:
     client, server = (make(node, "127.0.0.1") for node in nodes)
     server.serve("double", lambda call: call.reply(call.args[0] * 2, call.frames))
 
@@ -43,7 +44,9 @@ class _UnreadableError(RuntimeError):
 
 
 @pytest.mark.parametrize("nodes", [("n0", "n0"), ("n0", "n1")], ids=["same node", "other node"])
-def test_what_cannot_be_read_here_ends_its_request_and_nothing_else(make, nodes: tuple[str, str]) -> None:
+def test_what_cannot_be_read_here_ends_its_request_and_nothing_else(
+    make: Callable[..., Any], nodes: tuple[str, str]
+) -> None:
     client, server = (make(node, "127.0.0.1") for node in nodes)
     server.serve("echo", lambda call: call.reply(call.args[0]))
     server.serve("give", lambda call: call.reply(_Unreadable()))
@@ -64,7 +67,7 @@ def test_what_cannot_be_read_here_ends_its_request_and_nothing_else(make, nodes:
     assert client.query(server.info, "echo", 1, timeout=20) == 1, "one bad message must not end the server"
 
 
-def test_a_stranger_without_the_key_is_not_heard(make) -> None:
+def test_a_stranger_without_the_key_is_not_heard(make: Callable[..., Any]) -> None:
     server = make("n1", "127.0.0.1")
     heard = []
     server.serve("hello", lambda call: (heard.append(1), call.reply()))
@@ -75,14 +78,14 @@ def test_a_stranger_without_the_key_is_not_heard(make) -> None:
     assert heard == []
 
 
-def test_sockets_lie_in_a_private_folder(make) -> None:
+def test_sockets_lie_in_a_private_folder(make: Callable[..., Any]) -> None:
     from pathlib import Path
 
     path = Path(make().info.ipc.removeprefix("ipc://"))
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_the_death_of_a_peer_ends_requests_now_and_later(make) -> None:
+def test_the_death_of_a_peer_ends_requests_now_and_later(make: Callable[..., Any]) -> None:
     client, server = make(), make()
     server.serve("never", lambda call: None)
     pending = client.request(server.info, "never")
@@ -93,7 +96,7 @@ def test_the_death_of_a_peer_ends_requests_now_and_later(make) -> None:
         client.request(server.info, "never").result(timeout=10)
 
 
-def test_closing_ends_pending_requests(make) -> None:
+def test_closing_ends_pending_requests(make: Callable[..., Any]) -> None:
     client, server = make(), make()
     server.serve("never", lambda call: None)
     pending = client.request(server.info, "never")

@@ -5,6 +5,7 @@ import random
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
@@ -41,7 +42,7 @@ def test_a_signal_that_another_thread_took_still_interrupts() -> None:
 
 
 @pytest.fixture
-def deadlines():
+def deadlines() -> Iterator[Deadlines]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -51,7 +52,7 @@ def deadlines():
     loop.close()
 
 
-def test_all_deadlines_fire_but_those_that_were_removed(deadlines) -> None:
+def test_all_deadlines_fire_but_those_that_were_removed(deadlines: Deadlines) -> None:
     fired, ended = [], threading.Event()
     futures = [Future() for _ in range(200)]
     moments = [number / 1000 for number in range(200)]
@@ -68,7 +69,7 @@ def test_all_deadlines_fire_but_those_that_were_removed(deadlines) -> None:
     assert len(deadlines) == 0
 
 
-def test_a_stream_of_waits_that_end_in_time_leaves_nothing(deadlines) -> None:
+def test_a_stream_of_waits_that_end_in_time_leaves_nothing(deadlines: Deadlines) -> None:
     waiting = [Future() for _ in range(10)]
     for future in waiting:
         deadlines.add(future, 600, lambda: None)

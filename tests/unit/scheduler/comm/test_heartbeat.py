@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import uuid
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 
@@ -30,7 +32,7 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def run():
+def run() -> Iterator[tuple[Endpoint, Heartbeat, Callable[..., tuple[subprocess.Popen[bytes], Any]], Future[Any]]]:
     """A manager's endpoint, a way to start processes of other nodes, and the heartbeat between them."""
     namespace = uuid.uuid4().hex[:8]
     endpoint = Endpoint(namespace=namespace, node_id="here", keys=KEYS, listen_ip="127.0.0.1")
@@ -61,19 +63,19 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(heartbeat_module, name, 0.3)
 
 
-def watch(endpoint, heartbeat, *processes) -> None:
+def watch(endpoint: Endpoint, heartbeat: Heartbeat, *processes) -> None:
     """Watch processes and wait until each is connected."""
     for process in processes:
         endpoint.loop.call_soon_threadsafe(heartbeat.watch, process)
 
-    def is_connected():
+    def is_connected() -> bool:
         links = [link for links in heartbeat._links.values() for link in links.values()]
         return len(links) == len(processes) and all(link.is_up for link in links)
 
     wait_until(endpoint, is_connected)
 
 
-def wait_until(endpoint, condition) -> None:
+def wait_until(endpoint: Endpoint, condition: Callable[[], bool]) -> None:
     done = Future()
 
     def look() -> None:
@@ -86,7 +88,9 @@ def wait_until(endpoint, condition) -> None:
     done.result(timeout=20)
 
 
-def test_a_node_that_falls_silent_is_noticed_once_nothing_on_it_answers(run) -> None:
+def test_a_node_that_falls_silent_is_noticed_once_nothing_on_it_answers(
+    run: tuple[Endpoint, Heartbeat, Callable[..., tuple[subprocess.Popen[bytes], Any]], Future[Any]],
+) -> None:
     endpoint, heartbeat, start, silent = run
     (first, first_info), (second, second_info), (_, other_info) = start("there"), start("there"), start("elsewhere")
     watch(endpoint, heartbeat, first_info, second_info, other_info)
@@ -97,7 +101,9 @@ def test_a_node_that_falls_silent_is_noticed_once_nothing_on_it_answers(run) -> 
     assert silent.result(timeout=20) == "there"
 
 
-def test_a_busy_process_is_not_silent(run) -> None:
+def test_a_busy_process_is_not_silent(
+    run: tuple[Endpoint, Heartbeat, Callable[..., tuple[subprocess.Popen[bytes], Any]], Future[Any]],
+) -> None:
     endpoint, heartbeat, start, silent = run
     _, info = start("there")
     watch(endpoint, heartbeat, info)
@@ -106,7 +112,9 @@ def test_a_busy_process_is_not_silent(run) -> None:
         silent.result(timeout=3)
 
 
-def test_a_process_that_left_in_good_order_is_forgotten(run) -> None:
+def test_a_process_that_left_in_good_order_is_forgotten(
+    run: tuple[Endpoint, Heartbeat, Callable[..., tuple[subprocess.Popen[bytes], Any]], Future[Any]],
+) -> None:
     endpoint, heartbeat, start, silent = run
     child, info = start("there")
     watch(endpoint, heartbeat, info)
@@ -116,7 +124,9 @@ def test_a_process_that_left_in_good_order_is_forgotten(run) -> None:
         silent.result(timeout=2)
 
 
-def test_this_node_and_processes_that_do_not_listen_are_not_watched(run) -> None:
+def test_this_node_and_processes_that_do_not_listen_are_not_watched(
+    run: tuple[Endpoint, Heartbeat, Callable[..., tuple[subprocess.Popen[bytes], Any]], Future[Any]],
+) -> None:
     endpoint, heartbeat, _, _ = run
     watch(endpoint, heartbeat)
     endpoint.loop.call_soon_threadsafe(heartbeat.watch, endpoint.info)

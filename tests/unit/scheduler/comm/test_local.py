@@ -7,7 +7,9 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import pytest
 
@@ -18,11 +20,11 @@ from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
 
 
 @pytest.fixture
-def make():
+def make() -> Iterator[Callable[..., Any]]:
     namespace, keys = uuid.uuid4().hex[:8], new_keys()
     made = []
 
-    def endpoint(**options):
+    def endpoint(**options: bool):
         made.append(Endpoint(namespace=namespace, node_id="n0", keys=keys, listen_ip=None, **options))
         return made[-1]
 
@@ -33,14 +35,14 @@ def make():
 
 
 @pytest.fixture
-def server(make):
+def server(make: Callable[..., Any]):
     made = make()
     made.serve("echo", lambda call: call.reply(call.args[0]))
     return made
 
 
 @contextmanager
-def no_free_descriptors():
+def no_free_descriptors() -> Iterator[None]:
     """Leave this process no descriptor to open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     taken = [os.open(os.devnull, os.O_RDONLY)]
@@ -56,7 +58,9 @@ def no_free_descriptors():
             os.close(descriptor)
 
 
-def test_more_first_connections_than_the_backlog_lose_no_message(make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_first_connections_than_the_backlog_lose_no_message(
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(local, "_BACKLOG", 1)
     server = make()
     go, paused = threading.Event(), threading.Event()
@@ -72,7 +76,9 @@ def test_more_first_connections_than_the_backlog_lose_no_message(make, monkeypat
     assert [future.result(timeout=20).value for future in second] == [-number for number in range(12)]
 
 
-def test_a_full_backlog_does_not_hold_up_other_messages(make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_backlog_does_not_hold_up_other_messages(
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(local, "_BACKLOG", 0)
     busy, idle = make(), make()
     go, paused = threading.Event(), threading.Event()
@@ -90,7 +96,7 @@ def test_a_full_backlog_does_not_hold_up_other_messages(make, monkeypatch: pytes
 
 
 def test_a_living_peer_whose_socket_was_removed_is_an_error_of_the_sender(
-    make, server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    make: Callable[..., Any], server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(local, "_NEWS_SECONDS", 0.2)
     client = make()
@@ -102,7 +108,7 @@ def test_a_living_peer_whose_socket_was_removed_is_an_error_of_the_sender(
     assert "What was sent to it is lost" in capsys.readouterr().err
 
 
-def test_a_dead_peer_is_reported_as_dead_not_as_out_of_reach(make, server) -> None:
+def test_a_dead_peer_is_reported_as_dead_not_as_out_of_reach(make: Callable[..., Any], server) -> None:
     client = make()
     os.unlink(server.info.ipc)
     pending = client.request(server.info, "echo", (1,))
@@ -113,7 +119,7 @@ def test_a_dead_peer_is_reported_as_dead_not_as_out_of_reach(make, server) -> No
 
 
 def test_a_peer_that_hangs_up_and_is_not_dead_is_an_error_of_the_sender(
-    make, server, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Any], server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "_NEWS_SECONDS", 0.2)
     client = make()
@@ -142,13 +148,13 @@ class _Scarce:
         self._fail(self._later)
         return self._connection.send(data)
 
-    def _fail(self, codes) -> None:
+    def _fail(self, codes: list[int]) -> None:
         if codes:
             code = codes.pop()
             raise OSError(code, os.strerror(code))
 
 
-def test_messages_wait_while_the_kernel_has_no_memory(make) -> None:
+def test_messages_wait_while_the_kernel_has_no_memory(make: Callable[..., Any]) -> None:
     client, server = make(), make()
     got, done = [], threading.Event()
     server.serve("note", lambda call: (got.append(call.args[0]), done.set() if call.args[0] == 5 else None))
@@ -161,7 +167,7 @@ def test_messages_wait_while_the_kernel_has_no_memory(make) -> None:
     assert got == list(range(6))
 
 
-def test_requests_are_answered_once_descriptors_are_free_again(make, server) -> None:
+def test_requests_are_answered_once_descriptors_are_free_again(make: Callable[..., Any], server) -> None:
     client = make()
     with no_free_descriptors():
         first = client.request(server.info, "echo", (1,))
@@ -169,7 +175,9 @@ def test_requests_are_answered_once_descriptors_are_free_again(make, server) -> 
     assert [first.result(timeout=20).value, second.result(timeout=20).value] == [1, 2]
 
 
-def test_the_accept_loop_waits_for_a_free_descriptor(make, server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_accept_loop_waits_for_a_free_descriptor(
+    make: Callable[..., Any], server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     attempts = []
     accept = local.LocalSockets._accept
     monkeypatch.setattr(local.LocalSockets, "_accept", lambda self: (attempts.append(1), accept(self)))
@@ -188,7 +196,9 @@ def test_the_accept_loop_waits_for_a_free_descriptor(make, server, monkeypatch: 
         stranger.close()
 
 
-def test_a_wait_that_ends_wakes_no_other_thread(make, server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_that_ends_wakes_no_other_thread(
+    make: Callable[..., Any], server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client = make(read_while_waiting=True)
     client.query(server.info, "echo", 0, timeout=20)
     woken = []
@@ -201,7 +211,9 @@ def test_a_wait_that_ends_wakes_no_other_thread(make, server, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("pause", [0.0, 0.0005, 0.001, 0.0015])
-def test_messages_are_read_after_a_wait_although_no_other_follows(make, server, pause: float) -> None:
+def test_messages_are_read_after_a_wait_although_no_other_follows(
+    make: Callable[..., Any], server, pause: float
+) -> None:
     client = make(read_while_waiting=True)
     heard = threading.Semaphore(0)
     client.serve("tell", lambda call: heard.release())
@@ -212,7 +224,7 @@ def test_messages_are_read_after_a_wait_although_no_other_follows(make, server, 
         assert heard.acquire(timeout=20)
 
 
-def test_a_wait_that_times_out_gives_reading_back(make, server) -> None:
+def test_a_wait_that_times_out_gives_reading_back(make: Callable[..., Any], server) -> None:
     client = make(read_while_waiting=True)
     heard = threading.Event()
     client.serve("tell", lambda call: heard.set())

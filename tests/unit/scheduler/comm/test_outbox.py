@@ -1,6 +1,7 @@
 """What cannot be sent, or is given up before it is sent, is an error of its send and leaves nothing."""
 
 import asyncio
+from collections.abc import Iterator
 from concurrent.futures import Future as PlainFuture
 from typing import NoReturn
 
@@ -15,7 +16,7 @@ from rlinf.scheduler.messaging import Messenger
 
 
 @pytest.fixture(scope="module")
-def node():
+def node() -> Iterator[Node]:
     made = Node()
     yield made
     made.close()
@@ -25,7 +26,7 @@ def node():
 
 
 @pytest.fixture
-def outbox(node):
+def outbox(node: Node):
     """An outbox whose destination is told when the test says so, and the receiving runtime."""
     receiver = node.start("receiver")
     found = PlainFuture()
@@ -46,7 +47,7 @@ def test_a_first_message_with_a_bad_tag_is_an_error_at_once(outbox) -> None:
 
 
 def test_a_send_that_is_given_up_before_its_group_is_launched_sends_nothing(
-    node, outbox, monkeypatch: pytest.MonkeyPatch
+    node: Node, outbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox, resolve, receiver = outbox
     monkeypatch.setattr(node.runtime, "outbox", outbox)
@@ -63,7 +64,9 @@ def test_a_send_that_is_given_up_before_its_group_is_launched_sends_nothing(
     assert len(node.runtime.endpoint.deadlines) == 0
 
 
-def test_a_message_that_cannot_leave_is_an_error_of_its_send(node, outbox, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_that_cannot_leave_is_an_error_of_its_send(
+    node: Node, outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
     outbox, resolve, _ = outbox
 
     def refuse(*_) -> NoReturn:
@@ -76,7 +79,7 @@ def test_a_message_that_cannot_leave_is_an_error_of_its_send(node, outbox, monke
         queued.result(timeout=20)
 
 
-def test_values_that_cannot_be_pickled_leave_no_shared_memory(node) -> None:
+def test_values_that_cannot_be_pickled_leave_no_shared_memory(node: Node) -> None:
     endpoint = node.runtime.endpoint
     until(lambda: (endpoint.segments.reference_counts.settle(), len(endpoint.segments.reference_counts) == 0)[1])
     with pytest.raises((TypeError, AttributeError)):

@@ -10,8 +10,9 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -29,14 +30,14 @@ MB = 1 << 20
 
 
 @pytest.fixture
-def namespace():
+def namespace() -> Iterator[str]:
     name = uuid.uuid4().hex[:8]
     yield name
     remove_socket_folder(name)
 
 
 @pytest.fixture
-def make(namespace):
+def make(namespace: str) -> Iterator[Callable[..., Any]]:
     made = []
 
     def endpoint(**options):
@@ -55,7 +56,7 @@ def make(namespace):
         entry.close()
 
 
-def files(namespace):
+def files(namespace: str):
     """Return the names of all segments of a run."""
     found = []
     for base in (folders.SHARED_MEMORY, folders.temporary_base()):
@@ -64,7 +65,7 @@ def files(namespace):
     return sorted(found)
 
 
-def settle(condition) -> None:
+def settle(condition: Callable[[], bool] | Callable[[], Any] | Callable[[], list[Any]]) -> None:
     deadline = time.monotonic() + 20
     while not condition():
         gc.collect()
@@ -72,7 +73,7 @@ def settle(condition) -> None:
         time.sleep(0.01)
 
 
-def data(size=MB):
+def data(size: int = MB) -> torch.Tensor:
     return torch.arange(size, dtype=torch.uint8)
 
 
@@ -81,7 +82,7 @@ def test_size_classes_waste_little() -> None:
         assert size <= size_class(size) <= max(65_536, size * 1.25 + 4096)
 
 
-def test_segments_are_reused(make, namespace) -> None:
+def test_segments_are_reused(make: Callable[..., Any], namespace: str) -> None:
     sender, receiver = make(), make()
     for _ in range(20):
         sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
@@ -90,7 +91,7 @@ def test_segments_are_reused(make, namespace) -> None:
     assert len(files(namespace)) == 1
 
 
-def test_a_new_segment_has_its_pages(namespace) -> None:
+def test_a_new_segment_has_its_pages(namespace: str) -> None:
     pool = SegmentPool(namespace, "p")
     memory = np.frombuffer(pool.reserve(8 * MB), np.uint8)
     before = resource.getrusage(resource.RUSAGE_THREAD).ru_minflt
@@ -102,7 +103,7 @@ def test_a_new_segment_has_its_pages(namespace) -> None:
 
 
 def test_releases_that_follow_one_another_wake_the_thread_that_tells_once(
-    make, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(endpoint, "_TELL_SECONDS", 1.0)
     sender, receiver = make(), make()
@@ -116,7 +117,7 @@ def test_releases_that_follow_one_another_wake_the_thread_that_tells_once(
     assert len(woken) == 1
 
 
-def test_a_segment_comes_back_when_the_last_array_over_it_dies(make) -> None:
+def test_a_segment_comes_back_when_the_last_array_over_it_dies(make: Callable[..., Any]) -> None:
     sender, receiver = make(), make()
     item = {"a": data(), "b": np.ones(100_000), "small": torch.ones(3)}
     sender.request(receiver.info, "keep", (), encode(item)).result(timeout=20)
@@ -130,7 +131,7 @@ def test_a_segment_comes_back_when_the_last_array_over_it_dies(make) -> None:
     settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
 
 
-def test_what_a_receiver_keeps_is_not_overwritten(make) -> None:
+def test_what_a_receiver_keeps_is_not_overwritten(make: Callable[..., Any]) -> None:
     sender, receiver = make(), make()
     for value in range(10):
         item = torch.full((MB,), value, dtype=torch.uint8)
@@ -138,7 +139,7 @@ def test_what_a_receiver_keeps_is_not_overwritten(make) -> None:
     assert [int(item.unique()) for item in receiver.kept] == list(range(10))
 
 
-def test_what_a_receiver_wrote_does_not_hide_the_next_message(make, namespace) -> None:
+def test_what_a_receiver_wrote_does_not_hide_the_next_message(make: Callable[..., Any], namespace: str) -> None:
     sender, receiver = make(), make()
     for value in range(6):
         item = torch.full((MB,), value, dtype=torch.uint8)
@@ -152,7 +153,7 @@ def test_what_a_receiver_wrote_does_not_hide_the_next_message(make, namespace) -
     assert len(files(namespace)) == 1
 
 
-def test_only_mappings_that_nobody_wrote_to_are_used_again(make) -> None:
+def test_only_mappings_that_nobody_wrote_to_are_used_again(make: Callable[..., Any]) -> None:
     sender, receiver = make(), make()
     places = []
     for value in range(4):
@@ -170,7 +171,7 @@ def test_only_mappings_that_nobody_wrote_to_are_used_again(make) -> None:
 
 
 def test_a_kernel_that_cannot_tell_what_was_written_maps_anew(
-    make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(segment_pool, "_PAGEMAP", str(tmp_path / "missing"))
     sender, receiver = make(), make()
@@ -184,7 +185,7 @@ def test_a_kernel_that_cannot_tell_what_was_written_maps_anew(
         settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
 
 
-def test_unused_mappings_are_bounded(make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unused_mappings_are_bounded(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment_pool, "_IDLE_MAPPED_BYTES", 3 * MB)
     sender, receiver = make(), make()
     for _ in range(8):
@@ -196,7 +197,7 @@ def test_unused_mappings_are_bounded(make, monkeypatch: pytest.MonkeyPatch) -> N
     assert torch.equal(receiver.kept[0], data())
 
 
-def test_many_receivers_share_one_copy(make, namespace) -> None:
+def test_many_receivers_share_one_copy(make: Callable[..., Any], namespace: str) -> None:
     sender, receivers = make(), [make() for _ in range(4)]
     frames = sender.share(encode(data()))
     assert isinstance(frames[1], SharedFrame)
@@ -211,7 +212,7 @@ def test_many_receivers_share_one_copy(make, namespace) -> None:
     settle(lambda: (sender.segments.reference_counts.settle(), len(sender.segments.reference_counts) == 0)[1])
 
 
-def test_the_death_of_a_receiver_gives_back_what_it_held(make) -> None:
+def test_the_death_of_a_receiver_gives_back_what_it_held(make: Callable[..., Any]) -> None:
     sender, receiver = make(), make()
     sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
     sender.segments.reference_counts.settle()
@@ -221,7 +222,7 @@ def test_the_death_of_a_receiver_gives_back_what_it_held(make) -> None:
     assert torch.equal(receiver.kept[0], data()), "should it live after all, it has its mapping"
 
 
-def test_what_was_received_outlives_its_sender(make, namespace) -> None:
+def test_what_was_received_outlives_its_sender(make: Callable[..., Any], namespace: str) -> None:
     sender, receiver = make(), make()
     sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
     receiver.peer_died(sender.info.uid, WorkerDiedError("gone"))
@@ -229,7 +230,7 @@ def test_what_was_received_outlives_its_sender(make, namespace) -> None:
     assert torch.equal(receiver.kept[0], data())
 
 
-def test_what_a_relay_keeps_outlives_its_producer(make, namespace) -> None:
+def test_what_a_relay_keeps_outlives_its_producer(make: Callable[..., Any], namespace: str) -> None:
     producer, relay, consumer = make(), make(), make()
     relay.keep_shared()
     queued = []
@@ -244,7 +245,7 @@ def test_what_a_relay_keeps_outlives_its_producer(make, namespace) -> None:
     settle(lambda: (relay.segments.reference_counts.settle(), not files(namespace))[1])
 
 
-def test_a_relay_tells_the_producer_when_its_item_is_done(make) -> None:
+def test_a_relay_tells_the_producer_when_its_item_is_done(make: Callable[..., Any]) -> None:
     producer, relay, consumer = make(), make(), make()
     relay.keep_shared()
     relay.serve("pass", lambda call: (relay.notify(consumer.info, "keep", (), call.frames), call.reply()))
@@ -255,7 +256,9 @@ def test_a_relay_tells_the_producer_when_its_item_is_done(make) -> None:
         settle(lambda: (producer.segments.reference_counts.settle(), len(producer.segments.reference_counts) == 0)[1])
 
 
-def test_little_shared_memory_is_left_alone(make, namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_shared_memory_is_left_alone(
+    make: Callable[..., Any], namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(segment_pool, "shared_memory_bytes", lambda: 64 * MB)
     sender, receiver = make(), make()
     sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
@@ -264,7 +267,9 @@ def test_little_shared_memory_is_left_alone(make, namespace, monkeypatch: pytest
     assert len(files(namespace)) == 1
 
 
-def test_a_full_file_system_is_no_error(make, namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_file_system_is_no_error(
+    make: Callable[..., Any], namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_) -> NoReturn:
         raise OSError(28, "No space left on device")
 
@@ -275,7 +280,7 @@ def test_a_full_file_system_is_no_error(make, namespace, monkeypatch: pytest.Mon
     assert files(namespace) == []
 
 
-def test_a_pool_is_bounded(namespace) -> None:
+def test_a_pool_is_bounded(namespace: str) -> None:
     pool = SegmentPool(namespace, "me")
     pool.write([memoryview(bytes(10))])
     pool._limit_bytes = 4 * MB
@@ -287,7 +292,9 @@ def test_a_pool_is_bounded(namespace) -> None:
     assert files(namespace) == []
 
 
-def test_reserved_memory_is_sent_as_it_is_and_free_again_once_nobody_looks(make, namespace) -> None:
+def test_reserved_memory_is_sent_as_it_is_and_free_again_once_nobody_looks(
+    make: Callable[..., Any], namespace: str
+) -> None:
     sender, receivers = make(), (make(), make())
     message = torch.frombuffer(sender.reserve(MB), dtype=torch.uint8)
     message.copy_(torch.arange(MB) % 251)
@@ -309,7 +316,7 @@ def test_reserved_memory_is_sent_as_it_is_and_free_again_once_nobody_looks(make,
     assert len(files(namespace)) == num_files + 1, "the segments serve again"
 
 
-def test_no_room_to_reserve_is_no_error(make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_to_reserve_is_no_error(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_) -> NoReturn:
         raise OSError(28, "No space left on device")
 
@@ -317,7 +324,7 @@ def test_no_room_to_reserve_is_no_error(make, monkeypatch: pytest.MonkeyPatch) -
     assert make().reserve(MB) is None
 
 
-def test_a_message_whose_memory_is_gone_says_so(make, namespace) -> None:
+def test_a_message_whose_memory_is_gone_says_so(make: Callable[..., Any], namespace: str) -> None:
     sender, receiver = make(), make()
     arrived = []
     receiver.serve("data", lambda call: (arrived.append(call.frames), call.reply()))
@@ -332,7 +339,7 @@ def test_a_message_whose_memory_is_gone_says_so(make, namespace) -> None:
         decode(arrived[0])
 
 
-def test_forks_do_not_give_back_what_their_parent_holds(make) -> None:
+def test_forks_do_not_give_back_what_their_parent_holds(make: Callable[..., Any]) -> None:
     sender, receiver = make(), make()
     sender.request(receiver.info, "keep", (), encode(data())).result(timeout=20)
     child = os.fork()
@@ -358,7 +365,7 @@ time.sleep(600)
 """
 
 
-def test_the_next_run_removes_what_a_killed_one_has_left(namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_run_removes_what_a_killed_one_has_left(namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))))
     victim = subprocess.Popen([sys.executable, "-c", VICTIM, namespace], stdout=subprocess.PIPE, cwd=root)
     assert victim.stdout.readline() == b"ready\n"

@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
 from rlinf.errors import WorkerDiedError
-from rlinf.scheduler import Channel, Worker
+from rlinf.scheduler import Channel, Cluster, Worker
 from rlinf.scheduler.comm import folders
 from rlinf.scheduler.runtime import current_runtime
 
@@ -24,34 +26,34 @@ class Keeper(Worker):
         super().__init__()
         self.kept = []
 
-    def give(self, group, value) -> None:
+    def give(self, group, value: float) -> None:
         self.send(torch.full((SIZE,), value), group, 0)
 
-    def take(self, group):
+    def take(self, group) -> float:
         self.kept.append(self.recv(group, 0))
         return float(self.kept[-1].sum())
 
     def drop(self) -> None:
         self.kept.clear()
 
-    def held(self):
+    def held(self) -> int:
         reference_counts = current_runtime().endpoint.segments.reference_counts
         reference_counts.settle()
         return len(reference_counts)
 
-    def put(self, channel, value) -> None:
+    def put(self, channel: torch.Tensor | Channel, value: float) -> None:
         channel.put(torch.full((SIZE,), value))
 
-    def get(self, channel):
+    def get(self, channel) -> float:
         return float(channel.get().sum())
 
 
 @pytest.fixture
-def pair(launch):
+def pair(launch: Callable[..., Any]):
     return launch(Keeper.create_group(), ranks=1), launch(Keeper.create_group(), ranks=1)
 
 
-def settle(condition) -> None:
+def settle(condition: Callable[[], Any] | Callable[[], bool]) -> None:
     deadline = time.monotonic() + 30
     while not condition():
         assert time.monotonic() < deadline
@@ -108,7 +110,7 @@ with Cluster(cluster_cfg=ClusterConfig(cpu_slots_per_node=1)) as cluster:
 """
 
 
-def test_nothing_is_left_after_a_run(cluster) -> None:
+def test_nothing_is_left_after_a_run(cluster: Cluster) -> None:
     root = os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(os.path.dirname(__file__)))))
     done = subprocess.run(
         [sys.executable, "-c", RUN], capture_output=True, text=True, cwd=root, timeout=120, check=True

@@ -2,6 +2,7 @@
 
 import dataclasses
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ class Sample:
     name: str
 
 
-def travel(item):
+def travel(item: torch.Tensor | bytes | bytearray | list[torch.Tensor] | dict[Any, Any]):
     """Copy the frames, as a transport does, to unaligned memory."""
     frames = []
     for frame in encode(item):

@@ -1,5 +1,7 @@
 """Numbers of messages, as the two sides of a connection count them."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from rlinf.scheduler.address import WorkerAddress
@@ -9,24 +11,24 @@ from rlinf.telemetry import trace
 
 
 @pytest.fixture(autouse=True)
-def tracer(monkeypatch: pytest.MonkeyPatch):
+def tracer(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(spans, "_incarnations", {})
     trace.enable("a:0", 100)
     yield
     trace.disable()
 
 
-def side(group, incarnation=1):
+def side(group: str, incarnation: int = 1) -> MessageTrace:
     return MessageTrace(WorkerAddress(group, 0, incarnation))
 
 
-def sent(messages, tag, *targets):
+def sent(messages: MessageTrace, tag: tuple[str, int] | str | int | None, *targets: tuple[str, int | list[int]]):
     with messages.sending(tag, *targets):
         pass
     return trace.snapshot().events[-1][7][1]
 
 
-def received(messages, group, tag, rank=0):
+def received(messages: MessageTrace, group: str, tag: tuple[str, int] | str | int | None, rank: int = 0):
     return messages.receiving(group, rank, tag)[2][1]
 
 

@@ -3,6 +3,8 @@
 import dataclasses
 import threading
 import uuid
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ class Pair:
 class Link:
     """Two endpoints and the last message that the second has received."""
 
-    def __init__(self, namespace, *, remote=False, relayed=False) -> None:
+    def __init__(self, namespace: str, *, remote: bool = False, relayed: bool = False) -> None:
         nodes = ("n0", "n1") if remote else ("n0", "n0")
         listen = "127.0.0.1" if remote else None
         made = [Endpoint(namespace=namespace, node_id=node, keys=KEYS, listen_ip=listen) for node in nodes]
@@ -47,7 +49,7 @@ class Link:
         self.received.append(call.frames)
         self.arrived.set()
 
-    def travel(self, item):
+    def travel(self, item: dict[str, Any] | torch.Tensor):
         self.first.notify(self.target, "data", (), encode(item))
         assert self.arrived.wait(30)
         self.arrived.clear()
@@ -59,7 +61,7 @@ class Link:
 
 
 @pytest.fixture(scope="module", params=["shared memory", "file", "stream", "tcp", "relay"])
-def link(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+def link(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Link]:
     namespace = uuid.uuid4().hex[:8]
     made = Link(namespace, remote=request.param == "tcp", relayed=request.param == "relay")
     bases = {"file": [tmp_path_factory.mktemp("segments")], "stream": [tmp_path_factory.mktemp("x") / "missing"]}
@@ -74,7 +76,7 @@ DTYPES = [torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, to
 SHAPES = [(), (0,), (0, 5), (1,), (3, 4), (7, 5, 3), (2, 9000), (300, 257)]
 
 
-def tensor(dtype, shape, layout):
+def tensor(dtype, shape, layout) -> torch.Tensor:
     count = int(np.prod(shape))
     made = (torch.arange(count) % 251).to(dtype).reshape(shape)
     if layout == "transposed":
@@ -125,7 +127,7 @@ nests = st.recursive(
 )
 
 
-def assert_same(got, sent) -> None:
+def assert_same(got, sent: tuple[object, object]) -> None:
     assert type(got) is type(sent)
     if isinstance(sent, torch.Tensor):
         assert (got.dtype, got.shape) == (sent.dtype, sent.shape)
@@ -151,11 +153,11 @@ def assert_same(got, sent) -> None:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(item=nests)
-def test_any_nest_arrives_equal(link, item) -> None:
+def test_any_nest_arrives_equal(link: Link, item) -> None:
     assert_same(link.travel(item), item)
 
 
-def test_large_bytes_next_to_a_closure(link) -> None:
+def test_large_bytes_next_to_a_closure(link: Link) -> None:
     offset = 3
     item = {"raw": b"y" * 10_000_000, "f": lambda value: value + offset, "t": torch.ones(100_000)}
     back = link.travel(item)
@@ -165,7 +167,7 @@ def test_large_bytes_next_to_a_closure(link) -> None:
 
 
 @pytest.mark.parametrize("size", [10, 50_000])
-def test_what_arrives_can_be_written_to_and_changes_nothing_else(link, size: int) -> None:
+def test_what_arrives_can_be_written_to_and_changes_nothing_else(link: Link, size: int) -> None:
     sent = torch.zeros(size)
     first, second = link.travel(sent), link.travel(sent)
     first.fill_(7)
@@ -175,7 +177,7 @@ def test_what_arrives_can_be_written_to_and_changes_nothing_else(link, size: int
 
 
 @pytest.mark.parametrize("size", [10, 50_000, 1_000_000])
-def test_the_sender_may_change_its_memory_once_it_has_sent_it(link, size: int) -> None:
+def test_the_sender_may_change_its_memory_once_it_has_sent_it(link: Link, size: int) -> None:
     buffer = torch.zeros(size)
     for value in range(5):
         buffer.fill_(value)

@@ -5,7 +5,7 @@ import pickle
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,22 +27,22 @@ NOTICE = endpoint_module._KIND.pack(endpoint_module._NOTICE, endpoint_module._NO
 class Bomb:
     """Leaves a mark wherever it is unpickled."""
 
-    def __init__(self, path) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = str(path)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str]]:
         return open, (self.path, "w")
 
 
 @pytest.fixture
-def namespace():
+def namespace() -> Iterator[str]:
     name = uuid.uuid4().hex[:8]
     yield name
     remove_socket_folder(name)
 
 
 @pytest.fixture
-def victim(namespace):
+def victim(namespace: str) -> Iterator[Endpoint]:
     endpoint = Endpoint(namespace=namespace, node_id="n1", keys=KEYS, listen_ip="127.0.0.1")
     endpoint.serve("hello", lambda call: call.reply("heard"))
     yield endpoint
@@ -50,7 +50,7 @@ def victim(namespace):
 
 
 @pytest.fixture
-def friend(namespace):
+def friend(namespace: str) -> Iterator[Endpoint]:
     endpoint = Endpoint(namespace=namespace, node_id="n0", keys=KEYS, listen_ip="127.0.0.1")
     yield endpoint
     endpoint.close()
@@ -83,7 +83,7 @@ def the_wrong_server_key(peer) -> None:
 STRANGERS = [no_mechanism, a_password, a_key_of_its_own, the_public_key_without_its_secret, the_wrong_server_key]
 
 
-def has_got_through(monitor) -> bool:
+def has_got_through(monitor: zmq.Socket[bytes]) -> bool:
     """Return whether the stranger has got through, once that is decided."""
     failed = (
         zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -103,7 +103,7 @@ def has_got_through(monitor) -> bool:
 @pytest.mark.parametrize("disguise", STRANGERS)
 @pytest.mark.parametrize("kind", [zmq.PUSH, zmq.DEALER], ids=["push", "dealer"])
 def test_a_stranger_is_refused_and_its_pickle_is_never_opened(
-    victim, friend, tmp_path: Path, disguise: Callable[..., Any], kind: zmq.SocketType
+    victim: Endpoint, friend: Endpoint, tmp_path: Path, disguise: Callable[..., Any], kind: zmq.SocketType
 ) -> None:
     context = zmq.Context()
     peer = context.socket(kind)
@@ -126,7 +126,7 @@ def test_a_stranger_is_refused_and_its_pickle_is_never_opened(
     assert not (tmp_path / "exploded").exists()
 
 
-def test_bytes_that_are_not_even_zeromq_are_dropped(victim, friend, tmp_path: Path) -> None:
+def test_bytes_that_are_not_even_zeromq_are_dropped(victim: Endpoint, friend: Endpoint, tmp_path: Path) -> None:
     host, port = victim.info.tcp.removeprefix("tcp://").rsplit(":", 1)
     bomb = pickle.dumps(Bomb(tmp_path / "exploded"))
     # What a ZeroMQ 2 peer, which knows no security, would say: an empty identity, then one frame.
@@ -138,7 +138,7 @@ def test_bytes_that_are_not_even_zeromq_are_dropped(victim, friend, tmp_path: Pa
     assert not (tmp_path / "exploded").exists()
 
 
-def test_whoever_holds_the_key_could_have_sent_it(victim, friend, tmp_path: Path) -> None:
+def test_whoever_holds_the_key_could_have_sent_it(victim: Endpoint, friend: Endpoint, tmp_path: Path) -> None:
     """The bomb of the tests above does work: it is the door that keeps it out."""
     friend._transport.send(victim.info, [NOTICE + pickle.dumps(Bomb(tmp_path / "exploded"))])
     deadline = time.monotonic() + 20
@@ -147,7 +147,7 @@ def test_whoever_holds_the_key_could_have_sent_it(victim, friend, tmp_path: Path
         time.sleep(0.01)
 
 
-def test_a_run_on_one_node_does_not_listen_on_the_network(namespace) -> None:
+def test_a_run_on_one_node_does_not_listen_on_the_network(namespace: str) -> None:
     endpoint = Endpoint(namespace=namespace, node_id="n0", keys=KEYS, listen_ip=None)
     try:
         assert endpoint.info.tcp is None
@@ -155,7 +155,7 @@ def test_a_run_on_one_node_does_not_listen_on_the_network(namespace) -> None:
         endpoint.close()
 
 
-def test_only_this_user_may_enter_the_folder_of_sockets(victim) -> None:
+def test_only_this_user_may_enter_the_folder_of_sockets(victim: Endpoint) -> None:
     folder = os.path.dirname(victim.info.ipc.removeprefix("ipc://"))
     status = os.stat(folder)
     assert status.st_mode & 0o777 == 0o700

@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 
 import pytest
 from given_up_nodes import ME, Inbox, Node, _cancel
@@ -20,14 +21,14 @@ from rlinf.scheduler.messaging import Messenger
 
 
 @pytest.fixture(scope="module")
-def node():
+def node() -> Iterator[Node]:
     made = Node()
     yield made
     made.close()
 
 
 @pytest.fixture(params=["hosted", "local", "messages"])
-def source(node, request: pytest.FixtureRequest):
+def source(node: Node, request: pytest.FixtureRequest):
     if request.param == "messages":
         yield Inbox(node.runtime)
         return
@@ -48,7 +49,7 @@ def test_a_given_up_gather_gives_back_all_and_a_given_up_continuation_its_source
     assert never == []
 
 
-def test_a_tag_that_is_used_once_leaves_nothing(node) -> None:
+def test_a_tag_that_is_used_once_leaves_nothing(node: Node) -> None:
     mailbox = node.runtime.mailbox
     messenger = Messenger(ME)
     kept = [len(held) for held in (mailbox._arrived, mailbox._waiting, mailbox._untaken)]
@@ -67,7 +68,7 @@ def test_a_tag_that_is_used_once_leaves_nothing(node) -> None:
     assert len(mailbox._deadlines) == 0
 
 
-def test_a_given_back_message_of_a_dead_worker_is_dropped(node) -> None:
+def test_a_given_back_message_of_a_dead_worker_is_dropped(node: Node) -> None:
     inbox = Inbox(node.runtime)
     work = inbox.get(async_op=True)
     inbox.put("old")

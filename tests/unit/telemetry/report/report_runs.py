@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import re
 import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 from rlinf.config import load_recipe, to_dict, validate_cfg
 from rlinf.config.schema.runner import LoggerConfig
+from rlinf.data.messages.responses import ResponseGroup
 from rlinf.telemetry import MetricLogger, claim_run_dir
 from rlinf.telemetry.evaluation import EvalEpisode, write_episodes
 from rlinf.telemetry.report import RunFolder, write_report
@@ -27,11 +31,20 @@ class Ticks:
     def __init__(self) -> None:
         self.now = 0.0
 
-    def __call__(self):
+    def __call__(self) -> float:
         return self.now
 
 
-def make_run(root, name="cart", *, steps=4, overrides=(), metrics=None, resume=False, placement=None):
+def make_run(
+    root: Path,
+    name: str = "cart",
+    *,
+    steps: int = 4,
+    overrides=(),
+    metrics: Callable[[Any], dict[str, Any]] | Callable[[Any], dict[str, float]] | None = None,
+    resume: bool = False,
+    placement: str | None = None,
+) -> Path:
     """Write a run's folder and return it.
 
     Args:
@@ -56,7 +69,7 @@ def make_run(root, name="cart", *, steps=4, overrides=(), metrics=None, resume=F
     return folder
 
 
-def some_metrics(step):
+def some_metrics(step) -> dict[str, Any]:
     if step == 0:
         return {"eval/return": 9.5}
     evaluation = {"eval/return": 10.0 + step, "eval/success_once": step / 10} if step % 2 == 0 else {}
@@ -78,7 +91,15 @@ def some_metrics(step):
     }
 
 
-def answer(text="4", *, prompt="2+2=", reward=1.0, group=3, member=0, reference="4"):
+def answer(
+    text: str = "4",
+    *,
+    prompt: str = "2+2=",
+    reward: float = 1.0,
+    group: int = 3,
+    member: int = 0,
+    reference: str = "4",
+) -> ResponseGroup:
     sample = Sample(
         group_id=group,
         index=member,
@@ -90,13 +111,13 @@ def answer(text="4", *, prompt="2+2=", reward=1.0, group=3, member=0, reference=
     return group_of([sample], [text], prompt=prompt, reference=reference)
 
 
-def add_answers(folder, step, answers, source="samples") -> None:
+def add_answers(folder: Path, step: int, answers: list[ResponseGroup], source: str = "samples") -> None:
     path = folder / source / f"step_{step:08d}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(sample_rows(group) for group in answers), encoding="utf-8")
 
 
-def add_episodes(folder, step, count) -> None:
+def add_episodes(folder: Path, step: int, count: int) -> None:
     episodes = [
         EvalEpisode(epoch=0, env=index, number=0, task="reach", metrics={"return": index + 0.5, "success_once": 1.0})
         for index in range(count)
@@ -104,7 +125,7 @@ def add_episodes(folder, step, count) -> None:
     write_episodes(folder / "evaluations" / f"step_{step:08d}.jsonl", episodes)
 
 
-def add_trace(folder, steps=2) -> None:
+def add_trace(folder: Path, steps: int = 2) -> None:
     """Write a trace in which each step is 10 ms: a worker trains in the last 4 of them, 1 of these in the optimizer."""
     thread = (threading.get_ident(), 0)
     driver, worker = [], []
@@ -127,12 +148,12 @@ def add_trace(folder, steps=2) -> None:
     write_trace(folder / "trace.json", traces)
 
 
-def page_data(*folders, output):
+def page_data(*folders: Path, output: Path):
     """Write the page of runs and return the JSON in it."""
     write_report([RunFolder.read(folder) for folder in folders], output)
     return embedded(output.read_text(encoding="utf-8"))
 
 
-def embedded(page):
+def embedded(page: str):
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     return json.loads(text)

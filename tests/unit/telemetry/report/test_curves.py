@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from rlinf.telemetry.report.metric_table import read_metrics
 from tests.unit.telemetry.report.report_runs import make_run
 
 
-def curves_of(folder, max_points=1000):
+def curves_of(folder: Path, max_points: int = 1000) -> dict[str, Any]:
     return describe_curves(read_metrics(folder / "metrics.jsonl"), max_points)
 
 
@@ -32,7 +33,7 @@ def test_what_was_not_finite_is_a_gap(tmp_path: Path) -> None:
 
 
 def test_a_long_curve_keeps_its_peaks_and_its_ends(tmp_path: Path) -> None:
-    def spiky(step):
+    def spiky(step) -> dict[str, float]:
         return {"train/loss": 100.0 if step == 317 else -50.0 if step == 318 else 1.0}
 
     curves = curves_of(make_run(tmp_path, steps=999, metrics=spiky), max_points=50)

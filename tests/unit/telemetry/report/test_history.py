@@ -1,6 +1,7 @@
 """The history of a run: launches, restarts, warnings and the end."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from rlinf.utils.logging import get_logger
 from tests.unit.telemetry.report.report_runs import make_run
 
 
-def recipe_of(folder):
+def recipe_of(folder: Path) -> tuple[dict[str, Any] | None, dict[Any, Any]]:
     recipe = describe_recipe(RunFolder.read(folder))
     return recipe, {key["path"]: key for key in recipe["keys"]}
 

@@ -6,7 +6,9 @@ import json
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,20 +36,20 @@ class Page:
         path: The file.
     """
 
-    def __init__(self, driver, path) -> None:
+    def __init__(self, driver, path: Path) -> None:
         self.driver = driver
         driver.get_log("browser"), driver.get_log("performance")
         driver.get(path.as_uri())
         self.wait(lambda: self.all("[role=tab][aria-selected=true]"))
 
-    def all(self, selector):
+    def all(self, selector: str):
         return self.driver.find_elements("css selector", selector)
 
-    def one(self, selector):
+    def one(self, selector: str):
         (found,) = self.all(selector)
         return found
 
-    def wait(self, condition):
+    def wait(self, condition: Callable[[], Any] | Callable[[], list[Any]] | Callable[[], bool]):
         """Wait until a condition holds, and return what it gave."""
         end = time.monotonic() + WAIT_SECONDS
         while True:
@@ -61,10 +63,10 @@ class Page:
         self.one(f"#tab-{tab}").click()
         return self.wait(lambda: [panel for panel in self.all(f"#panel-{tab}") if panel.is_displayed()])[0]
 
-    def texts(self, selector):
+    def texts(self, selector: str):
         return [found.text for found in self.all(selector)]
 
-    def script(self, text, *arguments):
+    def script(self, text: str, *arguments):
         return self.driver.execute_script(text, *arguments)
 
     def complaints(self):
@@ -95,7 +97,7 @@ def driver():
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that has everything."""
     folder = make_run(tmp_path_factory.mktemp("runs"), "everything", steps=12, overrides=["actor.optim.lr=5e-4"])
     for step in (1, 2):
@@ -108,19 +110,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture(scope="module")
-def file(folder):
+def file(folder: Path):
     write_report([RunFolder.read(folder)], folder / "report.html")
     return folder / "report.html"
 
 
 @pytest.fixture
-def page(driver, file):
+def page(driver, file) -> Page:
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     return Page(driver, file)
 
 
-def test_evaluations_come_first_and_their_curves_are_drawn(page) -> None:
+def test_evaluations_come_first_and_their_curves_are_drawn(page: Page) -> None:
     assert page.texts("#panel-curves summary")[:1] == ["eval2"]
     first = page.wait(lambda: page.all("article[name='eval/return'] .drawn .scatterlayer path.js-line"))
     assert len(first) == 1
@@ -128,7 +130,7 @@ def test_evaluations_come_first_and_their_curves_are_drawn(page) -> None:
     assert len(points) == 7
 
 
-def test_curves_are_smoothed_over_the_ones_that_were_measured(page) -> None:
+def test_curves_are_smoothed_over_the_ones_that_were_measured(page: Page) -> None:
     page.wait(lambda: page.all("article[name='env/return'] .drawn"))
     page.script(
         "const slider = document.getElementById('smoothing'); slider.value = 0.9;"
@@ -142,7 +144,7 @@ def test_curves_are_smoothed_over_the_ones_that_were_measured(page) -> None:
     assert 1.0 < smooth[-1] < 12.0
 
 
-def test_metrics_are_found_by_a_part_of_their_name(page) -> None:
+def test_metrics_are_found_by_a_part_of_their_name(page: Page) -> None:
     page.one("#filter").send_keys("LOSS")
     page.wait(lambda: [card for card in page.all("article") if not card.is_displayed()])
     shown = [card.get_attribute("name") for card in page.all("article") if card.is_displayed()]
@@ -150,14 +152,14 @@ def test_metrics_are_found_by_a_part_of_their_name(page) -> None:
 
 
 @pytest.mark.parametrize("tab", TABS)
-def test_a_tab_opens_its_panel_alone(page, tab: str) -> None:
+def test_a_tab_opens_its_panel_alone(page: Page, tab: str) -> None:
     panel = page.open(tab)
     assert [p.get_attribute("id") for p in page.all("[role=tabpanel]") if p.is_displayed()] == [f"panel-{tab}"]
     assert page.one(f"#tab-{tab}").get_attribute("aria-selected") == "true"
     assert panel.text.strip()
 
 
-def test_tabs_are_chosen_with_the_keyboard(page) -> None:
+def test_tabs_are_chosen_with_the_keyboard(page: Page) -> None:
     from selenium.webdriver.common.keys import Keys
 
     page.one("#tab-curves").send_keys(Keys.ARROW_RIGHT)
@@ -169,7 +171,7 @@ def test_tabs_are_chosen_with_the_keyboard(page) -> None:
     assert [tab.get_attribute("tabindex") for tab in page.all("[role=tab]")] == ["0"] + ["-1"] * 5
 
 
-def test_times_and_the_timeline_are_drawn_when_they_are_opened(page) -> None:
+def test_times_and_the_timeline_are_drawn_when_they_are_opened(page: Page) -> None:
     page.open("times")
     page.wait(lambda: page.all("#panel-times .drawn .barlayer path"))
     assert "rollout" in page.one("#panel-times table").text
@@ -182,10 +184,10 @@ def test_times_and_the_timeline_are_drawn_when_they_are_opened(page) -> None:
     page.wait(lambda: page.all("#panel-timeline [aria-label*='step 1']"))
 
 
-def test_samples_are_chosen_by_step_found_and_sorted(page) -> None:
+def test_samples_are_chosen_by_step_found_and_sorted(page: Page) -> None:
     page.open("samples")
 
-    def choose(name, value) -> None:
+    def choose(name: str, value: str) -> None:
         page.script(
             "const list = document.getElementById(arguments[0]); list.value = arguments[1];"
             "list.dispatchEvent(new Event('change'))",
@@ -203,7 +205,7 @@ def test_samples_are_chosen_by_step_found_and_sorted(page) -> None:
     assert len(page.all("#panel-samples table tbody tr")) == 4  # three episodes and their mean
 
 
-def test_what_a_model_wrote_stays_text(page) -> None:
+def test_what_a_model_wrote_stays_text(page: Page) -> None:
     page.open("samples")
     page.wait(lambda: page.all(".sample"))
     shown = page.script("return [...document.querySelectorAll('.sample dd')].map(part => part.textContent)")
@@ -212,7 +214,7 @@ def test_what_a_model_wrote_stays_text(page) -> None:
     assert page.all("img, main script") == []
 
 
-def test_the_recipe_marks_what_the_command_line_asked_for(page) -> None:
+def test_the_recipe_marks_what_the_command_line_asked_for(page: Page) -> None:
     page.open("recipe")
     rows = {row.find_elements("css selector", "td")[0].text: row.text for row in page.all("#keys tbody tr")}
     assert rows["actor.optim.lr"].endswith("command line")
@@ -221,7 +223,7 @@ def test_the_recipe_marks_what_the_command_line_asked_for(page) -> None:
     page.wait(lambda: "runner.keep_checkpoints" in page.one("#keys").text)
 
 
-def test_the_browser_complains_of_nothing_and_asks_for_nothing(page, file) -> None:
+def test_the_browser_complains_of_nothing_and_asks_for_nothing(page: Page, file) -> None:
     for tab in TABS:
         page.open(tab)
         page.script("window.scrollTo(0, document.body.scrollHeight)")
@@ -230,12 +232,12 @@ def test_the_browser_complains_of_nothing_and_asks_for_nothing(page, file) -> No
     assert [url.split("#")[0] for url in page.requests()] == [file.as_uri()]
 
 
-def test_a_request_would_be_noticed_and_is_refused(page) -> None:
+def test_a_request_would_be_noticed_and_is_refused(page: Page) -> None:
     page.script("document.body.append(Object.assign(new Image(), {src: 'http://127.0.0.1:9/x.png'}))")
     assert "Content Security Policy" in " ".join(page.wait(page.complaints))
 
 
-def test_several_runs_share_the_plots(driver, folder, tmp_path: Path) -> None:
+def test_several_runs_share_the_plots(driver, folder: Path, tmp_path: Path) -> None:
     own = make_run(tmp_path, "c", metrics=lambda step: some_metrics(step) | {"train/own": 1.0})
     folders = [folder, make_run(tmp_path, "b", steps=6), own]
     write_report([RunFolder.read(each) for each in folders], tmp_path / "report.html")
@@ -257,7 +259,7 @@ def test_several_runs_share_the_plots(driver, folder, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_tab_is_wider_than_the_window(page, width: int, scheme: str) -> None:
+def test_no_tab_is_wider_than_the_window(page: Page, width: int, scheme: str) -> None:
     metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}

@@ -1,6 +1,7 @@
 """The recipe of a run on its page: where each value comes from."""
 
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -9,7 +10,7 @@ from rlinf.telemetry.report.recipe import describe_recipe
 from tests.unit.telemetry.report.report_runs import RECIPE, make_run
 
 
-def recipe_of(folder):
+def recipe_of(folder: Path) -> tuple[dict[str, Any] | None, dict[Any, Any]]:
     recipe = describe_recipe(RunFolder.read(folder))
     return recipe, {key["path"]: key for key in recipe["keys"]}
 

@@ -1,5 +1,6 @@
 """How often the page of a run that goes on is written, and what happens if it cannot be."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,18 +12,18 @@ from tests.unit.telemetry.report.report_runs import Ticks, embedded, make_run
 
 
 @pytest.fixture
-def folder(tmp_path: Path):
+def folder(tmp_path: Path) -> Path:
     return make_run(tmp_path)
 
 
 @pytest.fixture
-def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):
+def lines(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[tuple[str, str]]]:
     monkeypatch.setattr(get_logger(), "propagate", True)
     caplog.set_level("INFO", logger="rlinf")
     return lambda: [(record.levelname, record.getMessage()) for record in caplog.records]
 
 
-def test_the_page_is_written_once_a_minute_at_most(folder) -> None:
+def test_the_page_is_written_once_a_minute_at_most(folder: Path) -> None:
     clock = Ticks()
     report = RunReport(folder, is_wanted=True, clock=clock)
     report.refresh()
@@ -39,7 +40,7 @@ def test_the_page_is_written_once_a_minute_at_most(folder) -> None:
     assert report.path.exists()
 
 
-def test_a_page_that_takes_long_is_written_less_often(folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_that_takes_long_is_written_less_often(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Ticks()
     report = RunReport(folder, is_wanted=True, clock=clock)
     times = []
@@ -55,7 +56,9 @@ def test_a_page_that_takes_long_is_written_less_often(folder, monkeypatch: pytes
     assert times == [60.0, 363.0, 666.0, 969.0]
 
 
-def test_a_page_that_cannot_be_written_is_warned_of_once(folder, lines) -> None:
+def test_a_page_that_cannot_be_written_is_warned_of_once(
+    folder: Path, lines: Callable[[], list[tuple[str, str]]]
+) -> None:
     report = RunReport(folder, is_wanted=True)
     report.path.mkdir()
     report.write()
@@ -66,7 +69,7 @@ def test_a_page_that_cannot_be_written_is_warned_of_once(folder, lines) -> None:
     assert "runner.logger.report=false" in text
 
 
-def test_where_it_is_not_wanted_nothing_is_written(folder, lines) -> None:
+def test_where_it_is_not_wanted_nothing_is_written(folder: Path, lines: Callable[[], list[tuple[str, str]]]) -> None:
     report = RunReport(folder, is_wanted=False)
     report.write()
     assert report.path is None
@@ -74,7 +77,9 @@ def test_where_it_is_not_wanted_nothing_is_written(folder, lines) -> None:
     assert lines() == []
 
 
-def test_without_plotly_one_line_says_how_to_get_it(folder, lines, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_plotly_one_line_says_how_to_get_it(
+    folder: Path, lines: Callable[[], list[tuple[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(refresh_module.importlib.util, "find_spec", lambda name: None)
     report = RunReport(folder, is_wanted=True)
     report.write()

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from rlinf.telemetry.report.timeline import describe_timeline
 from tests.unit.telemetry.report.report_runs import add_trace
 
 
-def read(folder, **options):
+def read(folder: Path, **options) -> dict[str, Any]:
     return describe_timeline(folder / "trace.json", is_enabled=True, **options)
 
 

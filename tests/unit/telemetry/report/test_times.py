@@ -1,6 +1,7 @@
 """Where the time of steps goes."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from rlinf.telemetry.report.times import describe_times
 from tests.unit.telemetry.report.report_runs import make_run, some_metrics
 
 
-def times_of(folder):
+def times_of(folder: Path) -> tuple[dict[str, Any] | None, dict[Any, Any]]:
     times = describe_times(read_metrics(folder / "metrics.jsonl"))
     return times, {view["name"]: view for view in times["views"]}
 

@@ -1,5 +1,7 @@
 """Learners from recorded data, and what they learn from."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -21,7 +23,7 @@ from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.workers.actor.imitation_learner import CollectingLearner, DAggerLearner
-from rlinf.workers.actor.learner import learners
+from rlinf.workers.actor.learner import Learner, learners
 
 CHUNK, DIM = 3, 2
 LOSSES = {
@@ -36,10 +38,10 @@ COLLECTING = {
 DATA = DataConfig(format="memory", path="memory", reward_coef=0.5)
 
 
-def make_episodes(states=5):
+def make_episodes(states: int = 5) -> list[Episode]:
     generator = torch.Generator().manual_seed(0)
 
-    def normal(*shape):
+    def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator)
 
     return [
@@ -48,11 +50,13 @@ def make_episodes(states=5):
     ]
 
 
-def make_rollout(step=0, rank=0, world_size=1, envs=8, steps=4, labels=True):
+def make_rollout(
+    step: int = 0, rank: int = 0, world_size: int = 1, envs: int = 8, steps: int = 4, labels: bool = True
+) -> Trajectory:
     """Return a rank's share of a rollout: every other label or intervention counts, the last environment rests."""
     generator = torch.Generator().manual_seed(step)
 
-    def normal(*shape):
+    def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator)
 
     executed = torch.ones(steps, envs, CHUNK, dtype=torch.bool)
@@ -80,7 +84,9 @@ def make_rollout(step=0, rank=0, world_size=1, envs=8, steps=4, labels=True):
     return whole.envs(rank * share, (rank + 1) * share)
 
 
-def make_learner(name, sharding="no_shard", rank=0, world_size=1, micro=16):
+def make_learner(
+    name: str, sharding: str = "no_shard", rank: int = 0, world_size: int = 1, micro: int = 16
+) -> Learner[Any]:
     torch.manual_seed(0)
     loss = {**LOSSES, **COLLECTING}[name]
     model = MLPPolicyConfig(
@@ -95,7 +101,7 @@ def make_learner(name, sharding="no_shard", rank=0, world_size=1, micro=16):
     )
     actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=32, micro_batch_size=micro, seed=3)
 
-    def make_engine(policy):
+    def make_engine(policy) -> FSDPEngine:
         return FSDPEngine(
             policy,
             optim=actor.optim,
@@ -116,12 +122,12 @@ def make_learner(name, sharding="no_shard", rank=0, world_size=1, micro=16):
     return learner
 
 
-def weights(learner):
+def weights(learner: Learner[Any]) -> dict[Any, Any]:
     state = learner.engine.model.state_dict().items()
     return {name: (t.full_tensor() if hasattr(t, "full_tensor") else t).detach().clone() for name, t in state}
 
 
-def train(learner, first, last):
+def train(learner: Learner[Any], first: int, last: int):
     engine = learner.engine
     for step in range(first, last + 1):
         if isinstance(learner, CollectingLearner):
@@ -131,23 +137,23 @@ def train(learner, first, last):
     return metrics
 
 
-def assert_same(actual, expected, **tolerance) -> None:
+def assert_same(actual: dict[Any, Any], expected: dict[Any, Any], **tolerance: float) -> None:
     assert actual.keys() == expected.keys()
     for name, tensor in expected.items():
         torch.testing.assert_close(actual[name], tensor, msg=name, **tolerance)
 
 
-def learner_distance(step):
+def learner_distance(step: int) -> float:
     rollout = make_rollout(step)
     gaps = (rollout.forward_inputs["label"] - rollout.forward_inputs["action"]).square().mean((-2, -1))
     return float(gaps[rollout.executed.any(-1)].mean())
 
 
-def losses_of_rank(learner, batch, rank, world_size, monkeypatch: pytest.MonkeyPatch):
+def losses_of_rank(learner: Learner[Any], batch, rank: int, world_size: int, monkeypatch: pytest.MonkeyPatch):
     """Return the loss that a rank's micro-batches sum up to, for each optimizer that steps."""
     engine, losses = learner.engine, []
 
-    def forward_backward(parts, work, *, optimizer=None):
+    def forward_backward(parts, work, *, optimizer=None) -> dict[Any, Any]:
         losses.append(sum(float(work.use(work.call(engine.model, part), part)[0].detach()) for part in parts))
         return {}
 

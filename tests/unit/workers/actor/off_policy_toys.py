@@ -1,13 +1,17 @@
 """A small off-policy learner, what it learns from, and comparisons of what it learned."""
 
+from typing import Any
+
 import torch
 
 from rlinf.config.schema.algorithm import (
+    CrossQLossConfig,
     EmbodiedAlgorithmConfig,
     EntropyTuningConfig,
     NoAdvantageConfig,
     ReplayBufferConfig,
     SACLossConfig,
+    TD3LossConfig,
 )
 from rlinf.config.schema.model import FlowPolicyConfig, MLPPolicyConfig
 from rlinf.config.schema.optim import AdamWConfig
@@ -16,7 +20,7 @@ from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
-from rlinf.workers.actor.learner import learners
+from rlinf.workers.actor.learner import Learner, learners
 
 STEPS, ENVS, CHUNK, DIM = 6, 8, 3, 2
 LOSS = SACLossConfig(
@@ -26,10 +30,10 @@ LOSS = SACLossConfig(
 )
 
 
-def make_trajectory(seed=0, envs=ENVS):
+def make_trajectory(seed: int = 0, envs: int = ENVS) -> Trajectory:
     generator = torch.Generator().manual_seed(seed)
 
-    def normal(*shape):
+    def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator)
 
     truncations = torch.zeros(STEPS, envs, CHUNK, dtype=torch.bool)
@@ -53,16 +57,16 @@ def make_trajectory(seed=0, envs=ENVS):
 
 
 def make_learner(
-    loss=LOSS,
-    sharding="no_shard",
-    rank=0,
-    world_size=1,
-    updates=4,
-    micro=16,
-    loss_type="embodied_sac",
-    model_config=MLPPolicyConfig,
-    **model_keys,
-):
+    loss: TD3LossConfig | CrossQLossConfig | SACLossConfig = LOSS,
+    sharding: str = "no_shard",
+    rank: int = 0,
+    world_size: int = 1,
+    updates: int = 4,
+    micro: int = 16,
+    loss_type: str = "embodied_sac",
+    model_config: type[MLPPolicyConfig] = MLPPolicyConfig,
+    **model_keys: bool | str | int,
+) -> Learner[Any]:
     torch.manual_seed(0)
     model = model_config(
         model_type="flow_policy" if model_config is FlowPolicyConfig else "mlp_policy",
@@ -76,7 +80,7 @@ def make_learner(
     )
     actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=32, micro_batch_size=micro, seed=3)
 
-    def make_engine(policy):
+    def make_engine(policy) -> FSDPEngine:
         return FSDPEngine(
             policy,
             optim=actor.optim,
@@ -99,25 +103,25 @@ def make_learner(
     return learners.get(loss.learner).build(get_model(model), make_engine, cfg=cfg)
 
 
-def weights(learner):
+def weights(learner: Learner[Any]) -> dict[Any, Any]:
     state = learner.engine.model.state_dict().items()
     whole = {name: (t.full_tensor() if hasattr(t, "full_tensor") else t).detach().clone() for name, t in state}
     temperature = learner.losses.temperature
     return whole if temperature is None else whole | {"temperature": temperature.raw.detach().clone()}
 
 
-def train(learner, first, last, rank=0):
+def train(learner: Learner[Any], first: int, last: int, rank: int = 0):
     for step in range(first, last + 1):
         learner.compute_advantages(make_trajectory(10 * step + rank))
         metrics = learner.update(step)
     return metrics
 
 
-def assert_same(actual, expected, **tolerance) -> None:
+def assert_same(actual: dict[Any, Any], expected: dict[Any, Any], **tolerance: float) -> None:
     assert actual.keys() == expected.keys()
     for name, tensor in expected.items():
         torch.testing.assert_close(actual[name], tensor, msg=name, **tolerance)
 
 
-def changed(before, after, prefix):
+def changed(before: dict[Any, Any], after: dict[Any, Any], prefix: str | tuple[str, ...]) -> bool:
     return any(not torch.equal(before[name], after[name]) for name in before if name.startswith(prefix))

@@ -1,5 +1,7 @@
 """``cnn_policy`` under the off-policy learner: augmented images, an encoder that the critics train, any sharding."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -15,13 +17,13 @@ from rlinf.workers.actor.learner import learners
 STEPS, ENVS = 5, 4
 
 
-def trajectory():
+def trajectory() -> Trajectory:
     generator = torch.Generator().manual_seed(1)
 
-    def normal(*shape):
+    def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator)
 
-    def seen():
+    def seen() -> dict[str, torch.Tensor]:
         images = torch.randint(0, 256, (STEPS, ENVS, 16, 16, 3), dtype=torch.uint8, generator=generator)
         return {"states": normal(STEPS, ENVS, 3), "main_images": images}
 
@@ -42,7 +44,7 @@ def trajectory():
     )
 
 
-def trained(sharding="no_shard", micro=8, random_shift=2):
+def trained(sharding: str = "no_shard", micro: int = 8, random_shift: int = 2) -> dict[str, Any]:
     torch.manual_seed(0)
     model = CNNPolicyConfig(
         model_type="cnn_policy",
@@ -57,7 +59,7 @@ def trained(sharding="no_shard", micro=8, random_shift=2):
     )
     actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=8, micro_batch_size=micro, seed=3)
 
-    def make_engine(policy):
+    def make_engine(policy) -> FSDPEngine:
         fsdp, cpu = FSDPConfig(sharding_strategy=sharding), torch.device("cpu")
         return FSDPEngine(policy, optim=actor.optim, fsdp=fsdp, precision="fp32", device=cpu)
 
@@ -78,15 +80,17 @@ def trained(sharding="no_shard", micro=8, random_shift=2):
 
 
 @pytest.fixture(scope="module")
-def expected():
+def expected() -> dict[str, Any]:
     return trained()
 
 
 @pytest.mark.parametrize("keys", [{"micro": 2}, {"sharding": "full_shard"}], ids=["micro_batches", "sharded"])
-def test_weights_do_not_depend_on_micro_batches_or_sharding(expected, keys: dict[str, int | str]) -> None:
+def test_weights_do_not_depend_on_micro_batches_or_sharding(
+    expected: dict[str, Any], keys: dict[str, int | str]
+) -> None:
     for name, tensor in trained(**keys).items():
         torch.testing.assert_close(tensor, expected[name], atol=2e-4, rtol=1e-3, msg=name)
 
 
-def test_training_sees_shifted_images(expected) -> None:
+def test_training_sees_shifted_images(expected: dict[str, Any]) -> None:
     assert any(not torch.equal(tensor, expected[name]) for name, tensor in trained(random_shift=0).items())

@@ -4,7 +4,11 @@ The NumPy below shares no line with the package: it takes the weights, a batch a
 what the losses are, through policy, critics and targets.
 """
 
+from __future__ import annotations
+
 import dataclasses
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -13,6 +17,10 @@ from off_policy_toys import CHUNK, DIM, LOSS, make_learner, make_trajectory, tra
 
 from rlinf.config.schema.algorithm import CrossQLossConfig, TD3LossConfig
 from rlinf.config.schema.model import FlowPolicyConfig
+
+if TYPE_CHECKING:
+    from rlinf.workers.actor.learner import Learner
+
 
 GAMMA, STEPS = 0.99, 4
 LOW, HIGH = -5.0, 2.0
@@ -51,7 +59,7 @@ class Reference:
         learner: Whose weights to compute with.
     """
 
-    def __init__(self, name, learner) -> None:
+    def __init__(self, name: str, learner: Learner[Any]) -> None:
         self.name = name
         self.w = {key: tensor.double().numpy() for key, tensor in weights(learner).items()}
         temperature = learner.losses.temperature
@@ -61,13 +69,13 @@ class Reference:
         scaled = (states - self.w["encoder.normalizer.mean"]) / np.sqrt(self.w["encoder.normalizer.var"] + 1e-8)
         return np.clip(scaled, -10, 10)
 
-    def network(self, name, x):
+    def network(self, name: str, x: np.ndarray):
         for layer in (0, 2):
             x = x @ self.w[f"{name}.{layer}.weight"].T + self.w[f"{name}.{layer}.bias"]
             x = np.tanh(x) if layer == 0 else x
         return x
 
-    def policy(self, features, noise, head="policy_head"):
+    def policy(self, features, noise, head: str = "policy_head"):
         """Return actions [N, C, A] and their log-probabilities [N]."""
         if self.name == "sac_flow":
             return self.flow(features, noise)
@@ -94,7 +102,7 @@ class Reference:
         action, slope = squash(x)
         return action, (logprobs - slope).sum((1, 2))
 
-    def critic(self, head, features, action, name="critic", running=False):
+    def critic(self, head: int, features: np.ndarray, action: np.ndarray, name: str = "critic", running: bool = False):
         """Value by one critic, layer by layer; indices without weights are activations."""
         x, layer = np.concatenate([features, action.reshape(len(action), -1)], 1), 0
         while any(key.startswith(f"{name}.layers.{index}.") for key in self.w for index in (layer, layer + 1)):
@@ -115,7 +123,7 @@ class Reference:
                 x = x @ weight + bias
         return x[:, 0]
 
-    def critic_loss(self, batch, noise, members):
+    def critic_loss(self, batch: dict[str, np.ndarray], noise: np.ndarray, members: torch.Tensor | None):
         features, following = self.features(batch["states"]), self.features(batch["next_states"])
         if self.name == "td3":
             action, _ = self.policy(following, noise, head="target_policy_head")
@@ -137,7 +145,7 @@ class Reference:
         target = batch["rewards"] + GAMMA ** batch["lengths"] * (1 - batch["terminated"]) * value
         return ((q - target) ** 2).mean()
 
-    def actor_loss(self, batch, noise):
+    def actor_loss(self, batch: dict[str, np.ndarray], noise: np.ndarray):
         features = self.features(batch["states"])
         action, logprobs = self.policy(features, noise)
         heads = [0] if self.name == "td3" else range(5 if self.name == "rlpd" else 2)
@@ -145,11 +153,11 @@ class Reference:
         return (-q if logprobs is None else self.alpha * logprobs - q).mean()
 
 
-def draw(learner, seed):
+def draw(learner: Learner[Any], seed: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return the update batch that this seed leads to, and its noise, as float64 arrays."""
     parts, _ = learner._draw(torch.Generator().manual_seed(seed))
 
-    def joined(pick):
+    def joined(pick: Callable[[Any], Any]) -> np.ndarray:
         return torch.cat([pick(rows) for rows, _ in parts]).double().numpy()
 
     batch = {
@@ -163,7 +171,7 @@ def draw(learner, seed):
     return batch, torch.cat([noise for _, noise in parts]).double().numpy()
 
 
-def mean(metric):
+def mean(metric) -> float:
     return float(metric[0] / metric[1])
 
 

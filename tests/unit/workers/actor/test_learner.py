@@ -8,7 +8,7 @@ import torch
 from rlinf.workers.actor.learner import EmbodiedLearner, accumulate, metrics_over_ranks, staleness
 
 
-def engine_of_two_ranks():
+def engine_of_two_ranks() -> SimpleNamespace:
     """An engine whose other rank holds the same."""
     return SimpleNamespace(
         device=torch.device("cpu"), all_reduce=lambda tensor: 2 * tensor, all_gather=lambda tensor: [tensor, tensor]

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -23,6 +23,7 @@ from rlinf.config.schema.algorithm import EntropyTuningConfig, ReplayBufferConfi
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.errors import CheckpointError, NumericalError
 from rlinf.scheduler.probe import find_free_port
+from rlinf.workers.actor.learner import Learner
 from tests.ranks import run_ranks
 
 
@@ -140,7 +141,7 @@ def test_a_reward_that_is_not_finite_is_an_error() -> None:
         make_learner().compute_advantages(trajectory)
 
 
-def draws_of_equal_replays(sharding, rank):
+def draws_of_equal_replays(sharding: str, rank):
     """Return the rewards that a rank draws in two steps from a replay that holds the same on every rank."""
     learner = make_learner(sharding=sharding, rank=rank, world_size=2, updates=1, micro=8)
     sample, drawn = learner.replay.sample, []
@@ -210,14 +211,14 @@ def test_two_ranks_agree_under_any_sharding_and_resume_under_another_number(tmp_
 class Halves:
     """Stands for the other one of two ranks, which holds as much of everything, but another entropy."""
 
-    def __init__(self, learner, entropy) -> None:
+    def __init__(self, learner: Learner[Any], entropy) -> None:
         self.learner, self.entropy = learner, entropy
 
     def __call__(self, tensor):
         return tensor + torch.tensor([self.entropy, 1.0])
 
 
-def temperature_steps(entropies, clip_grad=1e9, lr=1e-2):
+def temperature_steps(entropies: list[tuple[float, float]], clip_grad: float = 1e9, lr: float = 1e-2):
     """Update the temperature with entropies of this rank and another one; return raw temperatures and gradients."""
     tuning = EntropyTuningConfig(optim=AdamWConfig(lr=lr, clip_grad=clip_grad, weight_decay=0.0), target_entropy=-2.0)
     learner = make_learner(dataclasses.replace(LOSS, entropy_tuning=tuning))

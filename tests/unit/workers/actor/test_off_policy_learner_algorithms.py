@@ -49,7 +49,7 @@ def test_crossq_moves_critics_without_targets() -> None:
 
 
 @pytest.mark.parametrize("name", ["td3", "crossq", "rlpd"])
-def test_a_loaded_learner_continues_bit_for_bit(name: str, demos, tmp_path: Path) -> None:
+def test_a_loaded_learner_continues_bit_for_bit(name: str, demos: Path, tmp_path: Path) -> None:
     make = {"td3": make_td3, "crossq": make_crossq, "rlpd": lambda **keys: make_rlpd(demos, **keys)}[name]
     undisturbed = make(micro=32, updates=3)
     train(undisturbed, 1, 3)
@@ -76,7 +76,7 @@ def run_rank(rank, port, folder) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_two_ranks_agree_under_any_sharding(tmp_path: Path, demos) -> None:
+def test_two_ranks_agree_under_any_sharding(tmp_path: Path, demos: Path) -> None:
     shutil.copytree(demos, tmp_path / "demos")
     run_ranks(run_rank, find_free_port(), tmp_path)
     expected = {name: torch.load(tmp_path / f"{name}_0.pt")["no_shard"] for name in ("td3", "rlpd")}

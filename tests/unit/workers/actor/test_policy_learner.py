@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,9 @@ from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.errors import AlgorithmError, NumericalError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.hybrid_engines.train.train_engine import MetricSums
 from rlinf.models import get_model
+from rlinf.runners.step_runner import Metrics
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.policy_learner import PolicyLearner
 from tests.ranks import run_ranks
@@ -49,10 +52,10 @@ ALGORITHMS = {
 }
 
 
-def make_trajectory(dtype):
+def make_trajectory(dtype: torch.dtype) -> Trajectory:
     generator = torch.Generator().manual_seed(0)
 
-    def normal(*shape):
+    def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
 
     truncations = torch.zeros(STEPS, ENVS, CHUNK, dtype=torch.bool)
@@ -76,7 +79,14 @@ def make_trajectory(dtype):
     )
 
 
-def make_ranked(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0, world_size=1):
+def make_ranked(
+    algorithm: str,
+    dtype: torch.dtype,
+    micro_batch_size: int,
+    sharding: str = "no_shard",
+    rank: int = 0,
+    world_size: int = 1,
+) -> PolicyLearner:
     """Return a learner that holds its rank's part of a rollout of 48 samples; minibatches have 32."""
     torch.manual_seed(0)
     model = get_model(
@@ -108,7 +118,14 @@ def make_ranked(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0,
     return learner
 
 
-def gradient(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0, world_size=1):
+def gradient(
+    algorithm: str,
+    dtype: torch.dtype,
+    micro_batch_size: int,
+    sharding: str = "no_shard",
+    rank: int = 0,
+    world_size: int = 1,
+) -> dict[Any, Any]:
     """Return the gradient of the first minibatch, by parameter."""
     learner = make_ranked(algorithm, dtype, micro_batch_size, sharding, rank, world_size)
     minibatch = learner.plan(step=1, epoch=0)[0]
@@ -123,7 +140,7 @@ def gradient(algorithm, dtype, micro_batch_size, sharding="no_shard", rank=0, wo
     return result
 
 
-def assert_same(actual, expected, tolerance) -> None:
+def assert_same(actual: dict[Any, Any], expected: dict[Any, Any], tolerance: float) -> None:
     scale = max(float(g.abs().max()) for g in expected.values())
     assert scale > 0
     assert actual.keys() == expected.keys()
@@ -150,7 +167,7 @@ def run_rank(rank, port, path, cases) -> None:
         torch.save((results, weights), path)
 
 
-def updated(**where):
+def updated(**where: int) -> dict[str, torch.Tensor]:
     """Return the weights after an update: two minibatches, and micro-batches of 4."""
     learner = make_ranked("ppo", torch.float64, 4, **where)
     learner.update(step=1)
@@ -173,7 +190,9 @@ def test_the_gradient_does_not_depend_on_the_number_of_ranks(tmp_path: Path) -> 
     assert_same(weights, updated(), 1e-6)
 
 
-def make_learner(trajectory, loss_type="actor_critic", update_epoch=2, kl_beta=0.0, **keys):
+def make_learner(
+    trajectory: Trajectory, loss_type: str = "actor_critic", update_epoch: int = 2, kl_beta: float = 0.0, **keys: int
+) -> tuple[PolicyLearner, dict[str, float]]:
     torch.manual_seed(0)
     model = get_model(
         MLPPolicyConfig(
@@ -242,7 +261,7 @@ def test_the_decoupled_loss_is_given_the_policy_at_the_start_of_the_update() -> 
 
 
 def test_the_decoupled_loss_learns_like_the_other_from_its_own_samples() -> None:
-    def weights(loss_type):
+    def weights(loss_type: str) -> torch.Tensor:
         trajectory = make_trajectory(torch.float32)
         learner, _ = make_learner(trajectory, loss_type)
         with torch.no_grad():
@@ -255,7 +274,7 @@ def test_the_decoupled_loss_learns_like_the_other_from_its_own_samples() -> None
 
 
 def test_updates_are_repeatable_and_differ_from_step_to_step() -> None:
-    def weights(step):
+    def weights(step: int) -> torch.Tensor:
         learner, _ = make_learner(make_trajectory(torch.float32))
         learner.update(step)
         return torch.cat([p.detach().flatten() for p in learner.engine.model.parameters()])
@@ -271,11 +290,11 @@ def test_a_reward_that_is_not_finite_is_an_error_before_anything_is_learned() ->
         make_learner(trajectory)
 
 
-def recorded_losses(learner, monkeypatch: pytest.MonkeyPatch, step=1):
+def recorded_losses(learner: PolicyLearner, monkeypatch: pytest.MonkeyPatch, step: int = 1):
     """Make an update and return what each micro-batch passed to its loss."""
     calls = []
 
-    def record(loss_type, inputs, cfg):
+    def record(loss_type, inputs, cfg) -> tuple[torch.Tensor, Metrics]:
         calls.append(inputs)
         return policy_loss(loss_type, inputs, cfg)
 
@@ -347,7 +366,7 @@ def test_statistics_of_observations_wait_for_the_last_update(monkeypatch: pytest
     counts = []
     forward_backward = learner.forward_backward
 
-    def record(samples, plan):
+    def record(samples, plan) -> MetricSums:
         counts.append(float(learner.engine.model.encoder.normalizer.count))
         return forward_backward(samples, plan)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from rlinf.config import load_recipe, validate_cfg
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.datasets.examples import Example
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
@@ -32,11 +34,13 @@ BASE = (
 SAMPLES = ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs")
 
 
-def config(folder, *overrides):
+def config(folder: Path, *overrides: str) -> RLinfConfig:
     return validate_cfg(load_recipe("tiny_math_sft", [*BASE, f"actor.model.model_path={folder}", *overrides]))
 
 
-def make_learner(cfg, *, dtype=torch.float32, rank=0, world_size=1):
+def make_learner(
+    cfg: RLinfConfig, *, dtype: torch.dtype = torch.float32, rank: int = 0, world_size: int = 1
+) -> SftLearner:
     torch.manual_seed(0)
     engine = FSDPEngine(
         get_model(cfg.actor.model).to(dtype),
@@ -66,7 +70,7 @@ def make_examples():
     return examples
 
 
-def loss_by_transformers(folder, examples, dtype=torch.float64):
+def loss_by_transformers(folder: Path, examples, dtype: torch.dtype = torch.float64):
     """Return the loss of transformers on a padded batch with its own labels, and the model with its gradient."""
     from transformers import AutoModelForCausalLM
 
@@ -86,7 +90,7 @@ def loss_by_transformers(folder, examples, dtype=torch.float64):
     return output.loss.item(), right.double().mean().item(), {n: p.grad for n, p in model.named_parameters()}
 
 
-def gradient(cfg, dtype=torch.float64, **where):
+def gradient(cfg: RLinfConfig, dtype: torch.dtype = torch.float64, **where) -> dict[str, Any]:
     """The accumulated gradient of one update batch of all examples."""
     learner = make_learner(cfg, dtype=dtype, **where)
     learner.compute_advantages(make_examples())
@@ -96,7 +100,7 @@ def gradient(cfg, dtype=torch.float64, **where):
     return {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in found.items()}
 
 
-def difference(actual, expected):
+def difference(actual: dict[str, Any], expected: dict[str, torch.Tensor | None]):
     assert set(actual) == set(expected)
     one, other = (torch.cat([g[name].flatten() for name in sorted(expected)]).double() for g in (actual, expected))
     assert other.norm() > 1e-3
@@ -104,7 +108,7 @@ def difference(actual, expected):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     save_tiny(folder)
     return folder
@@ -118,13 +122,13 @@ BUDGETS = [
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
-def test_the_gradient_is_that_of_transformers_packed_or_not(folder, dtype: torch.dtype, tolerance: float) -> None:
+def test_the_gradient_is_that_of_transformers_packed_or_not(folder: Path, dtype: torch.dtype, tolerance: float) -> None:
     _, _, expected = loss_by_transformers(folder, make_examples())
     for budget in BUDGETS:
         assert difference(gradient(config(folder, *budget), dtype), expected) < tolerance, budget
 
 
-def test_an_evaluation_measures_what_transformers_measures(folder) -> None:
+def test_an_evaluation_measures_what_transformers_measures(folder: Path) -> None:
     examples = make_examples()
     loss, accuracy, _ = loss_by_transformers(folder, examples)
     for budget in BUDGETS:
@@ -133,7 +137,7 @@ def test_an_evaluation_measures_what_transformers_measures(folder) -> None:
         assert all(p.grad is None for p in learner.engine.model.parameters())
 
 
-def train(cfg, *, steps=3, **where):
+def train(cfg: RLinfConfig, *, steps: int = 3, **where: int):
     """Make steps of two optimizer updates; return the weights and all metrics."""
     learner = make_learner(cfg, **where)
     metrics = []
@@ -150,7 +154,7 @@ def assert_same(found, expected) -> None:
         assert one == pytest.approx(other, rel=1e-3, abs=1e-4)
 
 
-def test_examples_are_learned_batch_by_batch_in_their_order(folder) -> None:
+def test_examples_are_learned_batch_by_batch_in_their_order(folder: Path) -> None:
     examples = make_examples()
     _, metrics = train(config(folder, "runner.max_tokens_per_mbs=16"), steps=1)
     learner = make_learner(config(folder))
@@ -162,7 +166,7 @@ def test_examples_are_learned_batch_by_batch_in_their_order(folder) -> None:
     assert losses[0] == pytest.approx(loss_by_transformers(folder, examples[:4])[0], rel=1e-5)
 
 
-def test_the_examples_are_learned(folder) -> None:
+def test_the_examples_are_learned(folder: Path) -> None:
     _, metrics = train(config(folder), steps=40)
     assert metrics[0]["loss"] > 1.0
     assert metrics[-1]["loss"] < 0.2
@@ -187,13 +191,13 @@ def run_rank(rank, port, folder, results) -> None:
         torch.save(found, results)
 
 
-def test_two_ranks_make_the_updates_of_one(folder, tmp_path: Path) -> None:
+def test_two_ranks_make_the_updates_of_one(folder: Path, tmp_path: Path) -> None:
     run_ranks(run_rank, find_free_port(), str(folder), str(tmp_path / "found.pt"))
     for (_, keys), (weights, metrics) in zip(RANKED, torch.load(tmp_path / "found.pt"), strict=True):
         assert_same((weights, metrics), train(config(folder, *keys)))
 
 
-def test_an_evaluation_counts_the_examples_of_all_ranks(folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_evaluation_counts_the_examples_of_all_ranks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(config(folder))
     alone = learner.evaluate(make_examples())
     other = torch.tensor([10.0, 0.0, 10.0], dtype=torch.float64)

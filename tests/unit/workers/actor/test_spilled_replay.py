@@ -6,10 +6,11 @@ from pathlib import Path
 import torch
 from off_policy_toys import ENVS, LOSS, STEPS, assert_same, make_learner, make_trajectory, train, weights
 
+from rlinf.config.schema.algorithm import SACLossConfig
 from rlinf.data.replay.buffer import ReplayBuffer
 
 
-def spilling(folder, **keys):
+def spilling(folder: Path, **keys: bool) -> SACLossConfig:
     keys = {"capacity": 100, "memory_bytes": 30 * 80, "folder": str(folder)} | keys
     return dataclasses.replace(LOSS, replay_buffer=dataclasses.replace(LOSS.replay_buffer, **keys))
 

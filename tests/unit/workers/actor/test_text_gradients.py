@@ -8,6 +8,7 @@ import itertools
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,13 @@ from rlinf.hybrid_engines.train.train_engine import Pass
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.logprobs import MicroBatchPlanner
-from rlinf.workers.actor.text_samples import evaluate_tokens, make_text_samples, text_denominators, text_loss
+from rlinf.workers.actor.text_samples import (
+    TextSamples,
+    evaluate_tokens,
+    make_text_samples,
+    text_denominators,
+    text_loss,
+)
 from tests.ranks import run_ranks
 from tests.unit.data.messages.response_samples import Sample, batch_of
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
@@ -41,7 +48,7 @@ CASES = {
 }
 
 
-def algorithm(loss_type="actor", *, adv_type="grpo", **keys):
+def algorithm(loss_type: str = "actor", *, adv_type: str = "grpo", **keys: str) -> TextAlgorithmConfig:
     section = {name: keys.pop(name) for name in ("importance_correction", "kl_in_reward") if name in keys}
     return TextAlgorithmConfig(
         adv_type=adv_type,
@@ -56,7 +63,7 @@ def algorithm(loss_type="actor", *, adv_type="grpo", **keys):
 def make_responses():
     generator = torch.Generator().manual_seed(3)
 
-    def draw(*size):
+    def draw(*size: int) -> torch.Tensor:
         return torch.rand(*size, generator=generator)
 
     responses = []
@@ -80,7 +87,7 @@ def make_responses():
     return responses
 
 
-def make_samples(config, dtype):
+def make_samples(config: TextAlgorithmConfig, dtype: torch.dtype) -> TextSamples:
     """Samples whose numbers are near those of the model's, so that ratios lie within and without the bounds."""
     responses = make_responses()
     generator = torch.Generator().manual_seed(4)
@@ -102,7 +109,9 @@ def make_samples(config, dtype):
     return replace(samples, tokens=tokens)
 
 
-def gradient_by_transformers(folder, config, side, dtype):
+def gradient_by_transformers(
+    folder: Path, config: TextAlgorithmConfig, side: str, dtype: torch.dtype
+) -> dict[str, torch.Tensor | None]:
     """One padded batch through transformers, the losses on rows [N, L]."""
     from transformers import AutoModelForCausalLM
 
@@ -110,7 +119,7 @@ def gradient_by_transformers(folder, config, side, dtype):
     samples = make_samples(config, dtype)
     width = max(samples.lengths)
 
-    def pad(values, fill):
+    def pad(values: list[int], fill: int):
         gap = [fill] * (width - len(values))
         return gap + values if side == "left" else values + gap
 
@@ -146,7 +155,7 @@ def gradient_by_transformers(folder, config, side, dtype):
     return gradients | {f"value_head.{name}": p.grad for name, p in head.named_parameters() if p.grad is not None}
 
 
-def value_head(dtype):
+def value_head(dtype: torch.dtype) -> torch.nn.Linear:
     head = torch.nn.Linear(16, 1).to(dtype)
     with torch.no_grad():
         head.weight.copy_(torch.linspace(-0.2, 0.3, 16).unsqueeze(0))
@@ -155,17 +164,17 @@ def value_head(dtype):
 
 
 def gradient(
-    folder,
-    config,
-    dtype=torch.float64,
+    folder: Path | str,
+    config: TextAlgorithmConfig,
+    dtype: torch.dtype = torch.float64,
     *,
-    sharding="no_shard",
-    rank=0,
-    world_size=1,
+    sharding: str = "no_shard",
+    rank: int = 0,
+    world_size: int = 1,
     keys=None,
-    share_prompts=True,
-    **budget,
-):
+    share_prompts: bool = True,
+    **budget: int,
+) -> dict[str, Any]:
     """The accumulated gradient of one update batch of all samples, through the engine."""
     torch.manual_seed(0)
     model = get_model(tiny_config(folder, add_value_head="critic" in config.loss_type, **(keys or {}))).to(dtype)
@@ -196,7 +205,7 @@ def gradient(
     return {name: g.full_tensor() if hasattr(g, "full_tensor") else g.clone() for name, g in gradients.items()}
 
 
-def difference(actual, expected):
+def difference(actual: dict[str, Any], expected: dict[str, Any]):
     assert set(actual) == set(expected)
     names = sorted(expected)
     one, other = (torch.cat([gradients[name].flatten() for name in names]).double() for gradients in (actual, expected))
@@ -205,7 +214,7 @@ def difference(actual, expected):
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     save_tiny(folder)
     return folder
@@ -213,7 +222,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory):
 
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("loss_type", CASES)
-def test_packed_equals_padded_on_either_side(folder, loss_type: str, side: str) -> None:
+def test_packed_equals_padded_on_either_side(folder: Path, loss_type: str, side: str) -> None:
     config = algorithm(loss_type)
     expected = gradient_by_transformers(folder, config, side, torch.float64)
     assert difference(gradient(folder, config), expected) < 1e-6
@@ -221,7 +230,7 @@ def test_packed_equals_padded_on_either_side(folder, loss_type: str, side: str) 
 
 
 @pytest.mark.parametrize("loss_agg_func", LOSS_AGG_FUNCS)
-def test_every_aggregation_is_the_same_packed(folder, loss_agg_func: str) -> None:
+def test_every_aggregation_is_the_same_packed(folder: Path, loss_agg_func: str) -> None:
     for loss_type in ("actor", "gspo"):
         config = algorithm(loss_type, loss_agg_func=loss_agg_func)
         expected = gradient_by_transformers(folder, config, "right", torch.float64)
@@ -232,7 +241,7 @@ BUDGETS = [{"max_samples": n} for n in (1, 3, 7)] + [{"max_tokens": n} for n in 
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
-def test_any_micro_batches(folder, dtype: torch.dtype, tolerance: float) -> None:
+def test_any_micro_batches(folder: Path, dtype: torch.dtype, tolerance: float) -> None:
     config = algorithm("actor_critic", loss_agg_func="seq-mean-token-mean")
     expected = gradient(folder, config, torch.float64)
     for budget in BUDGETS:
@@ -241,7 +250,7 @@ def test_any_micro_batches(folder, dtype: torch.dtype, tolerance: float) -> None
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-6), (torch.float32, 1e-5)])
 @pytest.mark.parametrize("loss_type", ["actor_critic", "gspo"])
-def test_prompts_shared_or_each_for_itself(folder, loss_type: str, dtype: torch.dtype, tolerance: float) -> None:
+def test_prompts_shared_or_each_for_itself(folder: Path, loss_type: str, dtype: torch.dtype, tolerance: float) -> None:
     config = algorithm(loss_type)
     samples = make_samples(config, dtype)
     assert len(set(samples.prompts)) < len(samples.prompts)
@@ -252,7 +261,7 @@ def test_prompts_shared_or_each_for_itself(folder, loss_type: str, dtype: torch.
         assert difference(alone, expected) < tolerance, budget
 
 
-def test_the_keys_of_rewards_and_weights_reach_the_gradient(folder) -> None:
+def test_the_keys_of_rewards_and_weights_reach_the_gradient(folder: Path) -> None:
     gradients = [
         gradient(folder, algorithm("actor", adv_type="reinpp", **keys))
         for keys in (

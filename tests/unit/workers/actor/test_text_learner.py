@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from rlinf.algorithms.aggregation import LossDenominators
 from rlinf.config import load_recipe, validate_cfg
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
@@ -38,12 +40,12 @@ BASE = (
 VALUES = ("algorithm.adv_type=gae", "algorithm.loss_type=actor_critic", "actor.model.add_value_head=true")
 
 
-def config(folder, *overrides):
+def config(folder: Path, *overrides: str) -> RLinfConfig:
     keys = [*BASE, f"actor.model.model_path={folder}", *overrides]
     return validate_cfg(load_recipe("tiny_math_grpo", keys))
 
 
-def make_learner(cfg, *, rank=0, world_size=1):
+def make_learner(cfg: RLinfConfig, *, rank: int = 0, world_size: int = 1) -> TextLearner:
     torch.manual_seed(0)
     model = get_model(cfg.actor.model)
     if model.value_head is not None:
@@ -61,7 +63,7 @@ def make_learner(cfg, *, rank=0, world_size=1):
     return TextLearner(engine, cfg=cfg)
 
 
-def true_logprobs(folder, prompt, answer, temperature=0.8):
+def true_logprobs(folder, prompt, answer, temperature: float = 0.8):
     """Return what transformers says of the answer's tokens, at the temperature of the recipe."""
     from transformers import AutoModelForCausalLM
 
@@ -72,7 +74,7 @@ def true_logprobs(folder, prompt, answer, temperature=0.8):
     return logprobs.gather(-1, ids[0, len(prompt) :].unsqueeze(-1)).squeeze(-1)
 
 
-def make_responses(folder, *, noise=0.0, version=3):
+def make_responses(folder: Path, *, noise: float = 0.0, version: int = 3):
     generator = torch.Generator().manual_seed(3)
     responses = []
     for number, (asked, said) in enumerate(SIZES):
@@ -94,7 +96,7 @@ def make_responses(folder, *, noise=0.0, version=3):
     return responses
 
 
-def train(cfg, folder, *, noise=0.0, steps=2, **where):
+def train(cfg: RLinfConfig, folder: Path, *, noise: float = 0.0, steps: int = 2, **where: int):
     """Make steps; return the weights and all metrics."""
     learner = make_learner(cfg, **where)
     responses = make_responses(folder, noise=noise)
@@ -108,7 +110,7 @@ def train(cfg, folder, *, noise=0.0, steps=2, **where):
     return torch.cat([weights, *(head.flatten() for head in heads)]), metrics
 
 
-def assert_same(found, expected, tolerance=2e-5) -> None:
+def assert_same(found, expected, tolerance: float = 2e-5) -> None:
     assert (found[0] - expected[0]).abs().max() < tolerance
     for one, other in zip(found[1], expected[1], strict=True):
         assert set(one) == set(other)
@@ -117,7 +119,7 @@ def assert_same(found, expected, tolerance=2e-5) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     save_tiny(folder)
     return folder
@@ -127,7 +129,7 @@ SAMPLES = ("runner.enable_dynamic_batch_size=false", "~runner.max_tokens_per_mbs
 
 
 @pytest.mark.parametrize("loss", [(), VALUES], ids=["grpo", "actor_critic"])
-def test_an_update_is_the_same_however_it_is_cut_up(folder, loss: tuple[str, ...]) -> None:
+def test_an_update_is_the_same_however_it_is_cut_up(folder: Path, loss: tuple[str, ...]) -> None:
     expected = train(config(folder, *loss), folder, noise=0.1)
     initial = torch.cat([tensor.flatten() for _, tensor in make_learner(config(folder)).engine.export_weights()])
     assert (expected[0][: len(initial)] - initial).abs().max() > 1e-2
@@ -154,13 +156,13 @@ def run_rank(rank, port, folder, results) -> None:
         torch.save(found, results)
 
 
-def test_two_ranks_make_the_update_of_one(folder, tmp_path: Path) -> None:
+def test_two_ranks_make_the_update_of_one(folder: Path, tmp_path: Path) -> None:
     run_ranks(run_rank, find_free_port(), str(folder), str(tmp_path / "found.pt"))
     for (_, keys), (weights, metrics) in zip(RANKED, torch.load(tmp_path / "found.pt"), strict=True):
         assert_same((weights, metrics), train(config(folder, *keys), folder, noise=0.1))
 
 
-def test_on_policy_the_ratio_is_one_recomputed_or_not(folder) -> None:
+def test_on_policy_the_ratio_is_one_recomputed_or_not(folder: Path) -> None:
     once = ("algorithm.update_epoch=1", "actor.global_batch_size=12")
     recomputed = train(config(folder, *once), folder, steps=1)
     assert recomputed[1][0]["mismatch_max_probability_difference"] < 1e-5
@@ -173,7 +175,7 @@ def test_on_policy_the_ratio_is_one_recomputed_or_not(folder) -> None:
     assert engines[1][1]["grad_norm"] == pytest.approx(recomputed[1][1]["grad_norm"], rel=1e-4)
 
 
-def test_off_policy_recomputing_takes_the_trainers_word_for_the_ratio(folder) -> None:
+def test_off_policy_recomputing_takes_the_trainers_word_for_the_ratio(folder: Path) -> None:
     once = ("algorithm.update_epoch=1", "actor.global_batch_size=12")
     _, recomputed = train(config(folder, *once), folder, noise=0.3, steps=1)
     _, engines = train(config(folder, *once, "algorithm.recompute_logprobs=false"), folder, noise=0.3, steps=1)
@@ -182,14 +184,14 @@ def test_off_policy_recomputing_takes_the_trainers_word_for_the_ratio(folder) ->
     assert abs(engines[1]["actor_ratio"] - 1.0) > 1e-2
 
 
-def test_the_reference_is_the_initial_model(folder) -> None:
+def test_the_reference_is_the_initial_model(folder: Path) -> None:
     keys = ("algorithm.kl_beta=0.5", "algorithm.update_epoch=1", "actor.global_batch_size=12")
     _, metrics = train(config(folder, *keys), folder)
     assert metrics[1]["actor_kl_ref"] == pytest.approx(0.0, abs=1e-6)  # Before the first update they are one.
     assert metrics[3]["actor_kl_ref"] > 1e-4
 
 
-def test_a_price_of_the_divergence_changes_the_rewards_only_once_there_is_one(folder) -> None:
+def test_a_price_of_the_divergence_changes_the_rewards_only_once_there_is_one(folder: Path) -> None:
     keys = ("algorithm.adv_type=reinpp", "algorithm.update_epoch=1", "actor.global_batch_size=12")
     plain = train(config(folder, *keys), folder)
     priced = train(config(folder, *keys, "algorithm.kl_in_reward={beta: 5.0}"), folder)
@@ -197,11 +199,11 @@ def test_a_price_of_the_divergence_changes_the_rewards_only_once_there_is_one(fo
     assert abs(priced[1][3]["grad_norm"] / plain[1][3]["grad_norm"] - 1) > 1e-2
 
 
-def test_a_correction_weighs_what_the_engine_computed_differently(folder) -> None:
+def test_a_correction_weighs_what_the_engine_computed_differently(folder: Path) -> None:
     keys = ("algorithm.update_epoch=1", "actor.global_batch_size=12")
     correction = "algorithm.importance_correction={level: token, upper_bound: 1.2}"
 
-    def gradient_norm(*extra, noise):
+    def gradient_norm(*extra: str, noise: float):
         _, metrics = train(config(folder, *keys, *extra), folder, noise=noise, steps=1)
         return metrics[1]["grad_norm"]
 
@@ -209,7 +211,7 @@ def test_a_correction_weighs_what_the_engine_computed_differently(folder) -> Non
     assert gradient_norm(correction, noise=0.3) != pytest.approx(gradient_norm(noise=0.3), rel=1e-2)
 
 
-def test_values_are_learned(folder) -> None:
+def test_values_are_learned(folder: Path) -> None:
     keys = (*VALUES, "algorithm.update_epoch=20", "actor.global_batch_size=12")
     learner = make_learner(config(folder, *keys))
     learner.compute_advantages(batch_of(make_responses(folder)))
@@ -218,7 +220,7 @@ def test_values_are_learned(folder) -> None:
     assert (learner.engine.model.value_head.weight - head).abs().max() > 1e-2
 
 
-def test_staleness_counts_versions_of_every_token(folder) -> None:
+def test_staleness_counts_versions_of_every_token(folder: Path) -> None:
     learner = make_learner(config(folder))
     responses = [replace(a, versions=(5,) * len(a.versions)) for a in make_responses(folder)]
     responses[0] = replace(responses[0], versions=(3, 3, 4, 5, 5))
@@ -230,11 +232,11 @@ def test_staleness_counts_versions_of_every_token(folder) -> None:
 DYNAMIC = ("algorithm.max_num_gen_batches=2", "actor.optim.weight_decay=0.1")
 
 
-def weights_of(learner):
+def weights_of(learner: TextLearner) -> torch.Tensor:
     return torch.cat([tensor.flatten() for _, tensor in learner.engine.export_weights()])
 
 
-def test_groups_that_only_fill_up_a_batch_change_nothing(folder) -> None:
+def test_groups_that_only_fill_up_a_batch_change_nothing(folder: Path) -> None:
     responses = make_responses(folder)
     equal = [a if a.group_id == 1 else replace(a, reward=0.5) for a in responses]
     alone = [a for a in responses if a.group_id == 1]
@@ -250,7 +252,7 @@ def test_groups_that_only_fill_up_a_batch_change_nothing(folder) -> None:
         assert found[0][1][name] == pytest.approx(value, rel=1e-4, abs=1e-6), name
 
 
-def test_updates_with_nothing_to_learn_from_are_left_out(folder) -> None:
+def test_updates_with_nothing_to_learn_from_are_left_out(folder: Path) -> None:
     learner = make_learner(config(folder, *DYNAMIC))
     learner.compute_advantages(batch_of(make_responses(folder)))
     assert learner.update(1)["skipped_updates"] == 0
@@ -264,14 +266,14 @@ def test_updates_with_nothing_to_learn_from_are_left_out(folder) -> None:
     assert not torch.equal(weights_of(learner), before)
 
 
-def test_every_epoch_has_minibatches_of_its_own(folder) -> None:
+def test_every_epoch_has_minibatches_of_its_own(folder: Path) -> None:
     plan = list(make_learner(config(folder)).minibatches(12, 1))
     assert len(plan) == 6
     assert sorted(sum(plan[:3], [])) == sorted(sum(plan[3:], [])) == list(range(12))
     assert plan[:3] != plan[3:]
 
 
-def test_values_alone_do_not_replace_the_engines_log_probabilities(folder) -> None:
+def test_values_alone_do_not_replace_the_engines_log_probabilities(folder: Path) -> None:
     learner = make_learner(config(folder, *VALUES, "algorithm.recompute_logprobs=false"))
     responses = make_responses(folder, noise=0.3)
     assert "mismatch_k1" not in learner.compute_advantages(batch_of(responses))
@@ -279,7 +281,7 @@ def test_values_alone_do_not_replace_the_engines_log_probabilities(folder) -> No
         assert found.tolist() == pytest.approx(list(given.logprobs))
 
 
-def test_the_reference_of_adapters_is_the_model_without_them(folder) -> None:
+def test_the_reference_of_adapters_is_the_model_without_them(folder: Path) -> None:
     keys = ("actor.model.is_lora=true", "actor.model.lora_rank=2", "algorithm.kl_beta=0.5", "algorithm.update_epoch=1")
     learner = make_learner(config(folder, *keys, "actor.global_batch_size=12"))
     learner.reference = None
@@ -291,12 +293,12 @@ def test_the_reference_of_adapters_is_the_model_without_them(folder) -> None:
     assert divergences[-1] > 1e-6
 
 
-def test_the_longest_answer_is_the_constant_of_an_update(folder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_answer_is_the_constant_of_an_update(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = make_learner(config(folder))
     learner.compute_advantages(batch_of(make_responses(folder)))
     seen = []
 
-    def record(batches, **keys):
+    def record(batches, **keys) -> LossDenominators:
         seen.append(keys["max_tokens"])
         return text_denominators(batches, **keys)
 

@@ -30,7 +30,15 @@ RAW = TextAlgorithmConfig(adv_type="raw", loss_type="actor", advantage=Advantage
 DECOUPLED = replace(RAW, loss_type="decoupled_actor_critic", loss=DecoupledActorCriticLossConfig())
 
 
-def sample(prompt, tokens, logprobs, *, mask=None, reward=1.0, group_id=0):
+def sample(
+    prompt: tuple[int, ...],
+    tokens: tuple[int, ...],
+    logprobs: tuple[float, ...],
+    *,
+    mask: tuple[bool, bool, bool] | None = None,
+    reward: float = 1.0,
+    group_id: int = 0,
+) -> Sample:
     return Sample(
         group_id=group_id, prompt=prompt, token_ids=tokens, logprobs=logprobs, loss_mask=mask or (), reward=reward
     )
@@ -102,7 +110,7 @@ def test_a_decoupled_loss_gets_both_probabilities() -> None:
         make_text_samples(batch_of(SAMPLES), algorithm=DECOUPLED)
 
 
-def problems_of(algorithm):
+def problems_of(algorithm: TextAlgorithmConfig) -> Problems:
     model = CausalLMConfig(model_type="qwen3", model_path="x")
     problems = Problems()
     cfg = RLinfConfig(algorithm=algorithm, actor=ActorConfig(model=model, global_batch_size=1, micro_batch_size=1))

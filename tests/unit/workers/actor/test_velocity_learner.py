@@ -3,6 +3,7 @@
 import dataclasses
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
-from rlinf.workers.actor.learner import learners
+from rlinf.workers.actor.learner import Learner, learners
 from tests.ranks import run_ranks
 
 STEPS, ENVS, CHUNK, DIM = 4, 8, 3, 2
@@ -33,10 +34,10 @@ MODEL = FlowPolicyConfig(
 )
 
 
-def make_trajectory():
+def make_trajectory() -> Trajectory:
     generator = torch.Generator().manual_seed(0)
 
-    def normal(*shape):
+    def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=generator)
 
     truncations = torch.zeros(STEPS, ENVS, CHUNK, dtype=torch.bool)
@@ -58,11 +59,13 @@ def make_trajectory():
     )
 
 
-def make_learner(micro=16, sharding="no_shard", rank=0, world_size=1, epochs=2):
+def make_learner(
+    micro: int = 16, sharding: str = "no_shard", rank: int = 0, world_size: int = 1, epochs: int = 2
+) -> Learner[Any]:
     torch.manual_seed(0)
     actor = ActorConfig(model=MODEL, optim=OptimConfig(lr=1e-2), global_batch_size=16, micro_batch_size=micro, seed=3)
 
-    def make_engine(policy):
+    def make_engine(policy) -> FSDPEngine:
         return FSDPEngine(
             policy,
             optim=actor.optim,
@@ -83,18 +86,18 @@ def make_learner(micro=16, sharding="no_shard", rank=0, world_size=1, epochs=2):
     return learner
 
 
-def weights(learner):
+def weights(learner: Learner[Any]) -> dict[Any, Any]:
     state = learner.engine.model.state_dict().items()
     return {name: (t.full_tensor() if hasattr(t, "full_tensor") else t).detach().clone() for name, t in state}
 
 
-def trained(**keys):
+def trained(**keys: int | str) -> tuple[dict[str, Any], dict[str, float]]:
     learner = make_learner(**keys)
     metrics = learner.update(1)
     return weights(learner), metrics
 
 
-def assert_same(actual, expected, **tolerance) -> None:
+def assert_same(actual: dict[Any, Any], expected: dict[Any, Any], **tolerance: float) -> None:
     assert actual.keys() == expected.keys()
     for name, tensor in expected.items():
         torch.testing.assert_close(actual[name], tensor, msg=name, **tolerance)
@@ -116,7 +119,7 @@ def test_the_old_policy_is_the_one_that_acted() -> None:
 
 
 def test_noise_is_new_in_every_epoch_and_the_same_in_every_run() -> None:
-    def draws(step, epoch):
+    def draws(step: int, epoch: int):
         learner = make_learner()
         learner.plan(step=step, epoch=epoch)
         assert learner.noise.shape == (STEPS * ENVS, CHUNK, DIM)

@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.envs import make_vector_env
 from rlinf.errors import ConfigError
 from rlinf.models import get_policy
@@ -17,7 +18,7 @@ PENDULUM = PolicySizes(obs_dim=3, action_dim=1, discrete=False)
 LEFT_OUT = ("~actor.model.obs_dim", "~actor.model.action_dim")
 
 
-def recipe(name, *overrides):
+def recipe(name: str, *overrides: str) -> RLinfConfig:
     return validate_cfg(load_recipe(name, overrides))
 
 

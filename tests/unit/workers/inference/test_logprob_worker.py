@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from rlinf.data.messages.responses import ResponseBatch
 from rlinf.errors import WeightSyncError
+from rlinf.workers.actor.text_learner import TextLearner
 from rlinf.workers.inference.logprob_worker import LogprobWorker
 from tests.unit.data.messages.response_samples import batch_of
 from tests.unit.hybrid_engines.packing import pack_weights
@@ -22,19 +24,19 @@ PLACEMENT = "cluster.component_placement={actor: 0, rollout: 0, reward: 0, infer
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory):
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tiny")
     save_tiny(folder, tie_word_embeddings=True)
     return folder
 
 
-def make_worker(folder, *overrides):
+def make_worker(folder: Path, *overrides):
     worker = LogprobWorker(config(folder, INFERENCE, PLACEMENT, *overrides), 1)
     worker.init_worker()
     return worker
 
 
-def sync(learner, worker, version, form="parts") -> None:
+def sync(learner: TextLearner, worker, version: int, form: str = "parts") -> None:
     weights = learner.engine.export_weights(form)
     manifest, buckets = pack_weights(weights, version=version, bucket_bytes=1000)
     worker.load(replace(manifest, is_partial=form == "adapters"), iter(buckets).__next__)
@@ -49,14 +51,14 @@ class Store:
             self.groups.setdefault(sample.group_id, []).append(sample)
         self.groups = {number: batch_of(part) for number, part in self.groups.items()}
 
-    def fetch(self, group_ids):
+    def fetch(self, group_ids: list[int]) -> ResponseBatch:
         return ResponseBatch.concat([self.groups[number] for number in group_ids])
 
     def put_trainer_logprobs(self, group_id, logprobs) -> None:
         self.groups[group_id] = replace(self.groups[group_id], trainer_logprobs=logprobs)
 
 
-def computed(worker, samples, order=(0, 1, 2)):
+def computed(worker, samples, order: tuple[int, int, int] = (0, 1, 2)) -> ResponseBatch:
     """Return what the worker makes of samples, which come group by group."""
     worker.responses = Store(samples)
     for group_id in order:
@@ -64,7 +66,7 @@ def computed(worker, samples, order=(0, 1, 2)):
     return worker.responses.fetch([0, 1, 2])
 
 
-def sampled_at(samples, version):
+def sampled_at(samples, version: int):
     return [replace(sample, versions=(version,) * len(sample.token_ids)) for sample in samples]
 
 
@@ -82,7 +84,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("keys", KINDS.values(), ids=KINDS)
-def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder, keys: tuple[str, ...]) -> None:
+def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder: Path, keys: tuple[str, ...]) -> None:
     cfg = config(folder, INFERENCE, PLACEMENT, *keys)
     learner, worker = make_learner(cfg), make_worker(folder, *keys)
     seen = []
@@ -100,8 +102,8 @@ def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder, key
     assert (seen[2] - seen[0]).abs().max() > 1e-2
 
 
-def test_training_with_the_group_is_training_without(folder) -> None:
-    def train(*keys):
+def test_training_with_the_group_is_training_without(folder: Path) -> None:
+    def train(*keys: str):
         cfg = config(folder, *keys)
         learner, metrics = make_learner(cfg), []
         worker = None if cfg.inference is None else make_worker(folder)
@@ -120,7 +122,7 @@ def test_training_with_the_group_is_training_without(folder) -> None:
             assert found[name] == pytest.approx(value, rel=1e-5, abs=1e-6), name
 
 
-def test_answers_of_other_weights_are_refused(folder) -> None:
+def test_answers_of_other_weights_are_refused(folder: Path) -> None:
     learner, worker = make_learner(config(folder)), make_worker(folder)
     samples = sampled_at(make_responses(folder), 0)
     with pytest.raises(WeightSyncError, match="the inference group has version -1"):
@@ -136,14 +138,14 @@ def test_answers_of_other_weights_are_refused(folder) -> None:
         computed(worker, later)
 
 
-def test_adapters_without_what_they_are_added_to_are_refused(folder) -> None:
+def test_adapters_without_what_they_are_added_to_are_refused(folder: Path) -> None:
     keys = KINDS["adapters"]
     learner, worker = make_learner(config(folder, *keys)), make_worker(folder, *keys)
     with pytest.raises(WeightSyncError, match="does not have the weights that they are added to"):
         sync(learner, worker, 0, "adapters")
 
 
-def test_half_an_update_is_never_computed_with(folder) -> None:
+def test_half_an_update_is_never_computed_with(folder: Path) -> None:
     learner, worker = make_learner(config(folder)), make_worker(folder)
     sync(learner, worker, 0)
     manifest, buckets = pack_weights(learner.engine.export_weights(), version=1, bucket_bytes=1000)
@@ -159,7 +161,7 @@ def test_half_an_update_is_never_computed_with(folder) -> None:
     assert len(found.trainer_logprobs) == len(found.token_ids)
 
 
-def test_weights_of_another_model_are_refused(folder) -> None:
+def test_weights_of_another_model_are_refused(folder: Path) -> None:
     worker = make_worker(folder)
     weights = dict(make_learner(config(folder)).engine.export_weights())
     norm = weights.pop("model.norm.weight")

@@ -11,19 +11,19 @@ running: list[int] = []
 most_running: list[int] = []
 
 
-def length(query):
+def length(query) -> int:
     return len(query.response)
 
 
-def lengths(queries):
+def lengths(queries) -> list[int]:
     return [len(query.response) for query in queries]
 
 
-def one_for_all(queries):
+def one_for_all(queries) -> list[float]:
     return [1.0]
 
 
-async def slow_length(query):
+async def slow_length(query) -> int:
     running.append(1)
     most_running.append(len(running))
     await asyncio.sleep(0.01)

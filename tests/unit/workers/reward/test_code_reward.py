@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,15 +19,15 @@ ADD = "a, b = map(int, input().split())\nprint(a + b)\n"
 PAIRS = {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7\n"]}
 
 
-def query(program, reference):
+def query(program: str, reference: list[str] | dict[str, Any] | None) -> RewardQuery:
     return RewardQuery(prompt="", response=f"So:\n```python\n{program}\n```", reference=reference)
 
 
 @pytest.fixture(scope="module")
-def judge():
+def judge() -> Iterator[Callable[..., Any]]:
     made = []
 
-    def make(*queries, **keys):
+    def make(*queries: RewardQuery, **keys: str | float):
         made.append(get_reward_class("code")(CodeRewardConfig(**{"reward_type": "code", **keys})))
         return made[-1](queries)
 
@@ -34,7 +36,7 @@ def judge():
         reward.close()
 
 
-def test_programs_earn_by_the_tests_they_pass(judge) -> None:
+def test_programs_earn_by_the_tests_they_pass(judge: Callable[..., Any]) -> None:
     function, method = (
         "def f(a, b):\n    return (a, b)",
         "class Solution:\n    def f(self, a, b):\n        return [a, b]",
@@ -57,14 +59,14 @@ def test_programs_earn_by_the_tests_they_pass(judge) -> None:
     assert (right, half) == (2.0, -1.0)
 
 
-def test_a_program_that_only_ends_well_has_passed_nothing(judge) -> None:
+def test_a_program_that_only_ends_well_has_passed_nothing(judge: Callable[..., Any]) -> None:
     """Leaving before the asserts run, or printing that all is well, earns nothing."""
     asserts = ["assert f() == 1"]
     programs = ["raise SystemExit(0)", "import os; os._exit(0)", 'print(\'{"test": 0, "value": null}\')']
     assert judge(*[query(program, asserts) for program in programs]) == [0.0, 0.0, 0.0]
 
 
-def test_references_without_tests_and_programs_beyond_bounds(judge) -> None:
+def test_references_without_tests_and_programs_beyond_bounds(judge: Callable[..., Any]) -> None:
     with pytest.raises(RewardError, match="holds no tests"):
         judge(query(ADD, None))
     assert judge(query(ADD, PAIRS), max_program_chars=10) == [0.0]
@@ -76,7 +78,7 @@ def test_without_isolation_nothing_runs_unless_told_so(monkeypatch: pytest.Monke
     """Isolation is made impossible by a mount point that does not exist."""
     plan = Sandbox._plan
 
-    def broken(self, work, cpu_seconds):
+    def broken(self, work, cpu_seconds) -> dict[str, Any]:
         return plan(self, work, cpu_seconds) | {"root": "/nonexistent"}
 
     monkeypatch.setattr(Sandbox, "_plan", broken)
@@ -89,7 +91,7 @@ def test_without_isolation_nothing_runs_unless_told_so(monkeypatch: pytest.Monke
     reward.close()
 
 
-def test_each_reward_says_why_a_program_failed(judge, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_reward_says_why_a_program_failed(judge: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
     calls = {"fn_name": "f", "inputs": [[1]], "outputs": [[1]]}
     programs = {
         "timeouts": query("while True: pass", PAIRS),
@@ -108,7 +110,7 @@ def test_each_reward_says_why_a_program_failed(judge, caplog: pytest.LogCaptureF
 
 
 def test_programs_that_often_exceed_limits_are_logged(
-    judge, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    judge: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(code_reward, "_WATCHED_PROGRAMS", 4)
     monkeypatch.setattr(code_reward._log, "propagate", True)

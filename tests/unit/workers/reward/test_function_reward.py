@@ -13,12 +13,12 @@ from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import ConfigError
 
 
-def make(function, **keys):
+def make(function: str, **keys: str | float):
     cfg = FunctionRewardConfig(reward_type="function", function=f"reward_functions:{function}", **keys)
     return get_reward_class("function")(cfg)
 
 
-def asked(*texts):
+def asked(*texts: str) -> list[RewardQuery]:
     return [RewardQuery(prompt="", response=text) for text in texts]
 
 

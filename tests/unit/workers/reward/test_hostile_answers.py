@@ -8,6 +8,7 @@ import math
 import os
 import socket
 import threading
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -53,7 +54,7 @@ class LengthService(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def service():
+def service() -> Iterator[str]:
     with ThreadingHTTPServer(("127.0.0.1", 0), LengthService) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
@@ -94,7 +95,7 @@ def connections() -> int:
 
 
 @pytest.mark.parametrize("step", [pytest.param(10, id="some"), pytest.param(1, id="all", marks=pytest.mark.slow)])
-def test_every_reward_judges_every_answer(step: int, tmp_path: Path, service) -> None:
+def test_every_reward_judges_every_answer(step: int, tmp_path: Path, service: str) -> None:
     """The programs' own attempts are looked at by ``test_sandbox``; here, what is left outside."""
     try:
         Sandbox(SandboxLimits()).close()

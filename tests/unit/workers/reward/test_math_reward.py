@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,13 +30,13 @@ for line in sys.stdin:
 
 
 @pytest.fixture
-def make_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def make_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     monkeypatch.setenv("SECRET", "x")
     script = tmp_path / "echo.py"
     script.write_text(ECHO)
     pools = []
 
-    def make(timeout_seconds=60.0):
+    def make(timeout_seconds: float = 60.0):
         pools.append(GraderPool(script, num_processes=1, timeout_seconds=timeout_seconds))
         return pools[-1]
 
@@ -43,7 +45,7 @@ def make_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         pool.close()
 
 
-def test_a_process_is_kept_while_it_answers_and_told_no_secrets(make_pool) -> None:
+def test_a_process_is_kept_while_it_answers_and_told_no_secrets(make_pool: Callable[..., Any]) -> None:
     pool = make_pool()
     first, second = pool.query({}), pool.query({})
     assert first == second
@@ -52,7 +54,7 @@ def test_a_process_is_kept_while_it_answers_and_told_no_secrets(make_pool) -> No
 
 
 @pytest.mark.parametrize("fault", ["sleep", "die", "babble"])
-def test_a_process_that_fails_is_replaced(make_pool, fault: str) -> None:
+def test_a_process_that_fails_is_replaced(make_pool: Callable[..., Any], fault: str) -> None:
     pool = make_pool(timeout_seconds=2.0 if fault == "sleep" else 60.0)
     before = pool.query({})["pid"]
     assert pool.query({"do": fault}) is None
@@ -68,11 +70,11 @@ def test_a_script_that_does_not_start_is_named(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def judge():
+def judge() -> Iterator[Callable[..., Any]]:
     pytest.importorskip("math_verify", reason="needs math-verify; run: pip install 'rlinf[reasoning]'")
     made = {}
 
-    def make(*pairs, **keys):
+    def make(*pairs, **keys: str):
         cfg = MathRewardConfig(**{"reward_type": "math", "timeout_seconds": 60.0, "num_processes": 1, **keys})
         reward = made.setdefault(str(cfg), get_reward_class("math")(cfg))
         return reward([RewardQuery(prompt="", response=text, reference=reference) for text, reference in pairs])
@@ -82,7 +84,7 @@ def judge():
         reward.close()
 
 
-def test_answers_are_compared_as_mathematics(judge) -> None:
+def test_answers_are_compared_as_mathematics(judge: Callable[..., Any]) -> None:
     right = [
         (r"\boxed{\frac{1}{2}}", "0.5"),
         (r"\boxed{1 + x}", "x+1"),
@@ -96,7 +98,7 @@ def test_answers_are_compared_as_mathematics(judge) -> None:
     assert judge(*right, *wrong) == [1.0] * len(right) + [0.0] * len(wrong)
 
 
-def test_what_is_asked_for_decides(judge) -> None:
+def test_what_is_asked_for_decides(judge: Callable[..., Any]) -> None:
     values = {"correct_reward": 2.0, "incorrect_reward": -1.0, "require_boxed": True, "max_answer_chars": 5}
     cases = [(r"\boxed{3}", "3"), ("3", "3"), (r"\boxed{000003}", "3"), (r"\boxed{4}", "3")]
     assert judge(*cases, **values) == [2.0, -1.0, -1.0, -1.0]

@@ -6,14 +6,14 @@ import pytest
 import torch
 
 from rlinf.config.schema.model import MLPPolicyConfig
-from rlinf.data.messages.embodied import ChunkStep
+from rlinf.data.messages.embodied import ChunkStep, Trajectory
 from rlinf.models import get_model
 from rlinf.workers.rollout.collector import FeedbackReader, TrajectoryCollector
 
 ENVS = 3
 
 
-def step_result(value, final=()):
+def step_result(value: float, final=()) -> ChunkStep:
     flags = torch.zeros(ENVS, 1, dtype=torch.bool)
     truncations = flags.clone()
     truncations[list(final)] = True
@@ -28,7 +28,7 @@ def step_result(value, final=()):
     )
 
 
-def collect(*, add_q_head):
+def collect(*, add_q_head: bool) -> Trajectory:
     cfg = MLPPolicyConfig(model_type="mlp_policy", obs_dim=1, action_dim=1, hidden_dims=[4], add_q_head=add_q_head)
     model = get_model(cfg)
     collector, reader = TrajectoryCollector(), FeedbackReader(model, bootstrap_always=False, records_next=add_q_head)

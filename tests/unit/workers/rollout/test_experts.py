@@ -12,6 +12,7 @@ from rlinf.config.schema.expert import ExpertConfig, PolicyExpertConfig, Scripte
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.errors import RegistryError
 from rlinf.models import get_model
+from rlinf.models.trainable import TrainableModel
 from rlinf.workers.rollout import experts
 from rlinf.workers.rollout.experts import Teacher, register_expert
 
@@ -19,13 +20,13 @@ OBS = {"states": torch.zeros(400, 3)}
 EXPERT = torch.arange(400.0).view(400, 1, 1).expand(400, 1, 2) / 100
 
 
-def make_policy():
+def make_policy() -> TrainableModel:
     torch.manual_seed(0)
     cfg = MLPPolicyConfig(model_type="mlp_policy", obs_dim=3, action_dim=2, hidden_dims=[4], action_scale=2.0)
     return get_model(cfg)
 
 
-def take_part(step=1, **keys):
+def take_part(step: int = 1, **keys: float):
     policy = make_policy()
     torch.seed()  # nothing depends on the global state
     teacher = Teacher(DAggerLossConfig(expert=ExpertConfig(expert_type="x"), **keys), policy, lambda obs: EXPERT)

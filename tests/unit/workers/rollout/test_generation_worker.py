@@ -2,7 +2,7 @@
 
 import asyncio
 import dataclasses
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -25,12 +25,12 @@ WEIGHTS_OF_MODEL = {"a": torch.arange(6.0), "b": torch.ones(3), "c": torch.full(
 class RecordingEngine:
     """Notes what is asked of it; weights that it loads come out scaled."""
 
-    def __init__(self, scale=1.0) -> None:
+    def __init__(self, scale: float = 1.0) -> None:
         self.requests, self.calls, self.weights = [], [], {}
         self.is_synced, self.scale = False, scale
         self.full_logprobs = None
 
-    async def generate(self, request):
+    async def generate(self, request: Prompt) -> GenerationResult:
         self.requests.append(request)
         completions = tuple(
             Completion(
@@ -67,7 +67,7 @@ class RecordingEngine:
     async def resume(self) -> None:
         self.calls.append(("resume",))
 
-    async def read_weights(self, names):
+    async def read_weights(self, names) -> dict[Any, Any]:
         return {name: self.weights[name] for name in names}
 
 
@@ -82,25 +82,25 @@ class Store:
 
 
 class Tokenizer:
-    def decode(self, token_ids, *, skip_special_tokens):
+    def decode(self, token_ids, *, skip_special_tokens) -> str:
         assert skip_special_tokens
         return "".join(chr(ord("a") + token) for token in token_ids)
 
 
 @pytest.fixture
-def office():
+def office() -> PostOffice:
     return PostOffice()
 
 
 @pytest.fixture
-def worker(office):
+def worker(office: PostOffice):
     cfg = validate_cfg(load_recipe("tiny_math_grpo", ["rollout.validate_weight=true"]))
     worker = office.wire(GenerationWorker, cfg, 1, group="RolloutGroup")
     worker.engine, worker.tokenizer, worker.responses = RecordingEngine(), Tokenizer(), Store()
     return worker
 
 
-def ask(worker, group_id=0, split="train", **params):
+def ask(worker, group_id: int = 0, split: str = "train", **params: float):
     """Return the group that is sent on."""
     asyncio.run(worker.generate(PROMPT, group_id=group_id, params=SamplingParams(**params), split=split))
     found_split, group = worker.responses.groups[-1]
@@ -108,7 +108,7 @@ def ask(worker, group_id=0, split="train", **params):
     return group
 
 
-def publish(office, *, version, weights=None):
+def publish(office: PostOffice, *, version: int, weights=None) -> int:
     manifest, buckets = pack_weights((weights or WEIGHTS_OF_MODEL).items(), version=version, bucket_bytes=64)
     assert len(buckets) > 1
     for message in (manifest, *buckets):
@@ -171,7 +171,7 @@ def test_the_seed_belongs_to_the_prompt_and_to_its_split(worker) -> None:
     assert worker.engine.calls == [("abort", names[1])]
 
 
-def test_weights_are_loaded_bucket_by_bucket_while_requests_are_kept(worker, office) -> None:
+def test_weights_are_loaded_bucket_by_bucket_while_requests_are_kept(worker, office: PostOffice) -> None:
     count = publish(office, version=2)
     asyncio.run(worker.sync_model_from_actor(version=2))
     loads = [("load", index) for index in range(count)]
@@ -181,14 +181,14 @@ def test_weights_are_loaded_bucket_by_bucket_while_requests_are_kept(worker, off
 
 
 @pytest.mark.parametrize("version", [1, 3])
-def test_weights_of_another_version_than_the_one_expected_are_refused(worker, office, version: int) -> None:
+def test_weights_of_another_version_than_the_one_expected_are_refused(worker, office: PostOffice, version: int) -> None:
     publish(office, version=version)
     with pytest.raises(WeightSyncError, match=f"version 2, received version {version}"):
         asyncio.run(worker.sync_model_from_actor(version=2))
     assert worker.engine.calls == []
 
 
-def test_a_failed_update_does_not_leave_the_engine_paused(worker, office) -> None:
+def test_a_failed_update_does_not_leave_the_engine_paused(worker, office: PostOffice) -> None:
     async def fail() -> NoReturn:
         raise WeightSyncError("no")
 
@@ -200,14 +200,14 @@ def test_a_failed_update_does_not_leave_the_engine_paused(worker, office) -> Non
 
 
 @pytest.mark.parametrize("scale", [0.9, 1.1])
-def test_an_engine_whose_weights_differ_is_found_at_the_first_sync(worker, office, scale: float) -> None:
+def test_an_engine_whose_weights_differ_is_found_at_the_first_sync(worker, office: PostOffice, scale: float) -> None:
     worker.engine.scale = scale
     publish(office, version=2)
     with pytest.raises(WeightSyncError, match="differ from the actor's"):
         asyncio.run(worker.sync_model_from_actor(version=2))
 
 
-def test_rounding_of_weights_is_no_difference_and_is_looked_at_once(worker, office) -> None:
+def test_rounding_of_weights_is_no_difference_and_is_looked_at_once(worker, office: PostOffice) -> None:
     worker.engine.scale = 1.004
     for version in (2, 3):
         publish(office, version=version)

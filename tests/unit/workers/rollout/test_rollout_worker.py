@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from rlinf.config import load_recipe, validate_cfg
+from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.messages.embodied import ChunkStep
 from rlinf.errors import CommTimeoutError
 from rlinf.models import get_policy
@@ -25,18 +26,18 @@ KEYS = (
 )
 
 
-def recipe(*overrides, name="gym_cartpole_ppo_mlp"):
+def recipe(*overrides, name: str = "gym_cartpole_ppo_mlp") -> RLinfConfig:
     return validate_cfg(
         load_recipe(name, [f"env.train.total_num_envs={ENVS}", f"env.eval.total_num_envs={ENVS}", *KEYS, *overrides])
     )
 
 
-def observation(number, *, envs=ENVS):
+def observation(number: int, *, envs: int = ENVS) -> dict[str, torch.Tensor]:
     """Return the same observations for the same number."""
     return {"states": torch.randn(envs, 4, generator=torch.Generator().manual_seed(number))}
 
 
-def step(number, *, envs=ENVS, truncated=()):
+def step(number: int, *, envs: int = ENVS, truncated=()) -> ChunkStep:
     """Return what environments report after their chunk of a number; 0 is the first observation."""
     width = 1 if number % (CHUNKS + 1) else 0
     flags = torch.zeros(envs, width, dtype=torch.bool)
@@ -56,7 +57,14 @@ def step(number, *, envs=ENVS, truncated=()):
 class World:
     """A rollout rank whose environments report the same whatever it does."""
 
-    def __init__(self, *overrides, rank=0, world_size=1, env_workers=1, name="gym_cartpole_ppo_mlp") -> None:
+    def __init__(
+        self,
+        *overrides: str,
+        rank: int = 0,
+        world_size: int = 1,
+        env_workers: int = 1,
+        name: str = "gym_cartpole_ppo_mlp",
+    ) -> None:
         torch.manual_seed(0)
         self.cfg = recipe(*overrides, name=name)
         self.policy = get_policy(self.cfg.actor.model)
@@ -70,13 +78,13 @@ class World:
         )
         self.worker.init_worker()
 
-    def publish(self, version, shift=0.0) -> None:
+    def publish(self, version: int, shift: float = 0.0) -> None:
         weights = {name: value + shift for name, value in self.policy.state_dict().items()}
         manifest, buckets = pack_weights(weights.items(), version=version, bucket_bytes=1 << 20)
         for message in (manifest, *buckets):
             self.office.post(("ActorGroup", 0), ("RolloutGroup", self.rank), WEIGHTS, message)
 
-    def report(self, mode="train", *, epochs=1, truncated=()) -> None:
+    def report(self, mode: str = "train", *, epochs: int = 1, truncated=()) -> None:
         """Let the environments report whole rollout epochs."""
         for number in range(epochs * (CHUNKS + 1)):
             for peer in self.worker.env_route.peers:
@@ -84,13 +92,13 @@ class World:
                 message = step(number % (CHUNKS + 1), envs=self.envs, truncated=ended)
                 self.office.post(("EnvGroup", peer), ("RolloutGroup", self.rank), step_tag(mode, 0), message)
 
-    def actions(self, mode="train", peer=0):
+    def actions(self, mode: str = "train", peer: int = 0) -> torch.Tensor:
         return torch.stack(self.office.sent(("RolloutGroup", self.rank), ("EnvGroup", peer), step_tag(mode, 0)))
 
     def trajectories(self):
         return self.office.sent(("RolloutGroup", self.rank), ("ActorGroup", 0), TRAJECTORIES)
 
-    def generate(self, number, *, epochs=1, truncated=()):
+    def generate(self, number: int, *, epochs: int = 1, truncated=()):
         self.report(epochs=epochs, truncated=truncated)
         self.worker.generate(step=number)
         return self.trajectories()
@@ -102,7 +110,7 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_sampled_depends_on_step_epoch_and_rank_and_on_nothing_else() -> None:
-    def sample(number, rank=0):
+    def sample(number: int, rank: int = 0):
         world = World("env.train.rollout_epoch=2", rank=rank, world_size=2, env_workers=2)
         world.publish(number - 1)
         first, second = (t.forward_inputs["action"].flatten().tolist() for t in world.generate(number, epochs=2))

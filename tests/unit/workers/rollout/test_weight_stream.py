@@ -2,6 +2,7 @@
 
 from collections import deque
 from concurrent.futures import Future
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ class Mail:
     def __init__(self) -> None:
         self.arrived, self.waiting = deque(), deque()
 
-    def publish(self, version, num_messages=None) -> None:
+    def publish(self, version: int, num_messages: int | None = None) -> None:
         weights = nn.Linear(2, 2)
         nn.init.constant_(weights.weight, version)
         manifest, buckets = pack_weights(weights.state_dict().items(), version=version, bucket_bytes=16)
@@ -31,7 +32,7 @@ class Mail:
             else:
                 self.arrived.append(message)
 
-    def receive(self):
+    def receive(self) -> AsyncWork[Any]:
         future = Future()
         if self.arrived:
             future.set_result(self.arrived.popleft())
@@ -41,27 +42,27 @@ class Mail:
 
 
 @pytest.fixture
-def mail():
+def mail() -> Mail:
     return Mail()
 
 
 @pytest.fixture
-def model():
+def model() -> nn.Linear:
     return nn.Linear(2, 2)
 
 
 @pytest.fixture
-def stream(mail, model):
+def stream(mail: Mail, model: nn.Linear) -> WeightStream:
     return WeightStream(WeightReceiver(model), mail.receive)
 
 
-def test_nothing_is_waited_for_while_nothing_is_needed(stream) -> None:
+def test_nothing_is_waited_for_while_nothing_is_needed(stream: WeightStream) -> None:
     stream.take_arrived()
     stream.wait_for(-1)
     assert stream.version == -1
 
 
-def test_the_newest_weights_that_have_arrived_are_taken(stream, mail, model) -> None:
+def test_the_newest_weights_that_have_arrived_are_taken(stream: WeightStream, mail: Mail, model: nn.Linear) -> None:
     stream.take_arrived()
     for version in (0, 1, 2):
         mail.publish(version)
@@ -71,7 +72,9 @@ def test_the_newest_weights_that_have_arrived_are_taken(stream, mail, model) -> 
     assert not mail.arrived
 
 
-def test_one_waits_until_the_needed_version_and_no_longer(stream, mail, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_waits_until_the_needed_version_and_no_longer(
+    stream: WeightStream, mail: Mail, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "0.05")
     mail.publish(3)
     stream.wait_for(2)
@@ -84,7 +87,7 @@ def test_one_waits_until_the_needed_version_and_no_longer(stream, mail, monkeypa
 
 
 def test_weights_of_which_a_part_is_missing_are_not_loaded(
-    stream, mail, model, monkeypatch: pytest.MonkeyPatch
+    stream: WeightStream, mail: Mail, model: nn.Linear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "0.05")
     mail.publish(0)

@@ -1,5 +1,7 @@
 """Episodes of a toy robot, and data sets of them."""
 
+from pathlib import Path
+
 import numpy as np
 
 from rlinf.data.datasets.lerobot import LeRobotEpisode, LeRobotWriter
@@ -8,7 +10,7 @@ from rlinf.data.datasets.lerobot.writer import WriterOptions
 CAMERA = "observation.images.main"
 
 
-def make_episode(length, seed=0, task="reach", images=True):
+def make_episode(length: int, seed: int = 0, task: str = "reach", images: bool = True) -> LeRobotEpisode:
     rng = np.random.default_rng(seed)
     columns = {
         "observation.state": rng.normal(size=(length, 3)).astype(np.float32),
@@ -26,14 +28,14 @@ def make_episode(length, seed=0, task="reach", images=True):
 EPISODES = [make_episode(5, 0), make_episode(1, 1, "push"), make_episode(7, 2)]
 
 
-def write(root, episodes=EPISODES, **options):
+def write(root: Path, episodes: list[LeRobotEpisode] = EPISODES, **options: int | bool):
     with LeRobotWriter(root, WriterOptions(fps=10, robot_type="toy", **options)) as writer:
         for episode in episodes:
             writer.add(episode)
     return root
 
 
-def assert_like(found, expected, video) -> None:
+def assert_like(found: np.ndarray, expected: np.ndarray, video: bool) -> None:
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
     np.testing.assert_allclose(found.astype(float), expected.astype(float), atol=8 if video else 0)

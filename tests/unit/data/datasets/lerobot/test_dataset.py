@@ -13,7 +13,7 @@ from rlinf.data.datasets.lerobot import LeRobotDataset, check_dataset
 from rlinf.errors import DatasetError
 
 
-def test_what_is_written_passes_the_check_and_comes_back(dataset) -> None:
+def test_what_is_written_passes_the_check_and_comes_back(dataset: LeRobotDataset) -> None:
     check_dataset(dataset.root)
     assert dataset.num_episodes == 3
     assert dataset.num_frames == 13
@@ -26,7 +26,7 @@ def test_what_is_written_passes_the_check_and_comes_back(dataset) -> None:
             assert_like(found.columns[name], values, dataset.features[name].dtype == "video")
 
 
-def test_single_frames_are_those_of_their_episodes(dataset) -> None:
+def test_single_frames_are_those_of_their_episodes(dataset: LeRobotDataset) -> None:
     indices = np.array([12, 0, 5, 4])
     found = dataset.frames(indices, ["observation.state", CAMERA, "frame_index"])
     for name in ("observation.state", CAMERA):

@@ -12,7 +12,7 @@ from rlinf.data.datasets.lerobot import LeRobotEpisode, LeRobotWriter
 from rlinf.data.datasets.lerobot.writer import WriterOptions
 
 
-def recorded(length, *, terminated, discrete=False):
+def recorded(length: int, *, terminated: bool, discrete: bool = False) -> LeRobotEpisode:
     steps = np.arange(length)
     action = steps[:, None] % 2 if discrete else np.stack([steps, -steps], 1).astype(np.float32)
     return LeRobotEpisode(

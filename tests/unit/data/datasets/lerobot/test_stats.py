@@ -3,11 +3,12 @@
 import numpy as np
 from lerobot_episodes import CAMERA, EPISODES
 
+from rlinf.data.datasets.lerobot import LeRobotDataset
 from rlinf.data.datasets.lerobot.format import Feature
 from rlinf.data.datasets.lerobot.stats import episode_stats
 
 
-def test_statistics_are_those_of_all_frames(dataset) -> None:
+def test_statistics_are_those_of_all_frames(dataset: LeRobotDataset) -> None:
     for name in ("observation.state", "next.reward"):
         whole = np.concatenate([episode.columns[name] for episode in EPISODES]).astype(np.float64)
         found = dataset.stats[name]
