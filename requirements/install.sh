@@ -29,6 +29,7 @@ Options
   --torch-index U  package index to take PyTorch from (default: chosen by the device)
   --locked         exactly the versions of requirements/lock, which make_locks.sh makes
   --data           also what data sets in the LeRobot format need
+  --extras NAMES   also these extras of pyproject.toml, with commas between them: wandb, swanlab, testing, ...
   --dashboard      also Ray's dashboard and job submission, which KubeRay needs
   --dry-run        print the extras and the lock file, and install nothing
   --no-system      never install system packages, even as root
@@ -59,6 +60,7 @@ MODEL=""
 ENGINE=""
 VENV=""
 TORCH_INDEX=""
+FURTHER_EXTRAS=""
 USE_SYSTEM=1
 LOCKED=0
 DRY_RUN=0
@@ -76,12 +78,12 @@ parse_arguments() {
       --locked) LOCKED=1 ;;
       --dry-run) DRY_RUN=1 ;;
       --force) FORCE=1 ;;
-      --env | --model | --engine | --venv | --device | --torch-index)
+      --env | --model | --engine | --venv | --device | --torch-index | --extras)
         (($# >= 2)) || usage_error "$1 needs a value."
         set_option "$1" "$2"
         shift
         ;;
-      --env=* | --model=* | --engine=* | --venv=* | --device=* | --torch-index=*) set_option "${1%%=*}" "${1#*=}" ;;
+      --env=* | --model=* | --engine=* | --venv=* | --device=* | --torch-index=* | --extras=*) set_option "${1%%=*}" "${1#*=}" ;;
       -*) usage_error "unknown option '$1'." ;;
       *)
         [[ -z $TARGET ]] || usage_error "one target at a time, got '$TARGET' and '$1'."
@@ -101,6 +103,7 @@ set_option() {
     --engine) ENGINE="$2" ;;
     --venv) VENV="$2" ;;
     --torch-index) TORCH_INDEX="$2" ;;
+    --extras) FURTHER_EXTRAS="$2" ;;
     --device)
       case "$2" in
         cuda) GPU_FOUND=yes ;;
@@ -159,7 +162,17 @@ resolve_target() {
   esac
   if ((WITH_DATA)); then EXTRAS+=(data); fi
   if ((WITH_DASHBOARD)); then EXTRAS+=(dashboard); fi
+  add_further_extras
   if has_gpu; then LOCK+=".cuda.txt"; else LOCK+=".cpu.txt"; fi
+}
+
+add_further_extras() {
+  local name names
+  IFS=, read -ra names <<<"$FURTHER_EXTRAS"
+  for name in ${names[@]+"${names[@]}"}; do
+    grep -q "^$name = \\[" "$REPO/pyproject.toml" || usage_error "there is no extra '$name' in pyproject.toml."
+    EXTRAS+=("$name")
+  done
 }
 
 # Sets CONSTRAINTS_LOCKED, arguments of pip that hold every package at the lock's version.

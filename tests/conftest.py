@@ -25,11 +25,15 @@ PACKAGES = {
     "maniskill": ("mani_skill",),
     "vllm": ("vllm",),
     "sglang": ("sglang",),
+    "wandb": ("wandb",),
+    "swanlab": ("swanlab",),
+    "lerobot": ("lerobot",),
     "browser": ("selenium",),
 }
 # The names that Debian and Ubuntu give them.
 BROWSER_PROGRAMS = ("chromium", "chromedriver")
-INSTALL = {name: f"bash requirements/install.sh reason --engine {name}" for name in ("vllm", "sglang")}
+# Those whose packages have an environment of their own, which this makes.
+GUESTS = {"vllm", "sglang", "maniskill", "wandb", "swanlab", "lerobot"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -76,6 +80,6 @@ def missing(marker: str, *, slow: bool) -> str | None:
         return f"browser: {' or '.join(BROWSER_PROGRAMS)} not found; run: bash requirements/install.sh test"
     absent = [package for package in PACKAGES.get(marker, ()) if importlib.util.find_spec(package) is None]
     if absent:
-        command = INSTALL.get(marker, f"pip install 'rlinf[{marker}]'")
+        command = f"bash tests/run_tests.sh --with {marker}" if marker in GUESTS else f"pip install 'rlinf[{marker}]'"
         return f"{marker}: {', '.join(absent)} not installed; run: {command}"
     return None

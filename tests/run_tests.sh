@@ -8,6 +8,7 @@ VENV="${RLINF_VENV:-$REPO/.venv}"
 usage() {
   cat <<'TEXT'
 Usage: bash tests/run_tests.sh [options] [pytest arguments ...]
+       bash tests/run_tests.sh --with NAME[,NAME ...] [pytest arguments ...]
        bash tests/run_tests.sh [--no-install] --mutation [AREA ...] [--jobs N] [--json FILE]
 
 Runs the gates one by one: ruff check, ruff format, mypy, lint-imports, shell scripts, unit tests, documentation,
@@ -24,6 +25,8 @@ Options
   --mutation     in place of all that, plant each fault of tests/mutation/faults in a copy and run the tests named with it;
                  the exit code is 1 if fewer than 0.97 are noticed. AREA: a file there, or a path such as
                  rlinf/algorithms; --mutation --help lists its options
+  --with NAMES   in place of all that, run the tests that need these packages, each in an environment of its own that this
+                 makes (.venv-NAME): vllm, sglang, maniskill, wandb, swanlab, lerobot
   --processes N  run each folder of tests in N processes side by side, each with a Ray of its own; default: the number
                  of cores, at most 4. Paths given as arguments run in one.
   --no-install   install nothing; use $RLINF_VENV or .venv as it is
@@ -36,6 +39,7 @@ INSTALL=1
 PROCESSES=$(($(nproc) < 4 ? $(nproc) : 4))
 MUTATION=0
 MUTATION_ARGUMENTS=()
+GUESTS=()
 PYTEST_ARGUMENTS=()
 PATHS_GIVEN=0
 NAMES=()
@@ -53,6 +57,11 @@ parse_arguments() {
         PROCESSES="$2"
         shift
         ;;
+      --with)
+        IFS=, read -ra GUESTS <<<"${2:-}"
+        check_guests
+        shift
+        ;;
       --mutation)
         MUTATION=1
         MUTATION_ARGUMENTS=("${@:2}")
@@ -64,6 +73,17 @@ parse_arguments() {
         ;;
     esac
     shift
+  done
+}
+
+check_guests() {
+  local name
+  ((${#GUESTS[@]})) || { printf 'run_tests.sh: --with needs the names of packages.\n' >&2 && exit 2; }
+  for name in "${GUESTS[@]}"; do
+    case "$name" in
+      vllm | sglang | maniskill | wandb | swanlab | lerobot) ;;
+      *) printf "run_tests.sh: --with does not know '%s'; known: vllm, sglang, maniskill, wandb, swanlab, lerobot.\n" "$name" >&2 && exit 2 ;;
+    esac
   done
 }
 
@@ -113,14 +133,45 @@ run_folder() {
   run_pytest "$1" --areas "${shards[@]}"
 }
 
+# Runs the tests of one package, whose requirements clash with those of the others, in its own environment.
+# shellcheck disable=SC2329  # called through gate
+run_guest() {
+  local name="$1" target=(embodied --extras "testing,$1") files
+  case "$name" in
+    vllm | sglang) target=(reason --engine "$name" --extras testing) ;;
+    maniskill) target=(embodied --env maniskill --extras testing) ;;
+    lerobot) target=(embodied --extras "testing,data,reasoning") ;;
+  esac
+  VENV="$REPO/.venv-$name"
+  if ((INSTALL)); then
+    bash "$REPO/requirements/install.sh" "${target[@]}" --venv "$VENV" || return 1
+    # Its own requirements name an older PyTorch, and what records robots.
+    if [[ $name == lerobot ]]; then
+      "$VENV/bin/python" -m pip install --quiet --no-deps --requirement "$REPO/requirements/lerobot.txt" || return 1
+    fi
+  fi
+  # Only where the mark is: what other tests import is not installed there.
+  mapfile -t files < <(grep -rl "pytest.mark.$name\b" tests --include='*.py' | sed 's|/conftest.py$||' | sort)
+  "$VENV/bin/python" -m pytest "${files[@]}" -m "$name" "${PYTEST_ARGUMENTS[@]}"
+}
+
 summary() {
   local i
   printf '\n%s\n' "Gate                 Result                   Time"
   for i in "${!NAMES[@]}"; do printf '%-20s %s\n' "${NAMES[$i]}" "${RESULTS[$i]}"; done
 }
 
+run_guests() {
+  local name
+  cd "$REPO"
+  for name in "${GUESTS[@]}"; do gate "tests with $name" run_guest "$name"; done
+  summary
+  exit "$FAILED"
+}
+
 main() {
   parse_arguments "$@"
+  if ((${#GUESTS[@]})); then run_guests; fi
   if ((INSTALL)); then bash "$REPO/requirements/install.sh" test --venv "$VENV"; fi
   [[ -x $VENV/bin/python ]] || { printf 'run_tests.sh: no environment at %s; leave out --no-install.\n' "$VENV" >&2 && exit 1; }
   cd "$REPO"

@@ -344,3 +344,47 @@ def test_an_unknown_recipe_is_told_what_was_meant(recipe: str, told: str) -> Non
     run = bash(RUN, recipe, "--dry-run")
     assert run.returncode == 1
     assert told in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("names", "status", "told"),
+    [("vlm", 2, "--with does not know 'vlm'; known: vllm, sglang"), ("", 2, "--with needs the names of packages")],
+)
+def test_unknown_guests_are_refused(names: str, status: int, told: str) -> None:
+    run = bash("tests/run_tests.sh", "--with", names)
+    assert run.returncode == status
+    assert told in run.stderr
+
+
+def test_each_guest_is_tested_in_an_environment_of_its_own(tmp_path: Path) -> None:
+    for folder in ("tests", "requirements"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "tests/run_tests.sh").write_text((ROOT / "tests/run_tests.sh").read_text(), encoding="utf-8")
+    for name, mark in (("conftest", "lerobot"), ("test_a", "wandb"), ("test_b", "wandbox")):
+        (tmp_path / f"tests/{name}.py").write_text(f"@pytest.mark.{mark}", encoding="utf-8")
+    python = '#!/bin/sh\\necho "$0 $*" >> "$CALLS"\\ncase "$*" in *wandb*) exit 1 ;; esac\\n'
+    (tmp_path / "requirements/install.sh").write_text(
+        f'echo "install $*" >> "$CALLS"; mkdir -p "$5/bin"; printf \'{python}\' > "$5/bin/python"; '
+        'chmod +x "$5/bin/python"\\n'.replace("\\n", "\n"),
+        encoding="utf-8",
+    )
+    calls = tmp_path / "calls"
+    run = subprocess.run(
+        ["bash", str(tmp_path / "tests/run_tests.sh"), "--with", "wandb,lerobot", "-x"],
+        env={**os.environ, "CALLS": str(calls)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert calls.read_text(encoding="utf-8").replace(str(tmp_path), "").splitlines() == [
+        "install embodied --extras testing,wandb --venv /.venv-wandb",
+        "/.venv-wandb/bin/python -m pytest tests/test_a.py -m wandb -x",
+        "install embodied --extras testing,data,reasoning --venv /.venv-lerobot",
+        "/.venv-lerobot/bin/python -m pip install --quiet --no-deps --requirement /requirements/lerobot.txt",
+        "/.venv-lerobot/bin/python -m pytest tests -m lerobot -x",
+    ]
+    assert run.returncode == 1
+    assert [line.split()[:4] for line in run.stdout.splitlines()[-2:]] == [
+        ["tests", "with", "wandb", "FAILED"],
+        ["tests", "with", "lerobot", "passed"],
+    ]

@@ -1,8 +1,12 @@
 """Backends of metrics: TensorBoard, hosted services, and what is not installed."""
 
 import math
+import os
+import struct
+import subprocess
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,3 +69,33 @@ def test_an_unknown_backend_is_refused(tmp_path: Path) -> None:
     settings = types.SimpleNamespace(project_name="p", experiment_name="e", logger_backends=["tensorbord"])
     with pytest.raises(ConfigError, match=r"logger_backends.*tensorboard"):
         MetricLogger(tmp_path, settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "pattern", "encode"),
+    [
+        pytest.param("wandb", "offline-run-*/run-*.wandb", lambda value: repr(value).encode(), marks=pytest.mark.wandb),
+        pytest.param(
+            "swanlab", "run-*/run-*.swanlab", lambda value: struct.pack("<d", value), marks=pytest.mark.swanlab
+        ),
+    ],
+)
+def test_the_service_itself_keeps_values_and_the_runs_id_offline(
+    tmp_path: Path, name: str, pattern: str, encode: Callable[[float], bytes]
+) -> None:
+    # A process of its own: the services leave threads and hooks behind.
+    script = (
+        "import sys, pathlib; from logged_rows import make\n"
+        "for resume_step, values in ((None, [1 / 3, 1 / 7]), (0, [1 / 11])):\n"
+        f"    with make(pathlib.Path({str(tmp_path)!r}), [{name!r}], resume_step=resume_step) as logger:\n"
+        "        for step, value in enumerate(values, start=resume_step is not None):\n"
+        "            logger.log({'train/loss': value}, step)\n"
+    )
+    paths = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    settings = {"WANDB_MODE": "offline", "SWANLAB_MODE": "offline", "PYTHONPATH": paths, "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", script], env={**os.environ, **settings}, check=True, timeout=200)
+    first, resumed = sorted((tmp_path / name).glob(pattern))
+    assert first.name == resumed.name
+    assert first.name[len("run-") :].startswith((tmp_path / f"{name}_run_id").read_text().strip())
+    assert [encode(value) in first.read_bytes() for value in (1 / 3, 1 / 7, 1 / 11)] == [True, True, False]
+    assert [encode(value) in resumed.read_bytes() for value in (1 / 3, 1 / 7, 1 / 11)] == [False, False, True]
