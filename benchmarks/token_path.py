@@ -158,7 +158,7 @@ class SyntheticActor(ActorWorker, Measured):
 
     def __init__(self, cfg: ReasoningConfig) -> None:
         Worker.__init__(self)
-        self.cfg, self.batch = cfg, None
+        self.cfg, self.batch, self.responses = cfg, None, None
 
     def take_tuples(self, responses: list[TupleResponse]) -> None:
         """Make tensors of responses, as a learner does."""

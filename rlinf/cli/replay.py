@@ -67,10 +67,13 @@ def _make_step(cfg: RLinfConfig, folder: Path, step: int) -> dict[str, float]:
     dumped = read_step(folder)
     torch.set_num_threads(dumped.num_threads)
     worker = ActorWorker(cfg, {})
-    worker.init_worker()
-    worker.load_checkpoint(str(folder / STATE_FOLDER))
-    worker.version = dumped.version
-    metrics = worker.compute_advantages(dumped.batch) | worker.run_training(step=step)
+    try:
+        worker.init_worker()
+        worker.load_checkpoint(str(folder / STATE_FOLDER))
+        worker.version = dumped.version
+        metrics = worker.compute_advantages(dumped.batch) | worker.run_training(step=step)
+    finally:
+        worker._shut_down()
     return {name: value for name, value in metrics.items() if name.startswith(_OWN)}
 
 

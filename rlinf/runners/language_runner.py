@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from rlinf.config.schema.root import LanguageConfig
 from rlinf.data.datasets.prompts import PromptSampler
+from rlinf.data.messages.generation import SamplingParams
 from rlinf.data.messages.responses import Prompt, Response
 from rlinf.errors import WorkerDiedError
 from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
@@ -20,7 +21,7 @@ from rlinf.utils.files import write_atomic
 from rlinf.workers.actor.actor_worker import ActorWorker
 from rlinf.workers.inference.logprob_worker import LogprobWorker
 from rlinf.workers.reward.reward_worker import RewardWorker
-from rlinf.workers.rollout.generation_worker import GenerationWorker, sampling_params
+from rlinf.workers.rollout.generation_worker import GenerationWorker
 
 if TYPE_CHECKING:
     from rlinf.runners.launch import GroupLauncher
@@ -121,7 +122,7 @@ class LanguageRunner(StepRunner, Generic[T]):
         """
         assert self.pool is not None
         num_samples = self.recipe.runner.val_samples
-        params = sampling_params(self.recipe.algorithm.sampling_params, n=num_samples, greedy=num_samples == 1)
+        params = SamplingParams.of(self.recipe.algorithm.sampling_params, n=num_samples, greedy=num_samples == 1)
         self.pool.clear("eval")
         prompts = [prompt for part in named.values() for prompt in part]
         for number, prompt in enumerate(prompts):

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rlinf.data.messages.generation import SamplingParams
 from rlinf.data.messages.responses import Prompt, Response
+from rlinf.data.messages.routing import by_rank, rank_of
 from rlinf.scheduler import CompletionQueue, WorkerGroup, WorkerGroupFuncResult, wait_all
-from rlinf.workers.reward.response_store import by_rank, rank_of
 
 if TYPE_CHECKING:
     from rlinf.workers.inference.logprob_worker import LogprobWorker
@@ -248,9 +248,9 @@ class RolloutPool:
             load[rank] += 1
 
     def _collect(self) -> None:
-        completed = self._completed.pop()
+        completed = deque(self._completed.pop())
         while completed:
-            call = completed.pop(0)
+            call = completed.popleft()
             if call is None or call not in self._calls:
                 continue
             # A call is removed when its request has got to the next one: none is lost if a call fails in between, and

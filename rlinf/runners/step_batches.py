@@ -9,10 +9,10 @@ import torch
 from rlinf.algorithms.filtering import informative_groups
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.datasets.prompts import PromptSampler
+from rlinf.data.messages.generation import SamplingParams
 from rlinf.data.messages.responses import Prompt, Response
 from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
 from rlinf.telemetry.responses import response_metrics
-from rlinf.workers.rollout.generation_worker import sampling_params
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class BatchFiller:
         self._replaces = algorithm.replaces_groups
         self._limit = cfg.max_prompts_per_step
         self._ahead = algorithm.staleness_threshold or 0
-        self._params = sampling_params(algorithm.sampling_params, n=algorithm.group_size)
+        self._params = SamplingParams.of(algorithm.sampling_params, n=algorithm.group_size)
         self._advantage = algorithm.advantage
 
     def fill(self, steps_left: int) -> StepBatch:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from rlinf.config.schema.generation import SamplingConfig
+
 FinishReason = Literal["stop", "length", "abort"]
 """``stop``: the model ended its response (an end token or a stop string); ``length``: ``max_new_tokens`` or the
 engine's context were used up; ``abort``: it was aborted, and the result holds the tokens so far."""
@@ -41,6 +43,28 @@ class SamplingParams:
     ignore_eos: bool = False
     n: int = 1
     seed: int | None = None
+
+    @classmethod
+    def of(cls, cfg: SamplingConfig, *, n: int, greedy: bool = False) -> SamplingParams:
+        """Return what a recipe says about sampling.
+
+        Args:
+            cfg: ``algorithm.sampling_params``.
+            n: Responses to each prompt.
+            greedy: Take the most likely tokens.
+        """
+        return cls(
+            temperature=0.0 if greedy else cfg.temperature,
+            top_k=-1 if greedy else cfg.top_k,
+            top_p=1.0 if greedy else cfg.top_p,
+            min_p=0.0 if greedy else cfg.min_p,
+            repetition_penalty=cfg.repetition_penalty,
+            max_new_tokens=cfg.max_new_tokens,
+            min_new_tokens=cfg.min_new_tokens,
+            stop=tuple(cfg.stop),
+            stop_token_ids=tuple(cfg.stop_token_ids),
+            n=n,
+        )
 
     @property
     def truncates(self) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from rlinf.data.messages.generation import FinishReason
+from rlinf.data.messages.generation import Completion, FinishReason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +113,40 @@ class ResponseBatch:
     loss_mask: torch.Tensor
     trainer_logprobs: torch.Tensor | None = None
 
+    @classmethod
+    def of(cls, prompt: Prompt, group_id: int, completions: Sequence[Completion]) -> ResponseBatch:
+        """Return completions of a prompt as a batch of responses.
+
+        Args:
+            prompt: The prompt.
+            group_id: Number of the prompt within the run.
+            completions: One at least; all of their tokens are the model's own.
+        """
+        # What training reproduces is the distribution over the full vocabulary.
+        logprobs = [found.logprobs if found.full_logprobs is None else found.full_logprobs for found in completions]
+        versions = [torch.as_tensor(found.versions, dtype=torch.int32) for found in completions]
+        token_ids = _lay([found.token_ids for found in completions], torch.int32)
+        responses = (
+            Response(
+                group_id=group_id,
+                index=index,
+                num_tokens=len(found.token_ids),
+                num_prompt_tokens=len(prompt.token_ids),
+                finish_reason=found.finish_reason,
+                oldest_version=int(sampled.min()),
+                newest_version=int(sampled.max()),
+            )
+            for index, (found, sampled) in enumerate(zip(completions, versions, strict=True))
+        )
+        return cls(
+            responses=tuple(responses),
+            prompt_ids=(prompt.token_ids,) * len(completions),
+            token_ids=token_ids,
+            logprobs=_lay(logprobs, torch.float32),
+            versions=torch.cat(versions),
+            loss_mask=torch.ones(len(token_ids), dtype=torch.bool),
+        )
+
     @property
     def lengths(self) -> list[int]:
         """Tokens of each response, [N]."""
@@ -169,3 +203,8 @@ class ResponseGroup:
             )
             for text, response in zip(self.texts, self.batch.responses, strict=True)
         ]
+
+
+def _lay(columns: Sequence[Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
+    """Lay sequences of numbers, or arrays, end to end: [T]."""
+    return torch.cat([torch.as_tensor(column, dtype=dtype) for column in columns])

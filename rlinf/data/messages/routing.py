@@ -1,7 +1,8 @@
-"""Who sends what to whom between two groups whose sizes divide one another: contiguous shards by rank."""
+"""Who sends what to whom: shards between groups whose sizes divide one another, and the ranks of reward groups."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -32,3 +33,16 @@ def sources(destination_rank: int, num_sources: int, num_destinations: int) -> R
         return Route((destination_rank * num_sources // num_destinations,), num_destinations // num_sources)
     fan_in = num_sources // num_destinations
     return Route(tuple(range(destination_rank * fan_in, (destination_rank + 1) * fan_in)), 1)
+
+
+def rank_of(group_id: int, world_size: int) -> int:
+    """Return the reward rank that keeps and scores a group of responses."""
+    return group_id % world_size
+
+
+def by_rank(group_ids: Iterable[int], world_size: int) -> dict[int, list[int]]:
+    """Return which groups each reward rank keeps, in the given order; ranks without any are left out."""
+    numbers: dict[int, list[int]] = {}
+    for group_id in group_ids:
+        numbers.setdefault(rank_of(group_id, world_size), []).append(group_id)
+    return numbers

@@ -97,6 +97,11 @@ class Transitions(BatchRecord):
                 values[field] = tensor
         return Transitions(**values)
 
+    @property
+    def executed(self) -> torch.Tensor:
+        """Which actions of each chunk were executed, bool [N, C]."""
+        return torch.arange(self.actions.shape[1], device=self.lengths.device) < self.lengths[:, None]
+
     def __len__(self) -> int:
         return len(self.rewards)
 

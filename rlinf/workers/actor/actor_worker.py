@@ -49,6 +49,7 @@ class ActorWorker(Worker):
         self.publisher = WeightPublisher(self, receivers=receivers, cfg=cfg.weight_syncer)
         self.engine: TrainEngine
         self.learner: Learner[Any]
+        self.responses: ResponseClient | None = None
         self.batch: Any = None
         self.version = 0
 
@@ -113,7 +114,9 @@ class ActorWorker(Worker):
             group_ids: Their groups' numbers, in the order in which the learner takes them.
         """
         assert isinstance(self.cfg, ReasoningConfig)
-        self.batch = ResponseClient(self.cfg.reward.group_name).fetch(group_ids)
+        if self.responses is None:
+            self.responses = ResponseClient(self.cfg.reward.group_name)
+        self.batch = self.responses.fetch(group_ids)
 
     def compute_advantages(self, batch: Any = None, *, dump: str | None = None) -> dict[str, float]:
         """Take a step's batch, and compute what its update needs.

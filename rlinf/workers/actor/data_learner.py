@@ -112,11 +112,6 @@ class DataLearner(EmbodiedLearner):
         return {f"{optimizer}_{name}": torch.tensor([value, 1.0]) for name, value in report.items()}
 
 
-def executed_mask(transitions: Transitions) -> torch.Tensor:
-    """Return which actions of each chunk were executed, bool [N, C]."""
-    return torch.arange(transitions.actions.shape[1], device=transitions.lengths.device) < transitions.lengths[:, None]
-
-
 def _check_fits(episode: Episode, actor: ActorConfig, data: DataConfig) -> None:
     model = actor.model
     if not isinstance(model, StatePolicyConfig):

@@ -16,7 +16,7 @@ from rlinf.data.messages.embodied import Trajectory
 from rlinf.data.replay.buffer import ReplayBuffer, Transitions
 from rlinf.hybrid_engines.train.train_engine import MetricSums, Pass, TrainEngine
 from rlinf.models.base_policy import PolicyEvaluation
-from rlinf.workers.actor.data_learner import DataLearner, executed_mask
+from rlinf.workers.actor.data_learner import DataLearner
 
 _LABELS = "labels"
 
@@ -40,7 +40,7 @@ class ImitationLearner(DataLearner):
                 logprobs=evaluation.logprobs,
                 greedy=evaluation.greedy,
                 actions=rows.actions,
-                executed=executed_mask(rows),
+                executed=rows.executed,
                 denominator=actions_in_batch,
             )
             # The engine averages over ranks what is a share of a mean over all of them.

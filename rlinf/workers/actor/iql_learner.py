@@ -12,7 +12,7 @@ from rlinf.data.replay.buffer import Transitions
 from rlinf.hybrid_engines.train.train_engine import MetricSums, Pass, TrainEngine
 from rlinf.models.base_policy import ForwardType
 from rlinf.models.iql_policy import AdvantageEvaluation, IQLPolicy, ValueEvaluation
-from rlinf.workers.actor.data_learner import DataLearner, executed_mask
+from rlinf.workers.actor.data_learner import DataLearner
 
 
 class IQLLearner(DataLearner):
@@ -48,7 +48,7 @@ class IQLLearner(DataLearner):
 
         def actor_loss(model: nn.Module, rows: Transitions) -> tuple[torch.Tensor, MetricSums]:
             evaluation: AdvantageEvaluation = model(ForwardType.ACTOR, inputs=rows.inputs, action=rows.actions)
-            logprobs = (evaluation.logprobs.sum(-1) * executed_mask(rows)).sum(-1)
+            logprobs = (evaluation.logprobs.sum(-1) * rows.executed).sum(-1)
             loss, metrics = self.losses.actor_loss(
                 logprobs=logprobs, target_q=evaluation.target_q, values=evaluation.values
             )

@@ -9,8 +9,8 @@ from functools import cached_property
 import torch
 
 from rlinf.data.messages.responses import ResponseBatch, ResponseGroup
+from rlinf.data.messages.routing import by_rank, rank_of
 from rlinf.scheduler import WorkerGroup, wait_all
-from rlinf.workers.reward.response_store import by_rank, rank_of
 from rlinf.workers.reward.reward_worker import RewardWorker
 
 

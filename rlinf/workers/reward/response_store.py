@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlinf.data.messages.responses import ResponseGroup
 from rlinf.errors import RewardError
-
-if TYPE_CHECKING:
-    pass
 
 Key = tuple[str, int]
 """``train`` or ``eval``, and the group's number."""
@@ -59,16 +56,3 @@ class ResponseStore:
     def clear(self, split: str) -> None:
         """Remove all groups of a split."""
         self._groups = {key: group for key, group in self._groups.items() if key[0] != split}
-
-
-def rank_of(group_id: int, world_size: int) -> int:
-    """Return the reward rank that keeps and scores a group of responses."""
-    return group_id % world_size
-
-
-def by_rank(group_ids: Iterable[int], world_size: int) -> dict[int, list[int]]:
-    """Return which groups each reward rank keeps, in the given order; ranks without any are left out."""
-    numbers: dict[int, list[int]] = {}
-    for group_id in group_ids:
-        numbers.setdefault(rank_of(group_id, world_size), []).append(group_id)
-    return numbers

@@ -18,14 +18,14 @@ from rlinf.config.schema.reward import EmbodiedRewardConfig, RewardConfig, Rewar
 from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig
 from rlinf.data.messages.responses import Response, ResponseBatch, ResponseGroup, RewardQuery
 from rlinf.data.messages.rewards import RewardRequest
-from rlinf.data.messages.routing import sources
+from rlinf.data.messages.routing import by_rank, sources
 from rlinf.errors import RewardError, RLinfError
 from rlinf.scheduler import Worker, WorkerGroup
 from rlinf.telemetry.metrics import Metric, MetricAccumulator
 from rlinf.telemetry.responses import sample_rows
 from rlinf.utils.closing import close_all
 from rlinf.utils.files import write_atomic
-from rlinf.workers.reward.response_store import ResponseStore, by_rank
+from rlinf.workers.reward.response_store import ResponseStore
 from rlinf.workers.streams import collecting_group, reward_tag
 
 

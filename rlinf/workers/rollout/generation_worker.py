@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 
-from rlinf.config.schema.generation import SamplingConfig
 from rlinf.config.schema.root import LanguageConfig
 from rlinf.data.datasets.prompts import load_tokenizer
 from rlinf.data.messages.generation import Completion, EngineStats, GenerationRequest, SamplingParams
-from rlinf.data.messages.responses import Prompt, Response, ResponseBatch, ResponseGroup
+from rlinf.data.messages.responses import Prompt, ResponseBatch, ResponseGroup
 from rlinf.data.messages.routing import sources
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.generation import generation_engines
@@ -147,7 +146,7 @@ class GenerationWorker(Worker):
         return await self.engine.stats()
 
     def _to_group(self, prompt: Prompt, group_id: int, completions: Sequence[Completion]) -> ResponseGroup:
-        batch = to_batch(prompt, group_id, completions)
+        batch = ResponseBatch.of(prompt, group_id, completions)
         token_ids = (ids.tolist() for ids in batch.split(batch.token_ids))
         texts = tuple(self.tokenizer.decode(ids, skip_special_tokens=True) for ids in token_ids)
         return ResponseGroup(prompt=prompt, texts=texts, batch=batch)
@@ -177,69 +176,8 @@ class GenerationWorker(Worker):
             raise WeightSyncError(f"After the first sync the engine's weights differ from the actor's: {wrong[:8]}.")
 
 
-def to_batch(prompt: Prompt, group_id: int, completions: Sequence[Completion]) -> ResponseBatch:
-    """Return completions of a prompt as a batch of responses.
-
-    Args:
-        prompt: The prompt.
-        group_id: Number of the prompt within the run.
-        completions: One at least; all of their tokens are the model's own.
-    """
-    # What training reproduces is the distribution over the full vocabulary.
-    logprobs = [found.logprobs if found.full_logprobs is None else found.full_logprobs for found in completions]
-    versions = [torch.as_tensor(found.versions, dtype=torch.int32) for found in completions]
-    token_ids = _lay([found.token_ids for found in completions], torch.int32)
-    responses = (
-        Response(
-            group_id=group_id,
-            index=index,
-            num_tokens=len(found.token_ids),
-            num_prompt_tokens=len(prompt.token_ids),
-            finish_reason=found.finish_reason,
-            oldest_version=int(sampled.min()),
-            newest_version=int(sampled.max()),
-        )
-        for index, (found, sampled) in enumerate(zip(completions, versions, strict=True))
-    )
-    return ResponseBatch(
-        responses=tuple(responses),
-        prompt_ids=(prompt.token_ids,) * len(completions),
-        token_ids=token_ids,
-        logprobs=_lay(logprobs, torch.float32),
-        versions=torch.cat(versions),
-        loss_mask=torch.ones(len(token_ids), dtype=torch.bool),
-    )
-
-
-def sampling_params(cfg: SamplingConfig, *, n: int, greedy: bool = False) -> SamplingParams:
-    """Return what a recipe says about sampling.
-
-    Args:
-        cfg: ``algorithm.sampling_params``.
-        n: Responses to each prompt.
-        greedy: Take the most likely tokens.
-    """
-    return SamplingParams(
-        temperature=0.0 if greedy else cfg.temperature,
-        top_k=-1 if greedy else cfg.top_k,
-        top_p=1.0 if greedy else cfg.top_p,
-        min_p=0.0 if greedy else cfg.min_p,
-        repetition_penalty=cfg.repetition_penalty,
-        max_new_tokens=cfg.max_new_tokens,
-        min_new_tokens=cfg.min_new_tokens,
-        stop=tuple(cfg.stop),
-        stop_token_ids=tuple(cfg.stop_token_ids),
-        n=n,
-    )
-
-
 def _request_id(split: str, group_id: int) -> str:
     return f"{split}-{group_id}"
-
-
-def _lay(columns: Sequence[Sequence[float]], dtype: torch.dtype) -> torch.Tensor:
-    """Lay sequences of numbers, or arrays, end to end: [T]."""
-    return torch.cat([torch.as_tensor(column, dtype=dtype) for column in columns])
 
 
 def _norms(manifest: Manifest, index: int, bucket: torch.Tensor) -> dict[str, float]:

@@ -460,7 +460,7 @@ FAULTS: list[Fault] = [
     # Recorded data
     Fault(
         "rlinf/workers/actor/iql_learner.py",
-        "(evaluation.logprobs.sum(-1) * executed_mask(rows)).sum(-1)",
+        "(evaluation.logprobs.sum(-1) * rows.executed).sum(-1)",
         "evaluation.logprobs.sum(-1).sum(-1)",
         DATA,
         "IQL imitates actions that were not executed",
@@ -494,9 +494,9 @@ FAULTS: list[Fault] = [
         "IQL's loss shrinks with the number of ranks",
     ),
     Fault(
-        "rlinf/workers/actor/data_learner.py",
-        "device) < transitions.lengths[:, None]",
-        "device) <= transitions.lengths[:, None]",
+        "rlinf/data/replay/buffer.py",
+        "device) < self.lengths[:, None]",
+        "device) <= self.lengths[:, None]",
         DATA,
         "one action too many counts as executed",
     ),

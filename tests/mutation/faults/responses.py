@@ -9,6 +9,9 @@ _BATCHES = "tests/unit/runners/test_step_batches.py"
 _RUNNER = "tests/unit/runners/test_reasoning_runner.py"
 _STORE = "tests/unit/workers/reward/test_response_store.py"
 _GENERATION = "tests/unit/workers/rollout/test_generation_worker.py"
+_PARAMS = "tests/unit/data/messages/test_generation.py"
+_BATCH = "tests/unit/data/messages/test_responses_pickled.py"
+_ROUTING = "tests/unit/data/messages/test_routing.py"
 _INFERENCE = "tests/unit/workers/inference/test_logprob_worker.py"
 _DUMP = "tests/unit/workers/actor/test_step_dump.py"
 _REPLAY = "tests/unit/cli/test_replay.py"
@@ -186,25 +189,25 @@ FAULTS: list[Fault] = [
     ),
     # The workers
     _fault(
-        "workers/rollout/generation_worker.py",
+        "data/messages/responses.py",
         "logprobs=_lay(logprobs, torch.float32),",
         "logprobs=_lay(logprobs, torch.float64),",
         "log-probabilities travel at twice their size",
         _GENERATION,
     ),
     _fault(
-        "workers/rollout/generation_worker.py",
+        "data/messages/responses.py",
         "oldest_version=int(sampled.min()),",
         "oldest_version=int(sampled[0]),",
         "the first token's version is taken for the oldest",
-        _GENERATION,
+        _BATCH,
     ),
     _fault(
-        "workers/rollout/generation_worker.py",
+        "data/messages/responses.py",
         "newest_version=int(sampled.max()),",
         "newest_version=int(sampled[-1]),",
         "the last token's version is taken for the newest",
-        _GENERATION,
+        _BATCH,
     ),
     _fault(
         "workers/reward/response_store.py",
@@ -219,6 +222,13 @@ FAULTS: list[Fault] = [
         "self._groups.items() if False}",
         "clearing an evaluation clears training groups",
         _STORE,
+    ),
+    _fault(
+        "data/messages/routing.py",
+        "return group_id % world_size",
+        "return group_id // 2 % world_size",
+        "groups pile up on some reward ranks",
+        _ROUTING,
     ),
     _fault(
         "workers/reward/response_client.py",
@@ -255,6 +265,48 @@ FAULTS: list[Fault] = [
         "log-probabilities are computed for responses of two versions",
         _INFERENCE,
     ),
+    _fault(
+        "data/messages/responses.py",
+        "found.logprobs if found.full_logprobs is None else found.full_logprobs for",
+        "found.logprobs for",
+        "training compares with truncated log-probabilities",
+        _GENERATION,
+    ),
+    _fault(
+        "data/messages/generation.py",
+        "            temperature=0.0 if greedy else cfg.temperature,\n",
+        "            temperature=cfg.temperature,\n",
+        "a greedy evaluation samples",
+        _PARAMS,
+    ),
+    _fault(
+        "data/messages/generation.py",
+        "            stop=tuple(cfg.stop),\n",
+        "            stop=(),\n",
+        "stop strings get lost",
+        _PARAMS,
+    ),
+    _fault(
+        "data/messages/generation.py",
+        "            stop_token_ids=tuple(cfg.stop_token_ids),\n",
+        "",
+        "stop_token_ids get lost",
+        _PARAMS,
+    ),
+    _fault(
+        "data/messages/generation.py",
+        "            min_new_tokens=cfg.min_new_tokens,\n",
+        "",
+        "min_new_tokens gets lost",
+        _PARAMS,
+    ),
+    _fault(
+        "data/messages/generation.py",
+        "            repetition_penalty=cfg.repetition_penalty,\n",
+        "",
+        "the repetition penalty gets lost",
+        _PARAMS,
+    ),
     # Steps that can be made again
     _fault(
         "runners/step_runner.py",
@@ -282,6 +334,13 @@ FAULTS: list[Fault] = [
         "or (known is None and not math.isfinite(value))\n",
         "or known is None\n",
         "a number in place of a NaN passes for equal",
+        _REPLAY,
+    ),
+    _fault(
+        "cli/replay.py",
+        "        worker._shut_down()\n",
+        "        pass\n",
+        "a replay leaves its engine open",
         _REPLAY,
     ),
     _fault(

@@ -185,13 +185,6 @@ FAULTS: list[Fault] = [
     # Language models.
     _fault(
         "rollout/generation_worker.py",
-        "found.logprobs if found.full_logprobs is None else found.full_logprobs for",
-        "found.logprobs for",
-        "training compares with truncated log-probabilities",
-        _GENERATION,
-    ),
-    _fault(
-        "rollout/generation_worker.py",
         'derive_seed(self.cfg.actor.seed, "answers", split, group_id)',
         'derive_seed(self.cfg.actor.seed, "answers", split)',
         "all prompts share a stream of random numbers",
@@ -223,41 +216,6 @@ FAULTS: list[Fault] = [
         "        finally:\n            await self.engine.resume()\n",
         "        finally:\n            pass\n",
         "the engine stays paused after an update",
-        _GENERATION,
-    ),
-    _fault(
-        "rollout/generation_worker.py",
-        "        temperature=0.0 if greedy else cfg.temperature,\n",
-        "        temperature=cfg.temperature,\n",
-        "a greedy evaluation samples",
-        _GENERATION,
-    ),
-    _fault(
-        "rollout/generation_worker.py",
-        "        stop=tuple(cfg.stop),\n",
-        "        stop=(),\n",
-        "stop strings get lost",
-        _GENERATION,
-    ),
-    _fault(
-        "rollout/generation_worker.py",
-        "        stop_token_ids=tuple(cfg.stop_token_ids),\n",
-        "",
-        "stop_token_ids get lost",
-        _GENERATION,
-    ),
-    _fault(
-        "rollout/generation_worker.py",
-        "        min_new_tokens=cfg.min_new_tokens,\n",
-        "",
-        "min_new_tokens gets lost",
-        _GENERATION,
-    ),
-    _fault(
-        "rollout/generation_worker.py",
-        "        repetition_penalty=cfg.repetition_penalty,\n",
-        "",
-        "the repetition penalty gets lost",
         _GENERATION,
     ),
     _fault(

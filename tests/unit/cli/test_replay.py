@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from rlinf.cli import replay
 from rlinf.cli.main import main
@@ -73,3 +75,40 @@ def test_metrics_stand_next_to_the_recorded_ones(
     assert last == verdict
     (loss,) = (line.split() for line in table if line.startswith("train/loss"))
     assert loss[1:] == ["0.5", repr(replayed["train/loss"])]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_worker_is_closed_even_if_its_step_fails(
+    run_folder: Path, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    class Actor:
+        def __init__(self, cfg: Any, receivers: Any) -> None:
+            calls.append("built")
+
+        def init_worker(self) -> None: ...
+
+        def load_checkpoint(self, path: str) -> None: ...
+
+        def compute_advantages(self, batch: Any) -> dict[str, float]:
+            return {"rollout/reward": 1.0, "time/actor/prepare": 9.0}
+
+        def run_training(self, *, step: int) -> dict[str, float]:
+            if fails:
+                raise RuntimeError("no gradient")
+            return {"train/loss": float(step)}
+
+        def _shut_down(self) -> None:
+            calls.append("closed")
+
+    dumped = SimpleNamespace(num_threads=torch.get_num_threads(), version=1, batch=None)
+    monkeypatch.setattr("rlinf.workers.actor.actor_worker.ActorWorker", Actor)
+    monkeypatch.setattr("rlinf.workers.actor.step_dump.read_step", lambda folder: dumped)
+    cfg = validate_cfg(load_recipe("gym_cartpole_ppo_mlp", []))
+    if fails:
+        with pytest.raises(RuntimeError, match="no gradient"):
+            replay._make_step(cfg, run_folder, 2)
+    else:
+        assert replay._make_step(cfg, run_folder, 2) == {"rollout/reward": 1.0, "train/loss": 2.0}
+    assert calls == ["built", "closed"]

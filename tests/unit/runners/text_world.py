@@ -13,11 +13,10 @@ import torch
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.datasets.prompts import PromptSampler, PromptSet
 from rlinf.data.messages.generation import Completion
-from rlinf.data.messages.responses import Prompt, Response, ResponseGroup
+from rlinf.data.messages.responses import Prompt, Response, ResponseBatch, ResponseGroup
 from rlinf.runners.reasoning_runner import ReasoningRunner
 from rlinf.telemetry.responses import sample_rows
 from rlinf.workers.reward.response_store import ResponseStore
-from rlinf.workers.rollout.generation_worker import to_batch
 from tests.unit.runners.reply_groups import Call, Group, death
 
 PROMPTS = tuple(Prompt(index=index, token_ids=(index,), text=str(index)) for index in range(7))
@@ -77,7 +76,7 @@ class World:
         completion = Completion(
             token_ids=(1, 2), logprobs=(-1.0, -1.0), versions=(self.engine_version,) * 2, finish_reason="stop"
         )
-        batch = to_batch(call.args[0], keys["group_id"], [completion] * keys["params"].n)
+        batch = ResponseBatch.of(call.args[0], keys["group_id"], [completion] * keys["params"].n)
         self.store.put(keys["split"], ResponseGroup(prompt=call.args[0], texts=("",) * keys["params"].n, batch=batch))
 
     def score(self, call: Call) -> list[Response]:

@@ -1,8 +1,12 @@
-"""Prompts reach engines as they are."""
+"""Prompts reach engines as they are, and completions become batches of responses."""
 
 from __future__ import annotations
 
-from rlinf.data.messages.responses import Prompt
+import numpy as np
+import torch
+
+from rlinf.data.messages.generation import Completion
+from rlinf.data.messages.responses import Prompt, ResponseBatch
 from rlinf.scheduler.comm.serialization import decode, encode
 
 
@@ -11,3 +15,12 @@ def test_a_prompt_is_the_same_after_it_has_been_sent() -> None:
     found = decode([bytes(frame) for frame in encode(prompt)])
     assert found == prompt
     assert (type(found.token_ids), hash(found.token_ids)) == (tuple, hash(prompt.token_ids))
+
+
+def test_engines_may_return_arrays() -> None:
+    completion = Completion(
+        token_ids=np.array([3, 4], np.int64), logprobs=torch.tensor([-1.0, -2.0]), versions=[7, 6], finish_reason="stop"
+    )
+    batch = ResponseBatch.of(Prompt(index=3, token_ids=(5, 6), text="ab"), 1, [completion])
+    assert (batch.token_ids.tolist(), batch.logprobs.tolist(), batch.versions.tolist()) == ([3, 4], [-1, -2], [7, 6])
+    assert (batch.responses[0].oldest_version, batch.responses[0].newest_version) == (6, 7)

@@ -1,6 +1,6 @@
 import pytest
 
-from rlinf.data.messages.routing import destinations, sources
+from rlinf.data.messages.routing import by_rank, destinations, rank_of, sources
 
 
 @pytest.mark.parametrize(("num_sources", "num_destinations"), [(1, 1), (4, 1), (1, 4), (4, 2), (2, 4), (6, 3)])
@@ -21,3 +21,8 @@ def test_both_sides_agree_and_keep_the_global_order(num_sources: int, num_destin
     assert not mail
     assert [row for rows in received for row in rows] == list(range(12))
     assert {len(rows) for rows in received} == {12 // num_destinations}
+
+
+def test_every_group_of_responses_has_one_reward_rank():
+    assert by_rank([7, 2, 4], 3) == {1: [7, 4], 2: [2]}
+    assert [rank_of(group_id, 3) for group_id in (7, 2, 4, 0)] == [1, 2, 1, 0]

@@ -22,7 +22,7 @@ from rlinf.scheduler.calls import RemoteFailure
 from rlinf.scheduler.comm.endpoint import Reply
 from rlinf.scheduler.comm.serialization import encode
 from rlinf.workers.reward.response_client import ResponseClient
-from rlinf.workers.reward.response_store import ResponseStore, by_rank
+from rlinf.workers.reward.response_store import ResponseStore
 from rlinf.workers.reward.reward_worker import RewardWorker
 from tests.unit.data.messages.response_samples import Sample, group_of
 
@@ -121,7 +121,6 @@ def test_groups_come_back_in_the_order_that_is_asked_for_whichever_ranks_keep_th
     assert batch.token_ids.tolist() == [70, 70, 71, 20, 20, 21, 40, 40, 41]
     assert [part.tolist() for part in batch.split(batch.token_ids)] == [[70], [70, 71], [20], [20, 21], [40], [40, 41]]
     assert batch.trainer_logprobs is None
-    assert by_rank([7, 2, 4], 3) == {1: [7, 4], 2: [2]}
 
 
 def test_rewards_stay_with_the_tokens(rewards: Rewards) -> None:

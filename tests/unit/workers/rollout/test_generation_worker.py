@@ -4,16 +4,14 @@ import asyncio
 import dataclasses
 from typing import Any, NoReturn
 
-import numpy as np
 import pytest
 import torch
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.config.schema.generation import SamplingConfig
 from rlinf.data.messages.generation import Completion, GenerationResult, SamplingParams
 from rlinf.data.messages.responses import Prompt, Response
 from rlinf.errors import WeightSyncError
-from rlinf.workers.rollout.generation_worker import GenerationWorker, sampling_params, to_batch
+from rlinf.workers.rollout.generation_worker import GenerationWorker
 from rlinf.workers.streams import WEIGHTS
 from tests.unit.hybrid_engines.packing import pack_weights
 from tests.unit.workers.post_office import PostOffice
@@ -145,15 +143,6 @@ def test_the_reward_rank_gets_what_the_engine_has_generated(worker) -> None:
     assert request.prompt_ids == PROMPT.token_ids
 
 
-def test_engines_may_return_arrays(worker) -> None:
-    completion = Completion(
-        token_ids=np.array([3, 4], np.int64), logprobs=torch.tensor([-1.0, -2.0]), versions=[7, 6], finish_reason="stop"
-    )
-    batch = to_batch(PROMPT, 1, [completion])
-    assert (batch.token_ids.tolist(), batch.logprobs.tolist(), batch.versions.tolist()) == ([3, 4], [-1, -2], [7, 6])
-    assert (batch.responses[0].oldest_version, batch.responses[0].newest_version) == (6, 7)
-
-
 def test_training_compares_with_the_distribution_over_all_tokens(worker) -> None:
     worker.engine.full_logprobs = (-3.0, -4.0)
     assert ask(worker).batch.logprobs.tolist() == [-3.0, -4.0]
@@ -213,42 +202,3 @@ def test_rounding_of_weights_is_no_difference_and_is_looked_at_once(worker, offi
         publish(office, version=version)
         asyncio.run(worker.sync_model_from_actor(version=version))
         worker.engine.scale = 2.0
-
-
-SAMPLING = SamplingConfig(
-    temperature=0.7,
-    top_k=11,
-    top_p=0.8,
-    min_p=0.1,
-    repetition_penalty=1.2,
-    max_new_tokens=33,
-    min_new_tokens=2,
-    stop=["x", "yy"],
-    stop_token_ids=[4, 5],
-)
-
-
-def test_every_sampling_key_reaches_the_engine() -> None:
-    assert sampling_params(SAMPLING, n=6) == SamplingParams(
-        temperature=0.7,
-        top_k=11,
-        top_p=0.8,
-        min_p=0.1,
-        repetition_penalty=1.2,
-        max_new_tokens=33,
-        min_new_tokens=2,
-        stop=("x", "yy"),
-        stop_token_ids=(4, 5),
-        n=6,
-    )
-
-
-def test_greedy_sampling_leaves_nothing_out_and_keeps_the_rest() -> None:
-    assert sampling_params(SAMPLING, n=1, greedy=True) == SamplingParams(
-        temperature=0.0,
-        repetition_penalty=1.2,
-        max_new_tokens=33,
-        min_new_tokens=2,
-        stop=("x", "yy"),
-        stop_token_ids=(4, 5),
-    )
