@@ -8,6 +8,11 @@ are the real ones, but for the engine and the tokenizer, whose work is not what 
 ``data_plane_vs_memcpy`` is the CPU time of all workers against copying as many bytes (13 a token) once, and ``copies``
 the copies that a token takes at least: to the reward rank, and from there to each actor rank.
 
+``data_plane`` says where the workers' time goes. A step with responses of one token has the same calls, records and
+threads, and next to no tokens: ``us_per_group`` is its cost for each group of responses, ``of_groups`` that cost per
+token of the whole step, and ``of_tokens`` the rest. ``lists`` is the part of it that makes Python lists, which the
+tokenizer takes.
+
 ``tuples``, for comparison: the same responses as Python objects, passed from engine to reward to actor by the driver.
 
     python benchmarks/token_path.py --output benchmarks/results/token_path.json
@@ -130,12 +135,16 @@ class SyntheticRollout(GenerationWorker, Measured):
 
     async def init_worker(self) -> None:
         """Make the response."""
-        self.engine = ReadyEngine(self.cfg.algorithm.sampling_params.max_new_tokens)  # type: ignore[assignment]
+        self.set_length(self.cfg.algorithm.sampling_params.max_new_tokens)
         self.tokenizer = SimpleNamespace(decode=lambda ids, skip_special_tokens: "")
         found = self.engine.completion  # type: ignore[attr-defined]
         columns = (found.token_ids, found.logprobs, found.versions)
         # As an engine has them: lists that end a generation, tuples in the message.
         self.columns = tuple(column.tolist() for column in columns)
+
+    def set_length(self, tokens: int) -> None:
+        """Make the response of another length."""
+        self.engine = ReadyEngine(tokens)  # type: ignore[assignment]
 
     async def generate_tuples(self, prompt: Prompt, group_id: int) -> list[TupleResponse]:
         """Return responses as Python objects."""
@@ -213,6 +222,20 @@ class Bench:
         actor.take_tuples(responses).wait()
         return responses
 
+    def data_plane(self, per_token: float, turns: int) -> dict[str, float]:
+        """Return the parts of the workers' CPU nanoseconds per token, whose sum is ``per_token``."""
+        rollout, case = self.groups["rollout"], self.case
+        rollout.set_length(1).wait()
+        seconds = statistics.median([self.measure(self.arrays)["workers"] for _ in range(turns + 1)][1:])
+        rollout.set_length(case.response_tokens).wait()
+        of_groups = seconds / case.tokens * 1e9
+        return {
+            "us_per_group": seconds / case.groups * 1e6,
+            "of_groups": of_groups,
+            "of_tokens": per_token - of_groups,
+            "lists": list_cpu(case.response_tokens) / case.response_tokens * 1e9,
+        }
+
     def workers_cpu(self) -> float:
         """Return the CPU time of all workers so far."""
         return sum(sum(group.cpu_seconds().wait()) for group in self.groups.values())
@@ -247,6 +270,18 @@ def memcpy_cpu(num_bytes: int) -> float:
     return statistics.median(times)
 
 
+def list_cpu(tokens: int) -> float:
+    """Return the CPU seconds of making a list of tokens; the median of five."""
+    ids = torch.randint(0, 150_000, (GROUP_SIZE, tokens), dtype=torch.int32)
+    times = []
+    for _ in range(5):
+        started = time.process_time()
+        for row in ids:
+            row.tolist()
+        times.append((time.process_time() - started) / GROUP_SIZE)
+    return statistics.median(times)
+
+
 def run(case: Case, turns: int, *, with_tuples: bool) -> dict[str, Any]:
     """Measure a case: the contenders in turns, once to warm up."""
     with Cluster() as cluster:
@@ -261,6 +296,8 @@ def run(case: Case, turns: int, *, with_tuples: bool) -> dict[str, Any]:
                 if turn:
                     measured[name].append(found)
         held = {name: bench.driver_bytes(step) for name, step in steps.items()}
+        workers = statistics.median(turn["workers"] for turn in measured["arrays"])
+        parts = bench.data_plane(workers / case.tokens * 1e9, turns)
     memcpy = memcpy_cpu(TOKEN_BYTES * case.tokens)
     report: dict[str, Any] = {"tokens": case.tokens, "copies": 1 + case.actors}
     for name, each in measured.items():
@@ -273,8 +310,9 @@ def run(case: Case, turns: int, *, with_tuples: bool) -> dict[str, Any]:
             "data_plane_vs_memcpy": middle["workers"] / memcpy,
             "tokens_per_second": case.tokens / middle["seconds"],
         }
+    report["arrays"]["data_plane"] = parts
     if with_tuples:
-        better = {key: report["tuples"][key] / report["arrays"][key] for key in report["arrays"]}
+        better = {key: report["tuples"][key] / report["arrays"][key] for key in report["tuples"]}
         report["tuples_vs_arrays"] = {key: better[key] for key in better if key != "tokens_per_second"}
     return report
 

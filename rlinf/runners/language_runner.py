@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from rlinf.config.schema.root import LanguageConfig
 from rlinf.data.datasets.prompts import PromptSampler
 from rlinf.data.messages.generation import SamplingParams
-from rlinf.data.messages.responses import Prompt, Response
+from rlinf.data.messages.responses import Prompt, RewardedGroup
 from rlinf.errors import WorkerDiedError
 from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
 from rlinf.runners.step_runner import Metrics, StepRunner
@@ -144,7 +144,7 @@ class LanguageRunner(StepRunner, Generic[T]):
         """
         return self.groups["reward"].execute_on(0).write_samples(str(path), split, list(group_ids))
 
-    def _evaluation_metrics(self, groups: Sequence[Sequence[Response]], sizes: Mapping[str, int]) -> Metrics:
+    def _evaluation_metrics(self, groups: Sequence[RewardedGroup], sizes: Mapping[str, int]) -> Metrics:
         """Return shares over all prompts and, if there are several sets of them, over each."""
         runner = self.recipe.runner
         parts, begin = {"eval": groups}, 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from rlinf.data.messages.generation import SamplingParams
-from rlinf.data.messages.responses import Prompt, Response
+from rlinf.data.messages.responses import Prompt, RewardedGroup
 from rlinf.data.messages.routing import by_rank, rank_of
 from rlinf.scheduler import CompletionQueue, WorkerGroup, WorkerGroupFuncResult, wait_all
 
@@ -38,28 +38,29 @@ class RolloutRequest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Call:
-    """A request in flight: where it is, the call, and the responses if they are rewarded."""
+    """A request in flight: where it is, the call, and what is known of the responses if they are rewarded."""
 
     request: RolloutRequest
     stage: Literal["rollout", "reward", "inference"]
     rank: int
     result: WorkerGroupFuncResult
-    responses: list[Response] = field(default_factory=list)
+    rewarded: RewardedGroup | None = None
 
 
 @dataclass(slots=True)
 class _Split:
-    """The requests of one split by number, oldest first, and the responses to those that are finished."""
+    """The requests of one split by number, oldest first, and what is known of the responses to finished ones."""
 
     requests: dict[int, RolloutRequest] = field(default_factory=dict)
-    responses: dict[int, list[Response]] = field(default_factory=dict)
+    responses: dict[int, RewardedGroup] = field(default_factory=dict)
 
 
 class RolloutPool:
     """Sends requests to generation engines, and has their responses rewarded and log-probabilities computed.
 
     A request goes to the rank with the fewest in flight. So do its responses, once they are rewarded, to an inference
-    rank, if they are trained on: group by group, so that the results do not depend on which ranks were idle.
+    rank, if they are trained on: group by group, so that the results do not depend on which ranks were idle. One call
+    brings back responses that are rewarded at once; the others take no room of an engine while they wait for rewards.
 
     Tokens never come here: engines send them to the reward rank of their group, which keeps them until they are
     discarded. The pool holds ids, lengths, versions and rewards.
@@ -101,7 +102,7 @@ class RolloutPool:
         """Return the number of requests that have been submitted and not been discarded."""
         return len(self._splits[split].requests) if split in self._splits else 0
 
-    def pop(self, count: int, split: str = "train") -> list[list[Response]]:
+    def pop(self, count: int, split: str = "train") -> list[RewardedGroup]:
         """Wait for the responses to the oldest requests, and remove them: all or, if something fails, none.
 
         See ``peek``.
@@ -110,7 +111,7 @@ class RolloutPool:
         self.discard(count, split)
         return responses
 
-    def peek(self, count: int, split: str = "train") -> list[list[Response]]:
+    def peek(self, count: int, split: str = "train") -> list[RewardedGroup]:
         """Wait for the responses to the oldest requests, and return them; they stay in the pool.
 
         Args:
@@ -264,21 +265,20 @@ class RolloutPool:
                 raise
             del self._calls[call]
 
-    def _advance(self, call: _Call, returned: Any) -> None:
-        """Move a request on to its next stage."""
-        request = call.request
-        if call.stage == "rollout":
+    def _advance(self, call: _Call, returned: RewardedGroup | None) -> None:
+        """Move a request on to its next stage; calls of rewards return a group, and those of engines may."""
+        request, rewarded = call.request, call.rewarded or returned
+        if rewarded is None:
             rank = rank_of(request.group_id, self._reward.world_size)
             result = self._reward.execute_on(rank).score(request.split, request.group_id)
             self._follow(_Call(request, "reward", rank, result))
-        elif call.stage == "reward" and self._inference is not None and request.split == "train":
+        elif call.stage != "inference" and self._inference is not None and request.split == "train":
             load = self._load("inference", self._inference)
             rank = load.index(min(load))
             result = self._inference.execute_on(rank).compute_logprobs(request.group_id)
-            self._follow(_Call(request, "inference", rank, result, returned))
+            self._follow(_Call(request, "inference", rank, result, rewarded))
         else:
-            responses = returned if call.stage == "reward" else call.responses
-            self._splits[request.split].responses[request.group_id] = responses
+            self._splits[request.split].responses[request.group_id] = rewarded
 
     def _follow(self, call: _Call) -> None:
         self._calls[call] = None

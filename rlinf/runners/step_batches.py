@@ -10,7 +10,7 @@ from rlinf.algorithms.filtering import informative_groups
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.datasets.prompts import PromptSampler
 from rlinf.data.messages.generation import SamplingParams
-from rlinf.data.messages.responses import Prompt, Response
+from rlinf.data.messages.responses import Prompt, RewardedGroup
 from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
 from rlinf.telemetry.responses import response_metrics
 
@@ -20,15 +20,15 @@ class StepBatch:
     """The responses of a step.
 
     Attributes:
-        responses: Whole groups, ``data.rollout_batch_size`` of them, in the order of submission. Where too few are
-            informative (have non-zero advantages), others fill up; the actor masks them.
+        groups: The responses to ``data.rollout_batch_size`` prompts, in the order of submission. Where too few groups
+            are informative (have non-zero advantages), others fill up; the actor masks them.
         num_prompts: Prompts that were consumed for it.
-        num_missing: Groups among ``responses`` that only fill up.
+        num_missing: Groups among them that only fill up.
         num_tokens: Of all responses, replaced ones included.
         metrics: Of all responses, replaced ones included.
     """
 
-    responses: list[Response]
+    groups: list[RewardedGroup]
     num_prompts: int = 0
     num_missing: int = 0
     num_tokens: int = 0
@@ -37,7 +37,7 @@ class StepBatch:
     @property
     def group_ids(self) -> list[int]:
         """The groups, in order."""
-        return list(dict.fromkeys(response.group_id for response in self.responses))
+        return [group.group_id for group in self.groups]
 
 
 class BatchFiller:
@@ -92,8 +92,7 @@ class BatchFiller:
         cancelled = self._cancel(examined + ahead)
         fillers = [number for number, useful in enumerate(informative) if not useful][:missing]
         chosen = sorted([number for number, useful in enumerate(informative) if useful] + fillers)
-        everything = [response for group in groups for response in group]
-        metrics = response_metrics(everything)
+        metrics = response_metrics(groups)
         if self._replaces:
             metrics |= {
                 "rollout/prompts_asked": float(examined),
@@ -102,10 +101,10 @@ class BatchFiller:
                 "rollout/missing_groups": float(missing),
             }
         return StepBatch(
-            [response for number in chosen for response in groups[number]],
+            [groups[number] for number in chosen],
             num_prompts=examined,
             num_missing=missing,
-            num_tokens=sum(response.num_tokens for response in everything),
+            num_tokens=sum(sum(group.num_tokens) for group in groups),
             metrics=metrics,
         )
 
@@ -125,9 +124,9 @@ class BatchFiller:
             self._pool.cancel(surplus)
         return max(surplus, 0)
 
-    def _is_informative(self, group: list[Response]) -> bool:
+    def _is_informative(self, group: RewardedGroup) -> bool:
         if not self._replaces:
             return True
-        scores = torch.tensor([response.reward for response in group])
+        scores = torch.tensor(group.rewards)
         ids = torch.zeros(len(group), dtype=torch.int64)
         return bool(informative_groups(scores, ids, self._advantage).all())

@@ -51,6 +51,7 @@ class WorkerGroup(Generic[W]):
         self._name = worker_class.__name__
         self._processes = GroupProcesses()
         self._targets: tuple[int, ...] = ()
+        self._methods: set[str] = set()
         self._restart: Literal["never", "on_failure"] = "never"
         self._relaunch: Callable[[], None] | None = None
 
@@ -204,11 +205,16 @@ class WorkerGroup(Generic[W]):
             raise AttributeError(method)
         # Taken here, not by the call: a name or an argument that raises must not leave them to the next call.
         targets, self._targets = self._targets, ()
+        if method not in self._methods:
+            self._check_method(method)
+        return lambda *args, **kwargs: self._call(method, targets, args, kwargs)
+
+    def _check_method(self, method: str) -> None:
         function = inspect.getattr_static(self._class, method, None)
         if function is None or not callable(getattr(self._class, method)):
             names = [entry for entry in dir(self._class) if not entry.startswith("_")]
             raise AttributeError(f"{self._class.__name__} has no method '{method}'.{did_you_mean(method, names)}")
-        return lambda *args, **kwargs: self._call(method, targets, args, kwargs)
+        self._methods.add(method)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _attach, (self._class, self._name, self._members)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from itertools import chain
 
-from rlinf.data.messages.responses import Prompt, Response, ResponseGroup
+from rlinf.data.messages.responses import Prompt, Response, ResponseGroup, RewardedGroup
 
 _ROUNDING = 1e-9
 """Beyond what adding up rewards in double precision loses, and below any difference that a recipe can mean."""
@@ -19,24 +20,23 @@ def sample_rows(group: ResponseGroup) -> str:
     return "".join(json.dumps(_row(prompt, text, response), ensure_ascii=False) + "\n" for response, text in pairs)
 
 
-def response_metrics(responses: Sequence[Response]) -> dict[str, float]:
+def response_metrics(groups: Sequence[RewardedGroup]) -> dict[str, float]:
     """Return the means of a step's responses, under ``rollout/``."""
-    count = len(responses)
-    columns = [{**response.reward_terms, **response.reward_metrics} for response in responses]
-    names = dict.fromkeys(name for column in columns for name in column)
+    count = sum(map(len, groups))
+    names = dict.fromkeys(name for group in groups for name in group.scores)
     # A reward need not measure every response: what it did not measure counts as 0.
-    terms = {f"rollout/reward/{name}": math.fsum(column.get(name, 0.0) for column in columns) / count for name in names}
+    scores = {name: chain(*(group.scores.get(name, ()) for group in groups)) for name in names}
     return {
-        "rollout/reward": math.fsum(response.reward for response in responses) / count,
-        **terms,
-        "rollout/response_length": sum(response.num_tokens for response in responses) / count,
-        "rollout/prompt_length": sum(response.num_prompt_tokens for response in responses) / count,
-        "rollout/truncated": sum(response.finish_reason == "length" for response in responses) / count,
+        "rollout/reward": math.fsum(chain.from_iterable(group.rewards for group in groups)) / count,
+        **{f"rollout/reward/{name}": math.fsum(column) / count for name, column in scores.items()},
+        "rollout/response_length": sum(sum(group.num_tokens) for group in groups) / count,
+        "rollout/prompt_length": sum(group.num_prompt_tokens * len(group) for group in groups) / count,
+        "rollout/truncated": sum(group.finish_reasons.count("length") for group in groups) / count,
     }
 
 
 def evaluation_metrics(
-    groups: Sequence[Sequence[Response]],
+    groups: Sequence[RewardedGroup],
     *,
     correct_reward: float = 1.0,
     pass_at: Sequence[int] = (),
@@ -54,17 +54,17 @@ def evaluation_metrics(
         prefix: Of the metrics' names.
     """
     size = len(groups[0])
-    right = [sum(is_correct(response.reward, correct_reward) for response in group) for group in groups]
-    responses = [response for group in groups for response in group]
+    right = [sum(is_correct(reward, correct_reward) for reward in group.rewards) for group in groups]
+    count = sum(map(len, groups))
     metrics = {
-        f"{prefix}/accuracy": sum(right) / len(responses),
-        f"{prefix}/reward": math.fsum(response.reward for response in responses) / len(responses),
-        f"{prefix}/response_length": sum(response.num_tokens for response in responses) / len(responses),
+        f"{prefix}/accuracy": sum(right) / count,
+        f"{prefix}/reward": math.fsum(chain.from_iterable(group.rewards for group in groups)) / count,
+        f"{prefix}/response_length": sum(sum(group.num_tokens) for group in groups) / count,
     }
     if size > 1:
         metrics[f"{prefix}/avg@{size}"] = metrics[f"{prefix}/accuracy"]
         for k in sorted(set(pass_at) or {1, size}):
-            metrics[f"{prefix}/pass@{k}"] = math.fsum(pass_at_k(size, count, k) for count in right) / len(groups)
+            metrics[f"{prefix}/pass@{k}"] = math.fsum(pass_at_k(size, found, k) for found in right) / len(groups)
     return metrics
 
 

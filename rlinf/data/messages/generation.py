@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from rlinf.config.schema.generation import SamplingConfig
 
@@ -12,7 +12,8 @@ FinishReason = Literal["stop", "length", "abort"]
 engine's context were used up; ``abort``: it was aborted, and the result holds the tokens so far."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# Without slots: pickle writes a dataclass that has them by Python code, for every prompt that the driver submits.
+@dataclass(frozen=True, kw_only=True)
 class SamplingParams:
     """How tokens are sampled; every field reaches the engine, or the engine refuses the request.
 
@@ -30,6 +31,8 @@ class SamplingParams:
         n: Responses to each prompt.
         seed: Makes a request repeatable on one engine; None samples anew each time.
     """
+
+    plain_fields: ClassVar[tuple[str, ...]] = ()
 
     temperature: float = 1.0
     top_k: int = -1

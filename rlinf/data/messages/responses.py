@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -23,6 +23,8 @@ class Prompt:
         reference: What the reward compares a response with (a solution, tests to run); None where it needs nothing.
         metadata: Further columns that a reward may look at.
     """
+
+    plain_fields: ClassVar[tuple[str, ...]] = ("reference", "metadata")
 
     index: int
     token_ids: tuple[int, ...]
@@ -60,10 +62,10 @@ class RewardQuery:
     finish_reason: FinishReason = "stop"
 
 
-# Without slots: pickle reads a dataclass that has them by Python code, three times as slowly, in the driver.
+# Without slots: pickle reads a dataclass that has them by Python code, three times as slowly.
 @dataclass(frozen=True, kw_only=True)
 class Response:
-    """What is known of a response apart from its tokens: all that the driver holds of it.
+    """What is known of a response apart from its tokens.
 
     Attributes:
         group_id: Number of the prompt within the run: all responses to it in one step share it, and stay together.
@@ -88,6 +90,52 @@ class Response:
     reward: float = 0.0
     reward_terms: Mapping[str, float] = field(default_factory=dict)
     reward_metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+# Without slots, and in columns: the driver reads one for every prompt.
+@dataclass(frozen=True, kw_only=True)
+class RewardedGroup:
+    """The responses to a prompt once they are rewarded, apart from their tokens: all that the driver holds of them.
+
+    Attributes:
+        group_id: Number of the prompt within the run.
+        num_prompt_tokens: Tokens of the prompt.
+        num_tokens: Tokens of each response, [N].
+        finish_reasons: Why each ended, [N].
+        oldest_version: Lowest version of the weights that sampled their tokens.
+        newest_version: Highest version of the weights that sampled their tokens.
+        rewards: Total reward of each, [N].
+        scores: By the name of a reward, its unweighted score of each response, [N]; by the name of a metric,
+            ``<name of the reward>_<metric>``, what it measured of each, 0 where it measured nothing.
+    """
+
+    group_id: int
+    num_prompt_tokens: int
+    num_tokens: tuple[int, ...]
+    finish_reasons: tuple[FinishReason, ...]
+    oldest_version: int
+    newest_version: int
+    rewards: tuple[float, ...]
+    scores: Mapping[str, tuple[float, ...]]
+
+    @classmethod
+    def of(cls, responses: Sequence[Response]) -> RewardedGroup:
+        """Return the columns of a prompt's responses; one at least."""
+        rows = [{**response.reward_terms, **response.reward_metrics} for response in responses]
+        names = dict.fromkeys(name for row in rows for name in row)
+        return cls(
+            group_id=responses[0].group_id,
+            num_prompt_tokens=responses[0].num_prompt_tokens,
+            num_tokens=tuple(response.num_tokens for response in responses),
+            finish_reasons=tuple(response.finish_reason for response in responses),
+            oldest_version=min(response.oldest_version for response in responses),
+            newest_version=max(response.newest_version for response in responses),
+            rewards=tuple(response.reward for response in responses),
+            scores={name: tuple(row.get(name, 0.0) for row in rows) for name in names},
+        )
+
+    def __len__(self) -> int:
+        return len(self.num_tokens)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,9 @@
 The memory of tensors, of arrays and of large ``bytes`` and ``bytearray`` travels next to the pickle.
 
 The pickler (cloudpickle's, which also takes closures and classes of ``__main__``; the plain one for small plain data)
-is chosen before a byte is written: no fast path that fails half-way and leaves a corrupt stream.
+is chosen before a byte is written: no fast path that fails half-way and leaves a corrupt stream. The class of a message
+that travels often joins the plain data by ``plain_fields``: the names of its fields that may hold anything, which are
+looked through; every other field is plain by its type.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import io
 import mmap
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -61,6 +63,7 @@ _PLAIN_TYPES = frozenset({bytes, str, int, float, bool, type(None)})
 _PLAIN_NESTS = frozenset({tuple, list, dict})
 _PLAIN_DEPTH = 3
 _PLAIN_ITEMS = 8
+_FIELD_DEPTH = 1
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
@@ -144,11 +147,12 @@ def encode(obj: Any, park: Park | None = None) -> list[Buffer]:
     Raises:
         TypeError: Or another error of pickle: the object cannot be pickled. Nothing has been sent then.
     """
-    if type(obj) in _PLAIN_TYPES and _is_plain(obj, 0, None):
+    plainness = _plainness(obj, _PLAIN_DEPTH, sys.modules.get("torch"))
+    if plainness == 2:
         return [pickle.dumps(obj, protocol=5)]
     stream = io.BytesIO()
     buffers: list[pickle.PickleBuffer] = []
-    pickler = _PlainPickler if _is_plain(obj, _PLAIN_DEPTH, sys.modules.get("torch")) else _Pickler
+    pickler = _PlainPickler if plainness else _Pickler
     writer = pickler(stream, protocol=5, buffer_callback=buffers.append)
     writer.park = park
     writer.dump(obj)
@@ -158,19 +162,32 @@ def encode(obj: Any, park: Park | None = None) -> list[Buffer]:
     return frames
 
 
-def _is_plain(obj: Any, depth: int, torch: Any) -> bool:
-    """Whether ``obj`` is small and of types that every pickler writes alike, so that the plain one does, faster."""
+def _plainness(obj: Any, depth: int, torch: Any) -> int:
+    """Return whether ``obj`` is small and of types that every pickler writes alike, so that a faster one does.
+
+    Returns:
+        2 if Python's own function writes it; 1 if it holds memory that travels next to the pickle; 0 otherwise.
+    """
     kind = type(obj)
     if kind in _PLAIN_TYPES:
-        return kind is not bytes or len(obj) < _OUT_OF_BAND_BYTES
-    if _is_plain_array(obj):
-        return True
-    if torch is not None and kind is torch.Tensor:
-        return bool(obj.layout is torch.strided)
-    if not depth or kind not in _PLAIN_NESTS or len(obj) > _PLAIN_ITEMS:
-        return False
-    items = (*obj, *obj.values()) if kind is dict else obj
-    return all(_is_plain(item, depth - 1, torch) for item in items)
+        return 2 if kind is not bytes or len(obj) < _OUT_OF_BAND_BYTES else 0
+    if kind in _PLAIN_NESTS:
+        if not depth or len(obj) > _PLAIN_ITEMS:
+            return 0
+        parts: Iterable[Any] = (*obj, *obj.values()) if kind is dict else obj
+        depth -= 1
+    elif (fields := kind.__dict__.get("plain_fields")) is not None:
+        parts, depth = [getattr(obj, name) for name in fields], _FIELD_DEPTH
+    else:
+        has_strides = torch is not None and kind is torch.Tensor and obj.layout is torch.strided
+        return 1 if has_strides or _is_plain_array(obj) else 0
+    least = 2
+    for part in parts:
+        found = _plainness(part, depth, torch)
+        if not found:
+            return 0
+        least = min(least, found)
+    return least
 
 
 def decode(frames: Sequence[Buffer], fetch: Fetch | None = None) -> Any:

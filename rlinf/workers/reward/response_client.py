@@ -8,7 +8,7 @@ from functools import cached_property
 
 import torch
 
-from rlinf.data.messages.responses import ResponseBatch, ResponseGroup
+from rlinf.data.messages.responses import ResponseBatch, ResponseGroup, RewardedGroup
 from rlinf.data.messages.routing import by_rank, rank_of
 from rlinf.scheduler import WorkerGroup, wait_all
 from rlinf.workers.reward.reward_worker import RewardWorker
@@ -28,19 +28,24 @@ class ResponseClient:
     def _group(self) -> WorkerGroup[RewardWorker]:
         return WorkerGroup.from_group_name(RewardWorker, self._name)
 
-    async def put(self, split: str, group: ResponseGroup) -> None:
+    async def put(self, split: str, group: ResponseGroup) -> RewardedGroup | None:
         """Send a group to the rank that rewards it.
 
         Args:
             split: ``train`` or ``eval``.
             group: Generated, not rewarded yet.
 
+        Returns:
+            See ``RewardWorker.put_responses``.
+
         Raises:
             WorkerDiedError: The rank is gone.
         """
-        rewards = await asyncio.to_thread(lambda: self._group)
-        rank = rank_of(group.group_id, rewards.world_size)
-        await rewards.execute_on(rank).put_responses(split, group).async_wait()
+        if "_group" not in vars(self):  # the look-up waits for the group's launch
+            await asyncio.to_thread(lambda: self._group)
+        rank = rank_of(group.group_id, self._group.world_size)
+        (found,) = await self._group.execute_on(rank).put_responses(split, group).async_wait()
+        return found  # type: ignore[no-any-return]
 
     def fetch(self, group_ids: Sequence[int]) -> ResponseBatch:
         """Return the responses of groups that are trained on.

@@ -16,7 +16,7 @@ from rlinf.algorithms.rewards import get_reward_class
 from rlinf.algorithms.rewards.base import MeasuredReward, Reward, RewardContext
 from rlinf.config.schema.reward import EmbodiedRewardConfig, RewardConfig, RewardTermConfig, TextRewardsConfig
 from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig
-from rlinf.data.messages.responses import Response, ResponseBatch, ResponseGroup, RewardQuery
+from rlinf.data.messages.responses import Response, ResponseBatch, ResponseGroup, RewardedGroup, RewardQuery
 from rlinf.data.messages.rewards import RewardRequest
 from rlinf.data.messages.routing import by_rank, sources
 from rlinf.errors import RewardError, RLinfError
@@ -27,6 +27,10 @@ from rlinf.utils.closing import close_all
 from rlinf.utils.files import write_atomic
 from rlinf.workers.reward.response_store import ResponseStore
 from rlinf.workers.streams import collecting_group, reward_tag
+
+_MOMENT_SECONDS = 0.05
+"""Time that a reward may take for its result to travel with the call that brought the responses. An engine's next
+requests do not wait for it: an engine has more of them than it can generate at once."""
 
 
 class RewardWorker(Worker):
@@ -69,11 +73,29 @@ class RewardWorker(Worker):
                     self.send(self.rewards.score_chunk(request, metrics), group, peer, tag=reward_tag(stage))
         return metrics.triples()
 
-    async def put_responses(self, split: str, group: ResponseGroup) -> None:
-        """Keep a group that an engine has generated; see ``ResponseStore``."""
-        self.store.put(split, group)
+    async def put_responses(self, split: str, group: ResponseGroup) -> RewardedGroup | None:
+        """Keep a group that an engine has generated, and reward it; see ``ResponseStore``.
 
-    async def score(self, split: str, group_id: int) -> list[Response]:
+        Args:
+            split: ``train`` or ``eval``.
+            group: Generated, not rewarded yet.
+
+        Returns:
+            The group, if it is rewarded within a moment: most rewards are computed faster than a further call is made.
+            None if it takes longer or fails, or if an engine was stopped while it generated: ``score`` returns the
+            result, or raises the failure.
+        """
+        if any(response.finish_reason == "abort" for response in group.batch.responses):
+            self.store.put(split, group)  # most are about to be discarded
+            return None
+        scoring = asyncio.ensure_future(self._score(split, group))
+        # Of a group that is discarded no result is awaited.
+        scoring.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        self.store.put(split, group, scoring)
+        await asyncio.wait([scoring], timeout=_MOMENT_SECONDS)
+        return scoring.result() if scoring.done() and scoring.exception() is None else None
+
+    async def score(self, split: str, group_id: int) -> RewardedGroup:
         """Reward the responses of a group that has been put here.
 
         Args:
@@ -81,17 +103,20 @@ class RewardWorker(Worker):
             group_id: The group's number.
 
         Returns:
-            The rewarded responses; their tokens stay here until ``discard``.
+            What the driver holds of the responses; their tokens stay here until ``discard``.
 
         Raises:
             RewardError: A reward failed, or the group is not here.
         """
         group = self.store.get(split, group_id)
+        return await (self.store.pop_scoring(split, group_id) or self._score(split, group))
+
+    async def _score(self, split: str, group: ResponseGroup) -> RewardedGroup:
         scores = await self.rewards.score(group.queries())
         pairs = zip(group.batch.responses, scores, strict=True)
-        responses = [self.rewards.rewarded(response, terms) for response, terms in pairs]
-        self.store.replace(split, group, responses=tuple(responses))
-        return responses
+        responses = tuple(self.rewards.rewarded(response, terms) for response, terms in pairs)
+        self.store.replace(split, group, responses=responses)
+        return RewardedGroup.of(responses)
 
     async def get_responses(self, group_ids: Sequence[int]) -> list[ResponseBatch]:
         """Return groups that are trained on, with their tokens."""

@@ -13,7 +13,7 @@ import torch
 from rlinf.config.schema.root import LanguageConfig
 from rlinf.data.datasets.prompts import load_tokenizer
 from rlinf.data.messages.generation import Completion, EngineStats, GenerationRequest, SamplingParams
-from rlinf.data.messages.responses import Prompt, ResponseBatch, ResponseGroup
+from rlinf.data.messages.responses import Prompt, ResponseBatch, ResponseGroup, RewardedGroup
 from rlinf.data.messages.routing import sources
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.generation import generation_engines
@@ -68,7 +68,9 @@ class GenerationWorker(Worker):
         self.at_shutdown(lambda: asyncio.run(self.engine.close()))
         await self.engine.start()
 
-    async def generate(self, prompt: Prompt, *, group_id: int, params: SamplingParams, split: str) -> None:
+    async def generate(
+        self, prompt: Prompt, *, group_id: int, params: SamplingParams, split: str
+    ) -> RewardedGroup | None:
         """Generate ``params.n`` responses to a prompt, and send them to the reward rank that scores them.
 
         Args:
@@ -77,6 +79,9 @@ class GenerationWorker(Worker):
             params: How to sample; the seed is derived from the prompt's number, so that a request which is submitted
                 again samples the same.
             split: ``train`` or ``eval``; names the random streams.
+
+        Returns:
+            The responses without their tokens, if they are rewarded at once; see ``RewardWorker.put_responses``.
 
         Raises:
             WorkerDiedError: The reward rank is gone.
@@ -88,7 +93,7 @@ class GenerationWorker(Worker):
             params=dataclasses.replace(params, seed=seed),
         )
         result = await self.engine.generate(request)
-        await self.responses.put(split, self._to_group(prompt, group_id, result.completions))
+        return await self.responses.put(split, self._to_group(prompt, group_id, result.completions))
 
     async def abort(self, group_ids: Sequence[int], *, split: str) -> None:
         """End responses that are not needed: their ``generate`` returns with the tokens so far.

@@ -215,8 +215,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         file=_SERIALIZATION,
-        before="return kind is not bytes or len(obj) < _OUT_OF_BAND_BYTES",
-        after="return True",
+        before="return 2 if kind is not bytes or len(obj) < _OUT_OF_BAND_BYTES else 0",
+        after="return 2",
         tests=_FRAMES,
         what="large bytes go through the pickle",
     ),

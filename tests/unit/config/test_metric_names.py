@@ -5,6 +5,7 @@ import pytest
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.metric_names import eval_metric_names
 from rlinf.config.schema.root import RLinfConfig
+from rlinf.data.messages.responses import RewardedGroup
 from rlinf.errors import ConfigError
 from rlinf.telemetry.responses import evaluation_metrics
 from tests.unit.data.messages.response_samples import Sample
@@ -50,7 +51,7 @@ def test_metrics_of_tasks_of_training_and_of_plug_ins_are_left_to_the_run(name: 
 @pytest.mark.parametrize("keys", [(), ("runner.val_samples=4",), ("runner.val_samples=4", "runner.val_pass_at=[2, 3]")])
 def test_the_names_are_those_that_an_evaluation_of_responses_produces(keys: tuple[str, ...]) -> None:
     cfg = recipe("tiny_math_grpo", *keys)
-    group = [Sample().response] * cfg.runner.val_samples
+    group = RewardedGroup.of([Sample().response] * cfg.runner.val_samples)
     assert sorted(evaluation_metrics([group], pass_at=cfg.runner.val_pass_at)) == sorted(eval_metric_names(cfg))
 
 

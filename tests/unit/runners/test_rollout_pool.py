@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from rlinf.data.messages.generation import SamplingParams
-from rlinf.data.messages.responses import Prompt, Response
+from rlinf.data.messages.responses import Prompt, RewardedGroup
 from rlinf.errors import WorkerDiedError, WorkerError
 from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
+from tests.unit.data.messages.response_samples import Sample
 from tests.unit.runners.reply_groups import Call, Group, death
 
 PARAMS = SamplingParams(n=2)
@@ -71,25 +73,15 @@ class Pool(RolloutPool):
         return [(c.rank, c.args[0], sorted(c.args[1])) for c in self.reward.calls if c.method == "discard"]
 
 
+def rewarded(split: str, group_id: int) -> RewardedGroup:
+    """Return two rewarded responses: the reward of each is its group's number."""
+    sample = Sample(group_id=group_id, reward=float(group_id), reward_terms={split: 1.0})
+    return RewardedGroup.of([replace(sample, index=index).response for index in range(2)])
+
+
 def reward(call: Call) -> None:
-    """Have a reward rank return a group's responses: the reward of each is its group's number."""
-    split, group_id = call.args
-    call.give(
-        [
-            Response(
-                group_id=group_id,
-                index=index,
-                num_tokens=1,
-                num_prompt_tokens=1,
-                finish_reason="stop",
-                oldest_version=0,
-                newest_version=0,
-                reward=float(group_id),
-                reward_terms={split: 1.0},
-            )
-            for index in range(2)
-        ]
-    )
+    """Have a reward rank return a group's responses."""
+    call.give(rewarded(*call.args))
 
 
 def serve_at_once(call: Call) -> None:
@@ -98,11 +90,9 @@ def serve_at_once(call: Call) -> None:
         call.give(None)
 
 
-def groups_of(popped: list[list[Response]]) -> list[int]:
-    assert all(len({response.group_id for response in group}) == 1 for group in popped)
-    assert all([response.index for response in group] == [0, 1] for group in popped)
-    assert all(response.reward == response.group_id for group in popped for response in group)
-    return [group[0].group_id for group in popped]
+def groups_of(popped: list[RewardedGroup]) -> list[int]:
+    assert all(group.rewards == (group.group_id,) * 2 for group in popped)
+    return [group.group_id for group in popped]
 
 
 def test_responses_come_back_in_the_order_of_submission() -> None:
@@ -146,6 +136,50 @@ def test_rewards_share_the_groups_whatever_the_order() -> None:
     pool.generate(3, 0)
     pool.generate(2, 1)
     assert {group: call.rank for group, call in pool.rewarding().items()} == {0: 0, 1: 1, 2: 0, 3: 1}
+
+
+def test_responses_that_are_rewarded_at_once_need_no_further_call() -> None:
+    pool = Pool(engines=2, max_per_rank=1)
+    pool.submit_all(0, 1, 2)
+    pool.generating()["train", 1].give(rewarded("train", 1))
+    pool.wait()
+    assert not pool.rewarding()
+    pool.wait()
+    assert set(pool.generating()) == {("train", 0), ("train", 2)}
+    pool.generate(0)  # Its reward takes longer.
+    assert set(pool.rewarding()) == {0}
+    pool.give_rewards(0)
+    pool.generating()["train", 2].give(rewarded("train", 2))
+    assert groups_of(pool.pop(3)) == [0, 1, 2]
+
+
+def test_log_probabilities_of_responses_that_are_rewarded_at_once_are_computed() -> None:
+    pool = Pool(inference=1)
+    pool.submit_all(0)
+    pool.submit_all(0, split="eval")
+    for split, group_id in list(pool.generating()):
+        pool.generating()[split, group_id].give(rewarded(split, group_id))
+    pool.wait()
+    assert groups_of(pool.pop(1, "eval")) == [0]
+    assert set(pool.scoring()) == {0}
+    pool.give_logprobs(0)
+    assert groups_of(pool.pop(1)) == [0]
+
+
+def test_what_was_rewarded_at_once_before_a_death_is_not_generated_again() -> None:
+    pool = Pool(engines=2)
+    pool.submit_all(0, 1)
+    calls = pool.generating()
+    calls["train", 0].give(rewarded("train", 0))
+    calls["train", 1].fail(death("rollout", 1))
+    with pytest.raises(WorkerDiedError):
+        pool.pop(2)
+    pool.requeue()
+    pool.rollout.calls.clear()
+    pool.wait()
+    assert set(pool.generating()) == {("train", 1)}
+    pool.generating()["train", 1].give(rewarded("train", 1))
+    assert groups_of(pool.pop(2)) == [0, 1]
 
 
 def test_unfinished_requests_are_processed_again_once_and_the_rest_is_kept() -> None:
@@ -226,10 +260,10 @@ def test_training_and_evaluation_do_not_mix() -> None:
     pool.give_rewards(0, 1, 2)
     found = pool.pop(3, "eval")
     assert groups_of(found) == [0, 1, 2]
-    assert {name for group in found for response in group for name in response.reward_terms} == {"eval"}
+    assert {name for group in found for name in group.scores} == {"eval"}
     pool.generate(0, 1)
     pool.give_rewards(0, 1)
-    assert {name for group in pool.pop(2) for response in group for name in response.reward_terms} == {"train"}
+    assert {name for group in pool.pop(2) for name in group.scores} == {"train"}
 
 
 def test_one_split_can_be_cleared_wherever_its_requests_are() -> None:

@@ -10,7 +10,7 @@ import pytest
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.datasets.examples import Example, ExampleSet
 from rlinf.data.datasets.prompts import PromptSampler
-from rlinf.data.messages.responses import Prompt, Response
+from rlinf.data.messages.responses import Prompt, RewardedGroup
 from rlinf.runners.sft_runner import SftRunner, with_length
 from tests.unit.data.messages.response_samples import Sample
 from tests.unit.runners.reply_groups import Group, death
@@ -76,8 +76,8 @@ class World:
     def generate(self, call) -> None:
         self.log.append(f"ask {call.args[0].index}")
 
-    def score(self, call) -> list[Response]:
-        return [Sample(group_id=call.args[1]).response]
+    def score(self, call) -> RewardedGroup:
+        return RewardedGroup.of([Sample(group_id=call.args[1]).response])
 
     def write_samples(self, call) -> None:
         self.tables.append((Path(call.args[0]).name, *call.args[1:]))

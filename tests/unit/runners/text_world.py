@@ -13,7 +13,7 @@ import torch
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.datasets.prompts import PromptSampler, PromptSet
 from rlinf.data.messages.generation import Completion
-from rlinf.data.messages.responses import Prompt, Response, ResponseBatch, ResponseGroup
+from rlinf.data.messages.responses import Prompt, ResponseBatch, ResponseGroup, RewardedGroup
 from rlinf.runners.reasoning_runner import ReasoningRunner
 from rlinf.telemetry.responses import sample_rows
 from rlinf.workers.reward.response_store import ResponseStore
@@ -79,11 +79,11 @@ class World:
         batch = ResponseBatch.of(call.args[0], keys["group_id"], [completion] * keys["params"].n)
         self.store.put(keys["split"], ResponseGroup(prompt=call.args[0], texts=("",) * keys["params"].n, batch=batch))
 
-    def score(self, call: Call) -> list[Response]:
+    def score(self, call: Call) -> RewardedGroup:
         group = self.store.get(*call.args)
         responses = [replace(r, reward=float(r.index * self.teaches(r.group_id))) for r in group.batch.responses]
         self.store.replace(call.args[0], group, responses=tuple(responses))
-        return responses
+        return RewardedGroup.of(responses)
 
     def discard(self, call: Call) -> None:
         self.store.discard(*call.args)

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from rlinf.data.messages.responses import Response
+from rlinf.data.messages.responses import Response, RewardedGroup
 from rlinf.telemetry.responses import evaluation_metrics, pass_at_k, response_metrics, sample_rows
 from tests.unit.data.messages.response_samples import Sample, group_of
 
@@ -31,6 +31,10 @@ def answer(
     return sample.response
 
 
+def group_with(*rewards: float) -> RewardedGroup:
+    return RewardedGroup.of([answer(reward) for reward in rewards])
+
+
 @pytest.mark.parametrize("num_samples", [1, 2, 5, 6])
 def test_pass_at_k_is_the_share_of_draws_with_a_right_answer(num_samples: int) -> None:
     for num_right, k in itertools.product(range(num_samples + 1), range(1, num_samples + 1)):
@@ -41,7 +45,7 @@ def test_pass_at_k_is_the_share_of_draws_with_a_right_answer(num_samples: int) -
 
 def test_an_evaluation_with_several_answers_to_each_prompt() -> None:
     rewards = [[1.0, 0.0, 0.5, 0.0], [0.0, 0.0, 0.0, -1.0], [1.0, 1.0, 1.0, 1.0]]
-    groups = [[answer(reward) for reward in group] for group in rewards]
+    groups = [group_with(*group) for group in rewards]
     strict = evaluation_metrics(groups, pass_at=[2])
     assert strict["eval/accuracy"] == pytest.approx(5 / 12)
     # Two of four draws: half of the pairs of the first group have its right answer.
@@ -58,15 +62,15 @@ def test_an_evaluation_with_several_answers_to_each_prompt() -> None:
 def test_weighted_rewards_that_are_all_1_count_as_correct() -> None:
     reward = 0.7 * 1.0 + 0.2 * 1.0 + 0.1 * 1.0
     assert reward < 1.0
-    found = evaluation_metrics([[answer(reward), answer(0.999)]], pass_at=[1])
+    found = evaluation_metrics([group_with(reward, 0.999)], pass_at=[1])
     assert found["eval/accuracy"] == found["eval/pass@1"] == 0.5
-    assert evaluation_metrics([[answer(0.0), answer(-1e-6)]], correct_reward=0.0)["eval/accuracy"] == 0.5
+    assert evaluation_metrics([group_with(0.0, -1e-6)], correct_reward=0.0)["eval/accuracy"] == 0.5
 
 
 def test_a_greedy_evaluation_has_one_share() -> None:
-    found = evaluation_metrics([[answer(1.0)], [answer(0.0)]])
+    found = evaluation_metrics([group_with(1.0), group_with(0.0)])
     assert found == {"eval/accuracy": 0.5, "eval/reward": 0.5, "eval/response_length": 2.0}
-    found = evaluation_metrics([[answer(1.0)], [answer(0.0)]], prefix="eval/aime")
+    found = evaluation_metrics([group_with(1.0), group_with(0.0)], prefix="eval/aime")
     assert set(found) == {"eval/aime/accuracy", "eval/aime/reward", "eval/aime/response_length"}
 
 
@@ -75,7 +79,7 @@ def test_the_means_of_a_step() -> None:
         answer(1.5, length=1, terms={"math": 1.0, "long": 0.5}, metrics={"math_late": 1.0}),
         answer(-0.5, length=4, finish_reason="length", terms={"math": 0.0, "long": -0.5}),
     ]
-    assert response_metrics(answers) == {
+    expected = {
         "rollout/reward": 0.5,
         "rollout/reward/math": 0.5,
         "rollout/reward/math_late": 0.5,
@@ -84,6 +88,9 @@ def test_the_means_of_a_step() -> None:
         "rollout/prompt_length": 3.0,
         "rollout/truncated": 0.5,
     }
+    assert response_metrics([RewardedGroup.of(answers)]) == expected
+    # Groups of one: not every group has every metric.
+    assert response_metrics([RewardedGroup.of([one]) for one in answers]) == expected
 
 
 def test_a_row_is_all_that_is_known_of_a_response() -> None:

@@ -2,12 +2,13 @@
 
 import dataclasses
 import pickle
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
 
+from rlinf.scheduler.comm import serialization
 from rlinf.scheduler.comm.serialization import decode, encode, fill_tensor, tensor_bytes
 
 
@@ -167,3 +168,58 @@ def test_tensor_bytes_fill_a_tensor_of_the_same_size() -> None:
     assert torch.equal(target, source)
     with pytest.raises(ValueError, match="48 bytes"):
         fill_tensor(torch.zeros(5), bytes(tensor_bytes(source)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Labelled:
+    """A message that travels often."""
+
+    plain_fields: ClassVar[tuple[str, ...]] = ("label",)
+
+    number: int
+    label: Any
+
+
+class Derived(Labelled):
+    """It says nothing of its own fields."""
+
+
+def pickler_of(item: Any, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Any]:
+    """Return which pickler writes an object, and the object that is read: Python's function, the plain one, or ours."""
+    used = ["pickle"]
+
+    def noting(made: type[Any], name: str) -> type[Any]:
+        def init(self: Any, *args: Any, **kwargs: Any) -> None:
+            used.append(name)
+            made.__init__(self, *args, **kwargs)
+
+        return type(name, (made,), {"__init__": init})
+
+    for name in ("_PlainPickler", "_Pickler"):
+        monkeypatch.setattr(serialization, name, noting(getattr(serialization, name), name))
+    frames = encode(item)
+    return used[-1], decode(frames)
+
+
+@pytest.mark.parametrize(
+    ("item", "expected"),
+    [
+        (Labelled(1, "a"), "pickle"),
+        ((Labelled(1, {"a": [2]}), {"key": "b"}), "_Pickler"),
+        ((Labelled(1, {"a": 2}), {"key": "b"}), "pickle"),
+        (Labelled(1, np.arange(3)), "_PlainPickler"),
+        (Labelled(1, Sample), "_Pickler"),
+        (Derived(1, "a"), "_Pickler"),
+        (((1, "a"), {}), "pickle"),
+        ((1, (2, (3, (4,)))), "_Pickler"),
+        ((torch.ones(2), 1), "_PlainPickler"),
+        ((b"x" * (1 << 16),), "_Pickler"),
+    ],
+)
+def test_the_pickler_is_chosen_by_what_a_message_may_hold(
+    item: Any, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used, back = pickler_of(item, monkeypatch)
+    assert used == expected
+    if expected == "pickle":
+        assert back == item

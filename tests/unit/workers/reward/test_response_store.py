@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from rlinf.config import load_recipe, validate_cfg
+from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import RewardError, WorkerError
 from rlinf.scheduler import WorkerGroup, WorkerGroupFuncResult
 from rlinf.scheduler.address import WorkerAddress
@@ -51,6 +52,7 @@ class Rewards:
             worker._rank, worker._world_size = rank, world_size
             worker.init_worker()
         self.target = 0
+        self.closers = [worker.rewards.close for worker in self.ranks]
 
     def execute_on(self, rank: int) -> Rewards:
         self.target = rank
@@ -89,8 +91,8 @@ class Rewards:
 def rewards() -> Iterator[Rewards]:
     made = Rewards(3)
     yield made
-    for worker in made.ranks:
-        worker.rewards.close()
+    for close in made.closers:
+        close()
 
 
 def put(rewards: Rewards, *groups: Any, split: str = "train") -> ResponseClient:
@@ -126,9 +128,11 @@ def test_groups_come_back_in_the_order_that_is_asked_for_whichever_ranks_keep_th
 def test_rewards_stay_with_the_tokens(rewards: Rewards) -> None:
     client = put(rewards, group(3))
     (returned,) = rewards.execute_on(0).score("train", 3).wait()
-    assert [response.reward for response in returned] == [1.0, 0.0]
-    assert returned[0].reward_terms == {"it": 1.0}
-    assert client.fetch([3]).responses == tuple(returned)
+    assert (returned.group_id, returned.rewards, returned.scores) == (3, (1.0, 0.0), {"it": (1.0, 0.0)})
+    assert (returned.num_tokens, returned.num_prompt_tokens, len(returned)) == ((1, 2), 1, 2)
+    kept = client.fetch([3]).responses
+    assert [response.reward for response in kept] == [1.0, 0.0]
+    assert kept[0].reward_terms == {"it": 1.0}
 
 
 def test_the_trainers_log_probabilities_are_added_to_a_group(rewards: Rewards) -> None:
@@ -150,7 +154,7 @@ def test_groups_that_are_not_kept_are_named(rewards: Rewards) -> None:
     with pytest.raises(WorkerError, match="train group 3 are not on this reward rank"):
         client.fetch([6, 3])
     assert client.fetch([6]).responses[0].group_id == 6
-    assert [response.reward for response in rewards.execute_on(0).score("eval", 3).wait()[0]] == [1.0, 0.0]
+    assert rewards.execute_on(0).score("eval", 3).wait()[0].rewards == (1.0, 0.0)
     rewards.execute_on(0).clear("eval").wait()
     with pytest.raises(WorkerError, match="eval group 3"):
         rewards.execute_on(0).score("eval", 3).wait()
@@ -184,3 +188,108 @@ def test_a_table_has_the_groups_of_all_ranks_in_order(
     assert [(row["group"], row["member"], row["answer"]) for row in rows] == [
         (number, index, text) for number in (1, 3, 4) for index, text in enumerate(("yes", "no"))
     ]
+
+
+class Scores:
+    """Rewards that take as long as the test says, and score a response by its number of tokens.
+
+    Attributes:
+        scored: Tokens of each group that scoring has begun of.
+        go_on: Scoring waits for it.
+        failure: Ends it instead.
+    """
+
+    def __init__(self, worker: RewardWorker) -> None:
+        self.scored: list[list[int]] = []
+        self.go_on = asyncio.Event()
+        self.failure: RewardError | None = None
+        self.rewarded = worker.rewards.rewarded
+
+    async def score(self, queries: list[RewardQuery]) -> list[dict[str, float]]:
+        self.scored.append([query.num_tokens for query in queries])
+        await self.go_on.wait()
+        if self.failure is not None:
+            raise self.failure
+        return [{"it": float(query.num_tokens)} for query in queries]
+
+
+@pytest.fixture
+def slow(rewards: Rewards, monkeypatch: pytest.MonkeyPatch) -> tuple[RewardWorker, Scores]:
+    """Return a reward rank whose rewards take longer than a call that brings responses waits for them."""
+    monkeypatch.setattr("rlinf.workers.reward.reward_worker._MOMENT_SECONDS", 0.001)
+    worker = rewards.ranks[0]
+    scores = Scores(worker)
+    monkeypatch.setattr(worker, "rewards", scores)
+    return worker, scores
+
+
+def test_the_call_that_brings_responses_returns_their_rewards(
+    rewards: Rewards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlinf.workers.reward.reward_worker._MOMENT_SECONDS", 60.0)
+    (found,) = rewards.execute_on(0).put_responses("train", group(3)).wait()
+    assert (found.group_id, found.rewards) == (3, (1.0, 0.0))
+    assert rewards.ranks[0].store.get("train", 3).batch.responses[0].reward == 1.0
+
+
+def test_rewards_that_take_longer_are_computed_once(slow: tuple[RewardWorker, Scores]) -> None:
+    worker, scores = slow
+
+    async def run() -> Any:
+        assert await worker.put_responses("train", group(3)) is None
+        waiting = asyncio.ensure_future(worker.score("train", 3))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        scores.go_on.set()
+        return await waiting
+
+    assert asyncio.run(run()).rewards == (1.0, 2.0)
+    assert scores.scored == [[1, 2]]
+
+
+def test_a_reward_that_fails_fails_the_call_that_waits_for_it(slow: tuple[RewardWorker, Scores]) -> None:
+    worker, scores = slow
+    scores.failure = RewardError("no service")
+    scores.go_on.set()
+
+    async def run() -> None:
+        assert await worker.put_responses("train", group(3)) is None
+        with pytest.raises(RewardError, match="no service"):
+            await worker.score("train", 3)
+
+    asyncio.run(run())
+    assert len(scores.scored) == 1
+
+
+def test_responses_of_a_stopped_engine_are_scored_only_if_they_are_needed(slow: tuple[RewardWorker, Scores]) -> None:
+    worker, scores = slow
+    scores.go_on.set()
+    samples = [Sample(group_id=3), Sample(group_id=3, index=1, finish_reason="abort")]
+
+    async def run() -> Any:
+        assert await worker.put_responses("train", group_of(samples)) is None
+        assert not scores.scored
+        return await worker.score("train", 3)
+
+    assert asyncio.run(run()).finish_reasons == ("stop", "abort")
+
+
+def test_what_is_generated_again_does_not_get_the_first_generations_rewards(slow: tuple[RewardWorker, Scores]) -> None:
+    worker, scores = slow
+    discarded = group(6)
+
+    async def run() -> Any:
+        await worker.put_responses("train", group(3))
+        await worker.put_responses("train", discarded)
+        await worker.discard("train", [6])
+        await worker.put_responses("train", group(3, texts=("one",)))
+        await worker.put_responses("train", group(9))
+        await worker.put_responses("train", group_of([Sample(group_id=9, finish_reason="abort")]))
+        scores.go_on.set()
+        with pytest.raises(RewardError, match="train group 6"):
+            await worker.score("train", 6)
+        assert (await worker.score("train", 9)).finish_reasons == ("abort",)
+        return await worker.score("train", 3)
+
+    assert asyncio.run(run()).rewards == (1.0,)
+    assert len(worker.store.get("train", 3).batch.responses) == 1

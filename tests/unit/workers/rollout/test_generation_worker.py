@@ -77,6 +77,7 @@ class Store:
 
     async def put(self, split, group) -> None:
         self.groups.append((split, group))
+        return f"rewarded {group.group_id}"
 
 
 class Tokenizer:
@@ -141,6 +142,11 @@ def test_the_reward_rank_gets_what_the_engine_has_generated(worker) -> None:
     assert batch.trainer_logprobs is None
     (request,) = worker.engine.requests
     assert request.prompt_ids == PROMPT.token_ids
+
+
+def test_the_rewards_that_come_at_once_are_returned(worker) -> None:
+    found = asyncio.run(worker.generate(PROMPT, group_id=9, params=SamplingParams(), split="train"))
+    assert found == "rewarded 9"
 
 
 def test_training_compares_with_the_distribution_over_all_tokens(worker) -> None:
