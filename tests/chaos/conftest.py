@@ -74,11 +74,11 @@ def launch(cluster: Cluster) -> Iterator[Callable[..., Any]]:
     assert leases == {"locks": [], "ports": []}
 
 
-def run_folder(cluster: Cluster, base: Path):
+def run_folder(cluster: Cluster, base: Path) -> Path:
     return base / f"rlinf_{os.getuid()}_{cluster.namespace}"
 
 
-def wait_until_gone(pids: set[int] | list[int], seconds: int = 15):
+def wait_until_gone(pids: set[int] | list[int], seconds: int = 15) -> list[int]:
     """Wait until processes have ended; return those that have not."""
     deadline = time.monotonic() + seconds
     while (left := [pid for pid in pids if is_alive(pid)]) and time.monotonic() < deadline:

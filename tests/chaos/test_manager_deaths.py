@@ -50,7 +50,7 @@ def kill_manager(after: float = 0.0) -> None:
     max(found, key=psutil.Process.create_time).kill()
 
 
-def read_note(path: Path, seconds: int = NODE_SECONDS):
+def read_note(path: Path, seconds: int = NODE_SECONDS) -> str:
     deadline = time.monotonic() + seconds
     while not (path.exists() and path.read_text()) and time.monotonic() < deadline:
         time.sleep(0.05)

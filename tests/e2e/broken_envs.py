@@ -29,7 +29,7 @@ class BrokenEnv(VectorEnv):
         super().__init__(cfg, num_envs=num_envs, first_env=first_env)
         self.count = 0
 
-    def reset_idx(self, env_ids, seeds):
+    def reset_idx(self, env_ids, seeds) -> dict[str, np.ndarray]:
         return {"states": np.zeros((len(env_ids), 4), np.float32)}
 
     def step(self, actions, active) -> StepResult:

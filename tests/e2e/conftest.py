@@ -102,7 +102,7 @@ class Run:
                 return alive
             time.sleep(0.2)
 
-    def _is_mine(self, process: psutil.Process):
+    def _is_mine(self, process: psutil.Process) -> bool:
         try:
             is_marked = process.environ().get("RLINF_TEST_MARK") == self.mark
             is_forked = Path(self.ray_folder, f"forked_{process.pid}").exists()
@@ -137,7 +137,7 @@ def one_node(ray_ends: None):
 def train(one_node, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Run a recipe in this process: what costs most in a run is to start a driver and Ray. Returns the run's folder."""
 
-    def run(recipe: str, *overrides, log_path: Path | None = None):
+    def run(recipe: str, *overrides, log_path: Path | None = None) -> Path:
         log_path = log_path or tmp_path_factory.mktemp("run")
         launch(validate_cfg(load_recipe(recipe, [*overrides, f"runner.logger.log_path={log_path}"])))
         return log_path / recipe

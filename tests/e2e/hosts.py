@@ -120,7 +120,7 @@ class Hosts:
             run_ip("netns", "del", host.namespace)
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def _is_mine(self, process: psutil.Process):
+    def _is_mine(self, process: psutil.Process) -> bool:
         try:
             mine = process.environ().get("RLINF_TEST_MARK") == self.mark
             return mine and process.status() != psutil.STATUS_ZOMBIE

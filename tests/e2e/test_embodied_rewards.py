@@ -19,7 +19,7 @@ def run_recipe(train: Callable[..., Any]) -> Callable[..., list[dict[Any, Any]]]
 
 
 @pytest.fixture(scope="module")
-def plain(run_recipe: Callable[..., list[dict[Any, Any]]]):
+def plain(run_recipe: Callable[..., list[dict[Any, Any]]]) -> list[dict[Any, Any]]:
     """What a run without a reward group measures."""
     return run_recipe()
 

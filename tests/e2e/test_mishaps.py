@@ -35,7 +35,7 @@ def is_told(run, *expected: str) -> None:
     assert not run.survivors()
 
 
-def interpreter_without(folder: Path, package: str):
+def interpreter_without(folder: Path, package: str) -> Path:
     """Return a Python of this version with all that is installed here but one package."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(folder)], check=True)
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"

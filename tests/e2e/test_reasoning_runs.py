@@ -45,7 +45,7 @@ RANKS = (
 def run_recipe(one_node, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     from rlinf.runners.launch import launch_reasoning
 
-    def run(*overrides: str, log_path: Path | None = None):
+    def run(*overrides: str, log_path: Path | None = None) -> Path:
         log_path = log_path or tmp_path_factory.mktemp("run")
         keys = [
             *TINY,
@@ -70,7 +70,7 @@ def samples(folder: Path, step: int):
     return [json.loads(line) for line in lines]
 
 
-def steps_of(records: list[dict[Any, Any]]):
+def steps_of(records: list[dict[Any, Any]]) -> list[dict[Any, Any]]:
     return [record for record in records if record["step"] > 0]
 
 

@@ -38,7 +38,7 @@ ALONE = ("~rollout", "~reward", "~algorithm.sampling_params")
 def run_recipe(one_node, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     from rlinf.runners.launch import launch_sft
 
-    def run(*overrides: str, log_path: Path | None = None):
+    def run(*overrides: str, log_path: Path | None = None) -> Path:
         log_path = log_path or tmp_path_factory.mktemp("run")
         keys = [
             *TINY,

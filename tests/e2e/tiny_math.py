@@ -10,7 +10,7 @@ from types import ModuleType
 REPO = Path(__file__).parents[2]
 
 
-def make_questions(folder: Path):
+def make_questions(folder: Path) -> Path:
     """Write ``train.jsonl``, ``val.jsonl`` and the folder ``model``."""
     maker = load_example("make_tiny_model")
     maker.make_tiny_model(folder / "model", max_context_tokens=64, initializer_range=0.1)

@@ -91,7 +91,7 @@ def totals(kl_beta: float) -> list[int]:
     return [sum(rewards) for rewards in token_rewards(kl_beta)]
 
 
-def others(numbers: list[float], i: int):
+def others(numbers: list[float], i: int) -> list[float]:
     return [x for j, x in enumerate(numbers) if GROUPS[j] == GROUPS[i]]
 
 

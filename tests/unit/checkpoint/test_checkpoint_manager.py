@@ -21,7 +21,7 @@ def root(tmp_path: Path) -> Path:
 
 def save(
     manager: CheckpointManager, step: int, *, state: dict[str, float | list[int] | bool] | None = None, **metrics: float
-):
+) -> Path:
     folder = manager.begin(step)
     (folder / "actor").mkdir()
     (folder / "actor" / "w").write_text(str(step))
@@ -32,7 +32,7 @@ def runner_state(path: Path | None):
     return json.loads((path / "runner.json").read_text())["state"]
 
 
-def names(root: Path):
+def names(root: Path) -> list[str]:
     return sorted((p.name for p in root.iterdir()), key=lambda name: (len(name), name))
 
 
@@ -279,7 +279,7 @@ def undeletable(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(logging.getLogger("rlinf"), "propagate", True)
 
     def guard(function: Callable[..., None]) -> Callable[..., Any]:
-        def call(path, *args, **keys):
+        def call(path, *args, **keys) -> None:
             if os.path.basename(path) in held:
                 raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
             return function(path, *args, **keys)

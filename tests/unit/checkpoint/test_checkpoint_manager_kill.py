@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-def save(manager: CheckpointManager, step: int, payload: str | None = None):
+def save(manager: CheckpointManager, step: int, payload: str | None = None) -> Path:
     folder = manager.begin(step)
     (folder / "actor").mkdir()
     (folder / "actor" / "weights.bin").write_text(payload or f"weights of {step}")

@@ -21,7 +21,7 @@ def told(recipe: str, *overrides: str) -> str:
     return str(caught.value)
 
 
-def line_of(text: str, path: str):
+def line_of(text: str, path: str) -> str:
     return next(line for line in text.splitlines() if line.startswith(f"  - {path}:"))
 
 

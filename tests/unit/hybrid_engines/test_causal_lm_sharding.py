@@ -139,7 +139,7 @@ def test_weights_of_another_engine_are_taken_over(folder: Path, kind: str, shard
     )
     packed = pack_sequences(SEQUENCES)
 
-    def logprobs(engine: FSDPEngine):
+    def logprobs(engine: FSDPEngine) -> torch.Tensor:
         return engine.forward([packed], LOGPROBS)[0]
 
     before = logprobs(copy)

@@ -358,7 +358,7 @@ def test_the_schedule_of_the_first_step_is_its_first_entry() -> None:
     assert rates == pytest.approx([0.25e-2, 0.5e-2, 0.75e-2, 1e-2])
 
 
-def logprobs(trained: FSDPEngine):
+def logprobs(trained: FSDPEngine) -> torch.Tensor:
     return trained.forward([batch()], Pass.whole(lambda model, inputs: model(forward_inputs=inputs).logprobs))[0]
 
 

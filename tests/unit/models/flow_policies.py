@@ -23,7 +23,7 @@ def act(policy: TrainableModel, mode: str = "train", seed: int = 2):
     return policy.predict_action_batch(observations(), mode=mode, generator=torch.Generator().manual_seed(seed))
 
 
-def shake(policy: TrainableModel):
+def shake(policy: TrainableModel) -> TrainableModel:
     """Move the weights away from their start, at which velocities are almost 0."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():

@@ -20,7 +20,9 @@ def random_rows(seed: int = 0) -> torch.Tensor:
     return 2.0 * torch.randn(HEADS, ROWS, DIM, generator=torch.Generator().manual_seed(seed)) + 1.0
 
 
-def randomize(layer: EnsembleLinear | EnsembleLayerNorm | EnsembleBatchRenorm):
+def randomize(
+    layer: EnsembleLinear | EnsembleLayerNorm | EnsembleBatchRenorm,
+) -> EnsembleLinear | EnsembleLayerNorm | EnsembleBatchRenorm:
     generator = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in layer.parameters():

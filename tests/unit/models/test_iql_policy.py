@@ -50,7 +50,7 @@ def test_exploration_draws_from_the_generator_it_is_given() -> None:
     torch.testing.assert_close(again.logprobs, drawn[0][1].logprobs)
 
 
-def trained_by(loss, policy: TrainableModel):
+def trained_by(loss, policy: TrainableModel) -> set[str]:
     policy.zero_grad()
     loss.backward()
     return {name.split(".")[0] for name, p in policy.named_parameters() if p.grad is not None}

@@ -48,7 +48,7 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Any]]:
     """Make the temporary folder's path have so many characters."""
     with tempfile.TemporaryDirectory(dir="/tmp") as base:
 
-        def choose(length: int):
+        def choose(length: int) -> Path:
             folder = Path(base) / ("x" * (length - len(base) - 1))
             folder.mkdir()
             monkeypatch.setattr(tempfile, "tempdir", str(folder))

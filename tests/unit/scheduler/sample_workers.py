@@ -55,7 +55,7 @@ class Sample(Worker):
     def noted(self):
         return self.calls
 
-    async def later(self, value: str | None, seconds: float = 0.0):
+    async def later(self, value: str | None, seconds: float = 0.0) -> str | None:
         await asyncio.sleep(seconds)
         return value
 
@@ -128,7 +128,7 @@ class Sample(Worker):
     def then_recv(self, group: str, rank: int):
         return self.recv(group, rank, async_op=True).then(lambda value: value * 2).wait(timeout=30)
 
-    def echo(self, item: dict[str, Any]):
+    def echo(self, item: dict[str, Any]) -> dict[str, Any]:
         return item
 
     def share(self, value: str | None, groups=(), src=None):

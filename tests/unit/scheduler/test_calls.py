@@ -42,16 +42,16 @@ class Service:
     async def fail_async(self, kind) -> NoReturn:
         raise kind("words")
 
-    def large(self):
+    def large(self) -> np.ndarray:
         return np.zeros(LARGE_BYTES, np.uint8)
 
-    async def large_async(self):
+    async def large_async(self) -> np.ndarray:
         return np.zeros(LARGE_BYTES, np.uint8)
 
-    def lock(self):
+    def lock(self) -> threading.Lock:
         return threading.Lock()
 
-    async def lock_async(self):
+    async def lock_async(self) -> threading.Lock:
         return threading.Lock()
 
 

@@ -57,7 +57,7 @@ def start_driver(body: str, tmp_path: Path, **environment) -> subprocess.Popen[s
     return driver
 
 
-def output_at_end(driver: subprocess.Popen[str], seconds: int = 60):
+def output_at_end(driver: subprocess.Popen[str], seconds: int = 60) -> str:
     """What a driver has written once it has ended; one that does not end tells where its threads are."""
     try:
         return driver.communicate(timeout=seconds)[0]

@@ -38,7 +38,9 @@ def _finished(value: WorkerInfo) -> Future[Any]:
     return future
 
 
-def travel(messenger: Messenger, sent: torch.Tensor, into: torch.Tensor | torch.nn.Parameter):
+def travel(
+    messenger: Messenger, sent: torch.Tensor, into: torch.Tensor | torch.nn.Parameter
+) -> torch.Tensor | torch.nn.Parameter:
     messenger.send_tensor(sent, "me", 0, tag=None, timeout=20).wait()
     messenger.recv_tensor(into, "me", 0, tag=None, timeout=20).wait()
     return into

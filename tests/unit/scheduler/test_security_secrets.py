@@ -44,7 +44,7 @@ def run(
             yield second, group, secrets, log_dir
 
 
-def leaks(data: bytes | str, secrets: dict[str, str]):
+def leaks(data: bytes | str, secrets: dict[str, str]) -> list[str]:
     if isinstance(data, str):
         data = data.encode()
     return [name for name, value in secrets.items() if value.encode() in data]

@@ -23,7 +23,7 @@ def start(root: str | Path, name: str = "exp", *, resume: bool = False, overwrit
     return folder
 
 
-def names(folder: Path):
+def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.name != "run.lock")
 
 

@@ -20,7 +20,16 @@ def span(
     track: tuple[int, int] = MAIN,
     flow: tuple[str, tuple[tuple[str, str, int] | str, ...]] | None = None,
     **args: tuple[str, int] | float | None,
-):
+) -> tuple[
+    str,
+    int,
+    int,
+    tuple[int, int],
+    str,
+    str,
+    dict[str, tuple[str, int] | float | None],
+    tuple[str, tuple[tuple[str, str, int] | str, ...]] | None,
+]:
     return ("X", start, duration, track, name, "test", args, flow)
 
 

@@ -63,7 +63,7 @@ def test_instants_and_counters(tracer: None) -> None:
 
 def test_decorated_functions_are_traced_whenever_tracing_is_on() -> None:
     @trace.traced("double", "test")
-    def double(x: int):
+    def double(x: int) -> int:
         return 2 * x
 
     assert double(2) == 4

@@ -54,5 +54,5 @@ def rows(tensor) -> torch.Tensor:
     return torch.stack([torch.cat([tensor.new_zeros(4 - len(part)), part]) for part in parts])
 
 
-def clip(value: float, low: float, high: float):
+def clip(value: float, low: float, high: float) -> float:
     return min(max(value, low), high)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 import torch
 
@@ -10,12 +12,18 @@ from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.types import finalize_metrics
 from rlinf.errors import AlgorithmError
 
+if TYPE_CHECKING:
+    from rlinf.runners.step_runner import Metrics
+
+
 LOGPROBS = [[-0.5, -1.0, -2.0], [-3.0, -4.0, float("nan")]]
 MASK = [[True, False, True], [True, True, False]]
 TOKENS, SEQUENCES, LONGEST = 4, 2, 5
 
 
-def compute(loss_agg_func: str = "token-mean", *, data_parallel_size: int = 1, mask: list[list[bool]] = MASK):
+def compute(
+    loss_agg_func: str = "token-mean", *, data_parallel_size: int = 1, mask: list[list[bool]] = MASK
+) -> tuple[float, Metrics, torch.Tensor | None]:
     logprobs = torch.tensor(LOGPROBS, requires_grad=True)
     mask = torch.tensor(mask)
     denominators = compute_loss_denominators(

@@ -46,7 +46,7 @@ def read(path: Path, cfg: TextDataConfig | None = None, *, split: str = "train",
     return read_prompts([str(path)], cfg or config(), Letters(), split=split, **keys)
 
 
-def jsonl(path: Path, rows: list[dict[str, Any]]):
+def jsonl(path: Path, rows: list[dict[str, Any]]) -> Path:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
 
@@ -57,7 +57,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
 
 
-def write_jsonl(folder: Path):
+def write_jsonl(folder: Path) -> Path:
     return jsonl(folder / "rows.jsonl", ROWS)
 
 
@@ -77,7 +77,7 @@ def write_saved(folder):
     return folder / "saved"
 
 
-def write_saved_splits(folder: Path):
+def write_saved_splits(folder: Path) -> Path:
     others = datasets.Dataset.from_list([{**ROWS[0], "prompt": "another split"}])
     splits = {"test": others, "train": datasets.Dataset.from_list(ROWS)}
     datasets.DatasetDict(splits).save_to_disk(str(folder / "splits"))
@@ -240,7 +240,7 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path: Path) -> None:
 PROMPTS = tuple(Prompt(index=index, token_ids=(index,), text=str(index)) for index in range(7))
 
 
-def draws(sampler: PromptSampler[Prompt], count: int):
+def draws(sampler: PromptSampler[Prompt], count: int) -> list[tuple[int, int]]:
     return [(number, prompt.index) for number, prompt in (sampler.sample() for _ in range(count))]
 
 

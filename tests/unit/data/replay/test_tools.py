@@ -17,7 +17,7 @@ from rlinf.errors import DatasetError
 TOOLKITS = Path(__file__).parents[4] / "toolkits" / "replay_buffer"
 
 
-def saved(folder: Path, numbers: range, dim: int = 1):
+def saved(folder: Path, numbers: range, dim: int = 1) -> Path:
     rows = torch.tensor(list(numbers), dtype=torch.float32)
     replay = ReplayBuffer(1000, segment_bytes=100)
     replay.add(

@@ -123,7 +123,7 @@ def test_an_engine_has_the_weights_of_the_whole_export_after_every_sync(folder: 
     assert (seen[0] - seen[3]).abs().max() > 0.1
 
 
-def _is_adapted(name: str):
+def _is_adapted(name: str) -> bool:
     return name.endswith(tuple(f"{module}.weight" for module in LORA["lora_target_modules"]))
 
 

@@ -27,14 +27,14 @@ def node() -> Iterator[Node]:
 
 
 @pytest.fixture(params=["hosted", "local"])
-def channel(node: Node, request: pytest.FixtureRequest):
+def channel(node: Node, request: pytest.FixtureRequest) -> Iterator[Channel]:
     made = node.channel() if request.param == "hosted" else Channel.create(uuid.uuid4().hex, local=True)
     yield made
     made.close()
 
 
 @pytest.fixture(params=["hosted", "local", "messages"])
-def source(node: Node, request: pytest.FixtureRequest):
+def source(node: Node, request: pytest.FixtureRequest) -> Iterator[Inbox | Channel]:
     if request.param == "messages":
         yield Inbox(node.runtime)
         return
@@ -156,7 +156,7 @@ def test_a_batch_that_is_given_up_goes_back(channel) -> None:
 
 
 @pytest.fixture(params=["hosted", "local"])
-def narrow(node: Node, request: pytest.FixtureRequest):
+def narrow(node: Node, request: pytest.FixtureRequest) -> Iterator[Channel]:
     made = node.channel(1) if request.param == "hosted" else Channel.create(uuid.uuid4().hex, maxsize=1, local=True)
     yield made
     made.close()

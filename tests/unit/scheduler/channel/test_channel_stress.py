@@ -40,7 +40,7 @@ class Mover(Worker):
 
         return await asyncio.gather(*(drain(key) for key in keys))
 
-    def _payload(self, number: int):
+    def _payload(self, number: int) -> torch.Tensor | int:
         # Now and then one that goes through shared memory.
         return torch.full((20_000,), number) if number == 3 else number
 

@@ -1,7 +1,7 @@
 """What cannot be sent, or is given up before it is sent, is an error of its send and leaves nothing."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future as PlainFuture
 from typing import NoReturn
 
@@ -13,6 +13,7 @@ from rlinf.scheduler.address import WorkerAddress, WorkerInfo
 from rlinf.scheduler.comm.outbox import Outbox
 from rlinf.scheduler.comm.serialization import encode
 from rlinf.scheduler.messaging import Messenger
+from rlinf.scheduler.runtime import Runtime
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,7 @@ def node() -> Iterator[Node]:
 
 
 @pytest.fixture
-def outbox(node: Node):
+def outbox(node: Node) -> Iterator[tuple[Outbox, Callable[[], None], Runtime]]:
     """An outbox whose destination is told when the test says so, and the receiving runtime."""
     receiver = node.start("receiver")
     found = PlainFuture()

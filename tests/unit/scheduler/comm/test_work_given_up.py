@@ -28,7 +28,7 @@ def node() -> Iterator[Node]:
 
 
 @pytest.fixture(params=["hosted", "local", "messages"])
-def source(node: Node, request: pytest.FixtureRequest):
+def source(node: Node, request: pytest.FixtureRequest) -> Iterator[Inbox | Channel]:
     if request.param == "messages":
         yield Inbox(node.runtime)
         return

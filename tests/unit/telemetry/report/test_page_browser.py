@@ -110,7 +110,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def file(folder: Path):
+def file(folder: Path) -> Path:
     write_report([RunFolder.read(folder)], folder / "report.html")
     return folder / "report.html"
 

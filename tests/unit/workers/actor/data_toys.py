@@ -127,7 +127,7 @@ def weights(learner: Learner[Any]) -> dict[Any, Any]:
     return {name: (t.full_tensor() if hasattr(t, "full_tensor") else t).detach().clone() for name, t in state}
 
 
-def train(learner: Learner[Any], first: int, last: int):
+def train(learner: Learner[Any], first: int, last: int) -> dict[str, float]:
     engine = learner.engine
     for step in range(first, last + 1):
         if isinstance(learner, CollectingLearner):

@@ -110,7 +110,7 @@ def weights(learner: Learner[Any]) -> dict[Any, Any]:
     return whole if temperature is None else whole | {"temperature": temperature.raw.detach().clone()}
 
 
-def train(learner: Learner[Any], first: int, last: int, rank: int = 0):
+def train(learner: Learner[Any], first: int, last: int, rank: int = 0) -> dict[str, float]:
     for step in range(first, last + 1):
         learner.compute_advantages(make_trajectory(10 * step + rank))
         metrics = learner.update(step)

@@ -25,7 +25,7 @@ def test_rlpd_draws_half_of_each_batch_from_demonstrations(demos: Path) -> None:
     assert len(learner.replay) == len(learner.demos)  # nothing was added to the demonstrations
 
 
-def intervene(trajectory: Trajectory):
+def intervene(trajectory: Trajectory) -> Trajectory:
     intervened = torch.zeros_like(trajectory.executed)
     intervened[1, 2:5, 0] = True
     trajectory.rewards[1, 2:5] = 50.0

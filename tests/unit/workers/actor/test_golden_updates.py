@@ -69,7 +69,7 @@ class Reference:
         scaled = (states - self.w["encoder.normalizer.mean"]) / np.sqrt(self.w["encoder.normalizer.var"] + 1e-8)
         return np.clip(scaled, -10, 10)
 
-    def network(self, name: str, x: np.ndarray):
+    def network(self, name: str, x: np.ndarray) -> np.ndarray:
         for layer in (0, 2):
             x = x @ self.w[f"{name}.{layer}.weight"].T + self.w[f"{name}.{layer}.bias"]
             x = np.tanh(x) if layer == 0 else x

@@ -119,7 +119,7 @@ def gradient_by_transformers(
     samples = make_samples(config, dtype)
     width = max(samples.lengths)
 
-    def pad(values: list[int], fill: int):
+    def pad(values: list[int], fill: int) -> list[int]:
         gap = [fill] * (width - len(values))
         return gap + values if side == "left" else values + gap
 

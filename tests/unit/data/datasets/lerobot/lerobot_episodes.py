@@ -28,7 +28,7 @@ def make_episode(length: int, seed: int = 0, task: str = "reach", images: bool =
 EPISODES = [make_episode(5, 0), make_episode(1, 1, "push"), make_episode(7, 2)]
 
 
-def write(root: Path, episodes: list[LeRobotEpisode] = EPISODES, **options: int | bool):
+def write(root: Path, episodes: list[LeRobotEpisode] = EPISODES, **options: int | bool) -> Path:
     with LeRobotWriter(root, WriterOptions(fps=10, robot_type="toy", **options)) as writer:
         for episode in episodes:
             writer.add(episode)
