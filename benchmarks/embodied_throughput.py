@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import multiprocessing.connection
 import os
 import resource
 import statistics
@@ -26,6 +27,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
 
 REPO = Path(__file__).resolve().parents[1]
 NUM_ENVS, CHUNK, HORIZON = 8, 5, 100
@@ -68,7 +73,7 @@ def run_rlinf(steps: int, overrides: list[str]) -> dict[str, float]:
     }
 
 
-def make_env(seed: int, *, same_env: bool):
+def make_env(seed: int, *, same_env: bool) -> gymnasium.Env[Any, Any]:
     """Return the task for stable-baselines3: five steps per action, and an episode of 100 steps."""
     import gymnasium
     import metaworld  # noqa: F401 - registers its ids
@@ -83,15 +88,17 @@ def make_env(seed: int, *, same_env: bool):
             self.action_space = self.single.action_space
             self.seeds = np.random.default_rng(seed)
 
-        def reset(self, *, seed=None, options=None):
+        def reset(
+            self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        ) -> tuple[Any, dict[Any, Any]]:
             return self.single.reset(int(self.seeds.integers(1 << 31))), {}
 
-        def step(self, action):
+        def step(self, action: np.ndarray) -> tuple[Any, float, Any, Any, Any]:
             obs, reward, terminated, truncated, success = self.single.step(action)
             return obs, reward, terminated, truncated, {"success": success}
 
     class Repeat(gymnasium.Wrapper):
-        def step(self, action):
+        def step(self, action: np.ndarray) -> tuple[Any, float, Any, Any, Any]:
             total = 0.0
             for _ in range(CHUNK):
                 obs, reward, terminated, truncated, info = self.env.step(action)
@@ -148,7 +155,7 @@ def run_sb3(steps: int, *, same_env: bool) -> dict[str, float]:
     return {"env_steps_per_second": steps * ENV_STEPS_PER_STEP / seconds}
 
 
-def step_raw(connection, seeds: list[int], same_env: bool) -> None:
+def step_raw(connection: multiprocessing.connection.Connection, seeds: list[int], same_env: bool) -> None:
     """Step some environments for ever, and count."""
     import numpy as np
 

@@ -1,6 +1,7 @@
 """An advantage estimator and a policy loss: pure functions; their dataclasses list the keys they take from recipes."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -16,7 +17,7 @@ class CenteredConfig(AdvantageConfig):
     """Factor on the advantages."""
 
 
-def compute_centered_advantages(steps, cfg):
+def compute_centered_advantages(steps: Any, cfg: Any) -> tuple[Any, Any]:
     """Compare what follows each step of an episode with what followed it in the others.
 
     Args:
@@ -40,7 +41,7 @@ class RatioPenaltyConfig(PolicyLossConfig):
     """Weight of the squared distance of the policy ratio from 1."""
 
 
-def ratio_penalty_loss(inputs, cfg) -> LossOutput:
+def ratio_penalty_loss(inputs: Any, cfg: Any) -> LossOutput:
     """Climb the advantages and pay for moving away, rather than clip the ratio.
 
     Args:

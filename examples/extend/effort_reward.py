@@ -1,6 +1,7 @@
 """A reward: scores chunks of actions by their results; its dataclass lists the keys it takes from recipes."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from rlinf.algorithms.rewards.base import EmbodiedReward
 from rlinf.config.schema.reward import EmbodiedRewardConfig
@@ -17,6 +18,6 @@ class EffortRewardConfig(EmbodiedRewardConfig):
 class EffortReward(EmbodiedReward):
     """Minus the size of each action, as far as it exceeds ``free_effort``."""
 
-    def __call__(self, request):
+    def __call__(self, request: Any) -> Any:
         """Return float [B, C] for actions [B, C, A]."""
         return -(request.actions.norm(dim=-1) - self.cfg.free_effort).clamp(min=0)

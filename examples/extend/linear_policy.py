@@ -1,6 +1,7 @@
 """A model: chooses actions, and recomputes their log-probabilities under the current weights."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch.distributions import Normal
@@ -21,7 +22,7 @@ class LinearPolicyConfig(ModelConfig):
 class LinearPolicy(BasePolicy):
     """A Gaussian whose mean is linear in the observation."""
 
-    def __init__(self, cfg, *, num_values: int = 1) -> None:
+    def __init__(self, cfg: Any, *, num_values: int = 1) -> None:
         super().__init__()
         self.shape = (cfg.num_action_chunks, cfg.action_dim)
         self.mean = torch.nn.Linear(cfg.obs_dim, cfg.num_action_chunks * cfg.action_dim)
@@ -31,14 +32,16 @@ class LinearPolicy(BasePolicy):
     def distribution(self, states: torch.Tensor) -> Normal:
         return Normal(self.mean(states).unflatten(-1, self.shape), 0.5)
 
-    def default_forward(self, forward_inputs):
+    def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> Any:
         states = forward_inputs["states"]
         distribution = self.distribution(states)
         logprobs = distribution.log_prob(forward_inputs["action"])
         return PolicyEvaluation(logprobs=logprobs, entropy=distribution.entropy(), values=self.value_head(states))
 
     @torch.no_grad()
-    def predict_action_batch(self, obs, *, mode, generator=None) -> tuple[torch.Tensor, PolicyOutput]:
+    def predict_action_batch(
+        self, obs: dict[str, torch.Tensor], *, mode: str, generator: torch.Generator | None = None
+    ) -> tuple[torch.Tensor, PolicyOutput]:
         states = obs["states"].to(self.device, torch.float32)
         distribution = self.distribution(states)
         action = distribution.mean
@@ -48,5 +51,5 @@ class LinearPolicy(BasePolicy):
         return action, PolicyOutput(distribution.log_prob(action), self.value_head(states), inputs)
 
     @torch.no_grad()
-    def predict_values(self, obs):
+    def predict_values(self, obs: dict[str, torch.Tensor]) -> Any:
         return self.value_head(obs["states"].to(self.device, torch.float32))

@@ -16,12 +16,12 @@ class PointEnv(VectorEnv):
         self.action_space = Box(-1.0, 1.0, (2,), np.float32)
         self.position = np.zeros((num_envs, 2), np.float32)
 
-    def reset_idx(self, env_ids, seeds) -> dict[str, np.ndarray]:
+    def reset_idx(self, env_ids: np.ndarray, seeds: np.ndarray) -> dict[str, np.ndarray]:
         for row, seed in zip(env_ids, seeds, strict=True):
             self.position[row] = np.random.default_rng(seed).uniform(-1, 1, 2)
         return {"states": self.position[env_ids]}
 
-    def step(self, actions, active) -> StepResult:
+    def step(self, actions: np.ndarray, active: np.ndarray | None) -> StepResult:
         before = np.linalg.norm(self.position, axis=1)
         self.position[active] += 0.1 * actions[active]
         distance = np.linalg.norm(self.position, axis=1)

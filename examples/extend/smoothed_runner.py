@@ -1,6 +1,7 @@
 """A loop: that of embodied RL, with one more metric."""
 
 from collections import deque
+from typing import Any
 
 from rlinf.runners.embodied_runner import EmbodiedRunner
 from rlinf.runners.launch import launch
@@ -10,7 +11,7 @@ from rlinf.runners.step_runner import Metrics
 class SmoothedRunner(EmbodiedRunner):
     """Also reports the mean return of the last five steps."""
 
-    def __init__(self, cfg, **groups) -> None:
+    def __init__(self, cfg: Any, **groups: Any) -> None:
         super().__init__(cfg, **groups)
         self.returns = deque(maxlen=5)
 
@@ -22,6 +23,6 @@ class SmoothedRunner(EmbodiedRunner):
         return metrics
 
 
-def launch_smoothed(cfg) -> dict[str, float]:
+def launch_smoothed(cfg: Any) -> dict[str, float]:
     """Run a recipe of ``task_type: embodied`` with this loop."""
     return launch(cfg, SmoothedRunner)

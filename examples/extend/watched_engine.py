@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from rlinf.config.schema.generation import HFGenerationConfig
 from rlinf.data.messages.generation import GenerationRequest, GenerationResult
@@ -20,7 +21,7 @@ class WatchedEngineConfig(HFGenerationConfig):
 class WatchedEngine(HFEngine):
     """Generates as ``hf`` does, and watches the time."""
 
-    def __init__(self, cfg, **arguments) -> None:
+    def __init__(self, cfg: Any, **arguments: Any) -> None:
         super().__init__(cfg, **arguments)
         self.slow_seconds = cfg.slow_seconds
         self.num_slow = 0

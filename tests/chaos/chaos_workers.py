@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ LARGE = 1 << 20
 
 
 class Chaotic(Worker):
-    def __init__(self, folder=None, start_seconds: float = 0.0) -> None:
+    def __init__(self, folder: Path | str | None = None, start_seconds: float = 0.0) -> None:
         super().__init__()
         if folder is not None:
             # Written whole: who reads the name of the file may read what is in it.
@@ -28,7 +29,7 @@ class Chaotic(Worker):
             path.with_suffix(".new").rename(path)
         time.sleep(start_seconds)
 
-    def attempt(self, method: str, *args, note: str | None = None):
+    def attempt(self, method: str, *args: Any, note: str | None = None) -> tuple[str, Any]:
         """Call a method of this worker; return what it raised, or what it returned."""
         try:
             outcome = ("returned", getattr(self, method)(*args))
@@ -38,7 +39,7 @@ class Chaotic(Worker):
             Path(note).write_text(repr(outcome))
         return outcome
 
-    async def attempt_async(self, method: str, *args: str | int):
+    async def attempt_async(self, method: str, *args: str | int) -> tuple[str, Any]:
         try:
             return ("returned", await getattr(self, method)(*args))
         except RLinfError as error:
@@ -64,10 +65,10 @@ class Chaotic(Worker):
 
     # Messages
 
-    def receive(self, group: str, rank: int, count: int = 1):
+    def receive(self, group: str, rank: int, count: int = 1) -> list[Any]:
         return [self.recv(group, rank) for _ in range(count)]
 
-    async def receive_async(self, group, rank):
+    async def receive_async(self, group: str, rank: int) -> Any:
         return await self.recv(group, rank, async_op=True).async_wait()
 
     def flood(self, group: str, ranks: int, count: int) -> None:
@@ -86,12 +87,12 @@ class Chaotic(Worker):
         except RLinfError as error:
             return count, type(error).__name__, str(error)
 
-    def share(self, value: np.ndarray, seconds: float = 0.0):
+    def share(self, value: np.ndarray, seconds: float = 0.0) -> Any:
         if self._rank == 0:
             time.sleep(seconds)
         return self.broadcast(value)
 
-    def exchange(self, group: str, channel: Channel, sends: bool):
+    def exchange(self, group: str, channel: Channel, sends: bool) -> Any:
         if sends:
             time.sleep(60)
             return self.send_to(group, channel, [1, 2])
@@ -107,7 +108,7 @@ class Chaotic(Worker):
         for number in range(count):
             channel.put((number, np.full(LARGE, number % 251, np.uint8)))
 
-    def take(self, channel, count, key: str = "default"):
+    def take(self, channel: Channel, count: int, key: str = "default") -> list[Any]:
         return [channel.get(key=key) for _ in range(count)]
 
     def take_large(self, channel: Channel, count: int, seconds: float = 0.0) -> None:
@@ -132,5 +133,5 @@ class Chaotic(Worker):
 
     # Groups and channels by name
 
-    def connect(self, name) -> str:
+    def connect(self, name: str) -> str:
         return Channel.connect(name).name

@@ -34,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture
-def chance(request: pytest.FixtureRequest, seed) -> random.Random:
+def chance(request: pytest.FixtureRequest, seed: int) -> random.Random:
     """The random moments of this test."""
     return random.Random(request.node.name)
 
@@ -53,12 +53,12 @@ def launch(cluster: Cluster) -> Iterator[Callable[..., Any]]:
     """
     groups, pids, uids = [], set(), set()
 
-    def start(group: WorkerGroup[Any], *, name: str, ranks: int = 1, first: int = 0, wait: bool = True):
+    def start(group: WorkerGroup[Any], *, name: str, ranks: int = 1, first: int = 0, wait: bool = True) -> Any:
         groups.append(group.launch(cluster, PackedPlacementStrategy(first, first + ranks - 1), name=name, wait=wait))
         note(groups[-1])
         return groups[-1]
 
-    def note(group) -> None:
+    def note(group: Any) -> None:
         pids.update(member.pid for member in group.worker_info_list)
         uids.update(member.endpoint.uid for member in group.worker_info_list)
 
@@ -86,28 +86,28 @@ def wait_until_gone(pids: set[int] | list[int], seconds: int = 15) -> list[int]:
     return left
 
 
-def is_alive(pid) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
 
 
-def kill(group, rank: int = 0, *, after: float = 0.0) -> str:
+def kill(group: Any, rank: int = 0, *, after: float = 0.0) -> str:
     """SIGKILL a worker; returns its name, which errors must hold."""
     time.sleep(after)
     psutil.Process(group.worker_info_list[rank].pid).kill()
     return f"{group.name}:{rank}"
 
 
-def assert_died(outcome, name: str) -> None:
+def assert_died(outcome: Any, name: str) -> None:
     """The worker's own wait has raised, naming what died."""
     kind, text = outcome
     assert kind == "WorkerDiedError", outcome
     assert name in text, text
 
 
-def assert_raises_death(call, name: str, seconds: int = PROCESS_SECONDS) -> None:
+def assert_raises_death(call: Any, name: str, seconds: int = PROCESS_SECONDS) -> None:
     with pytest.raises(WorkerDiedError) as caught:
         call.wait(timeout=seconds)
     assert name in str(caught.value)
@@ -132,7 +132,7 @@ def left_with_mark(mark: str, seconds: int = 20) -> list[psutil.Process]:
         time.sleep(0.2)
 
 
-def has_mark(process: psutil.Process, mark):
+def has_mark(process: psutil.Process, mark: str) -> bool:
     try:
         return process.environ().get("RLINF_TEST_MARK") == mark and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

@@ -6,6 +6,7 @@ import random
 import signal
 import sys
 import time
+from typing import Any
 
 import psutil
 import pytest
@@ -42,11 +43,11 @@ def main(seed: str) -> None:
         nodes.shutdown()
 
 
-def raylet_of(node) -> psutil.Process:
+def raylet_of(node: Any) -> psutil.Process:
     return psutil.Process(node.all_processes[ray_constants.PROCESS_TYPE_RAYLET][0].process.pid)
 
 
-def lose(cluster: Cluster, chance: random.Random, raylets: list[psutil.Process], stopped) -> None:
+def lose(cluster: Cluster, chance: random.Random, raylets: list[psutil.Process], stopped: list[Any]) -> None:
     """Kill one node's raylet and stop everything of the other's, which does not close a single connection."""
     lose_a_parent(cluster)
     here = Chaotic.create_group().launch(cluster, NodePlacementStrategy([0] * 4), name="here", wait=False)
@@ -87,7 +88,7 @@ def lose(cluster: Cluster, chance: random.Random, raylets: list[psutil.Process],
     assert [rank for rank, _ in again.identify().wait(timeout=60)] == [0]
 
 
-def lose_a_parent(cluster) -> None:
+def lose_a_parent(cluster: Any) -> None:
     """Kill a worker of another node than the manager's whose forked child lives on."""
     group = Chaotic.create_group().launch(cluster, NodePlacementStrategy([1]), name="parent")
     child = psutil.Process(group.fork(300).wait()[0])
@@ -99,7 +100,7 @@ def lose_a_parent(cluster) -> None:
     child.kill()
 
 
-def stop(raylet, stopped) -> None:
+def stop(raylet: Any, stopped: Any) -> None:
     stopped += [raylet, *raylet.children(recursive=True)]
     for process in stopped:
         process.send_signal(signal.SIGSTOP)

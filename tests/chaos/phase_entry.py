@@ -9,7 +9,7 @@ from rlinf.runners.run_logger import RunLogger
 _enter = RunLogger.phase
 
 
-def phase(self, name) -> None:
+def phase(self: object, name: str) -> None:
     with open(os.environ["RLINF_TEST_PHASES"], "a") as file:
         file.write(f"{name}\n")
     _enter(self, name)

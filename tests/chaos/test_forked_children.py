@@ -2,7 +2,7 @@
 
 import contextlib
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def children():
+def children() -> Iterator[list[psutil.Process]]:
     """The processes that are left to this test to end."""
     found = []
     yield found
@@ -25,7 +25,7 @@ def children():
 
 
 def test_its_death_is_noticed_and_it_can_be_launched_again(
-    launch: Callable[..., Any], children, chance: random.Random
+    launch: Callable[..., Any], children: Any, chance: random.Random
 ) -> None:
     left, right = launch(Chaotic.create_group(), name="left", first=2), launch(Chaotic.create_group(), name="right")
     children += left.fork(300).wait()

@@ -28,7 +28,7 @@ def crowd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Any]]:
     monkeypatch.setattr(local, "_BACKLOG", 1)
     namespace, keys, made = uuid.uuid4().hex[:8], new_keys(), []
 
-    def endpoint():
+    def endpoint() -> Any:
         made.append(Endpoint(namespace=namespace, node_id="n0", keys=keys, listen_ip=None))
         return made[-1]
 

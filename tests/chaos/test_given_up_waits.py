@@ -7,13 +7,14 @@ import signal
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from types import FrameType
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rlinf.errors import CommTimeoutError, RLinfError, WorkerDiedError
-from rlinf.scheduler import Channel, Cluster, Worker
+from rlinf.scheduler import Channel, Cluster, Worker, WorkerGroup
 from rlinf.scheduler.comm.work import AsyncWork
 from rlinf.scheduler.run_status import query_status
 from tests.chaos.conftest import PROCESS_SECONDS, kill
@@ -38,7 +39,7 @@ class Fickle(Worker):
             else:
                 self.send((number, payload), group, 0)
 
-    async def poll(self, channel: Channel | None, group: str, chance: random.Random, count: int = COUNT):
+    async def poll(self, channel: Channel | None, group: str, chance: random.Random, count: int = COUNT) -> list[Any]:
         """Take numbers with time-outs as long as they are apart, on a loop that is busy at times."""
         got, given_up = [], 0
         while len(got) < count:
@@ -54,7 +55,7 @@ class Fickle(Worker):
             got.append(number)
         return got, given_up
 
-    def drop(self, channel: Channel | None, group: str, chance: random.Random):
+    def drop(self, channel: Channel | None, group: str, chance: random.Random) -> list[Any]:
         """Take numbers, dropping the work of every other wait."""
         got = []
         while len(got) < COUNT:
@@ -67,7 +68,7 @@ class Fickle(Worker):
             del work
         return got
 
-    async def put_or_not(self, channel: Channel, chance: random.Random):
+    async def put_or_not(self, channel: Channel, chance: random.Random) -> list[Any]:
         """Put numbers into a full channel; return those whose wait did not time out."""
         put = []
         for number in range(COUNT):
@@ -76,7 +77,7 @@ class Fickle(Worker):
                 put.append(number)
         return put
 
-    def take_slowly(self, channel: Channel, chance: random.Random):
+    def take_slowly(self, channel: Channel, chance: random.Random) -> list[Any]:
         got = []
         with contextlib.suppress(RLinfError):
             while True:
@@ -85,7 +86,7 @@ class Fickle(Worker):
         return got
 
 
-def _interrupt(_, frame) -> None:
+def _interrupt(_: object, frame: FrameType | None) -> None:
     """Interrupt a wait, as a notebook's stop button does.
 
     One that has ended has given its item to the caller, and one that has not begun is not under test: those are left
@@ -102,7 +103,7 @@ def _interrupt(_, frame) -> None:
 
 
 @pytest.fixture
-def sides(launch: Callable[..., Any]):
+def sides(launch: Callable[..., Any]) -> list[WorkerGroup[Any]]:
     return [launch(Fickle.create_group(), name=name, first=place) for place, name in enumerate(("left", "right"))]
 
 
@@ -121,7 +122,7 @@ def channel(cluster: Cluster) -> Iterator[Channel]:
     made.close()
 
 
-def test_time_outs_on_an_event_loop(sides, way: Channel | None, chance: random.Random) -> None:
+def test_time_outs_on_an_event_loop(sides: Any, way: Channel | None, chance: random.Random) -> None:
     left, right = sides
     feeding = left.feed(way, "right", 0, chance)
     ((got, given_up),) = right.poll(way, "left", chance).wait(timeout=120)
@@ -130,19 +131,19 @@ def test_time_outs_on_an_event_loop(sides, way: Channel | None, chance: random.R
     assert given_up
 
 
-def test_work_that_is_dropped(sides, way: Channel | None, chance: random.Random) -> None:
+def test_work_that_is_dropped(sides: Any, way: Channel | None, chance: random.Random) -> None:
     left, right = sides
     feeding = left.feed(way, "right", 0, chance)
     assert right.drop(way, "left", chance).wait(timeout=120) == [list(range(COUNT))]
     feeding.wait(timeout=PROCESS_SECONDS)
 
 
-def test_several_that_give_up_share_all_items(sides, channel: Channel, chance: random.Random) -> None:
+def test_several_that_give_up_share_all_items(sides: Any, channel: Channel, chance: random.Random) -> None:
     left, right = sides
     feeding = left.feed(channel, "right", 0, chance)
     polling = right.poll(channel, "left", chance, count=COUNT // 2)
 
-    async def poll():
+    async def poll() -> list[Any]:
         got = []
         while len(got) < COUNT // 2:
             with contextlib.suppress(TimeoutError):
@@ -156,7 +157,7 @@ def test_several_that_give_up_share_all_items(sides, channel: Channel, chance: r
     assert sorted(mine + theirs) == list(range(COUNT))
 
 
-def test_puts_that_time_out(sides, channel: Channel, chance: random.Random) -> None:
+def test_puts_that_time_out(sides: Any, channel: Channel, chance: random.Random) -> None:
     left, right = sides
     taking = right.take_slowly(channel, chance)
     (put,) = left.put_or_not(channel, chance).wait(timeout=120)
@@ -171,7 +172,7 @@ def test_puts_that_time_out(sides, channel: Channel, chance: random.Random) -> N
     assert set(put) <= set(numbers)
 
 
-def test_interrupts_lose_nothing(sides, channel: Channel, chance: random.Random) -> None:
+def test_interrupts_lose_nothing(sides: Any, channel: Channel, chance: random.Random) -> None:
     """In the driver; a worker's waits are interrupted by nothing but its end."""
     feeding = sides[0].feed(channel, "right", 0, chance)
     got, interrupts = [], 0
@@ -192,7 +193,9 @@ def test_interrupts_lose_nothing(sides, channel: Channel, chance: random.Random)
     assert interrupts
 
 
-def test_a_consumer_that_dies_with_items_that_it_has_not_taken(sides, channel: Channel, chance: random.Random) -> None:
+def test_a_consumer_that_dies_with_items_that_it_has_not_taken(
+    sides: Any, channel: Channel, chance: random.Random
+) -> None:
     """What had arrived at it and was not waited for goes to the next consumer; none is lost, none comes twice."""
     left, right = sides
     feeding = left.feed(channel, "right", 0, chance)
@@ -211,7 +214,9 @@ def test_a_consumer_that_dies_with_items_that_it_has_not_taken(sides, channel: C
     assert sorted(got) == list(range(min(got), max(got) + 1)) if got else True
 
 
-def test_nothing_of_it_is_left_at_the_host(sides, cluster: Cluster, channel: Channel, chance: random.Random) -> None:
+def test_nothing_of_it_is_left_at_the_host(
+    sides: Any, cluster: Cluster, channel: Channel, chance: random.Random
+) -> None:
     left, right = sides
     feeding = left.feed(channel, "right", 0, chance)
     right.poll(channel, "left", chance).wait(timeout=120)

@@ -24,7 +24,7 @@ def start(start_run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.Mon
     return lambda *keys: start_run(RECIPE, *KEYS, *keys, f"runner.logger.log_path={tmp_path}")
 
 
-def kill_child(run, name: str) -> None:
+def kill_child(run: Any, name: str) -> None:
     (found,) = [child for child in run.survivors(patience=0) if name in " ".join([child.name(), *child.cmdline()])]
     os.kill(found.pid, signal.SIGKILL)
 

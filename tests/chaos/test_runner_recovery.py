@@ -54,7 +54,7 @@ def worker_pid(folder: Path, name: str) -> int:
     return int(re.findall(r"Ready: process (\d+)", (folder / "worker_logs" / f"{name}.log").read_text())[-1])
 
 
-def wait_for_phase(run, tmp_path: Path, name: str, seen: int = 0, timeout: int = 120) -> int:
+def wait_for_phase(run: Any, tmp_path: Path, name: str, seen: int = 0, timeout: int = 120) -> int:
     """Wait until the runner enters a phase; ``seen`` entries of the file are those of before."""
     path = tmp_path / "phases"
     deadline = time.monotonic() + timeout
@@ -69,7 +69,7 @@ def wait_for_phase(run, tmp_path: Path, name: str, seen: int = 0, timeout: int =
     pytest.fail(f"phase {name} was not reached:\n{run.output[-4000:]}")
 
 
-def wait_for_step(run, folder: Path, step: int, timeout: int = 120) -> None:
+def wait_for_step(run: Any, folder: Path, step: int, timeout: int = 120) -> None:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
         assert run.process.poll() is None, (run.wait(), run.output[-4000:])
@@ -124,7 +124,7 @@ def test_killed_workers_are_launched_again_and_the_run_ends_as_if_nothing_had_be
     assert not run.survivors()
 
 
-def left_but_agents(run, timeout: int = 20):
+def left_but_agents(run: Any, timeout: int = 20) -> set[Any]:
     """Ray's own agents notice the death of their raylet a minute later; everything of ours goes with the driver."""
     deadline = time.monotonic() + timeout
     while True:
@@ -134,7 +134,7 @@ def left_but_agents(run, timeout: int = 20):
         time.sleep(0.2)
 
 
-def name_of(process):
+def name_of(process: psutil.Process) -> str | None:
     try:
         return process.name()
     except psutil.NoSuchProcess:

@@ -17,7 +17,7 @@ import pytest
 from chaos_workers import Chaotic
 
 from rlinf.errors import CommTimeoutError, RLinfError, WorkerDiedError
-from rlinf.scheduler import Channel, Cluster, PackedPlacementStrategy
+from rlinf.scheduler import Channel, Cluster, PackedPlacementStrategy, WorkerGroup
 from rlinf.scheduler.results import wait_all
 from rlinf.scheduler.run_status import query_status
 from tests.chaos.conftest import PROCESS_SECONDS, assert_died, assert_raises_death, kill, pid_of, wait_until_gone
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(120)
 
 
 @pytest.fixture
-def sides(launch: Callable[..., Any]):
+def sides(launch: Callable[..., Any]) -> tuple[Any, Any]:
     """One worker on the left and two on the right."""
     groups = (
         launch(Chaotic.create_group(), name="left", first=2, wait=False),
@@ -38,12 +38,12 @@ def sides(launch: Callable[..., Any]):
 
 
 @pytest.fixture
-def left(sides):
+def left(sides: Any) -> WorkerGroup[Any]:
     return sides[0]
 
 
 @pytest.fixture
-def right(sides):
+def right(sides: Any) -> WorkerGroup[Any]:
     return sides[1]
 
 
@@ -55,7 +55,7 @@ def channel() -> Iterator[Channel]:
         made.close()
 
 
-def test_receives(left, right, chance: random.Random) -> None:
+def test_receives(left: WorkerGroup[Any], right: WorkerGroup[Any], chance: random.Random) -> None:
     sync = right.execute_on(0).attempt("receive", "left", 0)
     asynchronous = right.execute_on(1).attempt_async("receive_async", "left", 0)
     name = kill(left, after=chance.uniform(0, 0.3))
@@ -63,7 +63,7 @@ def test_receives(left, right, chance: random.Random) -> None:
         assert_died(call.wait(timeout=PROCESS_SECONDS)[0], name)
 
 
-def test_a_stream_of_large_messages(left, right, chance: random.Random) -> None:
+def test_a_stream_of_large_messages(left: WorkerGroup[Any], right: WorkerGroup[Any], chance: random.Random) -> None:
     receiving = right.drain("left", 0)
     sending = left.flood("right", [0, 1], 100_000)
     name = kill(left, after=chance.uniform(0.1, 0.6))
@@ -72,7 +72,9 @@ def test_a_stream_of_large_messages(left, right, chance: random.Random) -> None:
     assert_raises_death(sending, name)
 
 
-def test_a_stream_to_a_receiver_that_dies(left, right, chance: random.Random) -> None:
+def test_a_stream_to_a_receiver_that_dies(
+    left: WorkerGroup[Any], right: WorkerGroup[Any], chance: random.Random
+) -> None:
     right.execute_on(0).drain("left", 0)
     surviving = right.execute_on(1).drain("left", 0)
     sending = left.attempt("flood", "right", [0, 1], 100_000)
@@ -83,7 +85,9 @@ def test_a_stream_to_a_receiver_that_dies(left, right, chance: random.Random) ->
         surviving.wait(timeout=0.2)
 
 
-def test_several_getters_of_one_key(left, right, channel: Channel, chance: random.Random) -> None:
+def test_several_getters_of_one_key(
+    left: WorkerGroup[Any], right: WorkerGroup[Any], channel: Channel, chance: random.Random
+) -> None:
     getting = right.attempt("take", channel, 1_000)
     feeding = left.then_sleep("put_all", channel, chance.randrange(5))
     here = channel.get(key="other", async_op=True, timeout=60)
@@ -96,7 +100,9 @@ def test_several_getters_of_one_key(left, right, channel: Channel, chance: rando
     assert here.wait(timeout=PROCESS_SECONDS) == "still works"
 
 
-def test_a_put_into_a_full_channel(left, right, channel: Channel, chance: random.Random) -> None:
+def test_a_put_into_a_full_channel(
+    left: WorkerGroup[Any], right: WorkerGroup[Any], channel: Channel, chance: random.Random
+) -> None:
     right.execute_on(0).then_sleep("take", channel, 3)
     putting = left.attempt("put_all", channel, 1_000)
     while channel.qsize() < 2:
@@ -105,7 +111,9 @@ def test_a_put_into_a_full_channel(left, right, channel: Channel, chance: random
     assert_died(putting.wait(timeout=PROCESS_SECONDS)[0], name)
 
 
-def test_a_consumer_of_large_items(left, right, channel: Channel, chance: random.Random) -> None:
+def test_a_consumer_of_large_items(
+    left: WorkerGroup[Any], right: WorkerGroup[Any], channel: Channel, chance: random.Random
+) -> None:
     """What was granted to the dead consumer comes to the next one; nothing is lost or torn."""
     count = 12
     putting = left.put_large(channel, count)
@@ -125,7 +133,9 @@ def test_a_consumer_of_large_items(left, right, channel: Channel, chance: random
     assert taken == list(range(taken[0], taken[-1] + 1)) if taken else True
 
 
-def test_a_producer_of_large_items(left, right, channel: Channel, chance: random.Random) -> None:
+def test_a_producer_of_large_items(
+    left: WorkerGroup[Any], right: WorkerGroup[Any], channel: Channel, chance: random.Random
+) -> None:
     """The items that were put are delivered after the death of who put them."""
     left.put_large(channel, 1_000)
     while channel.qsize() < 2:
@@ -167,7 +177,9 @@ def test_a_receiver_of_broadcasts(launch: Callable[..., Any], chance: random.Ran
     assert dead[2]
 
 
-def test_calls_on_two_groups_that_need_each_other(left, right, chance: random.Random) -> None:
+def test_calls_on_two_groups_that_need_each_other(
+    left: WorkerGroup[Any], right: WorkerGroup[Any], chance: random.Random
+) -> None:
     receiving = right.receive("left", 0)
     sending = left.sleep(60)
     name = kill(left, after=chance.uniform(0, 0.3))
@@ -175,7 +187,7 @@ def test_calls_on_two_groups_that_need_each_other(left, right, chance: random.Ra
         wait_all(receiving, sending, timeout=PROCESS_SECONDS)
 
 
-def test_a_whole_group_at_once(left, right, chance: random.Random) -> None:
+def test_a_whole_group_at_once(left: WorkerGroup[Any], right: WorkerGroup[Any], chance: random.Random) -> None:
     receiving = left.attempt("receive", "right", 1)
     running = right.sleep(60)
     time.sleep(chance.uniform(0, 0.3))
@@ -185,7 +197,9 @@ def test_a_whole_group_at_once(left, right, chance: random.Random) -> None:
     assert_died(receiving.wait(timeout=PROCESS_SECONDS)[0], "right:1")
 
 
-def test_shards_of_a_dead_sender(left, right, channel: Channel, chance: random.Random) -> None:
+def test_shards_of_a_dead_sender(
+    left: WorkerGroup[Any], right: WorkerGroup[Any], channel: Channel, chance: random.Random
+) -> None:
     receiving = right.attempt("exchange", "left", channel, False)
     left.exchange("right", channel, True)
     name = kill(left, after=chance.uniform(0.2, 0.5))
@@ -210,7 +224,9 @@ def test_a_holder_and_a_waiter_of_a_lock(launch: Callable[..., Any], chance: ran
     notes.close()
 
 
-def test_the_owner_of_ports(left, right, cluster: Cluster, chance: random.Random) -> None:
+def test_the_owner_of_ports(
+    left: WorkerGroup[Any], right: WorkerGroup[Any], cluster: Cluster, chance: random.Random
+) -> None:
     taken = left.ports(3).wait()[0]
     assert len(set(taken)) == 3
     held = query_status(cluster.namespace)["leases"]["ports"]
@@ -277,7 +293,9 @@ def test_a_rank_of_a_group_that_closes(launch: Callable[..., Any], chance: rando
     assert len(again.identify().wait(timeout=30)) == 2
 
 
-def test_a_process_that_is_stopped(left, right, cluster: Cluster, chance: random.Random) -> None:
+def test_a_process_that_is_stopped(
+    left: WorkerGroup[Any], right: WorkerGroup[Any], cluster: Cluster, chance: random.Random
+) -> None:
     """It may go on one day, so nobody is told that it died; but waits have ends, and closing its group ends it."""
     receiving = right.execute_on(0).attempt("receive", "left", 0)
     call = left.sleep(chance.uniform(0, 0.3))
@@ -291,7 +309,9 @@ def test_a_process_that_is_stopped(left, right, cluster: Cluster, chance: random
     assert (kind, "left:0" in text) == ("WorkerDiedError", True)
 
 
-def test_the_host_of_channels(left, right, channel: Channel, chance: random.Random) -> None:
+def test_the_host_of_channels(
+    left: WorkerGroup[Any], right: WorkerGroup[Any], channel: Channel, chance: random.Random
+) -> None:
     getting = right.attempt("take", channel, 1_000, "nothing")
     putting = left.attempt("put_all", channel, 1_000)
     here = channel.get(key="here", async_op=True, timeout=60)

@@ -29,10 +29,10 @@ class BrokenEnv(VectorEnv):
         super().__init__(cfg, num_envs=num_envs, first_env=first_env)
         self.count = 0
 
-    def reset_idx(self, env_ids, seeds) -> dict[str, np.ndarray]:
+    def reset_idx(self, env_ids: np.ndarray, seeds: np.ndarray) -> dict[str, np.ndarray]:
         return {"states": np.zeros((len(env_ids), 4), np.float32)}
 
-    def step(self, actions, active) -> StepResult:
+    def step(self, actions: np.ndarray, active: np.ndarray | None) -> StepResult:
         self.count += 1
         if self.count == 37 and self.cfg.fault == "step":
             raise ValueError("the gripper is stuck")

@@ -55,7 +55,9 @@ def ranks(*, env: int, rollout: int, actor: int = 1) -> tuple[str, str, str]:
 class Run:
     """The entry script as a process of its own, recognisable by a mark in its environment."""
 
-    def __init__(self, recipe, overrides, env=None, entry=None) -> None:
+    def __init__(
+        self, recipe: str, overrides: tuple[str, ...], env: dict[str, str] | None = None, entry: Any = None
+    ) -> None:
         self.mark = uuid.uuid4().hex
         # A Ray folder of its own: a Ray that somebody has started on this machine is not found. Its sockets need a
         # short path.
@@ -84,7 +86,7 @@ class Run:
         )
         self.output = ""
 
-    def wait(self, timeout: int = 180):
+    def wait(self, timeout: int = 180) -> int:
         try:
             self.output, _ = self.process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -111,7 +113,7 @@ class Run:
             return False
 
 
-def is_agent_of_ray(process) -> bool:
+def is_agent_of_ray(process: psutil.Process) -> bool:
     """Tell Ray's agents by their commands, which they have before they take their names."""
     try:
         return "agent" in " ".join(process.cmdline()).lower()
@@ -126,7 +128,7 @@ def ray_ends() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def one_node(ray_ends: None):
+def one_node(ray_ends: None) -> Any:
     """One Ray for all runs of this test process, which attach to it; returns its address."""
     if not ray.is_initialized():
         ray.init(address="local", num_cpus=2, include_dashboard=False)
@@ -134,10 +136,10 @@ def one_node(ray_ends: None):
 
 
 @pytest.fixture(scope="module")
-def train(one_node, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+def train(one_node: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Run a recipe in this process: what costs most in a run is to start a driver and Ray. Returns the run's folder."""
 
-    def run(recipe: str, *overrides, log_path: Path | None = None) -> Path:
+    def run(recipe: str, *overrides: str, log_path: Path | None = None) -> Path:
         log_path = log_path or tmp_path_factory.mktemp("run")
         launch(validate_cfg(load_recipe(recipe, [*overrides, f"runner.logger.log_path={log_path}"])))
         return log_path / recipe
@@ -155,7 +157,7 @@ def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def start_run() -> Iterator[Callable[..., Any]]:
     runs = []
 
-    def start(recipe: str, *overrides: str, env: dict[str, Any] | None = None, entry: Path | None = None):
+    def start(recipe: str, *overrides: str, env: dict[str, Any] | None = None, entry: Path | None = None) -> Any:
         runs.append(Run(recipe, overrides, env, entry))
         return runs[-1]
 

@@ -10,6 +10,7 @@ import tempfile
 import time
 import uuid
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -62,7 +63,7 @@ class Host:
             start_new_session=True,
         )
 
-    def run(self, *command: str, timeout: int = 200, **environment: bool | str):
+    def run(self, *command: str, timeout: int = 200, **environment: bool | str) -> tuple[Any, str]:
         """Run a command on this host; return its exit code and its output."""
         process = self.start(*command, **environment)
         try:
@@ -72,7 +73,7 @@ class Host:
             output = f"{process.communicate()[0]}\n[killed after {timeout} s]"
         return process.returncode, output
 
-    def script(self, name: str, *arguments: str, **environment: str):
+    def script(self, name: str, *arguments: str, **environment: str) -> tuple[Any, str]:
         """Run a script of ``ray_utils``."""
         return self.run("bash", str(REPO / "ray_utils" / name), *arguments, **environment)
 
@@ -108,7 +109,7 @@ class Hosts:
             run_ip("-n", host.namespace, "addr", "add", f"{subnet}.{host.number + 1}/24", "dev", device)
             run_ip("-n", host.namespace, "link", "set", device, "up")
 
-    def __exit__(self, *exc) -> None:
+    def __exit__(self, *exc: object) -> None:
         for _ in range(20):
             mine = [process for process in psutil.process_iter() if self._is_mine(process)]
             for process in mine:

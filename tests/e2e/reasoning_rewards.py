@@ -7,29 +7,31 @@ import re
 import signal
 from pathlib import Path
 
+from rlinf.data.messages.responses import RewardQuery
+
 KILL_AT = 42
 """The answer at which the engine is killed: within the second step, while others are being generated."""
 KILL_ACTOR_AT = 12
 """The answer at which the actor is killed, of eight in an evaluation."""
 
 
-def short(query) -> float:
+def short(query: RewardQuery) -> float:
     """Earn most with the shortest answer: a model that knows nothing has something to learn."""
     return 1.0 - len(query.response) / 10
 
 
-def short_if_even(query) -> float:
+def short_if_even(query: RewardQuery) -> float:
     """Tell answers apart only where the solution is even; the others all earn the same."""
     return 0.0 if int(query.reference) % 2 else short(query)
 
 
-def kill_engine(query) -> float:
+def kill_engine(query: RewardQuery) -> float:
     """Kill the run's first engine once; rows say in ``folder`` where the run is."""
     _kill(Path(query.metadata["folder"]), "RolloutGroup", at=KILL_AT)
     return short(query)
 
 
-def kill_actor(query) -> float:
+def kill_actor(query: RewardQuery) -> float:
     """Kill the run's first actor once, in its second evaluation; rows say in ``folder`` where the run is."""
     _kill(Path(query.metadata["folder"]), "ActorGroup", at=KILL_ACTOR_AT)
     return short(query)

@@ -28,7 +28,7 @@ def test_the_plugin_trains(start_run: Callable[..., Any], tmp_path: Path) -> Non
     assert not run.survivors()
 
 
-def test_its_runner_drives_the_same_recipe(start_run: Callable[..., Any], one_node, tmp_path: Path) -> None:
+def test_its_runner_drives_the_same_recipe(start_run: Callable[..., Any], one_node: None, tmp_path: Path) -> None:
     folder = REPO / "examples" / "extend"
     run = start_run(
         "point",

@@ -16,7 +16,7 @@ PLUGIN = {"RLINF_EXT_MODULE": "tests.e2e.broken_envs", "PYTHONPATH": str(Path(__
 BROKEN = ("env.train.env_type=broken", "~env.train.init_params")
 
 
-def fails(run, *expected: str) -> None:
+def fails(run: Any, *expected: str) -> None:
     assert run.wait() == 1, run.output[-4000:]
     for text in expected:
         assert text in run.output, run.output[-4000:]
@@ -37,7 +37,7 @@ def test_an_environment_that_raises_is_named_with_its_step(start_run: Callable[.
     assert 'Traceback (most recent call last):\n  File "' not in run.output.split("EnvironmentFailure")[0]
 
 
-def test_a_reward_that_is_nan_stops_the_run(start_run: Callable[..., Any], one_node, tmp_path: Path) -> None:
+def test_a_reward_that_is_nan_stops_the_run(start_run: Callable[..., Any], one_node: None, tmp_path: Path) -> None:
     keys = ("env.train.fault=reward", f"runner.logger.log_path={tmp_path}")
     run = start_run("gym_cartpole_ppo_mlp", *TINY, *BROKEN, *keys, env=PLUGIN | {"RAY_ADDRESS": one_node})
     fails(run, "not finite")
@@ -107,7 +107,7 @@ def test_sigterm_before_the_loop_begins_ends_the_run_as_cleanly(
 
 
 def test_sizes_that_are_not_the_environments_are_told_with_both(
-    start_run: Callable[..., Any], one_node, tmp_path: Path
+    start_run: Callable[..., Any], one_node: None, tmp_path: Path
 ) -> None:
     keys = (*TINY, "actor.model.obs_dim=5", f"runner.logger.log_path={tmp_path}")
     run = start_run("gym_cartpole_ppo_mlp", *keys, env={"RAY_ADDRESS": one_node})

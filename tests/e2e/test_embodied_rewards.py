@@ -41,7 +41,7 @@ def learned(records: list[dict[Any, Any]]) -> list[dict[Any, Any]]:
     ids=["one", "two"],
 )
 def test_the_environments_own_reward_is_the_same_through_the_group(
-    run_recipe: Callable[..., list[dict[Any, Any]]], plain, placement: tuple[str, ...]
+    run_recipe: Callable[..., list[dict[Any, Any]]], plain: Any, placement: tuple[str, ...]
 ) -> None:
     records = run_recipe(ENV_REWARD, *placement)
     assert records[-1]["env/reward/own"] == pytest.approx(0.05)  # env.train.reward_coef: 1 for each step
@@ -63,7 +63,9 @@ def test_env_ranks_that_collect_the_trajectories_have_them_rewarded(
     assert learned(rewarded) == learned(run_recipe(*decoupled))
 
 
-def test_a_service_that_is_not_there_ends_the_run(start_run: Callable[..., Any], one_node, tmp_path: Path) -> None:
+def test_a_service_that_is_not_there_ends_the_run(
+    start_run: Callable[..., Any], one_node: None, tmp_path: Path
+) -> None:
     judge = "{reward_type: api, url: 'http://127.0.0.1:9/score', obs_keys: [states], max_retries: 0}"
     run = start_run(
         RECIPE,

@@ -22,19 +22,19 @@ SPLIT = (
 
 @pytest.fixture(scope="module")
 def run_recipe(train: Callable[..., Any]) -> Callable[..., Any]:
-    def run(*overrides: str, recipe: str = "gym_cartpole_ppo_mlp", log_path: Path | None = None):
+    def run(*overrides: str, recipe: str = "gym_cartpole_ppo_mlp", log_path: Path | None = None) -> Any:
         return train(recipe, *TINY, *overrides, log_path=log_path)
 
     return run
 
 
 @pytest.fixture(scope="module")
-def finished(run_recipe: Callable[..., Any]):
+def finished(run_recipe: Callable[..., Any]) -> Any:
     """A run of two steps."""
     return run_recipe()
 
 
-def test_a_run_leaves_metrics_checkpoint_and_logs(finished) -> None:
+def test_a_run_leaves_metrics_checkpoint_and_logs(finished: Any) -> None:
     records = read_metrics(finished)
     assert [record["step"] for record in records] == [0, 1, 2]
     assert records[0]["eval/return"] > 0
@@ -52,7 +52,7 @@ def test_a_run_leaves_metrics_checkpoint_and_logs(finished) -> None:
     assert {"ActorGroup_0.log", "RolloutGroup_0.log", "EnvGroup_0.log"} <= logs
 
 
-def test_another_seed_gives_others(finished, run_recipe: Callable[..., Any]) -> None:
+def test_another_seed_gives_others(finished: Any, run_recipe: Callable[..., Any]) -> None:
     assert read_metrics(run_recipe("actor.seed=7", "runner.max_epochs=1"))[1] != read_metrics(finished)[1]
 
 
@@ -88,7 +88,7 @@ def test_off_policy_ranks_fill_their_replays_and_then_learn(run_recipe: Callable
     assert ["train/critic_loss" in record for record in records] == [False, False, True]
 
 
-def test_a_saved_policy_can_be_evaluated(finished, run_recipe: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_saved_policy_can_be_evaluated(finished: Any, run_recipe: Callable[..., Any], tmp_path: Path) -> None:
     keys = ("runner.only_eval=true", f"runner.ckpt_path={finished}/checkpoints/global_step_2")
     folder = run_recipe(*keys, log_path=tmp_path)
     expected = {name: value for name, value in read_metrics(finished)[2].items() if name.startswith("eval/")}

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,13 +23,13 @@ def run_recipe(train: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @pytest.fixture(scope="module")
-def folder(run_recipe: Callable[..., Any]):
+def folder(run_recipe: Callable[..., Any]) -> Path:
     profiling = "cluster.profiling={enable: true, steps: [2], groups: [actor, env], ranks: [0]}"
     return run_recipe("cluster.tracer.enable=true", profiling)
 
 
 @pytest.fixture(scope="module")
-def events(folder):
+def events(folder: Path) -> list[dict[str, Any]]:
     """Events of the trace, each with the name of its process."""
     merged = json.loads((folder / "trace.json").read_text())
     assert merged["otherData"]["dropped_events"] == {}
@@ -36,7 +37,7 @@ def events(folder):
     return [event | {"process": names[event["pid"]]} for event in merged["traceEvents"] if event["ph"] != "M"]
 
 
-def spans(events, process: str, category: str | None = None):
+def spans(events: list[dict[str, Any]], process: str, category: str | None = None) -> list[dict[str, Any]]:
     return [
         event
         for event in events
@@ -44,11 +45,11 @@ def spans(events, process: str, category: str | None = None):
     ]
 
 
-def end(span):
+def end(span: dict[str, Any]) -> float:
     return span["ts"] + span["dur"]
 
 
-def test_all_groups_and_the_driver_are_there(events) -> None:
+def test_all_groups_and_the_driver_are_there(events: list[dict[str, Any]]) -> None:
     assert {e["process"] for e in events} == {"driver", "ActorGroup:0", "RolloutGroup:0", "EnvGroup:0"}
     expected = {
         "driver": {"sync weights", "rollout", "advantages", "training", "evaluation", "checkpoint"},
@@ -60,7 +61,7 @@ def test_all_groups_and_the_driver_are_there(events) -> None:
         assert names <= {span["name"] for span in spans(events, process)}, process
 
 
-def test_spans_of_a_thread_nest(events) -> None:
+def test_spans_of_a_thread_nest(events: list[dict[str, Any]]) -> None:
     lines = {}
     for event in events:
         if event["ph"] == "X":
@@ -74,7 +75,7 @@ def test_spans_of_a_thread_nest(events) -> None:
             open_until.append(end(span))
 
 
-def test_a_message_is_received_after_its_send_began(events) -> None:
+def test_a_message_is_received_after_its_send_began(events: list[dict[str, Any]]) -> None:
     begins = {event["id"]: event for event in events if event["ph"] == "s"}
     ends = [event for event in events if event["ph"] == "f"]
     sends = [event for event in events if event["ph"] == "X" and event["name"] == "send"]
@@ -90,7 +91,7 @@ def test_a_message_is_received_after_its_send_began(events) -> None:
         assert begins[event["id"]]["ts"] <= event["ts"]
 
 
-def test_workers_do_what_the_driver_says_when_it_says_it(events) -> None:
+def test_workers_do_what_the_driver_says_when_it_says_it(events: list[dict[str, Any]]) -> None:
     training = [span for span in spans(events, "driver", "phase") if span["name"] == "training"]
     calls = [span for span in spans(events, "ActorGroup:0", "call") if span["name"] == "run_training"]
     assert len(training) == len(calls) == 2
@@ -99,7 +100,7 @@ def test_workers_do_what_the_driver_says_when_it_says_it(events) -> None:
         assert end(call) <= end(phase)
 
 
-def test_chosen_steps_of_chosen_workers_are_profiled(folder) -> None:
+def test_chosen_steps_of_chosen_workers_are_profiled(folder: Path) -> None:
     files = sorted((folder / "profile").iterdir())
     assert [path.name for path in files] == ["ActorGroup_0_step_2.json", "EnvGroup_0_step_2.json"]
     names = {event.get("name") for event in json.loads(files[0].read_text())["traceEvents"]}
@@ -113,7 +114,7 @@ def test_without_it_nothing_is_written(run_recipe: Callable[..., Any]) -> None:
     assert not (folder / "report.html").exists()
 
 
-def test_the_page_of_a_run_has_its_trace_its_phases_and_its_end(folder) -> None:
+def test_the_page_of_a_run_has_its_trace_its_phases_and_its_end(folder: Path) -> None:
     (run,) = embedded((folder / "report.html").read_text(encoding="utf-8"))["runs"]
     assert [step["label"] for step in run["timeline"]["steps"]] == ["0", "1", "2"]
     assert run["timeline"]["processes"] == ["driver", "ActorGroup:0", "EnvGroup:0", "RolloutGroup:0"]

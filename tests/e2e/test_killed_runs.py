@@ -102,7 +102,7 @@ CHEAP = {"sac", "iql"}
 """Those that also run without ``--slow``."""
 
 
-def parameters(cases: dict[str, Case]):
+def parameters(cases: dict[str, Case]) -> list[Any]:
     marks = {name: [] if name in CHEAP else [pytest.mark.slow] for name in cases}
     for name, case in cases.items():
         if case.recipe.startswith("metaworld"):
@@ -115,7 +115,7 @@ def make_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     """Make what a recipe reads, by the key that names it."""
     folder = tmp_path_factory.mktemp("files")
 
-    def make(key):
+    def make(key: str) -> Any:
         path = folder / key
         if not path.exists():
             MAKERS[key](path)
@@ -124,7 +124,7 @@ def make_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     return make
 
 
-def write_recordings(path) -> None:
+def write_recordings(path: Path) -> None:
     pytest.importorskip("h5py", reason="needs the package h5py")
     rng, ends = np.random.default_rng(0), np.arange(50) == 49
     arrays = [
@@ -140,7 +140,7 @@ def write_recordings(path) -> None:
     write_minari(path, [(episode, {}) for episode in arrays], {})
 
 
-def write_demonstrations(path) -> None:
+def write_demonstrations(path: Path) -> None:
     generator = torch.Generator().manual_seed(0)
     replay = ReplayBuffer(100)
     replay.add(
@@ -156,7 +156,7 @@ def write_demonstrations(path) -> None:
     replay.save(path)
 
 
-def write_classifier(path) -> None:
+def write_classifier(path: Path) -> None:
     torch.manual_seed(0)
     SuccessClassifier(ClassifierConfig()).save(path)
 
@@ -175,18 +175,20 @@ class Runs:
         keys: Overrides of all of them.
     """
 
-    def __init__(self, case, keys, start_run: Callable[..., Any], address, tmp_path: Path) -> None:
+    def __init__(
+        self, case: Any, keys: Any, start_run: Callable[..., Any], address: str | None, tmp_path: Path
+    ) -> None:
         self.case, self.keys = case, keys
         self.start_run, self.address, self.tmp_path = start_run, address, tmp_path
 
-    def to_the_end(self, name: str, last_step, *overrides: str):
+    def to_the_end(self, name: str, last_step: Any, *overrides: str) -> Any:
         """Run in this process; returns the run's folder."""
         keys = (*self.keys, f"runner.max_epochs={last_step}", f"runner.logger.log_path={self.tmp_path / name}")
         cfg = validate_cfg(load_recipe(self.case.recipe, [*keys, *overrides]))
         (launch_offline if self.case.entry == OFFLINE_ENTRY else launch_embodied)(cfg)
         return self.tmp_path / name / self.case.recipe
 
-    def kill(self, name: str, chance: random.Random, first: int, last: int):
+    def kill(self, name: str, chance: random.Random, first: int, last: int) -> Any:
         """Start a run without end and SIGKILL its driver; returns the last step that it had recorded."""
         keys = (*self.keys, "runner.max_epochs=100000", f"runner.logger.log_path={self.tmp_path / name}")
         environment = {"RAY_ADDRESS": self.address}
@@ -207,7 +209,7 @@ class Runs:
         return whole.count("\n")
 
 
-def saved_state(folder: Path, step, tmp_path: Path) -> dict[Any, Any]:
+def saved_state(folder: Path, step: int, tmp_path: Path) -> dict[Any, Any]:
     """Return everything in a checkpoint of one rank, flat."""
     actor = folder / "checkpoints" / f"global_step_{step}" / "actor"
     whole = tmp_path / f"{folder.parent.name}.pt"
@@ -228,7 +230,7 @@ def flatten(value: dict[str, Any], prefix: str = "") -> dict[Any, Any]:
     return {k: v for name, part in value.items() for k, v in flatten(part, f"{prefix}.{name}").items()}
 
 
-def assert_equal_states(actual, expected) -> None:
+def assert_equal_states(actual: Any, expected: Any) -> None:
     assert actual.keys() == expected.keys()
     for name, value in expected.items():
         same = torch.equal(actual[name], value) if isinstance(value, torch.Tensor) else actual[name] == value
@@ -237,7 +239,7 @@ def assert_equal_states(actual, expected) -> None:
 
 @pytest.fixture
 def begin(
-    one_node, make_file: Callable[..., Any], start_run: Callable[..., Any], tmp_path: Path
+    one_node: None, make_file: Callable[..., Any], start_run: Callable[..., Any], tmp_path: Path
 ) -> Callable[..., Runs]:
     """Return the ``Runs`` of a case."""
 

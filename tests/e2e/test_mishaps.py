@@ -24,7 +24,7 @@ CARTPOLE = "gym_cartpole_ppo_mlp"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount a file system")
 
 
-def is_told(run, *expected: str) -> None:
+def is_told(run: Any, *expected: str) -> None:
     """The run ends with exit code 1 and a message that says all of it before any traceback; nothing is left running."""
     assert run.wait() == 1, run.output[-4000:]
     *_, error = re.split(r"^Error: ", run.output, flags=re.MULTILINE)
@@ -155,7 +155,7 @@ def test_a_vulkan_driver_that_is_missing(start_run: Callable[..., Any], tmp_path
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs")
 def test_a_recipe_for_gpus_where_there_are_none(
-    start_run: Callable[..., Any], one_node, questions: Path, tmp_path: Path
+    start_run: Callable[..., Any], one_node: None, questions: Path, tmp_path: Path
 ) -> None:
     run = start_run(
         "qwen2_5_1_5b_grpo_math",
@@ -184,7 +184,7 @@ def test_weights_that_are_not_there(start_run: Callable[..., Any], tmp_path: Pat
     is_told(run, f"runner.ckpt_path: '{tmp_path}/x.pt' does not exist", "remove the key")
 
 
-def test_a_checkpoint_of_another_recipe(start_run: Callable[..., Any], one_node, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_recipe(start_run: Callable[..., Any], one_node: None, tmp_path: Path) -> None:
     torch.save({"actor.0.weight": torch.zeros(3, 3)}, tmp_path / "other.pt")
     keys = (*TINY, f"runner.ckpt_path={tmp_path}/other.pt", f"runner.logger.log_path={tmp_path}")
     run = start_run(CARTPOLE, *keys, env={"RAY_ADDRESS": one_node})

@@ -47,8 +47,8 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node, recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
-    def run(*overrides, recipe: str = IQL, log_path=None):
+def run_recipe(one_node: None, recordings: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    def run(*overrides: str, recipe: str = IQL, log_path: Path | None = None) -> Any:
         log_path = log_path or tmp_path_factory.mktemp("run")
         keys = [*TINY, f"data.path={recordings}", f"runner.logger.log_path={log_path}", *overrides]
         launch_offline(validate_cfg(load_recipe(recipe, keys)))
@@ -58,12 +58,12 @@ def run_recipe(one_node, recordings: Path, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
-def finished(run_recipe: Callable[..., Any]):
+def finished(run_recipe: Callable[..., Any]) -> Any:
     """A run of two steps."""
     return run_recipe()
 
 
-def test_an_offline_run_trains_and_evaluates(finished) -> None:
+def test_an_offline_run_trains_and_evaluates(finished: Any) -> None:
     records = read_metrics(finished)
     assert [record["step"] for record in records] == [0, 1, 2]
     assert records[0]["eval/return"] < 0

@@ -42,7 +42,7 @@ RANKS = (
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+def run_recipe(one_node: None, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     from rlinf.runners.launch import launch_reasoning
 
     def run(*overrides: str, log_path: Path | None = None) -> Path:
@@ -61,11 +61,11 @@ def run_recipe(one_node, questions: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def finished(run_recipe: Callable[..., Any]):
+def finished(run_recipe: Callable[..., Any]) -> Any:
     return run_recipe("runner.save_interval=2")
 
 
-def samples(folder: Path, step: int):
+def samples(folder: Path, step: int) -> list[Any]:
     lines = (folder / "samples" / f"step_{step:08d}.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
@@ -84,7 +84,7 @@ def check_groups(folder: Path, steps: int = 3) -> None:
     assert seen == list(range(steps * BATCH))
 
 
-def test_trainer_and_engine_agree_before_and_after_weights_are_replaced(finished) -> None:
+def test_trainer_and_engine_agree_before_and_after_weights_are_replaced(finished: Any) -> None:
     records = steps_of(read_metrics(finished))
     assert [record["step"] for record in records] == [1, 2, 3]
     for record in records:
@@ -93,7 +93,7 @@ def test_trainer_and_engine_agree_before_and_after_weights_are_replaced(finished
         assert record["train/grad_norm"] > 0
 
 
-def test_a_run_leaves_samples_evaluations_and_a_checkpoint(finished) -> None:
+def test_a_run_leaves_samples_evaluations_and_a_checkpoint(finished: Any) -> None:
     check_groups(finished)
     assert samples(finished, 2)[0]["versions"] == [1, 1]
     for row in samples(finished, 1):
@@ -107,7 +107,7 @@ def test_a_run_leaves_samples_evaluations_and_a_checkpoint(finished) -> None:
     assert {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja"} <= set(os.listdir(hf))
 
 
-def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_undisturbed_one(finished: Any, run_recipe: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / RECIPE
     shutil.copytree(finished, folder)
     shutil.rmtree(folder / "checkpoints/global_step_3")
@@ -171,7 +171,7 @@ def test_answers_ahead_of_training_are_no_staler_than_allowed(run_recipe: Callab
     "weights",
     ["runner.ckpt_path={}/checkpoints/global_step_3", "actor.model.model_path={}/checkpoints/global_step_3/hf"],
 )
-def test_a_run_that_only_evaluates_trains_nothing(finished, run_recipe: Callable[..., Any], weights: str) -> None:
+def test_a_run_that_only_evaluates_trains_nothing(finished: Any, run_recipe: Callable[..., Any], weights: str) -> None:
     run = run_recipe("runner.only_eval=true", "data.train_data_paths=[]", weights.format(finished))
     (folder,) = (run / "eval_only").iterdir()
     (record,) = read_metrics(folder)
@@ -218,7 +218,7 @@ def test_a_serving_engine_generates_with_the_actors_weights_and_ends_with_the_ru
         time.sleep(0.1)
 
 
-def test_two_actors_and_two_engines_make_the_steps_of_one(finished, run_recipe: Callable[..., Any]) -> None:
+def test_two_actors_and_two_engines_make_the_steps_of_one(finished: Any, run_recipe: Callable[..., Any]) -> None:
     folder = run_recipe(*RANKS, "actor.fsdp_config.sharding_strategy=full_shard", "rollout.validate_weight=true")
     check_groups(folder)
     records, expected = read_metrics(folder), read_metrics(finished)
@@ -230,7 +230,7 @@ def test_two_actors_and_two_engines_make_the_steps_of_one(finished, run_recipe: 
     assert records[1]["train/grad_norm"] == pytest.approx(expected[1]["train/grad_norm"], rel=1e-3)
 
 
-def test_an_inference_group_recomputes_what_the_actor_would(finished, run_recipe: Callable[..., Any]) -> None:
+def test_an_inference_group_recomputes_what_the_actor_would(finished: Any, run_recipe: Callable[..., Any]) -> None:
     folder = run_recipe(
         "+inference={max_tokens_per_mbs: 64}",
         "cluster.cpu_slots_per_node=2",

@@ -32,7 +32,7 @@ TINY = (
 
 
 @pytest.fixture(scope="module")
-def folder(one_node, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(one_node: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("run")
     launch_embodied(validate_cfg(load_recipe(RECIPE, [*TINY, f"runner.logger.log_path={path}"])))
     return path / RECIPE

@@ -35,7 +35,7 @@ ALONE = ("~rollout", "~reward", "~algorithm.sampling_params")
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+def run_recipe(one_node: None, questions: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
     from rlinf.runners.launch import launch_sft
 
     def run(*overrides: str, log_path: Path | None = None) -> Path:
@@ -54,15 +54,15 @@ def run_recipe(one_node, questions: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def finished(run_recipe: Callable[..., Any]):
+def finished(run_recipe: Callable[..., Any]) -> Any:
     return run_recipe(SHORT)
 
 
-def hf_folder(folder):
+def hf_folder(folder: Path) -> Path:
     return folder / f"checkpoints/global_step_{STEPS}/hf"
 
 
-def test_the_loss_falls_and_evaluations_measure_and_ask(finished) -> None:
+def test_the_loss_falls_and_evaluations_measure_and_ask(finished: Any) -> None:
     records = read_metrics(finished)
     assert [record["step"] for record in records] == list(range(STEPS + 1))
     losses = [record["train/loss"] for record in records[1:]]
@@ -78,7 +78,7 @@ def test_the_loss_falls_and_evaluations_measure_and_ask(finished) -> None:
     assert rows[0]["reference"] == "51"
 
 
-def test_what_is_saved_is_for_transformers_what_was_trained(finished, questions: Path) -> None:
+def test_what_is_saved_is_for_transformers_what_was_trained(finished: Any, questions: Path) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(hf_folder(finished))
     tokenizer = transformers.AutoTokenizer.from_pretrained(hf_folder(finished))
     total = count = 0
@@ -95,12 +95,12 @@ def test_what_is_saved_is_for_transformers_what_was_trained(finished, questions:
     assert total / count == pytest.approx(read_metrics(finished)[-1]["eval/loss"], rel=1e-5)
 
 
-def check_equal(found: Path, expected) -> None:
+def check_equal(found: Path, expected: Path) -> None:
     for one, other in zip(read_metrics(found), read_metrics(expected), strict=True):
         assert one == other
 
 
-def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_undisturbed_one(finished: Any, run_recipe: Callable[..., Any], tmp_path: Path) -> None:
     folder = tmp_path / RECIPE
     shutil.copytree(finished, folder)
     shutil.rmtree(folder / f"checkpoints/global_step_{STEPS}")
@@ -110,7 +110,7 @@ def test_a_resumed_run_equals_an_undisturbed_one(finished, run_recipe: Callable[
 
 
 def test_a_run_whose_actor_is_killed_ends_as_an_undisturbed_one(
-    finished, run_recipe: Callable[..., Any], questions: Path, tmp_path: Path
+    finished: Any, run_recipe: Callable[..., Any], questions: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / RECIPE
     rows = [json.loads(line) for line in (questions / "val.jsonl").read_text().splitlines()]
@@ -129,7 +129,7 @@ def test_a_run_whose_actor_is_killed_ends_as_an_undisturbed_one(
 
 
 def test_two_ranks_without_an_engine_learn_what_one_learns(
-    finished, run_recipe: Callable[..., Any], questions: Path, tmp_path: Path
+    finished: Any, run_recipe: Callable[..., Any], questions: Path, tmp_path: Path
 ) -> None:
     """Also, conversations are learned as the rows are that they say the same as."""
     for name in ("train", "val"):
@@ -158,7 +158,7 @@ def test_two_ranks_without_an_engine_learn_what_one_learns(
 
 @pytest.mark.slow
 def test_a_reasoning_run_starts_from_what_was_learned(
-    finished, run_recipe: Callable[..., Any], questions: Path, tmp_path: Path
+    finished: Any, run_recipe: Callable[..., Any], questions: Path, tmp_path: Path
 ) -> None:
     from rlinf.runners.launch import launch_reasoning
 

@@ -4,6 +4,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -59,7 +60,7 @@ print(heard, secret, spoken)
 """
 
 
-def drive(host, body: str, **environment):
+def drive(host: Any, body: str, **environment: str) -> Any:
     script = host.home / "driver.py"
     script.write_text(HEADER + textwrap.dedent(body))
     return host.run(sys.executable, str(script), RAY_ADDRESS=f"{host.ip}:{PORT}", **environment)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -64,7 +64,7 @@ def compute(
     return AdvantagesAndReturns(*(steps_to_ragged(column, lengths) for column in columns)), metrics
 
 
-def token_rewards(kl_beta: float = 0.0):
+def token_rewards(kl_beta: float = 0.0) -> list[Any]:
     """Own tokens' rewards of each answer: the score at the last, less beta * (log p - log q) at each."""
     result = []
     for score, mask, old, ref in zip(SCORES, MASKS, OLD, REF, strict=True):
@@ -74,7 +74,7 @@ def token_rewards(kl_beta: float = 0.0):
     return result
 
 
-def spread(per_own_token):
+def spread(per_own_token: Any) -> list[Any]:
     """Back to all tokens, 0 at those that are not the model's own."""
     result = []
     for mask, own in zip(MASKS, per_own_token, strict=True):
@@ -83,7 +83,7 @@ def spread(per_own_token):
     return result
 
 
-def per_answer(advantages: list[float]):
+def per_answer(advantages: list[float]) -> list[Any]:
     return spread([[a] * sum(mask) for a, mask in zip(advantages, MASKS, strict=True)])
 
 
@@ -95,7 +95,7 @@ def others(numbers: list[float], i: int) -> list[float]:
     return [x for j, x in enumerate(numbers) if GROUPS[j] == GROUPS[i]]
 
 
-def check(targets: AdvantagesAndReturns, expected) -> None:
+def check(targets: AdvantagesAndReturns, expected: Any) -> None:
     for actual, wanted in zip(targets.advantages, expected, strict=True):
         assert actual.tolist() == pytest.approx(wanted, rel=1e-9, abs=1e-12)
 
@@ -121,13 +121,13 @@ def test_raw() -> None:
     check(compute("raw")[0], per_answer(SCORES))
 
 
-def normalised(per_own_token):
+def normalised(per_own_token: Any) -> list[list[Any]]:
     flat = [x for answer in per_own_token for x in answer]
     mean, deviation = statistics.mean(flat), statistics.stdev(flat)
     return [[(x - mean) / (deviation + EPSILON) for x in answer] for answer in per_own_token]
 
 
-def to_go(gamma: float, kl_beta: float):
+def to_go(gamma: float, kl_beta: float) -> list[Any]:
     result = []
     for rewards in token_rewards(kl_beta):
         returns, following = [], 0.0
@@ -155,7 +155,7 @@ def test_reinforce_plus_plus_baseline() -> None:
     check(compute("reinpp_baseline", kl_beta=0.3)[0], spread(normalised(less)))
 
 
-def gae_by_hand(gamma: float, lam: float):
+def gae_by_hand(gamma: float, lam: float) -> tuple[list[Any], list[Any]]:
     advantages, returns = [], []
     for rewards, values, mask in zip(token_rewards(), VALUES, MASKS, strict=True):
         own = [v for v, m in zip(values, mask, strict=True) if m]

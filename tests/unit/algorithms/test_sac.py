@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -133,7 +134,7 @@ def test_an_algorithm_from_outside_is_a_loss_and_goes_without_advantages(monkeyp
 
     @register_off_policy("Plain")
     class Plain:
-        def __init__(self, *, gamma, action_size) -> None:
+        def __init__(self, *, gamma: Any, action_size: Any) -> None:
             self.gamma, self.action_size = gamma, action_size
 
     made = make_off_policy_algorithm("plain", OffPolicyLossConfig(gamma=0.5), action_size=3, device=CPU)

@@ -28,7 +28,7 @@ def save(
     return manager.commit(step, state or {"step": step}, {f"eval/{name}": value for name, value in metrics.items()})
 
 
-def runner_state(path: Path | None):
+def runner_state(path: Path | None) -> Any:
     return json.loads((path / "runner.json").read_text())["state"]
 
 
@@ -245,15 +245,15 @@ def test_everything_is_synced_before_complete_and_complete_before_the_name(
     events = []
     real_fsync, real_rename, real_replace = os.fsync, os.rename, os.replace
 
-    def fsync(descriptor) -> None:
+    def fsync(descriptor: int) -> None:
         events.append(os.readlink(f"/proc/self/fd/{descriptor}"))
         real_fsync(descriptor)
 
-    def rename(source, target) -> None:
+    def rename(source: Any, target: Any) -> None:
         events.append(f"name {os.path.basename(target)}")
         real_rename(source, target)
 
-    def replace(source, target) -> None:
+    def replace(source: Any, target: Any) -> None:
         events.append(f"name {os.path.basename(target)}")
         real_replace(source, target)
 
@@ -273,13 +273,13 @@ def test_everything_is_synced_before_complete_and_complete_before_the_name(
 
 
 @pytest.fixture
-def undeletable(monkeypatch: pytest.MonkeyPatch):
+def undeletable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Return a set of names that cannot be deleted: as files that another process holds on a network file system."""
     held = set()
     monkeypatch.setattr(logging.getLogger("rlinf"), "propagate", True)
 
     def guard(function: Callable[..., None]) -> Callable[..., Any]:
-        def call(path, *args, **keys) -> None:
+        def call(path: Path, *args: Any, **keys: Any) -> None:
             if os.path.basename(path) in held:
                 raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
             return function(path, *args, **keys)
@@ -291,7 +291,7 @@ def undeletable(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_a_checkpoint_that_cannot_be_deleted_ends_no_save_and_costs_no_other(
-    root: Path, undeletable, caplog: pytest.LogCaptureFixture
+    root: Path, undeletable: set[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     undeletable.add("w")
     manager = CheckpointManager(root, keep=1)
@@ -316,7 +316,7 @@ def test_a_checkpoint_whose_replacement_was_interrupted_comes_back(root: Path) -
     assert not (root / ".old_global_step_3").exists()
 
 
-def test_an_undeletable_file_keeps_no_other_on_the_disk(root: Path, undeletable) -> None:
+def test_an_undeletable_file_keeps_no_other_on_the_disk(root: Path, undeletable: set[str]) -> None:
     manager = CheckpointManager(root, keep=1)
     folder = manager.begin(1)
     for name in ("a", "w", "z"):
@@ -335,7 +335,7 @@ def test_a_checkpoint_that_cannot_be_moved_away_stays_and_ends_no_save(
     save(manager, 1)
     rename = os.rename
 
-    def busy(source, target) -> None:
+    def busy(source: Any, target: Any) -> None:
         if ".trash" in os.path.basename(target):
             raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
         rename(source, target)
@@ -349,7 +349,7 @@ def test_a_checkpoint_that_cannot_be_moved_away_stays_and_ends_no_save(
 
 
 def test_what_a_killed_run_left_and_cannot_be_deleted_ends_no_save(
-    root: Path, undeletable, caplog: pytest.LogCaptureFixture
+    root: Path, undeletable: set[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     (CheckpointManager(root).begin(5) / "w").write_text("half")
     undeletable.add("w")

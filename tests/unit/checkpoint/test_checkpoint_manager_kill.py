@@ -49,7 +49,7 @@ def killed_before_operation(number: int, action: Callable[[], Path] | Callable[[
     if pid == 0:
         count = 0
 
-        def on_call(_frame, event, function) -> None:
+        def on_call(_frame: object, event: str, function: Any) -> None:
             nonlocal count
             if event == "c_call" and function.__name__ in _CHANGES:
                 if count == number:
@@ -69,14 +69,14 @@ def killed_before_operation(number: int, action: Callable[[], Path] | Callable[[
     return status == _KILLED
 
 
-def prepare_plain(root) -> int:
+def prepare_plain(root: Any) -> int:
     manager = CheckpointManager(root, keep=2)
     save(manager, 1)
     save(manager, 2)
     return 2
 
 
-def prepare_leftovers(root) -> int:
+def prepare_leftovers(root: Any) -> int:
     prepare_plain(root)
     half = CheckpointManager(root).begin(3)
     (half / "actor").mkdir()
@@ -87,12 +87,12 @@ def prepare_leftovers(root) -> int:
     return 2
 
 
-def prepare_same_step(root) -> int:
+def prepare_same_step(root: Any) -> int:
     save(CheckpointManager(root), 3, "former weights of 3")
     return 3
 
 
-def prepare_half_written_of_same_name(root) -> int:
+def prepare_half_written_of_same_name(root: Any) -> int:
     prepare_plain(root)
     (root / "global_step_3" / "actor").mkdir(parents=True)
     return 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
@@ -83,7 +84,7 @@ def test_translations_name_what_exists() -> None:
         assert choices.get("adv_type", "gae") in advantages.configs
 
 
-def put(recipe, path: str, value: str) -> None:
+def put(recipe: dict[str, Any], path: str, value: str) -> None:
     """Write a value into a plain recipe, through whatever stands in its way."""
     *sections, key = path.split(".")
     for section in sections:
@@ -93,7 +94,7 @@ def put(recipe, path: str, value: str) -> None:
     recipe[key] = value
 
 
-def problems(recipe) -> str:
+def problems(recipe: dict[str, Any]) -> str:
     with pytest.raises(ConfigError) as caught:
         validate_cfg(recipe)
     return str(caught.value)

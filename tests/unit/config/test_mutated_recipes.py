@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
@@ -39,7 +41,7 @@ def _no_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(params=RECIPES)
-def recipe(request: pytest.FixtureRequest):
+def recipe(request: pytest.FixtureRequest) -> dict[str, Any]:
     return OmegaConf.to_container(load_recipe(request.param), resolve=True)
 
 
@@ -62,19 +64,19 @@ def mistakes_of(mutation: Mutation) -> list[str]:
     return faults
 
 
-def test_every_mistake_is_named_with_its_remedy(recipe) -> None:
+def test_every_mistake_is_named_with_its_remedy(recipe: dict[str, Any]) -> None:
     wrong = list(mutations(recipe, validate_cfg(recipe)))
     assert len(wrong) > 400
     faults = [fault for mutation in wrong for fault in mistakes_of(mutation)]
     assert not faults, f"{len(faults)} of {len(wrong)}:\n" + "\n".join(faults[:20])
 
 
-def test_every_written_key_is_mutated(recipe) -> None:
+def test_every_written_key_is_mutated(recipe: dict[str, Any]) -> None:
     typed = validate_cfg(recipe)
     written = {place.path for place in places(recipe, typed)}
     mutated = {path for mutation in mutations(recipe, typed) for path in mutation.paths}
 
-    def leaves(value, path: str):
+    def leaves(value: Any, path: str) -> Iterator[str]:
         children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for key, child in children:
             at = f"{path}[{key}]" if isinstance(value, list) else f"{path}.{key}".removeprefix(".")

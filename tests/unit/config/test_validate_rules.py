@@ -23,11 +23,11 @@ def test_typed_tree_is_checked_again(recipe: Callable[..., dict[str, Any]]) -> N
     assert validate_cfg(cfg) == cfg
 
 
-def check_name(check) -> None:
+def check_name(check: Any) -> None:
     check.problem("runner.logger.experiment_name", f"received {check.cfg.runner.logger.experiment_name}")
 
 
-def check_name_as_before(cfg, world, problems) -> None:
+def check_name_as_before(cfg: Any, world: Any, problems: Any) -> None:
     assert world.actor
     problems.add("runner.logger.experiment_name", f"received {cfg.runner.logger.experiment_name}")
 

@@ -25,11 +25,13 @@ class SaysOnlySuccess(gymnasium.Env):
     observation_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)
 
-    def reset(self, *, seed=None, options=None) -> tuple[np.ndarray, dict[Any, Any]]:
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[Any, Any]]:
         self.time, self.succeeds = 0, bool((seed or 0) % 2)
         return np.zeros(1, np.float32), {}
 
-    def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, bool]]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, bool]]:
         self.time += 1
         ended = self.time == 4
         return np.zeros(1, np.float32), 0.0, ended, False, {"success": True} if ended and self.succeeds else {}
@@ -38,7 +40,7 @@ class SaysOnlySuccess(gymnasium.Env):
 class AlwaysFails(SaysOnlySuccess):
     """Its info has the key at every step, and no episode succeeds."""
 
-    def step(self, action) -> tuple[np.ndarray, float, bool, bool, dict[str, bool]]:
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, bool]]:
         obs, reward, terminated, truncated, _ = super().step(action)
         return obs, reward, terminated, truncated, {"success": False}
 

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ def script() -> Iterator[ModuleType]:
 
 
 @pytest.fixture(scope="module")
-def frames(script: ModuleType):
+def frames(script: ModuleType) -> Any:
     cfg = PixelReachEnvConfig(
         env_type="pixel_reach",
         total_num_envs=50,
@@ -41,7 +42,7 @@ def frames(script: ModuleType):
     return script.collect(cfg, ["states", "main_images"], steps=15_000, seed=3)
 
 
-def test_frames_are_labelled_by_success(frames) -> None:
+def test_frames_are_labelled_by_success(frames: Any) -> None:
     states = frames.obs["states"]
     distance = (states[:, 2:] - states[:, :2]).norm(dim=-1)
     assert len(states) == len(frames.labels) == len(frames.obs["main_images"])
@@ -49,7 +50,7 @@ def test_frames_are_labelled_by_success(frames) -> None:
     assert torch.equal(frames.labels, distance < TOUCH)
 
 
-def test_a_classifier_learns_to_tell_success(script: ModuleType, frames) -> None:
+def test_a_classifier_learns_to_tell_success(script: ModuleType, frames: Any) -> None:
     torch.manual_seed(0)
     offset = frames.obs["states"][:, 2:] - frames.obs["states"][:, :2]
     seen = script.Frames({"states": offset, "main_images": frames.obs["main_images"]}, frames.labels)
@@ -62,7 +63,7 @@ def test_a_classifier_learns_to_tell_success(script: ModuleType, frames) -> None
     assert after["precision"] > max(0.5, before["precision"])
 
 
-def test_frames_without_success_cannot_be_learned_from(script: ModuleType, frames) -> None:
+def test_frames_without_success_cannot_be_learned_from(script: ModuleType, frames: Any) -> None:
     failures = script.Frames(frames.obs, torch.zeros_like(frames.labels))
     with pytest.raises(ConfigError, match="0 successes"):
         script.fit(SuccessClassifier(ClassifierConfig()), failures, updates=1, lr=1e-3, seed=0)

@@ -26,7 +26,7 @@ KINDS = {
 
 
 def make_engine(
-    folder: Path, *, sharding: str = "no_shard", recompute: bool = False, precision: str = "fp32", keys=None
+    folder: Path, *, sharding: str = "no_shard", recompute: bool = False, precision: str = "fp32", keys: Any = None
 ) -> FSDPEngine:
     torch.manual_seed(0)
     model = get_model(tiny_config(folder, precision=precision, **(keys or {})))
@@ -43,7 +43,7 @@ def make_engine(
     )
 
 
-def loss_fn(result, packed):
+def loss_fn(result: Any, packed: Any) -> tuple[Any, dict[Any, Any]]:
     loss = -result.logprobs.sum() - 0.1 * result.entropy.sum()
     if result.values is not None:
         loss = loss + result.values.square().sum()

@@ -28,19 +28,19 @@ MODELS = MappingProxyType(
 )
 
 
-def diffusion_loss(model, batch):
+def diffusion_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
     evaluation = model(forward_inputs=batch)
     values = 0.0 if evaluation.values is None else evaluation.values.square().sum()
     return evaluation.logprobs.sum() + evaluation.entropy.sum() + values
 
 
-def velocity_loss(model, batch):
+def velocity_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
     noise, time = batch["noise"][:, 0], batch["time"]
     evaluation = model(ForwardType.VELOCITY, forward_inputs=batch, noise=noise, time=time)
     return (evaluation.velocity - evaluation.target).square().sum() + evaluation.values.square().sum()
 
 
-def critics_loss(model, batch):
+def critics_loss(model: torch.nn.Module, batch: Any) -> torch.Tensor:
     evaluation = model(ForwardType.ACTOR, inputs={"states": batch["states"]}, noise=batch["noise"])
     return evaluation.logprobs.sum() - evaluation.q.sum()
 
@@ -84,7 +84,7 @@ def gradient(name: str, sharding: str = "no_shard", rank: int = 0, world_size: i
     return {key: (g.full_tensor() if hasattr(g, "full_tensor") else g).clone() for key, g in gradients.items()}
 
 
-def run_rank(rank, port, path) -> None:
+def run_rank(rank: int, port: int, path: Path) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = {

@@ -49,7 +49,7 @@ def batch(rows: int = 8) -> dict[str, torch.Tensor]:
     }
 
 
-def loss_fn(model: torch.nn.Module, inputs):
+def loss_fn(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     evaluation = model(forward_inputs=inputs)
     loss = evaluation.values.square().mean() - evaluation.logprobs.mean()
     return loss, {"loss": torch.stack([loss.detach(), torch.ones(())])}
@@ -301,7 +301,7 @@ def test_a_forward_pass_keeps_no_graph_and_has_the_precision_of_training(precisi
     assert not found.requires_grad
     seen = []
 
-    def recorded(model, inputs):
+    def recorded(model: torch.nn.Module, inputs: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         seen.append(model(forward_inputs=inputs).logprobs)
         return loss_fn(model, inputs)
 
@@ -443,10 +443,10 @@ def test_keys_of_sharding_change_memory_and_no_weight(keys: dict[str, bool | str
         torch.testing.assert_close(found[name], tensor, msg=name)
 
 
-def unsharded_gradients(trained: FSDPEngine):
+def unsharded_gradients(trained: FSDPEngine) -> list[Any]:
     seen = []
 
-    def watched(model, inputs):
+    def watched(model: torch.nn.Module, inputs: Any) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         groups = [m._get_fsdp_state()._fsdp_param_group for m in model.modules() if isinstance(m, FSDPModule)]
         parameters = [p for group in groups if group is not None for p in group.fsdp_params]
         whole = [p._unsharded_param for p in parameters if hasattr(p, "_unsharded_param")]
@@ -483,7 +483,7 @@ def test_a_model_with_weights_is_moved_before_it_is_sharded_and_never_after(monk
     # Sharding takes to the host what cpu_offload keeps there.
     moved, to = [], torch.nn.Module.to
 
-    def record(module, *arguments, **keys) -> torch.nn.Module:
+    def record(module: Any, *arguments: Any, **keys: Any) -> torch.nn.Module:
         moved.append(isinstance(module, FSDPModule))
         return to(module, *arguments, **keys)
 

@@ -1,5 +1,7 @@
 """Small flow policies."""
 
+from typing import Any
+
 import torch
 
 from rlinf.config.schema.model import FlowPolicyConfig
@@ -19,7 +21,7 @@ def observations(rows: int = ROWS) -> dict[str, torch.Tensor]:
     return {"states": torch.randn(rows, 6, generator=torch.Generator().manual_seed(1))}
 
 
-def act(policy: TrainableModel, mode: str = "train", seed: int = 2):
+def act(policy: TrainableModel, mode: str = "train", seed: int = 2) -> Any:
     return policy.predict_action_batch(observations(), mode=mode, generator=torch.Generator().manual_seed(seed))
 
 

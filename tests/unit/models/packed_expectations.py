@@ -1,9 +1,11 @@
 """A tiny language model, and what transformers computes."""
 
+from typing import Any
+
 import torch
 
 
-def expectation(reference, sequence: list[int], temperature: float = 1.0):
+def expectation(reference: Any, sequence: list[int], temperature: float = 1.0) -> tuple[Any, Any]:
     """Log-probability and entropy of each token but the first, by transformers alone."""
     logits = reference(torch.tensor([sequence])).logits[0, :-1] / temperature
     log_softmax = logits.log_softmax(-1)

@@ -3,6 +3,7 @@
 import copy
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 SEQUENCES = [[5, 6, 7, 8, 9, 10], [1], [3, 4, 5, 6, 7, 8, 9, 11, 12, 33], [2, 1], [1, 2, 3, 4, 5, 6, 7, 8, 9, 30, 31]]
 
 
-def test_gradients_are_those_of_transformers(tiny) -> None:
+def test_gradients_are_those_of_transformers(tiny: tuple[Path, Any]) -> None:
     folder, reference = tiny
     reference = copy.deepcopy(reference)
     model = get_model(tiny_config(folder)).double()
@@ -30,7 +31,7 @@ def test_gradients_are_those_of_transformers(tiny) -> None:
         torch.testing.assert_close(parameter.grad, expected[name].grad, rtol=1e-6, atol=1e-8, msg=name)
 
 
-def test_only_what_is_asked_about_is_computed(tiny) -> None:
+def test_only_what_is_asked_about_is_computed(tiny: tuple[Path, Any]) -> None:
     folder, _ = tiny
     model = get_model(tiny_config(folder, add_value_head=True)).double()
     torch.nn.init.normal_(model.value_head.weight)
@@ -51,7 +52,7 @@ def test_only_what_is_asked_about_is_computed(tiny) -> None:
     assert all(gradient is not None and gradient.abs().max() == 0 for gradient in gradients)
 
 
-def test_exported_names_are_those_of_a_hugging_face_checkpoint(tiny) -> None:
+def test_exported_names_are_those_of_a_hugging_face_checkpoint(tiny: tuple[Path, Any]) -> None:
     from safetensors.torch import load_file
 
     folder, _ = tiny

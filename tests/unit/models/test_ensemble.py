@@ -98,7 +98,7 @@ def normalize(rows: torch.Tensor) -> dict[str, Any]:
     return {"output": output.detach(), "grad": rows.grad, "mean": layer.mean, "var": layer.var}
 
 
-def run_rank(rank, port, folder) -> None:
+def run_rank(rank: int, port: int, folder: Path) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)

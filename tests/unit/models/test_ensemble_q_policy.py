@@ -1,5 +1,7 @@
 """Critics by ``q_head_type``, and the policies on top of them that ``test_squashed_mlp_policy`` does not cover."""
 
+from typing import Any
+
 import torch
 from q_transitions import ROWS, policy, transitions
 from torch.nn import functional
@@ -7,7 +9,7 @@ from torch.nn import functional
 from rlinf.models.base_policy import ForwardType
 
 
-def batch_normalized_values(critic: torch.Tensor | torch.nn.Module, head: int, rows: torch.Tensor):
+def batch_normalized_values(critic: torch.Tensor | torch.nn.Module, head: int, rows: torch.Tensor) -> Any:
     """Value rows [N, F + C * A] by one critic, layer by layer, with the moments of these rows."""
     layers = list(critic.layers)
     x = rows

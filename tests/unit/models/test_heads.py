@@ -3,6 +3,7 @@
 import math
 
 import torch
+import torch.distributions
 from state_policies import build
 
 from rlinf.models.trainable import TrainableModel
@@ -18,7 +19,7 @@ def test_gaussian_logprob_equals_torch_distributions() -> None:
     torch.testing.assert_close(evaluation.entropy, normal.entropy().expand(6, 1, 2))
 
 
-def categorical(policy: TrainableModel, obs: dict[str, torch.Tensor]):
+def categorical(policy: TrainableModel, obs: dict[str, torch.Tensor]) -> torch.distributions.Categorical:
     """The distribution of discrete actions [B, C], with weights that prefer some of them."""
     with torch.no_grad():
         policy.policy_head[-1].bias.copy_(torch.linspace(-1.0, 1.5, len(policy.policy_head[-1].bias)))

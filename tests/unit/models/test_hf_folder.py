@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,11 +30,11 @@ def save_tokenizer(folder: Path) -> None:
     fast.save_pretrained(folder)
 
 
-def whole(tensor):
+def whole(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach()
 
 
-def logits(folder: Path, dtype: torch.dtype = torch.float32):
+def logits(folder: Path, dtype: torch.dtype = torch.float32) -> Any:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     assert model.dtype == dtype
     with torch.no_grad():

@@ -1,5 +1,7 @@
 """The policy of implicit Q-learning: what acts, what is valued, and which gradient goes where."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch.distributions import Normal
@@ -23,7 +25,7 @@ def make(**keys: float) -> TrainableModel:
     return get_model(cfg)
 
 
-def batch(policy: TrainableModel):
+def batch(policy: TrainableModel) -> tuple[Any, Any]:
     inputs = policy.forward_inputs_of(OBS, ACTIONS)
     return inputs.pop("action"), inputs
 
@@ -50,7 +52,7 @@ def test_exploration_draws_from_the_generator_it_is_given() -> None:
     torch.testing.assert_close(again.logprobs, drawn[0][1].logprobs)
 
 
-def trained_by(loss, policy: TrainableModel) -> set[str]:
+def trained_by(loss: Any, policy: TrainableModel) -> set[str]:
     policy.zero_grad()
     loss.backward()
     return {name.split(".")[0] for name, p in policy.named_parameters() if p.grad is not None}

@@ -1,6 +1,7 @@
 """Attention over packed sequences: each sees itself and the prompt it shares."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ SEQUENCES = [[5, 6, 7, 8, 9, 10], [1], [3, 4, 5, 6, 7, 8, 9, 11, 12, 33], [2, 1]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_packed_sequences_do_not_see_each_other(tiny, temperature: float) -> None:
+def test_packed_sequences_do_not_see_each_other(tiny: tuple[Path, Any], temperature: float) -> None:
     folder, reference = tiny
     packed = pack_sequences(SEQUENCES)
     result = get_model(tiny_config(folder)).double()(packed, temperature=temperature)
@@ -54,14 +55,14 @@ def test_answers_know_the_prompt_that_they_share_and_not_each_other(
         torch.testing.assert_close(part, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_the_attention_cannot_be_used_without_its_plan(tiny) -> None:
+def test_the_attention_cannot_be_used_without_its_plan(tiny: tuple[Path, Any]) -> None:
     folder, _ = tiny
     model = get_model(tiny_config(folder))
     with pytest.raises(AlgorithmError, match="not called by CausalLM"):
         model.model(input_ids=torch.tensor([[1, 2]]))
 
 
-def test_scores_are_scaled_as_the_layer_says(tiny) -> None:
+def test_scores_are_scaled_as_the_layer_says(tiny: tuple[Path, Any]) -> None:
     packed = pack_sequences([[1, 2, 3], [4, 5]])
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(1, 2, 5, 4, generator=generator, dtype=torch.float64) for _ in range(3))

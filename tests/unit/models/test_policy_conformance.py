@@ -45,7 +45,9 @@ def test_policies_that_ship_pass(cfg: StatePolicyConfig) -> None:
 class Broken:
     """A policy with one method replaced."""
 
-    def __new__(cls, cfg: MLPPolicyConfig = DISCRETE, *, act=None, evaluate=None, values=None) -> MLPPolicy:
+    def __new__(
+        cls, cfg: MLPPolicyConfig = DISCRETE, *, act: Any = None, evaluate: Any = None, values: Any = None
+    ) -> MLPPolicy:
         policy = get_policy(cfg)
         assert isinstance(policy, MLPPolicy)
         choose, forward, predict = policy.predict_action_batch, policy.default_forward, policy.predict_values
@@ -92,7 +94,7 @@ def test_a_broken_rule_is_named(broken: dict[str, Callable[..., Any]], rule: str
 
 
 def test_draws_from_elsewhere_are_named() -> None:
-    def act(actions, output):
+    def act(actions: Any, output: Any) -> tuple[torch.Tensor, Any]:
         return torch.randint(0, 3, actions.shape), output
 
     torch.manual_seed(0)

@@ -23,13 +23,13 @@ def inputs(dtype: torch.dtype = torch.float64, *, bias: bool = False) -> tuple[n
     return linear, hidden, targets
 
 
-def naive(linear: nn.Linear, hidden: torch.Tensor, targets: torch.Tensor, temperature: float):
+def naive(linear: nn.Linear, hidden: torch.Tensor, targets: torch.Tensor, temperature: float) -> tuple[Any, Any]:
     log_softmax = (linear(hidden) / temperature).log_softmax(-1)
     logprobs = log_softmax.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
     return logprobs, -(log_softmax.exp() * log_softmax).sum(-1)
 
 
-def gradients(outputs, tensors):
+def gradients(outputs: Any, tensors: Any) -> Any:
     logprobs, entropy = outputs
     weights = torch.linspace(-1, 2, TOKENS, dtype=logprobs.dtype)
     return torch.autograd.grad((logprobs * weights).sum() + (entropy * weights.flip(0)).sum(), tensors)
@@ -105,7 +105,9 @@ class LargestTensor(TorchDispatchMode):
         super().__init__()
         self.elements = 0
 
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         result = func(*args, **(kwargs or {}))
         for tensor in result if isinstance(result, (tuple, list)) else [result]:
             if isinstance(tensor, torch.Tensor):
@@ -113,7 +115,9 @@ class LargestTensor(TorchDispatchMode):
         return result
 
 
-def largest_tensor(head: LogprobHead | Callable[..., Any], hidden: torch.Tensor, targets: torch.Tensor):
+def largest_tensor(
+    head: LogprobHead | Callable[..., Any], hidden: torch.Tensor, targets: torch.Tensor
+) -> tuple[int, Any]:
     saved = []
     with (
         LargestTensor() as largest,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from placed_recipes import recipe
@@ -62,7 +63,7 @@ def test_unplaced_component_suggests_the_closest(cluster: ClusterPlan) -> None:
         ("0-7", "8-15", PlacementMode.DISAGGREGATED),
     ],
 )
-def test_model_parallel_mode_follows_the_devices(cluster: ClusterPlan, actor: str, rollout: str, mode) -> None:
+def test_model_parallel_mode_follows_the_devices(cluster: ClusterPlan, actor: str, rollout: str, mode: Any) -> None:
     placement = ModelParallelComponentPlacement(recipe(actor=actor, rollout=rollout), cluster)
     assert placement.placement_mode is mode
 

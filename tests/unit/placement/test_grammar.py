@@ -1,6 +1,8 @@
 """Placement strings: what each means, and what is refused."""
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -146,7 +148,7 @@ def test_placement_errors_are_config_errors() -> None:
 
 
 @st.composite
-def valid_specs(draw):
+def valid_specs(draw: Callable[..., Any]) -> tuple[str, Any, list[Any]]:
     """A valid string over one node, with what each process must hold."""
     parts, expected, resource = [], [], 0
     for _ in range(draw(st.integers(1, 5))):
@@ -171,7 +173,7 @@ def valid_specs(draw):
 
 @given(valid_specs())
 @settings(max_examples=150, deadline=None)
-def test_valid_strings_mean_exactly_what_they_say(case) -> None:
+def test_valid_strings_mean_exactly_what_they_say(case: tuple[str, int, list[int]]) -> None:
     spec, total, expected = case
     seats = plan_component(spec, [total])
     assert [seat.local_hardware_ranks for seat in seats] == expected
@@ -181,7 +183,7 @@ def test_valid_strings_mean_exactly_what_they_say(case) -> None:
 
 @given(st.text(alphabet="0123456789-,:al ", max_size=14), st.lists(st.integers(0, 5), min_size=1, max_size=4))
 @settings(max_examples=300, deadline=None)
-def test_any_text_is_planned_or_refused_but_never_crashes(spec, resources) -> None:
+def test_any_text_is_planned_or_refused_but_never_crashes(spec: str, resources: int) -> None:
     try:
         seats = plan_component(spec, resources, path=PATH)
     except PlacementError:
@@ -196,7 +198,7 @@ def test_any_text_is_planned_or_refused_but_never_crashes(spec, resources) -> No
 
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=8))
 @settings(max_examples=100, deadline=None)
-def test_all_reaches_each_resource_once_whatever_the_nodes(resources) -> None:
+def test_all_reaches_each_resource_once_whatever_the_nodes(resources: int) -> None:
     seats = plan_component("all", resources)
     if any(resources):
         expected = [(node, [index]) for node, count in enumerate(resources) for index in range(count)]

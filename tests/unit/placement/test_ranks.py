@@ -1,5 +1,7 @@
 """Ranks of nodes, written and read."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from rlinf.placement.ranks import format_ranks, parse_node_ranks
 
 
 @given(st.sets(st.integers(0, 60), min_size=1))
-def test_node_ranks_survive_formatting_and_parsing(ranks) -> None:
+def test_node_ranks_survive_formatting_and_parsing(ranks: Any) -> None:
     assert parse_node_ranks(format_ranks(ranks), 61) == sorted(ranks)
 
 

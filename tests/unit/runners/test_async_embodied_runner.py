@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from rlinf.runners.async_embodied_runner import AsyncEmbodiedRunner
 class Done:
     """A call of a group that has returned."""
 
-    def __init__(self, value) -> None:
+    def __init__(self, value: Any) -> None:
         self.value = value
 
     def done(self) -> bool:
@@ -21,18 +22,18 @@ class Done:
     def raise_failure(self) -> None:
         pass
 
-    def wait(self):
+    def wait(self) -> list[Any]:
         return [self.value]
 
 
 class Group:
     """Notes calls of its methods; each has returned at once."""
 
-    def __init__(self, name: str, calls) -> None:
+    def __init__(self, name: str, calls: Any) -> None:
         self.name, self.calls = name, calls
 
-    def __getattr__(self, method) -> Callable[..., Done]:
-        def call(*args, **keys) -> Done:
+    def __getattr__(self, method: str) -> Callable[..., Done]:
+        def call(*args: Any, **keys: Any) -> Done:
             self.calls.append((self.name, method, keys.get("step", keys.get("version")), keys.get("restart")))
             if method == "save_checkpoint":
                 Path(args[0]).mkdir(parents=True)
@@ -42,7 +43,7 @@ class Group:
         return call
 
 
-def run(tmp_path: Path, *overrides: str):
+def run(tmp_path: Path, *overrides: str) -> list[Any]:
     keys = (f"runner.logger.log_path={tmp_path}", "runner.logger.logger_backends=[]", *overrides)
     cfg = validate_cfg(load_recipe("gym_cartpole_async_ppo_mlp", list(keys)))
     calls = []

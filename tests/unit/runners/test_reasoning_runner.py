@@ -199,7 +199,7 @@ def test_the_inference_group_sleeps_while_the_actor_trains(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("dies", [None, ("generate", 10, "rollout"), ("sync_model_from_actor", 5, "rollout")])
 def test_adapters_travel_alone_but_to_workers_that_are_new(tmp_path: Path, dies: tuple[str, int, str] | None) -> None:
-    def sent(world: World):
+    def sent(world: World) -> list[tuple[Any, Any]]:
         calls = [call for call in world.groups["actor"].calls if call.method == "sync_model_to_rollout"]
         return [(call.keys["version"], call.keys["is_partial"]) for call in calls]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ class World:
         self.tables = []
         self.groups = {name: Group(name, 1, self.serve) for name in ("actor", "rollout", "reward")}
 
-    def serve(self, call) -> None:
+    def serve(self, call: Any) -> None:
         count = sum(call.method == other.method for group in self.groups.values() for other in group.calls)
         if self.deaths and (call.method, count) == self.deaths[0][:2]:
             call.fail(death(self.deaths.pop(0)[2]))
@@ -50,44 +51,44 @@ class World:
             raise KeyboardInterrupt
         call.give(getattr(self, call.method, lambda call: {})(call))
 
-    def compute_advantages(self, call) -> None:
+    def compute_advantages(self, call: Any) -> None:
         self.prepared = [example.prompt_ids[0] for example in call.args[0]]
 
-    def run_training(self, call) -> dict[str, float]:
+    def run_training(self, call: Any) -> dict[str, float]:
         self.trained.append((call.keys["step"], self.prepared))
         return {"train/loss": 1.0}
 
-    def evaluate(self, call) -> dict[str, float]:
+    def evaluate(self, call: Any) -> dict[str, float]:
         self.log.append("loss")
         return {"loss": float(len(call.args[0])), "token_accuracy": 0.75}
 
-    def pop_peak_memory(self, call) -> int:
+    def pop_peak_memory(self, call: Any) -> int:
         return 1 << 30
 
-    def sync_model_from_actor(self, call) -> None:
+    def sync_model_from_actor(self, call: Any) -> None:
         self.log.append(f"weights {call.keys['version']}")
 
-    def sleep(self, call) -> None:
+    def sleep(self, call: Any) -> None:
         self.log.append("sleep")
 
-    def wake(self, call) -> None:
+    def wake(self, call: Any) -> None:
         self.log.append("wake")
 
-    def generate(self, call) -> None:
+    def generate(self, call: Any) -> None:
         self.log.append(f"ask {call.args[0].index}")
 
-    def score(self, call) -> RewardedGroup:
+    def score(self, call: Any) -> RewardedGroup:
         return RewardedGroup.of([Sample(group_id=call.args[1]).response])
 
-    def write_samples(self, call) -> None:
+    def write_samples(self, call: Any) -> None:
         self.tables.append((Path(call.args[0]).name, *call.args[1:]))
 
-    def save_checkpoint(self, call) -> None:
+    def save_checkpoint(self, call: Any) -> None:
         Path(call.args[0]).mkdir(parents=True)
         (Path(call.args[0]) / "state").write_text("saved")
 
 
-def make_runner(folder: Path, world: World, *overrides, val=None) -> SftRunner:
+def make_runner(folder: Path, world: World, *overrides: str, val: Any = None) -> SftRunner:
     keys = (
         f"runner.logger.log_path={folder}",
         "runner.logger.logger_backends=[]",
@@ -115,11 +116,11 @@ def drawn(count: int, first: int = 0) -> list[int]:
     return [sampler.sample()[1].prompt_ids[0] for _ in range(first + count)][first:]
 
 
-def learned(world: World):
+def learned(world: World) -> list[Any]:
     return [number for _, batch in world.trained for number in batch]
 
 
-def records(runner: SftRunner):
+def records(runner: SftRunner) -> list[Any]:
     return [json.loads(line) for line in (runner.logger.folder / "metrics.jsonl").read_text().splitlines()]
 
 
@@ -185,7 +186,7 @@ def test_only_an_evaluation_learns_nothing(tmp_path: Path) -> None:
     assert world.log == ["weights 0", "loss", "ask 0", "ask 1", "ask 2"]
 
 
-def position(runner: SftRunner, step: int):
+def position(runner: SftRunner, step: int) -> Any:
     path = runner.logger.checkpoints.root / f"global_step_{step}" / "data" / "examples.json"
     return json.loads(path.read_text())["position"]
 

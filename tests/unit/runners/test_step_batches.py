@@ -25,13 +25,13 @@ DYNAMIC = "algorithm.max_num_gen_batches=3"
 LIMIT = 3 * BATCH
 
 
-def every_third(number):
+def every_third(number: int) -> bool:
     return number % 3 == 0
 
 
 def expected_steps(
     teaches: Callable[[Any], Any] | Callable[..., Any], steps: int = STEPS, first: int = 0, limit: int = LIMIT
-):
+) -> list[Any]:
     """Return for each step the prompts that it trains on and how many it uses up, by a plain loop."""
     result, position = [], first
     for _ in range(steps):
@@ -45,7 +45,7 @@ def expected_steps(
     return result
 
 
-def trained_groups(world: World):
+def trained_groups(world: World) -> list[list[Any]]:
     return [[group.group_id for group in groups] for _, groups in world.trained]
 
 
@@ -57,7 +57,7 @@ def world_of(
     return world
 
 
-def check(world: World, expected) -> None:
+def check(world: World, expected: Any) -> None:
     assert trained_groups(world) == [groups for groups, _ in expected]
     prompts = dict(asked_in_order(sum(used for _, used in expected)))
     for _, groups in world.trained:

@@ -28,7 +28,9 @@ def launch(cluster: Cluster) -> Iterator[Callable[..., Any]]:
     """Launch groups that end with the test."""
     groups = []
 
-    def start(group: WorkerGroup[Any], *, ranks: int = 2, name: str | None = None, **options: str | bool):
+    def start(
+        group: WorkerGroup[Any], *, ranks: int = 2, name: str | None = None, **options: str | bool
+    ) -> WorkerGroup[Any]:
         strategy = PackedPlacementStrategy(0, ranks - 1)
         groups.append(group.launch(cluster, strategy, name=name or f"g{uuid.uuid4().hex[:6]}", **options))
         return groups[-1]

@@ -62,7 +62,7 @@ class Inbox:
     def put(self, item: object) -> None:
         self._mailbox.deliver(MessageHeader(self._source, 1, next(self._numbers), "t"), encode(item))
 
-    def get(self, timeout=None, async_op: bool = False):
+    def get(self, timeout: float | None = None, async_op: bool = False) -> Any:
         work = self._messenger.recv(*self._source, tag="t", timeout=timeout)
         return work if async_op else work.wait()
 
@@ -74,7 +74,7 @@ def until(condition: Callable[[], bool]) -> None:
         time.sleep(0.002)
 
 
-async def give_up(work, meanwhile: Callable[[], Any]) -> None:
+async def give_up(work: Any, meanwhile: Callable[[], Any]) -> None:
     """Wait on the loop, do something that blocks the loop until the work has ended, and cancel the wait."""
     waiting = asyncio.ensure_future(work.async_wait())
     await asyncio.sleep(0.02)

@@ -16,13 +16,13 @@ from rlinf.scheduler import Channel, Cluster, CollectiveGroupOptions, Worker
 class Quitting(Worker):
     """Leaves its constructor by what is no ``Exception``."""
 
-    def __init__(self, kind) -> None:
+    def __init__(self, kind: Any) -> None:
         super().__init__()
         raise kind("not yet")
 
 
 class Sample(Worker):
-    def __init__(self, base: int = 0, fail_on=()) -> None:
+    def __init__(self, base: int = 0, fail_on: Any = ()) -> None:
         super().__init__()
         self.base = base
         self.calls = []
@@ -31,7 +31,7 @@ class Sample(Worker):
 
     # Group calls
 
-    def add(self, value):
+    def add(self, value: Any) -> Any:
         return self.base + value + self._rank
 
     def given(self) -> int:
@@ -52,7 +52,7 @@ class Sample(Worker):
         time.sleep(seconds)
         self.calls.append(value)
 
-    def noted(self):
+    def noted(self) -> list[Any]:
         return self.calls
 
     async def later(self, value: str | None, seconds: float = 0.0) -> str | None:
@@ -80,7 +80,7 @@ class Sample(Worker):
         with self.device_lock, self.device_lock:
             pass
 
-    def lock_in_turns(self):
+    def lock_in_turns(self) -> list[Any]:
         """Take the lock in a thread that waits for this one; then again here."""
         taken = []
 
@@ -112,29 +112,31 @@ class Sample(Worker):
         for item in items:
             self.send(item, group, rank, tag=tag)
 
-    def recv_all(self, count: int, group: str, rank: int, tag: str | None = None, timeout: float | None = None):
+    def recv_all(
+        self, count: int, group: str, rank: int, tag: str | None = None, timeout: float | None = None
+    ) -> list[Any]:
         return [self.recv(group, rank, tag=tag, timeout=timeout) for _ in range(count)]
 
     def send_tagged(self, group: str, rank: int) -> None:
         for tag in ("a", "b", "a", None):
             self.send(f"for {tag}", group, rank, tag=tag)
 
-    def recv_tagged(self, group: str, rank: int):
+    def recv_tagged(self, group: str, rank: int) -> list[Any]:
         return [self.recv(group, rank, tag=tag) for tag in (None, "b", "a", "a")]
 
-    async def recv_async(self, group: str, rank: int):
+    async def recv_async(self, group: str, rank: int) -> Any:
         return await self.recv(group, rank, async_op=True).async_wait()
 
-    def then_recv(self, group: str, rank: int):
+    def then_recv(self, group: str, rank: int) -> Any:
         return self.recv(group, rank, async_op=True).then(lambda value: value * 2).wait(timeout=30)
 
     def echo(self, item: dict[str, Any]) -> dict[str, Any]:
         return item
 
-    def share(self, value: str | None, groups=(), src=None):
+    def share(self, value: str | None, groups: Any = (), src: Any = None) -> Any:
         return self.broadcast(value if self._rank == 0 else None, groups=groups, src=src)
 
-    def pass_tensor(self, peer: int):
+    def pass_tensor(self, peer: int) -> list[Any] | None:
         import torch
 
         if self._rank == 0:
@@ -150,10 +152,10 @@ class Sample(Worker):
         for item in items:
             channel.put(item, key=key)
 
-    def get_items(self, channel: Channel, count: int, key: str = "default"):
+    def get_items(self, channel: Channel, count: int, key: str = "default") -> list[Any]:
         return [channel.get(key=key) for _ in range(count)]
 
-    async def get_items_async(self, channel: Channel, count: int, key: str = "default"):
+    async def get_items_async(self, channel: Channel, count: int, key: str = "default") -> list[Any]:
         return [await channel.get(key=key, async_op=True).async_wait() for _ in range(count)]
 
     def make_channel(self, name: str) -> None:
@@ -162,13 +164,13 @@ class Sample(Worker):
     def put_into_own_channel(self, name: str, item: str) -> None:
         self.create_channel(name).put(item)
 
-    def read_channel(self, name: str):
+    def read_channel(self, name: str) -> Any:
         return Channel.connect(name).get()
 
     def spread(self, group: str, channel: Channel, batch: list[dict[str, list[int]]]) -> None:
         self.send_to(group, channel, batch[self._rank])
 
-    def collect(self, group: str, channel: Channel):
+    def collect(self, group: str, channel: Channel) -> Any:
         return self.recv_from(group, channel)
 
     # Accelerator tensors
@@ -200,17 +202,17 @@ class Sample(Worker):
             "in run": Cluster.has_initialized(),
         }
 
-    def alive(self, *names) -> list[bool]:
+    def alive(self, *names: Any) -> list[bool]:
         return [self.check_worker_alive(name) for name in names]
 
-    def exchange_published(self):
+    def exchange_published(self) -> Any:
         group, other = self._group_name, 1 - self._rank
         options = CollectiveGroupOptions(accel_max_ctas=2 + self._rank)
         self.send(object={"from": self._rank}, dst_group_name=group, dst_rank=other, options=options)
         # By position the options stand where the tag does.
         return self.recv(group, other, False, options)
 
-    def share_later(self, value: str):
+    def share_later(self, value: str) -> tuple[Any, str]:
         groups = [(self._group_name, [0, 1]), (self._group_name, 2)]
         mine = value if self._rank == 1 else None
         work = self.broadcast(object=mine, groups=groups, src=(self._group_name, 1), async_op=True)

@@ -1,5 +1,8 @@
 """Ray starts in the temporary folder, or in a shorter one."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from rlinf.errors import ClusterError
@@ -8,11 +11,11 @@ from rlinf.scheduler.attach import attach_ray
 
 
 @pytest.fixture
-def start_of_ray(monkeypatch: pytest.MonkeyPatch):
+def start_of_ray(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """Note with which folder Ray would be started; it refuses one that is too long, as Ray does."""
     folders = []
 
-    def init(*, _temp_dir, **_) -> None:
+    def init(*, _temp_dir: object, **_: Any) -> None:
         folders.append(_temp_dir)
         if len(_temp_dir) > 50:
             raise OSError("AF_UNIX path length cannot exceed 107 bytes")
@@ -29,14 +32,14 @@ def start_of_ray(monkeypatch: pytest.MonkeyPatch):
     ("temporary", "folder"), [("", "/tmp/ray"), ("/var/tmp", "/var/tmp/ray"), (f"/var/{'x' * 34}", "/tmp/ray")]
 )
 def test_ray_starts_in_the_temporary_folder_or_a_shorter_one(
-    start_of_ray, monkeypatch: pytest.MonkeyPatch, temporary: str, folder: str
+    start_of_ray: Any, monkeypatch: pytest.MonkeyPatch, temporary: str, folder: str
 ) -> None:
     monkeypatch.setenv("TMPDIR", temporary)
     assert attach_ray("test").owned
     assert start_of_ray == [folder]
 
 
-def test_a_folder_for_ray_that_is_too_long_is_a_typed_error(start_of_ray, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_for_ray_that_is_too_long_is_a_typed_error(start_of_ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_TMPDIR", f"/var/{'x' * 60}")
     with pytest.raises(ClusterError, match="Cannot start Ray: AF_UNIX path length"):
         attach_ray("test")

@@ -33,13 +33,13 @@ class HostileToPickleError(RuntimeError):
 
 
 class Service:
-    def add(self, value):
+    def add(self, value: Any) -> Any:
         return value + 1
 
-    def fail(self, kind) -> NoReturn:
+    def fail(self, kind: Any) -> NoReturn:
         raise kind("words")
 
-    async def fail_async(self, kind) -> NoReturn:
+    async def fail_async(self, kind: Any) -> NoReturn:
         raise kind("words")
 
     def large(self) -> np.ndarray:
@@ -66,7 +66,7 @@ def served() -> Iterator[tuple[Callable[..., Any], Endpoint]]:
     thread = threading.Thread(target=calls.serve)
     thread.start()
 
-    def call(method, *args):
+    def call(method: Any, *args: Any) -> Any:
         future = caller.request(server.info, "call", (method,), encode((args, {})))
         return WorkerGroupFuncResult(method, [(ADDRESS, future)]).wait(timeout=20)[0]
 
@@ -114,7 +114,7 @@ def test_a_result_for_which_no_segment_can_be_opened_is_an_error(
     call, server = served
     assert len(call(method)) == LARGE_BYTES
 
-    def refuse(buffers) -> NoReturn:
+    def refuse(buffers: Any) -> NoReturn:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patch:

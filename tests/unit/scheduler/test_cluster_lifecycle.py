@@ -35,7 +35,7 @@ from rlinf.scheduler import Channel, Cluster, NodePlacementStrategy
 _drivers = []
 
 
-def start_driver(body: str, tmp_path: Path, **environment) -> subprocess.Popen[str]:
+def start_driver(body: str, tmp_path: Path, **environment: str) -> subprocess.Popen[str]:
     script = tmp_path / "driver.py"
     script.write_text(HEADER + textwrap.dedent(body))
     root = HERE.parents[2]
@@ -75,7 +75,7 @@ def no_driver_outlives_its_test() -> Iterator[None]:
         _drivers.pop().kill()
 
 
-def left_behind(tmp_path: Path):
+def left_behind(tmp_path: Path) -> list[str]:
     """Processes of the run: each inherits its mark."""
     found = []
     for process in psutil.process_iter():
@@ -87,7 +87,7 @@ def left_behind(tmp_path: Path):
     return found
 
 
-def wait_until_gone(tmp_path: Path, seconds: int = 30):
+def wait_until_gone(tmp_path: Path, seconds: int = 30) -> list[Any]:
     deadline = time.monotonic() + seconds
     while (left := left_behind(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.3)
@@ -302,7 +302,7 @@ def test_published_members(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) ->
     assert not Cluster.has_initialized()
 
 
-def _child(title: str):
+def _child(title: str) -> Any:
     """The newest process of this test's Ray with a title."""
     found = []
     for child in psutil.Process().children(recursive=True):

@@ -1,5 +1,7 @@
 """Variables of worker processes: which wins, which are set by Ray, and each process's device."""
 
+from typing import Any
+
 import pytest
 
 from rlinf.placement import AcceleratorType, NodeGroup, NodeInfo, PackedPlacementStrategy
@@ -49,10 +51,10 @@ def test_paths_are_prepended_once() -> None:
 class _Nodes:
     num_nodes = 1
 
-    def get_node_group(self, label=None) -> NodeGroup:
+    def get_node_group(self, label: Any = None) -> NodeGroup:
         return NodeGroup(label="cluster", node_ranks=[0], kind="accelerator", resources_per_node=[4])
 
-    def get_node_info(self, rank) -> NodeInfo:
+    def get_node_info(self, rank: int) -> NodeInfo:
         return NodeInfo(node_rank=0, num_accelerators=4, accelerator_type=AcceleratorType.NV_GPU)
 
 

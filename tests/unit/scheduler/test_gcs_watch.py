@@ -48,7 +48,7 @@ def watch() -> Iterator[Callable[..., tuple[Any, list[Any], Event]]]:
     """Watch a service; what was lost is in ``errors``."""
     watches, errors, lost = [], [], threading.Event()
 
-    def start(port, patience_seconds: float):
+    def start(port: int, patience_seconds: float) -> tuple[Any, list[Any], Event]:
         watches.append(
             GcsWatch(f"127.0.0.1:{port}", lambda error: (errors.append(error), lost.set()), patience_seconds)
         )

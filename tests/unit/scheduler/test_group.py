@@ -87,7 +87,7 @@ def test_a_wait_with_a_timeout_names_the_late_ranks(pair: WorkerGroup[Any]) -> N
 def test_async_wait(pair: WorkerGroup[Any]) -> None:
     import asyncio
 
-    async def both():
+    async def both() -> tuple[list[Any], list[Any]]:
         first, second = pair.add(0), pair.later("x", 0.1)
         return await first.async_wait(), await second.async_wait()
 
@@ -186,7 +186,7 @@ def test_a_lock_that_is_taken_twice_is_an_error_and_threads_take_it_in_turns(pai
 def test_constructor_arguments_are_stored_once_for_all_ranks(launch: Callable[..., Any]) -> None:
     num_bytes = 8 << 20
 
-    def stored():
+    def stored() -> Any:
         (node,) = ray.nodes()
         stats = node_stats(node["NodeManagerAddress"], node["NodeManagerPort"], False)
         return stats.store_stats.cumulative_created_bytes

@@ -43,7 +43,7 @@ class Run:
         spans_nodes: Whether workers are on another node than the manager.
     """
 
-    def __init__(self, spans_nodes) -> None:
+    def __init__(self, spans_nodes: bool) -> None:
         self.runtimes, self.processes = [], []
         self.spec = RunSpec(uuid.uuid4().hex[:8], new_keys(), spans_nodes, None)
         self.node_id = "there" if spans_nodes else "here"
@@ -53,17 +53,17 @@ class Run:
         self.loop = runtime.endpoint.loop
         self.spec = replace(self.spec, manager=runtime.endpoint.info)
 
-    def start(self, node_id: str, identity: WorkerIdentity | None):
+    def start(self, node_id: str, identity: WorkerIdentity | None) -> Any:
         self.runtimes.append(Runtime(**self.arguments(node_id, identity)))
         return self.runtimes[-1]
 
     def arguments(self, node_id: str, identity: WorkerIdentity) -> dict[str, Any]:
         return {"spec": self.spec, "node_id": node_id, "node_ip": "127.0.0.1", "identity": identity}
 
-    def identity(self, rank) -> WorkerIdentity:
+    def identity(self, rank: int) -> WorkerIdentity:
         return WorkerIdentity(WorkerAddress("g", rank, 1), world_size=2, node_rank=0, environment={})
 
-    def member(self, rank: int):
+    def member(self, rank: int) -> Any:
         """Start a worker in this process."""
         runtime = self.start(self.node_id, self.identity(rank))
         runtime.join()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def parent() -> Iterator[subprocess.Popen[str]]:
     process.wait()
 
 
-def watch(loop: asyncio.AbstractEventLoop, process) -> Event:
+def watch(loop: asyncio.AbstractEventLoop, process: Any) -> Event:
     ended, watching = threading.Event(), ProcessWatch(loop)
     loop.call_soon_threadsafe(watching.add, process, ended.set)
     # What was called before has been done.

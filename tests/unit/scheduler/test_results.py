@@ -29,7 +29,7 @@ class Counted(Promise):
         Counted.looks += 1
         return super().done()
 
-    def add_done_callback(self, callback) -> None:
+    def add_done_callback(self, callback: Any) -> None:
         Counted.looks += 1
         super().add_done_callback(callback)
 
@@ -51,7 +51,7 @@ def fail(future: Promise[Any], error: KeyError | ValueError, rank: int) -> None:
     future.set_result(Reply((False, RemoteFailure.of(error, identity, "work")), []))
 
 
-def finish_slowly(futures) -> None:
+def finish_slowly(futures: Any) -> None:
     for rank, future in enumerate(futures):
         finish(future, rank)
         threading.Event().wait(0.0005)

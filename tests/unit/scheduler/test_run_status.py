@@ -11,7 +11,7 @@ from sample_workers import Sample
 
 from rlinf.cli.main import main
 from rlinf.errors import ClusterError
-from rlinf.scheduler import Channel, Cluster
+from rlinf.scheduler import Channel, Cluster, WorkerGroup
 from rlinf.scheduler.address import MANAGER_NAME, RunSpec, ray_namespace
 from rlinf.scheduler.comm.transport import new_keys
 from rlinf.scheduler.manager import ManagerActor
@@ -24,7 +24,7 @@ def eventually(
     | Callable[[], tuple[Any, dict[Any, Any]] | None]
     | Callable[[], str | None],
     seconds: int = 30,
-):
+) -> Any:
     """Ask until the answer is one; waits begin a moment after the calls that lead to them return."""
     deadline = time.monotonic() + seconds
     while not (answer := look()) and time.monotonic() < deadline:
@@ -33,16 +33,16 @@ def eventually(
 
 
 @pytest.fixture
-def pair(launch: Callable[..., Any]):
+def pair(launch: Callable[..., Any]) -> WorkerGroup[Any]:
     return launch(Sample.create_group())
 
 
-def ranks_of(status: dict[str, Any], group):
+def ranks_of(status: dict[str, Any], group: Any) -> Any:
     return next(entry for entry in status["groups"] if entry["name"] == group.name)["ranks"]
 
 
 def test_a_blocked_receive_is_told_with_its_source_tag_and_method(
-    cluster: Cluster, pair, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, pair: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pending = pair.execute_on(0).recv_all(1, pair.name, 1, tag="never")
     status = eventually(
@@ -66,7 +66,7 @@ def test_a_blocked_receive_is_told_with_its_source_tag_and_method(
 
 
 def test_channels_and_locks_are_told_with_who_waits(
-    cluster: Cluster, pair, unique: str, capsys: pytest.CaptureFixture[str]
+    cluster: Cluster, pair: Any, unique: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     channel, notes = Channel.create(unique, maxsize=1), Channel.create(f"{unique}n")
     channel.put(1, key="full")
@@ -78,7 +78,7 @@ def test_channels_and_locks_are_told_with_who_waits(
         pair.execute_on(1).put_items(channel, [2], key="full"),
     ]
 
-    def look():
+    def look() -> tuple[Any, dict[Any, Any]] | None:
         main(["status", cluster.namespace, "--json"])
         status = json.loads(capsys.readouterr().out)
         (told,) = [entry for entry in status["channels"] if entry["name"] == unique]
@@ -132,7 +132,7 @@ def test_a_run_is_found_by_its_experiment(
     assert query_status(cluster.namespace)["experiment_name"] is None
 
 
-def test_stacks_show_where_a_worker_stands(cluster: Cluster, pair, capsys: pytest.CaptureFixture[str]) -> None:
+def test_stacks_show_where_a_worker_stands(cluster: Cluster, pair: Any, capsys: pytest.CaptureFixture[str]) -> None:
     busy = pair.execute_on(1).sleep(4)
 
     def look() -> str | None:

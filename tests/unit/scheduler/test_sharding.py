@@ -20,7 +20,7 @@ class Batch:
 
 
 @given(st.integers(1, 5), st.integers(1, 5), st.integers(1, 4))
-def test_shards_are_contiguous_and_complete(senders, receivers, scale) -> None:
+def test_shards_are_contiguous_and_complete(senders: int, receivers: int, scale: int) -> None:
     length = receivers * scale
     shards = {receiver: [] for receiver in range(receivers)}
     for sender in range(senders):

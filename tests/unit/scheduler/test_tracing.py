@@ -46,7 +46,7 @@ def spans(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> dict[An
     return found
 
 
-def inside(inner, outer):
+def inside(inner: Any, outer: Any) -> Any:
     end = inner["ts"] + inner["dur"]
     return outer["ts"] <= inner["ts"] + 1e-3 and end <= outer["ts"] + outer["dur"] + 1e-3
 

@@ -8,13 +8,13 @@ import pytest
 from sample_workers import Sample
 
 from rlinf.errors import CommTimeoutError
-from rlinf.scheduler import Channel, Cluster, results
+from rlinf.scheduler import Channel, Cluster, WorkerGroup, results
 from rlinf.scheduler.comm import work
 from rlinf.scheduler.results import wait_all
 
 
 @pytest.fixture
-def pair(launch: Callable[..., Any]):
+def pair(launch: Callable[..., Any]) -> WorkerGroup[Any]:
     return launch(Sample.create_group())
 
 
@@ -49,7 +49,7 @@ def test_a_put_into_a_full_channel_says_who_puts(
 
 @pytest.mark.parametrize("wait", [lambda call: call.wait(timeout=1.2), lambda call: wait_all(call, timeout=1.2)])
 def test_a_call_that_lasts_says_what_its_late_ranks_do(
-    pair, caplog: pytest.LogCaptureFixture, wait: Callable[..., Any]
+    pair: Any, caplog: pytest.LogCaptureFixture, wait: Callable[..., Any]
 ) -> None:
     pending = pair.execute_on(0).recv_all(1, pair.name, 1, tag="late")
     with pytest.raises(CommTimeoutError, match="recv_all"):
@@ -64,7 +64,7 @@ def test_a_call_that_lasts_says_what_its_late_ranks_do(
 
 
 def test_a_rank_that_does_not_answer_is_said_to(
-    pair, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    pair: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import os
     import signal

@@ -2,6 +2,7 @@
 
 import types
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,7 +85,7 @@ class Env:
 def test_an_environment_that_cannot_be_closed_keeps_no_other_open(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    def make(cfg, *, num_envs, first_env, hardware):
+    def make(cfg: Any, *, num_envs: Any, first_env: Any, hardware: Any) -> Any:
         made.append(Env(first_env))
         return made[-1]
 

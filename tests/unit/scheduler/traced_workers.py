@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -35,10 +35,10 @@ class Traced(Worker):
     def put(self, name: str) -> None:
         Channel.connect(name).put("item", key="k")
 
-    def get(self, name):
+    def get(self, name: str) -> Any:
         return Channel.connect(name).get(key="k")
 
-    async def nap(self, name: str):
+    async def nap(self, name: str) -> Any:
         await asyncio.sleep(0.2)
         return await Channel.connect(name).get(async_op=True).async_wait()
 

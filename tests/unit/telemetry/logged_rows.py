@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from rlinf.config.schema.runner import LoggerConfig
 from rlinf.telemetry import MetricLogger
@@ -22,8 +22,8 @@ class Clock:
         return self.now
 
 
-def rows(folder: Path):
-    def refuse(token) -> NoReturn:
+def rows(folder: Path) -> list[Any]:
+    def refuse(token: str) -> NoReturn:
         raise AssertionError(f"{token} is not JSON")
 
     return [json.loads(line, parse_constant=refuse) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -40,7 +40,7 @@ def full_disk(num_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
 
-def make(folder: Path, backends=(), **kwargs: int | dict[str, int] | Clock | None) -> MetricLogger:
+def make(folder: Path, backends: str = (), **kwargs: int | dict[str, int] | Clock | None) -> MetricLogger:
     return MetricLogger(folder, LoggerConfig(logger_backends=list(backends), experiment_name="exp"), **kwargs)
 
 
@@ -51,11 +51,11 @@ class FakeService(ModuleType):
         super().__init__(name)
         self.inits, self.rows, self.finished, self.axes = [], [], [], []
 
-    def init(self, **kwargs) -> FakeService:
+    def init(self, **kwargs: Any) -> FakeService:
         self.inits.append(kwargs)
         return self
 
-    def define_metric(self, name, step_metric=None) -> None:
+    def define_metric(self, name: str, step_metric: str | None = None) -> None:
         self.axes.append((name, step_metric))
 
     def log(self, row: dict[str, float | str | None], step: int | None = None) -> None:

@@ -4,7 +4,7 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from logged_rows import Clock, FakeService, full_disk, make, rows
@@ -162,7 +162,7 @@ def test_a_run_that_ends_by_an_error_is_marked_and_everything_is_closed(
     monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.setitem(sys.modules, "swanlab", swanlab)
 
-    def fail(**_kwargs) -> NoReturn:
+    def fail(**_kwargs: Any) -> NoReturn:
         raise ConnectionError("offline")
 
     monkeypatch.setattr(wandb, "finish", fail)

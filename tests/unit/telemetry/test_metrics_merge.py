@@ -3,6 +3,7 @@ import math
 import pickle
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,7 @@ def test_reducers(reducer: str, expected: float) -> None:
     st.lists(st.lists(st.tuples(st.integers(-50, 50), st.integers(0, 5)), max_size=4), min_size=1, max_size=4),
     st.sampled_from(["mean", "sum", "max", "min"]),
 )
-def test_how_samples_are_spread_over_ranks_makes_no_difference(ranks, reducer) -> None:
+def test_how_samples_are_spread_over_ranks_makes_no_difference(ranks: Any, reducer: Any) -> None:
     spread = []
     together = MetricAccumulator()
     for samples in ranks:

@@ -93,7 +93,7 @@ def test_a_holder_that_has_not_written_its_name_is_refused_all_the_same(tmp_path
 def test_a_file_system_without_locks_is_warned_about_and_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def refuse(file, operation) -> NoReturn:
+    def refuse(file: int, operation: int) -> NoReturn:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", refuse)

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 import yaml
@@ -17,7 +17,7 @@ from rlinf.errors import ConfigError
 from rlinf.telemetry.rundir import claim_run_dir, record_launch
 
 
-def start(root: str | Path, name: str = "exp", *, resume: bool = False, overwrite: bool = False, **kwargs) -> Path:
+def start(root: str | Path, name: str = "exp", *, resume: bool = False, overwrite: bool = False, **kwargs: Any) -> Path:
     with claim_run_dir(root, name, resume=resume, overwrite=overwrite) as folder:
         record_launch(folder, name, **kwargs)
     return folder
@@ -147,7 +147,7 @@ def test_an_overwrite_that_is_killed_can_be_done_again(tmp_path: Path, monkeypat
     folder = start(tmp_path)
     (folder / "checkpoints").mkdir()
 
-    def killed(_path, **_keys) -> NoReturn:
+    def killed(_path: object, **_keys: Any) -> NoReturn:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -178,7 +178,7 @@ def test_a_former_run_that_cannot_be_deleted_is_moved_away_and_warned_about(
     make_step(folder)
     monkeypatch.setattr(logging.getLogger("rlinf"), "propagate", True)
 
-    def busy(path, *args, **keys) -> NoReturn:
+    def busy(path: Path, *args: Any, **keys: Any) -> NoReturn:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
 
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
@@ -196,7 +196,7 @@ def test_a_former_run_that_cannot_be_moved_away_is_an_error_with_its_path(
 ) -> None:
     make_step(start(tmp_path))
 
-    def busy(*names) -> NoReturn:
+    def busy(*names: Any) -> NoReturn:
         raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
 
     monkeypatch.setattr(os, "rename", busy)

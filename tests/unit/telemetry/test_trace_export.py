@@ -36,7 +36,7 @@ def span(
 def process(
     name: str,
     *events: tuple[str, int, int, tuple[int, int], str, str, dict[Any, Any], None],
-    points=(),
+    points: Any = (),
     dropped: int = 0,
 ) -> ProcessTrace:
     return ProcessTrace(name, "host", "boot", 7, list(events), dropped, {11: "MainThread"}, 5000, 4000, list(points))
@@ -113,7 +113,7 @@ def test_a_shared_clock_has_no_offset_unless_measured() -> None:
     assert clock_point([ClockSample(0, 5050, 100)], same_boot=True) == (5050, 5000)
 
 
-def arrows(merged: dict[str, Any]):
+def arrows(merged: dict[str, Any]) -> list[Any]:
     return [event for event in merged["traceEvents"] if event["ph"] in {"s", "f"}]
 
 

@@ -1,7 +1,7 @@
 import os
 import resource
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_write_atomic_that_fails_keeps_the_old_content(
     path = tmp_path / "state.json"
     write_atomic(path, "old")
 
-    def fail(*_args, **_kwargs) -> NoReturn:
+    def fail(*_args: Any, **_kwargs: Any) -> NoReturn:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, call, fail)
@@ -39,11 +39,11 @@ def test_write_atomic_syncs_the_file_before_the_rename_and_the_folder_after(
     calls = []
     real_fsync, real_replace = os.fsync, os.replace
 
-    def fsync(descriptor) -> None:
+    def fsync(descriptor: int) -> None:
         calls.append(("fsync", os.readlink(f"/proc/self/fd/{descriptor}")))
         real_fsync(descriptor)
 
-    def replace(source, target) -> None:
+    def replace(source: Any, target: Any) -> None:
         calls.append(("replace", str(source)))
         real_replace(source, target)
 
@@ -64,7 +64,7 @@ def test_commit_folder_syncs_every_file_first_and_moves_the_whole(
     synced = []
     real = os.fsync
 
-    def fsync(descriptor) -> None:
+    def fsync(descriptor: int) -> None:
         synced.append(os.path.relpath(os.readlink(f"/proc/self/fd/{descriptor}"), tmp_path))
         real(descriptor)
 
@@ -109,7 +109,7 @@ def test_remove_folder_never_shows_a_half_removed_folder(tmp_path: Path, monkeyp
     folder.mkdir()
     (folder / "file").write_text("x")
 
-    def killed(_path, **_keys) -> NoReturn:
+    def killed(_path: object, **_keys: Any) -> NoReturn:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("shutil.rmtree", killed)

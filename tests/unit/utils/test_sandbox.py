@@ -354,7 +354,7 @@ def test_an_interpreter_that_does_not_start_is_an_error_when_the_sandbox_is_made
         request.getfixturevalue("sandbox")
     plan = Sandbox._plan
 
-    def broken(self, work, cpu_seconds) -> dict[str, Any]:
+    def broken(self: object, work: Path, cpu_seconds: float) -> dict[str, Any]:
         command = ["/bin/sh", "-c", "echo 'libx.so: cannot open' >&2; exit 127"]
         return plan(self, work, cpu_seconds) | {"command": command}
 

@@ -8,7 +8,7 @@ import pytest
 from rlinf.utils.signals import Terminated, hear_interrupts, hold_interrupts
 
 
-def kill_and_wait(number=signal.SIGTERM) -> None:
+def kill_and_wait(number: int = signal.SIGTERM) -> None:
     os.kill(os.getpid(), number)
     threading.Event().wait(30)
 

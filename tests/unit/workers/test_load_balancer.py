@@ -4,6 +4,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
@@ -40,7 +41,7 @@ def request(env_rank: int, row: int = 0, step: int = 1) -> ActionRequest:
     )
 
 
-def serve(balancer, rank, answered):
+def serve(balancer: Any, rank: int, answered: list[Any]) -> list[Any]:
     """Answer one rollout's requests."""
     served = []
     while True:
@@ -71,7 +72,7 @@ def test_an_environment_that_takes_its_time_keeps_no_rollout_rank_waiting(balanc
     answered = [threading.Semaphore(0) for _ in range(ENVS)]
     others_are_done = threading.Event()
 
-    def play(env) -> None:
+    def play(env: Any) -> None:
         for row in range(20):
             balancer.submit(request(env, row)).wait(10)
             assert answered[env].acquire(timeout=10)

@@ -48,7 +48,7 @@ def compute(
     )
 
 
-def rows(tensor) -> torch.Tensor:
+def rows(tensor: torch.Tensor) -> torch.Tensor:
     """[T] to [N, L], padded on the left."""
     parts = tensor.split(LENGTHS)
     return torch.stack([torch.cat([tensor.new_zeros(4 - len(part)), part]) for part in parts])

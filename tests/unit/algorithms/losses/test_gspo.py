@@ -1,6 +1,7 @@
 """GSPO against plain loops over Python numbers, and against finite differences."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from sequence_rows import ADVANTAGES, LENGTHS, LOGPROBS, MASK, OLD, clip, comput
 from rlinf.algorithms.types import finalize_metrics
 
 
-def gspo_by_hand():
+def gspo_by_hand() -> tuple[float, list[Any]]:
     """Mean over sequences of -min(s A, clip(s) A), s the geometric mean of the ratios (arXiv 2507.18071, Eq. 5-7)."""
     losses, ratios, start = [], [], 0
     for length in LENGTHS:

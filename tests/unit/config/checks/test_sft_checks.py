@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rlinf.config import build_config, load_recipe, to_dict, validate_cfg
@@ -19,7 +21,7 @@ ALONE = (
 CHAT = ("~data.prompt_key", "~data.answer_key", "~data.apply_chat_template", "data.messages_key=messages")
 
 
-def problems(*overrides):
+def problems(*overrides: str) -> list[Any]:
     try:
         validate_cfg(load_recipe(RECIPE, overrides))
     except ConfigError as error:

@@ -1,6 +1,7 @@
 """Recorded episodes, and the transitions that follow from them."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from rlinf.data.replay.buffer import Transitions
 from rlinf.errors import DatasetError, RegistryError
 
 
-def minari(path: Path, **keys) -> MinariDataConfig:
+def minari(path: Path, **keys: Any) -> MinariDataConfig:
     return MinariDataConfig(format="minari", path=str(path), **keys)
 
 

@@ -33,10 +33,12 @@ class Letters:
     eos_token_id = END
     thinks = False
 
-    def encode(self, text, *, add_special_tokens):
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return [BEGIN] * add_special_tokens + [END if letter == "$" else ord(letter) for letter in text]
 
-    def apply_chat_template(self, messages, *, tokenize, add_generation_prompt):
+    def apply_chat_template(
+        self, messages: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+    ) -> Any:
         assert not tokenize
         text = ""
         for number, message in enumerate(messages):
@@ -49,7 +51,7 @@ class Letters:
 class Endless(Letters):
     """A template that does not end answers."""
 
-    def apply_chat_template(self, messages, **keys):
+    def apply_chat_template(self, messages: list[dict[str, str]], **keys: Any) -> Any:
         return super().apply_chat_template(messages, **keys).replace("$\n", "|")
 
 
@@ -62,7 +64,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def read(
     folder: Path,
     rows: list[dict[str, Any]],
-    tokenizer=None,
+    tokenizer: Any = None,
     *,
     with_prompts: bool = False,
     limit: int | None = None,
@@ -85,7 +87,7 @@ def read(
 def texts(example: Example) -> tuple[str, str]:
     """Return what stands before the first learned token, and the rest with what is not learned in brackets."""
 
-    def show(token_ids) -> str:
+    def show(token_ids: list[int]) -> str:
         return "".join({BEGIN: "^", END: "$"}.get(token, chr(token)) for token in token_ids)
 
     answer = ""
@@ -222,7 +224,7 @@ def test_a_column_that_evaluations_miss_is_named_by_their_own_option(tmp_path: P
 
 def test_a_prompt_without_a_token_is_refused(tmp_path: Path) -> None:
     class Beginless(Letters):
-        def encode(self, text, *, add_special_tokens) -> list[int]:
+        def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
             return super().encode(text, add_special_tokens=False)
 
     with pytest.raises(DatasetError, match="is empty"):

@@ -27,10 +27,12 @@ ROWS = [
 class Letters:
     """A tokenizer with a token for each character, and 1 as the token that a text begins with."""
 
-    def encode(self, text, *, add_special_tokens):
+    def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
         return [1] * add_special_tokens + [ord(letter) for letter in text]
 
-    def apply_chat_template(self, messages, *, tokenize, add_generation_prompt):
+    def apply_chat_template(
+        self, messages: list[dict[str, str]], *, tokenize: bool, add_generation_prompt: bool
+    ) -> Any:
         assert not tokenize
         if any(message["role"] == "tool" for message in messages):
             raise ValueError("no such role")
@@ -61,18 +63,18 @@ def write_jsonl(folder: Path) -> Path:
     return jsonl(folder / "rows.jsonl", ROWS)
 
 
-def write_json(folder):
+def write_json(folder: Path) -> Path:
     path = folder / "rows.json"
     path.write_text(json.dumps(ROWS))
     return path
 
 
-def write_parquet(folder):
+def write_parquet(folder: Path) -> Any:
     datasets.Dataset.from_list(ROWS).to_parquet(str(folder / "rows.parquet"))
     return folder / "rows.parquet"
 
 
-def write_saved(folder):
+def write_saved(folder: Path) -> Any:
     datasets.Dataset.from_list(ROWS).save_to_disk(str(folder / "saved"))
     return folder / "saved"
 
@@ -216,7 +218,7 @@ def test_what_is_no_prompt_is_refused(tmp_path: Path, prompt: int | list[str | d
 
 def test_an_empty_prompt_is_refused(tmp_path: Path) -> None:
     class NoSpecial(Letters):
-        def encode(self, text, *, add_special_tokens) -> list[int]:
+        def encode(self, text: str, *, add_special_tokens: bool) -> list[int]:
             return [ord(letter) for letter in text]
 
     path = jsonl(tmp_path / "rows.jsonl", [{"prompt": "", "answer": "4"}])

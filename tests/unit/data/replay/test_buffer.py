@@ -1,8 +1,11 @@
+from __future__ import annotations
+
 import dataclasses
 import os
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -13,6 +16,10 @@ from rlinf.data.messages.embodied import Trajectory
 from rlinf.data.replay.buffer import ReplayBuffer, Transitions
 from rlinf.data.replay.segments import Manifest
 from rlinf.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rlinf.scheduler import WorkerGroup
+
 
 STEPS, ENVS, CHUNK = 2, 2, 3
 ROW_BYTES = 4 + 4 + 4 + 4 + 1 + 8
@@ -146,7 +153,9 @@ def test_spilled_draws_are_uniform_over_what_is_in_memory_and_what_is_not(tmp_pa
     keep_all=st.booleans(),
     added=st.lists(st.integers(0, 50), max_size=6),
 )
-def test_a_spilled_replay_cannot_be_told_from_one_in_memory(capacity, memory, segment, keep_all, added) -> None:
+def test_a_spilled_replay_cannot_be_told_from_one_in_memory(
+    capacity: int, memory: Any, segment: Any, keep_all: Any, added: Any
+) -> None:
     with TemporaryDirectory() as folder:
         plain = ReplayBuffer(capacity)
         spilled = ReplayBuffer(
@@ -212,7 +221,7 @@ def test_a_resumed_replay_links_what_it_was_loaded_from(tmp_path: Path) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(sizes=st.lists(st.integers(0, 30), min_size=1, max_size=4), num_ranks=st.integers(1, 4))
-def test_parts_are_dealt_out_to_any_number_of_ranks(sizes, num_ranks) -> None:
+def test_parts_are_dealt_out_to_any_number_of_ranks(sizes: Any, num_ranks: int) -> None:
     with TemporaryDirectory() as folder:
         numbers = iter(range(sum(sizes)))
         for part, size in enumerate(sizes):
@@ -233,7 +242,7 @@ def test_spilling_without_a_folder_is_an_error() -> None:
         ReplayBuffer(5, memory_bytes=100)
 
 
-def assert_same(left, right) -> None:
+def assert_same(left: WorkerGroup[Any], right: WorkerGroup[Any]) -> None:
     left, right = left.named(), right.named()
     assert left.keys() == right.keys()
     assert all(torch.equal(left[name], right[name]) for name in left)

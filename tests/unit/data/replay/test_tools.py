@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 import torch
@@ -34,12 +35,12 @@ def saved(folder: Path, numbers: range, dim: int = 1) -> Path:
     return folder
 
 
-def rewards(folder: Path):
+def rewards(folder: Path) -> list[Any]:
     content = ReplayBuffer.open(folder).contents()
     return [] if content is None else content.rewards.tolist()
 
 
-def script(name: str, *arguments: Path | str | int):
+def script(name: str, *arguments: Path | str | int) -> Any:
     spec = importlib.util.spec_from_file_location(f"replay_{name}", TOOLKITS / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -48,7 +49,7 @@ def script(name: str, *arguments: Path | str | int):
 
 @settings(max_examples=15, deadline=None)
 @given(sizes=st.lists(st.integers(0, 20), min_size=1, max_size=3), share=st.floats(0, 1), seed=st.integers(0, 3))
-def test_merging_and_splitting_lose_and_double_nothing(sizes, share, seed) -> None:
+def test_merging_and_splitting_lose_and_double_nothing(sizes: Any, share: Any, seed: int) -> None:
     with TemporaryDirectory() as name:
         root, start, sources = Path(name), 0, []
         for number, size in enumerate(sizes):
@@ -91,7 +92,7 @@ def test_a_description_is_of_all_parts(tmp_path: Path) -> None:
 def test_a_deal_is_at_random_and_named_by_its_seed(tmp_path: Path) -> None:
     source = saved(tmp_path / "source", range(40))  # several segments
 
-    def first_part(name: str, seed: int):
+    def first_part(name: str, seed: int) -> list[Any]:
         parts = [tmp_path / f"{name}_a", tmp_path / f"{name}_b"]
         assert split_replay(source, parts, [0.5, 0.5], seed=seed) == [20, 20]
         return rewards(parts[0])

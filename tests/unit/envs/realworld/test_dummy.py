@@ -1,5 +1,7 @@
 """The stand-in moves like an arm: no faster than it can, and not through what is in its way."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,7 +17,7 @@ def make(num_cameras: int = 0, **keys: float | str) -> DummyFranka:
     return DummyFranka(cfg, start=START, target=TARGET, num_cameras=num_cameras, image_size=32)
 
 
-def moved(x: float = 0.0, y: float = 0.0, z: float = 0.0):
+def moved(x: float = 0.0, y: float = 0.0, z: float = 0.0) -> Any:
     pose = START.copy()
     pose[:3] += [x, y, z]
     return pose
@@ -91,7 +93,7 @@ def test_the_hole_lets_it_in_and_holds_it() -> None:
     assert np.array_equal(arm.state().pose, above)
 
 
-def centre_of(image: np.ndarray, colour: list[int]):
+def centre_of(image: np.ndarray, colour: list[int]) -> tuple[Any, Any]:
     rows, columns = np.nonzero((image == colour).all(-1))
     return rows.mean(), columns.mean()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -78,7 +79,7 @@ def take(merger: AdapterMerger, manifest: Manifest, buckets: list[torch.Tensor])
 
 
 @pytest.fixture
-def engine(folder: Path):
+def engine(folder: Path) -> Any:
     engine = generation_engines.get("hf")(
         HFGenerationConfig(rollout_backend="hf"),
         model_path=folder,
@@ -92,21 +93,23 @@ def engine(folder: Path):
     return engine._scheduler
 
 
-def load(schedule, manifest: Manifest, buckets: Iterator[torch.Tensor]) -> None:
+def load(schedule: Any, manifest: Manifest, buckets: Iterator[torch.Tensor]) -> None:
     schedule.begin_update(manifest)
     for index, bucket in enumerate(buckets):
         schedule.load_bucket(index, bucket)
     schedule.commit()
 
 
-def assert_holds(schedule, expected: dict[str, torch.Tensor]) -> None:
+def assert_holds(schedule: Any, expected: dict[str, torch.Tensor]) -> None:
     found = schedule.model_runner.read_weights(list(expected))
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, atol=1e-6, rtol=0, msg=name)
 
 
 @pytest.mark.parametrize("sharding", ["no_shard", "full_shard"])
-def test_an_engine_has_the_weights_of_the_whole_export_after_every_sync(folder: Path, engine, sharding: str) -> None:
+def test_an_engine_has_the_weights_of_the_whole_export_after_every_sync(
+    folder: Path, engine: Any, sharding: str
+) -> None:
     sender, merger = Sender(folder, sharding), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     assert not engine.is_synced
     seen = []
@@ -134,7 +137,7 @@ def test_adapters_are_a_small_part_of_what_travels(tmp_path: Path) -> None:
     assert sum(bucket.nbytes for bucket in buckets) == sum(alone.bucket_sizes) < 0.05 * sum(whole.bucket_sizes)
 
 
-def test_a_receiver_that_has_the_parts_can_fill_an_engine_that_lost_its_weights(folder: Path, engine) -> None:
+def test_a_receiver_that_has_the_parts_can_fill_an_engine_that_lost_its_weights(folder: Path, engine: Any) -> None:
     sender, merger = Sender(folder), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     take(merger, *sender.pack(0, "parts"))
     sender.train(1)
@@ -143,7 +146,7 @@ def test_a_receiver_that_has_the_parts_can_fill_an_engine_that_lost_its_weights(
     assert_holds(engine, sender.merged())
 
 
-def test_a_partial_update_without_a_complete_one_is_refused(folder: Path, engine) -> None:
+def test_a_partial_update_without_a_complete_one_is_refused(folder: Path, engine: Any) -> None:
     sender, merger = Sender(folder), AdapterMerger(tiny_config(folder, **LORA), bucket_bytes=9000)
     take(merger, *sender.pack(0, "parts"))
     manifest, _ = merger.pack(is_partial=True)

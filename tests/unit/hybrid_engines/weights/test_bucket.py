@@ -95,7 +95,7 @@ def test_a_missing_bucket_is_refused_and_nothing_is_loaded() -> None:
 
 
 def test_a_damaged_bucket_is_refused_and_nothing_is_loaded() -> None:
-    def flip(manifest, buckets):
+    def flip(manifest: Any, buckets: Any) -> tuple[Any, Any]:
         buckets[-1][0] ^= 1
         return manifest, buckets
 

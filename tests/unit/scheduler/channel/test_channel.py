@@ -99,7 +99,7 @@ def test_a_closed_channel_drains_then_raises(channel: Channel) -> None:
 
 
 def test_every_request_gets_its_own_answer(channel: Channel) -> None:
-    async def scenario():
+    async def scenario() -> tuple[list[Any], list[None]]:
         gets = [channel.get(async_op=True) for _ in range(6)]
         puts = [channel.put(index, async_op=True) for index in range(6)]
         return [await get.async_wait() for get in gets], [await put.async_wait() for put in puts]

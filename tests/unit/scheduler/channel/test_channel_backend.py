@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,13 +44,13 @@ def source(node: Node, request: pytest.FixtureRequest) -> Iterator[Inbox | Chann
     made.close()
 
 
-def test_an_item_that_came_to_a_cancelled_wait_is_there_for_the_next(source) -> None:
+def test_an_item_that_came_to_a_cancelled_wait_is_there_for_the_next(source: Any) -> None:
     asyncio.run(give_up(source.get(async_op=True), lambda: source.put("first")))
     source.put("second")
     assert [source.get(timeout=20) for _ in range(2)] == ["first", "second"]
 
 
-def test_polling_with_time_outs_as_long_as_the_items_are_apart_loses_none(source) -> None:
+def test_polling_with_time_outs_as_long_as_the_items_are_apart_loses_none(source: Any) -> None:
     count, seconds = 60, 0.005
 
     def feed() -> None:
@@ -57,7 +58,7 @@ def test_polling_with_time_outs_as_long_as_the_items_are_apart_loses_none(source
             time.sleep(seconds)
             source.put(number)
 
-    async def poll():
+    async def poll() -> list[Any]:
         got = []
         while len(got) < count:
             try:
@@ -74,7 +75,7 @@ def test_polling_with_time_outs_as_long_as_the_items_are_apart_loses_none(source
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 0, 2]])
-def test_several_given_up_waits_give_back_in_the_old_order(source, order: list[int]) -> None:
+def test_several_given_up_waits_give_back_in_the_old_order(source: Any, order: list[int]) -> None:
     works = [source.get(async_op=True) for _ in range(3)]
     for number in range(4):
         source.put(number)
@@ -85,7 +86,7 @@ def test_several_given_up_waits_give_back_in_the_old_order(source, order: list[i
     assert [source.get(timeout=20) for _ in range(4)] == [0, 1, 2, 3]
 
 
-def test_what_is_given_back_goes_to_who_waits_already(source) -> None:
+def test_what_is_given_back_goes_to_who_waits_already(source: Any) -> None:
     first, second = (source.get(async_op=True) for _ in range(2))
     source.put("one")
     until(first.done)
@@ -99,7 +100,7 @@ def interrupt_main_thread(after: float) -> None:
     threading.Timer(after, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
 
 
-def test_an_interrupted_get_takes_nothing(source) -> None:
+def test_an_interrupted_get_takes_nothing(source: Any) -> None:
     interrupt_main_thread(0.1)
     with pytest.raises(KeyboardInterrupt):
         source.get(timeout=60)
@@ -119,7 +120,7 @@ def test_an_interrupt_while_the_item_is_unpacked_loses_none(node: Node) -> None:
 class _Interrupting:
     interrupted = False
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return _unpack, ()
 
 
@@ -130,7 +131,7 @@ def _unpack() -> str:
     return "unpacked"
 
 
-def test_dropped_work_takes_nothing(source) -> None:
+def test_dropped_work_takes_nothing(source: Any) -> None:
     source.get(async_op=True)
     source.put("first")
     ended = source.get(async_op=True)
@@ -140,7 +141,7 @@ def test_dropped_work_takes_nothing(source) -> None:
     assert [source.get(timeout=20) for _ in range(2)] == ["first", "second"]
 
 
-def test_dropped_work_makes_way_for_who_waits_already(source) -> None:
+def test_dropped_work_makes_way_for_who_waits_already(source: Any) -> None:
     ended, waiting = (source.get(async_op=True) for _ in range(2))
     source.put("one")
     until(ended.done)
@@ -148,7 +149,7 @@ def test_dropped_work_makes_way_for_who_waits_already(source) -> None:
     assert waiting.wait(timeout=20) == "one"
 
 
-def test_a_batch_that_is_given_up_goes_back(channel) -> None:
+def test_a_batch_that_is_given_up_goes_back(channel: Any) -> None:
     channel.put("first")
     asyncio.run(_cancel(channel.get_batch(2, async_op=True)))
     channel.put("second")
@@ -162,7 +163,7 @@ def narrow(node: Node, request: pytest.FixtureRequest) -> Iterator[Channel]:
     made.close()
 
 
-def test_a_put_that_was_given_up_puts_none(narrow) -> None:
+def test_a_put_that_was_given_up_puts_none(narrow: Any) -> None:
     narrow.put("first")
     asyncio.run(_cancel(narrow.put("second", async_op=True)))
     interrupt_main_thread(0.1)
@@ -175,7 +176,7 @@ def test_a_put_that_was_given_up_puts_none(narrow) -> None:
     assert narrow.qsize() == 0
 
 
-def test_a_put_whose_work_is_dropped_puts(narrow) -> None:
+def test_a_put_whose_work_is_dropped_puts(narrow: Any) -> None:
     narrow.put("first")
     narrow.put("second", async_op=True)
     gc.collect()

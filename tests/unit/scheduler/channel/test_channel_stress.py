@@ -30,12 +30,12 @@ class Mover(Worker):
             works = [channel.put((key, number, self._payload(number)), key=key, async_op=True) for key in keys]
             await asyncio.gather(*(work.async_wait() for work in works))
 
-    def get_sync(self, channel: Channel, keys: list[int], count: int):
+    def get_sync(self, channel: Channel, keys: list[int], count: int) -> list[list[Any]]:
         rounds = [[channel.get(key=key)[:2] for key in keys] for _ in range(count)]
         return [list(items) for items in zip(*rounds, strict=True)]
 
-    async def get_async(self, channel: Channel, keys: list[int], count: int):
-        async def drain(key):
+    async def get_async(self, channel: Channel, keys: list[int], count: int) -> list[list[Any]]:
+        async def drain(key: Any) -> list[Any]:
             return [(await channel.get(key=key, async_op=True).async_wait())[:2] for _ in range(count)]
 
         return await asyncio.gather(*(drain(key) for key in keys))
@@ -96,19 +96,19 @@ def test_a_local_channel_under_threads_and_loops(unique: str) -> None:
     channel = Channel.create(unique, maxsize=5, local=True)
     each, keys, got = 50, range(40), defaultdict(list)
 
-    def put(mine) -> None:
+    def put(mine: Any) -> None:
         for number in range(each):
             for key in mine:
                 channel.put(number, key=key)
 
-    async def get_async(mine) -> None:
-        async def drain(key) -> None:
+    async def get_async(mine: Any) -> None:
+        async def drain(key: Any) -> None:
             for _ in range(each):
                 got[key].append(await channel.get(key=key, async_op=True).async_wait())
 
         await asyncio.gather(*(drain(key) for key in mine))
 
-    def get(mine) -> None:
+    def get(mine: Any) -> None:
         for _ in range(each):
             for key in mine:
                 got[key].append(channel.get(key=key))

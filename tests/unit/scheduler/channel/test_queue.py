@@ -18,18 +18,18 @@ class Box:
         self.answers = []
         self.on_answer = on_answer
 
-    def __call__(self, items, error) -> None:
+    def __call__(self, items: Any, error: Any) -> None:
         self.answers.append((list(items), error))
         self.on_answer()
 
     @property
-    def payloads(self):
+    def payloads(self) -> list[Any]:
         ((items, error),) = self.answers
         assert error is None
         return [item.payload for item in items]
 
     @property
-    def error(self):
+    def error(self) -> Any:
         ((_, error),) = self.answers
         return error
 
@@ -176,7 +176,7 @@ def test_weights_must_be_positive(weight: float) -> None:
     ),
     st.integers(0, 3),
 )
-def test_every_item_is_delivered_at_most_once_in_order_and_none_is_lost(steps, maxsize) -> None:
+def test_every_item_is_delivered_at_most_once_in_order_and_none_is_lost(steps: Any, maxsize: int) -> None:
     queue = ChannelQueue("q", maxsize)
     puts, gets = [], []
     for number, (kind, owner, arg) in enumerate(steps):

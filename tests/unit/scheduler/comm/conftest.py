@@ -16,7 +16,7 @@ def make() -> Iterator[Callable[..., Any]]:
     keys = new_keys()
     made = []
 
-    def endpoint(node: str = "n0", listen: str | None = None, keys: tuple[bytes, bytes] = keys):
+    def endpoint(node: str = "n0", listen: str | None = None, keys: tuple[bytes, bytes] = keys) -> Any:
         made.append(Endpoint(namespace=namespace, node_id=node, keys=keys, listen_ip=listen))
         return made[-1]
 

@@ -28,7 +28,7 @@ class HostPlatform:
 
     device_type = "cpu"
 
-    def __init__(self, name) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.opened = 0
         self.groups = 0
@@ -39,24 +39,24 @@ class HostPlatform:
     def local(self) -> torch.device | None:
         return torch.device("cpu") if self.name else None
 
-    def identity(self, device):
+    def identity(self, device: torch.device) -> Any:
         return self.name or "host"
 
-    def settle(self, device) -> Callable[[], None]:
+    def settle(self, device: torch.device) -> Callable[[], None]:
         return lambda: None
 
-    def make_group(self, store, rank):
+    def make_group(self, store: dist.Store, rank: int) -> dist.ProcessGroup:
         self.groups += 1
         options = dist.ProcessGroupGloo._Options()
         options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
         options._timeout = timedelta(seconds=60)
         return dist.ProcessGroupGloo(store, rank, 2, options)
 
-    def share(self, tensor) -> int:
+    def share(self, tensor: torch.Tensor) -> int:
         SHARED[len(SHARED)] = tensor
         return len(SHARED) - 1
 
-    def open(self, handle, device):
+    def open(self, handle: bytes, device: torch.device) -> Any:
         self.opened += 1
         return SHARED[handle]
 
@@ -64,19 +64,19 @@ class HostPlatform:
 class Side:
     """A process with a device of the given name; none without a name."""
 
-    def __init__(self, namespace: str, keys: tuple[bytes, bytes], device, node: str = "n0") -> None:
+    def __init__(self, namespace: str, keys: tuple[bytes, bytes], device: torch.device, node: str = "n0") -> None:
         self.endpoint = Endpoint(namespace=namespace, node_id=node, keys=keys, listen_ip=None)
         self.platform = HostPlatform(device)
         folder = Path(self.endpoint.info.ipc).parent
         self.devices = DeviceTransfers(self.endpoint, folder, self.platform, park_bytes=1024)
 
-    def encode_for(self, other, obj: dict[str, Any] | torch.Tensor) -> list[bytes]:
+    def encode_for(self, other: Any, obj: dict[str, Any] | torch.Tensor) -> list[bytes]:
         return [bytes(frame) for frame in encode(obj, self.devices.parker(other.endpoint.info))]
 
-    def decode(self, frames):
+    def decode(self, frames: Any) -> Any:
         return decode(frames, self.devices.fetch)
 
-    def die_for(self, other) -> None:
+    def die_for(self, other: Any) -> None:
         error = WorkerDiedError("it is gone", group="g", rank=0)
         other.endpoint.peer_died(self.endpoint.info.uid, error)
         other.devices.peer_died(self.endpoint.info.uid)
@@ -86,7 +86,7 @@ class Side:
 def make() -> Iterator[Callable[..., Any]]:
     namespace, keys, sides = uuid.uuid4().hex[:8], new_keys(), []
 
-    def side(device: str | None, node: str = "n0"):
+    def side(device: str | None, node: str = "n0") -> Any:
         sides.append(Side(namespace, keys, device, node))
         return sides[-1]
 
@@ -132,7 +132,7 @@ def test_two_workers_send_to_each_other_before_either_receives_and_in_any_order(
     to_left = [right.encode_for(left, torch.full((500,), -float(index))) for index in range(6)]
     seen = {}
 
-    def take(side, messages, order) -> None:
+    def take(side: Any, messages: list[dict[str, str]], order: Any) -> None:
         seen[side.platform.name] = [side.decode(messages[index])[0].item() for index in order]
 
     threads = [
@@ -193,7 +193,7 @@ def test_a_tensor_is_handed_over_once_and_to_its_receiver_only(make: Callable[..
 def test_what_goes_wrong_at_the_owner_is_told(make: Callable[..., Any]) -> None:
     left, right = make("gpu-a"), make("gpu-a")
 
-    def refuse(tensor) -> NoReturn:
+    def refuse(tensor: torch.Tensor) -> NoReturn:
         raise RuntimeError("no handle for this memory")
 
     left.platform.share = refuse

@@ -14,7 +14,7 @@ def test_requests_replies_and_errors(make: Callable[..., Any], nodes: tuple[str,
     client, server = (make(node, "127.0.0.1") for node in nodes)
     server.serve("double", lambda call: call.reply(call.args[0] * 2, call.frames))
 
-    def refuse(call) -> NoReturn:
+    def refuse(call: Any) -> NoReturn:
         raise WorkerDiedError("no", group="g", rank=3)
 
     server.serve("refuse", refuse)
@@ -34,12 +34,12 @@ def _explode() -> NoReturn:
 
 
 class _Unreadable:
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return _explode, ()
 
 
 class _UnreadableError(RuntimeError):
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         return _explode, ()
 
 
@@ -51,7 +51,7 @@ def test_what_cannot_be_read_here_ends_its_request_and_nothing_else(
     server.serve("echo", lambda call: call.reply(call.args[0]))
     server.serve("give", lambda call: call.reply(_Unreadable()))
 
-    def refuse(call) -> NoReturn:
+    def refuse(call: Any) -> NoReturn:
         raise _UnreadableError("told in words")
 
     server.serve("refuse", refuse)

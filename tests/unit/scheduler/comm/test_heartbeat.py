@@ -38,7 +38,7 @@ def run() -> Iterator[tuple[Endpoint, Heartbeat, Callable[..., tuple[subprocess.
     endpoint = Endpoint(namespace=namespace, node_id="here", keys=KEYS, listen_ip="127.0.0.1")
     children, silent = [], Future()
 
-    def start(node_id):
+    def start(node_id: str) -> tuple[subprocess.Popen[bytes], Any]:
         child = subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         children.append(child)
         pickle.dump({"namespace": namespace, "node_id": node_id, "keys": KEYS}, child.stdin)
@@ -63,7 +63,7 @@ def fast(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(heartbeat_module, name, 0.3)
 
 
-def watch(endpoint: Endpoint, heartbeat: Heartbeat, *processes) -> None:
+def watch(endpoint: Endpoint, heartbeat: Heartbeat, *processes: Any) -> None:
     """Watch processes and wait until each is connected."""
     for process in processes:
         endpoint.loop.call_soon_threadsafe(heartbeat.watch, process)

@@ -24,7 +24,7 @@ def make() -> Iterator[Callable[..., Any]]:
     namespace, keys = uuid.uuid4().hex[:8], new_keys()
     made = []
 
-    def endpoint(**options: bool):
+    def endpoint(**options: bool) -> Any:
         made.append(Endpoint(namespace=namespace, node_id="n0", keys=keys, listen_ip=None, **options))
         return made[-1]
 
@@ -35,7 +35,7 @@ def make() -> Iterator[Callable[..., Any]]:
 
 
 @pytest.fixture
-def server(make: Callable[..., Any]):
+def server(make: Callable[..., Any]) -> Any:
     made = make()
     made.serve("echo", lambda call: call.reply(call.args[0]))
     return made
@@ -96,7 +96,7 @@ def test_a_full_backlog_does_not_hold_up_other_messages(
 
 
 def test_a_living_peer_whose_socket_was_removed_is_an_error_of_the_sender(
-    make: Callable[..., Any], server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    make: Callable[..., Any], server: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(local, "_NEWS_SECONDS", 0.2)
     client = make()
@@ -108,7 +108,7 @@ def test_a_living_peer_whose_socket_was_removed_is_an_error_of_the_sender(
     assert "What was sent to it is lost" in capsys.readouterr().err
 
 
-def test_a_dead_peer_is_reported_as_dead_not_as_out_of_reach(make: Callable[..., Any], server) -> None:
+def test_a_dead_peer_is_reported_as_dead_not_as_out_of_reach(make: Callable[..., Any], server: Any) -> None:
     client = make()
     os.unlink(server.info.ipc)
     pending = client.request(server.info, "echo", (1,))
@@ -119,7 +119,7 @@ def test_a_dead_peer_is_reported_as_dead_not_as_out_of_reach(make: Callable[...,
 
 
 def test_a_peer_that_hangs_up_and_is_not_dead_is_an_error_of_the_sender(
-    make: Callable[..., Any], server, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Any], server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "_NEWS_SECONDS", 0.2)
     client = make()
@@ -132,19 +132,19 @@ def test_a_peer_that_hangs_up_and_is_not_dead_is_an_error_of_the_sender(
 class _Scarce:
     """A socket whose first message, and some attempts to send it later, fail for want of kernel memory."""
 
-    def __init__(self, connection) -> None:
+    def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._first = [errno.ENOBUFS]
         self._later = [errno.ENOMEM, errno.ENOBUFS] * 5
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
-    def sendmsg(self, parts):
+    def sendmsg(self, parts: Any) -> Any:
         self._fail(self._first)
         return self._connection.sendmsg(parts)
 
-    def send(self, data):
+    def send(self, data: bytes) -> Any:
         self._fail(self._later)
         return self._connection.send(data)
 
@@ -167,7 +167,7 @@ def test_messages_wait_while_the_kernel_has_no_memory(make: Callable[..., Any]) 
     assert got == list(range(6))
 
 
-def test_requests_are_answered_once_descriptors_are_free_again(make: Callable[..., Any], server) -> None:
+def test_requests_are_answered_once_descriptors_are_free_again(make: Callable[..., Any], server: Any) -> None:
     client = make()
     with no_free_descriptors():
         first = client.request(server.info, "echo", (1,))
@@ -176,7 +176,7 @@ def test_requests_are_answered_once_descriptors_are_free_again(make: Callable[..
 
 
 def test_the_accept_loop_waits_for_a_free_descriptor(
-    make: Callable[..., Any], server, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Any], server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts = []
     accept = local.LocalSockets._accept
@@ -197,7 +197,7 @@ def test_the_accept_loop_waits_for_a_free_descriptor(
 
 
 def test_a_wait_that_ends_wakes_no_other_thread(
-    make: Callable[..., Any], server, monkeypatch: pytest.MonkeyPatch
+    make: Callable[..., Any], server: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = make(read_while_waiting=True)
     client.query(server.info, "echo", 0, timeout=20)
@@ -212,7 +212,7 @@ def test_a_wait_that_ends_wakes_no_other_thread(
 
 @pytest.mark.parametrize("pause", [0.0, 0.0005, 0.001, 0.0015])
 def test_messages_are_read_after_a_wait_although_no_other_follows(
-    make: Callable[..., Any], server, pause: float
+    make: Callable[..., Any], server: Any, pause: float
 ) -> None:
     client = make(read_while_waiting=True)
     heard = threading.Semaphore(0)
@@ -224,7 +224,7 @@ def test_messages_are_read_after_a_wait_although_no_other_follows(
         assert heard.acquire(timeout=20)
 
 
-def test_a_wait_that_times_out_gives_reading_back(make: Callable[..., Any], server) -> None:
+def test_a_wait_that_times_out_gives_reading_back(make: Callable[..., Any], server: Any) -> None:
     client = make(read_while_waiting=True)
     heard = threading.Event()
     client.serve("tell", lambda call: heard.set())

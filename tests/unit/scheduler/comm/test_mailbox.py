@@ -14,7 +14,9 @@ def mailbox(make: Callable[..., Any]) -> Mailbox:
     return Mailbox("me:0", make().loop)
 
 
-def letter(sequence: int, tag=None, incarnation: int = 1, source: tuple[str, int] = ("env", 0)) -> MessageHeader:
+def letter(
+    sequence: int, tag: object = None, incarnation: int = 1, source: tuple[str, int] = ("env", 0)
+) -> MessageHeader:
     return MessageHeader(source, incarnation, sequence, tag)
 
 

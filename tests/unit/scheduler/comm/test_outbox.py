@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future as PlainFuture
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 from given_up_nodes import ME, Node, _cancel_now, until
@@ -37,7 +37,7 @@ def outbox(node: Node) -> Iterator[tuple[Outbox, Callable[[], None], Runtime]]:
     receiver.close()
 
 
-def test_a_first_message_with_a_bad_tag_is_an_error_at_once(outbox) -> None:
+def test_a_first_message_with_a_bad_tag_is_an_error_at_once(outbox: Any) -> None:
     outbox, resolve, receiver = outbox
     with pytest.raises((TypeError, AttributeError)):
         outbox.send("env", 0, lambda: None, encode("x"))
@@ -48,7 +48,7 @@ def test_a_first_message_with_a_bad_tag_is_an_error_at_once(outbox) -> None:
 
 
 def test_a_send_that_is_given_up_before_its_group_is_launched_sends_nothing(
-    node: Node, outbox, monkeypatch: pytest.MonkeyPatch
+    node: Node, outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox, resolve, receiver = outbox
     monkeypatch.setattr(node.runtime, "outbox", outbox)
@@ -66,11 +66,11 @@ def test_a_send_that_is_given_up_before_its_group_is_launched_sends_nothing(
 
 
 def test_a_message_that_cannot_leave_is_an_error_of_its_send(
-    node: Node, outbox, monkeypatch: pytest.MonkeyPatch
+    node: Node, outbox: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     outbox, resolve, _ = outbox
 
-    def refuse(*_) -> NoReturn:
+    def refuse(*_: Any) -> NoReturn:
         raise ClusterError("no way")
 
     queued = outbox.send("env", 0, "t", encode("x"))

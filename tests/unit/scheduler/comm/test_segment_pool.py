@@ -40,14 +40,14 @@ def namespace() -> Iterator[str]:
 def make(namespace: str) -> Iterator[Callable[..., Any]]:
     made = []
 
-    def endpoint(**options):
+    def endpoint(**options: Any) -> Any:
         made.append(Endpoint(namespace=namespace, node_id="n0", keys=KEYS, listen_ip=None, **options))
         made[-1].serve("echo", lambda call: call.reply(None, call.frames))
         made[-1].serve("keep", keep)
         made[-1].kept = []
         return made[-1]
 
-    def keep(call) -> None:
+    def keep(call: Any) -> None:
         call.endpoint.kept.append(decode(call.frames))
         call.reply()
 
@@ -56,7 +56,7 @@ def make(namespace: str) -> Iterator[Callable[..., Any]]:
         entry.close()
 
 
-def files(namespace: str):
+def files(namespace: str) -> list[Any]:
     """Return the names of all segments of a run."""
     found = []
     for base in (folders.SHARED_MEMORY, folders.temporary_base()):
@@ -270,7 +270,7 @@ def test_little_shared_memory_is_left_alone(
 def test_a_full_file_system_is_no_error(
     make: Callable[..., Any], namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_) -> NoReturn:
+    def full(*_: Any) -> NoReturn:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(segment_pool.os, "posix_fallocate", full)
@@ -317,7 +317,7 @@ def test_reserved_memory_is_sent_as_it_is_and_free_again_once_nobody_looks(
 
 
 def test_no_room_to_reserve_is_no_error(make: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_) -> NoReturn:
+    def full(*_: Any) -> NoReturn:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(segment_pool.os, "posix_fallocate", full)

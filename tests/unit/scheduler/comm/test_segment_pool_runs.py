@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from rlinf.errors import WorkerDiedError
-from rlinf.scheduler import Channel, Cluster, Worker
+from rlinf.scheduler import Channel, Cluster, Worker, WorkerGroup
 from rlinf.scheduler.comm import folders
 from rlinf.scheduler.runtime import current_runtime
 
@@ -26,10 +26,10 @@ class Keeper(Worker):
         super().__init__()
         self.kept = []
 
-    def give(self, group, value: float) -> None:
+    def give(self, group: Any, value: float) -> None:
         self.send(torch.full((SIZE,), value), group, 0)
 
-    def take(self, group) -> float:
+    def take(self, group: Any) -> float:
         self.kept.append(self.recv(group, 0))
         return float(self.kept[-1].sum())
 
@@ -44,12 +44,12 @@ class Keeper(Worker):
     def put(self, channel: torch.Tensor | Channel, value: float) -> None:
         channel.put(torch.full((SIZE,), value))
 
-    def get(self, channel) -> float:
+    def get(self, channel: Any) -> float:
         return float(channel.get().sum())
 
 
 @pytest.fixture
-def pair(launch: Callable[..., Any]):
+def pair(launch: Callable[..., Any]) -> tuple[WorkerGroup[Any], WorkerGroup[Any]]:
     return launch(Keeper.create_group(), ranks=1), launch(Keeper.create_group(), ranks=1)
 
 
@@ -60,13 +60,13 @@ def settle(condition: Callable[[], Any] | Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def kill(group) -> None:
+def kill(group: Any) -> None:
     os.kill(group.worker_info_list[0].pid, signal.SIGKILL)
     with pytest.raises(WorkerDiedError):
         group.held().wait()
 
 
-def test_a_sender_gets_its_memory_back(pair) -> None:
+def test_a_sender_gets_its_memory_back(pair: Any) -> None:
     giver, taker = pair
     for value in (1.0, 2.0):
         giver.give(taker.name, value).wait()
@@ -76,7 +76,7 @@ def test_a_sender_gets_its_memory_back(pair) -> None:
     settle(lambda: giver.held().wait() == [0])
 
 
-def test_a_killed_receiver_gives_back_what_it_held(pair) -> None:
+def test_a_killed_receiver_gives_back_what_it_held(pair: Any) -> None:
     giver, taker = pair
     giver.give(taker.name, 1.0).wait()
     taker.take(giver.name).wait()
@@ -85,7 +85,7 @@ def test_a_killed_receiver_gives_back_what_it_held(pair) -> None:
     settle(lambda: giver.held().wait() == [0])
 
 
-def test_an_item_outlives_its_producer(pair, unique: str) -> None:
+def test_an_item_outlives_its_producer(pair: Any, unique: str) -> None:
     producer, consumer = pair
     channel = Channel.create(unique)
     producer.put(channel, 3.0).wait()

@@ -18,7 +18,7 @@ class Sample:
     name: str
 
 
-def travel(item: torch.Tensor | bytes | bytearray | list[torch.Tensor] | dict[Any, Any]):
+def travel(item: torch.Tensor | bytes | bytearray | list[torch.Tensor] | dict[Any, Any]) -> Any:
     """Copy the frames, as a transport does, to unaligned memory."""
     frames = []
     for frame in encode(item):

@@ -1,6 +1,7 @@
 """Numbers of messages, as the two sides of a connection count them."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -22,13 +23,13 @@ def side(group: str, incarnation: int = 1) -> MessageTrace:
     return MessageTrace(WorkerAddress(group, 0, incarnation))
 
 
-def sent(messages: MessageTrace, tag: tuple[str, int] | str | int | None, *targets: tuple[str, int | list[int]]):
+def sent(messages: MessageTrace, tag: tuple[str, int] | str | int | None, *targets: tuple[str, int | list[int]]) -> Any:
     with messages.sending(tag, *targets):
         pass
     return trace.snapshot().events[-1][7][1]
 
 
-def received(messages: MessageTrace, group: str, tag: tuple[str, int] | str | int | None, rank: int = 0):
+def received(messages: MessageTrace, group: str, tag: tuple[str, int] | str | int | None, rank: int = 0) -> Any:
     return messages.receiving(group, rank, tag)[2][1]
 
 

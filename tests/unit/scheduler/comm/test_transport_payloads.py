@@ -45,11 +45,11 @@ class Link:
         self.target = made[-1].info
         self.second.serve("data", self._receive)
 
-    def _receive(self, call) -> None:
+    def _receive(self, call: Any) -> None:
         self.received.append(call.frames)
         self.arrived.set()
 
-    def travel(self, item: dict[str, Any] | torch.Tensor):
+    def travel(self, item: dict[str, Any] | torch.Tensor) -> Any:
         self.first.notify(self.target, "data", (), encode(item))
         assert self.arrived.wait(30)
         self.arrived.clear()
@@ -76,7 +76,7 @@ DTYPES = [torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool, to
 SHAPES = [(), (0,), (0, 5), (1,), (3, 4), (7, 5, 3), (2, 9000), (300, 257)]
 
 
-def tensor(dtype, shape, layout) -> torch.Tensor:
+def tensor(dtype: torch.dtype, shape: tuple[int, ...], layout: Any) -> torch.Tensor:
     count = int(np.prod(shape))
     made = (torch.arange(count) % 251).to(dtype).reshape(shape)
     if layout == "transposed":
@@ -90,7 +90,7 @@ def tensor(dtype, shape, layout) -> torch.Tensor:
     return made
 
 
-def array(dtype, shape, kind):
+def array(dtype: Any, shape: tuple[int, ...], kind: Any) -> Any:
     made = (np.arange(int(np.prod(shape))) % 251).astype(dtype).reshape(shape)
     if kind == "read-only":
         made.flags.writeable = False
@@ -127,7 +127,7 @@ nests = st.recursive(
 )
 
 
-def assert_same(got, sent: tuple[object, object]) -> None:
+def assert_same(got: Any, sent: tuple[object, object]) -> None:
     assert type(got) is type(sent)
     if isinstance(sent, torch.Tensor):
         assert (got.dtype, got.shape) == (sent.dtype, sent.shape)
@@ -153,7 +153,7 @@ def assert_same(got, sent: tuple[object, object]) -> None:
 
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(item=nests)
-def test_any_nest_arrives_equal(link: Link, item) -> None:
+def test_any_nest_arrives_equal(link: Link, item: object) -> None:
     assert_same(link.travel(item), item)
 
 

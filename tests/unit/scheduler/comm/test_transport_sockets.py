@@ -56,26 +56,26 @@ def friend(namespace: str) -> Iterator[Endpoint]:
     endpoint.close()
 
 
-def no_mechanism(_) -> None:
+def no_mechanism(_: zmq.Socket[bytes]) -> None:
     """ZeroMQ's NULL mechanism: no key at all."""
 
 
-def a_password(peer) -> None:
+def a_password(peer: zmq.Socket[bytes]) -> None:
     peer.plain_username, peer.plain_password = b"admin", b"admin"
 
 
-def a_key_of_its_own(peer) -> None:
+def a_key_of_its_own(peer: zmq.Socket[bytes]) -> None:
     """It knows the victim's public key, as whoever has seen it once, but not the secret one."""
     peer.curve_publickey, peer.curve_secretkey = zmq.curve_keypair()
     peer.curve_serverkey = KEYS[0]
 
 
-def the_public_key_without_its_secret(peer) -> None:
+def the_public_key_without_its_secret(peer: zmq.Socket[bytes]) -> None:
     peer.curve_publickey, peer.curve_secretkey = KEYS[0], zmq.curve_keypair()[1]
     peer.curve_serverkey = KEYS[0]
 
 
-def the_wrong_server_key(peer) -> None:
+def the_wrong_server_key(peer: zmq.Socket[bytes]) -> None:
     peer.curve_publickey, peer.curve_secretkey = KEYS
     peer.curve_serverkey = zmq.curve_keypair()[0]
 
@@ -162,19 +162,19 @@ def test_only_this_user_may_enter_the_folder_of_sockets(victim: Endpoint) -> Non
     assert status.st_uid == os.getuid()
 
 
-def foreign(folder) -> None:
+def foreign(folder: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can make another user's folder")
     folder.mkdir(mode=0o700)
     os.chown(folder, 12345, 12345)
 
 
-def open_to_all(folder) -> None:
+def open_to_all(folder: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
 
 
-def a_link(folder) -> None:
+def a_link(folder: Path) -> None:
     target = folder.with_name(f"{folder.name}_target")
     target.mkdir(mode=0o700)
     folder.symlink_to(target)

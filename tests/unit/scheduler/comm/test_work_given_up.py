@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from given_up_nodes import ME, Inbox, Node, _cancel
@@ -37,7 +38,7 @@ def source(node: Node, request: pytest.FixtureRequest) -> Iterator[Inbox | Chann
     made.close()
 
 
-def test_a_given_up_gather_gives_back_all_and_a_given_up_continuation_its_source(source) -> None:
+def test_a_given_up_gather_gives_back_all_and_a_given_up_continuation_its_source(source: Any) -> None:
     both = gather([source.get(async_op=True) for _ in range(2)], list, "both")
     source.put("first")
     asyncio.run(_cancel(both))

@@ -40,7 +40,7 @@ def make_run(
     name: str = "cart",
     *,
     steps: int = 4,
-    overrides=(),
+    overrides: str = (),
     metrics: Callable[[Any], dict[str, Any]] | Callable[[Any], dict[str, float]] | None = None,
     resume: bool = False,
     placement: str | None = None,
@@ -69,7 +69,7 @@ def make_run(
     return folder
 
 
-def some_metrics(step) -> dict[str, Any]:
+def some_metrics(step: int) -> dict[str, Any]:
     if step == 0:
         return {"eval/return": 9.5}
     evaluation = {"eval/return": 10.0 + step, "eval/success_once": step / 10} if step % 2 == 0 else {}
@@ -148,12 +148,12 @@ def add_trace(folder: Path, steps: int = 2) -> None:
     write_trace(folder / "trace.json", traces)
 
 
-def page_data(*folders: Path, output: Path):
+def page_data(*folders: Path, output: Path) -> Any:
     """Write the page of runs and return the JSON in it."""
     write_report([RunFolder.read(folder) for folder in folders], output)
     return embedded(output.read_text(encoding="utf-8"))
 
 
-def embedded(page: str):
+def embedded(page: str) -> Any:
     (text,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     return json.loads(text)

@@ -33,7 +33,7 @@ def test_what_was_not_finite_is_a_gap(tmp_path: Path) -> None:
 
 
 def test_a_long_curve_keeps_its_peaks_and_its_ends(tmp_path: Path) -> None:
-    def spiky(step) -> dict[str, float]:
+    def spiky(step: int) -> dict[str, float]:
         return {"train/loss": 100.0 if step == 317 else -50.0 if step == 318 else 1.0}
 
     curves = curves_of(make_run(tmp_path, steps=999, metrics=spiky), max_points=50)

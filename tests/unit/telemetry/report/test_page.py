@@ -98,7 +98,7 @@ def test_the_page_asks_for_nothing_outside_of_it(tmp_path: Path) -> None:
 
 
 def test_a_large_run_has_a_page_of_bounded_size(tmp_path: Path) -> None:
-    def many(step) -> dict[str, float]:
+    def many(step: int) -> dict[str, float]:
         return {f"train/metric_{number}": math.sin(step * number) for number in range(60)}
 
     folder = make_run(tmp_path, steps=3000, metrics=many)

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,20 +36,20 @@ class Page:
         path: The file.
     """
 
-    def __init__(self, driver, path: Path) -> None:
+    def __init__(self, driver: Any, path: Path) -> None:
         self.driver = driver
         driver.get_log("browser"), driver.get_log("performance")
         driver.get(path.as_uri())
         self.wait(lambda: self.all("[role=tab][aria-selected=true]"))
 
-    def all(self, selector: str):
+    def all(self, selector: str) -> Any:
         return self.driver.find_elements("css selector", selector)
 
-    def one(self, selector: str):
+    def one(self, selector: str) -> Any:
         (found,) = self.all(selector)
         return found
 
-    def wait(self, condition: Callable[[], Any] | Callable[[], list[Any]] | Callable[[], bool]):
+    def wait(self, condition: Callable[[], Any] | Callable[[], list[Any]] | Callable[[], bool]) -> Any:
         """Wait until a condition holds, and return what it gave."""
         end = time.monotonic() + WAIT_SECONDS
         while True:
@@ -59,21 +59,21 @@ class Page:
             assert time.monotonic() < end, "the page has not become what it should be"
             time.sleep(0.05)
 
-    def open(self, tab):
+    def open(self, tab: str) -> Any:
         self.one(f"#tab-{tab}").click()
         return self.wait(lambda: [panel for panel in self.all(f"#panel-{tab}") if panel.is_displayed()])[0]
 
-    def texts(self, selector: str):
+    def texts(self, selector: str) -> list[str]:
         return [found.text for found in self.all(selector)]
 
-    def script(self, text: str, *arguments):
+    def script(self, text: str, *arguments: Any) -> Any:
         return self.driver.execute_script(text, *arguments)
 
-    def complaints(self):
+    def complaints(self) -> list[str]:
         """Return what stands in the console."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
-    def requests(self):
+    def requests(self) -> list[str]:
         """Return the addresses that were asked for, those within the page apart."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         urls = [m["params"]["request"]["url"] for m in messages if m["method"] == "Network.requestWillBeSent"]
@@ -81,7 +81,7 @@ class Page:
 
 
 @pytest.fixture(scope="module")
-def driver():
+def driver() -> Iterator[Any]:
     webdriver = pytest.importorskip("selenium.webdriver")
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium")
@@ -116,7 +116,7 @@ def file(folder: Path) -> Path:
 
 
 @pytest.fixture
-def page(driver, file) -> Page:
+def page(driver: Any, file: Path) -> Page:
     driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
     driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
     return Page(driver, file)
@@ -223,7 +223,7 @@ def test_the_recipe_marks_what_the_command_line_asked_for(page: Page) -> None:
     page.wait(lambda: "runner.keep_checkpoints" in page.one("#keys").text)
 
 
-def test_the_browser_complains_of_nothing_and_asks_for_nothing(page: Page, file) -> None:
+def test_the_browser_complains_of_nothing_and_asks_for_nothing(page: Page, file: Path) -> None:
     for tab in TABS:
         page.open(tab)
         page.script("window.scrollTo(0, document.body.scrollHeight)")
@@ -237,7 +237,7 @@ def test_a_request_would_be_noticed_and_is_refused(page: Page) -> None:
     assert "Content Security Policy" in " ".join(page.wait(page.complaints))
 
 
-def test_several_runs_share_the_plots(driver, folder: Path, tmp_path: Path) -> None:
+def test_several_runs_share_the_plots(driver: Any, folder: Path, tmp_path: Path) -> None:
     own = make_run(tmp_path, "c", metrics=lambda step: some_metrics(step) | {"train/own": 1.0})
     folders = [folder, make_run(tmp_path, "b", steps=6), own]
     write_report([RunFolder.read(each) for each in folders], tmp_path / "report.html")

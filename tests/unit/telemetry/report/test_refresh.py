@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,7 +46,7 @@ def test_a_page_that_takes_long_is_written_less_often(folder: Path, monkeypatch:
     report = RunReport(folder, is_wanted=True, clock=clock)
     times = []
 
-    def slow(runs, path) -> None:
+    def slow(runs: Any, path: Path) -> None:
         times.append(clock.now)
         clock.now += 3.0
 

@@ -10,7 +10,7 @@ from rlinf.telemetry.report.timeline import describe_timeline
 from tests.unit.telemetry.report.report_runs import add_trace
 
 
-def read(folder: Path, **options) -> dict[str, Any]:
+def read(folder: Path, **options: Any) -> dict[str, Any]:
     return describe_timeline(folder / "trace.json", is_enabled=True, **options)
 
 

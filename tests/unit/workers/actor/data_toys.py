@@ -22,6 +22,7 @@ from rlinf.data.datasets.episodes import Episode
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
+from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.imitation_learner import CollectingLearner, DAggerLearner
 from rlinf.workers.actor.learner import Learner, learners
 
@@ -101,7 +102,7 @@ def make_learner(
     )
     actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=32, micro_batch_size=micro, seed=3)
 
-    def make_engine(policy) -> FSDPEngine:
+    def make_engine(policy: TrainableModel) -> FSDPEngine:
         return FSDPEngine(
             policy,
             optim=actor.optim,
@@ -149,11 +150,13 @@ def learner_distance(step: int) -> float:
     return float(gaps[rollout.executed.any(-1)].mean())
 
 
-def losses_of_rank(learner: Learner[Any], batch, rank: int, world_size: int, monkeypatch: pytest.MonkeyPatch):
+def losses_of_rank(
+    learner: Learner[Any], batch: Any, rank: int, world_size: int, monkeypatch: pytest.MonkeyPatch
+) -> list[Any]:
     """Return the loss that a rank's micro-batches sum up to, for each optimizer that steps."""
     engine, losses = learner.engine, []
 
-    def forward_backward(parts, work, *, optimizer=None) -> dict[Any, Any]:
+    def forward_backward(parts: Any, work: Any, *, optimizer: Any = None) -> dict[Any, Any]:
         losses.append(sum(float(work.use(work.call(engine.model, part), part)[0].detach()) for part in parts))
         return {}
 

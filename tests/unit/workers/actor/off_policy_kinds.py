@@ -41,7 +41,7 @@ def train_on_shared_batches(rank: int, ranks: int, sharding: str) -> dict[str, A
     replay, generator = ReplayBuffer(1000), torch.Generator().manual_seed(7)
     replay.add(Transitions.from_trajectory(make_trajectory(1), gamma=0.99))
 
-    def draw(_) -> tuple[list[tuple[Transitions, torch.Tensor]], int]:
+    def draw(_: object) -> tuple[list[tuple[Transitions, torch.Tensor]], int]:
         rows = replay.sample(32, generator)
         noise = torch.randn(rows.actions.shape, generator=generator)
         part = slice(rank * micro, (rank + 1) * micro)

@@ -20,6 +20,7 @@ from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
+from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.learner import Learner, learners
 
 STEPS, ENVS, CHUNK, DIM = 6, 8, 3, 2
@@ -80,7 +81,7 @@ def make_learner(
     )
     actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=32, micro_batch_size=micro, seed=3)
 
-    def make_engine(policy) -> FSDPEngine:
+    def make_engine(policy: TrainableModel) -> FSDPEngine:
         return FSDPEngine(
             policy,
             optim=actor.optim,

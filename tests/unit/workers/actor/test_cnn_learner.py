@@ -12,6 +12,7 @@ from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
+from rlinf.models.trainable import TrainableModel
 from rlinf.workers.actor.learner import learners
 
 STEPS, ENVS = 5, 4
@@ -59,7 +60,7 @@ def trained(sharding: str = "no_shard", micro: int = 8, random_shift: int = 2) -
     )
     actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=8, micro_batch_size=micro, seed=3)
 
-    def make_engine(policy) -> FSDPEngine:
+    def make_engine(policy: TrainableModel) -> FSDPEngine:
         fsdp, cpu = FSDPConfig(sharding_strategy=sharding), torch.device("cpu")
         return FSDPEngine(policy, optim=actor.optim, fsdp=fsdp, precision="fp32", device=cpu)
 

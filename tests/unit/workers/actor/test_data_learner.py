@@ -60,7 +60,7 @@ def test_data_of_another_task_is_refused() -> None:
         make_learner("embodied_bc").take_data(make_episodes(states=4), DATA)
 
 
-def run_rank(rank, port, folder) -> None:
+def run_rank(rank: int, port: int, folder: Path) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = {}

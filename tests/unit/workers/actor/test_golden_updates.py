@@ -37,16 +37,16 @@ LEARNERS = {
 }
 
 
-def sigmoid(x):
+def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def squash(raw):
+def squash(raw: np.ndarray) -> tuple[Any, Any]:
     """Return actions, and what squashing takes from log-densities."""
     return np.tanh(raw), np.log(1 - np.tanh(raw) ** 2)
 
 
-def gaussian(noise, log_std):
+def gaussian(noise: np.ndarray, log_std: np.ndarray) -> Any:
     """Return the log-density of ``mean + noise * exp(log_std)``."""
     return -0.5 * noise**2 - 0.5 * np.log(2 * np.pi) - log_std
 
@@ -65,7 +65,7 @@ class Reference:
         temperature = learner.losses.temperature
         self.alpha = 0.0 if temperature is None else np.log1p(np.exp(self.w["temperature"][0]))
 
-    def features(self, states):
+    def features(self, states: np.ndarray) -> Any:
         scaled = (states - self.w["encoder.normalizer.mean"]) / np.sqrt(self.w["encoder.normalizer.var"] + 1e-8)
         return np.clip(scaled, -10, 10)
 
@@ -75,7 +75,7 @@ class Reference:
             x = np.tanh(x) if layer == 0 else x
         return x
 
-    def policy(self, features, noise, head: str = "policy_head"):
+    def policy(self, features: Any, noise: np.ndarray, head: str = "policy_head") -> tuple[Any, Any]:
         """Return actions [N, C, A] and their log-probabilities [N]."""
         if self.name == "sac_flow":
             return self.flow(features, noise)
@@ -87,7 +87,7 @@ class Reference:
         action, slope = squash(mean + np.exp(log_std) * noise)
         return action, (gaussian(noise, log_std) - slope).sum((1, 2))
 
-    def flow(self, features, noise):
+    def flow(self, features: Any, noise: np.ndarray) -> tuple[Any, Any]:
         """Integrate from the first noise to an action; each step adds noise of the size that the state asks for."""
         raw = self.network("flow.noise.head", features).reshape(-1, CHUNK, DIM)
         log_std = LOW + (HIGH - LOW) * (np.tanh(raw) + 1) / 2
@@ -102,7 +102,9 @@ class Reference:
         action, slope = squash(x)
         return action, (logprobs - slope).sum((1, 2))
 
-    def critic(self, head: int, features: np.ndarray, action: np.ndarray, name: str = "critic", running: bool = False):
+    def critic(
+        self, head: int, features: np.ndarray, action: np.ndarray, name: str = "critic", running: bool = False
+    ) -> Any:
         """Value by one critic, layer by layer; indices without weights are activations."""
         x, layer = np.concatenate([features, action.reshape(len(action), -1)], 1), 0
         while any(key.startswith(f"{name}.layers.{index}.") for key in self.w for index in (layer, layer + 1)):
@@ -123,7 +125,7 @@ class Reference:
                 x = x @ weight + bias
         return x[:, 0]
 
-    def critic_loss(self, batch: dict[str, np.ndarray], noise: np.ndarray, members: torch.Tensor | None):
+    def critic_loss(self, batch: dict[str, np.ndarray], noise: np.ndarray, members: torch.Tensor | None) -> Any:
         features, following = self.features(batch["states"]), self.features(batch["next_states"])
         if self.name == "td3":
             action, _ = self.policy(following, noise, head="target_policy_head")
@@ -145,7 +147,7 @@ class Reference:
         target = batch["rewards"] + GAMMA ** batch["lengths"] * (1 - batch["terminated"]) * value
         return ((q - target) ** 2).mean()
 
-    def actor_loss(self, batch: dict[str, np.ndarray], noise: np.ndarray):
+    def actor_loss(self, batch: dict[str, np.ndarray], noise: np.ndarray) -> Any:
         features = self.features(batch["states"])
         action, logprobs = self.policy(features, noise)
         heads = [0] if self.name == "td3" else range(5 if self.name == "rlpd" else 2)
@@ -171,7 +173,7 @@ def draw(learner: Learner[Any], seed: int) -> tuple[dict[str, np.ndarray], np.nd
     return batch, torch.cat([noise for _, noise in parts]).double().numpy()
 
 
-def mean(metric) -> float:
+def mean(metric: Any) -> float:
     return float(metric[0] / metric[1])
 
 

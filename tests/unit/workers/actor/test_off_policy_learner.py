@@ -141,12 +141,12 @@ def test_a_reward_that_is_not_finite_is_an_error() -> None:
         make_learner().compute_advantages(trajectory)
 
 
-def draws_of_equal_replays(sharding: str, rank):
+def draws_of_equal_replays(sharding: str, rank: int) -> list[Any]:
     """Return the rewards that a rank draws in two steps from a replay that holds the same on every rank."""
     learner = make_learner(sharding=sharding, rank=rank, world_size=2, updates=1, micro=8)
     sample, drawn = learner.replay.sample, []
 
-    def record(count, generator):
+    def record(count: int, generator: Any) -> Any:
         rows = sample(count, generator)
         drawn.append(rows.rewards)
         return rows
@@ -159,7 +159,7 @@ def draws_of_equal_replays(sharding: str, rank):
     return drawn
 
 
-def run_rank(rank, port, folder) -> None:
+def run_rank(rank: int, port: int, folder: Path) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = {}
@@ -211,14 +211,16 @@ def test_two_ranks_agree_under_any_sharding_and_resume_under_another_number(tmp_
 class Halves:
     """Stands for the other one of two ranks, which holds as much of everything, but another entropy."""
 
-    def __init__(self, learner: Learner[Any], entropy) -> None:
+    def __init__(self, learner: Learner[Any], entropy: Any) -> None:
         self.learner, self.entropy = learner, entropy
 
-    def __call__(self, tensor):
+    def __call__(self, tensor: torch.Tensor) -> Any:
         return tensor + torch.tensor([self.entropy, 1.0])
 
 
-def temperature_steps(entropies: list[tuple[float, float]], clip_grad: float = 1e9, lr: float = 1e-2):
+def temperature_steps(
+    entropies: list[tuple[float, float]], clip_grad: float = 1e9, lr: float = 1e-2
+) -> tuple[list[Any], list[Any]]:
     """Update the temperature with entropies of this rank and another one; return raw temperatures and gradients."""
     tuning = EntropyTuningConfig(optim=AdamWConfig(lr=lr, clip_grad=clip_grad, weight_decay=0.0), target_entropy=-2.0)
     learner = make_learner(dataclasses.replace(LOSS, entropy_tuning=tuning))

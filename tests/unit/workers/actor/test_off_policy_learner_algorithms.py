@@ -4,6 +4,7 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -61,7 +62,7 @@ def test_a_loaded_learner_continues_bit_for_bit(name: str, demos: Path, tmp_path
     assert_same(weights(resumed), weights(undisturbed), atol=0, rtol=0)
 
 
-def run_rank(rank, port, folder) -> None:
+def run_rank(rank: int, port: int, folder: Path) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = {sharding: train_on_shared_batches(rank, 2, sharding) for sharding in ("no_shard", "full_shard")}
@@ -92,7 +93,7 @@ def test_td3_smooths_targets_by_bounded_noise_and_leaves_the_policys_alone() -> 
     learner.losses.cfg = dataclasses.replace(learner.losses.cfg, target_noise=3.0, target_noise_clip=0.25)
     seen, forward = {}, learner.policy.forward
 
-    def record(forward_type, **arguments):
+    def record(forward_type: Any, **arguments: Any) -> Any:
         seen[forward_type] = arguments["noise"]
         return forward(forward_type, **arguments)
 

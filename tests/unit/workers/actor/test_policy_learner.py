@@ -158,7 +158,7 @@ def test_the_gradient_does_not_depend_on_the_micro_batch_size(
         assert_same(gradient(algorithm, dtype, micro_batch_size), expected, tolerance)
 
 
-def run_rank(rank, port, path, cases) -> None:
+def run_rank(rank: int, port: int, path: Path, cases: Any) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = [gradient(*case, rank=rank, world_size=2) for case in cases]
@@ -290,11 +290,11 @@ def test_a_reward_that_is_not_finite_is_an_error_before_anything_is_learned() ->
         make_learner(trajectory)
 
 
-def recorded_losses(learner: PolicyLearner, monkeypatch: pytest.MonkeyPatch, step: int = 1):
+def recorded_losses(learner: PolicyLearner, monkeypatch: pytest.MonkeyPatch, step: int = 1) -> list[Any]:
     """Make an update and return what each micro-batch passed to its loss."""
     calls = []
 
-    def record(loss_type, inputs, cfg) -> tuple[torch.Tensor, Metrics]:
+    def record(loss_type: Any, inputs: Any, cfg: Any) -> tuple[torch.Tensor, Metrics]:
         calls.append(inputs)
         return policy_loss(loss_type, inputs, cfg)
 
@@ -366,7 +366,7 @@ def test_statistics_of_observations_wait_for_the_last_update(monkeypatch: pytest
     counts = []
     forward_backward = learner.forward_backward
 
-    def record(samples, plan) -> MetricSums:
+    def record(samples: list[Any], plan: Any) -> MetricSums:
         counts.append(float(learner.engine.model.encoder.normalizer.count))
         return forward_backward(samples, plan)
 

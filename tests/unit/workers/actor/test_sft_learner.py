@@ -54,7 +54,7 @@ def make_learner(
     return SftLearner(engine, cfg=cfg)
 
 
-def make_examples():
+def make_examples() -> list[Any]:
     generator = torch.Generator().manual_seed(3)
     examples = []
     for number, (before, rest) in enumerate(SIZES):
@@ -70,7 +70,9 @@ def make_examples():
     return examples
 
 
-def loss_by_transformers(folder: Path, examples, dtype: torch.dtype = torch.float64):
+def loss_by_transformers(
+    folder: Path, examples: Any, dtype: torch.dtype = torch.float64
+) -> tuple[Any, Any, dict[str, torch.Tensor | None]]:
     """Return the loss of transformers on a padded batch with its own labels, and the model with its gradient."""
     from transformers import AutoModelForCausalLM
 
@@ -90,7 +92,7 @@ def loss_by_transformers(folder: Path, examples, dtype: torch.dtype = torch.floa
     return output.loss.item(), right.double().mean().item(), {n: p.grad for n, p in model.named_parameters()}
 
 
-def gradient(cfg: RLinfConfig, dtype: torch.dtype = torch.float64, **where) -> dict[str, Any]:
+def gradient(cfg: RLinfConfig, dtype: torch.dtype = torch.float64, **where: Any) -> dict[str, Any]:
     """The accumulated gradient of one update batch of all examples."""
     learner = make_learner(cfg, dtype=dtype, **where)
     learner.compute_advantages(make_examples())
@@ -100,7 +102,7 @@ def gradient(cfg: RLinfConfig, dtype: torch.dtype = torch.float64, **where) -> d
     return {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in found.items()}
 
 
-def difference(actual: dict[str, Any], expected: dict[str, torch.Tensor | None]):
+def difference(actual: dict[str, Any], expected: dict[str, torch.Tensor | None]) -> float:
     assert set(actual) == set(expected)
     one, other = (torch.cat([g[name].flatten() for name in sorted(expected)]).double() for g in (actual, expected))
     assert other.norm() > 1e-3
@@ -137,7 +139,7 @@ def test_an_evaluation_measures_what_transformers_measures(folder: Path) -> None
         assert all(p.grad is None for p in learner.engine.model.parameters())
 
 
-def train(cfg: RLinfConfig, *, steps: int = 3, **where: int):
+def train(cfg: RLinfConfig, *, steps: int = 3, **where: int) -> tuple[torch.Tensor, list[Any]]:
     """Make steps of two optimizer updates; return the weights and all metrics."""
     learner = make_learner(cfg, **where)
     metrics = []
@@ -148,7 +150,7 @@ def train(cfg: RLinfConfig, *, steps: int = 3, **where: int):
     return torch.cat([tensor.flatten() for _, tensor in learner.engine.export_weights()]), metrics
 
 
-def assert_same(found, expected) -> None:
+def assert_same(found: Any, expected: Any) -> None:
     assert (found[0] - expected[0]).abs().max() < 2e-5
     for one, other in zip(found[1], expected[1], strict=True):
         assert one == pytest.approx(other, rel=1e-3, abs=1e-4)
@@ -180,7 +182,7 @@ RANKED = [
 ]
 
 
-def run_rank(rank, port, folder, results) -> None:
+def run_rank(rank: int, port: int, folder: Path, results: Any) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     found = []

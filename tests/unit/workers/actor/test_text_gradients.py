@@ -60,7 +60,7 @@ def algorithm(loss_type: str = "actor", *, adv_type: str = "grpo", **keys: str) 
     )
 
 
-def make_responses():
+def make_responses() -> list[Any]:
     generator = torch.Generator().manual_seed(3)
 
     def draw(*size: int) -> torch.Tensor:
@@ -171,7 +171,7 @@ def gradient(
     sharding: str = "no_shard",
     rank: int = 0,
     world_size: int = 1,
-    keys=None,
+    keys: Any = None,
     share_prompts: bool = True,
     **budget: int,
 ) -> dict[str, Any]:
@@ -205,7 +205,7 @@ def gradient(
     return {name: g.full_tensor() if hasattr(g, "full_tensor") else g.clone() for name, g in gradients.items()}
 
 
-def difference(actual: dict[str, Any], expected: dict[str, Any]):
+def difference(actual: dict[str, Any], expected: dict[str, Any]) -> float:
     assert set(actual) == set(expected)
     names = sorted(expected)
     one, other = (torch.cat([gradients[name].flatten() for name in names]).double() for gradients in (actual, expected))
@@ -288,7 +288,7 @@ RANKED = [
 ]
 
 
-def run_rank(rank, port, folder) -> None:
+def run_rank(rank: int, port: int, folder: Path) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     where = {"rank": rank, "world_size": 2, "max_tokens": 14}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -63,7 +64,7 @@ def make_learner(cfg: RLinfConfig, *, rank: int = 0, world_size: int = 1) -> Tex
     return TextLearner(engine, cfg=cfg)
 
 
-def true_logprobs(folder, prompt, answer, temperature: float = 0.8):
+def true_logprobs(folder: Path, prompt: list[int], answer: Any, temperature: float = 0.8) -> Any:
     """Return what transformers says of the answer's tokens, at the temperature of the recipe."""
     from transformers import AutoModelForCausalLM
 
@@ -74,7 +75,7 @@ def true_logprobs(folder, prompt, answer, temperature: float = 0.8):
     return logprobs.gather(-1, ids[0, len(prompt) :].unsqueeze(-1)).squeeze(-1)
 
 
-def make_responses(folder: Path, *, noise: float = 0.0, version: int = 3):
+def make_responses(folder: Path, *, noise: float = 0.0, version: int = 3) -> list[Any]:
     generator = torch.Generator().manual_seed(3)
     responses = []
     for number, (asked, said) in enumerate(SIZES):
@@ -96,7 +97,9 @@ def make_responses(folder: Path, *, noise: float = 0.0, version: int = 3):
     return responses
 
 
-def train(cfg: RLinfConfig, folder: Path, *, noise: float = 0.0, steps: int = 2, **where: int):
+def train(
+    cfg: RLinfConfig, folder: Path, *, noise: float = 0.0, steps: int = 2, **where: int
+) -> tuple[torch.Tensor, list[Any]]:
     """Make steps; return the weights and all metrics."""
     learner = make_learner(cfg, **where)
     responses = make_responses(folder, noise=noise)
@@ -110,7 +113,7 @@ def train(cfg: RLinfConfig, folder: Path, *, noise: float = 0.0, steps: int = 2,
     return torch.cat([weights, *(head.flatten() for head in heads)]), metrics
 
 
-def assert_same(found, expected, tolerance: float = 2e-5) -> None:
+def assert_same(found: Any, expected: Any, tolerance: float = 2e-5) -> None:
     assert (found[0] - expected[0]).abs().max() < tolerance
     for one, other in zip(found[1], expected[1], strict=True):
         assert set(one) == set(other)
@@ -145,7 +148,7 @@ RANKED = [
 ]
 
 
-def run_rank(rank, port, folder, results) -> None:
+def run_rank(rank: int, port: int, folder: Path, results: Any) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     found = []
@@ -203,7 +206,7 @@ def test_a_correction_weighs_what_the_engine_computed_differently(folder: Path) 
     keys = ("algorithm.update_epoch=1", "actor.global_batch_size=12")
     correction = "algorithm.importance_correction={level: token, upper_bound: 1.2}"
 
-    def gradient_norm(*extra: str, noise: float):
+    def gradient_norm(*extra: str, noise: float) -> Any:
         _, metrics = train(config(folder, *keys, *extra), folder, noise=noise, steps=1)
         return metrics[1]["grad_norm"]
 
@@ -298,7 +301,7 @@ def test_the_longest_answer_is_the_constant_of_an_update(folder: Path, monkeypat
     learner.compute_advantages(batch_of(make_responses(folder)))
     seen = []
 
-    def record(batches, **keys) -> LossDenominators:
+    def record(batches: Any, **keys: Any) -> LossDenominators:
         seen.append(keys["max_tokens"])
         return text_denominators(batches, **keys)
 

@@ -16,6 +16,7 @@ from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
+from rlinf.models.trainable import TrainableModel
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.learner import Learner, learners
 from tests.ranks import run_ranks
@@ -65,7 +66,7 @@ def make_learner(
     torch.manual_seed(0)
     actor = ActorConfig(model=MODEL, optim=OptimConfig(lr=1e-2), global_batch_size=16, micro_batch_size=micro, seed=3)
 
-    def make_engine(policy) -> FSDPEngine:
+    def make_engine(policy: TrainableModel) -> FSDPEngine:
         return FSDPEngine(
             policy,
             optim=actor.optim,
@@ -119,7 +120,7 @@ def test_the_old_policy_is_the_one_that_acted() -> None:
 
 
 def test_noise_is_new_in_every_epoch_and_the_same_in_every_run() -> None:
-    def draws(step: int, epoch: int):
+    def draws(step: int, epoch: int) -> Any:
         learner = make_learner()
         learner.plan(step=step, epoch=epoch)
         assert learner.noise.shape == (STEPS * ENVS, CHUNK, DIM)
@@ -147,7 +148,7 @@ def test_only_actions_that_were_executed_count() -> None:
     assert float(sums["nft_reward"][1]) == executed * DIM
 
 
-def run_rank(rank, port, folder) -> None:
+def run_rank(rank: int, port: int, folder: Path) -> None:
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.set_num_threads(1)
     results = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,13 +31,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def make_worker(folder: Path, *overrides):
+def make_worker(folder: Path, *overrides: str) -> Any:
     worker = LogprobWorker(config(folder, INFERENCE, PLACEMENT, *overrides), 1)
     worker.init_worker()
     return worker
 
 
-def sync(learner: TextLearner, worker, version: int, form: str = "parts") -> None:
+def sync(learner: TextLearner, worker: Any, version: int, form: str = "parts") -> None:
     weights = learner.engine.export_weights(form)
     manifest, buckets = pack_weights(weights, version=version, bucket_bytes=1000)
     worker.load(replace(manifest, is_partial=form == "adapters"), iter(buckets).__next__)
@@ -45,7 +46,7 @@ def sync(learner: TextLearner, worker, version: int, form: str = "parts") -> Non
 class Store:
     """Keeps the groups of a batch, as the reward group does."""
 
-    def __init__(self, samples) -> None:
+    def __init__(self, samples: list[Any]) -> None:
         self.groups = {}
         for sample in samples:
             self.groups.setdefault(sample.group_id, []).append(sample)
@@ -54,11 +55,11 @@ class Store:
     def fetch(self, group_ids: list[int]) -> ResponseBatch:
         return ResponseBatch.concat([self.groups[number] for number in group_ids])
 
-    def put_trainer_logprobs(self, group_id, logprobs) -> None:
+    def put_trainer_logprobs(self, group_id: Any, logprobs: Any) -> None:
         self.groups[group_id] = replace(self.groups[group_id], trainer_logprobs=logprobs)
 
 
-def computed(worker, samples, order: tuple[int, int, int] = (0, 1, 2)) -> ResponseBatch:
+def computed(worker: Any, samples: list[Any], order: tuple[int, int, int] = (0, 1, 2)) -> ResponseBatch:
     """Return what the worker makes of samples, which come group by group."""
     worker.responses = Store(samples)
     for group_id in order:
@@ -66,7 +67,7 @@ def computed(worker, samples, order: tuple[int, int, int] = (0, 1, 2)) -> Respon
     return worker.responses.fetch([0, 1, 2])
 
 
-def sampled_at(samples, version: int):
+def sampled_at(samples: list[Any], version: int) -> list[Any]:
     return [replace(sample, versions=(version,) * len(sample.token_ids)) for sample in samples]
 
 
@@ -103,7 +104,7 @@ def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder: Pat
 
 
 def test_training_with_the_group_is_training_without(folder: Path) -> None:
-    def train(*keys: str):
+    def train(*keys: str) -> list[Any]:
         cfg = config(folder, *keys)
         learner, metrics = make_learner(cfg), []
         worker = None if cfg.inference is None else make_worker(folder)

@@ -27,7 +27,7 @@ def query(program: str, reference: list[str] | dict[str, Any] | None) -> RewardQ
 def judge() -> Iterator[Callable[..., Any]]:
     made = []
 
-    def make(*queries: RewardQuery, **keys: str | float):
+    def make(*queries: RewardQuery, **keys: str | float) -> Any:
         made.append(get_reward_class("code")(CodeRewardConfig(**{"reward_type": "code", **keys})))
         return made[-1](queries)
 
@@ -78,7 +78,7 @@ def test_without_isolation_nothing_runs_unless_told_so(monkeypatch: pytest.Monke
     """Isolation is made impossible by a mount point that does not exist."""
     plan = Sandbox._plan
 
-    def broken(self, work, cpu_seconds) -> dict[str, Any]:
+    def broken(self: object, work: Path, cpu_seconds: float) -> dict[str, Any]:
         return plan(self, work, cpu_seconds) | {"root": "/nonexistent"}
 
     monkeypatch.setattr(Sandbox, "_plan", broken)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 import pytest
 import reward_functions
@@ -13,7 +14,7 @@ from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import ConfigError
 
 
-def make(function: str, **keys: str | float):
+def make(function: str, **keys: str | float) -> Any:
     cfg = FunctionRewardConfig(reward_type="function", function=f"reward_functions:{function}", **keys)
     return get_reward_class("function")(cfg)
 

@@ -36,7 +36,7 @@ def make_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     script.write_text(ECHO)
     pools = []
 
-    def make(timeout_seconds: float = 60.0):
+    def make(timeout_seconds: float = 60.0) -> Any:
         pools.append(GraderPool(script, num_processes=1, timeout_seconds=timeout_seconds))
         return pools[-1]
 
@@ -74,7 +74,7 @@ def judge() -> Iterator[Callable[..., Any]]:
     pytest.importorskip("math_verify", reason="needs math-verify; run: pip install 'rlinf[reasoning]'")
     made = {}
 
-    def make(*pairs, **keys: str):
+    def make(*pairs: Any, **keys: str) -> Any:
         cfg = MathRewardConfig(**{"reward_type": "math", "timeout_seconds": 60.0, "num_processes": 1, **keys})
         reward = made.setdefault(str(cfg), get_reward_class("math")(cfg))
         return reward([RewardQuery(prompt="", response=text, reference=reference) for text, reference in pairs])

@@ -1,6 +1,7 @@
 """What the collector takes for the state after a chunk, where an episode ended and where it did not."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +14,7 @@ from rlinf.workers.rollout.collector import FeedbackReader, TrajectoryCollector
 ENVS = 3
 
 
-def step_result(value: float, final=()) -> ChunkStep:
+def step_result(value: float, final: Any = ()) -> ChunkStep:
     flags = torch.zeros(ENVS, 1, dtype=torch.bool)
     truncations = flags.clone()
     truncations[list(final)] = True

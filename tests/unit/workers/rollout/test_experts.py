@@ -2,6 +2,7 @@
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ def make_policy() -> TrainableModel:
     return get_model(cfg)
 
 
-def take_part(step: int = 1, **keys: float):
+def take_part(step: int = 1, **keys: float) -> tuple[Any, torch.Tensor, dict[str, torch.Tensor]]:
     policy = make_policy()
     torch.seed()  # nothing depends on the global state
     teacher = Teacher(DAggerLossConfig(expert=ExpertConfig(expert_type="x"), **keys), policy, lambda obs: EXPERT)

@@ -42,17 +42,17 @@ class RecordingEngine:
         )
         return GenerationResult(request_id=request.request_id, completions=completions)
 
-    async def abort(self, request_ids) -> None:
+    async def abort(self, request_ids: list[str]) -> None:
         self.calls.append(("abort", *request_ids))
 
-    async def pause(self, mode) -> None:
+    async def pause(self, mode: str) -> None:
         self.calls.append(("pause", mode))
 
-    async def begin_update(self, manifest) -> None:
+    async def begin_update(self, manifest: Any) -> None:
         self.calls.append(("begin", manifest.version))
         self.manifest = manifest
 
-    async def load_bucket(self, index, bucket) -> None:
+    async def load_bucket(self, index: int, bucket: Any) -> None:
         self.calls.append(("load", index))
         for entry in self.manifest.entries:
             if entry.bucket == index:
@@ -65,7 +65,7 @@ class RecordingEngine:
     async def resume(self) -> None:
         self.calls.append(("resume",))
 
-    async def read_weights(self, names) -> dict[Any, Any]:
+    async def read_weights(self, names: list[str]) -> dict[Any, Any]:
         return {name: self.weights[name] for name in names}
 
 
@@ -75,13 +75,13 @@ class Store:
     def __init__(self) -> None:
         self.groups = []
 
-    async def put(self, split, group) -> None:
+    async def put(self, split: str, group: Any) -> str:
         self.groups.append((split, group))
         return f"rewarded {group.group_id}"
 
 
 class Tokenizer:
-    def decode(self, token_ids, *, skip_special_tokens) -> str:
+    def decode(self, token_ids: list[int], *, skip_special_tokens: bool) -> str:
         assert skip_special_tokens
         return "".join(chr(ord("a") + token) for token in token_ids)
 
@@ -92,14 +92,14 @@ def office() -> PostOffice:
 
 
 @pytest.fixture
-def worker(office: PostOffice):
+def worker(office: PostOffice) -> Any:
     cfg = validate_cfg(load_recipe("tiny_math_grpo", ["rollout.validate_weight=true"]))
     worker = office.wire(GenerationWorker, cfg, 1, group="RolloutGroup")
     worker.engine, worker.tokenizer, worker.responses = RecordingEngine(), Tokenizer(), Store()
     return worker
 
 
-def ask(worker, group_id: int = 0, split: str = "train", **params: float):
+def ask(worker: Any, group_id: int = 0, split: str = "train", **params: float) -> Any:
     """Return the group that is sent on."""
     asyncio.run(worker.generate(PROMPT, group_id=group_id, params=SamplingParams(**params), split=split))
     found_split, group = worker.responses.groups[-1]
@@ -107,7 +107,7 @@ def ask(worker, group_id: int = 0, split: str = "train", **params: float):
     return group
 
 
-def publish(office: PostOffice, *, version: int, weights=None) -> int:
+def publish(office: PostOffice, *, version: int, weights: Any = None) -> int:
     manifest, buckets = pack_weights((weights or WEIGHTS_OF_MODEL).items(), version=version, bucket_bytes=64)
     assert len(buckets) > 1
     for message in (manifest, *buckets):
@@ -115,7 +115,7 @@ def publish(office: PostOffice, *, version: int, weights=None) -> int:
     return len(buckets)
 
 
-def test_the_reward_rank_gets_what_the_engine_has_generated(worker) -> None:
+def test_the_reward_rank_gets_what_the_engine_has_generated(worker: Any) -> None:
     group = ask(worker, group_id=9, n=2)
     first = Response(
         group_id=9,
@@ -144,17 +144,17 @@ def test_the_reward_rank_gets_what_the_engine_has_generated(worker) -> None:
     assert request.prompt_ids == PROMPT.token_ids
 
 
-def test_the_rewards_that_come_at_once_are_returned(worker) -> None:
+def test_the_rewards_that_come_at_once_are_returned(worker: Any) -> None:
     found = asyncio.run(worker.generate(PROMPT, group_id=9, params=SamplingParams(), split="train"))
     assert found == "rewarded 9"
 
 
-def test_training_compares_with_the_distribution_over_all_tokens(worker) -> None:
+def test_training_compares_with_the_distribution_over_all_tokens(worker: Any) -> None:
     worker.engine.full_logprobs = (-3.0, -4.0)
     assert ask(worker).batch.logprobs.tolist() == [-3.0, -4.0]
 
 
-def test_the_seed_belongs_to_the_prompt_and_to_its_split(worker) -> None:
+def test_the_seed_belongs_to_the_prompt_and_to_its_split(worker: Any) -> None:
     for group_id, split in ((1, "train"), (2, "train"), (1, "eval"), (1, "train")):
         ask(worker, group_id, split, temperature=0.5)
     seeds = [request.params.seed for request in worker.engine.requests]
@@ -166,7 +166,7 @@ def test_the_seed_belongs_to_the_prompt_and_to_its_split(worker) -> None:
     assert worker.engine.calls == [("abort", names[1])]
 
 
-def test_weights_are_loaded_bucket_by_bucket_while_requests_are_kept(worker, office: PostOffice) -> None:
+def test_weights_are_loaded_bucket_by_bucket_while_requests_are_kept(worker: Any, office: PostOffice) -> None:
     count = publish(office, version=2)
     asyncio.run(worker.sync_model_from_actor(version=2))
     loads = [("load", index) for index in range(count)]
@@ -176,14 +176,16 @@ def test_weights_are_loaded_bucket_by_bucket_while_requests_are_kept(worker, off
 
 
 @pytest.mark.parametrize("version", [1, 3])
-def test_weights_of_another_version_than_the_one_expected_are_refused(worker, office: PostOffice, version: int) -> None:
+def test_weights_of_another_version_than_the_one_expected_are_refused(
+    worker: Any, office: PostOffice, version: int
+) -> None:
     publish(office, version=version)
     with pytest.raises(WeightSyncError, match=f"version 2, received version {version}"):
         asyncio.run(worker.sync_model_from_actor(version=2))
     assert worker.engine.calls == []
 
 
-def test_a_failed_update_does_not_leave_the_engine_paused(worker, office: PostOffice) -> None:
+def test_a_failed_update_does_not_leave_the_engine_paused(worker: Any, office: PostOffice) -> None:
     async def fail() -> NoReturn:
         raise WeightSyncError("no")
 
@@ -195,14 +197,16 @@ def test_a_failed_update_does_not_leave_the_engine_paused(worker, office: PostOf
 
 
 @pytest.mark.parametrize("scale", [0.9, 1.1])
-def test_an_engine_whose_weights_differ_is_found_at_the_first_sync(worker, office: PostOffice, scale: float) -> None:
+def test_an_engine_whose_weights_differ_is_found_at_the_first_sync(
+    worker: Any, office: PostOffice, scale: float
+) -> None:
     worker.engine.scale = scale
     publish(office, version=2)
     with pytest.raises(WeightSyncError, match="differ from the actor's"):
         asyncio.run(worker.sync_model_from_actor(version=2))
 
 
-def test_rounding_of_weights_is_no_difference_and_is_looked_at_once(worker, office: PostOffice) -> None:
+def test_rounding_of_weights_is_no_difference_and_is_looked_at_once(worker: Any, office: PostOffice) -> None:
     worker.engine.scale = 1.004
     for version in (2, 3):
         publish(office, version=version)

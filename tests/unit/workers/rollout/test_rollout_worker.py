@@ -1,5 +1,7 @@
 """What the rollout worker samples, with which weights, and what the actor receives of it."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -26,7 +28,7 @@ KEYS = (
 )
 
 
-def recipe(*overrides, name: str = "gym_cartpole_ppo_mlp") -> RLinfConfig:
+def recipe(*overrides: str, name: str = "gym_cartpole_ppo_mlp") -> RLinfConfig:
     return validate_cfg(
         load_recipe(name, [f"env.train.total_num_envs={ENVS}", f"env.eval.total_num_envs={ENVS}", *KEYS, *overrides])
     )
@@ -37,7 +39,7 @@ def observation(number: int, *, envs: int = ENVS) -> dict[str, torch.Tensor]:
     return {"states": torch.randn(envs, 4, generator=torch.Generator().manual_seed(number))}
 
 
-def step(number: int, *, envs: int = ENVS, truncated=()) -> ChunkStep:
+def step(number: int, *, envs: int = ENVS, truncated: Any = ()) -> ChunkStep:
     """Return what environments report after their chunk of a number; 0 is the first observation."""
     width = 1 if number % (CHUNKS + 1) else 0
     flags = torch.zeros(envs, width, dtype=torch.bool)
@@ -84,7 +86,7 @@ class World:
         for message in (manifest, *buckets):
             self.office.post(("ActorGroup", 0), ("RolloutGroup", self.rank), WEIGHTS, message)
 
-    def report(self, mode: str = "train", *, epochs: int = 1, truncated=()) -> None:
+    def report(self, mode: str = "train", *, epochs: int = 1, truncated: Any = ()) -> None:
         """Let the environments report whole rollout epochs."""
         for number in range(epochs * (CHUNKS + 1)):
             for peer in self.worker.env_route.peers:
@@ -95,10 +97,10 @@ class World:
     def actions(self, mode: str = "train", peer: int = 0) -> torch.Tensor:
         return torch.stack(self.office.sent(("RolloutGroup", self.rank), ("EnvGroup", peer), step_tag(mode, 0)))
 
-    def trajectories(self):
+    def trajectories(self) -> list[Any]:
         return self.office.sent(("RolloutGroup", self.rank), ("ActorGroup", 0), TRAJECTORIES)
 
-    def generate(self, number: int, *, epochs: int = 1, truncated=()):
+    def generate(self, number: int, *, epochs: int = 1, truncated: Any = ()) -> list[Any]:
         self.report(epochs=epochs, truncated=truncated)
         self.worker.generate(step=number)
         return self.trajectories()
@@ -110,7 +112,7 @@ def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_sampled_depends_on_step_epoch_and_rank_and_on_nothing_else() -> None:
-    def sample(number: int, rank: int = 0):
+    def sample(number: int, rank: int = 0) -> tuple[Any, Any]:
         world = World("env.train.rollout_epoch=2", rank=rank, world_size=2, env_workers=2)
         world.publish(number - 1)
         first, second = (t.forward_inputs["action"].flatten().tolist() for t in world.generate(number, epochs=2))
