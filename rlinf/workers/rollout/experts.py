@@ -47,7 +47,7 @@ class Teacher:
         self.beta = self.loss.beta * self.loss.beta_decay ** (step - 1)
 
     @torch.no_grad()
-    def take_part(
+    def mix_actions(
         self, obs: Observation, actions: torch.Tensor, output: PolicyOutput, generator: torch.Generator | None
     ) -> tuple[torch.Tensor, PolicyOutput]:
         """Return what is executed, and the policy's report with labels.
@@ -66,14 +66,14 @@ class Teacher:
         label = self.policy.forward_inputs_of(obs, chosen)["action"]
         if self.loss.takeover_distance is None:
             draws = torch.rand(len(chosen), generator=generator, device=generator.device if generator else None)
-            acts = draws.to(actions.device) < self.beta
-            labelled = torch.ones_like(acts)
+            expert_mask = draws.to(actions.device) < self.beta
+            labelled = torch.ones_like(expert_mask)
         else:
             gap = (label - output.forward_inputs["action"]).float().flatten(1)
-            acts = gap.square().mean(-1).sqrt() > self.loss.takeover_distance
-            labelled = acts
-        mixed = torch.where(acts.view(-1, *[1] * (actions.ndim - 1)), chosen, actions)
-        inputs = {**output.forward_inputs, "label": label, "labelled": labelled, "expert_acts": acts}
+            expert_mask = gap.square().mean(-1).sqrt() > self.loss.takeover_distance
+            labelled = expert_mask
+        mixed = torch.where(expert_mask.view(-1, *[1] * (actions.ndim - 1)), chosen, actions)
+        inputs = {**output.forward_inputs, "label": label, "labelled": labelled, "expert_acts": expert_mask}
         return mixed, replace(output, forward_inputs=inputs)
 
 

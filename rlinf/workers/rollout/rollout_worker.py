@@ -223,7 +223,7 @@ class MultiStepRolloutWorker(Worker):
             check_output(actions, output, num_action_chunks=self.cfg.actor.model.num_action_chunks)
             if self.teacher is None:
                 return actions, output
-            return self.teacher.take_part(obs, actions, output, generator)
+            return self.teacher.mix_actions(obs, actions, output, generator)
         if self.scripted is not None:
             return self.scripted(obs), None
         collection = None if self.cfg.env.eval is None else self.cfg.env.eval.data_collection

@@ -148,8 +148,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "rollout/experts.py",
-        "            labelled = acts\n",
-        "            labelled = torch.ones_like(acts)\n",
+        "            labelled = expert_mask\n",
+        "            labelled = torch.ones_like(expert_mask)\n",
         "labels of states in which the expert did not take over are learned",
         _EXPERTS,
     ),

@@ -23,6 +23,7 @@ NAMES = {
     r"(Outlook|OutcomeReader)": "PolicyFeedback, FeedbackReader",
     r"(PolicyLink|BoundLink|DecoupledLink)": "PolicyClient, pinned or pooled",
     r"Dispatch": "LoadBalancer",
+    r"_?take_part": "mix_actions",
     r"_?(is_)?[Pp]ictures?": "image; of a placement: diagram",
     r"(OwnerThread|SteppingEngine|StepBackend)": "executor thread, InProcessEngine, ModelRunner",
 }

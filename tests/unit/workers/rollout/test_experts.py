@@ -27,38 +27,38 @@ def make_policy() -> TrainableModel:
     return get_model(cfg)
 
 
-def take_part(step: int = 1, **keys: float) -> tuple[Any, torch.Tensor, dict[str, torch.Tensor]]:
+def mix_actions(step: int = 1, **keys: float) -> tuple[Any, torch.Tensor, dict[str, torch.Tensor]]:
     policy = make_policy()
     torch.seed()  # nothing depends on the global state
     teacher = Teacher(DAggerLossConfig(expert=ExpertConfig(expert_type="x"), **keys), policy, lambda obs: EXPERT)
     teacher.begin(step)
     actions, output = policy.predict_action_batch(OBS, mode="eval")
-    mixed, report = teacher.take_part(OBS, actions, output, torch.Generator().manual_seed(0))
+    mixed, report = teacher.mix_actions(OBS, actions, output, torch.Generator().manual_seed(0))
     return actions, mixed, report.forward_inputs
 
 
 def test_every_state_is_labelled_in_the_units_of_the_policy() -> None:
-    _, _, inputs = take_part()
+    _, _, inputs = mix_actions()
     torch.testing.assert_close(inputs["label"], EXPERT / 2)
     assert inputs["labelled"].all()
 
 
 @pytest.mark.parametrize(("step", "share"), [(1, 1.0), (2, 0.5), (3, 0.25)])
 def test_the_expert_acts_ever_more_rarely(step: int, share: float) -> None:
-    actions, mixed, inputs = take_part(step, beta=1.0, beta_decay=0.5)
-    acts = inputs["expert_acts"]
-    assert float(acts.float().mean()) == pytest.approx(share, abs=0.08)
-    torch.testing.assert_close(mixed[acts], EXPERT[acts])
-    torch.testing.assert_close(mixed[~acts], actions[~acts])
+    actions, mixed, inputs = mix_actions(step, beta=1.0, beta_decay=0.5)
+    expert_mask = inputs["expert_acts"]
+    assert float(expert_mask.float().mean()) == pytest.approx(share, abs=0.08)
+    torch.testing.assert_close(mixed[expert_mask], EXPERT[expert_mask])
+    torch.testing.assert_close(mixed[~expert_mask], actions[~expert_mask])
 
 
 def test_who_acts_follows_from_the_generator() -> None:
-    first, second = (take_part(2, beta=1.0, beta_decay=0.5)[2]["expert_acts"] for _ in range(2))
+    first, second = (mix_actions(2, beta=1.0, beta_decay=0.5)[2]["expert_acts"] for _ in range(2))
     assert torch.equal(first, second)
 
 
 def test_the_expert_takes_over_where_the_policy_is_too_far_off() -> None:
-    actions, mixed, inputs = take_part(takeover_distance=1.0)
+    actions, mixed, inputs = mix_actions(takeover_distance=1.0)
     far = ((EXPERT - actions) / 2).square().mean((-2, -1)).sqrt() > 1.0
     assert 0 < int(far.sum()) < 400
     assert torch.equal(inputs["expert_acts"], far)
