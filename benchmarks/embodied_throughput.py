@@ -77,7 +77,6 @@ def make_env(seed: int, *, same_env: bool) -> gymnasium.Env[Any, Any]:
     """Return the task for stable-baselines3: five steps per action, and an episode of 100 steps."""
     import gymnasium
     import metaworld  # noqa: F401 - registers its ids
-    import numpy as np
 
     from rlinf.envs.metaworld_single import make_metaworld_env
 
@@ -93,12 +92,12 @@ def make_env(seed: int, *, same_env: bool) -> gymnasium.Env[Any, Any]:
         ) -> tuple[Any, dict[Any, Any]]:
             return self.single.reset(int(self.seeds.integers(1 << 31))), {}
 
-        def step(self, action: np.ndarray) -> tuple[Any, float, Any, Any, Any]:
+        def step(self, action: Any) -> tuple[Any, float, Any, Any, Any]:
             obs, reward, terminated, truncated, success = self.single.step(action)
             return obs, reward, terminated, truncated, {"success": success}
 
     class Repeat(gymnasium.Wrapper):
-        def step(self, action: np.ndarray) -> tuple[Any, float, Any, Any, Any]:
+        def step(self, action: Any) -> tuple[Any, float, Any, Any, Any]:
             total = 0.0
             for _ in range(CHUNK):
                 obs, reward, terminated, truncated, info = self.env.step(action)
@@ -157,7 +156,6 @@ def run_sb3(steps: int, *, same_env: bool) -> dict[str, float]:
 
 def step_raw(connection: multiprocessing.connection.Connection, seeds: list[int], same_env: bool) -> None:
     """Step some environments for ever, and count."""
-    import numpy as np
 
     envs = [make_env(seed, same_env=same_env) for seed in seeds]
     for env in envs:

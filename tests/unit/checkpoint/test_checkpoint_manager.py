@@ -279,7 +279,7 @@ def undeletable(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     monkeypatch.setattr(logging.getLogger("rlinf"), "propagate", True)
 
     def guard(function: Callable[..., None]) -> Callable[..., Any]:
-        def call(path: Path, *args: Any, **keys: Any) -> None:
+        def call(path: str | Path, *args: Any, **keys: Any) -> None:
             if os.path.basename(path) in held:
                 raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
             return function(path, *args, **keys)

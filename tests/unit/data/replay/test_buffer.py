@@ -154,7 +154,7 @@ def test_spilled_draws_are_uniform_over_what_is_in_memory_and_what_is_not(tmp_pa
     added=st.lists(st.integers(0, 50), max_size=6),
 )
 def test_a_spilled_replay_cannot_be_told_from_one_in_memory(
-    capacity: int, memory: Any, segment: Any, keep_all: Any, added: Any
+    capacity: int, memory: int, segment: int, keep_all: bool, added: list[int]
 ) -> None:
     with TemporaryDirectory() as folder:
         plain = ReplayBuffer(capacity)

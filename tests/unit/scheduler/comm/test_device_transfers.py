@@ -39,10 +39,10 @@ class HostPlatform:
     def local(self) -> torch.device | None:
         return torch.device("cpu") if self.name else None
 
-    def identity(self, device: torch.device) -> Any:
+    def identity(self, device: torch.device | None) -> str:
         return self.name or "host"
 
-    def settle(self, device: torch.device) -> Callable[[], None]:
+    def settle(self, device: torch.device | None) -> Callable[[], None]:
         return lambda: None
 
     def make_group(self, store: dist.Store, rank: int) -> dist.ProcessGroup:
@@ -56,7 +56,7 @@ class HostPlatform:
         SHARED[len(SHARED)] = tensor
         return len(SHARED) - 1
 
-    def open(self, handle: bytes, device: torch.device) -> Any:
+    def open(self, handle: Any, device: torch.device | None) -> Any:
         self.opened += 1
         return SHARED[handle]
 
@@ -64,7 +64,7 @@ class HostPlatform:
 class Side:
     """A process with a device of the given name; none without a name."""
 
-    def __init__(self, namespace: str, keys: tuple[bytes, bytes], device: torch.device, node: str = "n0") -> None:
+    def __init__(self, namespace: str, keys: tuple[bytes, bytes], device: str | None, node: str = "n0") -> None:
         self.endpoint = Endpoint(namespace=namespace, node_id=node, keys=keys, listen_ip=None)
         self.platform = HostPlatform(device)
         folder = Path(self.endpoint.info.ipc).parent
@@ -132,7 +132,7 @@ def test_two_workers_send_to_each_other_before_either_receives_and_in_any_order(
     to_left = [right.encode_for(left, torch.full((500,), -float(index))) for index in range(6)]
     seen = {}
 
-    def take(side: Any, messages: list[dict[str, str]], order: Any) -> None:
+    def take(side: Side, messages: list[Any], order: list[int]) -> None:
         seen[side.platform.name] = [side.decode(messages[index])[0].item() for index in order]
 
     threads = [

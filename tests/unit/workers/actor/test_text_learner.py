@@ -64,7 +64,7 @@ def make_learner(cfg: RLinfConfig, *, rank: int = 0, world_size: int = 1) -> Tex
     return TextLearner(engine, cfg=cfg)
 
 
-def true_logprobs(folder: Path, prompt: list[int], answer: Any, temperature: float = 0.8) -> Any:
+def true_logprobs(folder: Path, prompt: tuple[int, ...], answer: tuple[int, ...], temperature: float = 0.8) -> Any:
     """Return what transformers says of the answer's tokens, at the temperature of the recipe."""
     from transformers import AutoModelForCausalLM
 
