@@ -23,6 +23,6 @@ def test_both_sides_agree_and_keep_the_global_order(num_sources: int, num_destin
     assert {len(rows) for rows in received} == {12 // num_destinations}
 
 
-def test_every_group_of_responses_has_one_reward_rank():
+def test_every_group_of_responses_has_one_reward_rank() -> None:
     assert by_rank([7, 2, 4], 3) == {1: [7, 4], 2: [2]}
     assert [rank_of(group_id, 3) for group_id in (7, 2, 4, 0)] == [1, 2, 1, 0]
