@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Literal
 
 from rlinf.utils.optional import install_command
+from rlinf.utils.ray_address import named_ray
 
 GIB = 1 << 30
 # Less shared memory than this and large messages between workers fall back to files.
@@ -260,14 +261,14 @@ def check_ports() -> Iterable[Finding]:
 def check_ray() -> Iterable[Finding]:
     """Whether a Ray cluster runs that a run would join."""
     record = Path("/tmp/ray/ray_current_cluster")
-    address = os.environ.get("RAY_ADDRESS", "")
+    address = named_ray()
     if not address and record.is_file() and os.access(record, os.R_OK):
         address = record.read_text(encoding="utf-8").strip()
     if not address:
         yield Finding("ray cluster", "ok", "no cluster runs here; a run starts its own")
     elif _answers(address):
         yield Finding("ray cluster", "ok", f"a cluster answers at {address}")
-    elif os.environ.get("RAY_ADDRESS"):
+    elif named_ray():
         yield Finding("ray cluster", "warn", f"RAY_ADDRESS={address} does not answer", "unset RAY_ADDRESS")
     else:
         yield Finding("ray cluster", "ok", "no cluster runs here (one did before); a run starts its own")

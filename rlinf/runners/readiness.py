@@ -25,6 +25,7 @@ from rlinf.runners.output_paths import find_checkpoint
 from rlinf.telemetry.backends import check_backends
 from rlinf.telemetry.rundir import check_run_dir
 from rlinf.utils.optional import is_installed, missing_package
+from rlinf.utils.ray_address import named_ray
 
 # Logs, metrics and the smallest of checkpoints need some of it.
 MIN_FREE_BYTES = 16 << 20
@@ -204,7 +205,7 @@ def _raised(check: Callable[[], object]) -> Iterator[RLinfError]:
 
 def _runs_here(cfg: RLinfConfig) -> bool:
     """Return whether all components run on this machine, with this interpreter and its environment variables."""
-    is_alone = (cfg.cluster.num_nodes or 1) == 1 and not os.environ.get("RAY_ADDRESS")
+    is_alone = (cfg.cluster.num_nodes or 1) == 1 and not named_ray()
     return is_alone and not any(group.env_configs for group in cfg.cluster.node_groups)
 
 

@@ -22,6 +22,7 @@ from ray._raylet import Config  # type: ignore[attr-defined]
 
 from rlinf.errors import ClusterError
 from rlinf.utils.logging import get_logger
+from rlinf.utils.ray_address import VARIABLE, named_ray, wants_new_ray
 
 # Another machine on the same network answers within milliseconds.
 _ANSWER_SECONDS = 10.0
@@ -53,9 +54,8 @@ def attach_ray(namespace: str) -> Attachment:
     if ray.is_initialized():
         return Attachment(False, f"the Ray this process is connected to ({ray.get_runtime_context().gcs_address})")
     _keep_log_lines()
-    address = os.environ.get("RAY_ADDRESS", "").strip()
-    why = "RAY_ADDRESS"
-    if not address:
+    address, why = named_ray(), VARIABLE
+    if not address and not wants_new_ray():
         address, why = find_own_ray() or "", "started by this user on this machine"
     _without_colors()
     options: dict[str, Any] = {"namespace": namespace, "log_to_driver": True, "logging_level": "WARNING"}

@@ -23,6 +23,7 @@ from rlinf.scheduler.address import MANAGER_NAME, EndpointInfo, ray_namespace, r
 from rlinf.scheduler.attach import adopt_authentication, running_rays
 from rlinf.scheduler.comm.endpoint import Call, Endpoint, Reply
 from rlinf.scheduler.comm.futures import current_waits, wait_any
+from rlinf.utils.ray_address import named_ray
 
 # The manager itself waits for answers of its processes for a part of it.
 _QUERY_SECONDS = 20.0
@@ -117,7 +118,7 @@ def query_status(name: str | None, address: str | None = None) -> dict[str, Any]
     Raises:
         ClusterError: There is no such run, or several to choose from, or its manager does not answer.
     """
-    given = address or os.environ.get("RAY_ADDRESS", "").strip()
+    given = address or named_ray()
     addresses = [given] if given else running_rays()
     places: dict[str, str] = {}
     experiments: dict[str, str | None] = {}

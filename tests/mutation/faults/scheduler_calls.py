@@ -144,6 +144,20 @@ FAULTS: list[Fault] = [
         what="what a receiver wrote hides the next message where the kernel cannot tell",
     ),
     Fault(
+        file="rlinf/scheduler/attach.py",
+        before="    if not address and not wants_new_ray():",
+        after="    if not address:",
+        tests=(_UNIT + "test_attach_folders.py::test_local_starts_a_ray_even_where_one_runs",),
+        what="RAY_ADDRESS=local joins the Ray that runs already",
+    ),
+    Fault(
+        file="rlinf/utils/ray_address.py",
+        before='    return "" if address == _NEW else address',
+        after="    return address",
+        tests=("tests/unit/utils/test_ray_address.py",),
+        what="local counts as the address of a cluster elsewhere",
+    ),
+    Fault(
         file="rlinf/scheduler/comm/folders.py",
         before="    return base if len(os.fsencode(longest)) <= _SOCKET_PATH_BYTES else _SHORT_BASE",
         after="    return base if len(os.fsencode(base)) <= _SOCKET_PATH_BYTES else _SHORT_BASE",

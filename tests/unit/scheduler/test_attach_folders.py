@@ -43,3 +43,10 @@ def test_a_folder_for_ray_that_is_too_long_is_a_typed_error(start_of_ray: Any, m
     monkeypatch.setenv("RAY_TMPDIR", f"/var/{'x' * 60}")
     with pytest.raises(ClusterError, match="Cannot start Ray: AF_UNIX path length"):
         attach_ray("test")
+
+
+def test_local_starts_a_ray_even_where_one_runs(start_of_ray: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attach, "find_own_ray", lambda: "127.0.0.1:6379")
+    monkeypatch.setenv("RAY_ADDRESS", "local")
+    assert attach_ray("test").owned
+    assert len(start_of_ray) == 1
