@@ -54,19 +54,20 @@ def get_model(cfg: ModelConfig, *, num_values: int = 1, on_meta: bool = False) -
     return model
 
 
-def get_policy(cfg: ModelConfig, *, num_values: int = 1) -> BasePolicy:
+def get_policy(cfg: ModelConfig, *, num_values: int = 1, on_meta: bool = False) -> BasePolicy:
     """Build the model that ``cfg.model_type`` names, which must be a policy that acts in environments.
 
     Args:
         cfg: See ``get_model``.
         num_values: See ``get_model``.
+        on_meta: See ``get_model``.
 
     Raises:
         ConfigError: It is a language model.
     """
     from rlinf.models.base_policy import BasePolicy
 
-    model = get_model(cfg, num_values=num_values)
+    model = get_model(cfg, num_values=num_values, on_meta=on_meta)
     if not isinstance(model, BasePolicy):
         raise ConfigError(
             f"actor.model.model_type: received {cfg.model_type}, which writes text; environments need a policy that "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import nn
@@ -22,6 +23,26 @@ _LOG_STD_BOUNDS = (-5.0, 2.0)
 _HALF_LOG_2PI_E = 0.5 * math.log(2.0 * math.pi * math.e)
 
 
+class NoiseKeys(Protocol):
+    """What noise needs to know of a model."""
+
+    @property
+    def num_denoise_steps(self) -> int:
+        """Steps (``K``)."""
+
+    @property
+    def num_action_chunks(self) -> int:
+        """Actions that are executed (``C``)."""
+
+    @property
+    def action_size(self) -> int:
+        """Numbers of an action (``A``)."""
+
+    @property
+    def noise_level(self) -> float:
+        """Factor on the noise."""
+
+
 class Noise(nn.Module, abc.ABC):
     """How a step departs from the straight way: the mean and the standard deviation of its end.
 
@@ -30,7 +51,7 @@ class Noise(nn.Module, abc.ABC):
         features: Width of what was observed (``F``).
     """
 
-    def __init__(self, cfg: FlowPolicyConfig, features: int) -> None:
+    def __init__(self, cfg: NoiseKeys, features: int) -> None:
         super().__init__()
         self.num_steps = cfg.num_denoise_steps
         self.shape = (cfg.num_action_chunks, cfg.action_size)

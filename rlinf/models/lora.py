@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rlinf.config.schema.model import CausalLMConfig
+from rlinf.config.schema.lora_keys import LoRAKeys
 from rlinf.errors import ConfigError
 from rlinf.utils.optional import require
 from rlinf.utils.seeding import derive_seed
@@ -19,7 +19,7 @@ ADAPTER = "default"
 _BASE, _A, _B = "base_layer", f"lora_A.{ADAPTER}.weight", f"lora_B.{ADAPTER}.weight"
 
 
-def add_adapters(model: nn.Module, cfg: CausalLMConfig) -> None:
+def add_adapters(model: nn.Module, cfg: LoRAKeys) -> None:
     """Put adapters into a model's linear layers, in place, and freeze everything else.
 
     Args:
@@ -31,17 +31,17 @@ def add_adapters(model: nn.Module, cfg: CausalLMConfig) -> None:
         ConfigError: No layer has one of the names.
     """
     peft = require("peft", needed_by="actor.model.is_lora")
-    lora = peft.LoraConfig(
-        r=cfg.lora_rank, lora_alpha=_alpha(cfg), target_modules=list(cfg.lora_target_modules), lora_dropout=0.0
-    )
-    try:
-        peft.inject_adapter_in_model(lora, model, adapter_name=ADAPTER)
-    except ValueError as error:
-        linear = sorted({name.rsplit(".", 1)[-1] for name, m in model.named_modules() if isinstance(m, nn.Linear)})
+    layers = {name: name.rsplit(".", 1)[-1] for name, m in model.named_modules() if isinstance(m, nn.Linear)}
+    chosen = [path for path, name in layers.items() if name in cfg.lora_target_modules]
+    if not chosen:
         raise ConfigError(
             f"actor.model.lora_target_modules: received {cfg.lora_target_modules}; the model's linear layers are "
-            f"{', '.join(linear)}. Name some of these. ({error})"
-        ) from error
+            f"{', '.join(sorted(set(layers.values())))}. Name some of these."
+        )
+    lora = peft.LoraConfig(
+        r=cfg.lora_rank, lora_alpha=cfg.lora_scaling * cfg.lora_rank, target_modules=chosen, lora_dropout=0.0
+    )
+    peft.inject_adapter_in_model(lora, model, adapter_name=ADAPTER)
 
 
 @contextmanager
@@ -100,7 +100,7 @@ def adapted(weights: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def merged(
-    weights: Mapping[str, torch.Tensor], cfg: CausalLMConfig, whole: Callable[[torch.Tensor], torch.Tensor]
+    weights: Mapping[str, torch.Tensor], cfg: LoRAKeys, whole: Callable[[torch.Tensor], torch.Tensor]
 ) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield weights under the names they had before the adapters, the adapters added in.
 
@@ -116,9 +116,5 @@ def merged(
         full = whole(tensor)
         if layer and parameter == "weight":
             a, b = whole(weights[f"{layer}.{_A}"]), whole(weights[f"{layer}.{_B}"])
-            full = torch.addmm(full, b, a, alpha=_alpha(cfg) / cfg.lora_rank)
+            full = torch.addmm(full, b, a, alpha=cfg.lora_scaling)
         yield f"{layer}.{parameter}" if layer else name, full
-
-
-def _alpha(cfg: CausalLMConfig) -> float:
-    return cfg.lora_rank if cfg.lora_alpha is None else cfg.lora_alpha

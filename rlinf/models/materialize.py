@@ -39,12 +39,22 @@ def materialize(model: TrainableModel, device: torch.device, *, weights_device: 
         apply: Any = model._apply
         apply(lambda tensor: torch.empty_like(tensor, device=kept) if tensor.is_meta else tensor.to(device))
     else:
-        swap: Any = torch.utils.swap_tensors
-        for parameter in model.parameters():
-            empty = nn.Parameter(torch.empty_like(parameter, device=kept), parameter.requires_grad)
-            swap(parameter, empty)
+        allocate(model, kept)
         model.to(device)
     fill(model, source)
+
+
+def allocate(model: nn.Module, device: torch.device) -> None:
+    """Give parameters of a whole model that are on device ``meta`` memory, and no values.
+
+    Args:
+        model: Its tied parameters stay tied.
+        device: Where the memory is.
+    """
+    swap: Any = torch.utils.swap_tensors
+    for parameter in model.parameters():
+        if parameter.is_meta:
+            swap(parameter, nn.Parameter(torch.empty_like(parameter, device=device), parameter.requires_grad))
 
 
 @torch.no_grad()

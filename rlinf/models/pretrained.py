@@ -43,12 +43,20 @@ def build_on_meta(cfg: CausalLMConfig, attention: str) -> Any:
             "Hugging Face checkpoint of a causal language model."
         ) from error
     model.tie_weights()
-    _compute_buffers(model, cfg)
+    compute_buffers(model, cfg.model_path)
     return model.eval()
 
 
-def _compute_buffers(model: Any, cfg: CausalLMConfig) -> None:
-    """Give buffers their values, which no file holds: the frequencies of rotary embeddings."""
+def compute_buffers(model: Any, model_path: str) -> None:
+    """Give buffers their values, which no file holds: the frequencies of rotary embeddings.
+
+    Args:
+        model: Of transformers, on device ``meta``.
+        model_path: For messages.
+
+    Raises:
+        ConfigError: It computes buffers in a way that is not known.
+    """
     for module in model.modules():
         names = [name for name, buffer in module.named_buffers(recurse=False) if buffer.is_meta]
         for name in names:
@@ -58,7 +66,7 @@ def _compute_buffers(model: Any, cfg: CausalLMConfig) -> None:
         model._init_weights(module)
         if any(bool(module._buffers[name].isnan().any()) for name in names):
             raise ConfigError(
-                f"actor.model.model_path: '{cfg.model_path}' is a {type(model).__name__}, which cannot be trained "
+                f"actor.model.model_path: '{model_path}' is a {type(model).__name__}, which cannot be trained "
                 f"here: {type(module).__name__} computes {', '.join(names)} in a way that is not known."
             )
 

@@ -13,6 +13,7 @@ from rlinf.config.schema.base import (
     PositiveInt,
     Precision,
 )
+from rlinf.config.schema.lora_keys import LoRAKeys
 from rlinf.errors import ConfigError
 from rlinf.registry import Registry
 
@@ -137,7 +138,7 @@ class FlowPolicyConfig(StatePolicyConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CausalLMConfig(ModelConfig):
+class CausalLMConfig(ModelConfig, LoRAKeys):
     """``model_type: causal_lm`` (also ``qwen2.5`` and ``qwen3``): a language model of transformers."""
 
     carries_weights: ClassVar[bool] = True
@@ -146,17 +147,6 @@ class CausalLMConfig(ModelConfig):
     """Folder of a Hugging Face checkpoint; or its name on the Hub, unless ``HF_HUB_OFFLINE`` is set."""
     attn_implementation: Literal["auto", "sdpa", "flash_attention_2"] = "auto"
     """Attention over packed sequences; ``auto`` takes FlashAttention where it is installed, except in fp32."""
-    is_lora: bool = False
-    """Train low-rank adapters and leave the weights as they are. Engines get the whole model once; then only adapters
-    travel, and each engine's worker adds them to a copy of the model that it keeps in host memory."""
-    lora_rank: PositiveInt = 32
-    """Rank of the adapters."""
-    lora_alpha: PositiveFloat | None = None
-    """The adapters' output is multiplied by this over ``lora_rank``; null takes ``lora_rank``."""
-    lora_target_modules: list[str] = field(
-        default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    )
-    """Names of the linear layers that have adapters."""
 
     def required_packages(self) -> tuple[str, ...]:
         """Return what loads the checkpoint, and what adds adapters."""

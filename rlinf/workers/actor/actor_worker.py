@@ -215,5 +215,5 @@ EmbodiedActor = EmbodiedFSDPActor = LanguageActor = TextActor = SftActor = Actor
 
 def _build_model(cfg: RLinfConfig) -> TrainableModel:
     if isinstance(cfg, EmbodiedConfig):
-        return get_policy(cfg.actor.model, num_values=num_values(cfg))
+        return get_policy(cfg.actor.model, num_values=num_values(cfg), on_meta=True)
     return get_model(cfg.actor.model, on_meta=True)
