@@ -12,6 +12,8 @@ from rlinf.config.schema.env import PixelReachEnvConfig
 from rlinf.envs.base import StepResult, VectorEnv
 from rlinf.envs.raw_chunk import BoolArray, FloatArray, Frame, IntArray, RawObservation
 
+DESCRIPTION = "reach the green disc"
+"""The task in words."""
 _STEP = 0.15
 """Largest way of the gripper in one step; the table reaches from -1 to 1."""
 _TOUCH = 0.12
@@ -29,8 +31,8 @@ class PixelReachEnv(VectorEnv):
     """A table with a gripper, a goal and a distractor at random places, under light of random strength.
 
     ``states`` is the gripper's position, float32 [B, 2]: where the goal is, only the images show (unless
-    ``goal_in_states``). An action moves the gripper; the reward is minus the distance to the goal, and reaching it ends
-    the episode.
+    ``goal_in_states``). ``task_descriptions`` is the same sentence for all. An action moves the gripper; the reward is
+    minus the distance to the goal, and reaching it ends the episode.
 
     Args:
         cfg: Its configuration.
@@ -45,7 +47,10 @@ class PixelReachEnv(VectorEnv):
         image = spaces.Box(0, 255, (cfg.image_size, cfg.image_size, 3), np.uint8)
         states = spaces.Box(-1.0, 1.0, (4 if cfg.goal_in_states else 2,), np.float32)
         wrist = {"wrist_images": image} if cfg.wrist_camera else {}
-        self.observation_space = spaces.Dict({"states": states, "main_images": image, **wrist})
+        task = spaces.Text(max_length=len(DESCRIPTION))
+        self.observation_space = spaces.Dict(
+            {"states": states, "main_images": image, **wrist, "task_descriptions": task}
+        )
         self.action_space = spaces.Box(-1.0, 1.0, (2,), np.float32)
         self._places: FloatArray = np.zeros((num_envs, 3, 2), np.float32)
         self._light: FloatArray = np.ones(num_envs, np.float32)
@@ -81,6 +86,7 @@ class PixelReachEnv(VectorEnv):
         places = self._places[rows]
         states = places[:, [2, 1]].reshape(len(rows), 4) if self.cfg.goal_in_states else places[:, 2].copy()
         obs: RawObservation = {"states": states, "main_images": self._draw(rows, np.zeros_like(places[:, 2]), 1.0)}
+        obs["task_descriptions"] = [DESCRIPTION] * len(rows)
         if self.cfg.wrist_camera:
             obs["wrist_images"] = self._draw(rows, places[:, 2], _WRIST_EXTENT)
         return obs
