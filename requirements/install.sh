@@ -22,7 +22,7 @@ Targets
 
 Options
   --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld, frankasim or maniskill
-  --model M        mlp_policy (default of embodied) or qwen2.5 (default of reason)
+  --model M        mlp_policy (default), openvla, openvla_oft or openpi for embodied; qwen2.5 (default) for reason
   --engine G       what generates text: hf (default), vllm or sglang; sglang has an environment of its own, .venv-sglang
   --venv DIR       virtual environment to make or reuse (default: $RLINF_VENV, else .venv in the repository)
   --device D       cpu or cuda (default: cuda where the machine has an NVIDIA GPU)
@@ -133,7 +133,8 @@ resolve_target() {
       EXTRAS+=(offline report)
       case "${MODEL:-mlp_policy}" in
         mlp_policy) ;;
-        *) usage_error "unknown --model '$MODEL' for embodied; known: mlp_policy." ;;
+        openvla | openvla_oft | openpi) EXTRAS+=(vla) ;;
+        *) usage_error "unknown --model '$MODEL' for embodied; known: mlp_policy, openvla, openvla_oft, openpi." ;;
       esac
       ;;
     reason)

@@ -26,6 +26,7 @@ from rlinf.config.checks import (
     sft_checks,
     simulator_checks,
     text_checks,
+    vla_checks,
 )
 from rlinf.config.checks.placement_checks import check_placement, check_ratios
 from rlinf.config.checks.recipe_check import Check
@@ -52,6 +53,7 @@ RULES: dict[type[Any], tuple[Rule, ...]] = {
         *intervention_checks.RULES,
         *hardware_checks.RULES,
         *simulator_checks.RULES,
+        *vla_checks.RULES,
         *language_checks.RULES,
         *metric_checks.RULES,
     ),

@@ -16,7 +16,9 @@ from rlinf.config.parse import fields_of
 from rlinf.config.problems import join
 from rlinf.config.schema.algorithm import AlgorithmConfig
 from rlinf.config.schema.base import ConfigSection
+from rlinf.config.schema.model import CausalLMConfig
 from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig, RLinfConfig
+from rlinf.config.schema.vla import VLAConfig
 from rlinf.config.sections import ALGORITHM_PARTS
 from rlinf.envs.readiness import check_env_config, imports_simulator
 from rlinf.errors import CheckpointError, ConfigError, DatasetError, MissingPackageError, RLinfError
@@ -131,8 +133,9 @@ def check_weights(cfg: RLinfConfig) -> Iterator[RLinfError]:
             ".safetensors file, or remove the key to begin with new weights."
         )
     yield from _raised(lambda: find_checkpoint(cfg))
-    if isinstance(cfg, LanguageConfig):
-        model_path = cfg.actor.model.model_path
+    model = cfg.actor.model
+    if isinstance(model, CausalLMConfig | VLAConfig):
+        model_path = model.model_path
         yield from _raised(lambda: require_model_path(model_path))
 
 

@@ -13,6 +13,7 @@ from rlinf.config.schema.env import NoEnvConfig
 from rlinf.config.schema.expert import PolicyExpertConfig
 from rlinf.config.schema.model import MLPPolicyConfig, ModelConfig, StatePolicyConfig
 from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.config.schema.vla import VLAConfig
 from rlinf.envs.base import VectorEnv
 from rlinf.errors import ConfigError
 
@@ -80,6 +81,14 @@ def check_sizes(model: ModelConfig, sizes: PolicySizes, section: str) -> None:
     Raises:
         ConfigError: They differ; one line for each key.
     """
+    if isinstance(model, VLAConfig):
+        if sizes.discrete or model.action_dim != sizes.action_dim:
+            kind = "discrete actions" if sizes.discrete else f"actions of {sizes.action_dim} numbers"
+            raise ConfigError(
+                f"actor.model.action_dim: received {model.action_dim}; {section} has {kind}. Choose another "
+                "environment, or a checkpoint that was trained on such actions."
+            )
+        return
     if not isinstance(model, StatePolicyConfig):
         return
     discrete: bool | None = False

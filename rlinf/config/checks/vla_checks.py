@@ -1,0 +1,100 @@
+"""Rules about vision-language-action policies."""
+
+from __future__ import annotations
+
+from rlinf.config.checks.recipe_check import Check
+from rlinf.config.schema.algorithm import ImitationLossConfig, RegularizedLossConfig
+from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.config.schema.vla import OpenVLAConfig, OpenVLAOFTConfig, PiConfig, VLAConfig
+
+_LORA_KEYS = ("lora_rank", "lora_alpha", "lora_target_modules")
+_VALUE_KEYS = ("value_hidden_dims", "value_detach")
+
+
+def check_vla(check: Check[EmbodiedConfig]) -> None:
+    """Keys of these models fit together."""
+    model = check.cfg.actor.model
+    if not isinstance(model, VLAConfig):
+        return
+    path, reason = "actor.model", f"with model_type={model.model_type}"
+    if model.add_q_head:
+        check.problem(f"{path}.add_q_head", f"received true; {model.model_type} has no Q heads. Set it to false.")
+    check.unused(model, ("num_q_heads", "q_head_type"), path, reason)
+    if not model.image_keys or len(set(model.image_keys)) < len(model.image_keys):
+        check.problem(
+            f"{path}.image_keys",
+            f"received {model.image_keys}; allowed: one or more different keys. Set it to [main_images].",
+        )
+    if not model.is_lora:
+        check.unused(model, _LORA_KEYS, path, "without actor.model.is_lora")
+    if not model.add_value_head:
+        check.unused(model, _VALUE_KEYS, path, "without actor.model.add_value_head")
+
+
+def check_openvla(check: Check[EmbodiedConfig]) -> None:
+    """OpenVLA chooses one action; the parts of OpenVLA-OFT have their keys."""
+    model = check.cfg.actor.model
+    if not isinstance(model, OpenVLAConfig):
+        return
+    path, loss = "actor.model", check.cfg.algorithm.loss
+    has_numbers = isinstance(model, OpenVLAOFTConfig) and model.head == "l1"
+    if isinstance(loss, ImitationLossConfig) and loss.imitation_loss == "mse" and not has_numbers:
+        check.problem(
+            "algorithm.imitation_loss", "received mse; action tokens have no distance between actions. Set it to nll."
+        )
+    if not isinstance(model, OpenVLAOFTConfig):
+        if model.num_action_chunks != 1:
+            check.problem(
+                f"{path}.num_action_chunks",
+                f"received {model.num_action_chunks}; openvla chooses one action at a time. Set it to 1, or "
+                "model_type to openvla_oft.",
+            )
+        if model.image_keys[1:]:
+            check.problem(
+                f"{path}.image_keys", f"received {model.image_keys}; openvla sees one image. Name one camera."
+            )
+        check.unused(model, ("state_dim",), path, "with model_type=openvla")
+        return
+    if model.use_proprio and model.state_dim == 0:
+        check.problem(
+            f"{path}.state_dim",
+            "received 0; use_proprio reads states. Set it to their length.",
+        )
+    if not model.use_proprio:
+        check.unused(model, ("state_dim",), path, "without actor.model.use_proprio")
+    if model.head == "l1":
+        check.unused(model, ("temperature", "top_k"), path, "with actor.model.head=l1")
+    else:
+        check.unused(model, ("l1_std",), path, "with actor.model.head=tokens")
+
+
+def check_openpi(check: Check[EmbodiedConfig]) -> None:
+    """Pi-0 executes a part of what it predicts, reads states, and explores by noise that the loss accounts for."""
+    model, loss = check.cfg.actor.model, check.cfg.algorithm.loss
+    if not isinstance(model, PiConfig):
+        return
+    path = "actor.model"
+    if model.num_action_chunks > model.horizon:
+        check.problem(
+            f"{path}.num_action_chunks",
+            f"received {model.num_action_chunks}; the model predicts {path}.horizon {model.horizon} actions. Set it to "
+            f"{model.horizon} or less.",
+        )
+    if model.state_dim == 0:
+        check.problem(f"{path}.state_dim", "received 0; the model reads states. Set it to their length.")
+    if model.noise_method == "flow_ode":
+        check.unused(model, ("noise_level",), path, "by noise_method=flow_ode")
+        if loss.needs_logprobs:
+            check.problem(
+                f"{path}.noise_method",
+                f"received flow_ode; loss_type={check.cfg.algorithm.loss_type} needs log-probabilities, which only "
+                "noise in the steps gives. Set it to flow_sde.",
+            )
+    elif isinstance(loss, RegularizedLossConfig) and loss.entropy_bonus > 0:
+        check.problem(
+            "algorithm.entropy_bonus",
+            f"received {loss.entropy_bonus}; the entropy of noise_method=flow_sde is constant. Set it to 0.",
+        )
+
+
+RULES = (check_vla, check_openvla, check_openpi)

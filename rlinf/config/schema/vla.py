@@ -1,0 +1,124 @@
+"""The ``actor.model`` section of vision-language-action policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from rlinf.config.schema.base import NonNegativeInt, PositiveFloat, PositiveInt
+from rlinf.config.schema.lora_keys import LoRAKeys
+from rlinf.config.schema.model import ModelConfig, models
+
+
+@dataclass(frozen=True, kw_only=True)
+class VLAConfig(ModelConfig, LoRAKeys):
+    """Keys that all vision-language-action policies share."""
+
+    carries_weights: ClassVar[bool] = True
+
+    model_path: str
+    """Folder in the published layout; or its name on the Hub, unless ``HF_HUB_OFFLINE`` is set."""
+    action_dim: PositiveInt
+    """Length of one action (``A``); that of the statistics of ``unnorm_key``."""
+    state_dim: NonNegativeInt = 0
+    """Length of ``obs["states"]`` where the model reads it."""
+    unnorm_key: str | None = None
+    """Data set whose statistics actions and states are normalised by; null where the folder has one alone."""
+    image_keys: list[str] = field(default_factory=lambda: ["main_images"])
+    """Cameras in the model's order: keys of the observation that hold uint8 [B, H, W, 3]."""
+    max_prompt_length: PositiveInt = 64
+    """Tokens of the longest prompt; shorter ones are padded."""
+    value_hidden_dims: list[PositiveInt] = field(default_factory=lambda: [512, 128])
+    """Widths of the value head's hidden layers."""
+    value_detach: bool = False
+    """Train the value head alone on the values' loss, and not what is below it."""
+    freeze: list[Literal["vision", "projector", "language"]] = field(default_factory=list)
+    """Parts that keep their weights."""
+    lora_target_modules: list[str] = field(
+        default_factory=lambda: [
+            *("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "lm_head"),
+            *("qkv", "proj", "fc1", "fc2", "fc3"),
+        ]
+    )
+    """Names of the linear layers that have adapters; action heads and the projection of states are trained whole."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what loads the checkpoint, and what adds adapters."""
+        return ("transformers", *(("peft",) if self.is_lora else ()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenVLAConfig(VLAConfig):
+    """``model_type: openvla``: one action from one image, ``A`` tokens one by one (arXiv 2406.09246)."""
+
+    norm_scheme: Literal["bounds_q99", "bounds"] = "bounds_q99"
+    """What is brought to [-1, 1]: the 1st to 99th percentile (LIBERO, Bridge), or minimum to maximum (ALOHA)."""
+    center_crop: bool = False
+    """Show the middle nine tenths of each image, as checkpoints that were tuned on augmented images need."""
+    image_resize: Literal["lanczos3", "bicubic"] = "lanczos3"
+    """How images of another size are brought to the model's: as the published evaluation does, or as the published
+    image processor."""
+    image_jpeg: bool = False
+    """Bring images of another size through JPEG once, as the published evaluation does."""
+    temperature: PositiveFloat = 1.0
+    """Of action tokens in training; evaluation takes the most likely ones."""
+    top_k: PositiveInt | None = None
+    """Training samples among this number of the most likely tokens of each number; null samples among all."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return also what writes JPEG."""
+        return (*super().required_packages(), *(("PIL",) if self.image_jpeg else ()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenVLAOFTConfig(OpenVLAConfig):
+    """``model_type: openvla_oft``: a chunk of actions in one pass (arXiv 2502.19645)."""
+
+    head: Literal["tokens", "l1"] = "tokens"
+    """Action tokens, or numbers of the L1 head (``action_head--*_checkpoint.pt``)."""
+    use_proprio: bool = False
+    """Read ``obs["states"]`` (``proprio_projector--*_checkpoint.pt``)."""
+    use_film: bool = False
+    """Modulate images by the words (``vision_backbone--*_checkpoint.pt``)."""
+    l1_std: PositiveFloat = 0.05
+    """Start of the standard deviation of exploration with ``head: l1``, in normalised actions; it is learned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PiConfig(VLAConfig):
+    """``model_type: openpi``: pi-0 (arXiv 2410.24164) and pi-0.5 (arXiv 2504.16054), flows over chunks of actions."""
+
+    variant: Literal["pi0", "pi05"]
+    """Pi-0 reads the state as a token of the expert; pi-0.5 as words, and time modulates its norms."""
+    norm_scheme: Literal["mean_std", "quantiles"] = "mean_std"
+    """What actions and states are brought to: mean 0 and deviation 1, or the 1st to 99th percentile to [-1, 1]."""
+    tokenizer_path: str | None = None
+    """Folder of PaliGemma's tokenizer, which published folders lack; null takes ``model_path``."""
+    horizon: PositiveInt = 50
+    """Actions that the model predicts (``H``); the first ``num_action_chunks`` of them are executed."""
+    num_steps: PositiveInt = 10
+    """Steps from noise to actions (``K``)."""
+    noise_method: Literal["flow_ode", "flow_sde"] = "flow_sde"
+    """How training explores: by noise in every step that keeps the distribution, on what is executed; or by the first
+    noise alone, which leaves no log-probabilities."""
+    noise_level: PositiveFloat = 0.5
+    """``flow_sde``: factor on the noise."""
+    lora_target_modules: list[str] = field(
+        default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+    )
+    """Names of the linear layers that have adapters; projections of actions, states and time are trained whole."""
+
+    @property
+    def num_denoise_steps(self) -> int:
+        """``num_steps``, by the name that other flows have for it."""
+        return self.num_steps
+
+    @property
+    def action_size(self) -> int:
+        """``action_dim``, by the name that other flows have for it."""
+        return self.action_dim
+
+
+models.register("openpi", "rlinf.models.vla.openpi:build_openpi", config=PiConfig)
+models.register("openvla", "rlinf.models.vla.openvla:build_openvla", config=OpenVLAConfig)
+models.register("openvla_oft", "rlinf.models.vla.openvla_oft:build_openvla_oft", config=OpenVLAOFTConfig)

@@ -1,0 +1,156 @@
+"""Statistics of data sets that actions and states are normalised by, in the forms in which they are published."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from rlinf.errors import ConfigError
+
+Scheme = Literal["bounds_q99", "bounds", "quantiles", "mean_std"]
+FIELDS: Mapping[str, tuple[str, str]] = {
+    "bounds_q99": ("q01", "q99"),
+    "bounds": ("min", "max"),
+    "quantiles": ("q01", "q99"),
+    "mean_std": ("mean", "std"),
+}
+"""What a scheme reads: lowest and highest number, or mean and standard deviation.
+
+``bounds*`` are those of OpenVLA, which cuts numbers off; ``quantiles`` and ``mean_std`` those of openpi.
+"""
+_TINY = {"bounds_q99": 1e-8, "bounds": 1e-8, "quantiles": 1e-6, "mean_std": 1e-6}
+"""What is added to the range, so that it is not 0."""
+_NO_NOOPS = "_no_noops"
+"""What OpenVLA's data sets for LIBERO have behind their names when idle actions were removed."""
+
+
+@dataclass(frozen=True)
+class Normalizer:
+    """Brings numbers to the model's units and back, entry by entry.
+
+    Attributes:
+        low: float32 [A]; lowest number, or mean.
+        high: float32 [A]; highest number, or standard deviation.
+        mask: bool [A]; false for entries that are left as they are.
+        scheme: What they are: with ``mean_std`` numbers get mean 0 and deviation 1, otherwise ``low`` to ``high``
+            becomes -1 to 1.
+    """
+
+    low: torch.Tensor
+    high: torch.Tensor
+    mask: torch.Tensor
+    scheme: Scheme
+
+    def normalize(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Return numbers [..., A] in the model's units; with ``bounds*``, cut off at -1 and 1."""
+        low, high, mask = (tensor.to(numbers.device) for tensor in (self.low, self.high, self.mask))
+        tiny = _TINY[self.scheme]
+        if self.scheme == "mean_std":
+            return torch.where(mask, (numbers - low) / (high + tiny), numbers)
+        scaled = torch.where(mask, 2.0 * (numbers - low) / (high - low + tiny) - 1.0, numbers)
+        return scaled if self.scheme == "quantiles" else scaled.clamp(-1.0, 1.0)
+
+    def restore(self, numbers: torch.Tensor) -> torch.Tensor:
+        """Return numbers [..., A] of the model in those of the data set."""
+        low, high, mask = (tensor.to(numbers.device) for tensor in (self.low, self.high, self.mask))
+        tiny = _TINY[self.scheme]
+        if self.scheme == "mean_std":
+            return torch.where(mask, numbers * (high + tiny) + low, numbers)
+        return torch.where(mask, 0.5 * (numbers + 1.0) * (high - low + tiny) + low, numbers)
+
+
+class Statistics:
+    """Statistics of one data set: of ``action``, and of ``proprio`` where there are states.
+
+    Args:
+        entries: Lists of numbers by the name of the statistic, by ``action`` and ``proprio``.
+        name: Of the data set, for messages.
+    """
+
+    def __init__(self, entries: Mapping[str, Mapping[str, Any]], name: str) -> None:
+        self._entries, self._name = entries, name
+
+    @classmethod
+    def of_folder(cls, folder: Path, unnorm_key: str | None) -> Statistics:
+        """Read the statistics of a checkpoint.
+
+        They are in ``dataset_statistics.json``, in ``norm_stats`` of ``config.json`` (both OpenVLA), or in
+        ``assets/<data set>/norm_stats.json`` (openpi).
+
+        Args:
+            folder: The checkpoint's.
+            unnorm_key: Which data set's; None if it is the only one.
+
+        Raises:
+            ConfigError: There are none, or none of that name.
+        """
+        known = read_statistics(folder)
+        if unnorm_key is None and len(known) == 1:
+            unnorm_key = next(iter(known))
+        if unnorm_key not in known and f"{unnorm_key}{_NO_NOOPS}" in known:
+            unnorm_key = f"{unnorm_key}{_NO_NOOPS}"
+        if unnorm_key not in known:
+            close = difflib.get_close_matches(unnorm_key or "", known, n=1)
+            hint = f" Did you mean {close[0]}?" if close else ""
+            raise ConfigError(
+                f"actor.model.unnorm_key: received {unnorm_key}; the statistics of '{folder}' are of "
+                f"{', '.join(sorted(known)) or 'no data set'}. Name the one whose units the environment's actions have."
+                f"{hint}"
+            )
+        assert unnorm_key is not None
+        return cls(known[unnorm_key], unnorm_key)
+
+    def normalizer(self, entry: str, scheme: Scheme, size: int) -> Normalizer:
+        """Return what normalises actions or states.
+
+        Args:
+            entry: ``action`` or ``proprio``.
+            scheme: Which statistics.
+            size: Numbers that the model has.
+
+        Raises:
+            ConfigError: There are no such statistics, or of another length.
+        """
+        found, fields = self._entries.get(entry, {}), FIELDS[scheme]
+        missing = [name for name in fields if name not in found]
+        if missing:
+            raise ConfigError(
+                f"actor.model.norm_scheme: received {scheme}, which needs {' and '.join(fields)} of '{entry}'; "
+                f"data set '{self._name}' has {', '.join(sorted(found)) or 'none of it'}. Choose another "
+                "norm_scheme or unnorm_key."
+            )
+        low, high = (torch.tensor(found[name], dtype=torch.float32) for name in fields)
+        if len(low) != size:
+            key = "action_dim" if entry == "action" else "state_dim"
+            raise ConfigError(
+                f"actor.model.{key}: received {size}; the statistics of data set '{self._name}' have {len(low)} "
+                f"numbers of '{entry}'. Set it to {len(low)}, or choose another unnorm_key."
+            )
+        mask = torch.tensor(found.get("mask", [True] * size), dtype=torch.bool)
+        return Normalizer(low, high, mask, scheme)
+
+
+def read_statistics(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return the statistics of a folder by the names of data sets; those of a fine-tuning run come first."""
+    known: dict[str, dict[str, Any]] = {}
+    config = _read(folder / "config.json")
+    known |= config.get("norm_stats") or {}
+    known |= _read(folder / "dataset_statistics.json")
+    for path in sorted((folder / "assets").rglob("norm_stats.json")):
+        entries = _read(path)["norm_stats"]
+        name = path.parent.relative_to(folder / "assets").as_posix()
+        known[name] = {"action": entries["actions"], "proprio": entries["state"]}
+    return known
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return content

@@ -1,0 +1,100 @@
+"""What pi-0 and pi-0.5 see: padded images, prompts with the state as a token or as words, and normalised states."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from rlinf.config.schema.vla import PiConfig
+from rlinf.data.messages.embodied import Observation
+from rlinf.errors import ConfigError
+from rlinf.models.vla.image_resizing import resize_with_padding
+from rlinf.models.vla.norm_statistics import Statistics
+from rlinf.models.vla.observed import image_of, states_of, tasks_of
+from rlinf.utils.optional import require
+
+_STATE_BINS = 256
+
+
+class PiInputs:
+    """Turns observations into what trajectories keep.
+
+    Args:
+        cfg: The ``actor.model`` section.
+        folder: Of the checkpoint.
+        image_size: Side of the model's images in pixels.
+        padded_dim: Width of padded states (``D``).
+    """
+
+    def __init__(self, cfg: PiConfig, folder: Path, *, image_size: int, padded_dim: int) -> None:
+        self.cfg, self.image_size, self.padded_dim = cfg, image_size, padded_dim
+        transformers = require("transformers", needed_by="model_type=openpi")
+        path = Path(cfg.tokenizer_path).expanduser() if cfg.tokenizer_path else folder
+        if not (path / "tokenizer.json").is_file():
+            raise ConfigError(
+                f"actor.model.tokenizer_path: '{path}' holds no tokenizer.json; openpi's folders come without one. "
+                "Give the folder of PaliGemma's tokenizer."
+            )
+        self._tokenizer: Any = transformers.PreTrainedTokenizerFast.from_pretrained(path)
+        statistics = Statistics.of_folder(folder, cfg.unnorm_key)
+        self.actions = statistics.normalizer("action", cfg.norm_scheme, cfg.action_dim)
+        self.states = statistics.normalizer("proprio", cfg.norm_scheme, cfg.state_dim)
+
+    def record(self, obs: Observation, device: torch.device) -> dict[str, torch.Tensor]:
+        """Return ``images.<key>`` uint8 [B, S, S, 3], ``token_ids`` int32 and ``token_mask`` bool [B, L], ``state``.
+
+        ``state`` is float32 [B, D], normalised and padded.
+
+        Raises:
+            EnvironmentFailure: The environment shows no such images, sentences or states.
+        """
+        state = self.states.normalize(states_of(obs).float().cpu())
+        ids, mask = self.encode(tasks_of(obs), state)
+        record = {}
+        for key in self.cfg.image_keys:
+            record[f"images.{key}"] = resize_with_padding(image_of(obs, key), self.image_size).to(device)
+        padded = F.pad(state, (0, self.padded_dim - state.shape[-1]))
+        return {**record, "token_ids": ids.to(device), "token_mask": mask.to(device), "state": padded.to(device)}
+
+    def encode(self, tasks: Sequence[str], states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return padded prompts: ids int32 [B, L], and where there are tokens, bool [B, L].
+
+        Args:
+            tasks: ``B`` sentences.
+            states: [B, S], normalised; pi-0.5 writes them into the prompt.
+
+        Raises:
+            ConfigError: A prompt is longer than ``max_prompt_length``.
+        """
+        length = self.cfg.max_prompt_length
+        ids = torch.zeros(len(tasks), length, dtype=torch.int32)
+        mask = torch.zeros(len(tasks), length, dtype=torch.bool)
+        for row, (task, state) in enumerate(zip(tasks, states, strict=True)):
+            tokens = self._tokens(task, state)
+            if len(tokens) > length:
+                raise ConfigError(
+                    f"actor.model.max_prompt_length: received {length}; the prompt of '{task}' has {len(tokens)} "
+                    f"tokens. Set it to {len(tokens)} or more."
+                )
+            ids[row, : len(tokens)] = torch.tensor(tokens, dtype=torch.int32)
+            mask[row, : len(tokens)] = True
+        return ids, mask
+
+    def _tokens(self, task: str, state: torch.Tensor) -> list[int]:
+        cleaned = task.strip().replace("_", " ").replace("\n", " ")
+        if self.cfg.variant == "pi05":
+            words = f"Task: {cleaned}, State: {' '.join(map(str, state_bins(state)))};\nAction: "
+            found: list[int] = self._tokenizer(words).input_ids
+            return found
+        return [*self._tokenizer(cleaned).input_ids, *self._tokenizer("\n", add_special_tokens=False).input_ids]
+
+
+def state_bins(state: torch.Tensor) -> list[int]:
+    """Return the bins of normalised numbers among 256 from -1 to 1; -1 below them."""
+    edges = torch.arange(_STATE_BINS, dtype=torch.float64) * (2.0 / _STATE_BINS) - 1.0
+    bins: list[int] = (torch.bucketize(state.double(), edges, right=True) - 1).tolist()
+    return bins

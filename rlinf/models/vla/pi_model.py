@@ -1,0 +1,162 @@
+"""The parts of pi-0 and pi-0.5 by their published names: images and words before, the expert's flow behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from rlinf.models.vla.gemma import VARIANTS, GemmaShape, GemmaStack, KeysValues
+from rlinf.utils.optional import require
+
+_PERIODS = (4e-3, 4.0)
+"""Shortest and longest period of the embedding of time, which lies between 0 and 1."""
+_VISION: Mapping[str, Any] = {
+    "hidden_size": 1152,
+    "intermediate_size": 4304,
+    "num_hidden_layers": 27,
+    "num_attention_heads": 16,
+    "image_size": 224,
+    "patch_size": 14,
+}
+_VOCABULARY = 257152
+
+
+@dataclass(frozen=True, slots=True)
+class PiShape:
+    """What the ``config.json`` of a published folder says; tiny models give sizes where published ones give names.
+
+    Attributes:
+        language: Sizes of the language model.
+        expert: Sizes of the expert.
+        vision: Keys of the SigLIP tower.
+        vocab_size: Words.
+        action_dim: Width of padded actions and states (``D``).
+    """
+
+    language: GemmaShape
+    expert: GemmaShape
+    vision: Mapping[str, Any]
+    vocab_size: int
+    action_dim: int
+
+    @classmethod
+    def of_config(cls, config: Mapping[str, Any]) -> PiShape:
+        """Read a configuration.
+
+        Raises:
+            KeyError: A key is missing, or a variant is not known.
+        """
+        language, expert = config["paligemma_variant"], config["action_expert_variant"]
+        return cls(
+            language=GemmaShape(**language) if isinstance(language, dict) else VARIANTS[language],
+            expert=GemmaShape(**expert) if isinstance(expert, dict) else VARIANTS[expert],
+            vision=config.get("vision_config", _VISION),
+            vocab_size=config.get("vocab_size", _VOCABULARY),
+            action_dim=config["action_dim"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What the expert attends to.
+
+    Attributes:
+        keys_values: Of each layer.
+        there: bool [N, P]; false for padding.
+        output: [N, P, W]; of the language model.
+    """
+
+    keys_values: list[KeysValues]
+    there: torch.Tensor
+    output: torch.Tensor
+
+    def mean(self) -> torch.Tensor:
+        """Return the mean output [N, W] over what is there."""
+        there = self.there.unsqueeze(-1)
+        return (self.output * there).sum(1) / there.sum(1)
+
+
+class PaliGemmaWithExpert(nn.Module):
+    """SigLIP and Gemma, and the expert that shares their attention.
+
+    Args:
+        shape: The model's sizes.
+        is_adaptive: Whether time modulates the expert's norms (pi-0.5).
+    """
+
+    def __init__(self, shape: PiShape, *, is_adaptive: bool) -> None:
+        super().__init__()
+        parts = {
+            "vision_tower": nn.ModuleDict({"vision_model": _vision_model(shape.vision)}),
+            "multi_modal_projector": nn.ModuleDict(
+                {"linear": nn.Linear(shape.vision["hidden_size"], shape.language.width)}
+            ),
+            "language_model": GemmaStack(shape.language, vocab_size=shape.vocab_size),
+        }
+        self.paligemma = nn.ModuleDict({"model": nn.ModuleDict(parts)})
+        self.gemma_expert = nn.ModuleDict({"model": GemmaStack(shape.expert, is_adaptive=is_adaptive)})
+
+    @property
+    def parts(self) -> Mapping[str, Any]:
+        """Vision tower, projector and language model, by their published names."""
+        parts = self.paligemma["model"]
+        assert isinstance(parts, nn.ModuleDict)
+        return dict(parts.items())
+
+    @property
+    def expert(self) -> Any:
+        """The expert's layers."""
+        return self.gemma_expert["model"]
+
+    def compute_buffers(self) -> None:
+        """Give the tower's numbers of patches their values, which no file holds."""
+        embeddings = self.parts["vision_tower"]["vision_model"].embeddings
+        embeddings.position_ids = torch.arange(embeddings.num_positions).unsqueeze(0)
+
+    def prefix(self, images: Sequence[torch.Tensor], tokens: torch.Tensor, there: torch.Tensor) -> Prefix:
+        """Return what the expert attends to.
+
+        Args:
+            images: ``I`` images, uint8 [N, S, S, 3].
+            tokens: int [N, L] of the prompt.
+            there: bool [N, I + L]; false for images that are missing, and for padding.
+        """
+        tower, projector = self.parts["vision_tower"]["vision_model"], self.parts["multi_modal_projector"]["linear"]
+        language = self.parts["language_model"]
+        embedded = []
+        for image in images:
+            pixels = (image.float() / 127.5 - 1.0).permute(0, 3, 1, 2)
+            embedded.append(projector(tower(pixel_values=pixels).last_hidden_state))
+        patches = embedded[0].shape[1]
+        seen = there[:, : len(images)].repeat_interleave(patches, 1)
+        mask = torch.cat([seen, there[:, len(images) :]], 1)
+        words = language.embed_tokens(tokens.long())
+        sequence = torch.cat([*embedded, words * math.sqrt(words.shape[-1])], 1)
+        visible = mask[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
+        output, kept = language(sequence, mask=visible, positions=(mask.cumsum(1) - 1).clamp(min=0))
+        return Prefix(kept, mask, output)
+
+
+def time_embedding(time: torch.Tensor, width: int) -> torch.Tensor:
+    """Return sines and cosines of time, float32 [..., width], computed in float64.
+
+    Args:
+        time: float32 [...].
+        width: Even.
+    """
+    low, high = _PERIODS
+    fractions = torch.linspace(0.0, 1.0, width // 2, dtype=torch.float64, device=time.device)
+    angles = time.double().unsqueeze(-1) * 2.0 * math.pi / (low * (high / low) ** fractions)
+    return torch.cat([angles.sin(), angles.cos()], -1).float()
+
+
+def _vision_model(keys: Mapping[str, Any]) -> Any:
+    transformers = require("transformers", needed_by="model_type=openpi")
+    config = transformers.SiglipVisionConfig(**keys, vision_use_head=False, hidden_act="gelu_pytorch_tanh")
+    config._attn_implementation = "sdpa"
+    return transformers.SiglipVisionModel(config)

@@ -1,0 +1,50 @@
+"""Keys of vision-language-action policies that do not fit together are refused, with what to set instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rlinf.config.validate import validate_cfg
+from rlinf.errors import ConfigError
+
+MODEL = "actor.model"
+OFT = {MODEL: {"model_type": "openvla_oft", "model_path": "models/any", "action_dim": 2}}
+OFT |= {"algorithm": {"adv_type": "raw", "loss_type": "actor"}}
+L1 = {f"{MODEL}.head": "l1"}
+OPENVLA = {f"{MODEL}.model_type": "openvla"}
+SAC = {"algorithm": {"adv_type": "embodied_sac", "loss_type": "embodied_sac"}, f"{MODEL}.add_q_head": True}
+PI = {f"{MODEL}.model_type": "openpi", f"{MODEL}.variant": "pi0", f"{MODEL}.state_dim": 2}
+PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
+    (SAC, f"{MODEL}.add_q_head", "has no Q heads"),
+    ({f"{MODEL}.image_keys": []}, f"{MODEL}.image_keys", "Set it to [main_images]"),
+    ({f"{MODEL}.lora_rank": 8}, f"{MODEL}.lora_rank", "without actor.model.is_lora"),
+    ({f"{MODEL}.value_detach": True}, f"{MODEL}.value_detach", "without actor.model.add_value_head"),
+    ({f"{MODEL}.state_dim": 8}, f"{MODEL}.state_dim", "without actor.model.use_proprio"),
+    ({f"{MODEL}.use_proprio": True}, f"{MODEL}.state_dim", "use_proprio reads states"),
+    ({f"{MODEL}.l1_std": 0.1}, f"{MODEL}.l1_std", "with actor.model.head=tokens"),
+    (L1 | {f"{MODEL}.top_k": 3}, f"{MODEL}.top_k", "with actor.model.head=l1"),
+    (OPENVLA | {f"{MODEL}.num_action_chunks": 2}, f"{MODEL}.num_action_chunks", "model_type to openvla_oft"),
+    (OPENVLA | {f"{MODEL}.image_keys": ["a", "b"]}, f"{MODEL}.image_keys", "openvla sees one image"),
+    (PI | {f"{MODEL}.num_action_chunks": 60}, f"{MODEL}.num_action_chunks", "Set it to 50 or less"),
+    (PI | {f"{MODEL}.state_dim": 0}, f"{MODEL}.state_dim", "the model reads states"),
+    (PI | {f"{MODEL}.noise_method": "flow_ode"}, f"{MODEL}.noise_method", "Set it to flow_sde"),
+    (PI | {"algorithm.entropy_bonus": 0.1}, "algorithm.entropy_bonus", "is constant"),
+]
+
+
+@pytest.mark.parametrize(("changes", "path", "remedy"), PROBLEMS, ids=lambda value: str(value)[:60])
+def test_what_does_not_fit_is_located_and_mended(
+    recipe: Callable[[dict[str, Any]], Any], changes: dict[str, Any], path: str, remedy: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate_cfg(recipe(OFT | changes))
+    line = next(text for text in str(caught.value).splitlines() if text.removeprefix("  - ").startswith(f"{path}:"))
+    assert remedy in line
+
+
+@pytest.mark.parametrize("changes", [{}, L1, OPENVLA, PI], ids=["tokens", "l1", "openvla", "pi0"])
+def test_what_fits_passes(recipe: Callable[[dict[str, Any]], Any], changes: dict[str, Any]) -> None:
+    validate_cfg(recipe(OFT | changes))

@@ -1,0 +1,83 @@
+"""Statistics in published forms normalise as published code does, and what does not fit is refused with the remedy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from rlinf.errors import ConfigError
+from rlinf.models.vla.norm_statistics import Scheme, Statistics
+
+ACTION = {
+    "q01": [-0.5, 0.0, 0.2],
+    "q99": [0.5, 2.0, 0.2],
+    "min": [-1.0, -1.0, -1.0],
+    "max": [1.0, 3.0, 1.0],
+    "mean": [0.0, 1.0, 2.0],
+    "std": [1.0, 0.5, 2.0],
+    "mask": [True, True, False],
+}
+
+
+def folder_with(folder: Path, file: str, content: dict[str, Any]) -> Path:
+    (folder / file).write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("file", "wrap"),
+    [("config.json", lambda known: {"norm_stats": known}), ("dataset_statistics.json", lambda known: known)],
+)
+def test_both_files_are_read(file: str, wrap: Any, tmp_path: Path) -> None:
+    folder_with(tmp_path, file, wrap({"mine": {"action": ACTION}}))
+    normalizer = Statistics.of_folder(tmp_path, None).normalizer("action", "bounds_q99", 3)
+    assert normalizer.low.tolist() == pytest.approx(ACTION["q01"])
+
+
+@pytest.mark.parametrize("scheme", ["bounds_q99", "bounds"])
+def test_bounds_are_the_published_formulas(scheme: Scheme, tmp_path: Path) -> None:
+    folder_with(tmp_path, "dataset_statistics.json", {"mine": {"action": ACTION}})
+    normalizer = Statistics.of_folder(tmp_path, "mine").normalizer("action", scheme, 3)
+    low, high = (np.array(ACTION[name]) for name in (("q01", "q99") if scheme == "bounds_q99" else ("min", "max")))
+    numbers = np.array([[0.1, 0.7, 0.9], [5.0, -5.0, 0.0]])
+    mask = np.array(ACTION["mask"])
+    expected = np.clip(np.where(mask, 2 * (numbers - low) / (high - low + 1e-8) - 1, numbers), -1, 1)
+    found = normalizer.normalize(torch.from_numpy(numbers).float())
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-6)
+    back = np.where(mask, 0.5 * (expected + 1) * (high - low + 1e-8) + low, expected)
+    np.testing.assert_allclose(normalizer.restore(found).numpy(), back, atol=1e-6)
+
+
+def test_mean_and_deviation(tmp_path: Path) -> None:
+    folder_with(tmp_path, "dataset_statistics.json", {"mine": {"action": ACTION}})
+    normalizer = Statistics.of_folder(tmp_path, "mine").normalizer("action", "mean_std", 3)
+    numbers = torch.tensor([2.0, 2.0, 7.0])
+    assert normalizer.normalize(numbers).tolist() == pytest.approx([2.0, 2.0, 7.0], rel=1e-5)
+    torch.testing.assert_close(normalizer.restore(normalizer.normalize(numbers)), numbers)
+
+
+@pytest.mark.parametrize(
+    ("key", "size", "scheme", "words"),
+    [
+        ("libero_spatia", 3, "bounds", "unnorm_key: received libero_spatia; .* Did you mean libero_spatial"),
+        (None, 3, "bounds", "unnorm_key: received None; .* bridge, libero_spatial"),
+        ("bridge", 4, "bounds", "action_dim: received 4; .* Set it to 3"),
+        ("bridge", 3, "bounds_q99", "norm_scheme: received bounds_q99, which needs q01 and q99"),
+    ],
+)
+def test_what_does_not_fit_is_refused(key: str, size: int, scheme: Scheme, words: str, tmp_path: Path) -> None:
+    bounds = {"action": {"min": [0.0] * 3, "max": [1.0] * 3}}
+    folder_with(tmp_path, "dataset_statistics.json", {"bridge": bounds, "libero_spatial_no_noops": bounds})
+    with pytest.raises(ConfigError, match=words):
+        Statistics.of_folder(tmp_path, key).normalizer("action", scheme, size)
+
+
+def test_names_without_idle_actions_are_found(tmp_path: Path) -> None:
+    bounds = {"action": {"min": [0.0], "max": [1.0]}}
+    folder_with(tmp_path, "dataset_statistics.json", {"libero_goal_no_noops": bounds, "other": bounds})
+    Statistics.of_folder(tmp_path, "libero_goal").normalizer("action", "bounds", 1)

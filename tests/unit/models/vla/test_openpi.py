@@ -1,0 +1,187 @@
+"""``openpi`` computes what the published code does, and all steps in one pass are the rollout's, one by one."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from rlinf.data.messages.embodied import Observation
+from rlinf.errors import ConfigError
+from rlinf.models import check_policy
+from rlinf.models.vla import openpi
+from tests.unit.models.vla.pi_policies import CAMERAS, golden_record, pi_policy, shapes_of
+from tests.unit.models.vla.vla_policies import observations
+
+pytest.importorskip("transformers")
+both = pytest.mark.parametrize("variant", ["pi0", "pi05"])
+
+
+def obs_of() -> Observation:
+    """Return three observations with states of three numbers."""
+    return observations() | {"states": torch.tensor([[0.1, -0.2, 0.3], [0.5, 0.9, -0.4], [-2.0, 0.0, 0.7]])}
+
+
+@both
+@torch.no_grad()
+def test_sampled_actions_are_the_published_ones(variant: str, tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, variant, image_keys=CAMERAS)
+    record, expected = golden_record(variant)
+    chain, logprobs = policy.sample(policy.prefix(record), record["state"], expected["noise"], None)
+    torch.testing.assert_close(chain[:, -1], expected["sampled"], rtol=0, atol=1e-5)
+    assert torch.equal(logprobs, torch.zeros(2, 2, 3))
+
+
+@both
+@torch.no_grad()
+def test_the_velocity_is_the_published_one(variant: str, tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, variant, image_keys=CAMERAS)
+    record, expected = golden_record(variant)
+    noise, actions, time = expected["noise"], expected["actions"], expected["time"]
+    x = time[:, None, None] * noise + (1 - time[:, None, None]) * actions
+    prefix = policy.prefix(record)
+    # Both times side by side; each sample has one of them.
+    velocity = policy.velocity(prefix, record["state"], x.unsqueeze(1).expand(-1, 2, -1, -1), time)
+    chosen = velocity[torch.arange(2), torch.arange(2)]
+    loss = (noise - actions - chosen).square()
+    torch.testing.assert_close(loss, expected["loss"], rtol=1e-5, atol=1e-5)
+
+
+@both
+def test_the_rules_of_policies_are_kept(variant: str, tmp_path: Path) -> None:
+    check_policy(pi_policy(tmp_path, variant, add_value_head=True), obs_of(), num_action_chunks=2)
+
+
+@both
+def test_one_pass_recomputes_the_steps_of_the_rollout(variant: str, tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, variant, add_value_head=True)
+    _, report = policy.predict_action_batch(obs_of(), mode="train", generator=torch.Generator().manual_seed(5))
+    again = policy(forward_inputs=report.forward_inputs)
+    torch.testing.assert_close(again.logprobs, report.logprobs, rtol=0, atol=1e-5)
+    assert again.values is not None
+    again.logprobs.sum().backward()
+    without = {name for name, p in policy.named_parameters() if p.grad is None}
+    assert all(name.startswith("value_head.") or "post_layernorm" not in name for name in without)
+    assert policy.action_in_proj.weight.grad is not None
+
+
+@both
+def test_log_probabilities_are_those_of_the_noise(variant: str, tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, variant)
+    steps, level = policy.cfg.num_steps, policy.cfg.noise_level
+    _, report = policy.predict_action_batch(obs_of(), mode="train", generator=torch.Generator().manual_seed(5))
+    generator = torch.Generator().manual_seed(5)
+    torch.zeros(3, 6, 8).normal_(generator=generator)
+    expected = torch.zeros(3, 2, 3)
+    for step in range(steps):
+        draw = torch.randn(3, 2, 3, generator=generator)
+        time = max(step / steps, 1 / steps)
+        std = level * math.sqrt((1 - step / steps) / time / steps)
+        expected += -0.5 * draw**2 - math.log(std) - 0.5 * math.log(2 * math.pi)
+    torch.testing.assert_close(report.logprobs, expected, rtol=1e-5, atol=1e-5)
+
+
+@both
+def test_only_what_is_executed_is_noisy(variant: str, tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, variant)
+    start = torch.randn(3, 6, 8, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        record = policy.inputs.record(obs_of(), policy.device)
+        prefix = policy.prefix(record)
+        noisy, _ = policy.sample(prefix, record["state"], start, torch.Generator().manual_seed(2))
+        calm, _ = policy.sample(prefix, record["state"], start, None)
+    first = (noisy[:, 1] - calm[:, 1]).abs() > 1e-6
+    assert first[:, :2, :3].all()
+    assert not first[:, 2:].any()
+    assert not first[:, :2, 3:].any()
+
+
+@both
+def test_blocks_do_not_see_each_other(variant: str, tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, variant)
+    record = policy.inputs.record(obs_of(), policy.device)
+    points = torch.randn(3, 2, 6, 8, generator=torch.Generator().manual_seed(1))
+    times = torch.tensor([1.0, 0.4])
+    with torch.no_grad():
+        prefix = policy.prefix(record)
+        together = policy.velocity(prefix, record["state"], points, times)
+        alone = policy.velocity(prefix, record["state"], points[:, 1:], times[1:])
+    torch.testing.assert_close(together[:, 1:], alone, rtol=0, atol=1e-5)
+
+
+@both
+def test_padding_changes_nothing(variant: str, tmp_path: Path) -> None:
+    short, long = (pi_policy(tmp_path, variant, max_prompt_length=length, add_value_head=True) for length in (32, 45))
+    actions = [policy.predict_action_batch(obs_of(), mode="eval")[0] for policy in (short, long)]
+    torch.testing.assert_close(actions[0], actions[1], rtol=0, atol=1e-5)
+    means = [policy.prefix(policy.inputs.record(obs_of(), policy.device)).mean() for policy in (short, long)]
+    torch.testing.assert_close(means[0], means[1], rtol=0, atol=1e-5)
+
+
+@both
+def test_images_words_and_states_all_matter(variant: str, tmp_path: Path) -> None:
+    policy, obs = pi_policy(tmp_path, variant), obs_of()
+    actions = policy.predict_action_batch(obs, mode="eval")[0]
+    changes: dict[str, Any] = {
+        "main_images": obs["main_images"].flip(1),
+        "task_descriptions": ["reach the red disc"] * 3,
+    }
+    if variant == "pi0":
+        changes["states"] = -obs["states"]
+    for name, value in changes.items():
+        assert not torch.allclose(actions, policy.predict_action_batch(obs | {name: value}, mode="eval")[0]), name
+
+
+def test_the_mask_of_the_expert() -> None:
+    there = torch.tensor([[True, False]])
+    with_state = openpi.suffix_mask(there, 2, 2, has_state=True)[0, 0].int().tolist()
+    assert with_state == [[1, 0, 1, 0, 0, 0], [1, 0, 1, 1, 0, 0], [1, 0, 0, 0, 1, 0], [1, 0, 0, 0, 1, 1]]
+    without = openpi.suffix_mask(there, 1, 2, has_state=False)[0, 0].int().tolist()
+    assert without == [[1, 0, 1, 1], [1, 0, 1, 1]]
+
+
+@both
+def test_names_and_shapes_are_the_published_ones(variant: str, tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, variant)
+    published = shapes_of(variant)
+    ours = {name: list(tensor.shape) for name, tensor in policy.state_dict().items()}
+    assert ours.items() <= published.items()
+    assert published.keys() - ours.keys() == set(openpi.UNUSED)
+
+
+def test_a_file_that_lacks_weights_is_refused(tmp_path: Path) -> None:
+    pi_policy(tmp_path, "pi0")
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors.pop("state_proj.weight")
+    save_file(tensors, tmp_path / "model.safetensors")
+    with pytest.raises(ConfigError, match=r"model_path: .* no weights for state_proj.weight"):
+        pi_policy(tmp_path, "pi0")
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        ({"action_dim": 9}, "the model predicts 8 numbers"),
+        ({"tokenizer_path": "/nowhere"}, "holds no tokenizer.json"),
+        ({"unnorm_key": "other"}, "unnorm_key: received other"),
+    ],
+)
+def test_keys_that_do_not_fit_the_folder_are_refused(keys: dict[str, Any], words: str, tmp_path: Path) -> None:
+    pi_policy(tmp_path, "pi0")
+    with pytest.raises(ConfigError, match=words):
+        pi_policy(tmp_path, "pi0", **keys)
+
+
+def test_adapters_leave_projections_whole(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    plain = pi_policy(tmp_path, "pi0")
+    policy = pi_policy(tmp_path, "pi0", is_lora=True, lora_rank=2, freeze=["vision"])
+    before = plain.predict_action_batch(obs_of(), mode="eval")[0]
+    assert torch.equal(policy.predict_action_batch(obs_of(), mode="eval")[0], before)
+    trained = {name.split(".")[0] for name, p in policy.named_parameters() if p.requires_grad and "lora" not in name}
+    assert trained == {"action_in_proj", "action_out_proj", "state_proj", "action_time_mlp_in", "action_time_mlp_out"}
+    plain.load_state_dict(dict(policy.export(lambda tensor: tensor)))

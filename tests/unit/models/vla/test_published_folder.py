@@ -1,0 +1,155 @@
+"""Published folders are loaded whole or refused, and written back as they were."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from rlinf.errors import ConfigError
+from rlinf.hybrid_engines.inference_backends import build_torch_policy
+from rlinf.models import get_policy
+from rlinf.models.lora import adapters_off
+from rlinf.models.vla.published_folder import write_published
+from tests.unit.models.vla.vla_policies import build, golden, observations, random_policy
+
+pytest.importorskip("transformers")
+L1: dict[str, Any] = {"head": "l1", "use_proprio": True, "state_dim": 2}
+COMPONENTS = ("proprio_projector", "action_head")
+
+
+def test_what_is_written_back_is_what_was_read(tmp_path: Path) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    policy = random_policy("oft", source, add_value_head=True, **L1)
+    write_published(copy, policy, policy.state_dict().items(), source=source, components=COMPONENTS)
+    assert sorted(path.name for path in copy.iterdir()) == sorted(path.name for path in source.iterdir())
+    for path in source.glob("*.json"):
+        assert path.read_bytes() == (copy / path.name).read_bytes()
+    assert (source / "model.safetensors").read_bytes() == (copy / "model.safetensors").read_bytes()
+    for component in COMPONENTS:
+        before, after = (torch.load(folder / f"{component}--0_checkpoint.pt") for folder in (source, copy))
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[name], after[name]) for name in before)
+    again = build("oft", **{**L1, "model_path": str(copy), "action_dim": 3, "num_action_chunks": 2})
+    assert torch.equal(
+        again.state_dict()["action_head.model.fc1.weight"], policy.state_dict()["action_head.model.fc1.weight"]
+    )
+
+
+@pytest.mark.parametrize("kind", ["openvla", "oft_tokens", "oft_l1", "oft_film"])
+def test_names_and_shapes_are_the_published_ones(kind: str, tmp_path: Path) -> None:
+    policy = golden(kind, tmp_path).policy
+    assert not any(parameter.is_meta for parameter in policy.parameters())
+    published = load_file(tmp_path / "model.safetensors")
+    for path in tmp_path.glob("*.pt"):
+        component = path.name.partition("--")[0]
+        published |= {f"{component}.{name}": tensor for name, tensor in torch.load(path).items()}
+    ours = policy.state_dict()
+    assert ours.keys() - published.keys() <= {"log_std"}
+    assert all(torch.equal(ours[name], tensor) for name, tensor in published.items())
+
+
+def edit(folder: Path, change: Any) -> None:
+    """Change the main file of a folder."""
+    tensors = load_file(folder / "model.safetensors")
+    change(tensors)
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda tensors: tensors.pop("projector.fc1.weight"), "no weights for projector.fc1.weight"),
+        (lambda tensors: tensors.update(more=torch.zeros(1)), "does not have: more"),
+        (lambda tensors: tensors.update({"projector.fc3.bias": torch.zeros(3)}), r"shape \(3,\) instead of \(32,\)"),
+    ],
+    ids=["missing", "unexpected", "shape"],
+)
+def test_files_of_another_model_are_refused(change: Any, words: str, tmp_path: Path) -> None:
+    random_policy("oft", tmp_path)
+    edit(tmp_path, change)
+    with pytest.raises(ConfigError, match=rf"model_path: .*{words}"):
+        random_policy("oft", tmp_path)
+
+
+def test_a_missing_component_names_its_file(tmp_path: Path) -> None:
+    random_policy("oft", tmp_path)
+    with pytest.raises(ConfigError, match=r"one file action_head--<steps>_checkpoint.pt and has none"):
+        random_policy("oft", tmp_path, head="l1")
+
+
+def test_components_of_distributed_training_are_read(tmp_path: Path) -> None:
+    before = random_policy("oft", tmp_path, **L1)
+    path = tmp_path / "action_head--0_checkpoint.pt"
+    torch.save({f"module.{name}": tensor for name, tensor in torch.load(path).items()}, path)
+    after = random_policy("oft", tmp_path, **L1)
+    assert all(torch.equal(tensor, after.state_dict()[name]) for name, tensor in before.state_dict().items())
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "llama"}))
+    with pytest.raises(ConfigError, match="is not that of a Prismatic model"):
+        build("openvla", model_path=str(tmp_path), action_dim=3)
+
+
+def test_a_rollout_copy_reads_no_weights(tmp_path: Path) -> None:
+    policy = random_policy("oft", tmp_path, add_value_head=True)
+    edit(tmp_path, lambda tensors: tensors["projector.fc3.weight"].fill_(float("nan")))
+    copy = build_torch_policy(policy.cfg, num_values=1, precision="bf16", device=torch.device("cpu"))
+    assert not any(tensor.is_meta for tensor in (*copy.parameters(), *copy.buffers()))
+    assert {parameter.dtype for parameter in copy.parameters()} == {torch.bfloat16}
+    copy.load_state_dict(dict(policy.export(lambda tensor: tensor)))
+    actions = copy.predict_action_batch(observations(), mode="eval")[0]
+    assert torch.isfinite(actions).all()
+
+
+def test_half_precision_is_close_to_full(tmp_path: Path) -> None:
+    policy = random_policy("oft", tmp_path, head="l1", use_proprio=True, state_dim=2)
+    copy = build_torch_policy(policy.cfg, num_values=1, precision="bf16", device=torch.device("cpu"))
+    copy.load_state_dict(dict(policy.export(lambda tensor: tensor)))
+    exact, rounded = (one.predict_action_batch(observations(), mode="eval")[0] for one in (policy, copy))
+    assert rounded.dtype == torch.float32
+    assert 1e-5 < (exact - rounded).abs().max() < 0.1
+
+
+def test_building_on_meta_reads_and_allocates_nothing(tmp_path: Path) -> None:
+    policy = random_policy("oft", tmp_path)
+    empty = get_policy(policy.cfg, on_meta=True)
+    assert all(parameter.is_meta for parameter in empty.parameters())
+    assert not any(buffer.is_meta for buffer in empty.buffers())
+
+
+def test_adapters_change_nothing_at_first_and_are_merged_for_rollouts(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    plain = random_policy("oft", tmp_path, **L1, add_value_head=True)
+    policy = random_policy("oft", tmp_path, **L1, add_value_head=True, is_lora=True, lora_rank=2)
+    obs = observations()
+    before = plain.predict_action_batch(obs, mode="eval")[0]
+    assert torch.equal(policy.predict_action_batch(obs, mode="eval")[0], before)
+    trained = {
+        name.split(".")[0] for name, p in policy.named_parameters() if p.requires_grad and not policy.is_adapter(name)
+    }
+    assert trained == {"action_head", "proprio_projector", "value_head", "log_std"}
+    assert not any(policy.is_adapter(name) for name in policy.state_dict() if "patch_embed" in name)
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():
+            if policy.is_adapter(name):
+                parameter.normal_(std=0.1)
+    after = policy.predict_action_batch(obs, mode="eval")[0]
+    assert not torch.allclose(after, before)
+    with adapters_off(policy):
+        assert torch.equal(policy.predict_action_batch(obs, mode="eval")[0], before)
+    copy = build_torch_policy(policy.cfg, num_values=1, precision="fp32", device=torch.device("cpu"))
+    copy.load_state_dict(dict(policy.export(lambda tensor: tensor)))
+    torch.testing.assert_close(copy.predict_action_batch(obs, mode="eval")[0], after, rtol=0, atol=1e-5)
+
+
+def test_a_value_head_starts_at_zero_and_the_same_on_every_rank(tmp_path: Path) -> None:
+    one, other = (random_policy("oft", tmp_path, add_value_head=True) for _ in range(2))
+    assert torch.equal(one.predict_values(observations()), torch.zeros(3, 1))
+    assert torch.equal(one.state_dict()["value_head.0.weight"], other.state_dict()["value_head.0.weight"])
+    assert one.state_dict()["value_head.0.weight"].std() > 0

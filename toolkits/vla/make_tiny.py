@@ -1,0 +1,195 @@
+"""Write a vision-language-action policy of a few hundred thousand random parameters in the published layout.
+
+    python toolkits/vla/make_tiny.py openvla_oft --out models/tiny_oft --image-size 28 --action-dim 2 --chunk 2 \
+        --words "reach the green disc"
+
+The folder is ``actor.model.model_path`` of small recipes and tests. It knows the words of its prompts and no others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from rlinf.config.schema.vla import OpenVLAConfig, OpenVLAOFTConfig
+from rlinf.models.vla.action_prompts import openvla_prompt
+from rlinf.models.vla.openvla import OpenVLAPolicy
+from rlinf.models.vla.openvla_oft import OpenVLAOFTPolicy
+from rlinf.models.vla.prismatic import PrismaticShape
+from rlinf.utils.seeding import derive_seed
+
+Weight = Callable[[str, Sequence[int]], torch.Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyShape:
+    """Sizes of a tiny model; those of the published one are 224 pixels, 7 numbers and 4096 wide.
+
+    Attributes:
+        image_size: Side of the images in pixels, a multiple of the patch size.
+        patch_size: Side of a patch in pixels.
+        action_dim: Numbers of an action.
+        state_dim: Numbers of a state.
+        width: Of the language model.
+        num_layers: Of the language model.
+        num_bins: Action tokens.
+        words: Sentences whose words the tokenizer knows.
+    """
+
+    image_size: int = 28
+    patch_size: int = 14
+    action_dim: int = 7
+    state_dim: int = 8
+    width: int = 32
+    num_layers: int = 2
+    num_bins: int = 256
+    words: Sequence[str] = field(default=("reach",))
+
+
+def write_tiny(folder: Path, shape: TinyShape, cfg: OpenVLAConfig, *, weight: Weight | None = None) -> None:
+    """Write a folder in the layout of OpenVLA, or of OpenVLA-OFT with the parts that ``cfg`` asks for.
+
+    Args:
+        folder: Where to; made if it does not exist.
+        shape: Its sizes.
+        cfg: Which model; ``model_path`` is not read.
+        weight: Makes a parameter from its name and shape; None starts as a model that is trained from scratch.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = write_tokenizer(folder, shape)
+    config = _config(shape, vocab_size=vocabulary + shape.num_bins)
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    build: Any = OpenVLAOFTPolicy if isinstance(cfg, OpenVLAOFTConfig) else OpenVLAPolicy
+    with torch.device("meta"):
+        policy = build(cfg, PrismaticShape.of_config(config), None, num_values=1)
+    write_weights(folder, {name: list(tensor.shape) for name, tensor in policy.state_dict().items()}, weight=weight)
+
+
+def write_weights(folder: Path, shapes: dict[str, list[int]], *, weight: Weight | None = None) -> None:
+    """Write weights by their published names: components into files of their own, the rest into one."""
+    own_files = {"action_head", "proprio_projector"}
+    if any(".scale." in name for name in shapes):
+        own_files.add("vision_backbone")
+    main: dict[str, torch.Tensor] = {}
+    parts: dict[str, dict[str, torch.Tensor]] = {}
+    for name, shape in shapes.items():
+        component, _, rest = name.partition(".")
+        if component in {"value_head", "log_std"}:
+            continue
+        target, key = (parts.setdefault(component, {}), rest) if component in own_files else (main, name)
+        target[key] = (weight or _initial)(name, shape)
+    save_file(main, folder / "model.safetensors", metadata={"format": "pt"})
+    for component, tensors in parts.items():
+        torch.save(tensors, folder / f"{component}--0_checkpoint.pt")
+
+
+def _config(shape: TinyShape, *, vocab_size: int) -> dict[str, Any]:
+    padding = -vocab_size % 64 or 64
+    tower = {"patch_size": shape.patch_size, "depth": 3, "num_heads": 2}
+    bounds = {"q01": [-1.0], "q99": [1.0], "min": [-1.0], "max": [1.0]}
+    return {
+        "model_type": "openvla",
+        "timm_model_ids": ["vit_tiny_reg4_dinov2", "vit_tiny_siglip"],
+        "timm_model_args": [
+            {**tower, "embed_dim": 24, "reg_tokens": 4, "init_values": 1e-5},
+            {**tower, "embed_dim": 24, "class_token": False},
+        ],
+        "image_sizes": [shape.image_size] * 2,
+        "use_fused_vision_backbone": True,
+        "pad_to_multiple_of": padding,
+        "n_action_bins": shape.num_bins,
+        "text_config": {
+            "model_type": "llama",
+            "vocab_size": vocab_size + padding,
+            "hidden_size": shape.width,
+            "intermediate_size": 2 * shape.width,
+            "num_hidden_layers": shape.num_layers,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 4,
+        },
+        "norm_stats": {
+            "tiny": {
+                "action": {name: bound * shape.action_dim for name, bound in bounds.items()},
+                "proprio": {name: bound * shape.state_dim for name, bound in bounds.items()},
+            }
+        },
+    }
+
+
+def write_tokenizer(folder: Path, shape: TinyShape) -> int:
+    """Write a tokenizer of whole words and return how many it knows."""
+    import tokenizers
+    from tokenizers import models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    split = pre_tokenizers.Whitespace()
+    texts = [openvla_prompt(sentence) for sentence in shape.words]
+    words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text)})
+    known = ["<unk>", "<s>", "</s>", "<pad>", "▁", *words]
+    tokenizer = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = split
+    tokenizer.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, unk_token="<unk>", bos_token="<s>", eos_token="</s>", pad_token="<pad>"
+    )
+    fast.save_pretrained(folder)
+    return len(known)
+
+
+def _initial(name: str, shape: Sequence[int]) -> torch.Tensor:
+    """Return the first weights of a model that is trained from scratch."""
+    generator = torch.Generator().manual_seed(derive_seed(0, "tiny", name))
+    if name.endswith("scale_factor") or (len(shape) == 1 and name.endswith("weight")):
+        return torch.ones(tuple(shape))
+    if name.endswith("bias") or ".scale." in name or ".shift." in name:
+        return torch.zeros(tuple(shape))
+    fan_in = math.prod(shape[1:]) if len(shape) == 4 else shape[-1]
+    return torch.randn(tuple(shape), generator=generator) / math.sqrt(fan_in)
+
+
+def main() -> None:
+    """Write the folder that the command line describes."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model_type", choices=["openvla", "openvla_oft"])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--image-size", type=int, default=28)
+    parser.add_argument("--patch-size", type=int, default=14)
+    parser.add_argument("--action-dim", type=int, default=7)
+    parser.add_argument("--state-dim", type=int, default=8)
+    parser.add_argument("--width", type=int, default=32)
+    parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--bins", type=int, default=256)
+    parser.add_argument("--head", choices=["tokens", "l1"], default="tokens")
+    parser.add_argument("--use-proprio", action="store_true")
+    parser.add_argument("--words", nargs="+", default=["reach"], help="sentences of the tasks")
+    args = parser.parse_args()
+    shape = TinyShape(
+        image_size=args.image_size,
+        patch_size=args.patch_size,
+        action_dim=args.action_dim,
+        state_dim=args.state_dim,
+        width=args.width,
+        num_layers=args.layers,
+        num_bins=args.bins,
+        words=tuple(args.words),
+    )
+    keys: dict[str, Any] = {"model_type": args.model_type, "model_path": "", "action_dim": args.action_dim}
+    if args.model_type == "openvla_oft":
+        state_dim = args.state_dim if args.use_proprio else 0
+        cfg: OpenVLAConfig = OpenVLAOFTConfig(**keys, head=args.head, use_proprio=args.use_proprio, state_dim=state_dim)
+    else:
+        cfg = OpenVLAConfig(**keys)
+    write_tiny(args.out, shape, cfg)
+    print(f"wrote {args.out}")
+
+
+if __name__ == "__main__":
+    main()
