@@ -34,12 +34,9 @@ class ImageEncoder(Encoder):
     def __init__(self, cfg: CNNPolicyConfig) -> None:
         super().__init__()
         self.cfg = cfg
-        height, width = cfg.image_size
+        height, width, channels = cfg.image_shape
         self.cameras = nn.ModuleDict(
-            {
-                key: CameraEncoder(cfg.encoder, cfg.latent_dim, height, width, 3 * cfg.num_frames)
-                for key in cfg.image_keys
-            }
+            {key: CameraEncoder(cfg.encoder, cfg.latent_dim, height, width, channels) for key in cfg.image_keys}
         )
         self.state = StateEncoder(cfg) if cfg.state_size else None
         self.width = len(cfg.image_keys) * cfg.latent_dim + cfg.state_size
@@ -52,7 +49,7 @@ class ImageEncoder(Encoder):
         """
         seen = {} if self.state is None else self.state.observe(obs, device)
         for key in self.cfg.image_keys:
-            image, expected = obs.get(key), (*self.cfg.image_size, 3 * self.cfg.num_frames)
+            image, expected = obs.get(key), self.cfg.image_shape
             if image is None or image.dtype != torch.uint8 or tuple(image.shape[1:]) != expected:
                 got = "no such key" if image is None else f"{image.dtype} {list(image.shape)}"
                 raise EnvironmentFailure(

@@ -149,10 +149,11 @@ def check_cameras(check: Check[EmbodiedConfig]) -> None:
             "actor.model.image_keys",
             f"received {model.image_keys}; allowed: one or more different keys. Set it to [main_images].",
         )
-    if len(model.image_size) != 2 or min(model.image_size) < SMALLEST_IMAGE:
+    size = model.image_size
+    if size is not None and (len(size) != 2 or min(size) < SMALLEST_IMAGE):
         check.problem(
             "actor.model.image_size",
-            f"received {model.image_size}; allowed: [height, width], each at least {SMALLEST_IMAGE} pixels. Set it to "
+            f"received {size}; allowed: [height, width], each at least {SMALLEST_IMAGE} pixels. Set it to "
             "the size of the environment's images.",
         )
     if model.obs_dim == 0:
@@ -168,7 +169,10 @@ def check_sizes_known(check: Check[EmbodiedConfig]) -> None:
     if cfg.env.eval is not None or not isinstance(cfg.env.train, NoEnvConfig):
         return
     if isinstance(model, StatePolicyConfig):
-        for key, size in (("obs_dim", model.obs_dim), ("action_dim", model.action_dim)):
+        sizes: dict[str, object] = {"obs_dim": model.obs_dim, "action_dim": model.action_dim}
+        if isinstance(model, CNNPolicyConfig):
+            sizes["image_size"] = model.image_size
+        for key, size in sizes.items():
             if size is None:
                 check.problem(
                     f"actor.model.{key}", "missing; there is no environment to take it from. Give that of the data set."

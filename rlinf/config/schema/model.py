@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from rlinf.config.schema.base import (
     ConfigSection,
@@ -16,6 +16,8 @@ from rlinf.config.schema.base import (
 from rlinf.config.schema.lora_keys import LoRAKeys
 from rlinf.errors import ConfigError
 from rlinf.registry import Registry
+
+SizeT = TypeVar("SizeT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +77,7 @@ class StatePolicyConfig(ModelConfig):
         return self._known("action_dim", self.action_dim)
 
     @staticmethod
-    def _known(key: str, size: int | None) -> int:
+    def _known(key: str, size: SizeT | None) -> SizeT:
         if size is None:
             raise ConfigError(
                 f"actor.model.{key}: missing; a run takes it from the environment, a model that is built by itself "
@@ -103,12 +105,12 @@ class MLPPolicyConfig(StatePolicyConfig):
 class CNNPolicyConfig(MLPPolicyConfig):
     """``model_type: cnn_policy``: convolutions on camera images next to state observations, under the same heads."""
 
-    obs_dim: NonNegativeInt = 0
-    """Length of ``obs["states"]`` of one environment; 0 sees images only."""
+    obs_dim: NonNegativeInt | None = 0
+    """Length of ``obs["states"]`` of one environment; 0 sees images only; null takes the environment's."""
     image_keys: list[str] = field(default_factory=lambda: ["main_images"])
     """Cameras: keys of the observation that hold uint8 [B, H, W, 3]; each has an encoder of its own."""
-    image_size: list[PositiveInt]
-    """Height and width of the images in pixels."""
+    image_size: list[PositiveInt] | None = None
+    """Height and width of the images in pixels; null takes the environment's."""
     num_frames: PositiveInt = 1
     """Images that the wrapper ``frame_stack`` puts side by side."""
     encoder: Annotated[str, encoders] = "small"
@@ -117,6 +119,17 @@ class CNNPolicyConfig(MLPPolicyConfig):
     """Features of one camera."""
     random_shift: NonNegativeInt = 0
     """Largest shift, in pixels, of the images that are trained on (DrQ); only with ``add_q_head``."""
+
+    @property
+    def camera_size(self) -> tuple[int, int]:
+        """``image_size``, which must be known by now: height and width."""
+        height, width = self._known("image_size", self.image_size)
+        return height, width
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Shape of the images of one camera: height, width and the channels of all its frames."""
+        return (*self.camera_size, 3 * self.num_frames)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from rlinf.config import validate_cfg
 from rlinf.config.schema.algorithm import DAggerLossConfig
 from rlinf.config.schema.env import NoEnvConfig
 from rlinf.config.schema.expert import PolicyExpertConfig
-from rlinf.config.schema.model import MLPPolicyConfig, ModelConfig, StatePolicyConfig
+from rlinf.config.schema.model import CNNPolicyConfig, MLPPolicyConfig, ModelConfig, StatePolicyConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.schema.vla import VLAConfig
 from rlinf.envs.base import VectorEnv
@@ -26,11 +28,13 @@ class PolicySizes:
         obs_dim: Length of ``states`` of one environment; None where it shows none, or no vector.
         action_dim: Length of one action, or the number of discrete actions.
         discrete: Whether actions are discrete.
+        images: Height, width and channels of the images of one environment, by their keys.
     """
 
     obs_dim: int | None
     action_dim: int
     discrete: bool
+    images: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def sizes_of(env: VectorEnv) -> PolicySizes:
@@ -38,15 +42,27 @@ def sizes_of(env: VectorEnv) -> PolicySizes:
     states = env.shown_space.spaces.get("states")
     shape = None if states is None else states.shape
     obs_dim = shape[0] if shape is not None and len(shape) == 1 else None
+    images = {key: shape for key, seen in env.shown_space.spaces.items() if (shape := _image_shape(seen)) is not None}
     space = env.action_space
     if isinstance(space, gymnasium.spaces.Discrete):
-        return PolicySizes(obs_dim, int(space.n), discrete=True)
-    return PolicySizes(obs_dim, env.action_dim, discrete=False)
+        return PolicySizes(obs_dim, int(space.n), discrete=True, images=images)
+    return PolicySizes(obs_dim, env.action_dim, discrete=False, images=images)
+
+
+def _image_shape(space: gymnasium.Space[Any]) -> tuple[int, ...] | None:
+    """Return the shape of an image, or None for other observations."""
+    shape = space.shape
+    return shape if space.dtype == np.uint8 and shape is not None and len(shape) == 3 else None
 
 
 def leaves_sizes(cfg: EmbodiedConfig) -> bool:
     """Return whether the model, or that of its expert, has sizes that must be taken from the environment."""
-    return any(model.obs_dim is None or model.action_dim is None for model in _models(cfg))
+    return any(None in _sizes_given(model) for model in _models(cfg))
+
+
+def _sizes_given(model: StatePolicyConfig) -> tuple[object, ...]:
+    images = (model.image_size,) if isinstance(model, CNNPolicyConfig) else ()
+    return (model.obs_dim, model.action_dim, *images)
 
 
 def fill_sizes(cfg: EmbodiedConfig, sizes: PolicySizes) -> EmbodiedConfig:
@@ -105,9 +121,32 @@ def check_sizes(model: ModelConfig, sizes: PolicySizes, section: str) -> None:
         for key, given, actual in rows
         if given is not None and given != actual
     ]
+    names = "obs_dim, action_dim and discrete"
+    if isinstance(model, CNNPolicyConfig):
+        lines += _compare_images(model, sizes, section)
+        names = "image_size, action_dim and discrete"
     if lines:
-        remedy = "Correct that, or leave obs_dim, action_dim and discrete out to take them from the environment."
-        raise ConfigError("\n".join([*lines, remedy]))
+        raise ConfigError("\n".join([*lines, f"Correct that, or leave {names} out to take them from the environment."]))
+
+
+def _compare_images(model: CNNPolicyConfig, sizes: PolicySizes, section: str) -> list[str]:
+    """Return a line for each difference between the model's images and the environment's."""
+    shown = ", ".join(sorted(sizes.images)) or "no images"
+    lines = []
+    for key in model.image_keys:
+        shape = sizes.images.get(key)
+        if shape is None:
+            lines.append(f"actor.model.image_keys: received {key}; {section} shows {shown}.")
+            continue
+        if model.image_size is not None and tuple(model.image_size) != shape[:2]:
+            lines.append(
+                f"actor.model.image_size: received {model.image_size}; {key} of {section} has {list(shape[:2])}."
+            )
+        channels = 3 * model.num_frames
+        if channels != shape[2]:
+            received = f"received {model.num_frames}, which have {channels} channels"
+            lines.append(f"actor.model.num_frames: {received}; {key} of {section} has {shape[2]}.")
+    return lines
 
 
 def _models(cfg: EmbodiedConfig) -> list[StatePolicyConfig]:
@@ -129,6 +168,11 @@ def _filled(model: ModelConfig, sizes: PolicySizes) -> ModelConfig:
         )
     if isinstance(model, MLPPolicyConfig) and model.action_dim is None and model.discrete is None:
         model = replace(model, discrete=sizes.discrete)
+    if isinstance(model, CNNPolicyConfig) and model.image_size is None:
+        shape = next((sizes.images[key] for key in model.image_keys if key in sizes.images), None)
+        if shape is None:
+            raise ConfigError("\n".join(_compare_images(model, sizes, "the environment")))
+        model = replace(model, image_size=list(shape[:2]))
     return replace(
         model,
         obs_dim=model.obs_dim if model.obs_dim is not None else sizes.obs_dim,

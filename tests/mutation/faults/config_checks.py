@@ -132,10 +132,31 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/env/spaces.py",
-        "        return PolicySizes(obs_dim, int(space.n), discrete=True)\n",
-        "        return PolicySizes(obs_dim, env.action_dim, discrete=True)\n",
+        "        return PolicySizes(obs_dim, int(space.n), discrete=True, images=images)\n",
+        "        return PolicySizes(obs_dim, env.action_dim, discrete=True, images=images)\n",
         _SIZES,
         "discrete actions are counted as one number",
+    ),
+    Fault(
+        "rlinf/workers/env/spaces.py",
+        "        if channels != shape[2]:\n",
+        "        if channels < shape[2]:\n",
+        _SIZES,
+        "a policy sees some of the stacked frames",
+    ),
+    Fault(
+        "rlinf/workers/env/spaces.py",
+        "        if model.image_size is not None and tuple(model.image_size) != shape[:2]:\n",
+        "        if model.image_size is not None and model.image_size[0] != shape[0]:\n",
+        _SIZES,
+        "images of another width reach the policy",
+    ),
+    Fault(
+        "rlinf/workers/env/spaces.py",
+        "    return (model.obs_dim, model.action_dim, *images)\n",
+        "    return (model.obs_dim, model.action_dim)\n",
+        _SIZES,
+        "the size of images is not taken from the environment",
     ),
     Fault(
         "rlinf/workers/env/spaces.py",

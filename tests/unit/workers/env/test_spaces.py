@@ -15,6 +15,7 @@ from rlinf.workers.env.spaces import PolicySizes, check_sizes, fill_sizes, leave
 
 CARTPOLE = PolicySizes(obs_dim=4, action_dim=2, discrete=True)
 PENDULUM = PolicySizes(obs_dim=3, action_dim=1, discrete=False)
+PIXELS = PolicySizes(obs_dim=2, action_dim=2, discrete=False, images={"main_images": (48, 48, 3)})
 LEFT_OUT = ("~actor.model.obs_dim", "~actor.model.action_dim")
 
 
@@ -27,7 +28,7 @@ def recipe(name: str, *overrides: str) -> RLinfConfig:
     [
         ("gym_cartpole_ppo_mlp", CARTPOLE),
         ("gym_pendulum_ppo_mlp", PENDULUM),
-        ("pixel_reach_ppo_cnn", PolicySizes(obs_dim=2, action_dim=2, discrete=False)),
+        ("pixel_reach_ppo_cnn", PIXELS),
     ],
 )
 def test_sizes_of_environments(name: str, sizes: PolicySizes) -> None:
@@ -100,7 +101,54 @@ def test_a_gaussian_on_discrete_actions_is_told() -> None:
 def test_sizes_that_fit_pass() -> None:
     check_sizes(recipe("gym_cartpole_ppo_mlp").actor.model, CARTPOLE, "env.train")
     check_sizes(recipe("gym_cartpole_ppo_mlp", *LEFT_OUT, "~actor.model.discrete").actor.model, PENDULUM, "env.train")
-    check_sizes(recipe("pixel_reach_ppo_cnn").actor.model, PolicySizes(2, 2, discrete=False), "env.train")
+    check_sizes(recipe("pixel_reach_ppo_cnn").actor.model, PIXELS, "env.train")
+
+
+def test_image_sizes_and_states_are_taken_from_the_environment() -> None:
+    left_out = ("~actor.model.image_size", "actor.model.obs_dim=null", "env.train.image_size=32")
+    cfg = recipe("pixel_reach_ppo_cnn", *left_out)
+    assert leaves_sizes(cfg)
+    assert leaves_sizes(recipe("pixel_reach_ppo_cnn", left_out[0]))
+    with closing(make_vector_env(cfg.env.train, num_envs=1)) as env:
+        sizes = sizes_of(env)
+    check_sizes(cfg.actor.model, sizes, "env.train")
+    model = fill_sizes(cfg, sizes).actor.model
+    assert (model.image_size, model.obs_dim) == ([32, 32], 2)
+    get_policy(model)
+    assert fill_sizes(recipe("pixel_reach_ppo_cnn"), sizes).actor.model.image_size == [48, 48], "what is given stays"
+
+
+def test_stacked_frames_are_counted_by_their_channels() -> None:
+    stack = "env.train.wrappers=[{name: frame_stack, num_frames: 2, keys: [main_images]}]"
+    cfg = recipe("pixel_reach_ppo_cnn", stack, "actor.model.num_frames=2", "~actor.model.image_size")
+    with closing(make_vector_env(cfg.env.train, num_envs=1)) as env:
+        sizes = sizes_of(env)
+    assert sizes.images == {"main_images": (48, 48, 6)}
+    check_sizes(fill_sizes(cfg, sizes).actor.model, sizes, "env.train")
+
+
+@pytest.mark.parametrize(
+    ("override", "text"),
+    [
+        ("actor.model.image_size=[48,64]", r"image_size: received \[48, 64\]; main_images of env.train has \[48, 48\]"),
+        ("actor.model.num_frames=2", "num_frames: received 2, which have 6 channels; main_images of env.train has 3"),
+        ("actor.model.image_keys=[wrist_images]", "image_keys: received wrist_images; env.train shows main_images"),
+    ],
+)
+def test_images_that_differ_are_an_error(override: str, text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"actor\.model\.{text}\.\n.*leave image_size"):
+        check_sizes(recipe("pixel_reach_ppo_cnn", override).actor.model, PIXELS, "env.train")
+
+
+def test_an_environment_without_images_is_an_error() -> None:
+    cfg = recipe("pixel_reach_ppo_cnn", "~actor.model.image_size")
+    with pytest.raises(ConfigError, match=r"image_keys: received main_images; the environment shows no images"):
+        fill_sizes(cfg, PENDULUM)
+
+
+def test_a_model_of_images_built_by_itself_needs_their_size() -> None:
+    with pytest.raises(ConfigError, match=r"actor\.model\.image_size: missing.*Give image_size"):
+        get_policy(recipe("pixel_reach_ppo_cnn", "~actor.model.image_size").actor.model)
 
 
 def test_without_an_environment_sizes_are_required() -> None:
