@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from rlinf.placement import NodePlacementStrategy as NodePlacementStrategy
     from rlinf.placement import PackedPlacementStrategy as PackedPlacementStrategy
     from rlinf.placement import Placement as Placement
+    from rlinf.placement import PlacementStrategy as PlacementStrategy
     from rlinf.scheduler.address import WorkerAddress as WorkerAddress
     from rlinf.scheduler.address import WorkerInfo as WorkerInfo
     from rlinf.scheduler.channel import Channel as Channel
     from rlinf.scheduler.cluster import Cluster as Cluster
     from rlinf.scheduler.comm.work import AsyncWork as AsyncWork
     from rlinf.scheduler.group import WorkerGroup as WorkerGroup
+    from rlinf.scheduler.hardware_info import HardwareInfo as HardwareInfo
     from rlinf.scheduler.messaging import CollectiveGroupOptions as CollectiveGroupOptions
     from rlinf.scheduler.results import CompletionQueue as CompletionQueue
     from rlinf.scheduler.results import WorkerGroupFuncResult as WorkerGroupFuncResult
@@ -39,11 +41,13 @@ _HOMES = {
     "CollectiveGroupOptions": "rlinf.scheduler.messaging",
     "ComponentPlacement": "rlinf.placement",
     "FlexiblePlacementStrategy": "rlinf.placement",
+    "HardwareInfo": "rlinf.scheduler.hardware_info",
     "HybridComponentPlacement": "rlinf.placement",
     "ModelParallelComponentPlacement": "rlinf.placement",
     "NodePlacementStrategy": "rlinf.placement",
     "PackedPlacementStrategy": "rlinf.placement",
     "Placement": "rlinf.placement",
+    "PlacementStrategy": "rlinf.placement",
     "Worker": "rlinf.scheduler.worker",
     "WorkerAddress": "rlinf.scheduler.address",
     "WorkerGroup": "rlinf.scheduler.group",

@@ -83,6 +83,24 @@ class WorkerAddress:
         """Return the rank of the worker that this one belongs to; 0 for every worker that a group launches."""
         return self.parent_ranks[-1] if self.parent_ranks else 0
 
+    def get_parent_address(self) -> WorkerAddress | None:
+        """Return the address of the worker that this one belongs to; None for every worker that a group launches."""
+        return WorkerAddress(self.group_name, self.parent_ranks) if self.parent_ranks else None
+
+    def get_child_address(self, rank: int) -> WorkerAddress:
+        """Return the address of a worker that belongs to this one."""
+        return WorkerAddress(self.group_name, [*self.parent_ranks, self.rank, rank])
+
+    @classmethod
+    def from_parent_name_rank(cls, parent_name: str, rank: int) -> WorkerAddress:
+        """Return the address of a rank of a group, or of a worker that belongs to another.
+
+        Args:
+            parent_name: Name of the group, or of the other worker.
+            rank: Rank within the group, or below the other worker.
+        """
+        return cls.from_name(f"{parent_name}:{rank}")
+
     @classmethod
     def from_name(cls, worker_name: str) -> WorkerAddress:
         """Return the address that prints as ``worker_name``.

@@ -201,9 +201,13 @@ class Cluster:
         return find_runtime() is not None
 
     @staticmethod
-    def find_free_port() -> int:
-        """Return a TCP port that nothing listens on right now; ``Worker.acquire_free_port`` also reserves it."""
-        return find_free_port()
+    def find_free_port(max_port_num: int | None = None) -> int:
+        """Return a TCP port that nothing listens on right now; ``Worker.acquire_free_port`` also reserves it.
+
+        Args:
+            max_port_num: Largest port that is allowed; None is any.
+        """
+        return find_free_port(max_port_num)
 
     @staticmethod
     def get_alive_nodes() -> list[dict[str, Any]]:

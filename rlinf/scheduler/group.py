@@ -25,7 +25,7 @@ from rlinf.scheduler.run_status import request_reports, summarize
 from rlinf.scheduler.runtime import Runtime, current_runtime
 from rlinf.scheduler.shell import WorkerShell
 from rlinf.utils.logging import get_logger
-from rlinf.utils.published import note_unused
+from rlinf.utils.published import note_unused, published_keywords
 
 if TYPE_CHECKING:
     from rlinf.scheduler.cluster import Cluster
@@ -153,6 +153,7 @@ class WorkerGroup(Generic[W]):
         return self
 
     @classmethod
+    @published_keywords(worker_cls="worker_class", group_name="name")
     def from_group_name(cls, worker_class: type[W], name: str, timeout: float | None = None) -> WorkerGroup[W]:
         """Return a handle of a group that another process launched, waiting for its launch.
 
@@ -174,6 +175,16 @@ class WorkerGroup(Generic[W]):
     def name(self) -> str:
         """The group's name."""
         return self._name
+
+    @property
+    def worker_group_name(self) -> str:
+        """Published name of ``name``."""
+        return self._name
+
+    @property
+    def worker_cls_name(self) -> str:
+        """Name of the workers' class."""
+        return self._class.__name__
 
     @property
     def world_size(self) -> int:

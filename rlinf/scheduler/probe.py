@@ -13,6 +13,9 @@ from rlinf.errors import ClusterError
 from rlinf.scheduler.accelerators import CUDA_VARIABLE, Accelerator, find_accelerators
 from rlinf.scheduler.environment import environment_hashes
 
+_MOST_PORTS = 1000
+"""Ports to try: the system chooses among those above 32767, as a rule."""
+
 NET_DEVICES_VARIABLE = "RLINF_COMM_NET_DEVICES"
 
 
@@ -105,8 +108,19 @@ def listen_ip(node_ip: str) -> str:
     )
 
 
-def find_free_port() -> int:
-    """Return a TCP port that nothing listens on right now."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
+def find_free_port(max_port_num: int | None = None) -> int:
+    """Return a TCP port that nothing listens on right now.
+
+    Args:
+        max_port_num: Largest port that is allowed; None is any.
+
+    Raises:
+        ClusterError: No port up to there was found.
+    """
+    for _ in range(_MOST_PORTS):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind(("", 0))
+            port = int(probe.getsockname()[1])
+        if max_port_num is None or port <= max_port_num:
+            return port
+    raise ClusterError(f"No free port up to {max_port_num} was found in {_MOST_PORTS} attempts. Allow larger ones.")

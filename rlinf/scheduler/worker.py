@@ -16,6 +16,7 @@ from rlinf.placement import AcceleratorType
 from rlinf.scheduler.address import WorkerAddress, WorkerInfo
 from rlinf.scheduler.channel import Channel
 from rlinf.scheduler.comm.work import AsyncWork
+from rlinf.scheduler.hardware_info import HardwareInfo
 from rlinf.scheduler.messaging import CollectiveGroupOptions, Messenger, note_options
 from rlinf.scheduler.platform import LazyDeviceType, LazyPlatform, worker_device
 from rlinf.scheduler.probe import find_free_port
@@ -49,6 +50,8 @@ GROUP_MEMBERS = frozenset(
         "relaunch",
         "restart",
         "wait_ready",
+        "worker_cls_name",
+        "worker_group_name",
         "worker_info_list",
         "world_size",
     }
@@ -151,12 +154,12 @@ class Worker:
         return bool(worker_device().type != "cpu")
 
     @property
-    def hardware_infos(self) -> list[dict[str, Any]]:
+    def hardware_infos(self) -> list[HardwareInfo]:
         """The hardware this worker was placed on: for declared hardware its configuration, else type and local rank."""
         runtime = find_runtime()
         if runtime is None or runtime.identity is None:
             return []
-        return [dict(info) for info in runtime.identity.hardware_infos]
+        return [HardwareInfo(info) for info in runtime.identity.hardware_infos]
 
     # Messages
 
@@ -248,12 +251,14 @@ class Worker:
         async_op: bool = False,
         tag: Hashable = None,
         timeout: float | None = None,
+        options: Options = None,
     ) -> AsyncWork[None] | None:
         """Send a tensor's bytes alone; the receiver calls ``recv_tensor`` with one of the same shape and dtype.
 
         Raises:
             PayloadError: The tensor is not dense (sparse, nested or quantized): use ``send``.
         """
+        tag = note_options(tag, options)
         work = self._messenger.send_tensor(tensor, dst_group_name, dst_rank, tag=tag, timeout=timeout)
         return work if async_op else work.wait()
 
@@ -265,12 +270,14 @@ class Worker:
         async_op: bool = False,
         tag: Hashable = None,
         timeout: float | None = None,
+        options: Options = None,
     ) -> AsyncWork[None] | None:
         """Receive into ``tensor`` in place what ``send_tensor`` sent.
 
         Raises:
             PayloadError: The tensor is not dense, or the one that was sent has another shape or dtype.
         """
+        tag = note_options(tag, options)
         work = self._messenger.recv_tensor(tensor, src_group_name, src_rank, tag=tag, timeout=timeout)
         return work if async_op else work.wait()
 
@@ -303,10 +310,19 @@ class Worker:
 
     # Channels
 
-    def create_channel(self, name: str, maxsize: int = 0) -> Channel:
+    @published_keywords(channel_name="name")
+    def create_channel(
+        self,
+        name: str,
+        maxsize: int = 0,
+        distributed: bool = False,
+        node_rank: int | None = None,
+        local: bool = False,
+    ) -> Channel:
         """Create a channel on this worker's node; see ``Channel.create``."""
-        return Channel.create(name, maxsize=maxsize)
+        return Channel.create(name, maxsize, distributed, node_rank, local)
 
+    @published_keywords(channel_name="name")
     def connect_channel(self, name: str) -> Channel:
         """Connect to a channel, waiting until it exists; see ``Channel.connect``."""
         return Channel.connect(name)
@@ -358,12 +374,16 @@ class Worker:
 
     # Leases
 
-    def acquire_free_port(self) -> int:
-        """Return a free TCP port of this node that no other worker is given while this one lives."""
+    def acquire_free_port(self, max_port_num: int | None = None) -> int:
+        """Return a free TCP port of this node that no other worker is given while this one lives.
+
+        Args:
+            max_port_num: Largest port that is allowed; None is any.
+        """
         runtime = find_runtime()
-        port = find_free_port()
+        port = find_free_port(max_port_num)
         while runtime is not None and not runtime.query("take_port", runtime.node_id, port):
-            port = find_free_port()
+            port = find_free_port(max_port_num)
         return port
 
     @property
@@ -404,40 +424,57 @@ class Worker:
 
     # Logs and timers
 
+    @published_keywords(msg="message")
     def log_debug(self, message: str) -> None:
         """Log a line that carries this worker's group and rank."""
         self._logger.debug(message)
 
+    @published_keywords(msg="message")
     def log_info(self, message: str) -> None:
         """Log a line that carries this worker's group and rank."""
         self._logger.info(message)
 
+    @published_keywords(msg="message")
     def log_warning(self, message: str) -> None:
         """Log a line that carries this worker's group and rank."""
         self._logger.warning(message)
 
+    @published_keywords(msg="message")
     def log_error(self, message: str) -> None:
         """Log a line that carries this worker's group and rank."""
         self._logger.error(message)
 
+    @published_keywords(msg="message")
     def log_on_first_rank(self, message: str) -> None:
         """Log a line on rank 0 only."""
         if self._rank == 0:
             self._logger.info(message)
 
+    @published_keywords(msg="message")
     def log_on_last_rank(self, message: str) -> None:
         """Log a line on the last rank only."""
         if self._rank == self._world_size - 1:
             self._logger.info(message)
 
-    def worker_timer(self, tag: str) -> AbstractContextManager[Any]:
-        """Measure a block: ``with self.worker_timer("forward"): ...``; blocks of one tag add up."""
-        return timed(self._timers, tag)
+    def worker_timer(self, tag: str | None = None, trace: bool = True) -> AbstractContextManager[Any]:
+        """Measure a block: ``with self.worker_timer("forward"): ...``; blocks of one tag add up.
+
+        Args:
+            tag: What the metric is called; None is the name of the function that holds the block.
+            trace: Whether the trace shows the block, too.
+        """
+        tag = inspect.stack(0)[1].function if tag is None else tag
+        return timed(self._timers, tag) if trace else self._timers(tag)
 
     @staticmethod
-    def timer(tag: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-        """Measure every call of a method: ``@Worker.timer("forward")``; also for ``async def`` methods."""
-        return functools.partial(_timed, tag)
+    def timer(tag: str | None = None, trace: bool = True) -> Callable[[Callable[P, R]], Callable[P, R]]:
+        """Measure every call of a method: ``@Worker.timer("forward")``; also for ``async def`` methods.
+
+        Args:
+            tag: What the metric is called; None is the method's name.
+            trace: Whether the trace shows the calls, too.
+        """
+        return functools.partial(_timed, tag, trace)
 
     def start_profile(self, path: str, options: ProfilingConfig) -> None:
         """Begin to record operators and kernels of this worker's sync methods; ``stop_profile`` writes the file.
@@ -526,19 +563,24 @@ class Worker:
         return bool(current_runtime().query("group_alive", WorkerAddress.from_name(worker_name)))
 
 
-def _timed(tag: str, method: Callable[P, R]) -> Callable[P, R]:
+def _timed(given: str | None, trace: bool, method: Callable[P, R]) -> Callable[P, R]:
+    tag = method.__name__ if given is None else given
+
+    def measure(args: tuple[Any, ...]) -> AbstractContextManager[Any]:
+        return timed(_timers_of(args), tag) if trace else _timers_of(args)(tag)
+
     if inspect.iscoroutinefunction(method):
 
         @functools.wraps(method)
         async def measured_async(*args: P.args, **kwargs: P.kwargs) -> Any:
-            with timed(_timers_of(args), tag):
+            with measure(args):
                 return await method(*args, **kwargs)
 
         return cast(Callable[P, R], measured_async)
 
     @functools.wraps(method)
     def measured(*args: P.args, **kwargs: P.kwargs) -> R:
-        with timed(_timers_of(args), tag):
+        with measure(args):
             return method(*args, **kwargs)
 
     return measured

@@ -89,12 +89,13 @@ class Channel:
         return cls(name, maxsize, backend)
 
     @classmethod
-    def connect(cls, name: str, timeout: float | None = None) -> Channel:
+    def connect(cls, name: str, timeout: object = None, *, current_worker: object = None) -> Channel:
         """Connect to a channel by name, waiting until it is created.
 
         Args:
             name: The channel's name.
-            timeout: Seconds to wait; None is ``RLINF_TIMEOUT_SECONDS``.
+            timeout: Seconds to wait; None is ``RLINF_TIMEOUT_SECONDS``. Published code gives a worker here.
+            current_worker: Accepted from published code: it is the worker of this process.
 
         Raises:
             CommTimeoutError: It was not created in time.
@@ -103,11 +104,13 @@ class Channel:
             if name in _local_channels:
                 return _local_channels[name]
         runtime = current_runtime()
+        del current_worker
+        seconds = float(timeout) if isinstance(timeout, int | float) else default_timeout_seconds()
         found = AsyncWork[Any](
             runtime.request("channel_find", name),
             describe=f"{runtime.label} waits for channel '{name}' to be created",
         )
-        host, channel_id, maxsize = found.wait(default_timeout_seconds() if timeout is None else timeout).value
+        host, channel_id, maxsize = found.wait(seconds).value
         return cls(name, maxsize, HostedBackend(host, channel_id))
 
     @overload
@@ -181,7 +184,11 @@ class Channel:
             raise asyncio.QueueEmpty(str(error)) from error
 
     def get_batch(
-        self, target_weight: float, key: Hashable = DEFAULT_KEY, async_op: bool = False, timeout: float | None = None
+        self,
+        target_weight: float = 0,
+        key: Hashable = DEFAULT_KEY,
+        async_op: bool = False,
+        timeout: float | None = None,
     ) -> Any:
         """Take items until the sum of their weights reaches ``target_weight``; at least one.
 

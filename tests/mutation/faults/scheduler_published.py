@@ -12,6 +12,41 @@ _UNIT = "tests/unit/scheduler/"
 
 FAULTS: list[Fault] = [
     Fault(
+        file=_ADDRESS,
+        before="        return WorkerAddress(self.group_name, [*self.parent_ranks, self.rank, rank])",
+        after="        return WorkerAddress(self.group_name, [self.rank, rank])",
+        tests=(_UNIT + "test_address.py",),
+        what="the grandchild of a worker is its child",
+    ),
+    Fault(
+        file="rlinf/scheduler/hardware_info.py",
+        before='        return str(self.get("model", self["type"]))',
+        after='        return str(self["type"])',
+        tests=(_UNIT + "test_hardware_info.py",),
+        what="every accelerator is of one model",
+    ),
+    Fault(
+        file="rlinf/scheduler/probe.py",
+        before="        if max_port_num is None or port <= max_port_num:",
+        after="        if port:",
+        tests=(_UNIT + "test_published_calls.py",),
+        what="a port is larger than allowed",
+    ),
+    Fault(
+        file=_WORKER,
+        before="    tag = method.__name__ if given is None else given",
+        after="    tag = str(given)",
+        tests=(_UNIT + "test_published_calls.py",),
+        what="a timer without a tag has not the method's name",
+    ),
+    Fault(
+        file=_CHANNEL,
+        before="isinstance(timeout, int | float) else",
+        after="timeout is not None else",
+        tests=(_UNIT + "test_published_calls.py",),
+        what="a channel that is connected to with a worker reads it as seconds",
+    ),
+    Fault(
         file=_PUBLISHED,
         before="kwargs[name] = kwargs.pop(published)",
         after="kwargs.setdefault(published, None)",

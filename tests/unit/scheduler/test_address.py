@@ -24,6 +24,17 @@ def test_an_address_prints_as_its_name_and_is_read_back() -> None:
         assert WorkerAddress.from_name(name) == address == pickle.loads(pickle.dumps(address))
 
 
+def test_parents_and_children() -> None:
+    launched = WorkerAddress("env", 2)
+    child = launched.get_child_address(5)
+    assert child == WorkerAddress("env", [2, 5])
+    assert child.get_parent_address() == launched
+    assert launched.get_parent_address() is None
+    assert child.get_child_address(1) == WorkerAddress("env", [2, 5, 1])
+    assert WorkerAddress.from_parent_name_rank("env", 2) == launched
+    assert WorkerAddress.from_parent_name_rank(launched.get_name(), 5) == child
+
+
 @pytest.mark.parametrize("name", ["env", "env:", "env:x", ""])
 def test_a_name_without_a_rank_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="'group:rank'"):

@@ -1,0 +1,145 @@
+"""Published code runs: every public method of workers, groups and channels is called as published code calls it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from rlinf.errors import ClusterError
+from rlinf.scheduler import Channel, Cluster, CollectiveGroupOptions, Worker, WorkerAddress, WorkerGroup
+
+
+class PublishedWorker(Worker):
+    """Two ranks that talk with each other in published calls only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.options = CollectiveGroupOptions(accel_max_ctas=4)
+
+    def objects(self) -> list[Any]:
+        """Send, receive and broadcast objects, by position and by keyword, at once and later."""
+        peer, group, found = 1 - self._rank, self._group_name, []
+        if self._rank == 0:
+            self.send({"a": 1}, group, peer)
+            self.send(object=2, dst_group_name=group, dst_rank=peer, async_op=True, options=self.options).wait()
+        else:
+            found.append(self.recv(group, peer))
+            work = self.recv(src_group_name=group, src_rank=peer, async_op=True, options=self.options)
+            found.append(work.wait())
+        ranks = [(group, [0, 1])]
+        given = "said" if self._rank == 0 else None
+        found.append(self.broadcast(object=given, groups=ranks, src=(group, 0), async_op=False, options=None))
+        found.append(self.broadcast(given, ranks, (group, 0), True, self.options).wait())
+        return found
+
+    def tensors(self) -> list[float]:
+        """Send a tensor's bytes alone."""
+        peer, group = 1 - self._rank, self._group_name
+        tensor = torch.full((3,), float(self._rank))
+        if self._rank == 0:
+            self.send_tensor(tensor, group, peer, async_op=False, options=self.options)
+        else:
+            self.recv_tensor(tensor=tensor, src_group_name=group, src_rank=peer, async_op=False, options=self.options)
+        return list(map(float, tensor))
+
+    def channels(self, name: str) -> list[Any]:
+        """Create a channel, connect to it, and use it."""
+        if self._rank == 0:
+            channel = self.create_channel(channel_name=name, maxsize=3, distributed=False, node_rank=0, local=False)
+            channel.put(item="x", weight=2, key="k", async_op=False)
+            channel.put_nowait("y", weight=0, key="k")
+            self.send("created", self._group_name, 1)
+            return [channel.is_local]
+        self.recv(self._group_name, 0)
+        channel = self.connect_channel(channel_name=name)
+        same = Channel.connect(name, self)
+        again = Channel.connect(name=name, current_worker=self)
+        first = [channel.qsize("k"), same.empty("k"), again.full(key="k"), channel.get(key="k", async_op=True).wait()]
+        channel.put("z", weight=1, key="k")
+        rest = channel.get_batch(target_weight=2, key="k")
+        with pytest.raises(asyncio.QueueEmpty):
+            channel.get_nowait("k")
+        channel.put("last")
+        return [*first, rest, channel.get_batch()]
+
+    @Worker.timer()
+    def measured(self) -> str:
+        """Measure a method and a block that have no tags."""
+        with self.worker_timer(), self.worker_timer("quiet", trace=False):
+            pass
+        return "done"
+
+    @Worker.timer("named", trace=False)
+    async def measured_later(self) -> str:
+        """Measure a method whose calls the trace does not show."""
+        return "later"
+
+    def timers(self) -> list[str]:
+        """Return what has been measured."""
+        assert self.pop_execution_time(tag="named") >= 0
+        return sorted(self.pop_execution_times())
+
+    def identity(self) -> dict[str, Any]:
+        """Return what published code asks a worker about itself."""
+        for log in (self.log_debug, self.log_info, self.log_warning, self.log_on_first_rank, self.log_on_last_rank):
+            log(msg="a line")
+        self.log_error("a line")
+        with self.device_lock:
+            port = self.acquire_free_port(max_port_num=65000)
+        return {
+            "name": self.get_name(),
+            "parent": self.get_parent_rank(),
+            "address": self.worker_address.get_name(),
+            "info": self.worker_info.rank,
+            "alive": Worker.check_worker_alive(worker_name=self.get_name()),
+            "platform": (Worker.torch_device_type, Worker.torch_platform.__name__),
+            "hardware": (self.hardware_type, self.has_accelerator),
+            "port": 0 < port <= 65000,
+            "initialized": Cluster.has_initialized(),
+        }
+
+
+@pytest.fixture
+def group(launch: Callable[..., Any]) -> WorkerGroup[PublishedWorker]:
+    launched: WorkerGroup[PublishedWorker] = launch(PublishedWorker.create_group(), name="published")
+    return launched
+
+
+def test_published_calls_of_workers(group: Any, unique: str) -> None:
+    assert group.objects().wait() == [["said", "said"], [{"a": 1}, 2, "said", "said"]]
+    assert group.tensors().wait() == [[0.0] * 3, [0.0] * 3]
+    local, taken = group.channels(unique).wait()
+    assert local == [False]
+    assert taken == [2, False, False, "x", ["y", "z"], ["last"]]
+    assert group.measured().wait() == ["done", "done"]
+    assert group.measured_later().wait() == ["later", "later"]
+    assert group.timers().wait() == [["measured", "quiet"], ["measured", "quiet"]]
+    first = group.execute_on(0).identity().wait()[0]
+    assert first == {
+        "name": "published:0",
+        "parent": 0,
+        "address": "published:0",
+        "info": 0,
+        "alive": True,
+        "platform": ("cpu", "torch.cpu"),
+        "hardware": ("NO_ACCEL", False),
+        "port": True,
+        "initialized": True,
+    }
+
+
+def test_published_names_of_groups(group: Any) -> None:
+    assert (group.worker_cls_name, group.worker_group_name) == ("PublishedWorker", "published")
+    assert [info.address for info in group.worker_info_list] == [WorkerAddress("published", rank) for rank in (0, 1)]
+    again = WorkerGroup.from_group_name(worker_cls=PublishedWorker, group_name="published")
+    assert again.worker_group_name == "published"
+
+
+def test_ports_have_a_bound() -> None:
+    assert 0 < Cluster.find_free_port(max_port_num=65535) <= 65535
+    with pytest.raises(ClusterError, match="No free port up to 1 "):
+        Cluster.find_free_port(1)
