@@ -49,6 +49,7 @@ def run_entry(
 
     @hear_interrupts()
     def action() -> int | None:
+        from rlinf.cli.migrate import migration_hint
         from rlinf.config import list_recipes, load_recipe, validate_cfg
         from rlinf.runners.readiness import check_ready
 
@@ -56,7 +57,8 @@ def run_entry(
         if args.config_name is None:
             known = ", ".join(list_recipes(config_dir)) or "none"
             parser.error(f"--config-name: missing; give the name of a recipe. Known recipes: {known}.")
-        cfg = validate_cfg(load_recipe(args.config_name, args.overrides, config_dir))
+        with migration_hint(args.config_name):
+            cfg = validate_cfg(load_recipe(args.config_name, args.overrides, config_dir))
         if cfg.runner.task_type != task_type:
             raise ConfigError(
                 f"runner.task_type: received '{cfg.runner.task_type}'; this script runs task_type={task_type}. "

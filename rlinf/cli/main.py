@@ -14,6 +14,7 @@ from rlinf.cli.errors import run_and_report
 # Subcommand: its module (with ``add_arguments`` and ``run``) and its line in the help.
 _COMMANDS = {
     "plan": ("rlinf.cli.plan", "validate a recipe offline and draw where everything runs"),
+    "migrate": ("rlinf.cli.migrate", "rewrite recipes of the published system for this one"),
     "doctor": ("rlinf.cli.doctor", "show what this machine has and lacks"),
     "status": ("rlinf.cli.status", "show what every worker of a running run does and waits for"),
     "replay": ("rlinf.cli.replay", "make a train step of a run again, offline, and compare its metrics"),

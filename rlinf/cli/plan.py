@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir
+from rlinf.cli.migrate import migration_hint
 from rlinf.config import load_recipe, to_dict
 from rlinf.config.registries import task_types
 from rlinf.config.validate import RunPlan, plan_run, planned_cluster
@@ -41,8 +42,9 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         ConfigError: The recipe cannot run; one line for each problem.
     """
-    recipe = load_recipe(args.recipe, args.overrides, find_config_dir(args.config_dir))
-    plan = plan_run(recipe, accelerators_per_node=args.accelerators_per_node)
+    with migration_hint(args.recipe):
+        recipe = load_recipe(args.recipe, args.overrides, find_config_dir(args.config_dir))
+        plan = plan_run(recipe, accelerators_per_node=args.accelerators_per_node)
     print(f"{args.recipe}: valid\n")
     print(_draw(plan))
     print()

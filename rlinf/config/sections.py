@@ -102,7 +102,7 @@ def explain_unknown(cls: type[ConfigSection], path: str, key: str, recipe: Mappi
         if owners:
             return _belongs_elsewhere(discriminator, chosen[0] if chosen else "?", owners)
     names = list(field_types(cls))
-    foreign = explain_foreign(join(path, key))
+    foreign = explain_foreign(join(path, key), recipe)
     # Of patterns that fit everything in a section, a slip of the pen is none.
     if foreign and closest(key, names, cutoff=0.85) is None:
         return f"unknown key: {foreign}"
@@ -254,7 +254,7 @@ def _explain_algorithm_key(
     for part, owners in all_owners.items():
         if owners:
             return _belongs_elsewhere(ALGORITHM_PARTS[part][0], str(names[part]), owners)
-    foreign = explain_foreign(join(path, key))
+    foreign = explain_foreign(join(path, key), recipe)
     if foreign:
         return f"unknown key: {foreign}"
     return _explain_by_name(key, sorted(known), path, recipe)

@@ -68,7 +68,7 @@ def test_choices_of_other_frameworks_are_translated(override: str, names: tuple[
 def test_translations_name_what_exists() -> None:
     known = {re.sub(r"\[\]|<name>\.", "", path) for path in known_paths()} | {"env.train.init_params.id"}
     known |= {path.replace("env.train", "env.eval") for path in known}
-    texts = [*foreign_keys._NAMES_ELSEWHERE.values(), *(text for _, text in foreign_keys._EXPLANATIONS)]
+    texts = [*foreign_keys._NAMES_ELSEWHERE.values(), *foreign_keys._PATHS_ELSEWHERE.values()]
     named = {
         path
         for text in texts

@@ -1,0 +1,175 @@
+"""Conversions of the table of published keys: values that follow from several keys of the published recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlinf.config.published_keys import value_at
+
+Recipe = Mapping[str, Any]
+Conversion = Callable[[Any, Recipe, tuple[str, ...]], dict[str, Any]]
+"""Takes a key's value, the published recipe and what the stars of the rule stand for; returns our keys with values."""
+
+_RANDOM_SHIFT_PIXELS = 4
+"""Shift of the published image augmentation, which has no key."""
+_HIDDEN_LAYERS = 3
+"""Hidden layers of the published multi-layer perceptron, which has no key."""
+
+
+def _chunk_steps(value: Any, recipe: Recipe, path: str) -> dict[str, Any]:
+    """Trajectories of the published replay, each a rollout epoch of one environment, as chunk steps."""
+    steps = value_at(recipe, "env.train.max_steps_per_rollout_epoch")
+    chunk = value_at(recipe, "actor.model.num_action_chunks", 1)
+    if not all(isinstance(number, int) for number in (value, steps, chunk)):
+        return {path: "???"}
+    return {path: max(1, value * steps // chunk)}
+
+
+def _replay_capacity(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    del groups
+    return _chunk_steps(value, recipe, "algorithm.replay_buffer.capacity")
+
+
+def _replay_start(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    del groups
+    return _chunk_steps(value, recipe, "algorithm.replay_buffer.min_buffer_size")
+
+
+def _dagger_capacity(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    del groups
+    return _chunk_steps(value, recipe, "algorithm.capacity")
+
+
+def _min_lr_ratio(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    del groups
+    lr = value_at(recipe, "actor.optim.lr", 0)
+    decays = value_at(recipe, "actor.optim.lr_scheduler") or value_at(
+        recipe, "actor.lr_sched.lr_decay_style", "constant"
+    )
+    if "constant" in str(decays) or not value or not lr:
+        return {}
+    return {"actor.optim.min_lr_ratio": min(1.0, float(value) / float(lr))}
+
+
+def _warmup_share(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    del groups
+    total = value_at(recipe, "actor.optim.total_training_steps") or value_at(recipe, "actor.lr_sched.lr_decay_iters", 0)
+    if not value or not isinstance(total, int) or value_at(recipe, "actor.lr_sched.lr_warmup_iters"):
+        return {}
+    steps = int(float(value) * total)
+    return {"actor.optim.lr_warmup_steps": steps} if steps else {}
+
+
+def _global_batch(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    del groups
+    prompts, answers = value_at(recipe, "data.rollout_batch_size"), value_at(recipe, "algorithm.group_size", 1)
+    if not all(isinstance(number, int) for number in (prompts, answers, value)):
+        return {"actor.global_batch_size": "???"}
+    return {"actor.global_batch_size": prompts * answers // value}
+
+
+def _clip_ratio(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """The published default of those bounds that are null."""
+    del groups
+    paths = ("algorithm.clip_ratio_low", "algorithm.clip_ratio_high")
+    return {path: value for path in paths if value_at(recipe, path) is None}
+
+
+def _hidden_dims(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    del recipe, groups
+    return {"actor.model.hidden_dims": [value] * _HIDDEN_LAYERS}
+
+
+def _random_shift(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    del recipe, groups
+    return {"actor.model.random_shift": _RANDOM_SHIFT_PIXELS} if value else {}
+
+
+def _camera_size(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Size of the images that the model takes, as a key of the environment's."""
+    size = value_at(recipe, "actor.model.image_size")
+    if value == "state" or not isinstance(size, list):
+        return {}
+    return {f"env.{groups[0]}.image_size": size[-1]}
+
+
+def _intervention(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Someone who takes over while training; evaluations are left to the policy."""
+    del recipe
+    if not value or groups[0] == "eval":
+        return {}
+    return {
+        "env.train.wrappers": [{"name": "intervention", "intervener": {"intervener_type": "spacemouse"}}],
+    }
+
+
+def _full_states(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """States that contain the poses of objects."""
+    del recipe
+    return {f"env.{groups[0]}.init_params.obs_mode": "state"} if value else {}
+
+
+def _observation_mode(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Images, unless the policy gets the full states, which images go with only in recordings."""
+    full = value_at(recipe, f"env.{groups[0]}.use_full_state")
+    return {f"env.{groups[0]}.init_params.obs_mode": "state" if full else value}
+
+
+def _robot(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Whether a stand-in answers; a robot needs a class that speaks to it, which only the user has."""
+    del recipe
+    path = f"env.{groups[0]}"
+    return {f"{path}.is_dummy": True} if value else {f"{path}.is_dummy": False, f"{path}.client": "???"}
+
+
+def _placement(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Placements of those components that ours have, too."""
+    del groups
+    removed = {"critic", "reward_server", "env_offload"}
+    if not value_at(recipe, "reward.use_reward_model") and "env" in recipe:
+        removed.add("reward")
+    kept = {}
+    for names, rule in value.items():
+        names_left = [name.strip() for name in str(names).split(",") if name.strip() not in removed]
+        if names_left:
+            kept[",".join(names_left)] = rule
+    placed = {name: rule for names, rule in kept.items() for name in names.split(",")}
+    if "reward" not in placed and "rollout" in placed and value_at(recipe, "reward.reward_type"):
+        # Published rewards without a place of their own are computed where responses are generated.
+        kept["reward"] = placed["rollout"]
+    return {"cluster.component_placement": kept}
+
+
+def _paths(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """One path as a list of one."""
+    del recipe
+    return {f"data.{groups[0]}_data_paths": value if isinstance(value, list) else [value]}
+
+
+def _states(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """States next to images, of the length that the environment says."""
+    del value, recipe, groups
+    return {"actor.model.obs_dim": None}
+
+
+CONVERSIONS: dict[str, Conversion] = {
+    "camera_size": _camera_size,
+    "clip_ratio": _clip_ratio,
+    "dagger_capacity": _dagger_capacity,
+    "full_states": _full_states,
+    "global_batch": _global_batch,
+    "hidden_dims": _hidden_dims,
+    "intervention": _intervention,
+    "min_lr_ratio": _min_lr_ratio,
+    "observation_mode": _observation_mode,
+    "paths": _paths,
+    "placement": _placement,
+    "random_shift": _random_shift,
+    "replay_capacity": _replay_capacity,
+    "replay_start": _replay_start,
+    "robot": _robot,
+    "states": _states,
+    "warmup_share": _warmup_share,
+}
+"""By the name that the table gives."""

@@ -1,0 +1,110 @@
+"""Faults of the table of published keys, of applying it, and of what the command says."""
+
+from tests.mutation.fault import Fault
+
+_TABLE = ("tests/unit/config/test_published_keys.py",)
+_RECIPE = ("tests/unit/cli/test_migrate_recipe.py",)
+_VALUES = ("tests/unit/cli/test_migrate_values.py",)
+_COMPOSE = ("tests/unit/cli/test_migrate_compose.py",)
+_COMMAND = ("tests/unit/cli/test_migrate.py",)
+
+FAULTS: list[Fault] = [
+    Fault(
+        "rlinf/config/published_keys.py",
+        "    return any(type(value) is type(option) and value == option for option in options)\n",
+        "    return any(value == option for option in options)\n",
+        _TABLE,
+        "0 counts as false",
+    ),
+    Fault(
+        "rlinf/config/published_keys.py",
+        "        return all(_is_one_of(value_at(recipe, path), values) for path, values in self.where.items())\n",
+        "        return True\n",
+        _TABLE,
+        "a rule holds in recipes that it is not for",
+    ),
+    Fault(
+        "rlinf/config/published_keys.py",
+        "    for rule, groups in applying or matching:\n",
+        "    for rule, groups in matching:\n",
+        _TABLE,
+        "the explanation is that of another kind of recipe",
+    ),
+    Fault(
+        "rlinf/config/published_keys.py",
+        "_ENOUGH_TO_RECOGNIZE = 4\n",
+        "_ENOUGH_TO_RECOGNIZE = 1\n",
+        _TABLE,
+        "our own recipes count as published ones",
+    ),
+    Fault(
+        "rlinf/cli/migrate_recipe.py",
+        "            if present is not None and present != value:\n",
+        "            if False:\n",
+        _RECIPE,
+        "a moved key replaces the one that is given",
+    ),
+    Fault(
+        "rlinf/cli/migrate_recipe.py",
+        '        if again is not None and again[0].action == "values":\n',
+        "        if False:\n",
+        _RECIPE,
+        "a moved value keeps its former name",
+    ),
+    Fault(
+        "rlinf/cli/migrate_recipe.py",
+        '    if text.startswith("received null;"):\n',
+        "    if False:\n",
+        _RECIPE,
+        "null is a problem instead of the default",
+    ),
+    Fault(
+        "rlinf/cli/migrate_recipe.py",
+        '(path.rpartition(".")[0] in chosen and text.startswith("unknown key"))',
+        "False",
+        _RECIPE,
+        "keys of a section without a counterpart are problems of their own",
+    ),
+    Fault(
+        "rlinf/cli/migrate_values.py",
+        "    return {path: max(1, value * steps // chunk)}\n",
+        "    return {path: max(1, value * steps)}\n",
+        _VALUES,
+        "replay sizes count environment steps",
+    ),
+    Fault(
+        "rlinf/cli/migrate_values.py",
+        '    if "constant" in str(decays) or not value or not lr:\n',
+        "    if not value or not lr:\n",
+        _VALUES,
+        "a constant learning rate gets an end",
+    ),
+    Fault(
+        "rlinf/cli/migrate_compose.py",
+        "    return [*above, *(sorted(examples.glob(",
+        "    return [*(sorted(examples.glob(",
+        _COMPOSE,
+        "presets in a folder above the recipe are not found",
+    ),
+    Fault(
+        "rlinf/cli/migrate_compose.py",
+        "        for name in added:\n",
+        "        for name in ():\n",
+        _COMPOSE,
+        "functions of interpolations stay registered",
+    ),
+    Fault(
+        "rlinf/cli/migrate.py",
+        "    if taken and not args.force:\n",
+        "    if False:\n",
+        _COMMAND,
+        "files in the way are overwritten",
+    ),
+    Fault(
+        "rlinf/cli/migrate.py",
+        "        if not _is_published_file(Path(recipe)):\n",
+        "        if _is_published_file(Path(recipe)):\n",
+        _COMMAND,
+        "plan does not name the command",
+    ),
+]

@@ -1,0 +1,310 @@
+"""Applying the table: every rule does what it says, and the schema removes what a recipe's choices do not use."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import yaml
+
+from rlinf.cli.migrate_recipe import Migration, migrate_recipe, put
+from rlinf.cli.migrate_values import CONVERSIONS
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.config.published_keys import KeyRule, find_rule, published_keys, value_at
+
+TABLE = published_keys()
+
+PPO = """
+cluster: {num_nodes: 1, component_placement: {"actor,env,rollout": 0, reward: 0-0}}
+runner:
+  task_type: embodied
+  max_epochs: 3
+  max_prompt_length: 4
+  logger: {log_path: ../results, experiment_name: ppo, logger_backends: [tensorboard]}
+  val_check_interval: 2
+algorithm:
+  adv_type: gae
+  loss_type: actor_critic
+  group_size: 1
+  kl_penalty: kl
+  kl_beta: 0.0
+  gamma: 0.9
+  gae_lambda: 0.9
+  filter_rewards: false
+  rewards_lower_bound: 0.1
+  reward_coef: 2.0
+  bootstrap_type: always
+  loss_agg_func: token-mean
+env:
+  train: {env_type: gymnasium, init_params: {id: Pendulum-v1, num_envs: null}, total_num_envs: 4, is_eval: false,
+          max_episode_steps: 8, max_steps_per_rollout_epoch: 8, reward_mode: raw}
+  eval: {env_type: gymnasium, init_params: {id: Pendulum-v1}, total_num_envs: 4, is_eval: true,
+         max_episode_steps: 8, max_steps_per_rollout_epoch: 8}
+rollout: {backend: huggingface, model: {model_path: "", precision: "32"}, collect_prev_infos: false}
+actor:
+  training_backend: fsdp
+  global_batch_size: 16
+  micro_batch_size: 16
+  model: {model_type: mlp_policy, model_path: "", obs_dim: 3, action_dim: 1, hidden_dim: 64, precision: "32",
+          add_value_head: true, is_lora: false, lora_rank: 8, policy_setup: panda-qpos}
+  optim: {lr: 3.0e-4, value_lr: 1.0e-3, lr_scheduler: torch_constant, min_lr: 1.0e-5}
+  fsdp_config: {strategy: fsdp, use_orig_params: false, mixed_precision: {param_dtype: "32", buffer_dtype: "32"}}
+reward: {use_reward_model: false}
+critic: {use_critic_model: false}
+weight_syncer: {type: patch, patch: {compression: none}}
+"""
+
+GRPO = """
+cluster: {num_nodes: 1, component_placement: {"actor,rollout,reward": all}}
+runner: {task_type: reasoning, experiment_name: grpo, output_dir: ../results, seq_length: 96, max_epochs: 1,
+         enable_dynamic_batch_size: false, max_tokens_per_mbs: 96}
+algorithm:
+  adv_type: grpo
+  loss_type: actor
+  group_size: 4
+  n_minibatches: 2
+  training_batch_size_per_gpu: 2
+  rollout_batch_size_per_gpu: null
+  ratio_clip_eps: 0.3
+  clip_ratio_low: null
+  clip_ratio_high: 0.4
+  clip_ratio_c: null
+  kl_beta: 0.0
+  kl_penalty_type: low_var_kl
+  recompute_logprobs: true
+  early_stop_imp_ratio: 5.0
+  importance_sampling_fix: true
+  importance_sampling_clip: 2.0
+  sampling_params: {do_sample: true, max_new_tokens: 32, top_k: 1000000}
+data: {type: math, train_data_paths: /data/train.jsonl, val_data_paths: null, prompt_key: prompt, answer_key: solutions,
+       max_prompt_length: 64, rollout_batch_size: 8, num_workers: 2, val_rollout_batch_size: null}
+rollout: {rollout_backend: sglang, tensor_parallel_size: 1, model: {model_path: /models/q, model_type: qwen2.5},
+          vllm: {attention_backend: FLASH_ATTN}, sglang: {attention_backend: triton, decode_log_interval: 9}}
+actor:
+  training_backend: megatron
+  mcore_gpt: true
+  offload_weight: true
+  model: {precision: bf16, activation: swiglu, tensor_model_parallel_size: 2, recompute_granularity: full}
+  optim: {lr: 2.0e-5, bf16: true, optimizer: adam, min_lr: 2.0e-6, overlap_grad_reduce: false}
+  lr_sched: {max_lr: 2.0e-5, lr_decay_style: linear, lr_decay_iters: 10, lr_warmup_iters: 0, lr_warmup_fraction: 0.2,
+             min_lr: 2.0e-6}
+  tokenizer: {use_fast: false}
+reward: {use_reward_model: false, reward_type: math, reward_scale: 5.0, tokenizer: {use_fast: false}}
+critic: {use_critic_model: false}
+"""
+
+SAC = """
+cluster: {component_placement: {actor: 0-0, env: 0-0, rollout: 0-0}}
+runner: {task_type: embodied, max_epochs: 3, weight_sync_interval: 30, ckpt_path: null}
+algorithm:
+  adv_type: embodied_sac
+  loss_type: embodied_sac
+  q_head_type: crossq
+  critic_subsample_size: 2
+  group_size: 1
+  loss_agg_func: token-mean
+  gamma: 0.9
+  entropy_tuning: {initial_alpha: 0.01, optim: {lr: 3.0e-4, lr_scheduler: torch_constant}}
+  replay_buffer: {enable_cache: true, cache_size: 200, min_buffer_size: 2, sample_window_size: 50}
+env:
+  train: &env {env_type: gymnasium, init_params: {id: Pendulum-v1}, total_num_envs: 4, max_episode_steps: 8,
+               max_steps_per_rollout_epoch: 8, use_spacemouse: true}
+  eval: *env
+rollout: {backend: huggingface}
+actor:
+  global_batch_size: 16
+  micro_batch_size: 16
+  enable_drq: false
+  model: {model_type: mlp_policy, add_q_head: true, hidden_dim: 32, precision: "32"}
+"""
+
+
+def migrated(text: str) -> Migration:
+    return migrate_recipe(yaml.safe_load(text))
+
+
+def test_a_policy_gradient_recipe_becomes_valid() -> None:
+    result = migrated(PPO)
+    assert result.outcome == "complete", (result.problems, result.lost, result.missing, result.to_fill_in)
+    cfg = validate_cfg(result.recipe)
+    assert cfg.algorithm.loss_type == "actor_critic"
+    for path, value in {
+        "env.train.reward_coef": 2.0,
+        "rollout.rollout_backend": "huggingface",
+        "rollout.model.precision": "fp32",
+        "actor.model.hidden_dims": [64, 64, 64],
+        "actor.model.obs_dim": None,
+        "actor.optim.lr_scheduler": "constant",
+        "actor.optim.min_lr_ratio": None,
+        "actor.fsdp_config.mixed_precision": {"param_dtype": "fp32"},
+        "cluster.component_placement": {"actor,env,rollout": 0},
+        "weight_syncer": {"type": "bucket"},
+        "critic": None,
+        "reward": None,
+    }.items():
+        assert value_at(result.recipe, path) == value, path
+    dropped = dict(result.dropped)
+    assert dropped["algorithm.filter_rewards"] == "no groups are masked"
+    assert ("rollout.backend", "rollout.rollout_backend") in result.renamed
+
+
+def test_a_language_model_recipe_becomes_valid() -> None:
+    result = migrated(GRPO)
+    assert result.outcome == "reduced", (result.problems, result.missing, result.to_fill_in)
+    assert {key for key, _ in result.lost} == {
+        "algorithm.early_stop_imp_ratio",
+        "actor.model.tensor_model_parallel_size",
+    }
+    validate_cfg(result.recipe)
+    for path, value in {
+        "actor.global_batch_size": 16,
+        "actor.micro_batch_size": 2,
+        "actor.enable_offload": True,
+        "actor.training_backend": "fsdp",
+        "actor.model.model_path": "/models/q",
+        "actor.model.model_type": "qwen2.5",
+        "actor.optim.lr_scheduler": "linear",
+        "actor.optim.total_training_steps": 10,
+        "actor.optim.lr_warmup_steps": 2,
+        "actor.fsdp_config.gradient_checkpointing": True,
+        "algorithm.clip_ratio_low": 0.3,
+        "algorithm.clip_ratio_high": 0.4,
+        "algorithm.kl_penalty": "low_var_kl",
+        "algorithm.importance_correction.upper_bound": 2.0,
+        "data.train_data_paths": ["/data/train.jsonl"],
+        "reward.rewards.answer": {
+            "reward_type": "math",
+            "weight": 5.0,
+            "correct_reward": 1.0,
+            "incorrect_reward": -1.0,
+        },
+        "rollout.sglang": {"attention_backend": "triton"},
+        "rollout.vllm": None,
+        "runner.logger": {"experiment_name": "grpo", "log_path": "../results"},
+    }.items():
+        assert value_at(result.recipe, path) == value, path
+    assert value_at(result.recipe, "actor.optim.min_lr_ratio") == pytest.approx(0.1)
+
+
+def test_an_off_policy_recipe_becomes_valid() -> None:
+    result = migrated(SAC)
+    assert result.outcome == "reduced", (result.problems, result.missing, result.to_fill_in)
+    assert dict(result.lost) == {"runner.weight_sync_interval": "weights are synchronised at every step"}
+    for path, value in {
+        "algorithm.loss_type": "embodied_crossq",
+        "algorithm.adv_type": "embodied_crossq",
+        "algorithm.num_min_q": 2,
+        "algorithm.replay_buffer": {"min_buffer_size": 16, "capacity": 400},
+        "actor.model.q_head_type": "crossq",
+        "env.eval.wrappers": None,
+    }.items():
+        assert value_at(result.recipe, path) == value, path
+    assert value_at(result.recipe, "env.train.wrappers")[0]["name"] == "intervention"
+    reasons = dict(result.dropped)
+    assert reasons["algorithm.loss_agg_func"] == "not used by loss_type=embodied_crossq"
+    assert (
+        reasons["runner.ckpt_path"] if "runner.ckpt_path" in reasons else result.recipe["runner"]["ckpt_path"] is None
+    )
+
+
+def test_what_has_no_counterpart_is_named_and_nothing_else_is_wrong() -> None:
+    recipe = yaml.safe_load(PPO)
+    recipe["env"]["train"]["env_type"] = recipe["env"]["eval"]["env_type"] = "libero"
+    recipe["actor"]["model"] = {"model_type": "openpi", "model_path": "/m", "openpi": {"noise_level": 0.5}}
+    recipe["agentloop"] = {"workflow": "mas"}
+    result = migrate_recipe(recipe)
+    assert result.outcome == "no counterpart"
+    assert dict(result.missing) == {
+        "env.train.env_type": "environment libero",
+        "env.eval.env_type": "environment libero",
+        "actor.model.model_type": "model openpi",
+        "agentloop": "agents that call tools and models between their turns",
+    }
+    assert result.problems == []
+
+
+def test_keys_of_a_loss_without_a_counterpart_belong_to_it() -> None:
+    recipe = yaml.safe_load(PPO)
+    recipe["algorithm"] |= {"loss_type": "rlt_ac", "q_weight": 2.0}
+    result = migrate_recipe(recipe)
+    assert result.missing == [("algorithm.loss_type", "policy loss rlt_ac")]
+    assert result.problems == []
+
+
+def test_a_moved_value_gets_the_name_that_it_has_here() -> None:
+    recipe = yaml.safe_load(GRPO)
+    recipe["actor"]["lr_sched"]["lr_decay_style"] = "torch_linear"
+    assert value_at(migrate_recipe(recipe).recipe, "actor.optim.lr_scheduler") == "linear"
+
+
+def test_values_that_only_the_user_knows_are_to_be_filled_in() -> None:
+    recipe = yaml.safe_load(PPO)
+    recipe["actor"]["optim"] |= {"lr_scheduler": "torch_cosine"}
+    recipe["env"]["train"]["total_num_envs"] = None
+    result = migrate_recipe(recipe)
+    assert result.outcome == "fill in"
+    assert sorted(result.to_fill_in) == ["actor.optim.total_training_steps", "env.train.total_num_envs"]
+    assert value_at(result.recipe, "actor.optim.total_training_steps") == "???"
+    assert value_at(result.recipe, "actor.optim.lr_scheduler") == "cosine"
+
+
+def test_other_mistakes_are_reported_as_they_are() -> None:
+    recipe = yaml.safe_load(PPO)
+    recipe["actor"]["nonsense"] = 1
+    result = migrate_recipe(recipe)
+    assert result.outcome == "problems"
+    assert [line.partition(":")[0] for line in result.problems] == ["actor.nonsense"]
+
+
+def test_a_recipe_without_runner_is_that_of_a_script() -> None:
+    result = migrate_recipe({"advantage": {"batch_size": 3}})
+    assert result.outcome == "no counterpart"
+    assert result.missing[0][0] == "runner"
+
+
+def test_a_key_that_is_given_at_its_new_place_keeps_its_value() -> None:
+    recipe = yaml.safe_load(PPO)
+    recipe["env"]["train"]["reward_coef"] = 3.0
+    result = migrate_recipe(recipe)
+    assert value_at(result.recipe, "env.train.reward_coef") == 3.0
+    assert "env.train.reward_coef is given too" in dict(result.dropped)["algorithm.reward_coef"]
+
+
+def test_our_own_recipes_stay_as_they_are() -> None:
+    from omegaconf import OmegaConf
+
+    for name in ("gym_cartpole_ppo_mlp", "tiny_math_grpo", "gym_pendulum_sac_mlp"):
+        plain: Any = OmegaConf.to_container(load_recipe(name), resolve=True)
+        result = migrate_recipe(plain)
+        assert result.problems == []
+        assert result.lost == []
+        ours, again = validate_cfg(plain), validate_cfg(result.recipe)
+        assert (again.algorithm, again.runner, again.actor.optim) == (ours.algorithm, ours.runner, ours.actor.optim)
+
+
+def samples(rule: KeyRule) -> list[tuple[str, Any, dict[str, Any]]]:
+    """Return keys that a rule is for, with a value, and a recipe in which the rule's conditions hold."""
+    found = []
+    for split, name in (("train", "some"), ("eval", "some"), ("train", "")):
+        key = rule.key.replace("env.*", f"env.{split}", 1).replace("**", name).replace("*", name).rstrip(".")
+        recipe: dict[str, Any] = {}
+        for path, values in rule.where.items():
+            put(recipe, tuple(path.split(".")), copy.deepcopy(values[0]))
+        value: Any = rule.when[0] if rule.when else next(iter(rule.values), 7)
+        if value_at(recipe, key) is None:
+            put(recipe, tuple(key.split(".")), value)
+        found.append((key, value_at(recipe, key), recipe))
+    return found
+
+
+def test_every_rule_is_reached() -> None:
+    for rule in TABLE:
+        firsts = [find_rule(*sample) for sample in samples(rule)]
+        assert any(first is not None and first[0] is rule for first in firsts), (
+            f"another one comes first: {rule} {firsts}"
+        )
+
+
+def test_every_conversion_is_used() -> None:
+    assert {rule.target for rule in TABLE if rule.action == "convert"} == set(CONVERSIONS)
