@@ -1,4 +1,4 @@
-"""What a worker is told of the hardware that it was placed on."""
+"""Descriptions of the hardware that a worker was placed on."""
 
 from __future__ import annotations
 
