@@ -22,7 +22,7 @@ BUDGETS = {
     "unit/envs": 80,
     "unit/examples": 50,
     "unit/hybrid_engines": 110,
-    "unit/models": 15,
+    "unit/models": 60,
     "unit/placement": 5,
     "unit/repository": 120,
     "unit/runners": 45,

@@ -1,15 +1,19 @@
-"""A tiny OpenVLA-OFT in the embodied loop: it acts on images and a sentence, and its rollouts train it."""
+"""Tiny OpenVLA-OFT and pi-0.5 in the embodied loop act on images and a sentence, and their rollouts train them."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
-from rlinf.config.schema.vla import OpenVLAOFTConfig
+from rlinf.config.schema.vla import OpenVLAOFTConfig, PiConfig
 from tests.e2e.conftest import read_metrics
-from toolkits.vla.make_tiny import TinyShape, write_tiny
+from toolkits.vla import export_policy
+from toolkits.vla.make_tiny import TinyShape, write_tiny, write_tiny_pi
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.timeout(300)
@@ -26,6 +30,9 @@ SMALL = (
     "actor.global_batch_size=16",
     "actor.micro_batch_size=8",
 )
+UNUSED = "vision_backbone.fused_featurizer.attn_pool.q.weight"
+"""Published, and of no use to policies."""
+IMAGES = ("env.train.image_size=32",)
 GRPO = ("env.train.group_size=4", "algorithm.group_size=4")
 PPO = (
     "env.train.group_size=1",
@@ -54,7 +61,19 @@ def test_a_run_learns_from_ratios_that_start_at_one(
 ) -> None:
     if "actor.model.is_lora=true" in overrides:
         pytest.importorskip("peft")
-    folder = train(RECIPE, *SMALL, *overrides, f"actor.model.model_path={model_folder}", "env.train.image_size=32")
+    check_metrics(train(RECIPE, *SMALL, *overrides, f"actor.model.model_path={model_folder}", *IMAGES))
+
+
+def test_a_flow_learns_from_ratios_that_start_at_one(train: Callable[..., Path], tmp_path: Path) -> None:
+    cfg = PiConfig(model_type="openpi", model_path="", variant="pi05", action_dim=2, state_dim=2, horizon=6)
+    shape = TinyShape(image_size=32, patch_size=8, action_dim=2, state_dim=2, words=("reach the green disc",))
+    write_tiny_pi(tmp_path, shape, cfg)
+    keys = (f"actor.model.model_path={tmp_path}", "actor.model.variant=pi05", "actor.model.norm_scheme=quantiles")
+    check_metrics(train("pixel_reach_ppo_openpi_tiny", *SMALL, *keys, *IMAGES, "algorithm.update_epoch=1"))
+
+
+def check_metrics(folder: Path) -> None:
+    """Check that the run's first update saw the very policy that acted, and changed it."""
     records = read_metrics(folder)
     assert [record["step"] for record in records] == [0, 1, 2]
     first = records[1]
@@ -62,3 +81,23 @@ def test_a_run_learns_from_ratios_that_start_at_one(
     assert abs(first["train/actor_approx_kl"]) < 1e-5
     assert first["train/grad_norm"] > 0
     assert records[2] != first
+
+
+def test_a_resumed_run_equals_an_undisturbed_one_and_is_published(
+    train: Callable[..., Path], model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = f"actor.model.model_path={model_folder}"
+    keys = (*SMALL, *GRPO, *IMAGES, model, "runner.save_interval=1", "runner.val_check_interval=-1")
+    undisturbed = train(RECIPE, *keys, "runner.max_epochs=3")
+    train(RECIPE, *keys, "runner.max_epochs=2", log_path=tmp_path)
+    resumed = train(RECIPE, *keys, "runner.max_epochs=3", "runner.resume_dir=auto", log_path=tmp_path)
+    assert read_metrics(resumed) == read_metrics(undisturbed)
+    checkpoint, published = resumed / "checkpoints" / "global_step_3", tmp_path / "published"
+    arguments = [RECIPE, "--checkpoint", str(checkpoint), "--out", str(published), "--precision", "fp32", model]
+    monkeypatch.setattr(sys, "argv", ["export_policy.py", *arguments])
+    export_policy.main()
+    before, after = (load_file(folder / "model.safetensors") for folder in (model_folder, published))
+    assert before.keys() == after.keys()
+    changed = {name.split(".")[0] for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+    assert changed == {"vision_backbone", "projector", "language_model"}
+    assert torch.equal(before[UNUSED], after[UNUSED])

@@ -16,6 +16,7 @@ Weights are ``seeded_weight`` of their names; a fixture holds inputs and outputs
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import sys
@@ -200,6 +201,27 @@ def run_oft(kind: str, model: Any, args: argparse.Namespace) -> tuple[dict[str, 
     return {"hidden": hidden.clone(), "actions": torch.from_numpy(actions).double()}, shapes
 
 
+def write_names(path: Path, model: Any) -> None:
+    """Write the names and shapes of a model's weights, a line each."""
+    lines = [f"{name} {'x'.join(map(str, tensor.shape))}" for name, tensor in model.state_dict().items()]
+    path.write_text("\n".join(sorted(lines)) + "\n", encoding="utf-8")
+
+
+def full_size(published: Any) -> Any:
+    """Return the published model of 7 billion parameters, without memory."""
+    modeling, config_class = published
+    keys = config_of("openvla")
+    for key in ("model_type", "image_sizes", "timm_model_ids", "timm_model_args", "timm_override_act_layers"):
+        keys.pop(key)
+    keys["text_config"] = {"vocab_size": TEXT["vocab_size"], "pad_token_id": TEXT["pad_token_id"]}
+    config = config_class(**keys)
+    config._attn_implementation = "sdpa"
+    # timm reads numbers of a tensor while it builds.
+    torch.linspace = functools.partial(torch.linspace, device="cpu")
+    with torch.device("meta"):
+        return modeling.OpenVLAForActionPrediction(config)
+
+
 def main() -> None:
     """Write the fixtures of one published repository."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -213,6 +235,9 @@ def main() -> None:
     published = import_published(args)
     from safetensors.torch import save_file
 
+    args.out.mkdir(parents=True, exist_ok=True)
+    if args.kind == "openvla":
+        write_names(args.out / "openvla_7b.txt", full_size(published))
     register_towers()
     for kind in ("openvla",) if args.kind == "openvla" else ("oft_tokens", "oft_l1", "oft_film"):
         model = build(kind, published)

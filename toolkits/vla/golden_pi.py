@@ -139,16 +139,47 @@ def run(published: Any, variant: str) -> tuple[dict[str, torch.Tensor], dict[str
     return tensors, shapes
 
 
+def full_size(variant: str) -> Any:
+    """Return the names and shapes of the published model of 3.3 billion parameters, without memory."""
+    import openpi.models_pytorch.gemma_pytorch as layers
+    import openpi.models_pytorch.pi0_pytorch as published
+    from transformers.models.auto import CONFIG_MAPPING
+
+    sizes = {"gemma_2b": (2048, 16384), "gemma_300m": (1024, 4096)}
+    sys.modules["openpi.models.gemma"].get_config = lambda name: types.SimpleNamespace(  # type: ignore[attr-defined]
+        width=sizes[name][0], mlp_dim=sizes[name][1], depth=18, num_heads=8, num_kv_heads=1, head_dim=256
+    )
+    layers.CONFIG_MAPPING = CONFIG_MAPPING
+    config = types.SimpleNamespace(
+        pi05=variant == "pi05",
+        paligemma_variant="gemma_2b",
+        action_expert_variant="gemma_300m",
+        dtype="float32",
+        action_dim=32,
+        action_horizon=50,
+        pytorch_compile_mode=None,
+    )
+    with torch.device("meta"):
+        return published.PI0Pytorch(config)
+
+
 def main() -> None:
     """Write the fixtures of both variants."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--code", required=True)
     parser.add_argument("--site", required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--names", action="store_true", help="write names of the full-size models instead")
     args = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parent))
     published = import_published(args)
+    from golden_openvla import write_names
     from safetensors.torch import save_file
+
+    if args.names:
+        for variant in ("pi0", "pi05"):
+            write_names(args.out / f"{variant}_3b.txt", full_size(variant))
+        return
 
     for variant in ("pi0", "pi05"):
         tensors, shapes = run(published, variant)

@@ -1,6 +1,6 @@
 """Write a vision-language-action policy of a few hundred thousand random parameters in the published layout.
 
-    python toolkits/vla/make_tiny.py openvla_oft --out models/tiny_oft --image-size 28 --action-dim 2 --chunk 2 \
+    python toolkits/vla/make_tiny.py openvla_oft --out models/tiny_oft --image-size 28 --action-dim 2 \
         --words "reach the green disc"
 
 The folder is ``actor.model.model_path`` of small recipes and tests. It knows the words of its prompts and no others.
@@ -19,13 +19,17 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from rlinf.config.schema.vla import OpenVLAConfig, OpenVLAOFTConfig
+from rlinf.config.schema.vla import OpenVLAConfig, OpenVLAOFTConfig, PiConfig
 from rlinf.models.vla.action_prompts import openvla_prompt
+from rlinf.models.vla.openpi import PiPolicy
 from rlinf.models.vla.openvla import OpenVLAPolicy
 from rlinf.models.vla.openvla_oft import OpenVLAOFTPolicy
+from rlinf.models.vla.pi_model import PiShape
 from rlinf.models.vla.prismatic import PrismaticShape
 from rlinf.utils.seeding import derive_seed
 
+_NUMBERS = "Task: , State: ; Action: " + " ".join(map(str, range(-1, 256)))
+"""What pi-0.5 writes next to a task."""
 Weight = Callable[[str, Sequence[int]], torch.Tensor]
 
 
@@ -71,6 +75,49 @@ def write_tiny(folder: Path, shape: TinyShape, cfg: OpenVLAConfig, *, weight: We
     with torch.device("meta"):
         policy = build(cfg, PrismaticShape.of_config(config), None, num_values=1)
     write_weights(folder, {name: list(tensor.shape) for name, tensor in policy.state_dict().items()}, weight=weight)
+
+
+def write_tiny_pi(folder: Path, shape: TinyShape, cfg: PiConfig, *, padded_dim: int = 8) -> None:
+    """Write a folder in the layout of openpi, and a tokenizer, which published folders lack.
+
+    Args:
+        folder: Where to; made if it does not exist.
+        shape: Its sizes; the expert is two thirds as wide.
+        cfg: Which variant; ``model_path`` is not read.
+        padded_dim: Width of padded actions and states.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = write_tokenizer(folder, shape)
+    stack = {"depth": shape.num_layers, "num_heads": 4, "num_kv_heads": 1, "head_dim": 8}
+    narrow = 2 * (shape.width // 3)
+    config = {
+        "action_dim": padded_dim,
+        "action_horizon": cfg.horizon,
+        "paligemma_variant": {"width": shape.width, "mlp_dim": 2 * shape.width, **stack},
+        "action_expert_variant": {"width": narrow, "mlp_dim": 2 * narrow, **stack},
+        "vocab_size": vocabulary,
+        "vision_config": {
+            "hidden_size": 24,
+            "intermediate_size": 48,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "image_size": shape.image_size,
+            "patch_size": shape.patch_size,
+        },
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    sizes = {"state": shape.state_dim, "actions": shape.action_dim}
+    one = {"mean": 0.0, "std": 1.0, "q01": -1.0, "q99": 1.0}
+    statistics = {entry: {name: [value] * size for name, value in one.items()} for entry, size in sizes.items()}
+    assets = folder / "assets" / "tiny"
+    assets.mkdir(parents=True, exist_ok=True)
+    (assets / "norm_stats.json").write_text(json.dumps({"norm_stats": statistics}) + "\n", encoding="utf-8")
+    inputs: Any = None
+    with torch.device("meta"):
+        policy = PiPolicy(cfg, PiShape.of_config(config), inputs)
+    shapes = {name: tensor.shape for name, tensor in policy.state_dict().items() if not name.startswith("value_head.")}
+    weights = {name: _initial_pi(name, list(size)) for name, size in shapes.items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
 
 
 def write_weights(folder: Path, shapes: dict[str, list[int]], *, weight: Weight | None = None) -> None:
@@ -131,7 +178,7 @@ def write_tokenizer(folder: Path, shape: TinyShape) -> int:
     from transformers import PreTrainedTokenizerFast
 
     split = pre_tokenizers.Whitespace()
-    texts = [openvla_prompt(sentence) for sentence in shape.words]
+    texts = [*(openvla_prompt(sentence) for sentence in shape.words), _NUMBERS]
     words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text)})
     known = ["<unk>", "<s>", "</s>", "<pad>", "▁", *words]
     tokenizer = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token="<unk>"))
@@ -155,10 +202,16 @@ def _initial(name: str, shape: Sequence[int]) -> torch.Tensor:
     return torch.randn(tuple(shape), generator=generator) / math.sqrt(fan_in)
 
 
+def _initial_pi(name: str, shape: Sequence[int]) -> torch.Tensor:
+    """Return the first weights of a flow: norms of Gemma hold what is added to 1, and time modulates nothing yet."""
+    is_gemma_norm = "vision_tower" not in name and name.endswith("norm.weight")
+    return torch.zeros(tuple(shape)) if is_gemma_norm or ".dense." in name else _initial(name, shape)
+
+
 def main() -> None:
     """Write the folder that the command line describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model_type", choices=["openvla", "openvla_oft"])
+    parser.add_argument("model_type", choices=["openvla", "openvla_oft", "openpi"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--image-size", type=int, default=28)
     parser.add_argument("--patch-size", type=int, default=14)
@@ -168,6 +221,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--bins", type=int, default=256)
     parser.add_argument("--head", choices=["tokens", "l1"], default="tokens")
+    parser.add_argument("--variant", choices=["pi0", "pi05"], default="pi0", help="of openpi")
+    parser.add_argument("--horizon", type=int, default=6, help="of openpi")
     parser.add_argument("--use-proprio", action="store_true")
     parser.add_argument("--words", nargs="+", default=["reach"], help="sentences of the tasks")
     args = parser.parse_args()
@@ -182,6 +237,10 @@ def main() -> None:
         words=tuple(args.words),
     )
     keys: dict[str, Any] = {"model_type": args.model_type, "model_path": "", "action_dim": args.action_dim}
+    if args.model_type == "openpi":
+        write_tiny_pi(args.out, shape, PiConfig(**keys, variant=args.variant, horizon=args.horizon))
+        print(f"wrote {args.out}")
+        return
     if args.model_type == "openvla_oft":
         state_dim = args.state_dim if args.use_proprio else 0
         cfg: OpenVLAConfig = OpenVLAOFTConfig(**keys, head=args.head, use_proprio=args.use_proprio, state_dim=state_dim)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from rlinf.config.schema.vla import PiConfig
 from rlinf.data.messages.embodied import Observation
 from rlinf.errors import ConfigError
 from rlinf.models import check_policy
 from rlinf.models.vla import openpi
+from rlinf.models.vla.pi_model import PiShape
 from tests.unit.models.vla.pi_policies import CAMERAS, golden_record, pi_policy, shapes_of
-from tests.unit.models.vla.vla_policies import observations
+from tests.unit.models.vla.vla_policies import observations, published_names
 
 pytest.importorskip("transformers")
 both = pytest.mark.parametrize("variant", ["pi0", "pi05"])
@@ -149,6 +151,18 @@ def test_names_and_shapes_are_the_published_ones(variant: str, tmp_path: Path) -
     policy = pi_policy(tmp_path, variant)
     published = shapes_of(variant)
     ours = {name: list(tensor.shape) for name, tensor in policy.state_dict().items()}
+    assert ours.items() <= published.items()
+    assert published.keys() - ours.keys() == set(openpi.UNUSED)
+
+
+@both
+def test_the_full_size_model_has_the_published_names(variant: Any) -> None:
+    published = published_names(f"{variant}_3b.txt")
+    config = {"paligemma_variant": "gemma_2b", "action_expert_variant": "gemma_300m", "action_dim": 32}
+    cfg, no_inputs = PiConfig(model_type="openpi", model_path="", action_dim=7, variant=variant), cast(Any, None)
+    with torch.device("meta"):
+        policy = openpi.PiPolicy(cfg, PiShape.of_config(config), no_inputs)
+    ours = {name: tuple(tensor.shape) for name, tensor in policy.state_dict().items()}
     assert ours.items() <= published.items()
     assert published.keys() - ours.keys() == set(openpi.UNUSED)
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 
+from rlinf.config.schema.vla import OpenVLAConfig
 from rlinf.models import check_policy
-from tests.unit.models.vla.vla_policies import as_openvla, golden, observations, random_policy
+from rlinf.models.vla.openvla import OpenVLAPolicy
+from rlinf.models.vla.prismatic import PrismaticShape
+from tests.unit.models.vla.vla_policies import as_openvla, golden, observations, published_names, random_policy
 
 pytest.importorskip("transformers")
 
@@ -39,6 +42,17 @@ def hidden_states(policy: Any, record: dict[str, torch.Tensor], bins: torch.Tens
     policy(forward_inputs={**record, "action": bins})
     hook.remove()
     return found[0][:, -7:]
+
+
+def test_the_full_size_model_has_the_published_names() -> None:
+    published = published_names("openvla_7b.txt")
+    towers = ["vit_large_patch14_reg4_dinov2.lvd142m", "vit_so400m_patch14_siglip_224"]
+    text = {"model_type": "llama", "vocab_size": 32064, "pad_token_id": 32000, "torch_dtype": "bfloat16"}
+    config = {"timm_model_ids": towers, "image_sizes": [224, 224], "text_config": text, "pad_to_multiple_of": 64}
+    cfg, no_inputs = OpenVLAConfig(model_type="openvla", model_path="", action_dim=7), cast(Any, None)
+    with torch.device("meta"):
+        policy = OpenVLAPolicy(cfg, PrismaticShape.of_config(config), no_inputs, num_values=1)
+    assert {name: tuple(tensor.shape) for name, tensor in policy.state_dict().items()} == published
 
 
 @pytest.mark.parametrize("keys", [{}, {"temperature": 0.7, "top_k": 3}], ids=["all", "top-k"])

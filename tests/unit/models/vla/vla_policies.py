@@ -42,6 +42,12 @@ class Golden:
     expected: dict[str, torch.Tensor]
 
 
+def published_names(file: str) -> dict[str, tuple[int, ...]]:
+    """Return the names and shapes of a published model's weights."""
+    lines = (line.split() for line in (GOLDEN / file).read_text(encoding="utf-8").splitlines())
+    return {name: tuple(int(size) for size in shape.split("x")) for name, shape in lines}
+
+
 def golden(kind: str, folder: Path) -> Golden:
     """Write the published weights of a fixture to a folder and load them.
 

@@ -1,0 +1,71 @@
+"""Policies that are built without memory, sharded over two ranks and then filled compute what whole ones do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed.tensor import DTensor
+
+from rlinf.config.schema.train import FSDPConfig, OptimConfig
+from rlinf.config.schema.vla import VLAConfig
+from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.hybrid_engines.train.train_engine import Pass
+from rlinf.models import get_policy
+from rlinf.models.base_policy import BasePolicy, PolicyEvaluation
+from tests.unit.hybrid_engines.train.rank_processes import run_ranks
+from tests.unit.models.vla.pi_policies import pi_policy
+from tests.unit.models.vla.vla_policies import observations, random_policy
+
+pytest.importorskip("transformers")
+pytestmark = pytest.mark.timeout(300)
+Inputs = dict[str, torch.Tensor]
+
+
+def whole_policy(kind: str, folder: Path) -> BasePolicy:
+    """Return an unsharded policy with a value head."""
+    if kind == "pi05":
+        return pi_policy(folder, kind, add_value_head=True)
+    return random_policy(kind, folder, add_value_head=True)
+
+
+def logprobs_of(model: Any, inputs: Inputs) -> torch.Tensor:
+    """Return log-probabilities [N, C, A]."""
+    evaluation: PolicyEvaluation = model(forward_inputs=inputs)
+    return evaluation.logprobs
+
+
+def evaluate(rank: int, cfg: VLAConfig, inputs: Inputs) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Return log-probabilities of two ranks that have half of the model each, and the gradient of their sum."""
+    torch.manual_seed(0)
+    engine = FSDPEngine(
+        get_policy(cfg, on_meta=True),
+        optim=OptimConfig(),
+        fsdp=FSDPConfig(gradient_checkpointing=True),
+        precision="fp32",
+        device=torch.device("cpu"),
+        rank=rank,
+        world_size=2,
+    )
+    logprobs = engine.forward([inputs], Pass.whole(logprobs_of))[0]
+    engine.forward_backward([inputs], Pass.whole(lambda model, batch: (logprobs_of(model, batch).sum(), {})))
+    gradients = {name: p.grad for name, p in engine.model.named_parameters() if p.grad is not None}
+    return logprobs, {name: g.full_tensor() if isinstance(g, DTensor) else g for name, g in gradients.items()}
+
+
+@pytest.mark.parametrize("kind", ["oft", "pi05"])
+def test_two_ranks_compute_what_one_does(kind: str, tmp_path: Path) -> None:
+    policy = whole_policy(kind, tmp_path)
+    states = torch.tensor([[0.1, -0.2, 0.3], [0.5, 0.9, -0.4], [-2.0, 0.0, 0.7]])
+    obs = observations() | {"states": states}
+    _, report = policy.predict_action_batch(obs, mode="train", generator=torch.Generator().manual_seed(1))
+    logprobs_of(policy, report.forward_inputs).sum().backward()
+    expected = {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
+    for logprobs, gradients in run_ranks(2, evaluate, policy.cfg, report.forward_inputs):
+        torch.testing.assert_close(logprobs, report.logprobs, rtol=0, atol=1e-5)
+        assert gradients.keys() == expected.keys()
+        for name, gradient in gradients.items():
+            scale = max(1.0, float(expected[name].abs().max()))
+            torch.testing.assert_close(gradient / scale, expected[name] / scale, rtol=0, atol=2e-5, msg=name)
