@@ -129,6 +129,7 @@ MEANINGS = {
         "actor/receive_responses": "seconds of fetching the responses of the step from the reward group",
         "actor/sync_weights": "seconds of publishing weights",
         "actor/evaluation": "seconds of measuring held-out samples (fine-tuning)",
+        "actor/save_checkpoint": "seconds of writing weights and moments, or of copying them (`runner.async_save`)",
         "actor/save_hf": "seconds of writing the folder `hf`",
         "actor/tokens_per_second_per_device": "tokens trained for each second of updating",
         "actor/mfu": "model FLOPs utilisation, where the device's peak is known",

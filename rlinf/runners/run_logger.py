@@ -239,12 +239,13 @@ class RunLogger:
             The checkpoint's folder; None if there is none.
         """
         self._go_back_to(self.checkpoints.resolve("auto") or self.begins_at)
+        self.saved_step = None if self.resume_from is None else self.resume_step
         self.metric_logger.finish()
         self.metric_logger = self._open_logger()
         return self.resume_from
 
     def is_saved(self, step: int) -> bool:
-        """Return whether the newest checkpoint is that of ``step``."""
+        """Return whether the newest checkpoint, written or being written, is that of ``step``."""
         return self.saved_step == step
 
     def commit_checkpoint(self, step: int, metrics: Mapping[str, float]) -> None:

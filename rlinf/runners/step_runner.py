@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlinf.config.schema.root import RLinfConfig
-from rlinf.errors import WorkerDiedError, WorkerError
+from rlinf.errors import RLinfError, WorkerDiedError, WorkerError
+from rlinf.runners.checkpoint_writer import CheckpointWriter
 from rlinf.runners.profiling import StepProfiler
 from rlinf.runners.run_logger import RunLogger
 from rlinf.scheduler import WorkerGroup, wait_all
@@ -43,6 +44,7 @@ class StepRunner(abc.ABC):
         metrics: The metrics of the last of them, with its evaluation.
         is_logged: Whether these metrics have been logged.
         evaluated_step: The step after which the policy was evaluated last.
+        checkpoints: Writes the checkpoints.
         training: The training call in progress, and the metrics of its step so far; None while there is none.
     """
 
@@ -54,6 +56,7 @@ class StepRunner(abc.ABC):
         self.groups = dict(groups)
         self.profiler = StepProfiler(cfg.cluster.profiling, self.groups, self.logger.folder / PROFILE_FOLDER)
         self.limits = cfg.runner
+        self.checkpoints = CheckpointWriter(self.logger, self.groups["actor"], in_background=self.limits.async_save)
         self.step = 0
         self.metrics: Metrics = {}
         self.is_logged = False
@@ -86,6 +89,9 @@ class StepRunner(abc.ABC):
                     self.evaluate_if_due()
                     self.log_and_save()
                     if self.is_done():
+                        if self.checkpoints.pending is not None:
+                            self.logger.phase("checkpoint")
+                            self.checkpoints.publish(wait=True)
                         return self.metrics
                     self.metrics = self.make_step()
 
@@ -187,6 +193,7 @@ class StepRunner(abc.ABC):
         """Log the step's metrics and write a due checkpoint, unless that has been done."""
         if not self.is_logged:
             self._log(self.metrics)
+        self.checkpoints.publish(wait=False)
         if self.logger.is_checkpoint_due(self.step, self.metrics):
             self.save_checkpoint(self.metrics)
 
@@ -201,11 +208,8 @@ class StepRunner(abc.ABC):
         return is_last or self.logger.goal_reached(self.metrics)
 
     def save_checkpoint(self, metrics: Metrics) -> None:
-        """Write a checkpoint of the current step."""
-        self.logger.phase("checkpoint")
-        folder = self.logger.checkpoints.begin(self.step)
-        self.write_checkpoint(str(folder))
-        self.logger.commit_checkpoint(self.step, metrics)
+        """Write a checkpoint of the current step; with ``runner.async_save`` the actor goes on writing afterwards."""
+        self.checkpoints.save(self.step, metrics, self.write_checkpoint)
 
     def write_checkpoint(self, folder: str) -> None:
         """Write the state of the run under ``folder``."""
@@ -272,6 +276,7 @@ class StepRunner(abc.ABC):
         wait_all(*self.init_calls([group.wait_ready() for group in groups]))
         goes_back = "actor" in self.lost
         if goes_back:
+            self.checkpoints.forget()
             self._restore_actor()
         self.lost.clear()
         return goes_back
@@ -292,12 +297,16 @@ class StepRunner(abc.ABC):
     def save_on_interrupt(self) -> Iterator[None]:
         """At an interrupt within the block, log and save the last whole step.
 
-        A training phase in progress is finished; anything else is abandoned.
+        A training phase in progress is finished; anything else is abandoned. At an error, a checkpoint that is being
+        written in the background is published.
         """
         try:
             yield
         except KeyboardInterrupt:
             self._save_last_step()
+            raise
+        except RLinfError:
+            self.checkpoints.publish_last()
             raise
 
     def _save_last_step(self) -> None:
@@ -314,6 +323,7 @@ class StepRunner(abc.ABC):
             self._log(self.time_metrics({"actor": times}) | self.metrics)
         if not self.logger.is_saved(self.step) and self.step > 0:
             self.save_checkpoint({})
+        self.checkpoints.publish_last()
 
     def abandon_step(self) -> None:
         """End the groups that take no part in a checkpoint; the others then give up what they were doing."""

@@ -48,6 +48,9 @@ class RunnerConfig(ConfigSection):
     """Checkpoint folder to continue from, or ``auto`` for the newest complete one of this experiment."""
     ckpt_path: str | None = None
     """Model weights to start from (a checkpoint folder, ``.pt`` or ``.safetensors``); the run begins at step 0."""
+    async_save: bool = False
+    """Let the actor train on while weights and moments of a checkpoint are written: they are copied to host memory
+    first. The checkpoint counts once it is whole; failing to write it ends the run, at the next save at the latest."""
     keep_checkpoints: NonNegativeInt = 3
     """Newest checkpoints to keep; 0 keeps all."""
     keep_best: str | None = None

@@ -163,6 +163,11 @@ class PendingWrite:
         self._written = thread.submit(self._write)
         thread.shutdown(wait=False)
 
+    @property
+    def is_written(self) -> bool:
+        """Whether this rank has written its chunks, or failed to."""
+        return self._written.done()
+
     def finish(self) -> None:
         """Wait for all ranks and write down what is where; called by all of them together.
 

@@ -26,6 +26,7 @@ from rlinf.hybrid_engines.train import state
 from rlinf.hybrid_engines.train.loss_scale import LossScaler
 from rlinf.hybrid_engines.train.optimizer import ScheduledOptimizer, build_optimizers
 from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
+from rlinf.hybrid_engines.train.saver import CheckpointSaver
 from rlinf.hybrid_engines.train.train_engine import BatchT, Loss, MetricSums, Pass, TrainEngine
 from rlinf.models.materialize import materialize
 from rlinf.models.trainable import TrainableModel, WeightForm
@@ -82,6 +83,7 @@ class FSDPEngine(TrainEngine):
         if optim is not None:
             self.optimizers = build_optimizers(model, optim, critic_optim, fused=not self.sharded)
         self.scaler = LossScaler(enabled=self.compute_dtype == torch.float16)
+        self.saver = CheckpointSaver()
         self.remembered: dict[str, list[torch.Tensor]] = {}
 
     @property
@@ -185,9 +187,14 @@ class FSDPEngine(TrainEngine):
         if self.device.type != "cpu" and not self.stays_on_host:
             self._move(self.device)
 
-    def save(self, path: Path) -> None:
-        """See ``TrainEngine``; torch's distributed checkpoint format, which reshards on load."""
-        state.save(path, self.model, self._adams(), self._extra_state())
+    def save(self, path: Path, *, in_background: bool = False) -> None:
+        """See ``TrainEngine``."""
+        content = state.training_state(self.model, self._adams(), self._extra_state())
+        self.saver.save(path, content, in_background=in_background)
+
+    def finish_save(self, *, wait: bool = True) -> bool:
+        """See ``TrainEngine``."""
+        return self.saver.finish(wait=wait)
 
     def load(self, path: Path) -> None:
         """See ``TrainEngine``."""

@@ -18,26 +18,16 @@ from rlinf.hybrid_engines.train.chunks import (
     read_state,
     value_key,
     weight_key,
-    write_state,
 )
 from rlinf.hybrid_engines.train.safe_reader import refusal
 from rlinf.models.materialize import fill, require_same_names
 from rlinf.models.tensor_files import TensorFiles
 
 
-def save(path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], extra: dict[str, Any]) -> None:
-    """Write model, optimizers and ``extra`` under the folder ``path``; called by all ranks together.
-
-    Raises:
-        CheckpointError: They cannot be written; the disk is full, say.
-    """
-    write_state(path, training_state(model, optimizers, extra))
-
-
 def load(
     path: Path, model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], extra: dict[str, Any]
 ) -> dict[str, Any]:
-    """Read what ``save`` wrote, resharded as needed. Settings of the optimizers (``lr``) stay as they are.
+    """Read a ``training_state``, resharded as needed. Settings of the optimizers (``lr``) stay as they are.
 
     Args:
         path: The folder.

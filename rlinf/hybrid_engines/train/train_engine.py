@@ -161,8 +161,30 @@ class TrainEngine(abc.ABC):
         """Move them back to the device."""
 
     @abc.abstractmethod
-    def save(self, path: Path) -> None:
-        """Write weights, optimizer and step count under ``path``; called by all ranks together."""
+    def save(self, path: Path, *, in_background: bool = False) -> None:
+        """Write weights, optimizer and step count under ``path``; called by all ranks together.
+
+        Args:
+            path: Of a folder, in the format of ``chunks``.
+            in_background: Return when all is copied to host memory; ``finish_save`` ends the checkpoint.
+
+        Raises:
+            CheckpointError: It cannot be written, or the former one in the background could not. Raised on all ranks.
+        """
+
+    @abc.abstractmethod
+    def finish_save(self, *, wait: bool = True) -> bool:
+        """End the checkpoint that is being written in the background, if there is one; called by all ranks together.
+
+        Args:
+            wait: For ranks that are still writing; else nothing is ended before all have written.
+
+        Returns:
+            Whether nothing is under way any more.
+
+        Raises:
+            CheckpointError: It could not be written. Raised on all ranks.
+        """
 
     @abc.abstractmethod
     def load(self, path: Path) -> None:

@@ -178,10 +178,22 @@ class ActorWorker(Worker):
         with self._on_device():
             return self.learner.evaluate(batch)
 
+    @Worker.timer("save_checkpoint")
     def save_checkpoint(self, path: str) -> None:
-        """Write weights, optimizers, counters and replay under ``path``."""
+        """Write weights, optimizers, counters and replay under ``path``; see ``runner.async_save``."""
         with self._on_device():
-            self.learner.save(Path(path))
+            self.learner.save(Path(path), in_background=self.cfg.runner.async_save)
+
+    def finish_checkpoint(self, *, wait: bool = True) -> bool:
+        """End the checkpoint that is being written in the background, if there is one.
+
+        Args:
+            wait: Until it is written; else it is ended only if all ranks have written.
+
+        Returns:
+            Whether nothing is under way any more.
+        """
+        return self.engine.finish_save(wait=wait)
 
     @Worker.timer("save_hf")
     def save_hf(self, path: str) -> None:

@@ -101,9 +101,9 @@ class CollectingLearner(ImitationLearner):
         self.take_transitions(new)
         return super().update(step)
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, *, in_background: bool = False) -> None:
         """See ``Learner``: one rank writes the labels."""
-        super().save(path)
+        super().save(path, in_background=in_background)
         if self.engine.is_main and len(self.stored):
             self.stored.save(path / _LABELS)
 

@@ -122,9 +122,14 @@ class Learner(abc.ABC, Generic[BatchT]):
         """Return the versions of the weights that made a batch's decisions, int64 [N]; None without staleness."""
         return None
 
-    def save(self, path: Path) -> None:
-        """Write all that changes under the folder ``path``."""
-        self.engine.save(path)
+    def save(self, path: Path, *, in_background: bool = False) -> None:
+        """Write all that changes under the folder ``path``.
+
+        Args:
+            path: The folder.
+            in_background: Go on writing weights and moments after the return, until ``TrainEngine.finish_save``.
+        """
+        self.engine.save(path, in_background=in_background)
 
     def load(self, path: Path) -> None:
         """Read what ``save`` wrote, under any number of ranks."""

@@ -109,9 +109,9 @@ class OffPolicyLearner(EmbodiedLearner):
                     self.engine.soft_update(target, source, self.loss.tau)
         return metrics_over_ranks(self.engine, sums) | size
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path, *, in_background: bool = False) -> None:
         """See ``Learner``: each rank writes its replay."""
-        super().save(path)
+        super().save(path, in_background=in_background)
         self.replay.save(path / _REPLAY_FOLDER / f"rank_{self.engine.rank}")
         if self.replay.keep_all:
             self.replay.flush()

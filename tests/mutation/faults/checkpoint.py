@@ -5,6 +5,9 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 _MANAGER = "rlinf/checkpoint/checkpoint_manager.py"
+_WRITER = "rlinf/runners/checkpoint_writer.py"
+_WRITER_TESTS = "tests/unit/runners/test_checkpoint_writer.py"
+_SAVER_TESTS = "tests/unit/hybrid_engines/train/test_saver.py"
 _FILES = "rlinf/utils/files.py"
 _READER = "rlinf/hybrid_engines/train/safe_reader.py"
 _CHUNKS = "rlinf/hybrid_engines/train/chunks.py"
@@ -149,5 +152,47 @@ FAULTS: list[Fault] = [
         'torch.load(path, map_location="cpu", weights_only=False)',
         (f"{_READER_TESTS}::test_the_other_files_that_hold_tensors_are_refused_likewise",),
         "the off-policy state runs code",
+    ),
+    Fault(
+        _WRITER,
+        "            self.publish(wait=True)\n        write(",
+        "            pass\n        write(",
+        (_WRITER_TESTS,),
+        "a checkpoint is begun while the former one is being written",
+    ),
+    Fault(
+        _WRITER,
+        "            self._logger.saved_step = step\n",
+        "",
+        (_WRITER_TESTS,),
+        "a checkpoint that is being written is written again",
+    ),
+    Fault(
+        _WRITER,
+        "        except RLinfError as error:\n",
+        "        except RLinfError as error:\n            return\n",
+        (_WRITER_TESTS,),
+        "a failing run loses its checkpoint without a word",
+    ),
+    Fault(
+        "rlinf/runners/run_logger.py",
+        "        self.saved_step = None if self.resume_from is None else self.resume_step\n",
+        "",
+        (_WRITER_TESTS,),
+        "a checkpoint that was lost with its actor is not written again",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/saver.py",
+        "        self.finish(wait=True)\n",
+        "        self._pending = None\n",
+        (f"{_SAVER_TESTS}::test_a_failed_write_is_an_error_at_the_next_save_or_at_the_end",),
+        "a failed write is forgotten at the next save",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/saver.py",
+        "not _on_all_ranks(self._pending.is_written)",
+        "not self._pending.is_written",
+        (f"{_SAVER_TESTS}::test_a_checkpoint_in_the_background_is_of_the_moment_when_it_was_begun",),
+        "a rank ends a checkpoint that another one is still writing",
     ),
 ]

@@ -16,6 +16,7 @@ from torch.distributed.checkpoint import metadata as layout
 import rlinf
 from rlinf.errors import CheckpointError, ConfigError
 from rlinf.hybrid_engines.train import state
+from rlinf.hybrid_engines.train.chunks import write_state
 from rlinf.hybrid_engines.train.safe_reader import read_metadata
 from rlinf.models.success_classifier import SuccessClassifier
 from rlinf.workers.actor.off_policy_learner import _read
@@ -47,7 +48,7 @@ def parts(seed: int) -> tuple[nn.Sequential, list[torch.optim.AdamW]]:
 def checkpoint(tmp_path: Path) -> tuple[Path, nn.Sequential]:
     """The folder of a checkpoint, and the model that is in it."""
     model, optimizers = parts(0)
-    state.save(tmp_path / "actor", model, optimizers, EXTRA)
+    write_state(tmp_path / "actor", state.training_state(model, optimizers, EXTRA))
     return tmp_path / "actor", model
 
 
@@ -111,7 +112,7 @@ def test_a_pickle_of_something_else_or_a_torn_one_is_refused(checkpoint: tuple[P
 def test_a_value_that_would_run_code_is_refused(checkpoint: tuple[Path, nn.Sequential], tmp_path: Path) -> None:
     folder, _ = checkpoint
     model, optimizers = parts(1)
-    state.save(folder, model, optimizers, {**EXTRA, "count": Mark(tmp_path / "code_ran")})
+    write_state(folder, state.training_state(model, optimizers, {**EXTRA, "count": Mark(tmp_path / "code_ran")}))
     assert_refused(
         tmp_path / "code_ran", lambda: state.load(folder, model, optimizers, dict(EXTRA)), "value 'extra.count'"
     )

@@ -138,7 +138,8 @@ class TwoGroups(StepRunner):
         if call.method == "run_training":
             self.trained.append(call.keys["step"])
         if not call.future.done():
-            call.give({})
+            # What is written in the background is never ready at once.
+            call.give(call.keys["wait"] if call.method == "finish_checkpoint" else {})
 
     def generate_rollouts(self) -> Metrics:
         return {"rollout/calls": 1.0, **self.groups["rollout"].generate(step=self.step + 1).wait()[0]}
@@ -158,11 +159,13 @@ def run_two_groups(cfg: Any, number: int, *deaths: int) -> TwoGroups:
     return runner
 
 
+@pytest.mark.parametrize("async_save", ["false", "true"], ids=["", "in the background"])
 @pytest.mark.parametrize("following", [(), (1, 3)], ids=["alone", "again in recovery"])
 def test_whichever_call_ends_in_a_death_each_step_is_evaluated_logged_and_saved_once(
-    recipe: ReadRecipe, following: tuple[int, ...]
+    recipe: ReadRecipe, following: tuple[int, ...], async_save: str
 ) -> None:
-    cfg = recipe("runner.max_epochs=2", "runner.val_check_interval=1", "runner.save_interval=1")
+    intervals = ("runner.val_check_interval=1", "runner.save_interval=1")
+    cfg = recipe("runner.max_epochs=2", f"runner.async_save={async_save}", *intervals)
     undisturbed = run_two_groups(cfg, 0)
     assert undisturbed.trained == [1, 2]
     for number in range(undisturbed.num_calls):

@@ -205,7 +205,7 @@ def test_checkpoints_that_torch_wrote_from_modules_and_optimizers_still_load(tmp
 def test_moments_that_are_still_to_come_are_those_of_a_first_step(tmp_path: Path) -> None:
     model, optimizer = trained(0)
     fresh = torch.optim.AdamW(model.parameters(), lr=0.1)
-    state.save(tmp_path, model, [fresh], {})
+    write_state(tmp_path, state.training_state(model, [fresh], {}))
     state.load(tmp_path, model, [optimizer], {})
     for parameter in model.parameters():
         kept = optimizer.state[parameter]
