@@ -18,6 +18,7 @@ _COMMANDS = {
     "doctor": ("rlinf.cli.doctor", "show what this machine has and lacks"),
     "status": ("rlinf.cli.status", "show what every worker of a running run does and waits for"),
     "replay": ("rlinf.cli.replay", "make a train step of a run again, offline, and compare its metrics"),
+    "convert": ("rlinf.cli.convert", "turn checkpoints into Hugging Face folders or adapters, and back"),
     "report": ("rlinf.cli.report", "write one page about a run, or about several"),
     "list": ("rlinf.cli.listing", "list what recipes can name"),
 }

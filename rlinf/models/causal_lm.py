@@ -16,6 +16,7 @@ from rlinf.models.language_model import LanguageModel, TokenEvaluation
 from rlinf.models.lora import adapters_off, add_adapters, initial_adapter, is_adapter, merged, unadapted_name
 from rlinf.models.model_path import require_model_path
 from rlinf.models.packed_attention import NAME, flash_arguments, packed_attention, plan_attention
+from rlinf.models.peft_folder import open_adapter
 from rlinf.models.pretrained import PretrainedWeights, build_on_meta
 from rlinf.models.token_logprobs import LogprobHead
 from rlinf.models.trainable import WeightForm
@@ -227,6 +228,7 @@ class _InitialWeights:
     def __init__(self, model: CausalLM, pretrained: PretrainedWeights) -> None:
         self._pretrained, self._seed = pretrained, torch.initial_seed()
         self._shapes = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+        self._adapter = open_adapter(model.cfg, self._shapes)
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of every tensor, by name."""
@@ -236,6 +238,8 @@ class _InitialWeights:
         """Return rows of a tensor, the same on every rank."""
         if name.startswith("value_head."):
             return torch.zeros(self._shapes[name])[begin:end]
+        if is_adapter(name) and self._adapter is not None:
+            return self._adapter.rows(name, begin, end)
         if is_adapter(name):
             return initial_adapter(name, self._shapes[name], self._seed)[begin:end]
         return self._pretrained.rows(unadapted_name(name), begin, end)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from rlinf.models.language_model import LanguageModel
+from rlinf.models.tensor_writer import write_tensor_files
 from rlinf.utils.optional import require
 
 _INSTALL = "pip install 'rlinf[reasoning]'"
@@ -18,7 +19,7 @@ _INSTALL = "pip install 'rlinf[reasoning]'"
 def write_hf_folder(
     folder: Path, model: LanguageModel, weights: Iterator[tuple[str, torch.Tensor]], *, dtype: torch.dtype
 ) -> None:
-    """Write weights, configuration and tokenizer, so that the folder can be ``actor.model.model_path``.
+    """Write weights (one at a time), configuration and tokenizer, so that the folder can be ``actor.model.model_path``.
 
     Args:
         folder: Where to; made if it does not exist.
@@ -29,11 +30,9 @@ def write_hf_folder(
     Raises:
         MissingPackageError: transformers is not installed.
     """
-    hub = require("huggingface_hub", install=_INSTALL, needed_by="a checkpoint in Hugging Face's layout")
     transformers = require("transformers", install=_INSTALL, needed_by="a checkpoint in Hugging Face's layout")
-    folder.mkdir(parents=True, exist_ok=True)
-    state = {name: _to_host(tensor, dtype) for name, tensor in weights}
-    hub.save_torch_state_dict(state, folder)
+    described = model.export(lambda tensor: torch.empty(tensor.shape, dtype=tensor.dtype, device="meta"))
+    write_tensor_files(folder, list(_cast(described, dtype)), _cast(weights, dtype))
     config: Any = copy.deepcopy(model.hf_config)
     config.dtype = dtype
     config.save_pretrained(folder)
@@ -44,5 +43,6 @@ def write_hf_folder(
         transformers.GenerationConfig.from_pretrained(source).save_pretrained(folder)
 
 
-def _to_host(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    return tensor.to("cpu", dtype if tensor.is_floating_point() else tensor.dtype).contiguous()
+def _cast(weights: Iterator[tuple[str, torch.Tensor]], dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, tensor in weights:
+        yield name, tensor.to(dtype) if tensor.is_floating_point() else tensor

@@ -118,3 +118,13 @@ def merged(
             a, b = whole(weights[f"{layer}.{_A}"]), whole(weights[f"{layer}.{_B}"])
             full = torch.addmm(full, b, a, alpha=cfg.lora_scaling)
         yield f"{layer}.{parameter}" if layer else name, full
+
+
+def adapted_layer(name: str) -> str:
+    """Return the layer whose adapter the parameter ``name`` belongs to."""
+    return name.removesuffix(f".{_A}").removesuffix(f".{_B}")
+
+
+def adapter_names(layer: str) -> tuple[str, str]:
+    """Return the names of a layer's two matrices: first the one that the input is multiplied by."""
+    return f"{layer}.{_A}", f"{layer}.{_B}"

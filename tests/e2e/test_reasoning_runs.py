@@ -263,6 +263,8 @@ def test_adapters_alone_keep_engine_and_inference_group_at_the_trainers_weights(
         assert record["rollout/mismatch_max_probability_difference"] < 1e-4
         assert record["train/grad_norm"] > 0
         assert record["train/actor_approx_kl"] != 0
+    (checkpoint,) = (folder / "checkpoints").glob("global_step_*")
+    assert json.loads((checkpoint / "adapter" / "adapter_config.json").read_text())["r"] == 8
 
 
 def test_an_engine_that_is_killed_while_it_generates_costs_no_answer(

@@ -20,7 +20,7 @@ def check_language_model(check: Check[RLinfConfig]) -> None:
             "Set actor.model.model_type=mlp_policy, say.",
         )
     if not model.is_lora:
-        names = ("lora_rank", "lora_alpha", "lora_target_modules")
+        names = ("lora_rank", "lora_alpha", "lora_path", "lora_target_modules")
         check.unused(model, names, "actor.model", "without actor.model.is_lora")
 
 

@@ -26,25 +26,26 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import IO, Any, TypeVar, cast
 
 import torch
 import torch.distributed as dist
 from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystemWriter, _StorageInfo
 from torch.distributed.checkpoint.metadata import (
     ChunkStorageMetadata,
     Metadata,
     MetadataIndex,
     TensorProperties,
+    TensorStorageMetadata,
 )
-from torch.distributed.checkpoint.planner import SavePlan, TensorWriteData, WriteItem, WriteItemType
+from torch.distributed.checkpoint.planner import SavePlan, SavePlanner, TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from rlinf.errors import CheckpointError
-from rlinf.hybrid_engines.train.safe_reader import SafePlanner, SafeReader
+from rlinf.hybrid_engines.train.safe_reader import SafePlanner, SafeReader, read_metadata
 
 State = dict[str, Any]
 """Names to ``ChunkedTensor``, or to a number, a text, or a list or mapping of them."""
@@ -198,7 +199,7 @@ def plan_write(path: Path, state: State) -> PendingWrite:
         CheckpointError: The chunks do not cover a tensor, or overlap; or the folder cannot be written to.
     """
     rank = dist.get_rank() if dist.is_initialized() else 0
-    planner, writer = _SavePlanner(), FileSystemWriter(path, overwrite=True)
+    planner, writer = _SavePlanner(), _Writer(path, overwrite=True)
     metadata: list[Metadata] = []
 
     def plan_own() -> SavePlan:
@@ -256,6 +257,23 @@ def read_state(path: Path, state: State) -> dict[str, Any]:
     return {name: value for name, value in state.items() if not isinstance(value, ChunkedTensor)}
 
 
+def stored_tensors(path: Path) -> dict[str, torch.Tensor]:
+    """Return what tensors a checkpoint holds, by key: their shapes and types, on device ``meta``.
+
+    Args:
+        path: The folder.
+
+    Raises:
+        CheckpointError: It holds no checkpoint, or a damaged one.
+    """
+    found = read_metadata(_require_checkpoint(path) / ".metadata").state_dict_metadata
+    return {
+        name: torch.empty(entry.size, dtype=entry.properties.dtype, device="meta")
+        for name, entry in found.items()
+        if isinstance(entry, TensorStorageMetadata)
+    }
+
+
 class _SavePlanner(DefaultSavePlanner):
     """Takes a flat state of ``ChunkedTensor`` and other values."""
 
@@ -277,6 +295,31 @@ class _SavePlanner(DefaultSavePlanner):
         for device in {tensor.device for tensor in originals.values() if not tensor.is_cpu}:
             torch.get_device_module(device).synchronize(device)
         self.state_dict = {name: v for name, v in self.state_dict.items() if not isinstance(v, ChunkedTensor)}
+
+
+class _Writer(FileSystemWriter):
+    """Writes one file for each rank, and holds one tensor of it at a time: torch's keeps all until the end."""
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> torch.futures.Future[list[WriteResult]]:
+        name, results = f"{plan.storage_data.prefix}0.distcp", []
+        with self.fs.create_stream(self.fs.concat_path(self.path, name), "wb") as file:
+            for item in plan.items:
+                begin = file.tell()
+                data = planner.resolve_data(item)
+                if isinstance(data, torch.Tensor):
+                    host = data.detach().cpu().contiguous()
+                    # Of a view, all that it views would be written.
+                    is_view = host.untyped_storage().nbytes() != host.nbytes
+                    torch.save(host.clone() if is_view else host, cast(IO[bytes], file))
+                else:
+                    file.write(data.getbuffer())
+                size = file.tell() - begin
+                results.append(WriteResult(item.index, size, _StorageInfo(name, begin, size)))
+            file.flush()
+            os.fsync(file.fileno())
+        future: torch.futures.Future[list[WriteResult]] = torch.futures.Future()
+        future.set_result(results)
+        return future
 
 
 def _host_copy(tensor: torch.Tensor) -> torch.Tensor:

@@ -21,6 +21,7 @@ from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.models import get_model, get_policy
 from rlinf.models.hf_folder import write_hf_folder
 from rlinf.models.language_model import LanguageModel
+from rlinf.models.peft_folder import ADAPTER_FOLDER, write_adapter
 from rlinf.models.trainable import TrainableModel, WeightForm
 from rlinf.scheduler import Worker
 from rlinf.telemetry.devices import device_peak_flops
@@ -197,16 +198,23 @@ class ActorWorker(Worker):
 
     @Worker.timer("save_hf")
     def save_hf(self, path: str) -> None:
-        """Write a language model under ``path`` as transformers loads it: ``actor.model.model_path`` of another run."""
+        """Write a language model under ``path`` as transformers loads it: ``actor.model.model_path`` of another run.
+
+        Adapters are merged in; in the folder ``adapter`` next to it they stand alone, as ``peft`` loads them.
+        """
         with self._on_device():
-            dtype = DTYPES[self.cfg.actor.model.precision]
+            model, dtype = self.engine.model, DTYPES[self.cfg.actor.model.precision]
+            assert isinstance(model, LanguageModel)
             weights = self.engine.export_weights(dtype=dtype)
             if self.engine.is_main:
-                assert isinstance(self.engine.model, LanguageModel)
-                write_hf_folder(Path(path), self.engine.model, weights, dtype=dtype)
-            else:
-                # Every rank has its part in making tensors whole.
-                collections.deque(weights, maxlen=0)
+                write_hf_folder(Path(path), model, weights, dtype=dtype)
+            # Every rank has its part in making tensors whole.
+            collections.deque(weights, maxlen=0)
+            if model.cfg.is_lora:
+                adapters = self.engine.export_weights("adapters")
+                if self.engine.is_main:
+                    write_adapter(Path(path).with_name(ADAPTER_FOLDER), adapters, model.cfg)
+                collections.deque(adapters, maxlen=0)
 
     def load_checkpoint(self, path: str) -> None:
         """Continue from what ``save_checkpoint`` wrote, under any number of ranks."""

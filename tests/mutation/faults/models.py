@@ -20,6 +20,9 @@ TOKENS = (f"{MODELS}/test_token_logprobs.py",)
 LOADING = (f"{MODELS}/test_pretrained.py", f"{MODELS}/test_materialize.py")
 LANGUAGE = (f"{MODELS}/test_causal_lm.py", f"{MODELS}/test_packed_attention.py", f"{MODELS}/test_lora.py")
 
+PEFT = (f"{MODELS}/test_peft_folder.py",)
+CONVERT = ("tests/unit/cli/test_convert.py",)
+
 FAULTS: list[Fault] = [
     Fault(
         "rlinf/models/materialize.py",
@@ -713,5 +716,68 @@ FAULTS: list[Fault] = [
         "enable_gqa=True",
         LANGUAGE,
         "the scale of scores is torch's own",
+    ),
+    Fault(
+        "rlinf/models/peft_folder.py",
+        "if (adapter.rank, adapter.alpha) != (cfg.lora_rank, _alpha(cfg)):",
+        "if adapter.rank != cfg.lora_rank:",
+        PEFT,
+        "an adapter is scaled otherwise than it was trained",
+    ),
+    Fault(
+        "rlinf/models/peft_folder.py",
+        "    found |= {key: config[key] for key in _UNKNOWN if config.get(key)}\n",
+        "",
+        PEFT,
+        "parts of an adapter are left out in silence",
+    ),
+    Fault(
+        "rlinf/models/causal_lm.py",
+        "if is_adapter(name) and self._adapter is not None:",
+        "if False:",
+        PEFT,
+        "lora_path has no effect",
+    ),
+    Fault(
+        "rlinf/models/tensor_writer.py",
+        "if groups[-1] and num_bytes + tensor.nbytes > max_bytes:",
+        "if groups[-1] and num_bytes > max_bytes:",
+        (f"{MODELS}/test_tensor_writer.py",),
+        "files are larger than they may be",
+    ),
+    Fault(
+        "rlinf/models/tensor_writer.py",
+        "(found_name, tensor.shape, tensor.dtype) != (name, expected.shape, expected.dtype)",
+        "tensor.nbytes != expected.nbytes",
+        (f"{MODELS}/test_tensor_writer.py",),
+        "a tensor is written under another one's name",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/weight_files.py",
+        "alpha=scaling)",
+        "alpha=1.0)",
+        CONVERT,
+        "merged adapters are not scaled",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/weight_files.py",
+        "if not name.startswith(_VALUE_HEAD)",
+        "if True",
+        CONVERT,
+        "the value head is taken for a part of the language model",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/compare.py",
+        "torch.where(same, 0.0, difference)",
+        "difference.nan_to_num(0.0)",
+        ("tests/unit/hybrid_engines/train/test_compare.py",),
+        "NaN on one side is no difference",
+    ),
+    Fault(
+        "rlinf/cli/convert.py",
+        '    config["torch_dtype" if "torch_dtype" in config else "dtype"] = precision\n',
+        "",
+        CONVERT,
+        "the configuration names another precision than the files have",
     ),
 ]
