@@ -74,6 +74,8 @@ def rank_bytes(cfg: LanguageConfig, sizes: DecoderSizes, num_ranks: int) -> Rank
     compute = _BYTES[fsdp.mixed_precision.param_dtype or model.precision]
     is_sharded = fsdp.sharding_strategy != "no_shard"
     shards = num_ranks if is_sharded else 1
+    if fsdp.sharding_strategy == "hybrid_shard":
+        shards = fsdp.hybrid_shard_size or 1
     parameters = sizes.parameters()
     trained = parameters
     if model.is_lora:

@@ -28,7 +28,7 @@ from rlinf.config.checks import (
     text_checks,
     vla_checks,
 )
-from rlinf.config.checks.placement_checks import check_placement, check_ratios
+from rlinf.config.checks.placement_checks import check_placement, check_ratios, check_replicas
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
@@ -55,6 +55,7 @@ RULES: dict[type[Any], tuple[Rule, ...]] = {
         *simulator_checks.RULES,
         *vla_checks.RULES,
         *language_checks.RULES,
+        check_replicas,
         *metric_checks.RULES,
     ),
     ReasoningConfig: (
@@ -65,6 +66,7 @@ RULES: dict[type[Any], tuple[Rule, ...]] = {
         *text_checks.RULES,
         *inference_checks.RULES,
         *language_checks.RULES,
+        check_replicas,
         *metric_checks.RULES,
     ),
     SftConfig: (
@@ -73,6 +75,7 @@ RULES: dict[type[Any], tuple[Rule, ...]] = {
         *text_checks.SHARED_RULES,
         *sft_checks.RULES,
         *language_checks.RULES,
+        check_replicas,
         *metric_checks.RULES,
     ),
 }

@@ -95,6 +95,20 @@ def _without_section(cfg: RLinfConfig, component: str) -> str:
     return f" without a section {component}" if component in field_types(type(cfg)) else ""
 
 
+def check_replicas(check: Check[RLinfConfig]) -> None:
+    """Replicas of a sharded model have equally many ranks."""
+    fsdp, path, ranks = check.cfg.actor.fsdp_config, "actor.fsdp_config", check.world.actor or 1
+    size = fsdp.hybrid_shard_size
+    if fsdp.sharding_strategy != "hybrid_shard":
+        check.unused(fsdp, ("hybrid_shard_size",), path, f"by sharding_strategy={fsdp.sharding_strategy}")
+    elif size is None or ranks % size:
+        check.problem(
+            f"{path}.hybrid_shard_size",
+            f"received {size}; must divide the {ranks} actor rank(s). Set it to the number of actor ranks on a node, "
+            "or set sharding_strategy=full_shard.",
+        )
+
+
 def check_ratios(check: Check[EmbodiedConfig]) -> None:
     """Groups that exchange batches cut them into equal parts by rank."""
     world = check.world

@@ -43,8 +43,12 @@ class FSDPConfig(ConfigSection):
 
     strategy: Literal["fsdp", "fsdp2"] = "fsdp2"
     """Implementation of sharding; ``fsdp`` is a former name: both are FSDP2."""
-    sharding_strategy: Literal["full_shard", "shard_grad_op", "no_shard"] = "full_shard"
-    """What is sharded: everything, all but parameters between forward and backward, or nothing (replicas)."""
+    sharding_strategy: Literal["full_shard", "shard_grad_op", "hybrid_shard", "no_shard"] = "full_shard"
+    """What is sharded: everything, all but parameters between forward and backward, everything over the
+    ``hybrid_shard_size`` ranks of each replica, or nothing (replicas)."""
+    hybrid_shard_size: PositiveInt | None = None
+    """Ranks that hold a replica under ``hybrid_shard``, those of a node, say: parameters are gathered among them alone,
+    and gradients are summed over replicas. Divides the number of actor ranks."""
     mixed_precision: MixedPrecisionConfig = field(default_factory=MixedPrecisionConfig)
     """Compute precision over fp32 master weights."""
     gradient_checkpointing: bool = False
@@ -54,7 +58,8 @@ class FSDPConfig(ConfigSection):
     offload_pin_memory: bool = True
     """Lock the pages of what ``cpu_offload`` keeps: copies are faster, and other processes cannot use the memory."""
     reshard_after_forward: bool | None = None
-    """Drop gathered parameters after the forward pass; null does so under ``full_shard`` alone."""
+    """Drop gathered parameters after the forward pass; null does so under ``full_shard`` and
+    ``hybrid_shard``."""
     enable_gradient_accumulation: bool = True
     """Reduce gradients once per optimizer step: fewer messages, but each rank holds the gradient of the whole model.
     False reduces after every micro-batch, and each rank holds its shard."""

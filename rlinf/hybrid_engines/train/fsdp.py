@@ -13,6 +13,7 @@ from typing import Any, cast
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy, OffloadPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils.checkpoint import checkpoint
@@ -20,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
-from rlinf.errors import AlgorithmError, NumericalError, WeightSyncError
+from rlinf.errors import AlgorithmError, ConfigError, NumericalError, WeightSyncError
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train import state
 from rlinf.hybrid_engines.train.loss_scale import LossScaler
@@ -74,7 +75,7 @@ class FSDPEngine(TrainEngine):
         if not is_empty:
             model.to(device)
         if self.sharded:
-            SHARDING[fsdp.strategy](model, fsdp, self.compute_dtype)
+            SHARDING[fsdp.strategy](model, fsdp, self.compute_dtype, device)
         if is_empty:
             materialize(model, device, weights_device=torch.device("cpu") if self.stays_on_host else None)
         self.reduces_once = fsdp.enable_gradient_accumulation
@@ -305,18 +306,32 @@ def _counter(optimizer: str) -> str:
     return "num_steps" if optimizer == "policy" else f"{optimizer}_num_steps"
 
 
-def _shard(model: TrainableModel, fsdp: FSDPConfig, compute_dtype: torch.dtype) -> None:
+def _replica_mesh(fsdp: FSDPConfig, device: torch.device) -> DeviceMesh | None:
+    """Return the ranks as rows of replicas; None where all ranks hold one."""
+    if fsdp.sharding_strategy != "hybrid_shard":
+        return None
+    ranks, size = dist.get_world_size(), fsdp.hybrid_shard_size
+    if size is None or ranks % size:
+        raise ConfigError(
+            f"actor.fsdp_config.hybrid_shard_size: received {size}; must divide the {ranks} actor rank(s). "
+            "Set it to the number of ranks on a node, say."
+        )
+    return init_device_mesh(device.type, (ranks // size, size), mesh_dim_names=("replicate", "shard"))
+
+
+def _shard(model: TrainableModel, fsdp: FSDPConfig, compute_dtype: torch.dtype, device: torch.device) -> None:
     """Shard each layer in compute precision, and the rest (norms, standard deviations) at the root in fp32."""
     reduce_dtype = DTYPES[fsdp.mixed_precision.reduce_dtype or "fp32"]
     reshard = fsdp.reshard_after_forward
     if reshard is None:
-        reshard = fsdp.sharding_strategy == "full_shard"
+        reshard = fsdp.sharding_strategy != "shard_grad_op"
+    mesh = _replica_mesh(fsdp, device)
     offload = CPUOffloadPolicy(pin_memory=fsdp.offload_pin_memory) if fsdp.cpu_offload else OffloadPolicy()
     mixed = MixedPrecisionPolicy(param_dtype=compute_dtype, reduce_dtype=reduce_dtype)
     for layer in model.shard_units():
-        fully_shard(layer, mp_policy=mixed, reshard_after_forward=reshard, offload_policy=offload)
+        fully_shard(layer, mesh=mesh, mp_policy=mixed, reshard_after_forward=reshard, offload_policy=offload)
     root = MixedPrecisionPolicy(reduce_dtype=reduce_dtype, cast_forward_inputs=False)
-    fully_shard(model, mp_policy=root, reshard_after_forward=reshard, offload_policy=offload)
+    fully_shard(model, mesh=mesh, mp_policy=root, reshard_after_forward=reshard, offload_policy=offload)
     if fsdp.forward_prefetch:
         layers = [layer for layer in model.recompute_units() if isinstance(layer, FSDPModule)]
         for layer, following in itertools.pairwise(layers):

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from tests.mutation.fault import Fault
 
+HYBRID = (
+    "tests/unit/hybrid_engines/train/test_fsdp_conformance.py::"
+    "test_replicas_that_are_sharded_learn_as_one_rank_does_and_checkpoints_go_both_ways",
+)
 CHUNKS = ("tests/unit/hybrid_engines/train/test_chunks.py",)
 _CHUNKS = "rlinf/hybrid_engines/train/chunks.py"
 ENGINE = ("tests/unit/hybrid_engines/test_fsdp_engine.py",)
@@ -367,5 +371,12 @@ FAULTS: list[Fault] = [
         "if False and isinstance",
         CHUNKS,
         "a value in place of a tensor leaves the tensor as it was",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/fsdp.py",
+        'if fsdp.sharding_strategy != "hybrid_shard":\n        return None',
+        "if True:\n        return None",
+        HYBRID,
+        "hybrid_shard shards over all ranks",
     ),
 ]

@@ -135,6 +135,7 @@ def test_what_a_plugin_may_register_is_told_with_the_variable(monkeypatch: pytes
 FSDP_KEYS = {
     "strategy": ("fsdp", None),
     "sharding_strategy": ("shard_grad_op", None),
+    "hybrid_shard_size": ("2", "sharding_strategy"),
     "gradient_checkpointing": ("true", None),
     "cpu_offload": ("true", None),
     "offload_pin_memory": ("false", None),

@@ -34,6 +34,17 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"reward": REWARD["reward"]}, "cluster.component_placement.reward", "Add 'reward: 0', say"),
     (REWARD | {"reward": None}, "cluster.component_placement.reward", "without a section reward"),
     ({"cluster.component_placement": {"actor,rollout": 0}}, "cluster.component_placement.env", "Add 'env: 0'"),
+    (
+        {"actor.fsdp_config": {"sharding_strategy": "hybrid_shard"}},
+        "actor.fsdp_config.hybrid_shard_size",
+        "received None; must divide the 1 actor rank(s)",
+    ),
+    (
+        {"actor.fsdp_config": {"sharding_strategy": "hybrid_shard", "hybrid_shard_size": 2}},
+        "actor.fsdp_config.hybrid_shard_size",
+        "or set sharding_strategy=full_shard",
+    ),
+    ({"actor.fsdp_config": {"hybrid_shard_size": 2}}, "actor.fsdp_config.hybrid_shard_size", "sharding_strategy="),
     ({"cluster.component_placement.rollouts": 0}, "cluster.component_placement.rollouts", "Did you mean 'rollout'?"),
 ]
 
