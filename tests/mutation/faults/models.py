@@ -726,7 +726,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/models/peft_folder.py",
-        "    found |= {key: config[key] for key in _UNKNOWN if config.get(key)}\n",
+        "        found |= {key: config[key] for key in _UNKNOWN if config.get(key)}\n",
         "",
         PEFT,
         "parts of an adapter are left out in silence",
