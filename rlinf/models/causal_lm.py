@@ -117,6 +117,12 @@ class CausalLM(LanguageModel):
         """See ``TrainableModel``."""
         return is_adapter(name)
 
+    def file_names(self) -> Mapping[str, list[list[str]]]:
+        """See ``TrainableModel``."""
+        names = {name: [[unadapted_name(name)]] for name in self.state_dict() if unadapted_name(name) != name}
+        source = self.weight_source
+        return names | (dict(source.stacked()) if isinstance(source, _InitialWeights) else {})
+
     def export(
         self, whole: Callable[[torch.Tensor], torch.Tensor], form: WeightForm = "merged"
     ) -> Iterator[tuple[str, torch.Tensor]]:
@@ -233,6 +239,10 @@ class _InitialWeights:
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of every tensor, by name."""
         return self._shapes
+
+    def stacked(self) -> Mapping[str, list[list[str]]]:
+        """Return of what the stacked tensors consist; see ``TrainableModel.file_names``."""
+        return self._pretrained.stacked()
 
     def rows(self, name: str, begin: int, end: int) -> torch.Tensor:
         """Return rows of a tensor, the same on every rank."""

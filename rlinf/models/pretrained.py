@@ -99,10 +99,14 @@ class PretrainedWeights:
         """Return the shape of every tensor, by name."""
         return self._shapes
 
+    def stacked(self) -> Mapping[str, list[list[str]]]:
+        """Return the names in the files of what is stacked: columns of experts, by the name of the model's tensor."""
+        return {name: columns for name, columns in self._parts.items() if not _is_single(columns)}
+
     def rows(self, name: str, begin: int, end: int) -> torch.Tensor:
         """Return rows of a tensor; of experts that the model keeps in one tensor, whole experts."""
         columns = self._parts[name]
-        if len(columns) == 1 and len(columns[0]) == 1:
+        if _is_single(columns):
             return self._files.rows(columns[0][0], begin, end)
         experts = [
             torch.cat(
@@ -166,9 +170,13 @@ class PretrainedWeights:
         """Return the shape that a tensor's parts come to."""
         shapes = self._files.shapes()
         first = shapes[columns[0][0]]
-        if len(columns) == 1 and len(columns[0]) == 1:
+        if _is_single(columns):
             return first
         return (len(columns[0]), sum(shapes[column[0]][0] for column in columns), *first[1:])
+
+
+def _is_single(columns: list[list[str]]) -> bool:
+    return len(columns) == 1 and len(columns[0]) == 1
 
 
 def _natural(key: str) -> list[tuple[int, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal
 
 import torch
@@ -40,6 +40,14 @@ class TrainableModel(nn.Module, abc.ABC):
     def is_adapter(self, name: str) -> bool:
         """Return whether the parameter ``name`` belongs to an adapter, while what it is added to never changes."""
         return False
+
+    def file_names(self) -> Mapping[str, list[list[str]]]:
+        """Return how a Hugging Face checkpoint names the parts of tensors, where that is not the tensor's own name.
+
+        A single name is a tensor that is called otherwise. Columns of names are experts of a layer, which models stack:
+        a column for the gates, say, and one for the rows below them.
+        """
+        return {}
 
     def shard_units(self) -> list[nn.Module]:
         """Return the large submodules that are sharded as units; called as modules by ``forward``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,17 @@ from rlinf.hybrid_engines.train.chunks import (
     State,
     moment_key,
     read_state,
+    stored_tensors,
     value_key,
     weight_key,
 )
 from rlinf.hybrid_engines.train.safe_reader import refusal
 from rlinf.models.materialize import fill, require_same_names
 from rlinf.models.tensor_files import TensorFiles
+from rlinf.models.trainable import TrainableModel
+
+FileNames = Mapping[str, list[list[str]]]
+"""See ``TrainableModel.file_names``."""
 
 
 def load(
@@ -41,7 +46,7 @@ def load(
     Raises:
         CheckpointError: The folder does not hold such a state, or that of another model.
     """
-    values = read_state(path, training_state(model, optimizers, extra))
+    values = read_state(path, training_state(model, optimizers, extra, file_names=_names_in(path, model)))
     return {name: values[value_key(name)] for name in extra}
 
 
@@ -52,7 +57,8 @@ def load_weights(path: Path, model: nn.Module) -> None:
         CheckpointError: Nothing usable is there, or names and shapes do not match the model.
     """
     if path.is_dir():
-        read_state(path / "actor" if (path / "actor").is_dir() else path, training_state(model, [], {}))
+        folder = path / "actor" if (path / "actor").is_dir() else path
+        read_state(folder, training_state(model, [], {}, file_names=_names_in(folder, model)))
         return
     if not path.is_file():
         raise CheckpointError(f"No weights at '{path}'. Give a checkpoint folder (global_step_N), .pt or .safetensors.")
@@ -69,24 +75,62 @@ def load_weights(path: Path, model: nn.Module) -> None:
     fill(model, weights)
 
 
-def training_state(model: nn.Module, optimizers: Sequence[torch.optim.Optimizer], extra: dict[str, Any]) -> State:
+def training_state(
+    model: nn.Module,
+    optimizers: Sequence[torch.optim.Optimizer],
+    extra: dict[str, Any],
+    *,
+    file_names: FileNames | None = None,
+) -> State:
     """Return what a checkpoint holds, sharing the memory of model and optimizers.
 
     Args:
         model: Whole, or sharded by rows; of tied parameters the first name counts.
         optimizers: Of its parameters; moments that do not exist before the first step are made.
         extra: Further values by name.
+        file_names: Of tensors that are not called by their own names; None is ``TrainableModel.file_names``.
     """
+    if file_names is None:
+        file_names = model.file_names() if isinstance(model, TrainableModel) else {}
     tensors: dict[str, torch.Tensor] = model.state_dict(keep_vars=True)
     names: dict[int, str] = {}
     for name, tensor in tensors.items():
         names.setdefault(id(tensor), name)
-    state: State = {weight_key(name): ChunkedTensor.of(tensors[name]) for name in names.values()}
+    state: State = {}
+    for name in names.values():
+        for part, chunks in _parts(name, tensors[name], file_names).items():
+            state[weight_key(part)] = chunks
     for optimizer in optimizers:
         for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
             for moment, value in _moments(optimizer, parameter).items():
-                state[moment_key(names[id(parameter)], moment)] = ChunkedTensor.of(value)
+                for part, chunks in _parts(names[id(parameter)], value, file_names).items():
+                    state[moment_key(part, moment)] = chunks
     return state | {value_key(name): value for name, value in extra.items()}
+
+
+def _names_in(path: Path, model: nn.Module) -> FileNames:
+    """Return the names in a checkpoint; former ones hold some tensors under the model's own names."""
+    if not isinstance(model, TrainableModel):
+        return {}
+    names = model.file_names()
+    stored = stored_tensors(path) if names else {}
+    return {name: columns for name, columns in names.items() if weight_key(name) not in stored}
+
+
+def _parts(name: str, tensor: torch.Tensor, file_names: FileNames) -> dict[str, ChunkedTensor]:
+    """Return what a tensor consists of, by the names in files; of stacked experts those that this rank holds."""
+    columns = file_names.get(name, [[name]])
+    chunks = ChunkedTensor.of(tensor)
+    if len(columns) == 1 and len(columns[0]) == 1:
+        return {columns[0][0]: chunks}
+    if not tensor.ndim:  # the count of steps, which is that of every expert
+        return {part: chunks for column in columns for part in column}
+    found = {}
+    for offsets, held in chunks.chunks.items():
+        for index, expert in enumerate(held, offsets[0]):
+            for column, slice_ in zip(columns, expert.chunk(len(columns)), strict=True):
+                found[column[index]] = ChunkedTensor.of(slice_)
+    return found
 
 
 def _moments(optimizer: torch.optim.Optimizer, parameter: nn.Parameter) -> dict[str, torch.Tensor]:

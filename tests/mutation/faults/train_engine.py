@@ -8,6 +8,7 @@ HYBRID = (
     "tests/unit/hybrid_engines/train/test_fsdp_conformance.py::"
     "test_replicas_that_are_sharded_learn_as_one_rank_does_and_checkpoints_go_both_ways",
 )
+EXPERTS = ("tests/unit/hybrid_engines/test_causal_lm_sharding.py",)
 CHUNKS = ("tests/unit/hybrid_engines/train/test_chunks.py",)
 _CHUNKS = "rlinf/hybrid_engines/train/chunks.py"
 ENGINE = ("tests/unit/hybrid_engines/test_fsdp_engine.py",)
@@ -325,8 +326,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/hybrid_engines/train/state.py",
-        "state[moment_key(names[id(parameter)], moment)] = ChunkedTensor.of(value)",
-        "state[moment_key(names[id(parameter)], moment)] = ChunkedTensor.of(value.clone())",
+        "_parts(names[id(parameter)], value, file_names)",
+        "_parts(names[id(parameter)], value.clone(), file_names)",
         ENGINE,
         "the optimizer's state is not restored",
     ),
@@ -378,5 +379,19 @@ FAULTS: list[Fault] = [
         "if True:\n        return None",
         HYBRID,
         "hybrid_shard shards over all ranks",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/state.py",
+        "for index, expert in enumerate(held, offsets[0]):",
+        "for index, expert in enumerate(held):",
+        EXPERTS,
+        "every rank takes its experts for the first ones",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/state.py",
+        "for name, columns in names.items() if weight_key(name) not in stored}",
+        "for name, columns in names.items()}",
+        EXPERTS,
+        "former checkpoints of experts and adapters are refused",
     ),
 ]

@@ -12,9 +12,13 @@ import torch
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
 from rlinf.data.packing import pack_sequences
 from rlinf.errors import WeightSyncError
+from rlinf.hybrid_engines.train.chunks import stored_tensors, write_state
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.hybrid_engines.train.state import training_state
 from rlinf.hybrid_engines.train.train_engine import Pass
+from rlinf.hybrid_engines.train.weight_files import open_weights
 from rlinf.models import get_model
+from tests.unit.hybrid_engines.train.rank_processes import run_ranks
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 
 SEQUENCES = [[5, 6, 7, 8, 9, 10], [1, 2], [3, 4, 5, 6, 7, 8, 9, 11, 12, 33], [2, 1, 30]]
@@ -151,3 +155,77 @@ def test_weights_of_another_engine_are_taken_over(folder: Path, kind: str, shard
     for wrong in ({"model.nrm.weight": torch.ones(16)}, {"model.norm.weight": torch.ones(8)}):
         with pytest.raises(WeightSyncError, match="the model has"):
             copy.import_weights(wrong.items())
+
+
+EXPERTS = {"num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 8, "head_dim": 8}
+
+
+def save_experts(folder: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_attention_heads": 2, "num_key_value_heads": 1}
+    config = transformers.Qwen3MoeConfig(**sizes, **EXPERTS, vocab_size=40, num_hidden_layers=2)
+    transformers.Qwen3MoeForCausalLM(config).save_pretrained(folder)
+
+
+def expert_engine(folder: Path, rank: int = 0, world_size: int = 1) -> FSDPEngine:
+    return FSDPEngine(
+        get_model(tiny_config(folder), on_meta=True),
+        optim=OptimConfig(lr=1e-2),
+        fsdp=FSDPConfig(),
+        precision="fp32",
+        device=torch.device("cpu"),
+        rank=rank,
+        world_size=world_size,
+    )
+
+
+def save_experts_state(rank: int, model: Path, folder: Path, world_size: int) -> dict[str, torch.Tensor]:
+    engine = expert_engine(model, rank, world_size)
+    weights = train(engine)
+    engine.save(folder)
+    return weights
+
+
+def load_experts_state(rank: int, model: Path, folder: Path, world_size: int) -> dict[str, torch.Tensor]:
+    engine = expert_engine(model, rank, world_size)
+    engine.load(folder)
+    return {name: tensor.clone() for name, tensor in engine.export_weights()}
+
+
+@pytest.mark.parametrize("ranks", [(1, 2), (2, 1)])
+def test_experts_are_stored_by_the_names_that_files_give_them(tmp_path: Path, ranks: tuple[int, int]) -> None:
+    save_experts(tmp_path / "model")
+    saving, loading = ranks
+    saved = run_ranks(saving, save_experts_state, tmp_path / "model", tmp_path / "state", saving)[0]
+    stored = open_weights(tmp_path / "state").described
+    files = open_weights(tmp_path / "model").described
+    assert {name: tensor.shape for name, tensor in stored.items()} == {name: t.shape for name, t in files.items()}
+    for loaded in run_ranks(loading, load_experts_state, tmp_path / "model", tmp_path / "state", loading):
+        for name, tensor in saved.items():
+            assert torch.equal(loaded[name], tensor), name
+    moments = [f"optimizer.state.{name}.{moment}" for name in files for moment in ("exp_avg", "exp_avg_sq", "step")]
+    assert not set(moments) - stored_tensors(tmp_path / "state").keys()
+
+
+def test_former_checkpoints_with_stacked_experts_and_adapters_still_load(tmp_path: Path, folder: Path) -> None:
+    save_experts(tmp_path / "experts")
+    models = {"experts": (tmp_path / "experts", {}), "adapters": (folder / "adapters", KINDS["adapters"][1])}
+    for kind, (path, keys) in models.items():
+        engine = make_engine(path, keys=keys)
+        train(engine)
+        own = training_state(engine.model, engine._adams(), engine._extra_state(), file_names={})
+        write_state(tmp_path / kind / "former", own)
+        fresh = make_engine(path, keys=keys)
+        fresh.load(tmp_path / kind / "former")
+        found, expected = train(fresh), train(engine)
+        for name, tensor in expected.items():
+            assert torch.equal(found[name], tensor), (kind, name)
+
+
+def test_a_checkpoint_with_adapters_has_the_weights_under_their_own_names(tmp_path: Path, folder: Path) -> None:
+    engine = make_engine(folder / "adapters", keys=KINDS["adapters"][1])
+    engine.save(tmp_path)
+    names = {name for name in open_weights(tmp_path).described if "lora_" not in name}
+    assert names == open_weights(folder / "adapters").described.keys()
+    engine.load(tmp_path)

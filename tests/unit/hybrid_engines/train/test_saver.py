@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystem
 
 from rlinf.checkpoint import CheckpointManager
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.train import FSDPConfig, OptimConfig
 from rlinf.errors import CheckpointError
+from rlinf.hybrid_engines.train.chunks import _Writer
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.hybrid_engines.train.train_engine import Pass
 from rlinf.models import get_model
@@ -70,18 +71,18 @@ def state_of(engine: FSDPEngine) -> dict[str, torch.Tensor]:
 @contextlib.contextmanager
 def held_up(gate: Path) -> Iterator[None]:
     """Let nothing be written before a file exists."""
-    write = FileSystemWriter.write_data
+    write = _Writer.write_data
 
     def late(self: Any, *arguments: Any) -> Any:
         while not gate.exists():
             time.sleep(0.01)
         return write(self, *arguments)
 
-    FileSystemWriter.write_data = late  # type: ignore[method-assign]
+    _Writer.write_data = late  # type: ignore[method-assign]
     try:
         yield
     finally:
-        FileSystemWriter.write_data = write  # type: ignore[method-assign]
+        _Writer.write_data = write  # type: ignore[method-assign]
 
 
 def save_and_train_on(rank: int, folder: Path) -> tuple[list[bool], dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -119,7 +120,7 @@ def test_a_failed_write_is_an_error_at_the_next_save_or_at_the_end(
         raise OSError("the cable was pulled")
 
     with monkeypatch.context() as patch:
-        patch.setattr(FileSystemWriter, "write_data", fail)
+        patch.setattr(_Writer, "write_data", fail)
         engine.save(tmp_path / "1", in_background=True)
         time.sleep(0.2)
     with pytest.raises(CheckpointError, match=r"/1' cannot be written: the cable was pulled"):
