@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,9 @@ def test_replicas_hold_everything_and_shards_their_part() -> None:
     keys = ("actor.fsdp_config.sharding_strategy=full_shard", "actor.fsdp_config.enable_gradient_accumulation=false")
     shard = rank_bytes(recipe(*keys), SIZES, 2)
     assert (shard.weights, shard.gradients, shard.moments) == (2 * WHOLE, 2 * WHOLE, 4 * WHOLE)
-    hybrid = ("actor.fsdp_config.sharding_strategy=hybrid_shard", "actor.fsdp_config.hybrid_shard_size=2", *keys[1:])
-    assert rank_bytes(recipe(*hybrid), SIZES, 4) == shard
+    cfg = recipe(*keys)
+    hybrid = replace(cfg.actor.fsdp_config, sharding_strategy="hybrid_shard", hybrid_shard_size=2)
+    assert rank_bytes(replace(cfg, actor=replace(cfg.actor, fsdp_config=hybrid)), SIZES, 4) == shard
     assert shard.total == shard.weights + shard.gradients + shard.moments + shard.activations
 
 
