@@ -32,7 +32,8 @@ _ALIGNMENT_BYTES = 64
 _SMALLEST_BYTES = 1 << 16
 # A container's default of 64 MB is gone at once, and others need some of it.
 _SMALL_MEMORY_BYTES = 512 << 20
-# One process takes at most this part of what the file system holds, and idle segments at most this much.
+# One process takes at most this part of what the file system holds, and idle segments at most this much, or as much as
+# ``reserve`` has handed out at a time: weights are published again and again, and fresh pages cost six times the copy.
 _LIMIT_FRACTION = 4
 _IDLE_BYTES = 1 << 30
 # Each block is a mapping in its receivers, of which a process may have about 65,000.
@@ -221,6 +222,8 @@ class SegmentPool:
         self._num_segments = 0
         self._idle: dict[int, list[_Segment]] = defaultdict(list)
         self._idle_bytes = 0
+        self._reserved_bytes = 0
+        self._idle_limit_bytes = _IDLE_BYTES
         self._numbers = itertools.count()
         self._reserved: dict[int, Block] = {}
         self._lock = threading.Lock()
@@ -265,8 +268,11 @@ class SegmentPool:
             return None
         array = np.frombuffer(segment.memory, np.uint8, num_bytes)
         address = array.ctypes.data
+        with self._lock:
+            self._reserved_bytes += segment.size
+            self._idle_limit_bytes = max(self._idle_limit_bytes, self._reserved_bytes)
         self._reserved[address] = Block(
-            self.reference_counts, segment.path, next(self._numbers), num_bytes, lambda: self._give_back(segment)
+            self.reference_counts, segment.path, next(self._numbers), num_bytes, lambda: self._end_reserved(segment)
         )
         weakref.finalize(array, self._reserved.pop, address, None).atexit = False
         return memoryview(array.data)
@@ -358,14 +364,19 @@ class SegmentPool:
         self._num_segments += 1
         return _Segment(path, size, memory)
 
+    def _end_reserved(self, segment: _Segment) -> None:
+        with self._lock:
+            self._reserved_bytes -= segment.size
+        self._give_back(segment)
+
     def _give_back(self, segment: _Segment) -> None:
         with self._lock:
             if self._closed:
                 return
             self._idle[segment.size].append(segment)
             self._idle_bytes += segment.size
-            if self._idle_bytes > _IDLE_BYTES:
-                self._drop_idle(_IDLE_BYTES)
+            if self._idle_bytes > self._idle_limit_bytes:
+                self._drop_idle(self._idle_limit_bytes)
 
     def _drop_idle(self, keep_bytes: int) -> None:
         for size in sorted(self._idle, reverse=True):

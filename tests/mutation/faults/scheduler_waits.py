@@ -222,6 +222,20 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         file="rlinf/scheduler/comm/segment_pool.py",
+        before="            self._reserved_bytes -= segment.size\n",
+        after="            pass\n",
+        tests=_SEGMENTS,
+        what="idle memory grows with every reservation",
+    ),
+    Fault(
+        file="rlinf/scheduler/comm/segment_pool.py",
+        before="            self._idle_limit_bytes = max(self._idle_limit_bytes, self._reserved_bytes)\n",
+        after="            pass\n",
+        tests=_SEGMENTS,
+        what="memory of weights is made anew for every update",
+    ),
+    Fault(
+        file="rlinf/scheduler/comm/segment_pool.py",
         before="                memory.madvise(_MADV_POPULATE_WRITE)",
         after="                pass",
         tests=_SEGMENTS,

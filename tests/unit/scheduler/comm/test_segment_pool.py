@@ -292,6 +292,25 @@ def test_a_pool_is_bounded(namespace: str) -> None:
     assert files(namespace) == []
 
 
+def test_as_much_stays_idle_as_was_reserved_at_a_time(namespace: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment_pool, "_IDLE_BYTES", 2 * MB)
+    pool = SegmentPool(namespace, "me")
+    written = [pool.write([memoryview(bytes(MB))]) for _ in range(4)]
+    written.clear()
+    pool.reference_counts.settle()
+    assert len(files(namespace)) == 2
+    known: set[str] = set()
+    for _ in range(3):
+        reserved = [pool.reserve(MB) for _ in range(5)]
+        known.update(files(namespace))
+        reserved.clear()
+        pool.reference_counts.settle()
+        assert len(files(namespace)) == 5
+    assert len(known) == 5
+    assert pool._idle_limit_bytes == 5 * MB
+    pool.close()
+
+
 def test_reserved_memory_is_sent_as_it_is_and_free_again_once_nobody_looks(
     make: Callable[..., Any], namespace: str
 ) -> None:
