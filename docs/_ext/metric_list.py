@@ -139,6 +139,7 @@ MEANINGS = {
         "rollout/wait_for_envs": "seconds of waiting for observations",
         "rollout/wait_for_weights": "seconds of waiting for weights",
         "rollout/sync_weights": "seconds of taking weights over",
+        "rollout/pause_seconds": "seconds in which engines do not generate while their weights are replaced",
         "rollout/evaluate": "seconds of evaluating",
         "rollout/tokens_per_second_per_device": "tokens generated, over the time of the step",
         "rollout/peak_memory_gib": "most memory that a rank has held",

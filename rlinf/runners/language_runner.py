@@ -237,9 +237,9 @@ def start_workers(cfg: LanguageConfig, launcher: GroupLauncher) -> LanguageConfi
     receivers = {names[part]: sizes[part] for part in ("rollout", "inference") if part in names}
     launcher.start("actor", ActorWorker.create_group(cfg, receivers))
     if "rollout" in names:
-        launcher.start("rollout", GenerationWorker.create_group(cfg, sizes["actor"]))
+        launcher.start("rollout", GenerationWorker.create_group(cfg))
     if "inference" in names:
-        launcher.start("inference", LogprobWorker.create_group(cfg, sizes["actor"]))
+        launcher.start("inference", LogprobWorker.create_group(cfg))
     if "reward" in names:
         launcher.start("reward", RewardWorker.create_group(cfg))
     return cfg

@@ -165,6 +165,20 @@ class Messenger:
         what = f"{self.address} waits for the launch of group '{name}'"
         return AsyncWork[int](current_runtime().lookup_size(name), describe=what).wait(default_timeout_seconds())
 
+    @property
+    def node_id(self) -> str:
+        """Ray's id of this process's node."""
+        return current_runtime().endpoint.info.node_id
+
+    def find_nodes(self, group: str) -> list[str]:
+        """Return the node of each rank of a group, waiting for its launch."""
+        runtime = current_runtime()
+        if not runtime.spec.spans_nodes:
+            return [self.node_id] * self.group_size(group)
+        what = f"{self.address} waits for the launch of group '{group}'"
+        found: AsyncWork[Any] = AsyncWork(runtime.lookup_group(group, True), describe=what)
+        return [info.endpoint.node_id for info in found.wait(default_timeout_seconds())]
+
     def _parker(self, group: str, ranks: Ranks) -> Park | None:
         """Return what keeps large accelerator tensors back for their receiver; None where they go through the host."""
         runtime = current_runtime()

@@ -161,6 +161,19 @@ class Worker:
             return []
         return [HardwareInfo(info) for info in runtime.identity.hardware_infos]
 
+    @property
+    def node_id(self) -> str:
+        """Ray's id of the node that this worker is on."""
+        return self._messenger.node_id
+
+    def find_nodes(self, group_name: str) -> list[str]:
+        """Return the id of each rank's node; waits until the group is launched.
+
+        Args:
+            group_name: The group.
+        """
+        return self._messenger.find_nodes(group_name)
+
     # Messages
 
     def shared_buffer(self, num_bytes: int) -> torch.Tensor:

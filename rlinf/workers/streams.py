@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlinf.config.schema.root import EmbodiedConfig
 
 WEIGHTS = "weights"
+PATCH_BASE = "weights/patch_base"
 TRAJECTORIES = "trajectories"
 
 

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+import torch
 
 from rlinf.config.registries import weight_syncers
 from rlinf.config.schema.train import WeightSyncerConfig
+from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.scheduler import Worker
 from rlinf.scheduler.comm.work import AsyncWork
 from rlinf.workers.streams import WEIGHTS
+
+Receivers = Mapping[str, Sequence[int]]
+"""Ranks by the name of their group."""
 
 
 class WeightSyncer(abc.ABC):
     """One rank's end of the transport of weight updates; a plug-in's derives from it.
 
     The messages of an update are a ``Manifest``, then its buckets (``rlinf.hybrid_engines.weights.bucket``). They
-    arrive whole and in order at every receiving rank.
+    arrive whole and in order at every receiving rank. A plug-in implements ``send`` and ``receive``; one that sends
+    something else than buckets overrides the other methods, too.
 
     Args:
         worker: The rank.
@@ -47,6 +54,66 @@ class WeightSyncer(abc.ABC):
             rank: The rank that serves this one.
             timeout: Seconds; None for the default of ``Worker.recv``.
         """
+
+    # What a sender does
+
+    def allocate(self, num_bytes: int) -> torch.Tensor:
+        """Return uint8 memory on the host for a bucket."""
+        return self.worker.shared_buffer(num_bytes)
+
+    def announce(self, manifest: Manifest, receivers: Receivers) -> None:
+        """Begin an update.
+
+        Args:
+            manifest: Of all ranks' buckets.
+            receivers: Who gets it.
+        """
+        self._send_all(manifest, receivers)
+
+    def publish(self, index: int, bucket: torch.Tensor, receivers: Receivers) -> None:
+        """Send a bucket of the update that has begun.
+
+        Args:
+            index: Of the bucket in the manifest; they come in the manifest's order.
+            bucket: What ``allocate`` returned, filled and sealed.
+            receivers: Who gets it.
+        """
+        self._send_all(bucket, receivers)
+
+    def _send_all(self, message: Any, receivers: Receivers) -> None:
+        for group_name, ranks in receivers.items():
+            self.send(message, group_name, ranks)
+
+    # What a receiver does
+
+    def agree(self, manifest: Manifest, group_name: str, rank: int) -> Manifest:
+        """Return what a sender's announcement leads to.
+
+        Args:
+            manifest: The announcement.
+            group_name: The sending group.
+            rank: The sender.
+        """
+        return manifest
+
+    def unpack(self, manifest: Manifest, index: int, message: torch.Tensor) -> torch.Tensor:
+        """Return a bucket, unchecked.
+
+        Args:
+            manifest: What ``agree`` returned for its sender.
+            index: Of the bucket.
+            message: What has arrived in its place.
+        """
+        return message
+
+    def keep(self, manifest: Manifest, buckets: Sequence[torch.Tensor]) -> None:
+        """Take notice of an update that has arrived whole and has been checked.
+
+        Args:
+            manifest: The update's.
+            buckets: All of them, in memory that does not change.
+        """
+        return
 
 
 class BucketSyncer(WeightSyncer):

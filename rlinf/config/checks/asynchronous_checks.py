@@ -25,4 +25,16 @@ def check_offload(check: Check[EmbodiedConfig]) -> None:
             )
 
 
-RULES = (check_offload,)
+def check_weight_syncer(check: Check[EmbodiedConfig]) -> None:
+    """Publishing patches waits for a reply, which a policy gives between rollouts."""
+    cfg = check.cfg
+    threshold = cfg.algorithm.staleness_threshold
+    if threshold is not None and cfg.weight_syncer.type == "patch":
+        check.problem(
+            "weight_syncer.type",
+            f"received patch; with algorithm.staleness_threshold={threshold} the actor would wait until rollouts have "
+            "seen each update. Set weight_syncer.type=bucket.",
+        )
+
+
+RULES = (check_offload, check_weight_syncer)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.algorithm import TextAlgorithmConfig
 from rlinf.config.schema.model import CausalLMConfig
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.root import LanguageConfig, RLinfConfig
 
 
 def check_language_model(check: Check[RLinfConfig]) -> None:
@@ -53,4 +53,17 @@ def check_importance_correction(check: Check[RLinfConfig]) -> None:
         )
 
 
-RULES = (check_language_model, check_importance_correction)
+def check_published_precision(check: Check[RLinfConfig]) -> None:
+    """Weights are not rounded on their way to who needs them as they are."""
+    cfg = check.cfg
+    if not isinstance(cfg, LanguageConfig):
+        return
+    chosen, reason = cfg.weight_syncer.bucket.bucket_dtype, cfg.needs_master_weights
+    if chosen not in {None, "fp32"} and reason is not None:
+        check.problem(
+            "weight_syncer.bucket.bucket_dtype",
+            f"received {chosen}; with {reason} a receiver needs the weights in fp32. Remove the key.",
+        )
+
+
+RULES = (check_language_model, check_importance_correction, check_published_precision)

@@ -12,7 +12,7 @@ from rlinf.config.schema.algorithm import (
     SftAlgorithmConfig,
     TextAlgorithmConfig,
 )
-from rlinf.config.schema.base import ConfigSection
+from rlinf.config.schema.base import ConfigSection, Precision
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvSectionConfig
@@ -44,6 +44,14 @@ class RLinfConfig(ConfigSection):
     def learner(self) -> str:
         """Registered learner of the actor."""
         return self.algorithm.loss.learner
+
+    @property
+    def published_precision(self) -> Precision | None:
+        """Precision in which the actor publishes floating-point weights; None publishes the master weights as they are.
+
+        Policies of environments keep parts of theirs in float32, so that only the recipe says otherwise.
+        """
+        return self.weight_syncer.bucket.bucket_dtype
 
     @property
     def group_names(self) -> dict[str, str]:
@@ -104,6 +112,24 @@ class LanguageConfig(RLinfConfig):
         raise NotImplementedError
 
     @property
+    def engine_precision(self) -> Precision:
+        """Precision of the generation engines' weights."""
+        own = None if self.rollout is None else self.rollout.model.precision
+        return own or self.actor.model.precision
+
+    @property
+    def needs_master_weights(self) -> str | None:
+        """The key by which a receiver needs the master weights as they are, if there is one."""
+        return "actor.model.is_lora" if self.actor.model.is_lora else None
+
+    @property
+    def published_precision(self) -> Precision | None:
+        """See ``RLinfConfig``: that of the engines, where they are the only receivers."""
+        if self.needs_master_weights is not None:
+            return None
+        return self.weight_syncer.bucket.bucket_dtype or self.engine_precision
+
+    @property
     def group_names(self) -> dict[str, str]:
         """See ``RLinfConfig``."""
         optional = {"rollout": self.rollout, "reward": self.reward}
@@ -140,6 +166,11 @@ class ReasoningConfig(LanguageConfig):
         """See ``RLinfConfig``."""
         names = super().group_names
         return names if self.inference is None else {**names, "inference": self.inference.group_name}
+
+    @property
+    def needs_master_weights(self) -> str | None:
+        """See ``LanguageConfig``; the inference group rounds as the actor does, from the same weights."""
+        return super().needs_master_weights if self.inference is None else "inference"
 
     @property
     def max_sequence_tokens(self) -> int:

@@ -123,6 +123,9 @@ class BucketConfig(ConfigSection):
 
     bucket_size: PositiveInt = 32 << 20
     """Bytes per bucket."""
+    bucket_dtype: Precision | None = None
+    """Precision in which weights are published; null takes that of generation engines, and the master weights' where a
+    receiver needs them (adapters, an inference group, policies of environments). Master weights never change by it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +133,8 @@ class WeightSyncerConfig(ConfigSection):
     """The ``weight_syncer`` section."""
 
     type: Annotated[str, weight_syncers] = "bucket"
-    """How weights travel from actor to rollout."""
+    """How weights travel from actor to rollout: ``bucket`` sends all of them; ``patch`` what changed since the last
+    update, for links that are slower than memory: both ends then keep a copy of what was published in host memory."""
     bucket: BucketConfig = field(default_factory=BucketConfig)
     """Keys of the bucket syncer."""
 
@@ -146,3 +150,4 @@ inference_backends.register("huggingface", "rlinf.hybrid_engines.inference_backe
 weight_syncers: Registry[Any] = Registry("weight syncer")
 """By ``weight_syncer.type``: classes derived from ``rlinf.workers.weight_syncer.WeightSyncer``."""
 weight_syncers.register("bucket", "rlinf.workers.weight_syncer:BucketSyncer")
+weight_syncers.register("patch", "rlinf.workers.patch_syncer:PatchSyncer")

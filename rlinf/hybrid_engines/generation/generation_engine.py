@@ -84,7 +84,9 @@ class GenerationEngine(abc.ABC):
 
     @abc.abstractmethod
     async def load_bucket(self, index: int, bucket: torch.Tensor) -> None:
-        """Load one bucket, uint8, once its checksum has been compared with the manifest's.
+        """Load one bucket, uint8, once its checksum has been compared (here, unless the manifest ``is_checked``).
+
+        Weights may be views of the bucket until the next update if the manifest ``is_lasting``.
 
         Raises:
             WeightSyncError: The checksum is wrong, or no update has begun.

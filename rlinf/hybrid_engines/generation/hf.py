@@ -19,7 +19,7 @@ from rlinf.hybrid_engines.generation.sampler import Sampler
 from rlinf.hybrid_engines.generation.slot_cache import ATTENTION, SlotCache, slot_attention
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 from rlinf.hybrid_engines.inference_backends import DTYPES
-from rlinf.hybrid_engines.weights.bucket import Manifest, check_manifest
+from rlinf.hybrid_engines.weights.bucket import Manifest, check_manifest, take_over
 from rlinf.utils.optional import require
 
 _PREFILL_TOKENS = 8192
@@ -59,6 +59,8 @@ class HFModelRunner(ModelRunner):
         self._model: Any = None
         self._incoming: list[TokenSequence] = []
         self._rows: list[TokenSequence] = []
+        self._targets: dict[str, torch.Tensor] = {}
+        self._is_lasting = False
 
     def load(self) -> RunnerLimits:
         """Load the model; see ``ModelRunner``.
@@ -180,17 +182,17 @@ class HFModelRunner(ModelRunner):
         Raises:
             WeightSyncError: Names or shapes differ.
         """
-        state = self._model.state_dict()
+        self._targets = self._model.state_dict(keep_vars=True)
+        self._is_lasting = manifest.is_lasting
         # Of tied weights one name is enough.
         needed = {name for name, _ in self._model.named_parameters()}
-        check_manifest(manifest, state, () if manifest.is_partial else needed)
+        check_manifest(manifest, self._targets, () if manifest.is_partial else needed)
 
     @torch.no_grad()
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Copy tensors into the model; see ``ModelRunner``."""
-        state = self._model.state_dict()
+        """Copy tensors into the model, or make its parameters views of them; see ``ModelRunner``."""
         for name, tensor in weights:
-            state[name].copy_(tensor)
+            take_over(self._targets[name], tensor, is_lasting=self._is_lasting)
 
     def commit(self) -> None:
         """Nothing outlives an update: sequences that were running have been removed; see ``ModelRunner``."""
@@ -215,6 +217,7 @@ class HFModelRunner(ModelRunner):
     def close(self) -> None:
         """Drop model and cache; see ``ModelRunner``."""
         self._cache.clear()
+        self._targets = {}
         self._model = None
 
 

@@ -94,7 +94,10 @@ class ModelRunner(abc.ABC):
 
     @abc.abstractmethod
     def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
-        """Copy some tensors into the model; their memory belongs to the caller again on return."""
+        """Copy some tensors into the model; their memory belongs to the caller again on return.
+
+        If the manifest ``is_lasting``, parameters may be views of it until the next update instead.
+        """
 
     @abc.abstractmethod
     def commit(self) -> None:

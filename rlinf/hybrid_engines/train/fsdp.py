@@ -26,9 +26,10 @@ from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train import state
 from rlinf.hybrid_engines.train.loss_scale import LossScaler
 from rlinf.hybrid_engines.train.optimizer import ScheduledOptimizer, build_optimizers
+from rlinf.hybrid_engines.train.owners import choose_owners, gather_to
 from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
 from rlinf.hybrid_engines.train.saver import CheckpointSaver
-from rlinf.hybrid_engines.train.train_engine import BatchT, Loss, MetricSums, Pass, TrainEngine
+from rlinf.hybrid_engines.train.train_engine import BatchT, Loss, MetricSums, Pass, TrainEngine, WeightEntry
 from rlinf.models.materialize import materialize
 from rlinf.models.trainable import TrainableModel, WeightForm
 from rlinf.placement.parallel import ParallelLayout
@@ -204,16 +205,27 @@ class FSDPEngine(TrainEngine):
             optimizer.num_steps = int(extra[_counter(name)])
         self.scaler.load_state_dict({name: extra[f"scaler.{name}"] for name in self.scaler.state_dict()})
 
-    def describe_weights(self, form: WeightForm = "merged") -> Iterator[tuple[str, torch.Tensor]]:
+    def describe_weights(self, form: WeightForm = "merged") -> Iterator[WeightEntry]:
         """See ``TrainEngine``."""
-        return self.model.export(_described, form)
+        described = list(self.model.export(_described, form))
+        owners = choose_owners([tensor.nbytes for _, tensor in described], self.world_size)
+        yield from (WeightEntry(*named, owner) for named, owner in zip(described, owners, strict=True))
 
     def export_weights(
-        self, form: WeightForm = "merged", *, dtype: torch.dtype | None = None
+        self, form: WeightForm = "merged", *, dtype: torch.dtype | None = None, owned: bool = False
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        """See ``TrainEngine``: every rank yields all weights."""
-        for name, tensor in self.model.export(_whole, form):
+        """See ``TrainEngine``; without ``owned`` every rank yields all weights."""
+        for name, tensor in self._export_owned(form) if owned else self.model.export(_whole, form):
             yield name, tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+
+    def _export_owned(self, form: WeightForm) -> Iterator[tuple[str, torch.Tensor]]:
+        owners = [entry.owner for entry in self.describe_weights(form)]
+        owner = 0
+        source = self.model.export(lambda tensor: gather_to(owner, tensor), form)
+        for owner in owners:
+            named = next(source)
+            if owner == self.rank:
+                yield named
 
     @torch.no_grad()
     def import_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:

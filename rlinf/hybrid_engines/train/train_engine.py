@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import nn
@@ -22,6 +22,20 @@ MetricSums = dict[str, torch.Tensor]
 """Metric name to a tensor ``[sum, count]``; the same keys on every rank and in every micro-batch."""
 Loss = tuple[torch.Tensor, MetricSums]
 """Scalar loss with a graph, and metrics."""
+
+
+class WeightEntry(NamedTuple):
+    """What ``TrainEngine.describe_weights`` says of a tensor.
+
+    Attributes:
+        name: Its name.
+        tensor: On device ``meta``: its shape and element type.
+        owner: Process, counted from 0, on which ``export_weights`` yields it when it is called with ``owned``.
+    """
+
+    name: str
+    tensor: torch.Tensor
+    owner: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,18 +205,23 @@ class TrainEngine(abc.ABC):
         """Read what ``save`` wrote, under any number of ranks."""
 
     @abc.abstractmethod
-    def describe_weights(self, form: WeightForm = "merged") -> Iterator[tuple[str, torch.Tensor]]:
-        """Yield what ``export_weights`` yields, in its order, on device ``meta``: without making anything whole."""
+    def describe_weights(self, form: WeightForm = "merged") -> Iterator[WeightEntry]:
+        """Describe what ``export_weights`` yields, in its order: without making anything whole, equal on all processes.
+
+        Every tensor has one owner; owners share the bytes as evenly as the engine can.
+        """
 
     @abc.abstractmethod
     def export_weights(
-        self, form: WeightForm = "merged", *, dtype: torch.dtype | None = None
+        self, form: WeightForm = "merged", *, dtype: torch.dtype | None = None, owned: bool = False
     ) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every parameter and buffer that inference needs whole, one at a time; called by all ranks together.
 
         Args:
             form: What is yielded of a model with adapters.
             dtype: Of floating-point tensors; None yields the master weights as they are.
+            owned: Whether to yield only what this process owns, so that none makes the whole model whole. All
+                processes take theirs to the end.
         """
 
     @abc.abstractmethod

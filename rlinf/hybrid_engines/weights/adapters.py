@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 
 import torch
 
 from rlinf.config.schema.model import CausalLMConfig
 from rlinf.hybrid_engines.weights.bucket import Manifest, WeightUpdate, check_manifest, fill_buckets, plan_buckets
+from rlinf.hybrid_engines.weights.memory import BucketMemory
 from rlinf.models.lora import adapted, is_adapter, merged
 
 
@@ -22,12 +23,13 @@ class AdapterMerger:
     Args:
         cfg: The ``actor.model`` section.
         bucket_bytes: Size at which a bucket is closed.
+        dtype: In which merged floating-point weights are handed on; they are computed in float32.
     """
 
-    def __init__(self, cfg: CausalLMConfig, *, bucket_bytes: int) -> None:
-        self._cfg, self._bucket_bytes = cfg, bucket_bytes
+    def __init__(self, cfg: CausalLMConfig, *, bucket_bytes: int, dtype: torch.dtype = torch.float32) -> None:
+        self._cfg, self._bucket_bytes, self._dtype = cfg, bucket_bytes, dtype
         self._parts: dict[str, torch.Tensor] = {}
-        self._memory = torch.empty(0, dtype=torch.uint8)
+        self._memory = BucketMemory()
         self._update: WeightUpdate | None = None
         self.version = -1
 
@@ -64,28 +66,25 @@ class AdapterMerger:
         assert self._update is not None
         self.version = self._update.finish()
 
-    def pack(self, *, is_partial: bool) -> tuple[Manifest, Iterator[torch.Tensor]]:
+    def pack(self, *, is_partial: bool) -> tuple[Manifest, list[torch.Tensor]]:
         """Return the merged weights as an engine loads them.
 
         Args:
             is_partial: Whether only those that adapters change; the engine has the others.
 
         Returns:
-            A manifest, and its buckets in order; each lies where the next one is written over it.
+            A manifest, and its buckets in order.
         """
         parts = adapted(self._parts) if is_partial else self._parts
         manifest = plan_buckets(
             merged(parts, self._cfg, _described),
             version=self.version,
             bucket_bytes=self._bucket_bytes,
+            dtype=self._dtype,
             is_partial=is_partial,
         )
-        if self._memory.nbytes < max(manifest.bucket_sizes):
-            self._memory = torch.zeros(max(manifest.bucket_sizes), dtype=torch.uint8)
-        return manifest, fill_buckets(manifest, merged(parts, self._cfg, _full), self._part_of_memory)
-
-    def _part_of_memory(self, num_bytes: int) -> torch.Tensor:
-        return self._memory[:num_bytes]
+        buckets = list(fill_buckets(manifest, merged(parts, self._cfg, _full), self._memory.allocate))
+        return replace(manifest, is_checked=True, is_lasting=True), buckets
 
 
 def _compact(tensor: torch.Tensor) -> torch.Tensor:

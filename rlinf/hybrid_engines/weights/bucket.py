@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 import xxhash
 from torch import nn
@@ -19,7 +20,13 @@ from rlinf.errors import WeightSyncError
 from rlinf.telemetry.trace import traced
 
 _ALIGNMENT = 64
-_SEAL_BYTES = 8
+SEAL_BYTES = 8
+_BLOCK_BYTES = 512 << 10
+"""Bytes that are copied and then hashed: they are in the processor's cache still."""
+
+
+Receiver = tuple[str, int]
+"""Group and rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +56,28 @@ class Manifest:
         version: Grows with every update of the policy.
         entries: All tensors, in the order of their buckets.
         bucket_sizes: Bytes of each bucket, in order; the last eight are its seal.
+        bucket_owners: Rank of the publishing group that sends each bucket; the tensors of a bucket have one owner.
         is_partial: Whether all other weights stay as they are, which an earlier, complete update has brought.
+        relays: Pairs of a receiver and another one from which it takes the buckets instead of from their owner.
+        base: Version of the update that the messages are patches of; None: they are whole buckets.
+        is_checked: Whether this process has compared the seals of all buckets: they need not be compared again.
+        is_lasting: Whether the memory of the buckets stays as it is: parameters may be views of it.
     """
 
     version: int
     entries: tuple[TensorEntry, ...]
     bucket_sizes: tuple[int, ...]
+    bucket_owners: tuple[int, ...]
     is_partial: bool = False
+    relays: tuple[tuple[Receiver, Receiver], ...] = ()
+    base: int | None = None
+    is_checked: bool = False
+    is_lasting: bool = False
+
+    @property
+    def content(self) -> Manifest:
+        """What is the same for all owners and receivers: without ways and encodings."""
+        return replace(self, relays=(), base=None, is_checked=False, is_lasting=False)
 
     def check_version(self, version: int) -> None:
         """Return if this is the version that a receiver was promised.
@@ -68,7 +90,13 @@ class Manifest:
 
 
 def plan_buckets(
-    weights: Iterable[tuple[str, torch.Tensor]], *, version: int, bucket_bytes: int, is_partial: bool = False
+    weights: Iterable[tuple[str, torch.Tensor]],
+    *,
+    version: int,
+    bucket_bytes: int,
+    owners: Iterable[int] | None = None,
+    dtype: torch.dtype | None = None,
+    is_partial: bool = False,
 ) -> Manifest:
     """Lay named tensors out in buckets.
 
@@ -76,41 +104,60 @@ def plan_buckets(
         weights: Names and whole tensors, of which only type and shape matter (device ``meta`` will do).
         version: Version of the policy they belong to.
         bucket_bytes: Size at which a bucket is closed; a larger tensor has a bucket of its own.
+        owners: Rank that sends each of the tensors; None is rank 0 for all.
+        dtype: In which floating-point tensors are sent; None sends them as they are.
         is_partial: See ``Manifest``.
     """
     entries: list[TensorEntry] = []
-    sizes: list[int] = []
-    position = 0
-    for name, tensor in weights:
-        if position and position + tensor.nbytes > bucket_bytes:
-            sizes.append(position + _SEAL_BYTES)
-            position = 0
-        entries.append(TensorEntry(name, tensor.dtype, tuple(tensor.shape), len(sizes), position))
-        position += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT
-    if entries:
-        sizes.append(position + _SEAL_BYTES)
-    return Manifest(version, tuple(entries), tuple(sizes), is_partial)
+    filled: list[int] = []
+    bucket_owners: list[int] = []
+    last_of: dict[int, int] = {}
+    for (name, tensor), owner in zip(weights, itertools.repeat(0) if owners is None else owners, strict=False):
+        sent = tensor.dtype if dtype is None or not tensor.is_floating_point() else dtype
+        num_bytes = tensor.numel() * sent.itemsize
+        index = last_of.get(owner)
+        if index is None or (filled[index] and filled[index] + num_bytes > bucket_bytes):
+            index = last_of[owner] = len(filled)
+            filled.append(0)
+            bucket_owners.append(owner)
+        entries.append(TensorEntry(name, sent, tuple(tensor.shape), index, filled[index]))
+        filled[index] += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
+    entries.sort(key=lambda entry: entry.bucket)
+    sizes = tuple(size + SEAL_BYTES for size in filled)
+    return Manifest(version, tuple(entries), sizes, tuple(bucket_owners), is_partial)
 
 
 def fill_buckets(
-    manifest: Manifest, weights: Iterable[tuple[str, torch.Tensor]], allocate: Callable[[int], torch.Tensor]
+    manifest: Manifest,
+    weights: Iterable[tuple[str, torch.Tensor]],
+    allocate: Callable[[int], torch.Tensor],
+    *,
+    owner: int | None = None,
 ) -> Iterator[torch.Tensor]:
     """Copy tensors into one bucket after the other.
 
     Args:
         manifest: How they were planned.
-        weights: The tensors, on any device, in the manifest's order. Taken one at a time.
+        weights: The tensors, on any device, in the order in which they were planned. Taken one at a time, to the end.
         allocate: Returns uint8 host memory of the given number of bytes, once for each bucket.
+        owner: Whose tensors these are; None for those of all owners.
 
     Yields:
-        Each bucket, sealed.
+        Each bucket of this owner, sealed.
     """
     source = iter(weights)
-    for index, entries in enumerate(_by_bucket(manifest)):
+    for entries in _by_bucket(manifest):
+        index = entries[0].bucket
+        if owner is not None and manifest.bucket_owners[index] != owner:
+            continue
         bucket = allocate(manifest.bucket_sizes[index])
-        _fill(bucket, entries, source)
-        _seal_of(bucket)[0] = _checksum(bucket, manifest.version, index)
+        digest = xxhash.xxh3_64(seed=_seed(manifest.version, index))
+        _fill(bucket, entries, source, digest)
+        _seal_of(bucket)[0] = _signed(digest.intdigest())
         yield bucket
+    # Making tensors whole needs every rank, also one that has sent its last.
+    for name, _ in source:
+        raise AssertionError(f"'{name}' was not planned")
 
 
 def check_bucket(manifest: Manifest, index: int, bucket: torch.Tensor) -> None:
@@ -131,6 +178,11 @@ def check_bucket(manifest: Manifest, index: int, bucket: torch.Tensor) -> None:
             f"Weight bucket {index} of version {manifest.version} has a wrong checksum or size "
             f"({bucket.nbytes} of {size} bytes)."
         )
+
+
+def entries_of(manifest: Manifest, index: int) -> list[TensorEntry]:
+    """Return the tensors of one bucket."""
+    return [entry for entry in manifest.entries if entry.bucket == index]
 
 
 def view_entry(entry: TensorEntry, bucket: torch.Tensor) -> torch.Tensor:
@@ -158,6 +210,21 @@ def check_manifest(manifest: Manifest, weights: Mapping[str, torch.Tensor], requ
         shape = tuple(weights[entry.name].shape)
         if shape != entry.shape:
             raise WeightSyncError(f"Weight '{entry.name}' has shape {entry.shape}, the model expects {shape}.")
+
+
+def take_over(target: torch.Tensor, tensor: torch.Tensor, *, is_lasting: bool) -> None:
+    """Give a parameter or buffer new values.
+
+    Args:
+        target: The model's; a parameter becomes a view of ``tensor`` if it need not be copied.
+        tensor: Of the same shape.
+        is_lasting: See ``Manifest``.
+    """
+    same = (target.dtype, target.device) == (tensor.dtype, tensor.device)
+    if is_lasting and same and isinstance(target, nn.Parameter):
+        target.data = tensor
+    else:
+        target.copy_(tensor)
 
 
 class WeightUpdate:
@@ -196,9 +263,10 @@ class WeightUpdate:
         """
         if not 0 <= index < self._num_buckets:
             raise WeightSyncError(f"Received weight bucket {index}; the manifest has {self._num_buckets}, from 0.")
-        check_bucket(self.manifest, index, bucket)
+        if not self.manifest.is_checked:
+            check_bucket(self.manifest, index, bucket)
         self._received.add(index)
-        return [(e.name, view_entry(e, bucket)) for e in self.manifest.entries if e.bucket == index]
+        return [(entry.name, view_entry(entry, bucket)) for entry in entries_of(self.manifest, index)]
 
     def finish(self) -> int:
         """End the update; return its version.
@@ -257,18 +325,58 @@ def _by_bucket(manifest: Manifest) -> Iterator[list[TensorEntry]]:
 
 
 @traced("pack_weights", "weights")
-def _fill(bucket: torch.Tensor, entries: Iterable[TensorEntry], source: Iterator[tuple[str, torch.Tensor]]) -> None:
+def _fill(
+    bucket: torch.Tensor,
+    entries: Iterable[TensorEntry],
+    source: Iterator[tuple[str, torch.Tensor]],
+    digest: xxhash.xxh3_64,
+) -> None:
+    content, position = bucket[:-SEAL_BYTES].numpy(), 0
     for entry in entries:
         name, tensor = next(source)
         assert name == entry.name, f"weights were planned in another order: '{entry.name}' before '{name}'"
-        view_entry(entry, bucket).copy_(tensor.detach())
+        target = view_entry(entry, bucket)
+        digest.update(content[position : entry.offset].data)
+        _copy_and_hash(tensor.detach(), target, digest)
+        position = entry.offset + target.nbytes
+    digest.update(content[position:].data)
+
+
+def _copy_and_hash(source: torch.Tensor, target: torch.Tensor, digest: xxhash.xxh3_64) -> None:
+    """Copy a tensor to the host, block by block where the hash finds the block in the cache then."""
+    if source.device.type != "cpu" or not source.is_contiguous():
+        digest.update(_bytes_of(target.copy_(source)).data)
+    elif source.dtype == target.dtype:
+        # numpy begins a copy several times faster than torch.
+        given_bytes, taken_bytes = _bytes_of(source), _bytes_of(target)
+        for begin in range(0, len(taken_bytes), _BLOCK_BYTES):
+            block_bytes = taken_bytes[begin : begin + _BLOCK_BYTES]
+            np.copyto(block_bytes, given_bytes[begin : begin + _BLOCK_BYTES])
+            digest.update(block_bytes.data)
+    else:
+        elements = _BLOCK_BYTES // target.itemsize
+        given, taken = source.view(-1), target.view(-1)
+        for begin in range(0, len(taken), elements):
+            block = taken[begin : begin + elements]
+            digest.update(_bytes_of(block.copy_(given[begin : begin + elements])).data)
+
+
+def _bytes_of(tensor: torch.Tensor) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    return tensor.view(-1).view(torch.uint8).numpy()
 
 
 def _seal_of(bucket: torch.Tensor) -> torch.Tensor:
-    return bucket[-_SEAL_BYTES:].view(torch.int64)
+    return bucket[-SEAL_BYTES:].view(torch.int64)
 
 
 def _checksum(bucket: torch.Tensor, version: int, index: int) -> int:
     """Return the xxh3-64 of a bucket on the host, its seal apart; differs by version and index, too."""
-    digest = xxhash.xxh3_64_intdigest(bucket[:-_SEAL_BYTES].numpy().data, seed=version << 24 | index)
+    return _signed(xxhash.xxh3_64_intdigest(bucket[:-SEAL_BYTES].numpy().data, seed=_seed(version, index)))
+
+
+def _seed(version: int, index: int) -> int:
+    return version << 24 | index
+
+
+def _signed(digest: int) -> int:
     return digest - (1 << 63)

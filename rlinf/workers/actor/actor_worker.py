@@ -47,7 +47,9 @@ class ActorWorker(Worker):
         super().__init__()
         self.cfg = cfg
         self.num_collecting_workers = num_collecting_workers
-        self.publisher = WeightPublisher(self, receivers=receivers, cfg=cfg.weight_syncer)
+        precision = cfg.published_precision
+        dtype = None if precision is None else DTYPES[precision]
+        self.publisher = WeightPublisher(self, receivers=receivers, cfg=cfg.weight_syncer, dtype=dtype)
         self.engine: TrainEngine
         self.learner: Learner[Any]
         self.responses: ResponseClient | None = None
@@ -83,7 +85,7 @@ class ActorWorker(Worker):
 
     @Worker.timer("sync_weights")
     def sync_model_to_rollout(self, *, version: int, is_partial: bool = False) -> None:
-        """Send the weights to the receiving ranks that this rank serves.
+        """Send the weights that this rank owns to all receiving ranks.
 
         Args:
             version: Step of the run that produced them.

@@ -2,37 +2,41 @@
 
 from __future__ import annotations
 
-import collections
-import itertools
 from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
 
 from rlinf.config.schema.train import WeightSyncerConfig
-from rlinf.data.messages.routing import sources
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
-from rlinf.hybrid_engines.weights.bucket import fill_buckets, plan_buckets
+from rlinf.hybrid_engines.weights.bucket import Receiver, fill_buckets, plan_buckets
 from rlinf.models.trainable import WeightForm
 from rlinf.scheduler import Worker
+from rlinf.workers.relays import plan_relays
 from rlinf.workers.weight_syncer import make_weight_syncer
 
 
 class WeightPublisher:
-    """Sends the weights to the receiving ranks that one actor rank serves.
+    """Sends the weights that one actor rank owns to all receiving ranks.
 
     Args:
         worker: The actor rank.
         receivers: World sizes of the receiving groups, by their names.
         cfg: The ``weight_syncer`` section.
+        dtype: In which floating-point weights are published; None publishes the master weights as they are.
     """
 
-    def __init__(self, worker: Worker, *, receivers: Mapping[str, int], cfg: WeightSyncerConfig) -> None:
-        self._worker, self._bucket_bytes = worker, cfg.bucket.bucket_size
+    def __init__(
+        self,
+        worker: Worker,
+        *,
+        receivers: Mapping[str, int],
+        cfg: WeightSyncerConfig,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        self._worker, self._bucket_bytes, self._dtype = worker, cfg.bucket.bucket_size, dtype
         self._syncer = make_weight_syncer(worker, cfg)
-        rank, size = worker._rank, worker._world_size
-        served = {
-            group: [receiver for receiver in range(count) if sources(receiver, size, count).peers[0] == rank]
-            for group, count in receivers.items()
-        }
-        self._ranks = {group: ranks for group, ranks in served.items() if ranks}
+        self._receivers = {group: range(count) for group, count in receivers.items()}
 
     def publish(self, engine: TrainEngine, *, version: int, form: WeightForm = "merged") -> None:
         """Send weights; every actor rank calls this together.
@@ -42,17 +46,30 @@ class WeightPublisher:
             version: Step of the run that produced them.
             form: What is sent of a model with adapters.
         """
-        weights = engine.export_weights(form)
-        if not self._ranks:
-            # Every rank has its part in making tensors whole.
-            collections.deque(weights, maxlen=0)
-            return
+        rank, described = self._worker._rank, list(engine.describe_weights(form))
         manifest = plan_buckets(
-            engine.describe_weights(form),
+            ((entry.name, entry.tensor) for entry in described),
             version=version,
             bucket_bytes=self._bucket_bytes,
+            owners=(entry.owner for entry in described),
+            dtype=self._dtype,
             is_partial=form == "adapters",
         )
-        for message in itertools.chain([manifest], fill_buckets(manifest, weights, self._worker.shared_buffer)):
-            for group, ranks in self._ranks.items():
-                self._syncer.send(message, group, ranks)
+        relays = self._plan_relays()
+        manifest = replace(manifest, relays=tuple(relays.items()))
+        weights = engine.export_weights(form, owned=True)
+        buckets = fill_buckets(manifest, weights, self._syncer.allocate, owner=rank)
+        # Receivers wait for the announcement of rank 0, and of every other rank that sends something.
+        if rank in {0, *manifest.bucket_owners}:
+            self._syncer.announce(manifest, self._receivers)
+        direct = {
+            group_name: [rank for rank in ranks if (group_name, rank) not in relays]
+            for group_name, ranks in self._receivers.items()
+        }
+        indices = (index for index, owner in enumerate(manifest.bucket_owners) if owner == rank)
+        for index, bucket in zip(indices, buckets, strict=True):
+            self._syncer.publish(index, bucket, {group_name: ranks for group_name, ranks in direct.items() if ranks})
+
+    def _plan_relays(self) -> dict[Receiver, Receiver]:
+        nodes = {group_name: self._worker.find_nodes(group_name) for group_name in self._receivers}
+        return plan_relays(self._worker.node_id, nodes)

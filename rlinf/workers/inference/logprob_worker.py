@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from rlinf.config.schema.root import ReasoningConfig
-from rlinf.data.messages.routing import sources
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.train import train_engines
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
@@ -18,6 +16,7 @@ from rlinf.models.language_model import LanguageModel
 from rlinf.scheduler import Worker
 from rlinf.workers.actor.logprobs import MicroBatchPlanner, compute_logprobs
 from rlinf.workers.reward.response_client import ResponseClient
+from rlinf.workers.weight_inbox import WeightInbox
 from rlinf.workers.weight_syncer import make_weight_syncer
 
 
@@ -32,14 +31,12 @@ class LogprobWorker(Worker):
 
     Args:
         cfg: The recipe; it has a section ``inference``.
-        num_actor_workers: World size of the actor group.
     """
 
-    def __init__(self, cfg: ReasoningConfig, num_actor_workers: int) -> None:
+    def __init__(self, cfg: ReasoningConfig) -> None:
         super().__init__()
         self.cfg = cfg
-        self.syncer = make_weight_syncer(self, cfg.weight_syncer)
-        self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
+        self.inbox = WeightInbox(make_weight_syncer(self, cfg.weight_syncer), cfg.actor.group_name)
         self.version = -1
         self.weights: dict[str, torch.Tensor] = {}
         self.adapters: dict[str, torch.Tensor] = {}
@@ -81,29 +78,30 @@ class LogprobWorker(Worker):
         Raises:
             WeightSyncError: Another version came, or a bucket is damaged or missing.
         """
-        manifest: Manifest = self._receive()
-        manifest.check_version(version)
+        manifest, buckets = self.inbox.take(version)
         self.engine.onload()
-        self.load(manifest, self._receive)
+        self.load(manifest, buckets)
 
-    def load(self, manifest: Manifest, receive: Callable[[], torch.Tensor]) -> None:
-        """Load weights, or adapters alone, bucket by bucket.
+    def load(self, manifest: Manifest, buckets: Sequence[torch.Tensor]) -> None:
+        """Load weights, or adapters alone, once all of them have been checked.
 
         Args:
             manifest: What the sender announced.
-            receive: Returns the next bucket, in the manifest's order.
+            buckets: In the manifest's order.
 
         Raises:
             WeightSyncError: They are not the model's, a bucket is damaged, the version is an older one, or adapters
-                came first. Nothing is computed any more until an update is complete.
+                came first. The model is then unchanged.
         """
         update = WeightUpdate(manifest, current_version=self.version)
-        self.version = -1
         weights = self.adapters if manifest.is_partial else self.weights
         check_manifest(manifest, weights, weights)
-        for index in range(len(manifest.bucket_sizes)):
-            self.engine.import_weights(update.take(index, receive()))
-        self.version = update.finish()
+        named = [update.take(index, bucket) for index, bucket in enumerate(buckets)]
+        version = update.finish()
+        self.version = -1
+        for part in named:
+            self.engine.import_weights(part)
+        self.version = version
 
     @Worker.timer("evaluate")
     def compute_logprobs(self, group_id: int) -> None:
@@ -128,9 +126,6 @@ class LogprobWorker(Worker):
     def sleep(self) -> None:
         """Move the weights to host memory; they come back with the next ones."""
         self.engine.offload()
-
-    def _receive(self) -> Any:
-        return self.syncer.receive(self.cfg.actor.group_name, self.actor_rank).wait()
 
 
 InferenceWorker = LogprobWorker

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,16 +13,17 @@ from rlinf.config.schema.root import LanguageConfig
 from rlinf.data.datasets.prompts import load_tokenizer
 from rlinf.data.messages.generation import Completion, EngineStats, GenerationRequest, SamplingParams
 from rlinf.data.messages.responses import Prompt, ResponseBatch, ResponseGroup, RewardedGroup
-from rlinf.data.messages.routing import sources
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
+from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.weights.adapters import AdapterMerger
-from rlinf.hybrid_engines.weights.bucket import Manifest, view_entry
+from rlinf.hybrid_engines.weights.bucket import Manifest, entries_of, view_entry
 from rlinf.models.model_path import find_model_folder
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.reward.response_client import ResponseClient
+from rlinf.workers.weight_inbox import WeightInbox
 from rlinf.workers.weight_syncer import make_weight_syncer
 
 _TOLERANCE = 1e-2
@@ -35,22 +35,24 @@ class GenerationWorker(Worker):
 
     Args:
         cfg: The recipe; it has a section ``rollout``.
-        num_actor_workers: World size of the actor group.
     """
 
-    def __init__(self, cfg: LanguageConfig, num_actor_workers: int) -> None:
+    def __init__(self, cfg: LanguageConfig) -> None:
         super().__init__()
         assert cfg.rollout is not None
         assert cfg.reward is not None
         self.cfg, self.section = cfg, cfg.rollout
-        self.syncer = make_weight_syncer(self, cfg.weight_syncer)
-        self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
+        self.inbox = WeightInbox(make_weight_syncer(self, cfg.weight_syncer), cfg.actor.group_name)
         self.engine: GenerationEngine
         self.responses = ResponseClient(cfg.reward.group_name)
         self.tokenizer: Any = None
         self.merger: AdapterMerger | None = None
         if cfg.actor.model.is_lora:
-            self.merger = AdapterMerger(cfg.actor.model, bucket_bytes=cfg.weight_syncer.bucket.bucket_size)
+            self.merger = AdapterMerger(
+                cfg.actor.model,
+                bucket_bytes=cfg.weight_syncer.bucket.bucket_size,
+                dtype=DTYPES[cfg.engine_precision],
+            )
         self.has_validated = False
 
     async def init_worker(self) -> None:
@@ -61,7 +63,7 @@ class GenerationWorker(Worker):
             rollout,
             model_path=await asyncio.to_thread(find_model_folder, model.model_path),
             device=torch.device(self.device),
-            precision=rollout.model.precision or model.precision,
+            precision=self.cfg.engine_precision,
             seed=derive_seed(self.cfg.actor.seed, "rollout", self._rank),
             max_context_tokens=self.cfg.max_context_tokens,
         )
@@ -107,6 +109,8 @@ class GenerationWorker(Worker):
     async def sync_model_from_actor(self, *, version: int) -> None:
         """Receive weights from the actor and load them, all or nothing; requests in flight go on with them.
 
+        The engine generates while they are received and checked, and is paused while they are loaded.
+
         Args:
             version: The version to receive.
 
@@ -114,27 +118,19 @@ class GenerationWorker(Worker):
             WeightSyncError: Another version came, a bucket is damaged or missing, or (``rollout.validate_weight``) the
                 engine's weights differ from the actor's afterwards.
         """
-        manifest: Manifest = await self._receive()
-        manifest.check_version(version)
-        receive: Callable[[], Awaitable[torch.Tensor]] = self._receive
+        manifest, buckets = await asyncio.to_thread(self.inbox.take, version)
         if self.merger is not None:
-            await self._take_parts(self.merger, manifest)
-            # An engine that slept may have lost weights that only this worker still has.
-            is_partial = manifest.is_partial and self.engine.is_synced
-            manifest, merged = self.merger.pack(is_partial=is_partial)
-            receive = partial(asyncio.to_thread, next, merged)
-        await self.engine.pause("keep")
-        try:
-            await self.engine.begin_update(manifest)
-            sample: dict[str, float] = {}
-            for index in range(len(manifest.bucket_sizes)):
-                bucket = await receive()
-                if self.section.validate_weight and not self.has_validated:
-                    sample |= _norms(manifest, index, bucket)
-                await self.engine.load_bucket(index, bucket)
-            await self.engine.commit()
-        finally:
-            await self.engine.resume()
+            manifest, buckets = await asyncio.to_thread(self._merge, self.merger, manifest, buckets)
+        sample: dict[str, float] = {}
+        if self.section.validate_weight and not self.has_validated:
+            for index, bucket in enumerate(buckets):
+                sample |= _norms(manifest, index, bucket)
+        with self.worker_timer("pause_seconds"):
+            await self.engine.pause("keep")
+            try:
+                await self._load(manifest, buckets)
+            finally:
+                await self.engine.resume()
         if sample:
             await self._validate(sample)
 
@@ -156,15 +152,24 @@ class GenerationWorker(Worker):
         texts = tuple(self.tokenizer.decode(ids, skip_special_tokens=True) for ids in token_ids)
         return ResponseGroup(prompt=prompt, texts=texts, batch=batch)
 
-    async def _take_parts(self, merger: AdapterMerger, manifest: Manifest) -> None:
-        """Receive adapters, and at first what they are added to, while the engine goes on."""
+    def _merge(
+        self, merger: AdapterMerger, manifest: Manifest, buckets: Sequence[torch.Tensor]
+    ) -> tuple[Manifest, list[torch.Tensor]]:
+        """Take adapters over, and at first what they are added to; return what the engine loads."""
         merger.begin(manifest)
-        for index in range(len(manifest.bucket_sizes)):
-            await asyncio.to_thread(merger.take, index, await self._receive())
+        for index, bucket in enumerate(buckets):
+            merger.take(index, bucket)
         merger.finish()
+        # An engine that slept may have lost weights that only this worker still has.
+        return merger.pack(is_partial=manifest.is_partial and self.engine.is_synced)
 
-    async def _receive(self) -> Any:
-        return await self.syncer.receive(self.cfg.actor.group_name, self.actor_rank).async_wait()
+    async def _load(self, manifest: Manifest, buckets: list[torch.Tensor]) -> None:
+        await self.engine.begin_update(manifest)
+        for index in range(len(buckets)):
+            await self.engine.load_bucket(index, buckets[index])
+            # An engine that copies has no use for the memory any more.
+            buckets[index] = torch.empty(0, dtype=torch.uint8)
+        await self.engine.commit()
 
     async def _validate(self, expected: dict[str, float]) -> None:
         self.has_validated = True
@@ -186,5 +191,4 @@ def _request_id(split: str, group_id: int) -> str:
 
 
 def _norms(manifest: Manifest, index: int, bucket: torch.Tensor) -> dict[str, float]:
-    entries = [entry for entry in manifest.entries if entry.bucket == index]
-    return {entry.name: float(view_entry(entry, bucket).float().norm()) for entry in entries}
+    return {entry.name: float(view_entry(entry, bucket).float().norm()) for entry in entries_of(manifest, index)}

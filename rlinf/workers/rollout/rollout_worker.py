@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-
 import torch
 
 from rlinf.config.registries import inference_backends
@@ -26,10 +24,8 @@ from rlinf.workers.rollout.experts import Teacher, build_teacher
 from rlinf.workers.rollout.weight_stream import WeightStream
 from rlinf.workers.streams import step_tag
 from rlinf.workers.values import num_values
+from rlinf.workers.weight_inbox import WeightInbox
 from rlinf.workers.weight_syncer import make_weight_syncer
-
-# Weights are awaited in the background for as long as training takes; the caller that needs them sets the limit.
-_NO_TIMEOUT_SECONDS = 1e9
 
 
 class MultiStepRolloutWorker(Worker):
@@ -52,7 +48,6 @@ class MultiStepRolloutWorker(Worker):
         self.num_env_workers = num_env_workers
         self.env_route = sources(self._rank, num_env_workers, self._world_size)
         self.delivery = TrajectoryDelivery(self, cfg, num_actor_workers)
-        self.actor_rank = sources(self._rank, num_actor_workers, self._world_size).peers[0]
         self.rewards = RewardExchange(self, cfg, num_reward_workers) if num_reward_workers else None
         self.balancer: LoadBalancer | None = None
         self.is_marked_idle = False
@@ -83,13 +78,8 @@ class MultiStepRolloutWorker(Worker):
         )
         self.scripted = _scripted_policy(self.cfg)
         self.teacher = build_teacher(self.cfg, self.model, torch.device(self.device))
-        receive = functools.partial(
-            make_weight_syncer(self, self.cfg.weight_syncer).receive,
-            self.cfg.actor.group_name,
-            self.actor_rank,
-            timeout=_NO_TIMEOUT_SECONDS,
-        )
-        self.weights = WeightStream(WeightReceiver(self.model, ignore=self.model.is_training_only), receive)
+        inbox = WeightInbox(make_weight_syncer(self, self.cfg.weight_syncer), self.cfg.actor.group_name)
+        self.weights = WeightStream(WeightReceiver(self.model, ignore=self.model.is_training_only), inbox)
 
     @Worker.timer("sync_weights")
     def sync_model_from_actor(self, *, version: int) -> None:

@@ -1,14 +1,9 @@
-"""The weights that an actor rank publishes, as a rollout worker takes them."""
+"""The weights that the actor group publishes, as a rollout worker takes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
-import torch
-
-from rlinf.hybrid_engines.weights.bucket import Manifest, WeightReceiver
-from rlinf.scheduler.comm.work import AsyncWork, default_timeout_seconds
+from rlinf.hybrid_engines.weights.bucket import WeightReceiver
+from rlinf.workers.weight_inbox import WeightInbox
 
 
 class WeightStream:
@@ -16,14 +11,12 @@ class WeightStream:
 
     Args:
         receiver: The model.
-        receive: Begins to receive the next message of the stream: a manifest, or one of its buckets. It must not time
-            out by itself: while the actor trains, nothing is due.
+        inbox: What the actor group publishes.
     """
 
-    def __init__(self, receiver: WeightReceiver, receive: Callable[[], AsyncWork[Any]]) -> None:
+    def __init__(self, receiver: WeightReceiver, inbox: WeightInbox) -> None:
         self._receiver = receiver
-        self._receive = receive
-        self._next: AsyncWork[Any] | None = None
+        self._inbox = inbox
 
     @property
     def version(self) -> int:
@@ -33,8 +26,8 @@ class WeightStream:
     def take_arrived(self) -> None:
         """Load the newest weights that have arrived, if any have, without waiting for others."""
         newest = None
-        while self._announced().done():
-            newest = self._take()
+        while self._inbox.has_arrived():
+            newest = self._inbox.take()
         if newest is not None:
             self._receiver.load(*newest)
 
@@ -47,16 +40,4 @@ class WeightStream:
         """
         self.take_arrived()
         while self.version < version:
-            self._receiver.load(*self._take())
-
-    def _announced(self) -> AsyncWork[Any]:
-        if self._next is None:
-            self._next = self._receive()
-        return self._next
-
-    def _take(self) -> tuple[Manifest, list[torch.Tensor]]:
-        seconds = default_timeout_seconds()
-        manifest: Manifest = self._announced().wait(seconds)
-        self._next = None
-        # The buckets follow at once.
-        return manifest, [self._receive().wait(seconds) for _ in manifest.bucket_sizes]
+            self._receiver.load(*self._inbox.take())

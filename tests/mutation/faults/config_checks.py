@@ -200,4 +200,18 @@ FAULTS: list[Fault] = [
         ("tests/unit/config/checks/test_algorithm_checks.py",),
         "GRPO accepts groups of one",
     ),
+    Fault(
+        "rlinf/config/schema/root.py",
+        '        return super().needs_master_weights if self.inference is None else "inference"\n',
+        "        return super().needs_master_weights\n",
+        ("tests/unit/config/checks/test_language_checks.py",),
+        "the inference group gets rounded weights",
+    ),
+    Fault(
+        "rlinf/config/checks/language_checks.py",
+        '    if chosen not in {None, "fp32"} and reason is not None:\n',
+        '    if chosen not in {None, "fp32"} and reason == "inference":\n',
+        ("tests/unit/config/checks/test_language_checks.py",),
+        "adapters are rounded on their way",
+    ),
 ]

@@ -12,6 +12,8 @@ _SEQUENCE = "tests/unit/hybrid_engines/generation/test_token_sequence.py"
 _SCHEDULER = "tests/unit/hybrid_engines/generation/test_engine_scheduler.py"
 _IN_PROCESS = "tests/unit/hybrid_engines/generation/test_in_process_engine.py"
 _BUCKETS = "tests/unit/hybrid_engines/weights/test_bucket.py"
+_PATCH = "tests/unit/hybrid_engines/weights/test_patch.py"
+_MEMORY = "tests/unit/hybrid_engines/weights/test_memory.py"
 _ADAPTERS = "tests/unit/hybrid_engines/weights/test_adapters.py"
 _TESTS = {
     "token_sequence.py": (_SEQUENCE,),
@@ -305,8 +307,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         f"{_WEIGHTS}/bucket.py",
-        "seed=version << 24 | index",
-        "seed=index",
+        "return version << 24 | index",
+        "return index",
         (_BUCKETS,),
         "a bucket of another version passes the checksum",
     ),
@@ -326,8 +328,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         f"{_WEIGHTS}/bucket.py",
-        "        position += -(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT\n",
-        "        position += tensor.nbytes // _ALIGNMENT * _ALIGNMENT\n",
+        "        filled[index] += -(-num_bytes // _ALIGNMENT) * _ALIGNMENT\n",
+        "        filled[index] += num_bytes // _ALIGNMENT * _ALIGNMENT\n",
         (_BUCKETS,),
         "tensors overlap in a bucket",
     ),
@@ -344,6 +346,76 @@ FAULTS: list[Fault] = [
         "        if manifest.version <= current_version:\n",
         (_BUCKETS,),
         "weights of the present version are refused",
+    ),
+    Fault(
+        f"{_WEIGHTS}/bucket.py",
+        "            block = taken[begin : begin + elements]\n",
+        "            block = taken[begin:]\n",
+        (_BUCKETS,),
+        "blocks that are cast are hashed again and again",
+    ),
+    Fault(
+        f"{_WEIGHTS}/bucket.py",
+        "        digest.update(content[position : entry.offset].data)\n",
+        "",
+        (_BUCKETS,),
+        "the space between tensors is not hashed",
+    ),
+    Fault(
+        f"{_WEIGHTS}/bucket.py",
+        "    entries.sort(key=lambda entry: entry.bucket)\n",
+        "",
+        (_BUCKETS,),
+        "the buckets of several owners are mixed",
+    ),
+    Fault(
+        f"{_WEIGHTS}/bucket.py",
+        "    if is_lasting and same and isinstance(target, nn.Parameter):\n",
+        "    if same and isinstance(target, nn.Parameter):\n",
+        (_IN_PROCESS,),
+        "parameters are views of memory that is used again",
+    ),
+    Fault(
+        f"{_WEIGHTS}/bucket.py",
+        "    if is_lasting and same and isinstance(target, nn.Parameter):\n",
+        "    if is_lasting and isinstance(target, nn.Parameter):\n",
+        (_IN_PROCESS,),
+        "the engine takes over the precision of what was published",
+    ),
+    Fault(
+        f"{_WEIGHTS}/patch.py",
+        "before.view(np.int64) != after.view(np.int64)",
+        "before.view(np.float64) != after.view(np.float64)",
+        (_PATCH,),
+        "numbers are compared, not bits",
+    ),
+    Fault(
+        f"{_WEIGHTS}/patch.py",
+        "    ends = [*(entry.offset for entry in entries[1:]), num_bytes - SEAL_BYTES]\n",
+        "    ends = [*(entry.offset for entry in entries[1:]), num_bytes]\n",
+        (_PATCH,),
+        "the seal counts as a weight",
+    ),
+    Fault(
+        f"{_WEIGHTS}/patch.py",
+        "    result[np.cumsum(skips + 1) - 1] = rest\n",
+        "    result[np.cumsum(skips + 1) - 1] = np.maximum(rest, 1)\n",
+        (_PATCH,),
+        "an element right behind a skip moves",
+    ),
+    Fault(
+        f"{_WEIGHTS}/patch.py",
+        "    result = torch.empty_like(base) if allocate is None else allocate(base.nbytes)\n",
+        "    result = base\n",
+        (_PATCH,),
+        "a patch is applied to weights that are in use",
+    ),
+    Fault(
+        f"{_WEIGHTS}/memory.py",
+        "        weakref.finalize(array, spare.append, memory).atexit = False\n",
+        "        weakref.finalize(tensor := torch.from_numpy(array), spare.append, memory).atexit = False\n",
+        (_MEMORY,),
+        "memory is used again while parameters lie in it",
     ),
     Fault(
         f"{_WEIGHTS}/adapters.py",

@@ -7,6 +7,9 @@ from tests.mutation.fault import Fault
 _WORKER = "tests/unit/workers/rollout/test_rollout_worker.py"
 _COLLECTOR = "tests/unit/workers/rollout/test_collector.py"
 _EXPERTS = "tests/unit/workers/rollout/test_experts.py"
+_PATCHES = "tests/unit/workers/test_patch_syncer.py"
+_RELAYS = "tests/unit/workers/test_relays.py"
+_INBOX = "tests/unit/workers/test_weight_inbox.py"
 _STREAM = "tests/unit/workers/rollout/test_weight_stream.py"
 _BALANCER = "tests/unit/workers/test_load_balancer.py"
 _GENERATION = "tests/unit/workers/rollout/test_generation_worker.py"
@@ -170,10 +173,80 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "rollout/weight_stream.py",
-        "        while self._announced().done():\n            newest = self._take()\n",
-        "        if self._announced().done():\n            newest = self._take()\n",
+        "        while self._inbox.has_arrived():\n            newest = self._inbox.take()\n",
+        "        if self._inbox.has_arrived():\n            newest = self._inbox.take()\n",
         "the oldest weights that have arrived are taken",
         _STREAM,
+    ),
+    _fault(
+        "weight_inbox.py",
+        "            if isinstance(message, Manifest) and message.version >= version:\n",
+        "            if isinstance(message, Manifest):\n",
+        "what is left of a broken update is taken for the next",
+        _INBOX,
+    ),
+    _fault(
+        "weight_inbox.py",
+        "        if found.content != manifest:\n",
+        "        if found.entries != manifest.entries:\n",
+        "owners may publish different versions",
+        _INBOX,
+    ),
+    _fault(
+        "weight_inbox.py",
+        "isinstance(message, Manifest) and message.version >= version",
+        "not isinstance(message, Manifest) or message.version >= version",
+        "a bucket that is left over is taken for an announcement",
+        _INBOX,
+    ),
+    _fault(
+        "weight_inbox.py",
+        "            check_bucket(manifest, index, buckets[index])\n",
+        "",
+        "damaged buckets are handed on",
+        _INBOX,
+    ),
+    _fault(
+        "actor/weight_publisher.py",
+        "        weights = engine.export_weights(form, owned=True)\n",
+        "        weights = engine.export_weights(form, owned=False)\n",
+        "every rank makes the whole model whole",
+        _INBOX,
+    ),
+    _fault(
+        "patch_syncer.py",
+        "        has_base = last is not None and last.version == manifest.base and _alike(last, manifest)\n",
+        "        has_base = last is not None and _alike(last, manifest)\n",
+        "patches of an update that was missed are accepted",
+        _PATCHES,
+    ),
+    _fault(
+        "patch_syncer.py",
+        "        base, self._last = self._last, None\n",
+        "        base = self._last\n",
+        "a sender that broke off goes on from what it did not send",
+        _PATCHES,
+    ),
+    _fault(
+        "relays.py",
+        "                relays[receiver] = next(reversed(first_of.values()))\n",
+        "                relays[receiver] = next(iter(first_of.values()))\n",
+        "one node sends the weights to all others",
+        _RELAYS,
+    ),
+    _fault(
+        "weight_inbox.py",
+        "            self._next_manifest(source, manifest.version)\n",
+        "            pass\n",
+        "a relay's announcement is taken for a bucket",
+        _RELAYS,
+    ),
+    _fault(
+        "rollout/generation_worker.py",
+        "            buckets[index] = torch.empty(0, dtype=torch.uint8)\n",
+        "            buckets[0] = torch.empty(0, dtype=torch.uint8)\n",
+        "memory of buckets that have been loaded is kept",
+        _GENERATION,
     ),
     _fault(
         "load_balancer.py",
@@ -198,23 +271,24 @@ FAULTS: list[Fault] = [
         _GENERATION,
     ),
     _fault(
-        "rollout/generation_worker.py",
-        "        manifest.check_version(version)\n",
-        "",
+        "weight_inbox.py",
+        "            manifest.check_version(version)\n",
+        "            pass\n",
         "weights of a later version than expected are taken",
+        _INBOX,
         _GENERATION,
     ),
     _fault(
         "rollout/generation_worker.py",
-        "                await self.engine.load_bucket(index, bucket)\n",
-        "                await self.engine.load_bucket(0, bucket)\n",
+        "            await self.engine.load_bucket(index, buckets[index])\n",
+        "            await self.engine.load_bucket(0, buckets[index])\n",
         "every bucket is loaded as the first",
         _GENERATION,
     ),
     _fault(
         "rollout/generation_worker.py",
-        "        finally:\n            await self.engine.resume()\n",
-        "        finally:\n            pass\n",
+        "            finally:\n                await self.engine.resume()\n",
+        "            finally:\n                pass\n",
         "the engine stays paused after an update",
         _GENERATION,
     ),
@@ -234,8 +308,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "inference/logprob_worker.py",
-        "        self.version = -1\n        weights = ",
-        "        weights = ",
+        "        self.version = -1\n        for part in named:\n",
+        "        for part in named:\n",
         "a failed update leaves the old version in place",
         _INFERENCE,
     ),

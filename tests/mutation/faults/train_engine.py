@@ -19,6 +19,7 @@ TARGETS = (
     f"{OFF_POLICY}::test_the_replay_fills_before_anything_is_learned",
     f"{OFF_POLICY}::test_a_loaded_learner_continues_bit_for_bit",
 )
+OWNERS = "tests/unit/hybrid_engines/train/test_owners.py"
 RANKS = ("tests/unit/workers/actor/test_policy_learner.py::test_the_gradient_does_not_depend_on_the_number_of_ranks",)
 
 FAULTS: list[Fault] = [
@@ -393,5 +394,26 @@ FAULTS: list[Fault] = [
         "for name, columns in names.items()}",
         EXPERTS,
         "former checkpoints of experts and adapters are refused",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/owners.py",
+        "        owned[owner] += size\n",
+        "        owned[owner] += 1\n",
+        (OWNERS,),
+        "owners share the number of tensors instead of their bytes",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/owners.py",
+        "    return torch.cat(parts, dim).narrow(dim, 0, length)\n",
+        "    return torch.cat(parts, dim)\n",
+        (OWNERS,),
+        "padding is gathered with a tensor",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/fsdp.py",
+        "            if owner == self.rank:\n",
+        "            if owner >= self.rank:\n",
+        ("tests/unit/hybrid_engines/train/test_fsdp_conformance.py",),
+        "ranks publish what others own",
     ),
 ]

@@ -30,7 +30,7 @@ def test_a_recipe_is_written_and_everything_about_it_printed(
     assert main(["migrate", str(published / "ppo.yaml"), "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "  rollout.backend -> rollout.rollout_backend\n" in printed
-    assert "  weight_syncer.type -> weight_syncer.type = bucket (was patch)\n" in printed
+    assert "  weight_syncer.patch: each tensor has the smallest encoding, and the first update is whole\n" in printed
     assert "  actor.model.policy_setup: actions belong to the environment\n" in printed
     assert "ppo.yaml: complete: valid" in printed
     assert f"Next: rlinf plan {tmp_path / 'out' / 'ppo.yaml'}" in printed

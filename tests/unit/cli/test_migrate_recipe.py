@@ -139,7 +139,7 @@ def test_a_policy_gradient_recipe_becomes_valid() -> None:
         "actor.optim.min_lr_ratio": None,
         "actor.fsdp_config.mixed_precision": {"param_dtype": "fp32"},
         "cluster.component_placement": {"actor,env,rollout": 0},
-        "weight_syncer": {"type": "bucket"},
+        "weight_syncer": {"type": "patch"},
         "critic": None,
         "reward": None,
     }.items():

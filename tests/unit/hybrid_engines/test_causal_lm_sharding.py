@@ -106,7 +106,7 @@ def test_low_precision_keeps_master_weights_and_comes_close(folder: Path, kind: 
 def test_weights_are_described_as_they_are_exported(folder: Path, kind: str, sharding: str) -> None:
     engine = make_engine(folder / kind, sharding=sharding, keys=KINDS[kind][1])
     exported = [(name, tensor.shape, tensor.dtype) for name, tensor in engine.export_weights()]
-    described = dict(engine.describe_weights())
+    described = {entry.name: entry.tensor for entry in engine.describe_weights()}
     assert exported == [(name, tensor.shape, tensor.dtype) for name, tensor in described.items()]
     assert all(tensor.is_meta for tensor in described.values())
 

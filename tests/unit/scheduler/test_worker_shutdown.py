@@ -66,7 +66,7 @@ def test_workers_that_were_never_initialised_end_quietly(robot: RLinfConfig, tex
     ActorWorker(robot, {"RolloutGroup": 1}, 1)._shut_down()
     EnvWorker(robot, 1, 1)._shut_down()
     RewardWorker(robot, 1)._shut_down()
-    for worker in (ActorWorker(text, {}), LogprobWorker(text, 1), RewardWorker(text), GenerationWorker(text, 1)):
+    for worker in (ActorWorker(text, {}), LogprobWorker(text), RewardWorker(text), GenerationWorker(text)):
         worker._shut_down()
 
 

@@ -65,6 +65,11 @@ class _Messenger:
     def __init__(self, office: PostOffice, address: Address) -> None:
         self.office, self.address = office, address
 
+    node_id = "node"
+
+    def find_nodes(self, group: str) -> list[str]:
+        return []
+
     def send(self, obj: Any, group: str, ranks: Any, *, tag: Hashable, timeout: float | None) -> AsyncWork[None]:
         for rank in [ranks] if isinstance(ranks, int) else ranks:
             self.office.post(self.address, (group, rank), tag, obj)

@@ -13,6 +13,7 @@ from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.registries import weight_syncers
 from rlinf.config.schema.train import BucketConfig, WeightSyncerConfig
 from rlinf.errors import ConfigError
+from rlinf.hybrid_engines.train.train_engine import WeightEntry
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.scheduler import Worker
 from rlinf.scheduler.comm.work import AsyncWork
@@ -24,6 +25,7 @@ class SpyWorker:
     """Rank 0 of one; keeps what it sends."""
 
     _rank, _world_size = 0, 1
+    node_id = "node"
 
     def __init__(self) -> None:
         self.sent: list[tuple[Any, ...]] = []
@@ -36,6 +38,9 @@ class SpyWorker:
         self.received.append((group, rank, async_op, tag, timeout))
         return "work"
 
+    def find_nodes(self, group: str) -> list[str]:
+        return [self.node_id] * 2
+
     def shared_buffer(self, num_bytes: int) -> torch.Tensor:
         return torch.empty(num_bytes, dtype=torch.uint8)
 
@@ -44,8 +49,8 @@ def engine() -> Any:
     """Two weights that fill a bucket each."""
     weights = {name: torch.full((16,), float(number)) for number, name in enumerate(("a", "b"))}
     return SimpleNamespace(
-        export_weights=lambda form: iter(weights.items()),
-        describe_weights=lambda form: iter(weights.items()),
+        export_weights=lambda form, owned: iter(weights.items()),
+        describe_weights=lambda form: (WeightEntry(*named) for named in weights.items()),
     )
 
 
@@ -67,7 +72,9 @@ def test_a_manifest_and_its_buckets_go_to_every_served_rank() -> None:
 def test_a_plug_in_carries_the_same_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weight_syncers, "_entries", dict(weight_syncers._entries))
     overrides = ["weight_syncer.type=pigeon"]
-    with pytest.raises(ConfigError, match=r"weight_syncer\.type: received 'pigeon' \(a string\); allowed: bucket"):
+    with pytest.raises(
+        ConfigError, match=r"weight_syncer\.type: received 'pigeon' \(a string\); allowed: one of bucket, patch"
+    ):
         validate_cfg(load_recipe("gym_cartpole_ppo_mlp", overrides))
     carried: list[tuple[type, str, Sequence[int]]] = []
 

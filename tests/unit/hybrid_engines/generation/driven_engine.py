@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 from collections.abc import Awaitable, Iterable, Sequence
 from pathlib import Path
@@ -68,7 +69,9 @@ class DrivenEngine:
 
     def present_weights(self) -> tuple[Manifest, list[torch.Tensor]]:
         version, self.next_version = self.next_version, self.next_version + 1
-        return pack_weights(self.model.named_parameters(), version=version, bucket_bytes=400_000)
+        manifest, buckets = pack_weights(self.model.named_parameters(), version=version, bucket_bytes=400_000)
+        # Every other update may be used where it lies.
+        return dataclasses.replace(manifest, is_lasting=version % 2 == 1), buckets
 
     async def load(self, manifest: Manifest, buckets: list[torch.Tensor]) -> None:
         await self.engine.begin_update(manifest)

@@ -108,7 +108,7 @@ def test_what_an_update_interrupts_goes_on_first_and_in_its_order(play: Callable
         assert served.model_runner.added == ["a", "b", "c"]
         paused: ThreadFuture[None] = ThreadFuture()
         served.schedule.pause("keep", paused)
-        served.schedule.begin_update(Manifest(version=4, entries=(), bucket_sizes=()))
+        served.schedule.begin_update(Manifest(version=4, entries=(), bucket_sizes=(), bucket_owners=()))
         assert not served.model_runner.running, "nothing keeps a cache of older weights"
         served.schedule.commit()
         served.schedule.resume()

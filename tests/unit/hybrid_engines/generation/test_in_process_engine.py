@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from rlinf.errors import EngineError
 from rlinf.hybrid_engines.generation.hf import HFModelRunner
 from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
 from rlinf.hybrid_engines.generation.model_runner import SampledToken
+from rlinf.hybrid_engines.weights.bucket import WeightUpdate
 from tests.unit.hybrid_engines.packing import pack_weights
 
 
@@ -85,6 +87,38 @@ def test_an_unusable_bucket_ends_the_engine_rather_than_its_caller_alone(tiny_mo
         await engine.close()
 
     asyncio.run(fail())
+
+
+def test_parameters_are_views_of_buckets_that_last(tiny_model: Path) -> None:
+    runner = HFModelRunner(
+        HFGenerationConfig(rollout_backend="hf", max_running_requests=4),
+        model_path=tiny_model,
+        device=torch.device("cpu"),
+        precision="fp32",
+        max_context_tokens=MAX_CONTEXT_TOKENS,
+    )
+    runner.load()
+    parameters = dict(runner._model.named_parameters())
+    for version, (is_lasting, scale) in enumerate([(True, 0.0), (False, 1.0), (True, 2.0)]):
+        weights = {name: torch.full_like(parameter, scale) for name, parameter in parameters.items()}
+        manifest, buckets = pack_weights(weights.items(), version=version, bucket_bytes=1 << 30)
+        runner.begin_update(replace(manifest, is_lasting=is_lasting))
+        update = WeightUpdate(manifest, current_version=-1)
+        runner.load_weights(update.take(0, buckets[0]))
+        runner.commit()
+        begin = buckets[0].data_ptr()
+        for name, parameter in runner._model.named_parameters():
+            assert parameter is parameters[name]
+            assert torch.equal(parameter, weights[name])
+            assert (begin <= parameter.data_ptr() < begin + buckets[0].nbytes) == is_lasting
+    state = runner._model.state_dict()
+    embeddings, head = state["model.embed_tokens.weight"], state["lm_head.weight"]
+    assert (embeddings.data_ptr() == head.data_ptr()) == runner._model.config.tie_word_embeddings
+    half = {name: weight.to(torch.bfloat16) for name, weight in weights.items()}
+    manifest, buckets = pack_weights(half.items(), version=9, bucket_bytes=1 << 30)
+    runner.begin_update(replace(manifest, is_lasting=True))
+    runner.load_weights(WeightUpdate(manifest, current_version=-1).take(0, buckets[0]))
+    assert {parameter.dtype for parameter in parameters.values()} == {torch.float32}
 
 
 def test_closing_aborts_what_is_in_flight(tiny_model: Path) -> None:

@@ -215,11 +215,19 @@ def learn(
 def export(rank: int, make: MakeEngine, setting: Setting) -> tuple[Tensors, list[Any], Tensors]:
     engine = make(setting, rank)
     exported = [(name, tensor.clone()) for name, tensor in engine.export_weights()]
-    described = [(name, tensor.shape, tensor.dtype, tensor.is_meta) for name, tensor in engine.describe_weights()]
+    described = [(name, tensor.shape, tensor.dtype, tensor.is_meta) for name, tensor, _ in engine.describe_weights()]
     parts = [(name, torch.clone(tensor)) for name, tensor in engine.export_weights("parts")]
     train(engine, 1)
     engine.import_weights(parts)
     return dict(exported), [described, [name for name, _ in exported]], dict(engine.export_weights())
+
+
+def export_owned(rank: int, make: MakeEngine, setting: Setting) -> tuple[Tensors, list[str], list[str]]:
+    """Return what a process owns, and the names of what it and all own by the description."""
+    engine = make(setting, rank)
+    owned = {name: tensor.clone() for name, tensor in engine.export_weights(owned=True)}
+    entries = list(engine.describe_weights())
+    return owned, [entry.name for entry in entries if entry.owner == rank], [entry.name for entry in entries]
 
 
 def remember(rank: int, make: MakeEngine, setting: Setting) -> list[bool]:
@@ -438,6 +446,18 @@ class EngineConformance:
                 assert [row[0] for row in described] == names
                 for entry, shape, dtype, is_meta in described:
                     assert (shape, dtype, is_meta) == (exported[entry].shape, exported[entry].dtype, True)
+
+    def test_c8_every_tensor_has_one_owner(self, folders: Path) -> None:
+        from safetensors.torch import load_file
+
+        stored = load_file(folders / "tied" / "model.safetensors")
+        for name, setting in self.all_settings(folders / "tied"):
+            ranks = self.ranks(setting, export_owned)
+            assert sum(len(owned) for owned, _, _ in ranks) == len(stored), name
+            assert_same({name: tensor for owned, _, _ in ranks for name, tensor in owned.items()}, stored)
+            for owned, own_names, names in ranks:
+                assert list(owned) == own_names
+                assert names == ranks[0][2]
 
     def test_c10_remembered_weights_and_offloading_change_no_bit(self, folders: Path) -> None:
         for name, setting in self.all_settings(folders / "tied", optim={"lr": 1e-2}):

@@ -171,3 +171,72 @@ def test_an_update_of_an_older_version_is_refused_and_of_an_equal_one_is_not() -
     with pytest.raises(WeightSyncError, match="version 1 arrived after version 2"):
         make_update(version=1)
     make_update(version=2)
+
+
+LARGE = {
+    "long": torch.arange(400_001.0),
+    "short": torch.ones(3, dtype=torch.bfloat16),
+    "wide": torch.arange(700_000.0).view(7, -1).T,
+    "none": torch.zeros(0),
+    "one": torch.tensor(2.5),
+    "count": torch.tensor([3, 1 << 40]),
+}
+"""Longer than a block, not contiguous, empty, without dimensions, not floating."""
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("bucket_bytes", [1, 1 << 22])
+def test_tensors_are_published_in_another_precision(dtype: torch.dtype | None, bucket_bytes: int) -> None:
+    before = {name: tensor.clone() for name, tensor in LARGE.items()}
+    manifest = plan_buckets(LARGE.items(), version=1, bucket_bytes=bucket_bytes, dtype=dtype)
+    update = WeightUpdate(manifest, current_version=0)
+    received: dict[str, torch.Tensor] = {}
+    for index, bucket in enumerate(fill_buckets(manifest, LARGE.items(), zeros)):
+        received.update(update.take(index, bucket))
+    update.finish()
+    for name, tensor in LARGE.items():
+        sent = tensor.dtype if dtype is None or not tensor.is_floating_point() else dtype
+        assert received[name].dtype == sent
+        assert torch.equal(received[name], tensor.to(sent))
+        assert torch.equal(tensor, before[name])
+        assert tensor.dtype == before[name].dtype
+
+
+def test_each_owner_fills_its_own_buckets() -> None:
+    weights = {name: torch.full((number,), float(number)) for number, name in enumerate("abcdefgh", start=1)}
+    owners = [0, 1, 0, 2, 1, 0, 2, 0]
+    manifest = plan_buckets(weights.items(), version=1, bucket_bytes=70, owners=owners)
+    assert sorted(set(manifest.bucket_owners)) == [0, 1, 2]
+    assert [entry.bucket for entry in manifest.entries] == sorted(entry.bucket for entry in manifest.entries)
+    update = WeightUpdate(manifest, current_version=0)
+    received: dict[str, torch.Tensor] = {}
+    for rank in range(3):
+        own = [named for named, owner in zip(weights.items(), owners, strict=True) if owner == rank]
+        indices = [index for index, owner in enumerate(manifest.bucket_owners) if owner == rank]
+        buckets = fill_buckets(manifest, own, zeros, owner=rank)
+        for index, bucket in zip(indices, buckets, strict=True):
+            taken = dict(update.take(index, bucket))
+            assert {owners[list(weights).index(name)] for name in taken} == {rank}
+            received |= taken
+    update.finish()
+    assert all(torch.equal(received[name], tensor) for name, tensor in weights.items())
+
+
+def test_a_rank_takes_part_to_the_end_when_it_has_sent_its_last_bucket() -> None:
+    steps = []
+
+    def source() -> Iterator[tuple[str, torch.Tensor]]:
+        yield "a", torch.ones(1)
+        steps.append("the others' last tensor")
+
+    manifest = plan_buckets({"a": torch.ones(1)}.items(), version=1, bucket_bytes=70)
+    assert len(list(fill_buckets(manifest, source(), zeros, owner=0))) == 1
+    assert steps
+
+
+def test_seals_that_have_been_compared_are_not_compared_again() -> None:
+    weights, buckets, update = make_update()
+    checked = WeightUpdate(replace(update.manifest, is_checked=True), current_version=2)
+    for index, bucket in enumerate(buckets):
+        bucket[-1] += 1
+        assert all(torch.equal(tensor, weights[name]) for name, tensor in checked.take(index, bucket))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_worker(folder: Path, *overrides: str) -> Any:
-    worker = LogprobWorker(config(folder, INFERENCE, PLACEMENT, *overrides), 1)
+    worker = LogprobWorker(config(folder, INFERENCE, PLACEMENT, *overrides))
     worker.init_worker()
     return worker
 
@@ -40,7 +40,7 @@ def make_worker(folder: Path, *overrides: str) -> Any:
 def sync(learner: TextLearner, worker: Any, version: int, form: str = "parts") -> None:
     weights = learner.engine.export_weights(form)
     manifest, buckets = pack_weights(weights, version=version, bucket_bytes=1000)
-    worker.load(replace(manifest, is_partial=form == "adapters"), iter(buckets).__next__)
+    worker.load(replace(manifest, is_partial=form == "adapters"), buckets)
 
 
 class Store:
@@ -146,20 +146,40 @@ def test_adapters_without_what_they_are_added_to_are_refused(folder: Path) -> No
         sync(learner, worker, 0, "adapters")
 
 
-def test_half_an_update_is_never_computed_with(folder: Path) -> None:
+def test_a_damaged_update_leaves_the_weights_as_they_are(folder: Path) -> None:
     learner, worker = make_learner(config(folder)), make_worker(folder)
     sync(learner, worker, 0)
     manifest, buckets = pack_weights(learner.engine.export_weights(), version=1, bucket_bytes=1000)
     damaged = [bucket.clone() for bucket in buckets]
     damaged[-1][0] += 1
     with pytest.raises(WeightSyncError, match="wrong checksum"):
-        worker.load(manifest, iter(damaged).__next__)
+        worker.load(manifest, damaged)
+    before = computed(worker, sampled_at(make_responses(folder), 0))
+    assert len(before.trainer_logprobs) == len(before.token_ids)
+    with pytest.raises(WeightSyncError, match="has version 0"):
+        computed(worker, sampled_at(make_responses(folder), 1))
+    worker.load(manifest, buckets)
+    found = computed(worker, sampled_at(make_responses(folder), 1))
+    assert len(found.trainer_logprobs) == len(found.token_ids)
+
+
+def test_half_an_update_is_never_computed_with(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, worker = make_learner(config(folder)), make_worker(folder)
+    sync(learner, worker, 0)
+    manifest, buckets = pack_weights(learner.engine.export_weights(), version=1, bucket_bytes=1000)
+
+    def fail(weights: object) -> NoReturn:
+        raise WeightSyncError("no memory")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(worker.engine, "import_weights", fail)
+        with pytest.raises(WeightSyncError, match="no memory"):
+            worker.load(manifest, buckets)
     for version in (0, 1):
         with pytest.raises(WeightSyncError, match="has version -1"):
             computed(worker, sampled_at(make_responses(folder), version))
-    worker.load(manifest, iter(buckets).__next__)
-    found = computed(worker, sampled_at(make_responses(folder), 1))
-    assert len(found.trainer_logprobs) == len(found.token_ids)
+    worker.load(manifest, buckets)
+    assert len(computed(worker, sampled_at(make_responses(folder), 1)).trainer_logprobs)
 
 
 def test_weights_of_another_model_are_refused(folder: Path) -> None:
@@ -168,7 +188,7 @@ def test_weights_of_another_model_are_refused(folder: Path) -> None:
     norm = weights.pop("model.norm.weight")
     manifest, buckets = pack_weights(weights.items(), version=0, bucket_bytes=1000)
     with pytest.raises(WeightSyncError, match=r"missing \['model.norm.weight'\], unexpected \[\]"):
-        worker.load(manifest, iter(buckets).__next__)
+        worker.load(manifest, buckets)
     manifest, buckets = pack_weights({**weights, "model.norm.weight": norm[:1]}.items(), version=0, bucket_bytes=1000)
     with pytest.raises(WeightSyncError, match=r"'model.norm.weight' has shape \(1,\), the model expects \(16,\)"):
-        worker.load(manifest, iter(buckets).__next__)
+        worker.load(manifest, buckets)

@@ -2,6 +2,7 @@
 
 import asyncio
 import dataclasses
+import weakref
 from typing import Any, NoReturn
 
 import pytest
@@ -10,7 +11,7 @@ import torch
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.messages.generation import Completion, GenerationResult, SamplingParams
 from rlinf.data.messages.responses import Prompt, Response
-from rlinf.errors import WeightSyncError
+from rlinf.errors import CommTimeoutError, WeightSyncError
 from rlinf.workers.rollout.generation_worker import GenerationWorker
 from rlinf.workers.streams import WEIGHTS
 from tests.unit.hybrid_engines.packing import pack_weights
@@ -94,7 +95,7 @@ def office() -> PostOffice:
 @pytest.fixture
 def worker(office: PostOffice) -> Any:
     cfg = validate_cfg(load_recipe("tiny_math_grpo", ["rollout.validate_weight=true"]))
-    worker = office.wire(GenerationWorker, cfg, 1, group="RolloutGroup")
+    worker = office.wire(GenerationWorker, cfg, group="RolloutGroup")
     worker.engine, worker.tokenizer, worker.responses = RecordingEngine(), Tokenizer(), Store()
     return worker
 
@@ -204,6 +205,38 @@ def test_an_engine_whose_weights_differ_is_found_at_the_first_sync(
     publish(office, version=2)
     with pytest.raises(WeightSyncError, match="differ from the actor's"):
         asyncio.run(worker.sync_model_from_actor(version=2))
+
+
+def test_the_engine_generates_until_all_weights_are_there_and_checked(
+    worker: Any, office: PostOffice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "0.05")
+    publish(office, version=2)
+    waiting = office.messages[("ActorGroup", 0), ("RolloutGroup", 0), WEIGHTS]
+    last = waiting.pop()
+    with pytest.raises(CommTimeoutError):
+        asyncio.run(worker.sync_model_from_actor(version=2))
+    office.waiting.clear()
+    publish(office, version=3)
+    waiting[-1] = last
+    with pytest.raises(WeightSyncError, match="checksum"):
+        asyncio.run(worker.sync_model_from_actor(version=3))
+    assert worker.engine.calls == []
+    assert worker.pop_execution_times() == {}
+
+
+def test_the_pause_is_measured_and_what_has_been_loaded_is_given_up(worker: Any, office: PostOffice) -> None:
+    held: list[Any] = []
+
+    async def load_bucket(index: int, bucket: torch.Tensor) -> None:
+        held.append(weakref.ref(bucket))
+        assert [ref() is not None for ref in held] == [False] * index + [True]
+
+    worker.engine.load_bucket = load_bucket
+    worker.section = dataclasses.replace(worker.section, validate_weight=False)
+    assert publish(office, version=2) == len(office.messages[("ActorGroup", 0), ("RolloutGroup", 0), WEIGHTS]) - 1
+    asyncio.run(worker.sync_model_from_actor(version=2))
+    assert worker.pop_execution_times().keys() == {"pause_seconds"}
 
 
 def test_rounding_of_weights_is_no_difference_and_is_looked_at_once(worker: Any, office: PostOffice) -> None:

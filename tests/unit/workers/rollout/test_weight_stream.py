@@ -1,27 +1,35 @@
 """Weights are waited for only as long as they are needed, and the newest that have arrived are taken."""
 
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import nn
 
+from rlinf.config.schema.train import WeightSyncerConfig
 from rlinf.errors import CommTimeoutError
 from rlinf.hybrid_engines.weights.bucket import WeightReceiver
+from rlinf.scheduler import Worker
 from rlinf.scheduler.comm.work import AsyncWork
 from rlinf.workers.rollout.weight_stream import WeightStream
+from rlinf.workers.weight_inbox import WeightInbox
+from rlinf.workers.weight_syncer import WeightSyncer
 from tests.unit.hybrid_engines.packing import pack_weights
 
 
-class Mail:
-    """Messages of one sender in order, and receives that wait for them."""
+class Mail(WeightSyncer):
+    """Messages of one sender in order, and receives that wait for them: what an inbox has of a transport."""
 
     def __init__(self) -> None:
+        worker = SimpleNamespace(_group_name="RolloutGroup", _rank=0)
+        super().__init__(cast("Worker", worker), WeightSyncerConfig())
         self.arrived, self.waiting = deque(), deque()
 
-    def publish(self, version: int, num_messages: int | None = None) -> None:
+    def put(self, version: int, num_messages: int | None = None) -> None:
         weights = nn.Linear(2, 2)
         nn.init.constant_(weights.weight, version)
         manifest, buckets = pack_weights(weights.state_dict().items(), version=version, bucket_bytes=16)
@@ -32,7 +40,11 @@ class Mail:
             else:
                 self.arrived.append(message)
 
-    def receive(self) -> AsyncWork[Any]:
+    def send(self, message: Any, group_name: str, ranks: Sequence[int]) -> None:
+        raise NotImplementedError
+
+    def receive(self, group_name: str, rank: int, *, timeout: float | None = None) -> AsyncWork[Any]:
+        assert (group_name, rank) == ("ActorGroup", 0)
         future = Future()
         if self.arrived:
             future.set_result(self.arrived.popleft())
@@ -53,7 +65,7 @@ def model() -> nn.Linear:
 
 @pytest.fixture
 def stream(mail: Mail, model: nn.Linear) -> WeightStream:
-    return WeightStream(WeightReceiver(model), mail.receive)
+    return WeightStream(WeightReceiver(model), WeightInbox(mail, "ActorGroup"))
 
 
 def test_nothing_is_waited_for_while_nothing_is_needed(stream: WeightStream) -> None:
@@ -65,7 +77,7 @@ def test_nothing_is_waited_for_while_nothing_is_needed(stream: WeightStream) -> 
 def test_the_newest_weights_that_have_arrived_are_taken(stream: WeightStream, mail: Mail, model: nn.Linear) -> None:
     stream.take_arrived()
     for version in (0, 1, 2):
-        mail.publish(version)
+        mail.put(version)
     stream.take_arrived()
     assert stream.version == 2
     assert torch.equal(model.weight, torch.full((2, 2), 2.0))
@@ -76,12 +88,12 @@ def test_one_waits_until_the_needed_version_and_no_longer(
     stream: WeightStream, mail: Mail, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "0.05")
-    mail.publish(3)
+    mail.put(3)
     stream.wait_for(2)
     assert stream.version == 3
     with pytest.raises(CommTimeoutError):
         stream.wait_for(4)
-    mail.publish(4)
+    mail.put(4)
     stream.wait_for(4)
     assert stream.version == 4
 
@@ -90,9 +102,9 @@ def test_weights_of_which_a_part_is_missing_are_not_loaded(
     stream: WeightStream, mail: Mail, model: nn.Linear, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "0.05")
-    mail.publish(0)
+    mail.put(0)
     stream.take_arrived()
-    mail.publish(1, num_messages=2)
+    mail.put(1, num_messages=2)
     with pytest.raises(CommTimeoutError):
         stream.take_arrived()
     assert torch.equal(model.weight, torch.zeros(2, 2))
