@@ -16,7 +16,10 @@ _MOST_ROUNDS = 20
 """Removing a key can make another one unused, or bring relations to light: a few rounds are enough."""
 _LINE = re.compile(r"  - (?P<path>\S+?): (?P<text>.*)", re.DOTALL)
 _NOT_USED = re.compile(r"(?:received .*; )?not used (?P<reason>.+?)(?: \(it belongs.*| Remove.*|: .*)?$", re.DOTALL)
-_NO_COUNTERPART = re.compile(r"unknown (?P<kind>[a-z -]+) '(?P<name>[^']*)'\.")
+_NO_COUNTERPART = re.compile(
+    r"unknown (?P<kind>[a-z -]+) '(?P<name>[^']*)'\."
+    r"|received '(?P<other>[^']*)', an? (?P<of>[a-z -]+) of another kind of "
+)
 _TO_FILL_IN = "???"
 _NO_SECTION = "missing; required: mapping."
 
@@ -168,7 +171,8 @@ def _remove_unused(result: Migration) -> None:
             break
     for path, text in lines:
         if found := _NO_COUNTERPART.match(text):
-            result.missing.append((path, f"{found['kind']} {found['name']}"))
+            kind, name, other, of = found.group("kind", "name", "other", "of")
+            result.missing.append((path, f"{kind} {name}" if kind else f"{of} {other} in recipes of this task"))
     chosen = {path.rpartition(".")[0] for path, _ in result.missing}
     for path, text in lines:
         if path in dict(result.missing) or (path.rpartition(".")[0] in chosen and text.startswith("unknown key")):

@@ -153,10 +153,23 @@ def _states(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, An
     return {"actor.model.obs_dim": None}
 
 
+def _pi_variant(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Kind of the model, which begins the name of the published configuration."""
+    del recipe, groups
+    return {"actor.model.variant": "pi05" if str(value).startswith("pi05") else "pi0"}
+
+
+def _expert_only(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Parts that keep their weights where the expert alone learns."""
+    del recipe, groups
+    return {"actor.model.freeze": ["vision", "projector", "language"]} if value else {}
+
+
 CONVERSIONS: dict[str, Conversion] = {
     "camera_size": _camera_size,
     "clip_ratio": _clip_ratio,
     "dagger_capacity": _dagger_capacity,
+    "expert_only": _expert_only,
     "full_states": _full_states,
     "global_batch": _global_batch,
     "hidden_dims": _hidden_dims,
@@ -164,6 +177,7 @@ CONVERSIONS: dict[str, Conversion] = {
     "min_lr_ratio": _min_lr_ratio,
     "observation_mode": _observation_mode,
     "paths": _paths,
+    "pi_variant": _pi_variant,
     "placement": _placement,
     "random_shift": _random_shift,
     "replay_capacity": _replay_capacity,

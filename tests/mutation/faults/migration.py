@@ -80,6 +80,13 @@ FAULTS: list[Fault] = [
         "a constant learning rate gets an end",
     ),
     Fault(
+        "rlinf/cli/migrate_values.py",
+        '"pi05" if str(value).startswith("pi05") else "pi0"',
+        '"pi0" if str(value).startswith("pi0") else "pi05"',
+        _VALUES,
+        "pi-0.5 becomes pi-0",
+    ),
+    Fault(
         "rlinf/cli/migrate_compose.py",
         "    return [*above, *(sorted(examples.glob(",
         "    return [*(sorted(examples.glob(",

@@ -211,14 +211,14 @@ def test_an_off_policy_recipe_becomes_valid() -> None:
 def test_what_has_no_counterpart_is_named_and_nothing_else_is_wrong() -> None:
     recipe = yaml.safe_load(PPO)
     recipe["env"]["train"]["env_type"] = recipe["env"]["eval"]["env_type"] = "libero"
-    recipe["actor"]["model"] = {"model_type": "openpi", "model_path": "/m", "openpi": {"noise_level": 0.5}}
+    recipe["actor"]["model"] = {"model_type": "starvla", "model_path": "/m", "starvla": {"noise_level": 0.5}}
     recipe["agentloop"] = {"workflow": "mas"}
     result = migrate_recipe(recipe)
     assert result.outcome == "no counterpart"
     assert dict(result.missing) == {
         "env.train.env_type": "environment libero",
         "env.eval.env_type": "environment libero",
-        "actor.model.model_type": "model openpi",
+        "actor.model.model_type": "model starvla",
         "agentloop": "agents that call tools and models between their turns",
     }
     assert result.problems == []
@@ -236,6 +236,39 @@ def test_a_moved_value_gets_the_name_that_it_has_here() -> None:
     recipe = yaml.safe_load(GRPO)
     recipe["actor"]["lr_sched"]["lr_decay_style"] = "torch_linear"
     assert value_at(migrate_recipe(recipe).recipe, "actor.optim.lr_scheduler") == "linear"
+
+
+PI = """
+model_type: openpi
+model_path: /models/pi
+precision: bf16
+num_action_chunks: 5
+action_dim: 7
+num_steps: 4
+add_value_head: true
+openpi: {config_name: pi05_libero, num_images_in_input: 1, noise_level: 0.3, noise_method: flow_sde, num_steps: 4,
+         action_chunk: 5, action_env_dim: 7, add_value_head: true, detach_critic_input: true, train_expert_only: true,
+         use_dsrl: false, dsrl_state_dim: 8, action_horizon: 10}
+"""
+
+
+def test_a_vision_language_action_policy_keeps_its_sizes() -> None:
+    recipe = yaml.safe_load(PPO)
+    for split in ("train", "eval"):
+        recipe["env"][split] |= {"max_steps_per_rollout_epoch": 10, "max_episode_steps": 10}
+    recipe["actor"] |= {"model": yaml.safe_load(PI), "global_batch_size": 8, "micro_batch_size": 8}
+    result = migrate_recipe(recipe)
+    assert result.lost == []
+    model = result.recipe["actor"]["model"]
+    assert "openpi" not in model
+    assert (model["variant"], model["horizon"], model["num_steps"], model["noise_level"]) == ("pi05", 10, 4, 0.3)
+    assert (model["value_detach"], model["freeze"]) == (True, ["vision", "projector", "language"])
+
+
+def test_a_model_of_another_task_has_no_counterpart() -> None:
+    recipe = yaml.safe_load(GRPO)
+    recipe["rollout"]["model"]["model_type"] = "mlp_policy"
+    assert ("actor.model.model_type", "model mlp_policy in recipes of this task") in migrate_recipe(recipe).missing
 
 
 def test_values_that_only_the_user_knows_are_to_be_filled_in() -> None:
