@@ -28,7 +28,7 @@ class Samples:
     """A rank's whole rollout as training samples, on the engine's device.
 
     Attributes:
-        forward_inputs: Tensors [N, ...].
+        forward_inputs: Tensors [N, ...]; images (uint8) are on the host.
         logprobs: float [N, C, A] under the policies that acted.
         advantages: float [N, K].
         returns: float [N, K].
@@ -99,7 +99,7 @@ class PolicyLearner(EmbodiedLearner):
         steps = torch.arange(trajectory.num_steps)
         ids = (trajectory.env_ids.unsqueeze(1) * trajectory.num_steps + steps).flatten()
         self.samples = Samples(
-            forward_inputs={k: self._to_samples(v) for k, v in trajectory.forward_inputs.items()},
+            forward_inputs={k: self._inputs_to_samples(v) for k, v in trajectory.forward_inputs.items()},
             logprobs=self._to_samples(trajectory.logprobs),
             advantages=column(computed.advantages),
             returns=column(computed.returns),
@@ -176,11 +176,21 @@ class PolicyLearner(EmbodiedLearner):
 
         return self.engine.forward_backward(batches, Pass.whole(loss_fn))
 
+    def inputs_of(self, samples: Samples, rows: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Return the policy's inputs of some samples, on the engine's device.
+
+        Args:
+            samples: This rank's samples.
+            rows: int64 [M]; which.
+        """
+        stored = samples.forward_inputs.items()
+        return {name: tensor[rows.to(tensor.device)].to(self.engine.device) for name, tensor in stored}
+
     def _loss(
         self, model: nn.Module, samples: Samples, batch: Batch, denominators: LossDenominators
     ) -> tuple[torch.Tensor, MetricSums]:
         rows, masks = batch.rows, batch.masks
-        inputs = {k: v[rows] for k, v in samples.forward_inputs.items()}
+        inputs = self.inputs_of(samples, rows)
         executed = samples.action_mask[rows]
         old_logprobs, proximal, reference = samples.logprobs[rows], samples.proximal_logprobs, samples.ref_logprobs
         num_actions, action_dim = old_logprobs.shape[1:]
@@ -209,8 +219,7 @@ class PolicyLearner(EmbodiedLearner):
         """Return the samples' log-probabilities [N, C, A] under the policy as it is."""
 
         def logprobs(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
-            inputs = {name: tensor[rows] for name, tensor in samples.forward_inputs.items()}
-            evaluation: PolicyEvaluation = model(forward_inputs=inputs)
+            evaluation: PolicyEvaluation = model(forward_inputs=self.inputs_of(samples, rows))
             return evaluation.logprobs
 
         rows = torch.arange(len(samples.ids), device=self.engine.device)
@@ -224,6 +233,10 @@ class PolicyLearner(EmbodiedLearner):
             "entropy": mask_at_level(executed, self.algorithm.entropy_type, action_dim=action_dim),
             "value": batch.masked(samples.value_mask),
         }
+
+    def _inputs_to_samples(self, rows: torch.Tensor) -> torch.Tensor:
+        """Return samples on the engine's device; images stay where they are until a micro-batch needs them."""
+        return rows_to_samples(rows) if rows.dtype == torch.uint8 else self._to_samples(rows)
 
     def _to_samples(self, rows: torch.Tensor) -> torch.Tensor:
         return rows_to_samples(rows).to(self.engine.device)

@@ -73,7 +73,7 @@ class VelocityLearner(PolicyLearner):
         self, model: nn.Module, samples: Samples, batch: Batch, denominators: LossDenominators
     ) -> tuple[torch.Tensor, MetricSums]:
         rows, masks = batch.rows, batch.masks
-        inputs = {k: v[rows] for k, v in samples.forward_inputs.items()}
+        inputs = self.inputs_of(samples, rows)
         mixture = {"forward_inputs": inputs, "noise": self.noise[rows], "time": self.time[rows]}
         evaluation: VelocityEvaluation = model(ForwardType.VELOCITY, **mixture)
         with torch.no_grad():

@@ -705,4 +705,18 @@ FAULTS: list[Fault] = [
         METRICS,
         "staleness counts chunks that were not executed",
     ),
+    Fault(
+        "rlinf/workers/actor/policy_learner.py",
+        "return rows_to_samples(rows) if rows.dtype == torch.uint8 else self._to_samples(rows)",
+        "return self._to_samples(rows)",
+        ("tests/unit/workers/actor/test_policy_learner.py",),
+        "images of a whole rollout are moved to the device",
+    ),
+    Fault(
+        "rlinf/workers/actor/policy_learner.py",
+        "tensor[rows.to(tensor.device)].to(self.engine.device)",
+        "tensor[rows.to(tensor.device)]",
+        ("tests/unit/workers/actor/test_policy_learner.py",),
+        "images of a micro-batch stay on the host",
+    ),
 ]
