@@ -84,6 +84,10 @@ class RewardError(RLinfError):
     """A reward that cannot be computed: a service that does not answer, a wrong shape, or a number that is not one."""
 
 
+class AgentError(RLinfError):
+    """An episode that cannot be played: a chat template, a workflow or a tool that does not work."""
+
+
 class NumericalError(RLinfError):
     """A loss or gradient that is not finite."""
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 BUDGETS = {
+    "unit/agents": 30,
     "unit/algorithms": 10,
     "unit/checkpoint": 35,
     "unit/cli": 15,

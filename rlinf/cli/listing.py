@@ -18,7 +18,9 @@ from rlinf.config.registries import (
     losses,
     models,
     rewards,
+    tools,
     train_engines,
+    workflows,
     wrappers,
 )
 from rlinf.registry import ConfigTable
@@ -102,5 +104,7 @@ _LISTINGS: dict[str, Callable[[str | None], Iterable[Row]]] = {
     "models": lambda _: _registry_rows(models.configs),
     "recipes": _recipes,
     "rewards": lambda _: _registry_rows(rewards.configs),
+    "tools": lambda _: _registry_rows(tools.configs),
+    "workflows": lambda _: _registry_rows(workflows.configs),
     "wrappers": lambda _: _registry_rows(wrappers.configs),
 }

@@ -71,6 +71,7 @@ def reasoning_rows(cfg: ReasoningConfig, world: WorldSizes) -> list[Row]:
         ("data", ", ".join(data.train_data_paths)),
         ("prompts per step", f"{data.rollout_batch_size}{_engines(world)}, {algorithm.group_size} responses to each"),
         *([("replaced", replaced)] if algorithm.replaces_groups else []),
+        *_episodes(cfg),
         (
             "responses per step",
             f"{cfg.answers_per_step}, of up to {algorithm.sampling_params.max_new_tokens} tokens each",
@@ -85,6 +86,19 @@ def reasoning_rows(cfg: ReasoningConfig, world: WorldSizes) -> list[Row]:
         *memory_rows(cfg, world),
         ("whole run", _length(cfg, steps)),
         *_evaluation(cfg, f"{_sampling(cfg)}, {_val_sets(cfg)}"),
+    ]
+
+
+def _episodes(cfg: ReasoningConfig) -> list[Row]:
+    agent = cfg.agent
+    if agent is None:
+        return []
+    tools = f", tools {', '.join(agent.tool_configs)}" if agent.tool_configs else ""
+    return [
+        (
+            "episodes",
+            f"workflow {agent.workflow}, up to {agent.max_turns} turns within {cfg.max_context_tokens} tokens{tools}",
+        )
     ]
 
 

@@ -8,6 +8,7 @@ A name is registered once, with its import path and the dataclass of its keys, a
 from __future__ import annotations
 
 from rlinf.config.schema import vla  # noqa: F401 - registers its models
+from rlinf.config.schema.agent import tools, workflows
 from rlinf.config.schema.algorithm import advantages, losses
 from rlinf.config.schema.data import data_formats
 from rlinf.config.schema.env import envs, scripted_policies, wrappers
@@ -37,8 +38,10 @@ __all__ = [
     "rewards",
     "scripted_policies",
     "task_types",
+    "tools",
     "train_engines",
     "weight_syncers",
+    "workflows",
     "wrappers",
 ]
 

@@ -22,8 +22,11 @@ from rlinf.config.registries import (
     models,
     rewards,
     task_types,
+    tools,
+    workflows,
     wrappers,
 )
+from rlinf.config.schema.agent import AgentConfig, ToolConfig
 from rlinf.config.schema.algorithm import (
     AlgorithmConfig,
     EmbodiedAlgorithmConfig,
@@ -52,6 +55,7 @@ ALGORITHM_PARTS: dict[str, tuple[str, ConfigTable]] = {
 _HARDWARE_ENTRIES = "cluster.node_groups[].hardware.configs[]"
 
 _KINDS: dict[type[ConfigSection], tuple[str, ConfigTable]] = {
+    AgentConfig: ("workflow", workflows.configs),
     DataConfig: ("format", data_formats.configs),
     EnvConfig: ("env_type", envs.configs),
     GenerationConfig: ("rollout_backend", generation_engines.configs),
@@ -61,6 +65,7 @@ _KINDS: dict[type[ConfigSection], tuple[str, ConfigTable]] = {
     CausalLMConfig: ("model_type", models.configs),
     EmbodiedRewardConfig: ("reward_type", rewards.configs),
     TextRewardConfig: ("reward_type", rewards.configs),
+    ToolConfig: ("tool_type", tools.configs),
     WrapperConfig: ("name", wrappers.configs),
 }
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 from rlinf.config.build import build_config
 from rlinf.config.checks import (
+    agent_checks,
     algorithm_checks,
     asynchronous_checks,
     batch_checks,
@@ -64,6 +65,7 @@ RULES: dict[type[Any], tuple[Rule, ...]] = {
         runner_checks.check_names,
         *text_checks.SHARED_RULES,
         *text_checks.RULES,
+        *agent_checks.RULES,
         *inference_checks.RULES,
         *language_checks.RULES,
         check_replicas,

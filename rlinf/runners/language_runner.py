@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from rlinf.config.schema.root import LanguageConfig
+from rlinf.config.schema.root import LanguageConfig, ReasoningConfig
 from rlinf.data.datasets.prompts import PromptSampler
 from rlinf.data.messages.generation import SamplingParams
 from rlinf.data.messages.responses import Prompt, RewardedGroup
@@ -19,6 +19,7 @@ from rlinf.telemetry.responses import evaluation_metrics
 from rlinf.telemetry.rundir import EVALUATIONS_FOLDER
 from rlinf.utils.files import write_atomic
 from rlinf.workers.actor.actor_worker import ActorWorker
+from rlinf.workers.agent.episode_worker import EpisodeWorker
 from rlinf.workers.inference.logprob_worker import LogprobWorker
 from rlinf.workers.reward.reward_worker import RewardWorker
 from rlinf.workers.rollout.generation_worker import GenerationWorker
@@ -75,8 +76,13 @@ class LanguageRunner(StepRunner, Generic[T]):
         if cfg.rollout is not None:
             # Engines queue what they cannot generate yet; twice their capacity keeps them busy between two responses.
             max_per_rank = max(2 * cfg.rollout.max_running_requests // cfg.algorithm.group_size, 1)
+            generating = self.groups["rollout"]
+            if isinstance(cfg, ReasoningConfig) and cfg.agent is not None:
+                # Episodes are played by the reward group, which hands their requests to the engines.
+                num_engines, generating = generating.world_size, self.groups["reward"]
+                max_per_rank = -(-max_per_rank * num_engines // generating.world_size)
             self.pool = RolloutPool(
-                self.groups["rollout"],
+                generating,
                 self.groups["reward"],
                 max_per_rank=max_per_rank,
                 inference=self.groups.get("inference"),
@@ -241,5 +247,6 @@ def start_workers(cfg: LanguageConfig, launcher: GroupLauncher) -> LanguageConfi
     if "inference" in names:
         launcher.start("inference", LogprobWorker.create_group(cfg))
     if "reward" in names:
-        launcher.start("reward", RewardWorker.create_group(cfg))
+        plays = isinstance(cfg, ReasoningConfig) and cfg.agent is not None
+        launcher.start("reward", (EpisodeWorker if plays else RewardWorker).create_group(cfg))
     return cfg

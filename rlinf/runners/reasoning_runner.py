@@ -174,5 +174,7 @@ def read_prompt_sets(cfg: ReasoningConfig, _: ExitStack) -> tuple[ReasoningConfi
         DatasetError: A data set or the model's tokenizer cannot be read, or no prompt is left.
     """
     tokenizer = load_tokenizer(cfg.actor.model.model_path)
-    train, val = read_sets(cfg, partial(read_prompts, cfg=cfg.data, tokenizer=tokenizer))
+    train, val = read_sets(
+        cfg, partial(read_prompts, cfg=cfg.data, tokenizer=tokenizer, with_messages=cfg.agent is not None)
+    )
     return cfg, {"train_prompts": train, "val_prompts": val}

@@ -14,10 +14,17 @@ _ROUNDING = 1e-9
 
 
 def sample_rows(group: ResponseGroup) -> str:
-    """Return one JSON line per response: prompt, response, rewards, length and the versions that sampled it."""
+    """Return one JSON line per response: prompt, response, rewards, length and the versions that sampled it.
+
+    Of an episode with chats it also holds the messages.
+    """
     prompt, responses = group.prompt, group.batch.responses
-    pairs = zip(responses, group.texts, strict=True)
-    return "".join(json.dumps(_row(prompt, text, response), ensure_ascii=False) + "\n" for response, text in pairs)
+    transcripts = group.transcripts or ((),) * len(responses)
+    rows = (
+        _row(prompt, text, response) | ({"messages": messages} if messages else {})
+        for response, text, messages in zip(responses, group.texts, transcripts, strict=True)
+    )
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
 
 
 def response_metrics(groups: Sequence[RewardedGroup]) -> dict[str, float]:
@@ -26,12 +33,16 @@ def response_metrics(groups: Sequence[RewardedGroup]) -> dict[str, float]:
     names = dict.fromkeys(name for group in groups for name in group.scores)
     # A reward need not measure every response: what it did not measure counts as 0.
     scores = {name: chain(*(group.scores.get(name, ()) for group in groups)) for name in names}
+    # A tool that an episode did not call counts as 0.
+    counted = dict.fromkeys(name for group in groups for name in group.episode_sums)
+    episodes = {name: math.fsum(group.episode_sums.get(name, 0.0) for group in groups) / count for name in counted}
     return {
         "rollout/reward": math.fsum(chain.from_iterable(group.rewards for group in groups)) / count,
         **{f"rollout/reward/{name}": math.fsum(column) / count for name, column in scores.items()},
         "rollout/response_length": sum(sum(group.num_tokens) for group in groups) / count,
         "rollout/prompt_length": sum(group.num_prompt_tokens * len(group) for group in groups) / count,
         "rollout/truncated": sum(group.finish_reasons.count("length") for group in groups) / count,
+        **{f"rollout/{name}": mean for name, mean in episodes.items()},
     }
 
 

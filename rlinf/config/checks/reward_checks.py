@@ -29,7 +29,7 @@ def check_rewards(check: Check[EmbodiedConfig]) -> None:
     _check_weights(cfg.reward.rewards, "{env: {reward_type: env}}", check)
     for name, term in cfg.reward.rewards.items():
         if isinstance(term, ApiRewardConfig):
-            _check_address(f"reward.rewards.{name}.url", term.url, check)
+            check_address(f"reward.rewards.{name}.url", term.url, check)
 
 
 def check_text_rewards(section: TextRewardsConfig, check: Check[RLinfConfig]) -> None:
@@ -43,7 +43,7 @@ def check_text_rewards(section: TextRewardsConfig, check: Check[RLinfConfig]) ->
                 "empty answers would be punished. Lower it.",
             )
         if isinstance(term, TextApiRewardConfig):
-            _check_address(f"reward.rewards.{name}.url", term.url, check)
+            check_address(f"reward.rewards.{name}.url", term.url, check)
 
 
 def _check_weights(rewards: Mapping[str, RewardTermConfig], example: str, check: Check[RLinfConfig]) -> None:
@@ -55,7 +55,14 @@ def _check_weights(rewards: Mapping[str, RewardTermConfig], example: str, check:
         )
 
 
-def _check_address(path: str, url: str, check: Check[RLinfConfig]) -> None:
+def check_address(path: str, url: str, check: Check[RLinfConfig]) -> None:
+    """An address is one of HTTP.
+
+    Args:
+        path: Of the key, for messages.
+        url: The address.
+        check: Takes the problem.
+    """
     if urlsplit(url).scheme not in {"http", "https"}:
         check.problem(
             path,

@@ -227,6 +227,11 @@ class TextModelRewardConfig(TextRewardConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class WorkflowRewardConfig(TextRewardConfig):
+    """``reward_type: workflow``: the number that ``agent.workflow`` returned for the episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class TextRewardsConfig(ConfigSection):
     """The ``reward`` section of recipes for language models."""
 
@@ -254,3 +259,4 @@ rewards.register("searchr1", "rlinf.algorithms.rewards.searchr1:SearchR1Reward",
 rewards.register("text_api", "rlinf.workers.reward.api_reward:TextApiReward", config=TextApiRewardConfig)
 rewards.register("text_model", "rlinf.workers.reward.model_reward:TextModelReward", config=TextModelRewardConfig)
 rewards.register("vqa", "rlinf.algorithms.rewards.vqa:VQAReward", config=VQARewardConfig)
+rewards.register("workflow", "rlinf.algorithms.rewards.workflow_outcome:WorkflowReward", config=WorkflowRewardConfig)

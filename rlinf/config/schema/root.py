@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
+from rlinf.config.schema.agent import AgentConfig
 from rlinf.config.schema.algorithm import (
     AlgorithmConfig,
     EmbodiedAlgorithmConfig,
@@ -85,9 +86,6 @@ class EmbodiedConfig(RLinfConfig):
 class LanguageConfig(RLinfConfig):
     """What the recipes of language models have in common."""
 
-    sequence_keys: ClassVar[str]
-    """The keys that ``max_sequence_tokens`` follows from, for messages."""
-
     runner: TextRunnerConfig
     """Length, evaluation, checkpoints, logging."""
     algorithm: LanguageAlgorithmConfig
@@ -100,6 +98,11 @@ class LanguageConfig(RLinfConfig):
     """Rewards of responses."""
     rollout: GenerationConfig | None
     """Generation engines."""
+
+    @property
+    def sequence_keys(self) -> str:
+        """The keys that ``max_sequence_tokens`` follows from, for messages."""
+        raise NotImplementedError
 
     @property
     def max_sequence_tokens(self) -> int:
@@ -141,8 +144,6 @@ class LanguageConfig(RLinfConfig):
 class ReasoningConfig(LanguageConfig):
     """``task_type: reasoning``: language models that answer prompts."""
 
-    sequence_keys: ClassVar[str] = "data.max_prompt_length + algorithm.sampling_params.max_new_tokens"
-
     runner: TextRunnerConfig = field(default_factory=TextRunnerConfig)
     """Length, evaluation, checkpoints, logging."""
     algorithm: TextAlgorithmConfig
@@ -155,6 +156,9 @@ class ReasoningConfig(LanguageConfig):
     """Generation engines."""
     inference: InferenceConfig | None = None
     """Log-probabilities outside the actor."""
+    agent: AgentConfig | None = None
+    """How episodes are played; left out, each is one completion of the prompt, which the engines sample by
+    themselves."""
 
     @property
     def learner(self) -> str:
@@ -173,14 +177,28 @@ class ReasoningConfig(LanguageConfig):
         return super().needs_master_weights if self.inference is None else "inference"
 
     @property
+    def sequence_keys(self) -> str:
+        """See ``LanguageConfig``."""
+        if self.agent is not None and self.agent.max_context_tokens is not None:
+            return "agent.max_context_tokens"
+        return "data.max_prompt_length + algorithm.sampling_params.max_new_tokens"
+
+    @property
     def max_sequence_tokens(self) -> int:
         """See ``LanguageConfig``: a prompt and its answer."""
         return self.max_context_tokens
 
     @property
     def max_context_tokens(self) -> int:
-        """See ``LanguageConfig``."""
-        return self.data.max_prompt_length + self.algorithm.sampling_params.max_new_tokens
+        """See ``LanguageConfig``: of an episode, where there are any."""
+        of_one_turn = self.data.max_prompt_length + self.algorithm.sampling_params.max_new_tokens
+        return of_one_turn if self.agent is None else self.agent.max_context_tokens or of_one_turn
+
+    @property
+    def max_own_tokens(self) -> int:
+        """Most tokens of a response that the model samples."""
+        turns = 1 if self.agent is None else self.agent.max_turns
+        return min(turns * self.algorithm.sampling_params.max_new_tokens, self.max_context_tokens)
 
     @property
     def max_prompts_per_step(self) -> int:
@@ -197,8 +215,6 @@ class ReasoningConfig(LanguageConfig):
 class SftConfig(LanguageConfig):
     """``task_type: sft``: language models that learn given answers."""
 
-    sequence_keys: ClassVar[str] = "data.max_length"
-
     runner: SftRunnerConfig = field(default_factory=SftRunnerConfig)
     """Length, evaluation, checkpoints, logging."""
     algorithm: SftAlgorithmConfig = field(default_factory=SftAlgorithmConfig)
@@ -209,6 +225,11 @@ class SftConfig(LanguageConfig):
     """Rewards that mark answers as correct, where evaluations generate."""
     rollout: GenerationConfig | None = None
     """Generation engines that evaluations sample from; without them they measure loss and token accuracy alone."""
+
+    @property
+    def sequence_keys(self) -> str:
+        """See ``LanguageConfig``."""
+        return "data.max_length"
 
     @property
     def max_sequence_tokens(self) -> int:

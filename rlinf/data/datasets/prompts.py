@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -46,6 +46,7 @@ def read_prompts(
     split: str,
     limit: int | None = None,
     is_evaluation: bool = False,
+    with_messages: bool = False,
 ) -> PromptSet:
     """Read datasets one after the other, and turn their rows into prompts.
 
@@ -56,6 +57,7 @@ def read_prompts(
         split: Split of those that are not files.
         limit: Rows to read; None reads all.
         is_evaluation: Whether they are evaluated on, and have the columns that ``TextDataConfig.for_evaluation`` names.
+        with_messages: Whether prompts that are conversations keep their messages, for workflows that continue them.
 
     Returns:
         The prompts.
@@ -69,6 +71,8 @@ def read_prompts(
     num_rows = num_too_long = 0
     for where, row in read_rows(paths, split=split, limit=limit, is_evaluation=is_evaluation):
         prompt = _to_prompt(row, cfg, tokenizer, where=where, index=num_rows)
+        if with_messages:
+            prompt = replace(prompt, messages=_messages(row, cfg, where))
         num_rows += 1
         if len(prompt.token_ids) <= cfg.max_prompt_length:
             prompts.append(prompt)
@@ -152,6 +156,11 @@ def _to_prompt(
     reference = None if cfg.answer_key is None else column(row, cfg.answer_key, where, where.option("answer_key"))
     metadata = {key: column(row, key, where, "data.metadata_keys") for key in cfg.metadata_keys}
     return Prompt(index=index, token_ids=token_ids, text=text, reference=reference, metadata=metadata)
+
+
+def _messages(row: Mapping[str, Any], cfg: TextDataConfig, where: Place) -> tuple[Mapping[str, Any], ...]:
+    content = column(row, cfg.prompt_key, where, where.option("prompt_key"))
+    return tuple(prompt_messages(content, cfg, where)) if _is_chat(content, cfg) else ()
 
 
 def _render(content: Any, cfg: TextRowsConfig, tokenizer: Tokenizer, where: Place) -> str:

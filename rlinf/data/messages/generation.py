@@ -30,6 +30,8 @@ class SamplingParams:
         ignore_eos: Continue after the model's own end tokens.
         n: Responses to each prompt.
         seed: Makes a request repeatable on one engine; None samples anew each time.
+        first_index: Of requests with a seed: response ``i`` is sampled as number ``first_index + i`` of it, so that
+            several requests sample what one of more responses does.
     """
 
     plain_fields: ClassVar[tuple[str, ...]] = ()
@@ -46,6 +48,7 @@ class SamplingParams:
     ignore_eos: bool = False
     n: int = 1
     seed: int | None = None
+    first_index: int = 0
 
     @classmethod
     def of(cls, cfg: SamplingConfig, *, n: int, greedy: bool = False) -> SamplingParams:

@@ -22,6 +22,7 @@ class Prompt:
         text: What the tokens say.
         reference: What the reward compares a response with (a solution, tests to run); None where it needs nothing.
         metadata: Further columns that a reward may look at.
+        messages: The conversation that the text is, as chat templates read it; empty where it is none.
     """
 
     plain_fields: ClassVar[tuple[str, ...]] = ("reference", "metadata")
@@ -31,14 +32,25 @@ class Prompt:
     text: str
     reference: Any = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    messages: tuple[Mapping[str, Any], ...] = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the tokens as one array: the driver sends every prompt, and looks at every object that it pickles."""
-        return _prompt, (self.index, array("q", self.token_ids), self.text, self.reference, self.metadata)
+        others = (self.index, self.text, self.reference, self.metadata, self.messages)
+        return _prompt, (array("q", self.token_ids), *others)
 
 
-def _prompt(index: int, token_ids: array[int], text: str, reference: Any, metadata: Mapping[str, Any]) -> Prompt:
-    return Prompt(index=index, token_ids=tuple(token_ids), text=text, reference=reference, metadata=metadata)
+def _prompt(
+    token_ids: array[int],
+    index: int,
+    text: str,
+    reference: Any,
+    metadata: Mapping[str, Any],
+    messages: tuple[Mapping[str, Any], ...],
+) -> Prompt:
+    return Prompt(
+        index=index, token_ids=tuple(token_ids), text=text, reference=reference, metadata=metadata, messages=messages
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +64,8 @@ class RewardQuery:
         metadata: See ``Prompt``.
         num_tokens: Tokens of the response.
         finish_reason: Why the response ended.
+        outcome: The workflow's own judgement of the episode; None without one.
+        transcript: The messages of the episode, of which the response is the last of the model; empty without chats.
     """
 
     prompt: str
@@ -60,6 +74,8 @@ class RewardQuery:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     num_tokens: int = 0
     finish_reason: FinishReason = "stop"
+    outcome: float | None = None
+    transcript: tuple[Mapping[str, Any], ...] = ()
 
 
 # Without slots: pickle reads a dataclass that has them by Python code, three times as slowly.
@@ -78,6 +94,7 @@ class Response:
         reward: Its total reward; 0 until it is rewarded.
         reward_terms: Its score by each reward, unweighted.
         reward_metrics: What rewards measured while they scored it, as ``<name of the reward>_<metric>``.
+        episode_metrics: What was counted while it was played, by name; empty without a workflow.
     """
 
     group_id: int
@@ -90,6 +107,7 @@ class Response:
     reward: float = 0.0
     reward_terms: Mapping[str, float] = field(default_factory=dict)
     reward_metrics: Mapping[str, float] = field(default_factory=dict)
+    episode_metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 # Without slots, and in columns: the driver reads one for every prompt.
@@ -107,6 +125,7 @@ class RewardedGroup:
         rewards: Total reward of each, [N].
         scores: By the name of a reward, its unweighted score of each response, [N]; by the name of a metric,
             ``<name of the reward>_<metric>``, what it measured of each, 0 where it measured nothing.
+        episode_sums: What was counted while episodes were played, by name: sums over the responses.
     """
 
     group_id: int
@@ -117,6 +136,7 @@ class RewardedGroup:
     newest_version: int
     rewards: tuple[float, ...]
     scores: Mapping[str, tuple[float, ...]]
+    episode_sums: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, responses: Sequence[Response]) -> RewardedGroup:
@@ -132,6 +152,7 @@ class RewardedGroup:
             newest_version=max(response.newest_version for response in responses),
             rewards=tuple(response.reward for response in responses),
             scores={name: tuple(row.get(name, 0.0) for row in rows) for name in names},
+            episode_sums=_sums([response.episode_metrics for response in responses]),
         )
 
     def __len__(self) -> int:
@@ -227,11 +248,15 @@ class ResponseGroup:
         prompt: The prompt.
         texts: What the tokens of each response say, special tokens left out, [N].
         batch: The responses with their tokens.
+        outcomes: See ``RewardQuery``, [N]; empty without a workflow.
+        transcripts: See ``RewardQuery``, [N]; empty without a workflow.
     """
 
     prompt: Prompt
     texts: tuple[str, ...]
     batch: ResponseBatch
+    outcomes: tuple[float | None, ...] = ()
+    transcripts: tuple[tuple[Mapping[str, Any], ...], ...] = ()
 
     @property
     def group_id(self) -> int:
@@ -240,6 +265,8 @@ class ResponseGroup:
 
     def queries(self) -> list[RewardQuery]:
         """Return the reward queries of all responses, [N]."""
+        count = len(self.texts)
+        outcomes, transcripts = self.outcomes or (None,) * count, self.transcripts or ((),) * count
         return [
             RewardQuery(
                 prompt=self.prompt.text,
@@ -248,9 +275,21 @@ class ResponseGroup:
                 metadata=self.prompt.metadata,
                 num_tokens=response.num_tokens,
                 finish_reason=response.finish_reason,
+                outcome=outcome,
+                transcript=transcript,
             )
-            for text, response in zip(self.texts, self.batch.responses, strict=True)
+            for text, response, outcome, transcript in zip(
+                self.texts, self.batch.responses, outcomes, transcripts, strict=True
+            )
         ]
+
+
+def _sums(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    sums: dict[str, float] = {}
+    for row in rows:
+        for name, value in row.items():
+            sums[name] = sums.get(name, 0.0) + value
+    return sums
 
 
 def _lay(columns: Sequence[Sequence[float]], dtype: torch.dtype) -> torch.Tensor:

@@ -84,7 +84,8 @@ class EngineScheduler:
             return
         if request.params.stop and self._decode is None:
             self._decode = load_decoder(self._model_path)
-        sequences = [self._new_sequence(request, index) for index in range(request.params.n)]
+        first = request.params.first_index
+        sequences = [self._new_sequence(request, first + number) for number in range(request.params.n)]
         self._entries[request.request_id] = _Entry(request=request, sequences=sequences, reply=reply)
         (self._set_aside if self._paused or self._draining else self._queue).extend(sequences)
 

@@ -60,13 +60,13 @@ class TextLearner(TokenLearner[ResponseBatch]):
         return finalize_metrics(metrics)
 
     def behaviour_versions(self, batch: ResponseBatch) -> torch.Tensor:
-        """See ``Learner``: of every token."""
-        return batch.versions.long()
+        """See ``Learner``: of every token that the model sampled."""
+        return batch.versions[batch.loss_mask].long()
 
     @property
     def max_response_tokens(self) -> int:
         """See ``TokenLearner``."""
-        return self.cfg.algorithm.sampling_params.max_new_tokens
+        return self.cfg.max_own_tokens
 
     def minibatches(self, count: int, step: int) -> Iterator[Sequence[int]]:
         """See ``TokenLearner``: every epoch goes through all responses, in an order of its own."""

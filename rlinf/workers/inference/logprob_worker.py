@@ -114,7 +114,7 @@ class LogprobWorker(Worker):
             WeightSyncError: The present weights are not those that sampled the responses, or there are none.
         """
         batch = self.responses.fetch([group_id])
-        versions = set(batch.versions.tolist())
+        versions = set(batch.versions[batch.loss_mask].tolist())
         if versions != {self.version} or self.version < 0:
             raise WeightSyncError(
                 f"Responses were sampled with weights of version {', '.join(map(str, sorted(versions)))}; the "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import importlib
 import inspect
 import queue
 import threading
@@ -14,8 +13,8 @@ from typing import Any
 from rlinf.algorithms.rewards.base import ON_CPU, RewardContext, TextReward
 from rlinf.config.schema.reward import FunctionRewardConfig
 from rlinf.data.messages.responses import RewardQuery
-from rlinf.errors import ConfigError
 from rlinf.utils.logging import get_logger
+from rlinf.utils.user_functions import import_function
 
 _log = get_logger("workers.reward.function")
 
@@ -39,7 +38,7 @@ class FunctionReward(TextReward):
     def __init__(self, cfg: FunctionRewardConfig, context: RewardContext = ON_CPU) -> None:
         super().__init__(cfg, context)
         self.failures: collections.Counter[str] = collections.Counter()
-        self._function = _imported(cfg.function)
+        self._function = import_function(cfg.function, "reward.rewards.*.function")
         self._is_async = inspect.iscoroutinefunction(self._function)
         self._lock = threading.Lock()
 
@@ -101,21 +100,6 @@ class FunctionReward(TextReward):
                 kind,
                 exc_info=error,
             )
-
-
-def _imported(path: str) -> Callable[[Any], Any]:
-    module, _, name = path.partition(":")
-    where = f"reward.rewards.*.function: received '{path}'"
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"{where}; it cannot be imported: {error}. Write package.module:function, with the package installed or "
-            "its folder on PYTHONPATH."
-        ) from error
-    if not callable(function):
-        raise ConfigError(f"{where}; it is no function but a {type(function).__name__}. Name a function.")
-    return function  # type: ignore[no-any-return]
 
 
 def _within(seconds: float, function: Callable[[Any], Any], argument: Any) -> Any:

@@ -97,6 +97,18 @@ class GenerationWorker(Worker):
         result = await self.engine.generate(request)
         return await self.responses.put(split, self._to_group(prompt, group_id, result.completions))
 
+    async def complete(self, request: GenerationRequest) -> Completion:
+        """Return the one response to a request of an episode, which is recorded where the episode is played.
+
+        Raises:
+            EngineError: The engine cannot complete it.
+        """
+        return (await self.engine.generate(request)).completions[0]
+
+    async def abort_requests(self, request_ids: Sequence[str]) -> None:
+        """End requests of ``complete``; those that have ended meanwhile are passed over."""
+        await self.engine.abort(request_ids)
+
     async def abort(self, group_ids: Sequence[int], *, split: str) -> None:
         """End responses that are not needed: their ``generate`` returns with the tokens so far.
 

@@ -636,7 +636,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/text_learner.py",
-        "return batch.versions.long()",
+        "return batch.versions[batch.loss_mask].long()",
         "return batch.versions[:1].long()",
         TEXT,
         "staleness counts the first token of a response alone",

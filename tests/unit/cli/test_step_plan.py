@@ -39,6 +39,14 @@ def test_a_plan_of_a_language_model_counts_responses(capsys: pytest.CaptureFixtu
     assert "groups with zero advantages, until 1536 prompts have been submitted in a step" in capsys.readouterr().out
 
 
+def test_a_plan_of_episodes_says_how_they_are_played(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "tiny_retry_grpo"]) == 0
+    assert "workflow multi_turn, up to 3 turns within 128 tokens" in capsys.readouterr().out
+    tools = "agent={workflow: tools, tools: {sum: {tool_type: calculator}}}"
+    assert main(["plan", "tiny_retry_grpo", tools]) == 0
+    assert "workflow tools, up to 3 turns within 128 tokens, tools sum" in capsys.readouterr().out
+
+
 def test_a_plan_of_fine_tuning_counts_samples(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "tiny_math_sft", "algorithm.update_epoch=2", "--accelerators-per-node", "0"]) == 0
     text = capsys.readouterr().out

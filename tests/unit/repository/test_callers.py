@@ -15,7 +15,6 @@ OBSERVED = "observed by tests, which could not tell from outside"
 
 WITHOUT_CALLER = {
     "check_dataset": "checks the data sets of other writers; a test of whole runs uses it",
-    "ReplayBuffer.contents": "reads a saved replay back; tests of whole runs use it",
     "DeviceTransfers.num_parked": OBSERVED,
     "EnsembleQPolicy.actor_forward": DISPATCHED,
     "FlowPolicy.velocity_forward": DISPATCHED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 
@@ -119,3 +120,20 @@ def test_a_row_is_all_that_is_known_of_a_response() -> None:
         "finish_reason": "stop",
         "versions": [2, 3],
     }
+
+
+def test_what_episodes_counted_becomes_means_over_all_responses() -> None:
+    """A tool that an episode did not call counts as 0."""
+    counted: list[dict[str, float]] = [{"turns": 3.0, "tool/sum_calls": 2.0}, {"turns": 1.0}, {"turns": 2.0}]
+    first, second, third = (dataclasses.replace(answer(1.0), episode_metrics=metrics) for metrics in counted)
+    found = response_metrics([RewardedGroup.of([first, second]), RewardedGroup.of([third])])
+    assert found["rollout/turns"] == pytest.approx(2.0)
+    assert found["rollout/tool/sum_calls"] == pytest.approx(2 / 3)
+
+
+def test_samples_of_episodes_hold_their_messages() -> None:
+    group = group_of([Sample(token_ids=(7,)), Sample(token_ids=(8,))])
+    said = ({"role": "user", "content": "?"},)
+    rows = [json.loads(line) for line in sample_rows(dataclasses.replace(group, transcripts=(said, ()))).splitlines()]
+    assert rows[0]["messages"] == list(said)
+    assert "messages" not in rows[1]

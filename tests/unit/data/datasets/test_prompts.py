@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -137,6 +138,17 @@ def test_messages_are_always_a_chat(tmp_path: Path) -> None:
     prompt = read(path).prompts[0]
     assert prompt.text == "<user>1<assistant>2<user>3<assistant>"
     assert prompt.token_ids[0] == ord("<")
+
+
+def test_conversations_keep_their_messages_for_workflows(tmp_path: Path) -> None:
+    path = jsonl(tmp_path / "a.jsonl", [{"prompt": "1+1=", "answer": "2"}])
+    said = {"role": "user", "content": "1+1="}
+    chat = config(apply_chat_template=True)
+    assert read(path, chat, with_messages=True).prompts[0].messages == (said,)
+    assert read(path, chat).prompts[0].messages == ()
+    assert read(path, with_messages=True).prompts[0].messages == ()
+    copy = pickle.loads(pickle.dumps(read(path, chat, with_messages=True).prompts[0]))
+    assert copy == read(path, chat, with_messages=True).prompts[0]
 
 
 def test_longer_prompts_are_left_out_and_counted(tmp_path: Path) -> None:

@@ -126,11 +126,13 @@ def test_responses_are_returned_in_the_order_of_their_seeds(play: Callable[..., 
         served.submit("again", n=4, seed=7)
         served.submit("fewer", n=2, seed=7)
         served.submit("other", n=4, seed=8)
+        served.submit("later", n=2, seed=7, first_index=2)
         served.run()
         tokens = {name: [c.token_ids for c in (await served.result(name)).completions] for name in served.replies}
         assert len(set(tokens["all"])) == 4
         assert tokens["again"] == tokens["all"]
         assert tokens["fewer"] == tokens["all"][:2]
+        assert tokens["later"] == tokens["all"][2:]
         assert not set(tokens["other"]) & set(tokens["all"])
 
     play(scenario)

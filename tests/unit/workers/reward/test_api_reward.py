@@ -136,6 +136,8 @@ def test_a_service_is_sent_batches_of_whole_queries(text_service: Any) -> None:
         "metadata": {"level": 3},
         "num_tokens": 5,
         "finish_reason": "stop",
+        "outcome": None,
+        "transcript": [],
     }
 
 

@@ -1,0 +1,167 @@
+"""What a workflow samples with: every request is recorded, within the limits of an episode."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rlinf.agents.chat import Chat
+from rlinf.agents.recorder import TokenTree
+from rlinf.agents.template import ChatTemplate, Message
+from rlinf.agents.tools.base import ToolSchema
+from rlinf.data.messages.generation import Completion, GenerationRequest, SamplingParams
+from rlinf.data.messages.responses import Prompt
+from rlinf.errors import AgentError
+from rlinf.utils.seeding import derive_seed
+
+
+class EpisodeLimitError(AgentError):
+    """An episode has used up what it may use; it ends there, and is rewarded as it stands."""
+
+
+class TurnLimitError(EpisodeLimitError):
+    """It has no turn left (``agent.max_turns``)."""
+
+
+class ContextFullError(EpisodeLimitError):
+    """Its context leaves no room for a token (``agent.max_context_tokens``)."""
+
+
+class GenerationClient(Protocol):
+    """Samples tokens: a generation engine, or what reaches one."""
+
+    async def generate(self, request: GenerationRequest) -> Completion:
+        """Return the completion of a prompt; cancelling the call aborts the request.
+
+        Raises:
+            EngineError: The engine has failed.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeLimits:
+    """What an episode may use.
+
+    Attributes:
+        max_turns: Requests.
+        max_context_tokens: Tokens of a prompt and its completion together.
+    """
+
+    max_turns: int
+    max_context_tokens: int
+
+
+class EpisodeEngine:
+    """Samples completions for one episode and records them.
+
+    Args:
+        prompt: The row that is played.
+        client: Samples.
+        params: How; a request may only shorten it.
+        limits: What the episode may use.
+        seed: Of the group: the first turn is sampled with it, every later one with one that follows from it.
+        index: Number of the episode within the group; those of a group sample different tokens.
+        name: Begins the ids of its requests; unique among the episodes that are played at a time.
+        template: Of its chats; None for a workflow that has none.
+
+    Attributes:
+        prompt: The row that is played.
+        recorder: What has been sampled.
+        counts: What workflows and tools count, by the name of the metric.
+    """
+
+    def __init__(
+        self,
+        prompt: Prompt,
+        client: GenerationClient,
+        *,
+        params: SamplingParams,
+        limits: EpisodeLimits,
+        seed: int,
+        index: int = 0,
+        name: str = "episode",
+        template: ChatTemplate | None = None,
+    ) -> None:
+        self.prompt = prompt
+        self.recorder = TokenTree(None if template is None else template.tokenizer.decode)
+        self.counts: defaultdict[str, float] = defaultdict(float)
+        self.chats: list[Chat] = []
+        self._client, self._params, self._limits, self._template = client, params, limits, template
+        self._seed, self._index, self._name = seed, index, name
+        self._num_turns = 0
+
+    async def agenerate(
+        self, prompt_ids: Sequence[int], *, max_new_tokens: int | None = None, stop: Sequence[str] = ()
+    ) -> Completion:
+        """Sample a completion, and record it.
+
+        Args:
+            prompt_ids: [P]; one that continues a turn begins with the very tokens of the turn.
+            max_new_tokens: Fewer than the recipe's; None takes these.
+            stop: Strings that end it in addition to the recipe's.
+
+        Raises:
+            TurnLimitError: The episode has used up its turns.
+            ContextFullError: The context leaves no room for a token.
+            AgentError: The prompt spells a recorded turn in other tokens, or the request was aborted.
+            EngineError: The engine has failed.
+        """
+        if self._num_turns == self._limits.max_turns:
+            raise TurnLimitError(f"The episode has had its {self._num_turns} turns. Raise agent.max_turns.")
+        room = self._limits.max_context_tokens - len(prompt_ids)
+        if room < 1:
+            raise ContextFullError(
+                f"A prompt of {len(prompt_ids)} tokens leaves no room in a context of "
+                f"{self._limits.max_context_tokens} tokens. Raise agent.max_context_tokens."
+            )
+        self._num_turns += 1
+        call = self.recorder.begin(prompt_ids)
+        if call.fork == "drift":
+            raise AgentError(
+                f"The prompt of turn {call.number} spells a recorded turn in other tokens than were sampled: it was "
+                "encoded from text. Continue the tokens of the completion, or use engine.chat()."
+            )
+        most = min(self._params.max_new_tokens, room, max_new_tokens or room)
+        params = dataclasses.replace(
+            self._params,
+            n=1,
+            seed=derive_seed(self._seed, "turn", call.number) if call.number else self._seed,
+            first_index=self._index,
+            max_new_tokens=most,
+            min_new_tokens=min(self._params.min_new_tokens, most),
+            stop=(*self._params.stop, *stop),
+        )
+        request = GenerationRequest(
+            request_id=f"{self._name}-{call.number}", prompt_ids=tuple(prompt_ids), params=params
+        )
+        completion = await self._client.generate(request)
+        if completion.finish_reason == "abort":
+            raise AgentError(f"Request {request.request_id} was aborted.")
+        self.recorder.commit(call, completion)
+        return completion
+
+    def chat(self, messages: Sequence[Message] | None = None, *, tools: Sequence[ToolSchema] = ()) -> Chat:
+        """Open a conversation.
+
+        Args:
+            messages: What has been said; None takes the row's messages.
+            tools: JSON schemas of the tools that the model may call.
+
+        Raises:
+            AgentError: There is no chat template, or the row is not a conversation.
+        """
+        if self._template is None:
+            raise AgentError("engine.chat() needs a chat template, which this workflow has been given none of.")
+        if messages is None and not self.prompt.messages:
+            raise AgentError(
+                f"Row {self.prompt.index} is text, not a conversation. Set data.apply_chat_template=true, or give "
+                "lists of messages in the column data.prompt_key."
+            )
+        said = self.prompt.messages if messages is None else messages
+        chat = Chat(self.agenerate, self._template, messages=said, tools=tools)
+        self.chats.append(chat)
+        return chat

@@ -1,0 +1,15 @@
+"""``workflow: rlvr``: one completion of the prompt, as in reasoning with verifiable rewards."""
+
+from __future__ import annotations
+
+from rlinf.agents.engine import EpisodeEngine
+from rlinf.agents.workflow import RolloutWorkflow
+from rlinf.data.messages.responses import Prompt
+
+
+class RLVRWorkflow(RolloutWorkflow):
+    """Samples one completion."""
+
+    async def arun_episode(self, engine: EpisodeEngine, data: Prompt) -> None:
+        """See ``RolloutWorkflow``."""
+        await engine.agenerate(data.token_ids)

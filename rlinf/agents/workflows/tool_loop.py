@@ -1,0 +1,22 @@
+"""``workflow: tools``: the model calls tools until it replies without a call."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rlinf.agents.engine import EpisodeEngine
+from rlinf.agents.workflow import RolloutWorkflow
+from rlinf.data.messages.responses import Prompt
+
+
+class ToolsWorkflow(RolloutWorkflow):
+    """Answers each call with the tool's result; what is wrong with a call is a result too."""
+
+    roles: ClassVar[tuple[str, ...]] = ("tool",)
+
+    async def arun_episode(self, engine: EpisodeEngine, data: Prompt) -> None:
+        """See ``RolloutWorkflow``."""
+        async with self.context.tools.open(data, engine.counts) as tools:
+            chat = engine.chat(tools=self.context.tools.schemas)
+            while calls := (await chat.reply()).tool_calls:
+                chat.say(*await tools.run(calls))

@@ -1,0 +1,49 @@
+"""Whether the ``agent`` section fits the rest of a recipe."""
+
+from __future__ import annotations
+
+from rlinf.config.checks.recipe_check import Check
+from rlinf.config.checks.reward_checks import check_address
+from rlinf.config.schema.agent import RetrievalToolConfig, ToolsConfig
+from rlinf.config.schema.reward import WorkflowRewardConfig
+from rlinf.config.schema.root import ReasoningConfig
+
+
+def check_context(check: Check[ReasoningConfig]) -> None:
+    """The longest prompt leaves room for a token."""
+    agent, longest = check.cfg.agent, check.cfg.data.max_prompt_length
+    if agent is not None and agent.max_context_tokens is not None and agent.max_context_tokens <= longest:
+        check.problem(
+            "agent.max_context_tokens",
+            f"received {agent.max_context_tokens}; a prompt may have data.max_prompt_length {longest} tokens, and the "
+            f"episode follows. Set it to {4 * longest}, say.",
+        )
+
+
+def check_tools(check: Check[ReasoningConfig]) -> None:
+    """There are tools, and services have addresses."""
+    agent = check.cfg.agent
+    if isinstance(agent, ToolsConfig) and not agent.tools:
+        check.problem(
+            "agent.tools",
+            "missing; workflow=tools calls some. Write calculator: {tool_type: calculator}, say, or choose another "
+            "workflow.",
+        )
+    for name, tool in ({} if agent is None else agent.tool_configs).items():
+        if isinstance(tool, RetrievalToolConfig):
+            check_address(f"agent.tools.{name}.url", tool.url, check)
+
+
+def check_outcomes(check: Check[ReasoningConfig]) -> None:
+    """A workflow judges only where there is one."""
+    cfg = check.cfg
+    for name, term in cfg.reward.rewards.items():
+        if isinstance(term, WorkflowRewardConfig) and cfg.agent is None:
+            check.problem(
+                f"reward.rewards.{name}.reward_type",
+                "received workflow; without a section agent nothing returns a number. Add the section, or choose "
+                "reward_type=math, say.",
+            )
+
+
+RULES = (check_context, check_tools, check_outcomes)

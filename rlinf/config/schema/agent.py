@@ -1,0 +1,130 @@
+"""The ``agent`` section: how episodes of language models are played, and the tools that models may call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveFloat, PositiveInt
+from rlinf.registry import Registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolConfig(ConfigSection):
+    """Keys of every tool."""
+
+    tool_type: str
+    """Registered tool."""
+    timeout_seconds: PositiveFloat = 10.0
+    """Time of a call; the model reads that it is over."""
+    max_result_tokens: PositiveInt = 512
+    """Tokens of a result: of a longer one, head and tail are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalculatorToolConfig(ToolConfig):
+    """``tool_type: calculator``: arithmetic."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionToolConfig(ToolConfig):
+    """``tool_type: function``: a function of yours."""
+
+    function: str
+    """Where it is: ``package.module:function``; plain or ``async``, with type hints and a docstring."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PythonToolConfig(ToolConfig):
+    """``tool_type: python``: programs in a sandbox."""
+
+    cpu_seconds: PositiveFloat = 5.0
+    """Processor time of a program."""
+    memory_bytes: PositiveInt = 512 << 20
+    """Memory of a program."""
+    max_output_bytes: PositiveInt = 1 << 20
+    """Output of a program; one that writes more is ended."""
+    max_programs: PositiveInt = 8
+    """Programs that run at a time in each process that plays episodes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalToolConfig(ToolConfig):
+    """``tool_type: retrieval``: passages from a search service."""
+
+    url: str
+    """Address that queries are posted to, for example ``http://127.0.0.1:8000/retrieve``."""
+    top_k: PositiveInt = 3
+    """Passages of a result."""
+    max_retries: NonNegativeInt = 3
+    """Further attempts after one that failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentConfig(ConfigSection):
+    """Keys of every workflow."""
+
+    workflow: str
+    """Registered workflow."""
+    max_turns: PositiveInt = 8
+    """Completions of an episode."""
+    max_context_tokens: PositiveInt | None = None
+    """Tokens of an episode; null takes ``data.max_prompt_length`` + ``algorithm.sampling_params.max_new_tokens``, which
+    is enough for one turn."""
+    timeout_seconds: PositiveFloat = 600.0
+    """Time of an episode; one that takes longer ends, and is rewarded as it stands."""
+    retries: NonNegativeInt = 1
+    """How often an episode is played anew whose workflow raised, before the run fails."""
+    chat_template: str | None = None
+    """File of a chat template (Jinja2) that takes the place of the tokenizer's."""
+
+    @property
+    def tool_configs(self) -> dict[str, ToolConfig]:
+        """The tools that the model may call, by name."""
+        return {}
+
+    def required_files(self) -> dict[str, str]:
+        """Return the template."""
+        return {} if self.chat_template is None else {"chat_template": self.chat_template}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLVRConfig(AgentConfig):
+    """``workflow: rlvr``: one completion of the prompt; what reasoning recipes without this section do."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultiTurnConfig(AgentConfig):
+    """``workflow: multi_turn``: a function of yours responds to each reply."""
+
+    respond: str = "rlinf.agents.workflows.multi_turn:try_again"
+    """Where it is: ``package.module:function``; called with the reply and the row, it returns the next message of the
+    user, or ends the episode with a number or None. The default ends it with 1 at a reply that is the reference, and
+    has the model try again otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolsConfig(AgentConfig):
+    """``workflow: tools``: the model calls tools until it replies without a call."""
+
+    tools: dict[str, ToolConfig] = field(default_factory=dict)
+    """Tools by the names under which the model calls them."""
+
+    @property
+    def tool_configs(self) -> dict[str, ToolConfig]:
+        """See ``AgentConfig``."""
+        return self.tools
+
+
+tools: Registry[Any] = Registry("tool", config=ToolConfig)
+"""By ``tool_type``; ``rlinf.agents.tools.base.Tool`` is the contract."""
+tools.register("calculator", "rlinf.agents.tools.calculator:CalculatorTool", config=CalculatorToolConfig)
+tools.register("function", "rlinf.agents.tools.function:FunctionTool", config=FunctionToolConfig)
+tools.register("python", "rlinf.agents.tools.python:PythonTool", config=PythonToolConfig)
+tools.register("retrieval", "rlinf.agents.tools.retrieval:RetrievalTool", config=RetrievalToolConfig)
+
+workflows: Registry[Any] = Registry("workflow", config=AgentConfig)
+"""By ``agent.workflow``; ``rlinf.agents.workflow.RolloutWorkflow`` is the contract."""
+workflows.register("multi_turn", "rlinf.agents.workflows.multi_turn:MultiTurnWorkflow", config=MultiTurnConfig)
+workflows.register("rlvr", "rlinf.agents.workflows.rlvr:RLVRWorkflow", config=RLVRConfig)
+workflows.register("tools", "rlinf.agents.workflows.tool_loop:ToolsWorkflow", config=ToolsConfig)

@@ -1,0 +1,96 @@
+"""Episodes of several turns as a whole run: played by the reward ranks, rewarded, and trained on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.runners.launch import launch_reasoning
+from tests.e2e.conftest import read_metrics
+from tests.e2e.tiny_math import load_example
+
+pytest.importorskip("transformers")
+pytest.importorskip("datasets")
+pytest.importorskip("math_verify")
+
+pytestmark = pytest.mark.timeout(400)
+RECIPE = "tiny_retry_grpo"
+ONE_TURN = ("~reward.rewards.right", "runner.val_check_interval=-1")
+
+
+@pytest.fixture(scope="module")
+def run_recipe(one_node: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    folder = tmp_path_factory.mktemp("retry")
+    load_example("make_tiny_model").make_tiny_model(folder / "model", max_context_tokens=128, initializer_range=0.1)
+    rows = [{"question": f"{a}+{b}=", "answer": str(a + b)} for a in range(10, 50) for b in (1, 2)]
+    for name in ("train", "val"):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def run(*overrides: str) -> Path:
+        log_path = tmp_path_factory.mktemp("run")
+        keys = [
+            "runner.max_epochs=2",
+            "runner.val_check_interval=2",
+            "~runner.stop_at",
+            f"runner.logger.log_path={log_path}",
+            f"data.train_data_paths=[{folder}/train.jsonl]",
+            f"data.val_data_paths=[{folder}/val.jsonl]",
+            "data.rollout_batch_size=8",
+            "data.max_val_prompts=8",
+            "actor.global_batch_size=16",
+            "+reward.rewards.short={reward_type: function, function: 'tests.e2e.reasoning_rewards:short'}",
+            f"actor.model.model_path={folder}/model",
+        ]
+        launch_reasoning(validate_cfg(load_recipe(RECIPE, [*keys, *overrides])))
+        return log_path / RECIPE
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def finished(run_recipe: Callable[..., Path]) -> Path:
+    return run_recipe()
+
+
+def samples(folder: Path, step: int) -> list[dict[str, Any]]:
+    lines = (folder / "samples" / f"step_{step:08d}.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
+
+
+def test_episodes_have_turns_and_are_trained_on(finished: Path) -> None:
+    records = [record for record in read_metrics(finished) if record["step"] > 0]
+    assert len(records) == 2
+    for record in records:
+        assert 1 < record["rollout/turns"] <= 3
+        assert record["rollout/own_tokens"] + record["rollout/context_tokens"] == record["rollout/response_length"]
+        assert record["rollout/forks"] == record["rollout/episode_timeouts"] == 0
+        assert record["train/grad_norm"] > 0
+    assert records[-1]["eval/accuracy"] >= 0
+
+
+def test_samples_hold_the_conversation(finished: Path) -> None:
+    rows = samples(finished, 1) + samples(finished, 2)
+    assert len(rows) == 2 * 8 * 4
+    for row in rows:
+        said = [message["content"] for message in row["messages"] if message["role"] == "assistant"]
+        assert row["answer"] == said[-1]
+        assert row["reward_terms"]["right"] == float(row["answer"] == row["reference"])
+        assert 1 <= len(said) <= 3
+
+
+def test_one_turn_is_what_reasoning_without_a_workflow_does(run_recipe: Callable[..., Path]) -> None:
+    """Bit for bit: the same tokens are sampled, and the same losses follow."""
+    plain, played = (run_recipe(key, *ONE_TURN) for key in ("~agent", "agent={workflow: rlvr}"))
+    for step in (1, 2):
+        answers, others = ([row["answer"] for row in samples(folder, step)] for folder in (plain, played))
+        assert answers == others
+    for before, after in zip(read_metrics(plain), read_metrics(played), strict=True):
+        kinds = ("train/", "rollout/reward")
+        assert {name: value for name, value in before.items() if name.startswith(kinds)} == {
+            name: value for name, value in after.items() if name.startswith(kinds)
+        }

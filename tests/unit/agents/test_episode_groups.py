@@ -1,0 +1,93 @@
+"""Episodes as responses: tokens with their masks, the text that rewards read, and what is reported."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from rlinf.agents.episode import Episode, EpisodeStatus
+from rlinf.agents.episode_groups import make_group
+from rlinf.agents.recorder import Trajectory, Turn
+from rlinf.data.messages.responses import Prompt
+from rlinf.errors import AgentError
+from tests.unit.agents.conversations import QWEN2_5, make_tokenizer
+
+TOKENIZER = make_tokenizer(QWEN2_5)
+
+
+def ids(text: str) -> list[int]:
+    return list(TOKENIZER.encode(text, add_special_tokens=False))
+
+
+PROMPT = Prompt(index=3, token_ids=tuple(ids("Q")), text="Q", reference="c")
+
+
+def trajectory(prompt: str = "Q", reason: Literal["stop", "length"] = "stop") -> Trajectory:
+    """Return "ab", a tool's "x", and "c"."""
+    return Trajectory(
+        prompt_ids=np.array(ids(prompt), dtype=np.int32),
+        token_ids=np.array(ids("abxc"), dtype=np.int32),
+        logprobs=np.array([-1, -2, 0, -3], dtype=np.float32),
+        versions=np.array([4, 4, -1, 5], dtype=np.int32),
+        loss_mask=np.array([True, True, False, True]),
+        turns=(
+            Turn(number=0, start=0, stop=2, finish_reason="stop"),
+            Turn(number=1, start=3, stop=4, finish_reason=reason),
+        ),
+    )
+
+
+def episode(*trajectories: Trajectory, status: EpisodeStatus = "done", outcome: float | None = None) -> Episode:
+    return Episode(
+        trajectories=trajectories,
+        status=status,
+        outcome=outcome,
+        transcript=({"role": "user", "content": "Q"},),
+        metrics={"turns": 2.0},
+    )
+
+
+def test_tokens_lie_end_to_end_with_their_masks() -> None:
+    group = make_group(PROMPT, 9, [episode(trajectory(), outcome=0.5), episode(trajectory("tools Q"))], TOKENIZER)
+    batch = group.batch
+    assert batch.token_ids.tolist() == ids("abxc") * 2
+    assert batch.loss_mask.tolist() == [True, True, False, True] * 2
+    assert batch.logprobs.tolist() == [-1, -2, 0, -3] * 2
+    assert batch.versions.tolist() == [4, 4, -1, 5] * 2
+    assert batch.prompt_ids[0] is PROMPT.token_ids
+    assert batch.prompt_ids[1] == tuple(ids("tools Q"))
+    first = batch.responses[0]
+    assert (first.group_id, first.index, first.num_tokens, first.num_prompt_tokens) == (9, 0, 4, 1)
+    assert (first.oldest_version, first.newest_version) == (4, 5)
+    assert first.episode_metrics == {"turns": 2.0}
+
+
+def test_rewards_read_the_last_turn_the_transcript_and_the_outcome() -> None:
+    first, second = make_group(
+        PROMPT, 9, [episode(trajectory(), outcome=0.5), episode(trajectory())], TOKENIZER
+    ).queries()
+    assert (first.response, first.reference, first.outcome, second.outcome) == ("c", "c", 0.5, None)
+    assert first.transcript[0]["content"] == "Q"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "expected"),
+    [
+        ("done", "stop", "stop"),
+        ("done", "length", "length"),
+        ("length", "stop", "length"),
+        ("timeout", "stop", "length"),
+    ],
+)
+def test_an_episode_that_was_cut_off_counts_as_such(
+    status: EpisodeStatus, reason: Literal["stop", "length"], expected: str
+) -> None:
+    group = make_group(PROMPT, 9, [episode(trajectory(reason=reason), status=status)], TOKENIZER)
+    assert group.batch.responses[0].finish_reason == expected
+
+
+def test_an_episode_of_several_branches_is_refused() -> None:
+    with pytest.raises(AgentError, match=r"Row 3: an episode has 2 branches"):
+        make_group(PROMPT, 9, [episode(trajectory(), trajectory())], TOKENIZER)

@@ -1,0 +1,65 @@
+"""The ``agent`` section of reasoning recipes."""
+
+from __future__ import annotations
+
+import pytest
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.config.schema.agent import CalculatorToolConfig, ToolsConfig
+from rlinf.config.schema.root import ReasoningConfig
+from rlinf.errors import ConfigError
+
+TOOLS = "agent={workflow: tools, tools: {sum: {tool_type: calculator}}}"
+
+
+def parsed(*overrides: str) -> ReasoningConfig:
+    cfg = validate_cfg(load_recipe("tiny_retry_grpo", list(overrides)))
+    assert isinstance(cfg, ReasoningConfig)
+    return cfg
+
+
+def problem(*overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        parsed(*overrides)
+    return str(caught.value)
+
+
+def test_the_workflow_chooses_the_keys() -> None:
+    agent = parsed(TOOLS).agent
+    assert isinstance(agent, ToolsConfig)
+    assert agent.tools == {"sum": CalculatorToolConfig(tool_type="calculator")}
+    assert "agent.respond: not used by workflow=tools (it belongs to workflow=multi_turn" in problem(
+        "agent={workflow: tools, respond: x}"
+    )
+    assert "agent.workflow: unknown workflow 'multiturn'. Did you mean 'multi_turn'?" in problem(
+        "agent.workflow=multiturn"
+    )
+    assert "agent.tools.sum.url: not used by tool_type=calculator" in problem(TOOLS, "+agent.tools.sum.url=x")
+
+
+def test_sizes_of_episodes() -> None:
+    cfg = parsed("agent.max_turns=3", "agent.max_context_tokens=20", "data.max_prompt_length=16")
+    assert (cfg.max_context_tokens, cfg.max_sequence_tokens, cfg.max_own_tokens) == (20, 20, 20)
+    cfg = parsed("agent.max_turns=3", "agent.max_context_tokens=99")
+    assert (cfg.max_own_tokens, cfg.sequence_keys) == (24, "agent.max_context_tokens")
+    cfg = parsed("agent.max_context_tokens=null")
+    assert (cfg.max_context_tokens, cfg.max_own_tokens) == (24, 24)
+    cfg = parsed("~agent", "reward.rewards.right.reward_type=math")
+    assert (cfg.max_context_tokens, cfg.max_own_tokens) == (24, 8)
+    assert cfg.sequence_keys.startswith("data.max_prompt_length")
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["agent.max_context_tokens=16"], "agent.max_context_tokens: received 16; a prompt may have"),
+        (["agent={workflow: tools}"], "agent.tools: missing; workflow=tools calls some"),
+        (
+            ["agent={workflow: tools, tools: {s: {tool_type: retrieval, url: localhost}}}"],
+            "agent.tools.s.url: received 'localhost'; allowed: an address",
+        ),
+        (["~agent"], "reward.rewards.right.reward_type: received workflow; without a section agent"),
+    ],
+)
+def test_what_cannot_work_is_named(overrides: list[str], expected: str) -> None:
+    assert expected in problem(*overrides)

@@ -1,0 +1,79 @@
+"""Which engine a request goes to, and that one which is not needed any more is aborted."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from rlinf.data.messages.generation import Completion, GenerationRequest, SamplingParams
+from rlinf.workers.agent.engine_client import EngineClient, choose_engine
+
+
+class Result:
+    """A call in flight, which ends when a test says so."""
+
+    def __init__(self, ended: asyncio.Event, value: Any) -> None:
+        self.ended, self.value = ended, value
+
+    async def async_wait(self) -> list[Any]:
+        await self.ended.wait()
+        return [self.value]
+
+
+class Group:
+    """A rollout group of three engines."""
+
+    world_size = 3
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[int, str, Any]] = []
+        self.ended = asyncio.Event()
+        self.rank = -1
+
+    def execute_on(self, rank: int) -> Group:
+        self.rank = rank
+        return self
+
+    def complete(self, request: GenerationRequest) -> Result:
+        self.calls.append((self.rank, "complete", request.request_id))
+        completion = Completion(token_ids=(1,), logprobs=(-1.0,), versions=(0,), finish_reason="stop")
+        return Result(self.ended, completion)
+
+    def abort_requests(self, request_ids: list[str]) -> None:
+        self.calls.append((self.rank, "abort", request_ids))
+
+
+def request(name: str) -> GenerationRequest:
+    return GenerationRequest(request_id=name, prompt_ids=(1,), params=SamplingParams())
+
+
+@pytest.mark.parametrize(
+    ("load", "home", "chosen"),
+    [([0, 0, 0], 1, 1), ([0, 1, 0], 1, 1), ([1, 2, 0], 1, 2), ([0, 2, 0], 1, 2), ([0, 9, 9], 2, 0), ([5], 0, 0)],
+)
+def test_a_request_leaves_its_home_only_where_another_engine_is_clearly_less_loaded(
+    load: list[int], home: int, chosen: int
+) -> None:
+    assert choose_engine(load, home) == chosen
+
+
+def test_requests_are_spread_and_the_load_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        group, client = Group(), EngineClient("RolloutGroup")
+        monkeypatch.setattr("rlinf.workers.agent.engine_client.WorkerGroup.from_group_name", lambda *_: group)
+        assert client._group is group
+        tasks = [asyncio.ensure_future(client.at(4).generate(request(f"r{number}"))) for number in range(6)]
+        await asyncio.sleep(0.05)
+        assert sorted(rank for rank, _, _ in group.calls) == [0, 1, 1, 1, 2, 2]
+        tasks[0].cancel()
+        await asyncio.sleep(0)
+        assert group.calls[-1] == (1, "abort", ["r0"])
+        group.ended.set()
+        done = await asyncio.gather(*tasks, return_exceptions=True)
+        assert isinstance(done[0], asyncio.CancelledError)
+        assert all(isinstance(each, Completion) for each in done[1:])
+        assert client._load == [0, 0, 0]
+
+    asyncio.run(play())
