@@ -391,13 +391,6 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         f"{_WEIGHTS}/patch.py",
-        "    ends = [*(entry.offset for entry in entries[1:]), num_bytes - SEAL_BYTES]\n",
-        "    ends = [*(entry.offset for entry in entries[1:]), num_bytes]\n",
-        (_PATCH,),
-        "the seal counts as a weight",
-    ),
-    Fault(
-        f"{_WEIGHTS}/patch.py",
         "    result[np.cumsum(skips + 1) - 1] = rest\n",
         "    result[np.cumsum(skips + 1) - 1] = np.maximum(rest, 1)\n",
         (_PATCH,),

@@ -205,7 +205,7 @@ def test_tensors_are_published_in_another_precision(dtype: torch.dtype | None, b
 def test_each_owner_fills_its_own_buckets() -> None:
     weights = {name: torch.full((number,), float(number)) for number, name in enumerate("abcdefgh", start=1)}
     owners = [0, 1, 0, 2, 1, 0, 2, 0]
-    manifest = plan_buckets(weights.items(), version=1, bucket_bytes=70, owners=owners)
+    manifest = plan_buckets(weights.items(), version=1, bucket_bytes=200, owners=owners)
     assert sorted(set(manifest.bucket_owners)) == [0, 1, 2]
     assert [entry.bucket for entry in manifest.entries] == sorted(entry.bucket for entry in manifest.entries)
     update = WeightUpdate(manifest, current_version=0)
