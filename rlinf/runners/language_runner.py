@@ -81,11 +81,13 @@ class LanguageRunner(StepRunner, Generic[T]):
                 # Episodes are played by the reward group, which hands their requests to the engines.
                 num_engines, generating = generating.world_size, self.groups["reward"]
                 max_per_rank = -(-max_per_rank * num_engines // generating.world_size)
+            section = cfg.inference if isinstance(cfg, ReasoningConfig) else None
             self.pool = RolloutPool(
                 generating,
                 self.groups["reward"],
                 max_per_rank=max_per_rank,
                 inference=self.groups.get("inference"),
+                inference_is_sharded=section is not None and section.shard_model,
             )
 
     survivors = frozenset({"actor", "reward"})

@@ -73,6 +73,7 @@ class RolloutPool:
         reward: Scores responses, and keeps them.
         max_per_rank: Requests that one engine has in flight at most.
         inference: Recomputes log-probabilities; None leaves them to the actor.
+        inference_is_sharded: Whether its ranks hold one model together, so that each call is made to all of them.
     """
 
     def __init__(
@@ -82,9 +83,11 @@ class RolloutPool:
         *,
         max_per_rank: int,
         inference: WorkerGroup[LogprobWorker] | None = None,
+        inference_is_sharded: bool = False,
     ) -> None:
         self._rollout, self._reward, self._inference = rollout, reward, inference
         self._max_per_rank = max_per_rank
+        self._inference_is_sharded = inference_is_sharded
         self._queue: deque[RolloutRequest] = deque()
         # In the order in which they were made; those of a completed call that is not in it are ignored.
         self._calls: dict[_Call, None] = {}
@@ -274,8 +277,9 @@ class RolloutPool:
             self._follow(_Call(request, "reward", rank, result))
         elif call.stage != "inference" and self._inference is not None and request.split == "train":
             load = self._load("inference", self._inference)
-            rank = load.index(min(load))
-            result = self._inference.execute_on(rank).compute_logprobs(request.group_id)
+            rank = 0 if self._inference_is_sharded else load.index(min(load))
+            called = self._inference if self._inference_is_sharded else self._inference.execute_on(rank)
+            result = called.compute_logprobs(request.group_id)
             self._follow(_Call(request, "inference", rank, result, rewarded))
         else:
             self._splits[request.split].responses[request.group_id] = rewarded

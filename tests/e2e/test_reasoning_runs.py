@@ -248,6 +248,17 @@ def test_an_inference_group_recomputes_what_the_actor_would(finished: Any, run_r
         assert json.loads(line)["time/inference/peak_memory_gib"] > 0
 
 
+def test_inference_ranks_that_share_a_model_compute_what_the_actor_would(run_recipe: Callable[..., Any]) -> None:
+    folder = run_recipe(
+        "+inference={shard_model: true}",
+        "actor.fsdp_config.sharding_strategy=full_shard",
+        "cluster.component_placement={actor: 0, rollout: 0, reward: 0, inference: '0:0-1'}",
+    )
+    check_groups(folder)
+    for record in steps_of(read_metrics(folder)):
+        assert record["rollout/mismatch_max_probability_difference"] < 1e-4
+
+
 def test_adapters_alone_keep_engine_and_inference_group_at_the_trainers_weights(run_recipe: Callable[..., Any]) -> None:
     pytest.importorskip("peft")
     folder = run_recipe(

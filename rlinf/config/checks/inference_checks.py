@@ -33,6 +33,17 @@ def check_inference(check: Check[ReasoningConfig]) -> None:
         )
 
 
+def check_shards(check: Check[ReasoningConfig]) -> None:
+    """A model that is shared among ranks is sharded."""
+    section, strategy = check.cfg.inference, check.cfg.actor.fsdp_config.sharding_strategy
+    if section is not None and section.shard_model and strategy == "no_shard":
+        check.problem(
+            "inference.shard_model",
+            "not possible with actor.fsdp_config.sharding_strategy=no_shard: each rank would hold the whole model. Set "
+            "inference.shard_model=false, or sharding_strategy=full_shard.",
+        )
+
+
 def check_passes(check: Check[ReasoningConfig]) -> None:
     """The longest sequence fits into a pass, and the budget is the one that counts."""
     cfg = check.cfg
@@ -52,4 +63,4 @@ def check_passes(check: Check[ReasoningConfig]) -> None:
         )
 
 
-RULES = (check_inference, check_passes)
+RULES = (check_inference, check_shards, check_passes)

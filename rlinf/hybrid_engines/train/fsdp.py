@@ -319,10 +319,10 @@ def _counter(optimizer: str) -> str:
 
 
 def _replica_mesh(fsdp: FSDPConfig, device: torch.device) -> DeviceMesh | None:
-    """Return the ranks as rows of replicas; None where all ranks hold one."""
-    if fsdp.sharding_strategy != "hybrid_shard":
-        return None
+    """Return the ranks as rows of replicas; None where all ranks hold one, and in a process that has no others."""
     ranks, size = dist.get_world_size(), fsdp.hybrid_shard_size
+    if fsdp.sharding_strategy != "hybrid_shard" or ranks == 1:
+        return None
     if size is None or ranks % size:
         raise ConfigError(
             f"actor.fsdp_config.hybrid_shard_size: received {size}; must divide the {ranks} actor rank(s). "

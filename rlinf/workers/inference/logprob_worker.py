@@ -21,9 +21,10 @@ from rlinf.workers.weight_syncer import make_weight_syncer
 
 
 class LogprobWorker(Worker):
-    """One rank of the inference group; it holds the whole model, under the weights that sampled the responses.
+    """One rank of the inference group; it holds the model, under the weights that sampled the responses.
 
-    The engine is that of the actor, as if it had one rank: it rounds as the actor does. Calls are served in the order
+    The engine is that of the actor, as if it had one rank: it rounds as the actor does. With ``inference.shard_model``
+    all ranks of the group are those of one engine, and every call is made to all of them. Calls are served in the order
     in which they are made: what is requested before a sync is computed before it.
 
     Attributes:
@@ -59,6 +60,8 @@ class LogprobWorker(Worker):
             fsdp=actor.fsdp_config,
             precision=actor.model.precision,
             device=torch.device(self.device),
+            rank=self._rank if section.shard_model else 0,
+            world_size=self._world_size if section.shard_model else 1,
         )
         self.at_shutdown(self.engine.close)
         self.planner = MicroBatchPlanner.of(
@@ -121,7 +124,8 @@ class LogprobWorker(Worker):
                 f"inference group has version {self.version}. Synchronise the weights of both groups together."
             )
         logprobs, _ = compute_logprobs(batch, planner=self.planner, algorithm=self.cfg.algorithm)
-        self.responses.put_trainer_logprobs(group_id, torch.cat(list(logprobs)))
+        if self.engine.is_main:
+            self.responses.put_trainer_logprobs(group_id, torch.cat(list(logprobs)))
 
     def sleep(self) -> None:
         """Move the weights to host memory; they come back with the next ones."""

@@ -323,6 +323,20 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "workers/inference/logprob_worker.py",
+        "world_size=self._world_size if section.shard_model else 1,",
+        "world_size=1,",
+        "ranks that share a model hold the whole of it",
+        _INFERENCE,
+    ),
+    _fault(
+        "workers/inference/logprob_worker.py",
+        "        if self.engine.is_main:\n",
+        "        if True:\n",
+        "every rank that shares a model answers for all",
+        _INFERENCE,
+    ),
+    _fault(
+        "workers/inference/logprob_worker.py",
         "if versions != {self.version} or self.version < 0:",
         "if min(versions) != self.version or self.version < 0:",
         "log-probabilities are computed for responses of two versions",

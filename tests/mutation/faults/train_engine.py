@@ -376,8 +376,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
-        'if fsdp.sharding_strategy != "hybrid_shard":\n        return None',
-        "if True:\n        return None",
+        'if fsdp.sharding_strategy != "hybrid_shard" or ranks == 1:',
+        "if True:",
         HYBRID,
         "hybrid_shard shards over all ranks",
     ),

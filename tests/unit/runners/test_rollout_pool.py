@@ -25,11 +25,25 @@ def request(group_id: int, split: str = "train") -> RolloutRequest:
 class Pool(RolloutPool):
     """A pool over groups whose calls the test answers; ``wait()`` without calls moves on what can move."""
 
-    def __init__(self, *, engines: int = 1, rewards: int = 1, inference: int = 0, max_per_rank: int = 100) -> None:
+    def __init__(
+        self,
+        *,
+        engines: int = 1,
+        rewards: int = 1,
+        inference: int = 0,
+        max_per_rank: int = 100,
+        inference_is_sharded: bool = False,
+    ) -> None:
         self.rollout: Any = Group("rollout", engines)
         self.reward: Any = Group("reward", rewards, serve_at_once)
         self.inference: Any = Group("inference", inference) if inference else None
-        super().__init__(self.rollout, self.reward, max_per_rank=max_per_rank, inference=self.inference)
+        super().__init__(
+            self.rollout,
+            self.reward,
+            max_per_rank=max_per_rank,
+            inference=self.inference,
+            inference_is_sharded=inference_is_sharded,
+        )
 
     def submit_all(self, *group_ids: int, split: str = "train") -> None:
         for group_id in group_ids:
@@ -383,6 +397,21 @@ def test_log_probabilities_are_computed_as_soon_as_a_group_is_rewarded() -> None
     assert [(call.args[0], call.rank) for call in pool.inference.calls] == [(2, 0), (0, 0), (3, 1), (1, 0)]
     pool.give_logprobs(3, 1, 0)
     assert groups_of(pool.pop(4)) == [0, 1, 2, 3]
+
+
+def test_ranks_that_share_a_model_all_compute_every_group_in_the_same_order() -> None:
+    pool = Pool(inference=2, inference_is_sharded=True)
+    pool.submit_all(0, 1)
+    pool.generate(1, 0)
+    pool.give_rewards(1, 0)
+    calls = pool.inference.calls
+    assert [(call.args[0], call.rank) for call in calls] == [(1, 0), (1, 1), (0, 0), (0, 1)]
+    for call in calls[:2]:
+        call.give(None)
+    pool.wait()
+    for call in calls[2:]:
+        call.give(None)
+    assert groups_of(pool.pop(2)) == [0, 1]
 
 
 def test_requests_at_inference_ranks_are_processed_again_cancelled_or_cleared() -> None:

@@ -15,6 +15,11 @@ from reasoning_problems import VALUES, WITH_INFERENCE, problems
         ([*WITH_INFERENCE, *VALUES], "inference", "Remove the section, or choose an algorithm.adv_type"),
         ([*WITH_INFERENCE, "algorithm.recompute_logprobs=false"], "inference", "set algorithm.recompute_logprobs=true"),
         ([*WITH_INFERENCE, "inference.max_tokens_per_mbs=23"], "inference.max_tokens_per_mbs", "Raise it to 24"),
+        (
+            [*WITH_INFERENCE, "inference.shard_model=true", "actor.fsdp_config.sharding_strategy=no_shard"],
+            "inference.shard_model",
+            "or sharding_strategy=full_shard",
+        ),
         ([*WITH_INFERENCE, "inference.micro_batch_size=2"], "inference.micro_batch_size", "enable_dynamic_batch_size"),
         ([*WITH_INFERENCE, "inference.load_from_actor=true"], "inference.load_from_actor", "come from the actor"),
         ([*WITH_INFERENCE, "inference.group_name=ActorGroup"], "inference.group_name", "also actor.group_name"),

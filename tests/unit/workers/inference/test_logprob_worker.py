@@ -15,6 +15,7 @@ from rlinf.workers.actor.text_learner import TextLearner
 from rlinf.workers.inference.logprob_worker import LogprobWorker
 from tests.unit.data.messages.response_samples import batch_of
 from tests.unit.hybrid_engines.packing import pack_weights
+from tests.unit.hybrid_engines.train.rank_processes import run_ranks
 from tests.unit.models.tiny_language_models import save_tiny
 from tests.unit.workers.actor.test_text_learner import config, make_learner, make_responses
 
@@ -192,3 +193,27 @@ def test_weights_of_another_model_are_refused(folder: Path) -> None:
     manifest, buckets = pack_weights({**weights, "model.norm.weight": norm[:1]}.items(), version=0, bucket_bytes=1000)
     with pytest.raises(WeightSyncError, match=r"'model.norm.weight' has shape \(1,\), the model expects \(16,\)"):
         worker.load(manifest, buckets)
+
+
+def compute_on_rank(rank: int, folder: Path, weights: list[tuple[str, torch.Tensor]], samples: list[Any]) -> Any:
+    """Return what a rank of two that share a model leaves with the reward group, and how much of a weight it holds."""
+    keys = ("inference.shard_model=true", "actor.fsdp_config.sharding_strategy=full_shard")
+    placement = "cluster.component_placement={actor: 0, rollout: 0, reward: 0, inference: '0:0-1'}"
+    worker: Any = LogprobWorker(config(folder, INFERENCE, placement, *keys))
+    worker._rank, worker._world_size = rank, 2
+    worker.init_worker()
+    manifest, buckets = pack_weights(iter(weights), version=0, bucket_bytes=1000)
+    worker.load(manifest, buckets)
+    parameter = next(iter(worker.engine.model.parameters()))
+    return computed(worker, samples).trainer_logprobs, parameter.to_local().numel() / parameter.numel()
+
+
+def test_ranks_that_share_a_model_compute_the_actors_log_probabilities_together(folder: Path) -> None:
+    learner = make_learner(config(folder, INFERENCE, PLACEMENT))
+    samples = sampled_at(make_responses(folder), 0)
+    expected, _ = learner._evaluate(batch_of(samples))
+    weights = [(name, tensor.clone()) for name, tensor in learner.engine.export_weights("parts")]
+    (found, share), (left, other_share) = run_ranks(2, compute_on_rank, folder, weights, samples)
+    torch.testing.assert_close(found, torch.cat(expected), atol=1e-5, rtol=0)
+    assert left is None, "one rank answers"
+    assert (share, other_share) == (0.5, 0.5)
