@@ -16,7 +16,7 @@ Usage: bash requirements/install.sh TARGET [options]
 
 Targets
   embodied   simulators and policies for robots     (--env, --model)
-  reason     language models                        (--model, --engine)
+  reason     language models                        (--model, --engine, --backend)
   test       everything that tests/run_tests.sh needs
   docs       everything that building the documentation needs
 
@@ -24,6 +24,7 @@ Options
   --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld, frankasim or maniskill
   --model M        mlp_policy (default), openvla, openvla_oft or openpi for embodied; qwen2.5 (default) for reason
   --engine G       what generates text: hf (default), vllm or sglang; sglang has an environment of its own, .venv-sglang
+  --backend B      what trains language models: fsdp (default) or megatron (Megatron-Core)
   --venv DIR       virtual environment to make or reuse (default: $RLINF_VENV, else .venv in the repository)
   --device D       cpu or cuda (default: cuda where the machine has an NVIDIA GPU)
   --torch-index U  package index to take PyTorch from (default: chosen by the device)
@@ -58,6 +59,7 @@ TARGET=""
 ENV_TYPE=""
 MODEL=""
 ENGINE=""
+BACKEND=""
 VENV=""
 TORCH_INDEX=""
 FURTHER_EXTRAS=""
@@ -101,6 +103,7 @@ set_option() {
     --env) ENV_TYPE="$2" ;;
     --model) MODEL="$2" ;;
     --engine) ENGINE="$2" ;;
+    --backend) BACKEND="$2" ;;
     --venv) VENV="$2" ;;
     --torch-index) TORCH_INDEX="$2" ;;
     --extras) FURTHER_EXTRAS="$2" ;;
@@ -123,6 +126,7 @@ resolve_target() {
   NEEDS_VULKAN=0
   LOCK="$TARGET"
   [[ -z $ENGINE || $TARGET == reason ]] || usage_error "--engine belongs to the target reason."
+  [[ -z $BACKEND || $TARGET == reason ]] || usage_error "--backend belongs to the target reason."
   # SGLang's pins clash with vLLM's.
   if [[ $ENGINE == sglang ]]; then VENV="${VENV:-$REPO/.venv-sglang}"; else VENV="${VENV:-${RLINF_VENV:-$REPO/.venv}}"; fi
   VENV="$(realpath -m "$VENV")"
@@ -145,12 +149,17 @@ resolve_target() {
       esac
       resolve_engine "${ENGINE:-hf}"
       LOCK+="-${ENGINE:-hf}"
+      case "${BACKEND:-fsdp}" in
+        fsdp) ;;
+        megatron) EXTRAS+=(megatron) ;;
+        *) usage_error "unknown --backend '$BACKEND'; known: fsdp, megatron." ;;
+      esac
       NEXT_COMMAND="$VENV/bin/rlinf doctor"
       ;;
     test)
       [[ -z $ENV_TYPE$MODEL ]] || usage_error "the target test takes neither --env nor --model."
       resolve_env metaworld
-      EXTRAS+=(offline robotics reasoning docs dev)
+      EXTRAS+=(offline robotics reasoning megatron docs dev)
       SYSTEM_PROGRAMS=("chromium:chromium" "chromedriver:chromium-driver")
       NEXT_COMMAND="bash tests/run_tests.sh"
       ;;

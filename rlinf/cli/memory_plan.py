@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,6 +71,8 @@ def rank_bytes(cfg: LanguageConfig, sizes: DecoderSizes, num_ranks: int) -> Rank
         sizes: Of its model.
         num_ranks: Actor ranks.
     """
+    if cfg.actor.training_backend == "megatron":
+        return _megatron_bytes(cfg, sizes, num_ranks)
     model, fsdp = cfg.actor.model, cfg.actor.fsdp_config
     compute = _BYTES[fsdp.mixed_precision.param_dtype or model.precision]
     is_sharded = fsdp.sharding_strategy != "no_shard"
@@ -93,6 +96,37 @@ def rank_bytes(cfg: LanguageConfig, sizes: DecoderSizes, num_ranks: int) -> Rank
         gradients=_MASTER_BYTES * shard_elements(trained, 1 if is_whole else shards),
         moments=2 * _MASTER_BYTES * shard_elements(trained, shards),
         activations=_activations(cfg, sizes, compute),
+    )
+
+
+def _megatron_bytes(cfg: LanguageConfig, sizes: DecoderSizes, num_ranks: int) -> RankBytes:
+    """Return the memory of a rank of the first stage, which has most micro-batches under way, one for each stage."""
+    megatron = cfg.actor.megatron
+    layout, compute = megatron.layout(num_ranks), _BYTES[cfg.actor.model.precision]
+    elements = 0
+    for name, shape in sizes.parameters().items():
+        tensor = 1 if "norm" in name or name.endswith("mlp.gate.weight") else layout.tensor
+        if ".experts." in name:
+            tensor = layout.expert_tensor * layout.expert
+        if name in {"model.norm.weight", "lm_head.weight"} and layout.pipeline > 1:
+            continue
+        elements += math.prod(shape) // (tensor * (layout.pipeline if ".layers." in name else 1))
+    replicas = layout.data * layout.context
+    masters = 0 if compute == _MASTER_BYTES else _MASTER_BYTES * elements // replicas
+    spread = layout.context * (layout.tensor if layout.sequence else 1)
+    kept = sizes.num_layers * sizes.hidden + sizes.activation_elements()
+    if megatron.recompute != "full":
+        kept = sizes.num_layers * sizes.activation_elements()
+    tokens = cfg.actor.micro_batch_size * cfg.max_sequence_tokens
+    if cfg.runner.enable_dynamic_batch_size:
+        tokens = cfg.runner.max_tokens_per_mbs
+    # As many micro-batches as stages, each with a stage's share of the layers.
+    activations = tokens * compute * kept // spread
+    return RankBytes(
+        weights=compute * elements + masters,
+        gradients=_MASTER_BYTES * elements,
+        moments=2 * _MASTER_BYTES * elements // replicas,
+        activations=activations + min(_HEAD_BYTES, 12 * tokens * sizes.vocabulary // layout.tensor),
     )
 
 

@@ -19,6 +19,7 @@ from rlinf.config.checks import (
     inference_checks,
     intervention_checks,
     language_checks,
+    megatron_checks,
     metric_checks,
     off_policy_checks,
     offline_checks,
@@ -58,6 +59,7 @@ RULES: dict[type[Any], tuple[Rule, ...]] = {
         *language_checks.RULES,
         check_replicas,
         *metric_checks.RULES,
+        *megatron_checks.SHARED_RULES,
     ),
     ReasoningConfig: (
         runner_checks.check_intervals,
@@ -70,6 +72,8 @@ RULES: dict[type[Any], tuple[Rule, ...]] = {
         *language_checks.RULES,
         check_replicas,
         *metric_checks.RULES,
+        *megatron_checks.SHARED_RULES,
+        *megatron_checks.RULES,
     ),
     SftConfig: (
         runner_checks.check_intervals,
@@ -79,6 +83,8 @@ RULES: dict[type[Any], tuple[Rule, ...]] = {
         *language_checks.RULES,
         check_replicas,
         *metric_checks.RULES,
+        *megatron_checks.SHARED_RULES,
+        *megatron_checks.RULES,
     ),
 }
 """How the sections of a recipe must fit together, by its class; the rules of a base hold for its subclasses too."""

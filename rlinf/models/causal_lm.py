@@ -64,7 +64,7 @@ class CausalLM(LanguageModel):
         for name, child in pretrained.named_children():
             if child is head:
                 self.head_name = name
-            self.add_module(name, LogprobHead(child) if child is head else child)
+            self.add_module(name, LogprobHead(child.weight, child.bias) if child is head else child)
         self.value_head: nn.Linear | None = None
         if cfg.add_value_head:
             self.value_head = nn.Linear(head.in_features, 1)

@@ -120,13 +120,40 @@ def packed_attention(
             "called by CausalLM. Set actor.model.attn_implementation=flash_attention_2, which knows all of these."
         )
     query, key, value = (tensor.squeeze(0).transpose(0, 1) for tensor in (query, key, value))
+    result = attend(query, key, value, plan, scaling=scaling, window=sliding_window, dropout=dropout)
+    return result.unsqueeze(0), None
+
+
+def attend(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    plan: AttentionPlan,
+    *,
+    scaling: float | None = None,
+    window: int | None = None,
+    dropout: float = 0.0,
+) -> torch.Tensor:
+    """Attend within each sequence to the tokens up to one's own.
+
+    Args:
+        query: [T, H, D]; tokens that the plan does not know get 0.
+        key: [T, H_kv, D].
+        value: [T, H_kv, D_v].
+        plan: Of the pack.
+        scaling: Factor on the scores; None takes ``D ** -0.5``.
+        window: Tokens that each token sees, itself included; None is all.
+        dropout: Probability of dropping a weight.
+
+    Returns:
+        [T, H, D_v].
+    """
     parts = [
-        _attend(rectangle, query, key, value, scaling=scaling, window=sliding_window, dropout=dropout)
+        _attend(rectangle, query, key, value, scaling=scaling, window=window, dropout=dropout)
         for rectangle in plan.rectangles
     ]
     order = torch.cat([rectangle.targets for rectangle in plan.rectangles])
-    result = torch.zeros_like(query[..., :1]).expand(-1, -1, value.shape[-1]).index_copy(0, order, torch.cat(parts))
-    return result.unsqueeze(0), None
+    return torch.zeros_like(query[..., :1]).expand(-1, -1, value.shape[-1]).index_copy(0, order, torch.cat(parts))
 
 
 def _attend(

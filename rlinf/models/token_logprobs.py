@@ -7,13 +7,36 @@ are computed again in the backward pass.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 CHUNK_ELEMENTS = 1 << 26
 """Logits that exist at a time: 256 MB in float32, and enough rows for an efficient product."""
+
+
+@dataclass(frozen=True, slots=True)
+class VocabularyShard:
+    """The tokens whose logits a rank computes.
+
+    Attributes:
+        begin: First token; its logits come from the first row of the rank's weights.
+        end: The token after the last; rows behind it are padding.
+        group: The ranks that together have all tokens; each needs the sum of their gradients of hidden states.
+    """
+
+    begin: int
+    end: int
+    group: dist.ProcessGroup | None = None
+
+    def reduce(self, tensor: torch.Tensor, operation: Any = dist.ReduceOp.SUM) -> torch.Tensor:
+        """Reduce a tensor over the ranks, in place."""
+        if self.group is not None:
+            dist.all_reduce(tensor, operation, group=self.group)
+        return tensor
 
 
 class LogprobHead(nn.Module):
@@ -22,13 +45,18 @@ class LogprobHead(nn.Module):
     Its parameters have the names of the linear layer that it replaces.
 
     Args:
-        linear: The layer; its parameters are shared, tied embeddings stay tied.
+        weight: [V, H] weights of the layer; shared, so that tied embeddings stay tied.
+        bias: [V], if it has one.
+        shard: Tokens that the weights are of; None are all of them.
     """
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(
+        self, weight: nn.Parameter, bias: nn.Parameter | None = None, *, shard: VocabularyShard | None = None
+    ) -> None:
         super().__init__()
-        self.weight = linear.weight
-        self.register_parameter("bias", linear.bias)
+        self.weight = weight
+        self.register_parameter("bias", bias)
+        self.shard = shard or VocabularyShard(0, weight.shape[0])
         self.chunk_elements = CHUNK_ELEMENTS
 
     def forward(
@@ -51,7 +79,7 @@ class LogprobHead(nn.Module):
         rows = max(1, self.chunk_elements // self.weight.shape[0])
         with torch.autocast(device, enabled=False):
             logprobs, entropy, is_top = _ChunkedLogprobs.apply(  # type: ignore[no-untyped-call]
-                hidden.to(dtype), self.weight, self.bias, targets, temperature or 1.0, rows, with_top
+                hidden.to(dtype), self.weight, self.bias, targets, temperature or 1.0, rows, self.shard, with_top
             )
         return logprobs, entropy, is_top if with_top else None
 
@@ -68,26 +96,27 @@ class _ChunkedLogprobs(torch.autograd.Function):
         targets: torch.Tensor,
         temperature: float,
         rows: int,
+        shard: VocabularyShard,
         with_top: bool,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         dtype = torch.promote_types(hidden.dtype, torch.float32)
         normalisers, logprobs, entropy = (torch.empty(len(targets), dtype=dtype, device=hidden.device) for _ in "123")
         is_top = torch.zeros(len(targets) if with_top else 0, dtype=torch.bool, device=hidden.device)
-        compute_weight = weight.to(hidden.dtype)
+        compute_weight = weight[: shard.end - shard.begin].to(hidden.dtype)
         for start in range(0, len(targets), rows):
             part = slice(start, start + rows)
             logits = _logits(hidden[part], compute_weight, bias, temperature)
-            normaliser = logits.logsumexp(-1)
+            normaliser = _normaliser(logits, shard)
             if with_top:
-                is_top[part] = logits.argmax(-1) == targets[part]
-            logprobs[part] = logits.gather(-1, targets[part].unsqueeze(-1)).squeeze(-1) - normaliser
+                is_top[part] = _most_likely(logits, shard) == targets[part]
+            logprobs[part] = _logit_of(logits, targets[part], shard) - normaliser
             # entropy = normaliser - expected logit
             probabilities = (logits - normaliser.unsqueeze(-1)).exp_()
-            entropy[part] = normaliser - torch.linalg.vecdot(probabilities, logits)
+            entropy[part] = normaliser - shard.reduce(torch.linalg.vecdot(probabilities, logits))
             normalisers[part] = normaliser
         ctx.save_for_backward(hidden, weight, bias, targets, normalisers, entropy)
         ctx.mark_non_differentiable(is_top)
-        ctx.temperature, ctx.rows = temperature, rows
+        ctx.temperature, ctx.rows, ctx.shard = temperature, rows, shard
         return logprobs, entropy, is_top
 
     @staticmethod
@@ -97,7 +126,9 @@ class _ChunkedLogprobs(torch.autograd.Function):
         del grad_top
         hidden, weight, bias, targets, normalisers, entropy = ctx.saved_tensors
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        compute_weight = weight.to(hidden.dtype)
+        shard: VocabularyShard = ctx.shard
+        num_tokens = shard.end - shard.begin
+        compute_weight = weight[:num_tokens].to(hidden.dtype)
         # Summed over chunks in float32: in bf16 late chunks would fall below the sum's resolution.
         grad_weight = torch.zeros_like(weight, dtype=normalisers.dtype) if needs_weight else None
         grad_bias = torch.zeros_like(bias, dtype=normalisers.dtype) if needs_bias else None
@@ -106,7 +137,8 @@ class _ChunkedLogprobs(torch.autograd.Function):
             part = slice(start, start + ctx.rows)
             logits = _logits(hidden[part], compute_weight, bias, ctx.temperature)
             log_softmax = logits.sub_(normalisers[part].unsqueeze(-1))
-            grad = _grad_logits(log_softmax, targets[part], grad_logprobs[part], grad_entropy[part], entropy[part])
+            local = targets[part] - shard.begin
+            grad = _grad_logits(log_softmax, local, grad_logprobs[part], grad_entropy[part], entropy[part])
             grad /= ctx.temperature
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
@@ -114,11 +146,12 @@ class _ChunkedLogprobs(torch.autograd.Function):
             if grad_hidden is not None:
                 grad_hidden[part] = grad @ compute_weight
             if grad_weight is not None:
-                grad_weight += grad.T @ hidden[part]
+                grad_weight[:num_tokens] += grad.T @ hidden[part]
         return (
             grad_hidden,
             None if grad_weight is None else grad_weight.to(weight.dtype),
             None if grad_bias is None else grad_bias.to(bias.dtype),
+            None,
             None,
             None,
             None,
@@ -135,6 +168,36 @@ def _logits(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     return logits if temperature == 1.0 else logits.div_(temperature)
 
 
+def _normaliser(logits: torch.Tensor, shard: VocabularyShard) -> torch.Tensor:
+    """Return the logarithm of the sum of exponentials over all tokens."""
+    own = logits.logsumexp(-1)
+    if shard.group is None:
+        return own
+    largest = shard.reduce(own.clone(), dist.ReduceOp.MAX)
+    return largest + shard.reduce((own - largest).exp_()).log_()
+
+
+def _logit_of(logits: torch.Tensor, targets: torch.Tensor, shard: VocabularyShard) -> torch.Tensor:
+    """Return the logit of each target, whichever rank has it."""
+    local = targets - shard.begin
+    if shard.group is None:
+        return logits.gather(-1, local.unsqueeze(-1)).squeeze(-1)
+    is_here = (local >= 0) & (local < logits.shape[-1])
+    found = logits.gather(-1, (local * is_here).unsqueeze(-1)).squeeze(-1)
+    return shard.reduce(found.where(is_here, 0))
+
+
+def _most_likely(logits: torch.Tensor, shard: VocabularyShard) -> torch.Tensor:
+    """Return the most likely token; the first of several."""
+    token = logits.argmax(-1)
+    if shard.group is None:
+        return token
+    value = logits.gather(-1, token.unsqueeze(-1)).squeeze(-1)
+    largest = shard.reduce(value.clone(), dist.ReduceOp.MAX)
+    candidate = (token + shard.begin).where(value == largest, torch.iinfo(token.dtype).max)
+    return shard.reduce(candidate, dist.ReduceOp.MIN)
+
+
 def _grad_logits(
     log_softmax: torch.Tensor,
     targets: torch.Tensor,
@@ -142,9 +205,11 @@ def _grad_logits(
     grad_entropy: torch.Tensor,
     entropy: torch.Tensor,
 ) -> torch.Tensor:
-    """Return the gradient of scaled logits [n, V]: ``g (onehot - p) - g_H p (log p + H)``."""
+    """Return the gradient of scaled logits [n, V]: ``g (onehot - p) - g_H p (log p + H)``; targets may lie outside."""
     probabilities = log_softmax.exp()
     factor = log_softmax.add_(entropy.unsqueeze(-1)).mul_(grad_entropy.unsqueeze(-1)).add_(grad_logprobs.unsqueeze(-1))
     gradient = factor.mul_(probabilities).neg_()
-    gradient[torch.arange(len(targets), device=targets.device), targets] += grad_logprobs
+    is_here = (targets >= 0) & (targets < gradient.shape[-1])
+    rows = torch.arange(len(targets), device=targets.device)
+    gradient[rows, targets * is_here] += grad_logprobs * is_here
     return gradient

@@ -113,8 +113,10 @@ class ParallelLayout:
         yield from self._expert_problems(num_experts)
 
     def _expert_problems(self, num_experts: int | None) -> Iterator[str]:
-        if self.expert == 1:
+        if self.expert == 1 and not num_experts:
             return
+        if self.expert == 1 and self.expert_tensor != self.tensor:
+            yield f"experts on {self.tensor} tensor ranks need expert_tensor {self.tensor}, or several expert ranks."
         if num_experts is not None and (num_experts == 0 or num_experts % self.expert):
             yield f"{num_experts} experts cannot be spread over {self.expert} expert ranks."
         if self.data % self.expert:

@@ -22,6 +22,7 @@ INSTALL_COMMANDS: dict[str, str] = {
     "imageio_ffmpeg": _VIDEO,
     "mani_skill": "bash requirements/install.sh embodied --env maniskill",
     "math_verify": _REASON,
+    "megatron": "bash requirements/install.sh reason --backend megatron (or: pip install 'rlinf[megatron]')",
     "metaworld": "bash requirements/install.sh embodied --env metaworld",
     "mujoco": "bash requirements/install.sh embodied --env frankasim",
     "peft": _REASON,

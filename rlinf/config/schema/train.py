@@ -12,6 +12,7 @@ from rlinf.config.schema.base import (
     PositiveInt,
     Precision,
 )
+from rlinf.config.schema.megatron import MegatronConfig
 from rlinf.config.schema.model import CausalLMConfig, ModelConfig, RolloutModelConfig
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.registry import Registry
@@ -82,7 +83,9 @@ class ActorConfig(ConfigSection):
     critic_optim: AdamWConfig | None = None
     """Optimizer of the Q heads (off-policy losses); null takes the keys of ``optim``."""
     fsdp_config: FSDPConfig = field(default_factory=FSDPConfig)
-    """Sharding and precision."""
+    """Sharding and precision; read where ``training_backend`` is ``fsdp``."""
+    megatron: MegatronConfig = field(default_factory=MegatronConfig)
+    """How Megatron-Core spreads the model; read where ``training_backend`` is ``megatron``."""
     global_batch_size: PositiveInt
     """Samples (chunk steps) per optimizer step, over all ranks; off-policy, those sampled from the replay."""
     micro_batch_size: PositiveInt
@@ -91,6 +94,10 @@ class ActorConfig(ConfigSection):
     """Seed of initial weights, of exploration and of shuffling."""
     enable_offload: bool = False
     """Move weights and optimizer state to host memory while the rollout runs."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """See ``ConfigSection``."""
+        return ("megatron",) if self.training_backend == "megatron" else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +149,7 @@ class WeightSyncerConfig(ConfigSection):
 train_engines: Registry[Any] = Registry("training backend")
 """By ``actor.training_backend``; ``rlinf.hybrid_engines.train.train_engine.TrainEngine`` is the contract."""
 train_engines.register("fsdp", "rlinf.hybrid_engines.train.fsdp:FSDPEngine")
+train_engines.register("megatron", "rlinf.hybrid_engines.train.megatron:MegatronEngine")
 
 inference_backends: Registry[Any] = Registry("inference backend")
 """By ``rollout.rollout_backend`` of policies; called as ``build(cfg, num_values=V, precision=..., device=...)``."""

@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.optim import AdamWConfig
-from rlinf.config.schema.train import FSDPConfig, OptimConfig
+from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
 from rlinf.errors import AlgorithmError, ConfigError, NumericalError, WeightSyncError
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train import state
@@ -49,6 +49,22 @@ class FSDPEngine(TrainEngine):
         rank: Data-parallel rank.
         world_size: Number of data-parallel ranks.
     """
+
+    @classmethod
+    def of(
+        cls, model: TrainableModel, actor: ActorConfig, *, device: torch.device, rank: int, world_size: int
+    ) -> FSDPEngine:
+        """See ``TrainEngine``."""
+        return cls(
+            model,
+            optim=actor.optim,
+            critic_optim=actor.critic_optim,
+            fsdp=actor.fsdp_config,
+            precision=actor.model.precision,
+            device=device,
+            rank=rank,
+            world_size=world_size,
+        )
 
     def __init__(
         self,

@@ -46,7 +46,7 @@ def load(
     Raises:
         CheckpointError: The folder does not hold such a state, or that of another model.
     """
-    values = read_state(path, training_state(model, optimizers, extra, file_names=_names_in(path, model)))
+    values = read_state(path, training_state(model, optimizers, extra, file_names=names_in(path, model)))
     return {name: values[value_key(name)] for name in extra}
 
 
@@ -58,7 +58,7 @@ def load_weights(path: Path, model: nn.Module) -> None:
     """
     if path.is_dir():
         folder = path / "actor" if (path / "actor").is_dir() else path
-        read_state(folder, training_state(model, [], {}, file_names=_names_in(folder, model)))
+        read_state(folder, training_state(model, [], {}, file_names=names_in(folder, model)))
         return
     if not path.is_file():
         raise CheckpointError(f"No weights at '{path}'. Give a checkpoint folder (global_step_N), .pt or .safetensors.")
@@ -108,7 +108,7 @@ def training_state(
     return state | {value_key(name): value for name, value in extra.items()}
 
 
-def _names_in(path: Path, model: nn.Module) -> FileNames:
+def names_in(path: Path, model: nn.Module) -> FileNames:
     """Return the names in a checkpoint; former ones hold some tensors under the model's own names."""
     if not isinstance(model, TrainableModel):
         return {}

@@ -12,6 +12,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 from torch import nn
 
+from rlinf.config.schema.train import ActorConfig
 from rlinf.models.trainable import TrainableModel, WeightForm
 from rlinf.placement.parallel import ParallelLayout
 
@@ -82,6 +83,21 @@ class TrainEngine(abc.ABC):
     world_size: int
     is_main: bool
     device: torch.device
+
+    @classmethod
+    @abc.abstractmethod
+    def of(
+        cls, model: TrainableModel, actor: ActorConfig, *, device: torch.device, rank: int, world_size: int
+    ) -> TrainEngine:
+        """Build the engine that trains a recipe's model.
+
+        Args:
+            model: See the engine.
+            actor: The ``actor`` section.
+            device: Where to train.
+            rank: Number of this process.
+            world_size: Number of processes.
+        """
 
     @abc.abstractmethod
     def forward_backward(

@@ -65,15 +65,9 @@ class ActorWorker(Worker):
 
     def _make_engine(self, model: TrainableModel) -> TrainEngine:
         actor = self.cfg.actor
-        self.engine = train_engines.get(actor.training_backend)(
-            model,
-            optim=actor.optim,
-            critic_optim=actor.critic_optim,
-            fsdp=actor.fsdp_config,
-            precision=actor.model.precision,
-            device=torch.device(self.device),
-            rank=self._rank,
-            world_size=self._world_size,
+        engine: type[TrainEngine] = train_engines.get(actor.training_backend)
+        self.engine = engine.of(
+            model, actor, device=torch.device(self.device), rank=self._rank, world_size=self._world_size
         )
         self.at_shutdown(self.engine.close)
         if self.cfg.runner.ckpt_path is not None:

@@ -586,8 +586,8 @@ FAULTS: list[Fault] = [
     # Language models
     Fault(
         "rlinf/models/token_logprobs.py",
-        "gradient[torch.arange(len(targets), device=targets.device), targets] += grad_logprobs",
-        "gradient[torch.arange(len(targets), device=targets.device), targets] -= grad_logprobs",
+        "gradient[rows, targets * is_here] += grad_logprobs * is_here",
+        "gradient[rows, targets * is_here] -= grad_logprobs * is_here",
         TOKENS,
         "the gradient of a log-probability has the wrong sign at its token",
     ),
@@ -607,8 +607,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/models/token_logprobs.py",
-        "entropy[part] = normaliser - torch.linalg.vecdot(probabilities, logits)",
-        "entropy[part] = torch.linalg.vecdot(probabilities, logits) - normaliser",
+        "entropy[part] = normaliser - shard.reduce(torch.linalg.vecdot(probabilities, logits))",
+        "entropy[part] = shard.reduce(torch.linalg.vecdot(probabilities, logits)) - normaliser",
         TOKENS,
         "entropies of tokens have the wrong sign",
     ),
@@ -621,8 +621,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/models/token_logprobs.py",
-        "                grad_weight += grad.T @ hidden[part]\n",
-        "                grad_weight = grad.T @ hidden[part]\n",
+        "                grad_weight[:num_tokens] += grad.T @ hidden[part]\n",
+        "                grad_weight[:num_tokens] = grad.T @ hidden[part]\n",
         TOKENS,
         "the head's gradient is that of the last chunk",
     ),

@@ -50,6 +50,18 @@ def test_replicas_hold_everything_and_shards_their_part() -> None:
     assert shard.total == shard.weights + shard.gradients + shard.moments + shard.activations
 
 
+def test_stages_and_tensor_ranks_hold_their_part() -> None:
+    keys = ("actor.training_backend=megatron", "~actor.fsdp_config", "actor.model.precision=bf16")
+    sizes = ("actor.megatron.tensor_model_parallel_size=2", "actor.megatron.pipeline_model_parallel_size=2")
+    placed = ("cluster.cpu_slots_per_node=8", "cluster.component_placement={actor: 0-7, rollout: 0, reward: 0}")
+    found = rank_bytes(recipe(*keys, *sizes, *placed), SIZES, 8)
+    own = 1000 * 32 + 2 * ((LAYER - 2 * 64) // 2 + 2 * 64)
+    assert (found.weights, found.gradients, found.moments) == (2 * own + 2 * own, 4 * own, 4 * own)
+    again = rank_bytes(recipe(*keys, *sizes, *placed, "actor.megatron.recompute=full"), SIZES, 8)
+    assert again.activations < found.activations
+    assert again.weights == found.weights
+
+
 @pytest.mark.parametrize(
     ("keys", "weights", "gradients"),
     [

@@ -49,7 +49,12 @@ def test_registered_kinds_from_outside_are_parsed_with_their_own_keys(
 @pytest.mark.parametrize(
     ("registry", "key", "value", "hint"),
     [
-        (train_engines, "actor.training_backend", "pipeline", "one of fsdp, pipeline. Did you mean 'pipeline'?"),
+        (
+            train_engines,
+            "actor.training_backend",
+            "pipeline",
+            "one of fsdp, megatron, pipeline. Did you mean 'pipeline'?",
+        ),
         (inference_backends, "rollout.rollout_backend", "compiled", "one of compiled, huggingface. Did you mean"),
         (metric_backends, "runner.logger.logger_backends", ["textfile"], "swanlab, tensorboard, textfile, wandb"),
     ],

@@ -36,7 +36,7 @@ def gradients(outputs: Any, tensors: Any) -> Any:
 
 
 def fused(linear: nn.Linear, rows: int = 7) -> LogprobHead:
-    head = LogprobHead(linear)
+    head = LogprobHead(linear.weight, linear.bias)
     head.chunk_elements = rows * VOCABULARY + 1
     return head
 

@@ -72,6 +72,11 @@ def test_layouts_that_fit_have_no_problem(layout: ParallelLayout, shape: dict[st
         (ParallelLayout(data=1, tensor=4), {"num_kv_heads": 2}, "2 key and value heads cannot be split over 4"),
         (ParallelLayout(data=2, expert=2), {"num_experts": 0}, "0 experts cannot be spread over 2"),
         (ParallelLayout(data=2, expert=2), {"num_experts": 5}, "5 experts cannot be spread over 2"),
+        (
+            ParallelLayout(data=1, tensor=2, sequence=True),
+            {"num_experts": 4},
+            "need expert_tensor 2, or several expert ranks",
+        ),
         (ParallelLayout(data=3, expert=2), {}, "data 3 is not a multiple of expert 2"),
         (ParallelLayout(data=3, tensor=2, expert=2, sequence=True), {}, "data 3 is not a multiple of expert 2"),
         (ParallelLayout(data=2, tensor=2, expert=2), {}, "need sequence=true"),

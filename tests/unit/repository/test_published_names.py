@@ -26,7 +26,6 @@ EXPECTED_MISSING = {
     "key agentloop of a recipe": LATER_WORKFLOW,
     "key tools of a recipe": LATER_WORKFLOW,
     "key critic of a recipe": LATER_MEGATRON,
-    "key megatron of actor": LATER_MEGATRON,
     "examples/searchr1": LATER_WORKFLOW,
     "examples/coding_online_rl": LATER_WORKFLOW,
     "examples/multiturn_demo": LATER_WORKFLOW,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import importlib.util
 import multiprocessing
 import os
 import pickle
@@ -23,6 +24,7 @@ import torch.distributed as dist
 ROOT = Path(__file__).parents[4]
 PRELOADED = [
     "rlinf.hybrid_engines.train.fsdp",
+    *(["rlinf.hybrid_engines.train.megatron.engine"] if importlib.util.find_spec("megatron") else []),
     "rlinf.models.causal_lm",
     "rlinf.models.materialize",
     "tests.unit.hybrid_engines.train.conformance",

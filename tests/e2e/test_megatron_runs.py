@@ -1,0 +1,78 @@
+"""A reasoning recipe trains under Megatron-Core as it does under FSDP2, and one engine goes on with the other's run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlinf.config import load_recipe, validate_cfg
+from tests.e2e.conftest import read_metrics
+from tests.e2e.tiny_math import make_questions
+
+pytest.importorskip("megatron.core")
+pytestmark = pytest.mark.timeout(400)
+TWO = ("cluster.cpu_slots_per_node=2", "cluster.component_placement={actor: 0-1, rollout: 0, reward: 0}")
+MEGATRON = ("actor.training_backend=megatron", "~actor.fsdp_config", *TWO)
+LAYOUTS = {
+    "fsdp": (),
+    "TP2": (*MEGATRON, "actor.megatron.tensor_model_parallel_size=2"),
+    "PP2": (*MEGATRON, "actor.megatron.pipeline_model_parallel_size=2"),
+}
+
+
+def run(folder: Path, name: str, *keys: str, epochs: int = 3) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """Train under a layout; return the weights and the metrics of the last step."""
+    from safetensors.torch import load_file
+
+    from rlinf.runners.launch import launch_reasoning
+
+    questions = folder / "questions"
+    if not questions.exists():
+        make_questions(questions)
+    launch_reasoning(
+        validate_cfg(
+            load_recipe(
+                "tiny_math_grpo",
+                [
+                    f"runner.max_epochs={epochs}",
+                    "runner.val_check_interval=-1",
+                    "~runner.stop_at",
+                    "data.rollout_batch_size=8",
+                    "algorithm.group_size=4",
+                    "algorithm.kl_beta=0.01",
+                    "actor.global_batch_size=16",
+                    f"data.train_data_paths=[{questions}/train.jsonl]",
+                    f"data.val_data_paths=[{questions}/val.jsonl]",
+                    f"actor.model.model_path={questions}/model",
+                    f"runner.logger.log_path={folder / name}",
+                    *LAYOUTS[name.partition(" ")[0]],
+                    *keys,
+                ],
+            )
+        )
+    )
+    (weights,) = (folder / name).rglob(f"global_step_{epochs}/**/model.safetensors")
+    return load_file(weights), read_metrics(folder / name / "tiny_math_grpo")[-1]
+
+
+def test_three_steps_under_any_layout_end_with_the_same_weights(one_node: None, tmp_path: Path) -> None:
+    expected, metrics = run(tmp_path, "fsdp")
+    for name in ("TP2", "PP2"):
+        weights, found = run(tmp_path, name)
+        assert weights.keys() == expected.keys()
+        for key, tensor in expected.items():
+            assert (weights[key] - tensor).abs().max() < 2e-4, (name, key)
+        for key in ("train/grad_norm", "train/kl_loss", "rollout/rewards"):
+            if key in metrics:
+                assert found[key] == pytest.approx(metrics[key], rel=1e-3, abs=1e-6), (name, key)
+
+
+def test_a_run_of_one_engine_goes_on_under_the_other(one_node: None, tmp_path: Path) -> None:
+    expected, _ = run(tmp_path, "fsdp")
+    run(tmp_path, "fsdp half", epochs=2)
+    checkpoint = next((tmp_path / "fsdp half").rglob("global_step_2"))
+    found, _ = run(tmp_path, "TP2", f"runner.resume_dir={checkpoint}")
+    for key, tensor in expected.items():
+        assert (found[key] - tensor).abs().max() < 2e-4, key

@@ -1,0 +1,151 @@
+"""Faults of Megatron-Core as a training engine: fused tensors, layouts, gradients of copies, checkpoints."""
+
+from __future__ import annotations
+
+from tests.mutation.fault import Fault
+
+_UNIT = "tests/unit/hybrid_engines/train/megatron"
+CASES = (f"{_UNIT}/test_megatron_conformance.py",)
+LAYOUTS = (f"{_UNIT}/test_engine.py",)
+RULES = ("tests/unit/models/fused/test_fusion_rules.py",)
+CONTEXT = ("tests/unit/models/test_context_parallel.py",)
+CHECKS = ("tests/unit/config/checks/test_megatron_checks.py",)
+_ENGINE = "rlinf/hybrid_engines/train/megatron/engine.py"
+_OPTIMIZER = "rlinf/hybrid_engines/train/megatron/sharded_optimizer.py"
+_STAGE = "rlinf/hybrid_engines/train/megatron/stage.py"
+_LAYERS = "rlinf/hybrid_engines/train/megatron/layers.py"
+_RULES = "rlinf/models/fused/fusion_rules.py"
+_CONTEXT = "rlinf/models/context_parallel.py"
+
+FAULTS: list[Fault] = [
+    Fault(
+        _OPTIMIZER,
+        "entry[moment] = values[share.name].view(-1)[part].to(share.master.device, copy=True)",
+        "entry[moment] = torch.zeros_like(share.master)",
+        CASES,
+        "moments are dropped on load",
+    ),
+    Fault(
+        _OPTIMIZER, "torch.tensor(float(self.num_updates), device", "torch.tensor(0.0, device", CASES, "step is lost"
+    ),
+    Fault(_OPTIMIZER, "            self.num_updates += 1\n", "", CASES, "updates are not counted"),
+    Fault(
+        _OPTIMIZER,
+        "return is_expert or is_split(name) or dist.get_rank(model.groups.tp) == 0",
+        "return True",
+        CASES,
+        "copies on tensor ranks count in the norm",
+    ),
+    Fault(
+        _OPTIMIZER,
+        '    if name == "head.weight" and model.share_embeddings_and_output_weights:\n        return False\n',
+        "",
+        CASES,
+        "both copies of tied embeddings count in the norm",
+    ),
+    Fault(
+        _ENGINE, "factor = len(padded) * self.scaler.scale", "factor = self.scaler.scale", LAYOUTS, "a mean of losses"
+    ),
+    Fault(
+        _ENGINE,
+        "        return self._from_last_stage(found)\n",
+        "        return found\n",
+        LAYOUTS,
+        "metrics stay on the last stage",
+    ),
+    Fault(
+        _ENGINE,
+        "return loss * (0.0 if is_padding else factor)",
+        "return loss * factor",
+        (f"{LAYOUTS[0]}::test_padding_of_the_interleaved_schedule_counts_nowhere",),
+        "padding of the interleaved schedule has a gradient",
+    ),
+    Fault(
+        _LAYERS,
+        "self.weight.sequence_parallel = config.sequence_parallel",
+        "self.weight.sequence_parallel = False",
+        LAYOUTS,
+        "gradients of norms are not summed under sequence parallelism",
+    ),
+    Fault(
+        _STAGE,
+        "end=min(self.vocabulary, (rank + 1) * share),",
+        "end=(rank + 1) * share,",
+        LAYOUTS,
+        "padding of the vocabulary has a probability",
+    ),
+    Fault(
+        _STAGE,
+        "hidden, tensor_parallel_output_grad=False, group=self.groups.tp",
+        "hidden, group=self.groups.tp",
+        LAYOUTS,
+        "the gradient of values counts once for each tensor rank",
+    ),
+    Fault(_STAGE, "parts[2] = str(int(parts[2]) + self.first_layer)", "pass", CASES, "each stage has the first layers"),
+    Fault(
+        "rlinf/hybrid_engines/train/megatron/shards.py",
+        "        if is_copy and layout.pipeline > 1:\n            return False\n",
+        "",
+        CASES,
+        "both copies of tied embeddings are handed on",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/megatron/layer_config.py",
+        "overlap_p2p_comm=layout.virtual_pipeline > 1,",
+        "overlap_p2p_comm=False,",
+        LAYOUTS,
+        "stages of the interleaved schedule exchange shapes in different order",
+    ),
+    Fault(
+        _RULES,
+        "for name, height in zip(names, heights, strict=True):",
+        "for name, height in zip(names[::-1], heights[::-1], strict=True):",
+        RULES,
+        "values lie before queries",
+    ),
+    Fault(
+        _RULES,
+        "rows // 2 + part.rank * share",
+        "share + part.rank * share",
+        RULES,
+        "up rows of an expert are gate rows",
+    ),
+    Fault(
+        _RULES,
+        "begin, end = min(rows, part.rank * share), min(rows, (part.rank + 1) * share)",
+        "begin, end = part.rank * share, (part.rank + 1) * share",
+        RULES,
+        "padding rows of the vocabulary belong to the tensor",
+    ),
+    Fault(
+        _CONTEXT, "distance = positions - torch", "distance = positions + 1 - torch", CONTEXT, "tokens see the next one"
+    ),
+    Fault(
+        _CONTEXT,
+        "Part(number, shared, length)",
+        "Part(number, 0, length)",
+        CONTEXT,
+        "shared prompts are computed twice",
+    ),
+    Fault(
+        _CONTEXT,
+        "[pieces[rank], pieces[count - 1 - rank]]",
+        "[pieces[2 * rank], pieces[2 * rank + 1]]",
+        CONTEXT,
+        "the last rank attends to most",
+    ),
+    Fault(
+        _CONTEXT,
+        "dist.reduce_scatter_tensor(own, spread, group=gather.group)",
+        "own.copy_(spread[gather.group.rank() * gather.longest :][: gather.longest])",
+        LAYOUTS,
+        "gradients of keys come from the own queries alone",
+    ),
+    Fault(
+        "rlinf/config/checks/megatron_checks.py",
+        "problems(world_size=world or sizes.replica_size)",
+        "problems(world_size=sizes.layout(world or 1).world_size)",
+        CHECKS,
+        "ranks that cannot share the model are accepted",
+    ),
+]
