@@ -86,10 +86,10 @@ class Response:
     Attributes:
         group_id: Number of the prompt within the run: all responses to it in one step share it, and stay together.
         index: Number of the response within its group.
-        num_tokens: Tokens of the response, at least one.
+        num_tokens: Tokens of the response; none if it was aborted before the first.
         num_prompt_tokens: Tokens of its prompt.
         finish_reason: Why it ended.
-        oldest_version: Lowest version of the weights that sampled its tokens.
+        oldest_version: Lowest version of the weights that sampled its tokens; 0 without tokens.
         newest_version: Highest version of the weights that sampled its tokens.
         reward: Its total reward; 0 until it is rewarded.
         reward_terms: Its score by each reward, unweighted.
@@ -202,8 +202,8 @@ class ResponseBatch:
                 num_tokens=len(found.token_ids),
                 num_prompt_tokens=len(prompt.token_ids),
                 finish_reason=found.finish_reason,
-                oldest_version=int(sampled.min()),
-                newest_version=int(sampled.max()),
+                oldest_version=int(sampled.min()) if len(sampled) else 0,
+                newest_version=int(sampled.max()) if len(sampled) else 0,
             )
             for index, (found, sampled) in enumerate(zip(completions, versions, strict=True))
         )

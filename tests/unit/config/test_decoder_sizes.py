@@ -82,7 +82,7 @@ def count_shard(rank: int, folder: Path, num_ranks: int) -> tuple[int, int, int]
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=num_ranks)
     model = build(folder, LARGE)
     whole = sum(parameter.numel() for parameter in model.parameters())
-    SHARDING["fsdp2"](model, FSDPConfig(), torch.bfloat16)
+    SHARDING["fsdp2"](model, FSDPConfig(), torch.bfloat16, torch.device("cpu"))
     local = [parameter.to_local() for parameter in model.parameters()]
     assert all(tensor.is_meta for tensor in local)
     return sum(tensor.numel() for tensor in local), whole, sum(p.to_local().nbytes for p in model.parameters())

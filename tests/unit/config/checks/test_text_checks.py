@@ -29,7 +29,7 @@ SAC = [f"~algorithm.{key}" for key in ("loss_agg_func", "clip_ratio_low", "clip_
         (["algorithm.n_minibatches=4"], "algorithm.n_minibatches", "write actor.global_batch_size"),
         (["algorithm.sampling_params.do_sample=true"], "algorithm.sampling_params.do_sample", "temperature: 0"),
         (["actor.tokenizer.padding_side=left"], "actor.tokenizer", "actor.model.model_path"),
-        (["runner.seq_length=2048"], "runner.seq_length", "write data.max_prompt_length"),
+        (["runner.seq_length=2048"], "runner.seq_length", "follows from data.max_prompt_length"),
         # Sections that do not fit together.
         (["data.train_data_paths=[]"], "data.train_data_paths", "Name a .jsonl"),
         (["data.val_data_paths=[]"], "data.val_data_paths", "runner.val_check_interval=-1"),

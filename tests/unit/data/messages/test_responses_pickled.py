@@ -24,3 +24,11 @@ def test_engines_may_return_arrays() -> None:
     batch = ResponseBatch.of(Prompt(index=3, token_ids=(5, 6), text="ab"), 1, [completion])
     assert (batch.token_ids.tolist(), batch.logprobs.tolist(), batch.versions.tolist()) == ([3, 4], [-1, -2], [7, 6])
     assert (batch.responses[0].oldest_version, batch.responses[0].newest_version) == (6, 7)
+
+
+def test_a_completion_that_was_aborted_before_its_first_token_is_an_empty_response() -> None:
+    empty = Completion(token_ids=(), logprobs=(), versions=(), finish_reason="abort")
+    whole = Completion(token_ids=(3,), logprobs=(-1.0,), versions=(7,), finish_reason="stop")
+    batch = ResponseBatch.of(Prompt(index=3, token_ids=(5, 6), text="ab"), 1, [empty, whole])
+    assert [(found.num_tokens, found.oldest_version) for found in batch.responses] == [(0, 0), (1, 7)]
+    assert (batch.lengths, batch.token_ids.tolist()) == ([0, 1], [3])
