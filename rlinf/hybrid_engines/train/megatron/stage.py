@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
@@ -28,6 +28,7 @@ from rlinf.models.causal_lm import CausalLM
 from rlinf.models.fused.fusion_rules import vocabulary_share
 from rlinf.models.language_model import LanguageModel, TokenEvaluation
 from rlinf.models.token_logprobs import LogprobHead, VocabularyShard
+from rlinf.models.trainable import WeightForm
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,8 @@ class MegatronLM(LanguageModel):
         super().__init__()
         self.cfg, self.hf_config, self.config = model.cfg, model.hf_config, config
         self.place, self.groups = place, place.groups
+        # In a tuple, so that it is no part of this module.
+        self._whole = (model,)
         self.pre_process, self.post_process, self.vp_stage = place.is_first, place.is_last, place.chunk
         self.model_type = ModelType.encoder_or_decoder
         self.share_embeddings_and_output_weights = model.is_tied
@@ -159,6 +162,12 @@ class MegatronLM(LanguageModel):
                 each = self.config.num_moe_experts // self.config.expert_model_parallel_size
                 parts[place] = str(int(parts[place]) + each * dist.get_rank(self.groups.ep))
             yield ".".join(parts), parameter
+
+    def export(
+        self, whole: Callable[[torch.Tensor], torch.Tensor], form: WeightForm = "merged"
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """See ``TrainableModel``: the whole model on device ``meta``; the engine has the values."""
+        yield from self._whole[0].export(whole, form)
 
     def without_adapters(self) -> AbstractContextManager[None]:
         """See ``LanguageModel``: there are none."""
