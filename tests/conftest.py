@@ -78,8 +78,14 @@ def missing(marker: str, *, slow: bool) -> str | None:
         return None if able else "multinode: needs root and the 'ip' command to make network namespaces"
     if marker == "browser" and not all(map(shutil.which, BROWSER_PROGRAMS)):
         return f"browser: {' or '.join(BROWSER_PROGRAMS)} not found; run: bash requirements/install.sh test"
-    absent = [package for package in PACKAGES.get(marker, ()) if importlib.util.find_spec(package) is None]
+    absent = [package for package in PACKAGES.get(marker, ()) if not is_installed(package)]
     if absent:
         command = f"bash tests/run_tests.sh --with {marker}" if marker in GUESTS else f"pip install 'rlinf[{marker}]'"
         return f"{marker}: {', '.join(absent)} not installed; run: {command}"
     return None
+
+
+def is_installed(package: str) -> bool:
+    """Return whether a package can be imported; a folder of tests that has its name is none."""
+    spec = importlib.util.find_spec(package)
+    return spec is not None and spec.origin is not None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from rlinf.agents.engine import EpisodeEngine, EpisodeLimitError
+from rlinf.agents.episode_engine import EpisodeEngine, EpisodeLimitError
 from rlinf.agents.recorder import Trajectory
 from rlinf.agents.template import Message
 from rlinf.agents.workflow import RolloutWorkflow

@@ -6,7 +6,7 @@ import abc
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from rlinf.agents.engine import EpisodeEngine
+from rlinf.agents.episode_engine import EpisodeEngine
 from rlinf.agents.template import ChatTemplate
 from rlinf.agents.tools.toolbox import ToolBox
 from rlinf.data.messages.responses import Prompt

@@ -48,6 +48,7 @@ REQUIRED_PACKAGES: dict[str, str] = {
     "safetensors": "0.4.3",
     "tensorboard": "2.16",
     "rich": "13.7",
+    "jsonschema": "4.20",
 }
 """Distributions that every run needs, with the oldest version that works."""
 

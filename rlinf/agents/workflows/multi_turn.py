@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rlinf.agents.chat import Reply
-from rlinf.agents.engine import EpisodeEngine
+from rlinf.agents.episode_engine import EpisodeEngine
 from rlinf.agents.threads import call_in_thread
 from rlinf.agents.workflow import RolloutWorkflow, WorkflowContext
 from rlinf.config.schema.agent import MultiTurnConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rlinf.agents.engine import EpisodeEngine
+from rlinf.agents.episode_engine import EpisodeEngine
 from rlinf.agents.workflow import RolloutWorkflow
 from rlinf.data.messages.responses import Prompt
 

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from rlinf.agents.engine import EpisodeEngine, EpisodeLimits
 from rlinf.agents.episode import Episode, play_episode
+from rlinf.agents.episode_engine import EpisodeEngine, EpisodeLimits
 from rlinf.agents.episode_groups import make_group
 from rlinf.agents.template import ChatTemplate
 from rlinf.agents.tools.toolbox import ToolBox

@@ -7,7 +7,7 @@ from tests.mutation.fault import Fault
 _RECORDER = "tests/unit/agents/test_recorder.py"
 _TEMPLATE = "tests/unit/agents/test_template.py"
 _CHAT = "tests/unit/agents/test_chat.py"
-_ENGINE = "tests/unit/agents/test_engine.py"
+_ENGINE = "tests/unit/agents/test_episode_engine.py"
 _EPISODE = "tests/unit/agents/test_episode.py"
 _GROUPS = "tests/unit/agents/test_episode_groups.py"
 _TOOLBOX = "tests/unit/agents/tools/test_toolbox.py"
@@ -171,14 +171,14 @@ FAULTS: list[Fault] = [
     ),
     # Requests
     _fault(
-        "agents/engine.py",
+        "agents/episode_engine.py",
         "min(self._params.max_new_tokens, room, max_new_tokens or room)",
         "min(self._params.max_new_tokens, max_new_tokens or room)",
         "a request asks for more than the context holds",
         _ENGINE,
     ),
     _fault(
-        "agents/engine.py",
+        "agents/episode_engine.py",
         "if call.number else self._seed",
         "",
         "first turns are sampled with other seeds than without a workflow",
@@ -186,14 +186,14 @@ FAULTS: list[Fault] = [
         _WORKER,
     ),
     _fault(
-        "agents/engine.py",
+        "agents/episode_engine.py",
         "            first_index=self._index,\n",
         "",
         "the episodes of a group are all the same",
         _WORKER,
     ),
     _fault(
-        "agents/engine.py",
+        "agents/episode_engine.py",
         'if call.fork == "drift":',
         'if call.fork == "other":',
         "a prompt that was encoded again is sampled from",

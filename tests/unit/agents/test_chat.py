@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlinf.agents.chat import parse_reply
-from rlinf.agents.engine import EpisodeEngine, EpisodeLimits
+from rlinf.agents.episode_engine import EpisodeEngine, EpisodeLimits
 from rlinf.agents.template import ChatTemplate
 from rlinf.data.messages.generation import SamplingParams
 from tests.unit.agents.conversations import END, QWEN2_5, QWEN3, ScriptedEngine, make_prompt, make_tokenizer

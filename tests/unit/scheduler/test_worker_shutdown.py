@@ -115,8 +115,10 @@ def test_a_reward_that_cannot_be_closed_keeps_no_other_open() -> None:
 def test_saving_leaves_the_device_as_it_was_found(robot: RLinfConfig, tmp_path: Path, offloads: bool) -> None:
     calls = []
     actor = ActorWorker(robot, {"RolloutGroup": 1}, 1)
-    actor.cfg = types.SimpleNamespace(actor=types.SimpleNamespace(enable_offload=offloads))
+    actor.cfg = types.SimpleNamespace(
+        actor=types.SimpleNamespace(enable_offload=offloads), runner=types.SimpleNamespace(async_save=False)
+    )
     actor.engine = types.SimpleNamespace(onload=lambda: calls.append("onload"), offload=lambda: calls.append("offload"))
-    actor.learner = types.SimpleNamespace(save=lambda path: calls.append(path))
+    actor.learner = types.SimpleNamespace(save=lambda path, in_background: calls.append(path))
     actor.save_checkpoint(str(tmp_path))
     assert calls == ["onload", tmp_path, *(["offload"] if offloads else [])]

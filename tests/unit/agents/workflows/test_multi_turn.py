@@ -7,8 +7,8 @@ import dataclasses
 
 import pytest
 
-from rlinf.agents.engine import EpisodeEngine, EpisodeLimits
 from rlinf.agents.episode import Episode, play_episode
+from rlinf.agents.episode_engine import EpisodeEngine, EpisodeLimits
 from rlinf.agents.template import ChatTemplate
 from rlinf.agents.tools.toolbox import ToolBox
 from rlinf.agents.workflow import WorkflowContext

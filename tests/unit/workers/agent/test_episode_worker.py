@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rlinf.agents.chat import Reply
-from rlinf.agents.engine import EpisodeEngine
+from rlinf.agents.episode_engine import EpisodeEngine
 from rlinf.agents.workflow import RolloutWorkflow
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.registries import workflows

@@ -30,6 +30,7 @@ from rlinf.config.schema.reward import (
     TextRewardConfig,
     TextRewardsConfig,
     VQARewardConfig,
+    WorkflowRewardConfig,
 )
 from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import RewardError
@@ -84,6 +85,7 @@ def terms(folder: Path, url: str) -> dict[str, TextRewardConfig]:
         "words": VQARewardConfig(reward_type="vqa"),
         "choice": VQARewardConfig(reward_type="vqa", match="choice"),
         "number": VQARewardConfig(reward_type="vqa", match="number", relative_tolerance=0.1),
+        "workflow": WorkflowRewardConfig(reward_type="workflow"),
     }
 
 
@@ -110,7 +112,7 @@ def test_every_reward_judges_every_answer(step: int, tmp_path: Path, service: st
         server.setblocking(False)
         told = {"mark": str(mark), "port": server.getsockname()[1], "pid": os.getpid()}
         queries = [
-            RewardQuery(prompt="?", response=filled(text, **told), reference="5", num_tokens=len(text))
+            RewardQuery(prompt="?", response=filled(text, **told), reference="5", num_tokens=len(text), outcome=0.5)
             for text in STRINGS[::step]
         ]
         rewards = WeightedRewards(cfg)

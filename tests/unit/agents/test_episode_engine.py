@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rlinf.agents.engine import ContextFullError, EpisodeEngine, EpisodeLimits, TurnLimitError
+from rlinf.agents.episode_engine import ContextFullError, EpisodeEngine, EpisodeLimits, TurnLimitError
 from rlinf.agents.template import ChatTemplate
 from rlinf.data.messages.generation import Completion, FinishReason, SamplingParams
 from rlinf.data.messages.responses import Prompt
