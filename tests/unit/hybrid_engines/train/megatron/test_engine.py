@@ -84,20 +84,27 @@ def compute(rank: int, setting: Setting) -> tuple[torch.Tensor, Tensors, list[fl
 LAYOUTS: list[tuple[str, dict[str, Any]]] = [
     ("qwen3", {"context": 2}),
     ("qwen3", {"tensor": 2, "sequence": True, "recompute": "full"}),
+    ("mistral", {"pipeline": 2, "virtual_pipeline": 2}),
+    ("experts", {"tensor": 2, "expert_tensor": 2, "sequence": True}),
+    ("experts", {"data": 2, "tensor": 2, "expert": 2, "sequence": True}),
+]
+# Each costs up to twenty seconds of processors, and combines what the ones above show alone.
+FURTHER_LAYOUTS: list[tuple[str, dict[str, Any]]] = [
     ("qwen3", {"data": 2, "recompute": "selective", "overlap_grad_reduce": True}),
     ("qwen3", {"tensor": 2, "pipeline": 2, "sequence": True}),
     ("llama", {"tensor": 2, "context": 2, "sequence": True}),
-    ("mistral", {"pipeline": 2, "virtual_pipeline": 2}),
     ("mistral", {"context": 2}),
     ("experts", {}),
-    ("experts", {"tensor": 2, "expert_tensor": 2, "sequence": True}),
     ("experts", {"data": 2, "expert": 2}),
-    ("experts", {"data": 2, "tensor": 2, "expert": 2, "sequence": True}),
     ("experts", {"data": 2, "expert": 2, "context": 2}),
+]
+ALL_LAYOUTS = [
+    *[pytest.param(family, axes, id=f"{family} {axes}") for family, axes in LAYOUTS],
+    *[pytest.param(family, axes, id=f"{family} {axes}", marks=pytest.mark.slow) for family, axes in FURTHER_LAYOUTS],
 ]
 
 
-@pytest.mark.parametrize(("family", "axes"), LAYOUTS, ids=[f"{family} {axes}" for family, axes in LAYOUTS])
+@pytest.mark.parametrize(("family", "axes"), ALL_LAYOUTS)
 def test_a_layout_computes_what_transformers_computes(folder: Path, family: str, axes: dict[str, Any]) -> None:
     path = save(folder, family)
     engine = {key: axes[key] for key in ("recompute", "overlap_grad_reduce") if key in axes}
