@@ -183,7 +183,7 @@ class Bench:
         self.case, self.cfg = case, load(case)
         names = self.cfg.group_names
         self.groups: dict[str, WorkerGroup[Any]] = {
-            "rollout": SyntheticRollout.create_group(self.cfg, 1),
+            "rollout": SyntheticRollout.create_group(self.cfg),
             "reward": SyntheticReward.create_group(self.cfg),
             "actor": SyntheticActor.create_group(self.cfg),
         }
