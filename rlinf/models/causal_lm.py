@@ -113,10 +113,6 @@ class CausalLM(LanguageModel):
         """See ``TrainableModel``: the value head, and the second name of tied embeddings."""
         return name.startswith("value_head.") or (self.is_tied and name.startswith(f"{self.head_name}."))
 
-    def is_adapter(self, name: str) -> bool:
-        """See ``TrainableModel``."""
-        return is_adapter(name)
-
     def file_names(self) -> Mapping[str, list[list[str]]]:
         """See ``TrainableModel``."""
         names = {name: [[unadapted_name(name)]] for name in self.state_dict() if unadapted_name(name) != name}

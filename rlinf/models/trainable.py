@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from rlinf.models.lora import is_adapter
 from rlinf.models.tensor_files import RowSource
 
 WeightForm = Literal["merged", "parts", "adapters"]
@@ -39,7 +40,7 @@ class TrainableModel(nn.Module, abc.ABC):
 
     def is_adapter(self, name: str) -> bool:
         """Return whether the parameter ``name`` belongs to an adapter, while what it is added to never changes."""
-        return False
+        return is_adapter(name)
 
     def file_names(self) -> Mapping[str, list[list[str]]]:
         """Return how a Hugging Face checkpoint names the parts of tensors, where that is not the tensor's own name.

@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ from torch.utils.checkpoint import checkpoint
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
-from rlinf.errors import AlgorithmError, ConfigError, NumericalError, WeightSyncError
+from rlinf.errors import ConfigError, NumericalError, WeightSyncError
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train import state
 from rlinf.hybrid_engines.train.loss_scale import LossScaler
@@ -178,21 +178,10 @@ class FSDPEngine(TrainEngine):
         dist.all_gather(parts, tensor.contiguous())
         return parts
 
-    def remember(self, name: str) -> None:
+    def held_weights(self) -> Iterator[torch.Tensor]:
         """See ``TrainEngine``."""
         _reshard(self.model)
-        self.remembered[name] = [_local(tensor).to("cpu", copy=True) for tensor in self._tensors()]
-
-    @contextmanager
-    def weights_of(self, name: str) -> Iterator[None]:
-        """See ``TrainEngine``; the present weights wait in host memory meanwhile."""
-        if name not in self.remembered:
-            raise AlgorithmError(f"No weights are remembered as '{name}': call remember('{name}') first.")
-        self._exchange(self.remembered[name])
-        try:
-            yield
-        finally:
-            self._exchange(self.remembered[name])
+        yield from map(_local, self._tensors())
 
     def offload(self) -> None:
         """See ``TrainEngine``; without an accelerator there is nowhere to go."""
@@ -265,16 +254,6 @@ class FSDPEngine(TrainEngine):
     def _tensors(self) -> Iterator[torch.Tensor]:
         yield from self.model.parameters()
         yield from self.model.buffers()
-
-    @torch.no_grad()
-    def _exchange(self, kept: list[torch.Tensor]) -> None:
-        """Swap the model's weights and buffers with a copy on the host, one tensor at a time."""
-        _reshard(self.model)
-        for index, tensor in enumerate(self._tensors()):
-            local = _local(tensor)
-            present = local.to("cpu", copy=True)
-            local.copy_(kept[index])
-            kept[index] = present
 
     def _autocast(self) -> AbstractContextManager[Any]:
         if self.sharded or self.compute_dtype == torch.float32:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from rlinf.config.schema.train import ActorConfig
+from rlinf.errors import AlgorithmError
 from rlinf.models.trainable import TrainableModel, WeightForm
 from rlinf.placement.parallel import ParallelLayout
 
@@ -75,6 +76,7 @@ class TrainEngine(abc.ABC):
         world_size: Number of data-parallel ranks.
         is_main: Whether this process writes what is written once; true on exactly one.
         device: Where batches are expected.
+        remembered: Copies in host memory of what ``held_weights`` yields, by name.
     """
 
     model: TrainableModel
@@ -83,6 +85,7 @@ class TrainEngine(abc.ABC):
     world_size: int
     is_main: bool
     device: torch.device
+    remembered: dict[str, list[torch.Tensor]]
 
     @classmethod
     @abc.abstractmethod
@@ -162,18 +165,22 @@ class TrainEngine(abc.ABC):
         """Return the (equally shaped) tensors of the data-parallel ranks, in rank order."""
 
     @abc.abstractmethod
+    def held_weights(self) -> Iterator[torch.Tensor]:
+        """Yield the memory of the weights and buffers that this rank holds, in the same order each time."""
+
     def remember(self, name: str) -> None:
         """Keep the present weights and buffers under a name, in host memory, sharded as they are.
 
         Args:
             name: Of the copy; an earlier one of this name is replaced.
         """
+        self.remembered[name] = [held.detach().to("cpu", copy=True) for held in self.held_weights()]
 
-    @abc.abstractmethod
-    def weights_of(self, name: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def weights_of(self, name: str) -> Iterator[None]:
         """Return a context in which the model computes with remembered weights; all ranks enter it together.
 
-        Only ``forward`` may be called within.
+        Only ``forward`` may be called within. The present weights wait in host memory meanwhile.
 
         Args:
             name: Of the copy.
@@ -181,6 +188,21 @@ class TrainEngine(abc.ABC):
         Raises:
             AlgorithmError: Nothing was remembered under the name.
         """
+        if name not in self.remembered:
+            raise AlgorithmError(f"No weights are remembered as '{name}': call remember('{name}') first.")
+        self._exchange(self.remembered[name])
+        try:
+            yield
+        finally:
+            self._exchange(self.remembered[name])
+
+    @torch.no_grad()
+    def _exchange(self, kept: list[torch.Tensor]) -> None:
+        """Swap the weights with a copy on the host, one tensor at a time."""
+        for index, held in enumerate(self.held_weights()):
+            present = held.to("cpu", copy=True)
+            held.copy_(kept[index])
+            kept[index] = present
 
     @abc.abstractmethod
     def offload(self) -> None:

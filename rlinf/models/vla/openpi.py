@@ -20,7 +20,7 @@ from rlinf.errors import ConfigError
 from rlinf.models.action_flow import DiffusionNoise
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
 from rlinf.models.heads import gaussian_entropy, gaussian_logprob, run_head
-from rlinf.models.lora import add_adapters, is_adapter, merged
+from rlinf.models.lora import add_adapters, merged
 from rlinf.models.model_path import find_model_folder, require_model_path
 from rlinf.models.trainable import WeightForm
 from rlinf.models.vla.pi_inputs import PiInputs
@@ -191,10 +191,6 @@ class PiPolicy(BasePolicy):
         model = self.paligemma_with_expert
         tower = model.parts["vision_tower"]["vision_model"].encoder.layers
         return [*tower, *model.parts["language_model"].layers, *model.expert.layers]
-
-    def is_adapter(self, name: str) -> bool:
-        """See ``TrainableModel``."""
-        return is_adapter(name)
 
     def export(
         self, whole: Callable[[torch.Tensor], torch.Tensor], form: WeightForm = "merged"

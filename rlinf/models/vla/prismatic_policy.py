@@ -17,7 +17,7 @@ from rlinf.data.messages.embodied import Observation
 from rlinf.errors import ConfigError
 from rlinf.models.base_policy import BasePolicy
 from rlinf.models.heads import run_head
-from rlinf.models.lora import add_adapters, is_adapter, merged
+from rlinf.models.lora import add_adapters, merged
 from rlinf.models.model_path import find_model_folder, require_model_path
 from rlinf.models.pretrained import compute_buffers
 from rlinf.models.trainable import WeightForm
@@ -137,10 +137,6 @@ class PrismaticPolicy(BasePolicy):
         """See ``TrainableModel``."""
         blocks = (tower.blocks[:-1] for tower in self.vision_backbone.towers)
         return [*itertools.chain.from_iterable(blocks), *self.language_model.model.layers]
-
-    def is_adapter(self, name: str) -> bool:
-        """See ``TrainableModel``."""
-        return is_adapter(name)
 
     def export(
         self, whole: Callable[[torch.Tensor], torch.Tensor], form: WeightForm = "merged"

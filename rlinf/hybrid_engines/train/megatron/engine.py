@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -192,20 +191,11 @@ class MegatronEngine(TrainEngine):
         dist.all_gather(parts, tensor.contiguous(), group=self.groups.dp)
         return parts
 
-    def remember(self, name: str) -> None:
+    def held_weights(self) -> Iterator[torch.Tensor]:
         """See ``TrainEngine``."""
-        self.remembered[name] = [weights.to("cpu", copy=True) for weights in self._weights()]
-
-    @contextmanager
-    def weights_of(self, name: str) -> Iterator[None]:
-        """See ``TrainEngine``; the present weights wait in host memory meanwhile."""
-        if name not in self.remembered:
-            raise AlgorithmError(f"No weights are remembered as '{name}': call remember('{name}') first.")
-        self._exchange(self.remembered[name])
-        try:
-            yield
-        finally:
-            self._exchange(self.remembered[name])
+        for chunk in self.chunks:
+            for buffer in (*chunk.buffers, *chunk.expert_parallel_buffers):
+                yield buffer.param_data
 
     def offload(self) -> None:
         """See ``TrainEngine``; without an accelerator there is nowhere to go."""
@@ -306,25 +296,12 @@ class MegatronEngine(TrainEngine):
         result: list[Any] = _moved(box[0], self.device)
         return result
 
-    def _weights(self) -> Iterator[torch.Tensor]:
-        for chunk in self.chunks:
-            for buffer in (*chunk.buffers, *chunk.expert_parallel_buffers):
-                yield buffer.param_data
-
     def _buffers(self) -> Iterator[torch.Tensor]:
         """Yield the weights and gradients of all parameters."""
-        yield from self._weights()
+        yield from self.held_weights()
         for chunk in self.chunks:
             for buffer in (*chunk.buffers, *chunk.expert_parallel_buffers):
                 yield buffer.grad_data
-
-    @torch.no_grad()
-    def _exchange(self, kept: list[torch.Tensor]) -> None:
-        """Swap the weights with a copy on the host, one buffer at a time."""
-        for index, weights in enumerate(self._weights()):
-            present = weights.to("cpu", copy=True)
-            weights.copy_(kept[index])
-            kept[index] = present
 
 
 def _require_fit(layout: ParallelLayout, hf: Any, world_size: int) -> None:
