@@ -149,8 +149,11 @@ class SyntheticRollout(GenerationWorker, Measured):
     async def generate_tuples(self, prompt: Prompt, group_id: int) -> list[TupleResponse]:
         """Return responses as Python objects."""
         mask = (True,) * len(self.columns[0])
-        columns = [tuple(tuple(column) for column in self.columns) for _ in range(GROUP_SIZE)]
-        return [TupleResponse(group_id, index, prompt, *columns[index], mask) for index in range(GROUP_SIZE)]
+        ids, logprobs, versions = self.columns
+        return [
+            TupleResponse(group_id, index, prompt, tuple(ids), tuple(logprobs), tuple(versions), mask)
+            for index in range(GROUP_SIZE)
+        ]
 
 
 class SyntheticReward(RewardWorker, Measured):

@@ -39,7 +39,9 @@ class Fickle(Worker):
             else:
                 self.send((number, payload), group, 0)
 
-    async def poll(self, channel: Channel | None, group: str, chance: random.Random, count: int = COUNT) -> list[Any]:
+    async def poll(
+        self, channel: Channel | None, group: str, chance: random.Random, count: int = COUNT
+    ) -> tuple[list[Any], int]:
         """Take numbers with time-outs as long as they are apart, on a loop that is busy at times."""
         got, given_up = [], 0
         while len(got) < count:

@@ -72,7 +72,8 @@ def paligemma_config() -> Any:
     from transformers.models.auto import CONFIG_MAPPING
 
     vision = {"model_type": "siglip_vision_model", "vision_use_head": False, **VISION}
-    config = CONFIG_MAPPING["paligemma"](vision_config=vision, vocab_size=VOCABULARY, projection_dim=WIDTH)
+    make: Any = CONFIG_MAPPING["paligemma"]
+    config = make(vision_config=vision, vocab_size=VOCABULARY, projection_dim=WIDTH)
     keep(type(config.vision_config), {"intermediate_size", "projection_dim"})
     keep(type(config.text_config), {"vocab_size"})
     return config

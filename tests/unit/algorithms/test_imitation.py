@@ -10,7 +10,7 @@ import torch
 from rlinf.algorithms.imitation import imitation_loss
 
 if TYPE_CHECKING:
-    from rlinf.runners.step_runner import Metrics
+    from rlinf.algorithms.types import Metrics
 
 
 EXECUTED = torch.tensor([[True, True], [True, False]])

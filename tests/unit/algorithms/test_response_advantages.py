@@ -18,7 +18,7 @@ from rlinf.config.schema.algorithm import GRPOConfig, KLInRewardConfig
 from rlinf.errors import AlgorithmError
 
 if TYPE_CHECKING:
-    from rlinf.runners.step_runner import Metrics
+    from rlinf.algorithms.types import Metrics
 
 
 # Four answers in two groups that lie mixed; the third contains a tool's token, the second ends with one.

@@ -15,7 +15,7 @@ from rlinf.config.schema.algorithm import EntropyTuningConfig, NoAdvantageConfig
 from rlinf.errors import RegistryError
 
 CPU = torch.device("cpu")
-KEYS = {
+KEYS: dict[str, Any] = {
     "gamma": 0.9,
     "agg_q": "min",
     "actor_agg_q": "min",

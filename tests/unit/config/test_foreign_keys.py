@@ -103,12 +103,14 @@ def problems(recipe: dict[str, Any]) -> str:
 @pytest.mark.parametrize("name", [EMBODIED, TEXT, "tiny_math_sft", SAC])
 def test_suggestions_do_not_lead_to_further_unknown_keys(name: str) -> None:
     recipe = OmegaConf.to_container(load_recipe(name), resolve=True)
+    assert isinstance(recipe, dict)
     for key in {path.rsplit(".", 1)[-1] for path in known_paths()} - set(recipe["runner"]["logger"]):
         put(recipe, f"weight_syncer.bucket.{key}", "@")
     found = re.findall(r"- weight_syncer\.bucket\.([^:]+): unknown key\. Did you mean '([^']+)'", problems(recipe))
     suggested = dict(found)
     assert "seed" in suggested
     recipe = OmegaConf.to_container(load_recipe(name), resolve=True)
+    assert isinstance(recipe, dict)
     # What is suggested stays what the recipe chooses.
     for path in {path for path in suggested.values() if not path.endswith(("_type", "_backend", ".format"))}:
         if set("[<") & set(path):

@@ -42,7 +42,9 @@ def _no_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=RECIPES)
 def recipe(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return OmegaConf.to_container(load_recipe(request.param), resolve=True)
+    container = OmegaConf.to_container(load_recipe(request.param), resolve=True)
+    assert isinstance(container, dict)
+    return {str(key): value for key, value in container.items()}
 
 
 def mistakes_of(mutation: Mutation) -> list[str]:

@@ -12,7 +12,8 @@ class ImageEnv(gymnasium.Env[Any, Any]):
     """Shows its step count as the shade of every pixel but the first, which is its seed."""
 
     def __init__(self, *, size: int = 16, render_mode: str | None = None) -> None:
-        self.observation_space = gymnasium.spaces.Box(0, 255, (size, size + 2, 3), np.uint8)
+        self.shape = (size, size + 2, 3)
+        self.observation_space = gymnasium.spaces.Box(0, 255, self.shape, np.uint8)
         self.action_space = gymnasium.spaces.Discrete(2)
         self.render_mode = render_mode
         self.seed, self.time = 0, 0
@@ -29,7 +30,7 @@ class ImageEnv(gymnasium.Env[Any, Any]):
         return self._obs()
 
     def _obs(self) -> Any:
-        image = np.full(self.observation_space.shape, self.time % 256, np.uint8)
+        image = np.full(self.shape, self.time % 256, np.uint8)
         image[0, 0] = self.seed % 256
         return image
 

@@ -63,7 +63,7 @@ def test_an_unknown_model_type_is_answered_with_the_known_ones() -> None:
 
 def test_a_model_cannot_take_a_built_in_name() -> None:
     with pytest.raises(RegistryError, match="mlp_policy"):
-        register_model("MLP_Policy", lambda cfg, num_values: None)
+        register_model("MLP_Policy", lambda cfg, num_values: get_model(cfg, num_values))
 
 
 def test_recorded_actions_are_brought_into_the_units_of_the_policy() -> None:

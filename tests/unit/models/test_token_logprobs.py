@@ -134,4 +134,7 @@ def test_the_logits_of_all_tokens_are_never_there_at_once() -> None:
     assert at_once == 10 * VOCABULARY
     assert kept == VOCABULARY * WIDTH  # The weight itself.
     # The measurement sees what the naive computation holds.
-    assert largest_tensor(lambda *given: naive(linear, *given, 1.0), hidden, targets)[0] == TOKENS * VOCABULARY
+    assert (
+        largest_tensor(lambda states, tokens: naive(linear, states, tokens, 1.0), hidden, targets)[0]
+        == TOKENS * VOCABULARY
+    )

@@ -92,6 +92,12 @@ FAULTS = {
         "rlinf/config/fault.py", DOC + "import torch\n", IMPORTS, "rlinf.config.fault -> torch"
     ),
     "a package without a layer": Fault("rlinf/misc/__init__.py", DOC, IMPORTS, "rlinf.misc"),
+    "annotation of a test": Fault(
+        TEST, "def made() -> int:\n    return 'two'\n", MYPY, "Incompatible return value type"
+    ),
+    "argument that a benchmark's call does not have": Fault(
+        "benchmarks/speed.py", "def run(turns: int) -> None:\n    print(turns)\n\n\nrun(turn=3)\n", MYPY, "call-arg"
+    ),
     "failing test": Fault(TEST, "def test_it() -> None:\n    assert False\n", PYTEST, "1 failed"),
     "unknown marker": Fault(TEST, UNKNOWN_MARKER, PYTEST, "not found in `markers`"),
 }
@@ -111,8 +117,9 @@ def copy(tmp_path: Path) -> Path:
         place = tmp_path / module.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(CLEAN, encoding="utf-8")
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_clean.py").write_text("def test_it() -> None:\n    assert True\n", encoding="utf-8")
+    for folder, name in (("tests", "test_clean"), ("benchmarks", "speed"), ("toolkits", "tool")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{name}.py").write_text("def test_it() -> None:\n    assert True\n", encoding="utf-8")
     return tmp_path
 
 

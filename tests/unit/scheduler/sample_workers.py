@@ -1,4 +1,6 @@
 """Workers of the scheduler's tests; light to import, because every process of a group does."""
+# Published keywords are not in the signatures.
+# mypy: disable-error-code="call-arg, call-overload"
 
 from __future__ import annotations
 

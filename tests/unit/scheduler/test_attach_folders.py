@@ -1,6 +1,5 @@
 """Ray starts in the temporary folder, or in a shorter one."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +10,11 @@ from rlinf.scheduler.attach import attach_ray
 
 
 @pytest.fixture
-def start_of_ray(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def start_of_ray(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Note with which folder Ray would be started; it refuses one that is too long, as Ray does."""
     folders = []
 
-    def init(*, _temp_dir: object, **_: Any) -> None:
+    def init(*, _temp_dir: str, **_: Any) -> None:
         folders.append(_temp_dir)
         if len(_temp_dir) > 50:
             raise OSError("AF_UNIX path length cannot exceed 107 bytes")
@@ -45,7 +44,7 @@ def test_a_folder_for_ray_that_is_too_long_is_a_typed_error(start_of_ray: Any, m
         attach_ray("test")
 
 
-def test_local_starts_a_ray_even_where_one_runs(start_of_ray: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_local_starts_a_ray_even_where_one_runs(start_of_ray: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attach, "find_own_ray", lambda: "127.0.0.1:6379")
     monkeypatch.setenv("RAY_ADDRESS", "local")
     assert attach_ray("test").owned

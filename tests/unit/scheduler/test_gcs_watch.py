@@ -9,7 +9,6 @@ import pytest
 
 from rlinf.errors import ClusterError
 from rlinf.scheduler.gcs_watch import GcsWatch
-from rlinf.telemetry.trace import Event
 
 
 class Service:
@@ -44,11 +43,11 @@ class Service:
 
 
 @pytest.fixture
-def watch() -> Iterator[Callable[..., tuple[Any, list[Any], Event]]]:
+def watch() -> Iterator[Callable[..., tuple[Any, list[Any], threading.Event]]]:
     """Watch a service; what was lost is in ``errors``."""
     watches, errors, lost = [], [], threading.Event()
 
-    def start(port: int, patience_seconds: float) -> tuple[Any, list[Any], Event]:
+    def start(port: int, patience_seconds: float) -> tuple[Any, list[Any], threading.Event]:
         watches.append(
             GcsWatch(f"127.0.0.1:{port}", lambda error: (errors.append(error), lost.set()), patience_seconds)
         )
@@ -59,7 +58,7 @@ def watch() -> Iterator[Callable[..., tuple[Any, list[Any], Event]]]:
         made.close()
 
 
-def test_a_service_that_is_gone_is_told(watch: Callable[..., tuple[Any, list[Any], Event]]) -> None:
+def test_a_service_that_is_gone_is_told(watch: Callable[..., tuple[Any, list[Any], threading.Event]]) -> None:
     service = Service()
     _, errors, lost = watch(service.port, 0.5)
     assert service.arrived.acquire(timeout=20)
@@ -72,7 +71,7 @@ def test_a_service_that_is_gone_is_told(watch: Callable[..., tuple[Any, list[Any
     assert "runner.resume_dir=auto" in str(error)
 
 
-def test_a_service_that_comes_back_is_not_lost(watch: Callable[..., tuple[Any, list[Any], Event]]) -> None:
+def test_a_service_that_comes_back_is_not_lost(watch: Callable[..., tuple[Any, list[Any], threading.Event]]) -> None:
     service = Service()
     _, _, lost = watch(service.port, 60)
     assert service.arrived.acquire(timeout=20)
@@ -84,7 +83,7 @@ def test_a_service_that_comes_back_is_not_lost(watch: Callable[..., tuple[Any, l
     again.stop()
 
 
-def test_nothing_is_told_after_the_end(watch: Callable[..., tuple[Any, list[Any], Event]]) -> None:
+def test_nothing_is_told_after_the_end(watch: Callable[..., tuple[Any, list[Any], threading.Event]]) -> None:
     service = Service()
     watching, _, lost = watch(service.port, 0.1)
     assert service.arrived.acquire(timeout=20)

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from rlinf.scheduler.process_watch import ProcessId, ProcessWatch, own_process
-from rlinf.telemetry.trace import Event
 
 # Forks a child that holds every descriptor, and waits; the child ends when its input does.
 PARENT = """
@@ -47,7 +46,7 @@ def parent() -> Iterator[subprocess.Popen[str]]:
     process.wait()
 
 
-def watch(loop: asyncio.AbstractEventLoop, process: Any) -> Event:
+def watch(loop: asyncio.AbstractEventLoop, process: Any) -> threading.Event:
     ended, watching = threading.Event(), ProcessWatch(loop)
     loop.call_soon_threadsafe(watching.add, process, ended.set)
     # What was called before has been done.

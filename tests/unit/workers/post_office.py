@@ -52,7 +52,7 @@ class PostOffice:
             rank: Its rank.
             world_size: Size of its group.
         """
-        worker = cls.__new__(cls)
+        worker = cls.__new__(cls)  # type: ignore[call-overload]
         worker._group_name, worker._rank, worker._world_size = group, rank, world_size
         worker._messenger = _Messenger(self, (group, rank))
         worker.__init__(*args)

@@ -12,7 +12,7 @@ from rlinf.algorithms.registry import policy_loss
 from rlinf.config.schema.algorithm import ActorLossConfig, CISPOLossConfig, GSPOLossConfig
 
 if TYPE_CHECKING:
-    from rlinf.runners.step_runner import Metrics
+    from rlinf.algorithms.types import Metrics
 
 
 LENGTHS = [3, 2, 4]

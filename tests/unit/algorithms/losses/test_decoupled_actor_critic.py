@@ -20,7 +20,7 @@ MASK = [[True, True], [True, True], [True, False]]
 LOW, HIGH, DUAL, LARGEST = 0.2, 0.3, 3.0, 2.0
 
 
-def compute(name: str, **changes: object) -> tuple[torch.Tensor, dict[str, float], torch.Tensor]:
+def compute(name: str, **changes: object) -> tuple[torch.Tensor, dict[str, float], torch.Tensor | None]:
     logprobs = torch.tensor(CURRENT, requires_grad=True)
     mask, ones = torch.tensor(MASK), torch.ones(3, 1)
     loss, metrics = policy_loss(

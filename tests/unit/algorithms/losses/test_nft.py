@@ -13,7 +13,7 @@ from rlinf.algorithms.types import finalize_metrics
 from rlinf.errors import AlgorithmError
 
 if TYPE_CHECKING:
-    from rlinf.runners.step_runner import Metrics
+    from rlinf.algorithms.types import Metrics
 
 
 KEYS = {

@@ -13,7 +13,7 @@ from rlinf.algorithms.types import finalize_metrics
 from rlinf.errors import AlgorithmError
 
 if TYPE_CHECKING:
-    from rlinf.runners.step_runner import Metrics
+    from rlinf.algorithms.types import Metrics
 
 
 LOGPROBS = [[-0.5, -1.0, -2.0], [-3.0, -4.0, float("nan")]]

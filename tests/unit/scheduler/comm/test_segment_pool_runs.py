@@ -41,7 +41,7 @@ class Keeper(Worker):
         reference_counts.settle()
         return len(reference_counts)
 
-    def put(self, channel: torch.Tensor | Channel, value: float) -> None:
+    def put(self, channel: Channel, value: float) -> None:
         channel.put(torch.full((SIZE,), value))
 
     def get(self, channel: Any) -> float:

@@ -12,6 +12,7 @@ import torch
 
 from rlinf.algorithms.minibatch import plan_micro_batches
 from rlinf.algorithms.registry import policy_loss
+from rlinf.algorithms.types import Metrics
 from rlinf.config.registries import losses
 from rlinf.config.schema.algorithm import (
     ActorCriticLossConfig,
@@ -28,7 +29,6 @@ from rlinf.errors import AlgorithmError, NumericalError
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.hybrid_engines.train.train_engine import MetricSums
 from rlinf.models import get_model
-from rlinf.runners.step_runner import Metrics
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.policy_learner import PolicyLearner
 from tests.ranks import run_ranks
@@ -265,6 +265,7 @@ def test_the_decoupled_loss_learns_like_the_other_from_its_own_samples() -> None
     def weights(loss_type: str) -> torch.Tensor:
         trajectory = make_trajectory(torch.float32)
         learner, _ = make_learner(trajectory, loss_type)
+        assert learner.samples is not None
         with torch.no_grad():
             own = learner.engine.model(forward_inputs=learner.samples.forward_inputs).logprobs
         learner.samples = dataclasses.replace(learner.samples, logprobs=own)

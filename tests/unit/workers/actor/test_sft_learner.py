@@ -83,8 +83,8 @@ def loss_by_transformers(
         tokens = [*example.prompt_ids, *example.answer_ids]
         learned = [False] * len(example.prompt_ids) + list(example.loss_mask)
         gap = width - len(tokens)
-        labels = [token if taken else -100 for token, taken in zip(tokens, learned, strict=True)]
-        rows.append((tokens + [0] * gap, [1] * len(tokens) + [0] * gap, labels + [-100] * gap))
+        wanted = [token if taken else -100 for token, taken in zip(tokens, learned, strict=True)]
+        rows.append((tokens + [0] * gap, [1] * len(tokens) + [0] * gap, wanted + [-100] * gap))
     ids, mask, labels = (torch.tensor([row[part] for row in rows]) for part in range(3))
     output = model(input_ids=ids, attention_mask=mask, labels=labels)
     output.loss.backward()

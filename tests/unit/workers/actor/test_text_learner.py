@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -272,7 +273,7 @@ def test_updates_with_nothing_to_learn_from_are_left_out(folder: Path) -> None:
 def test_every_epoch_has_minibatches_of_its_own(folder: Path) -> None:
     plan = list(make_learner(config(folder)).minibatches(12, 1))
     assert len(plan) == 6
-    assert sorted(sum(plan[:3], [])) == sorted(sum(plan[3:], [])) == list(range(12))
+    assert sorted(itertools.chain(*plan[:3])) == sorted(itertools.chain(*plan[3:])) == list(range(12))
     assert plan[:3] != plan[3:]
 
 
