@@ -16,6 +16,7 @@ import pytest
 BUDGETS = {
     "unit/agents": 30,
     "unit/algorithms": 10,
+    "unit/api": 20,
     "unit/checkpoint": 35,
     "unit/cli": 45,
     "unit/config": 100,

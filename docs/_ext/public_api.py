@@ -7,6 +7,7 @@ import inspect
 
 # Packages that state no ``__all__``: what surfaces in documents and plug-ins.
 _NAMES = {
+    "rlinf": ("train", "evaluate", "load_policy", "RunResult", "TrainedPolicy", "Callback"),
     "rlinf.algorithms.registry": (
         "register_advantage",
         "register_policy_loss",

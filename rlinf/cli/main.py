@@ -13,6 +13,10 @@ from rlinf.cli.errors import run_and_report
 
 # Subcommand: its module (with ``add_arguments`` and ``run``) and its line in the help.
 _COMMANDS = {
+    "train": ("rlinf.cli.train", "train a recipe"),
+    "eval": ("rlinf.cli.train", "evaluate the policy that a recipe has trained"),
+    "collect": ("rlinf.cli.train", "play episodes by a policy and write them as a data set in the LeRobot format"),
+    "export": ("rlinf.cli.export", "write a trained policy as one file that needs no RLinf: torch.export or ONNX"),
     "plan": ("rlinf.cli.plan", "validate a recipe offline and draw where everything runs"),
     "migrate": ("rlinf.cli.migrate", "rewrite recipes of the published system for this one"),
     "doctor": ("rlinf.cli.doctor", "show what this machine has and lacks"),
@@ -32,7 +36,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if argv is None else list(argv)
     chosen = next((text for text in arguments if not text.startswith("-")), None)
-    parser = argparse.ArgumentParser(prog="rlinf", description="RL infrastructure for embodied AI.")
+    parser = argparse.ArgumentParser(
+        prog="rlinf", description="Reinforcement-learning infrastructure for embodied AI, reasoning and agents."
+    )
     parser.add_argument("--version", action="version", version=f"rlinf {rlinf.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     for name, (module, text) in _COMMANDS.items():

@@ -121,12 +121,12 @@ def _prepare(overrides: Sequence[str], folders: Sequence[Path]) -> tuple[list[st
     composed: list[str] = []
     placements: list[tuple[str, Any]] = []
     for text in overrides:
-        override = _parse_override(text)
+        override = parse_override(text)
         key = override.key_or_group
         if override.is_sweep_override():
             raise ConfigError(
                 f"override '{hide_in_argument(text)}': Hydra reads a comma, or a function, as a sweep over several "
-                f"values; {_sweep_remedy(key, hide_in_argument(text).partition('=')[2])}"
+                f"values, which `rlinf train -m` runs; {_sweep_remedy(key, hide_in_argument(text).partition('=')[2])}"
             )
         if (key == _PLACEMENT or key.startswith(f"{_PLACEMENT}.")) and not override.is_delete():
             placements.append((key, override.value()))
@@ -137,7 +137,12 @@ def _prepare(overrides: Sequence[str], folders: Sequence[Path]) -> tuple[list[st
     return composed, placements
 
 
-def _parse_override(text: str) -> Override:
+def parse_override(text: str) -> Override:
+    """Return an override as Hydra reads it.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 

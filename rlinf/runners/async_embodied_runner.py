@@ -66,6 +66,10 @@ class AsyncEmbodiedRunner(EmbodiedRunner):
         self.ahead.clear()
         return super().recover(death)
 
+    def is_stopping(self) -> bool:
+        """See ``StepRunner``; the rollouts that were begun are trained on before."""
+        return super().is_stopping() and not self.ahead
+
     def _begin_rollouts(self) -> None:
         """Begin every rollout that may begin with the weights published last."""
         threshold = self.cfg.algorithm.staleness_threshold

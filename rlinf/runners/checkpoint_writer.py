@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rlinf.checkpoint.layout import folder_name
 from rlinf.errors import RLinfError, WorkerError
+from rlinf.runners.callbacks import CallbackList
 from rlinf.runners.run_logger import RunLogger
 from rlinf.scheduler import WorkerGroup
 
@@ -23,11 +25,13 @@ class CheckpointWriter:
 
     Attributes:
         pending: Step of the checkpoint that the actor is writing, and the metrics of this step; None if it is not.
+        callbacks: Are called after each checkpoint.
     """
 
     def __init__(self, logger: RunLogger, actor: WorkerGroup[Any], *, in_background: bool) -> None:
         self._logger, self._actor, self._in_background = logger, actor, in_background
         self.pending: tuple[int, Mapping[str, float]] | None = None
+        self.callbacks = CallbackList()
 
     def save(self, step: int, metrics: Mapping[str, float], write: Callable[[str], None]) -> None:
         """Write a checkpoint, after the former one.
@@ -48,7 +52,7 @@ class CheckpointWriter:
             self.pending = (step, dict(metrics))
             self._logger.saved_step = step
         else:
-            self._logger.commit_checkpoint(step, metrics)
+            self._commit(step, metrics)
 
     def publish(self, *, wait: bool, timeout: float | None = None) -> None:
         """Publish the checkpoint that the actor is writing, if it is.
@@ -70,7 +74,7 @@ class CheckpointWriter:
             raise
         if is_written and self.pending is not None:
             (step, metrics), self.pending = self.pending, None
-            self._logger.commit_checkpoint(step, metrics)
+            self._commit(step, metrics)
 
     def publish_last(self) -> None:
         """Publish what is being written by a run that has failed, if that is possible; else say so."""
@@ -87,3 +91,7 @@ class CheckpointWriter:
         if self.pending is not None:
             self._logger.message(f"The checkpoint of step {self.pending[0]} was being written, and is lost.")
         self.pending = None
+
+    def _commit(self, step: int, metrics: Mapping[str, float]) -> None:
+        self._logger.commit_checkpoint(step, metrics)
+        self.callbacks.on_checkpoint(step, self._logger.checkpoints.root / folder_name(step))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
@@ -10,6 +10,7 @@ from rlinf.config.registries import task_types
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.placement import draw_plan
 from rlinf.registry import import_target
+from rlinf.runners.callbacks import Callback, StepFunction
 from rlinf.runners.output_paths import reserve_run, run_folder
 from rlinf.runners.run_logger import RunLogger
 from rlinf.runners.step_runner import StepRunner
@@ -52,12 +53,18 @@ class GroupLauncher:
         return group.launch(self.cluster, name=self.names[component], placement_strategy=strategy, wait=False)
 
 
-def launch(cfg: RLinfConfig, make_runner: Callable[..., StepRunner] | None = None) -> dict[str, float]:
+def launch(
+    cfg: RLinfConfig,
+    make_runner: Callable[..., StepRunner] | None = None,
+    *,
+    callbacks: Sequence[Callback | StepFunction] = (),
+) -> dict[str, float]:
     """Run a recipe to its end; at any outcome, nothing that it started is left running.
 
     Args:
         cfg: The validated recipe; ``rlinf.runners.task_types`` has what its ``runner.task_type`` selects.
         make_runner: The class of another loop, called as ``make_runner(cfg, **groups, **data)``.
+        callbacks: Called after steps and checkpoints: ``Callback`` objects, or functions of a step and its metrics.
 
     Returns:
         The last step's metrics.
@@ -70,6 +77,8 @@ def launch(cfg: RLinfConfig, make_runner: Callable[..., StepRunner] | None = Non
         cfg, groups = launch_groups(cfg, cluster)
         runner: StepRunner = (make_runner or import_target(task.runner))(cfg, **groups, **data)
         record_run(runner.logger, cluster, afterwards)
+        if callbacks:
+            runner.add_callbacks(callbacks)
         runner.init_workers()
         return runner.run()
 

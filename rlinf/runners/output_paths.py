@@ -59,6 +59,14 @@ def reserve_run(cfg: ConfigT, stack: ExitStack) -> ConfigT:
     return cfg
 
 
+def with_newest_weights(cfg: ConfigT) -> ConfigT:
+    """Return the recipe of an evaluation that names no weights with those of its experiment's newest checkpoint."""
+    runner = cfg.runner
+    if runner.resume_dir is not None or runner.ckpt_path is not None or runner.eval_initial_policy:
+        return cfg
+    return dataclasses.replace(cfg, runner=dataclasses.replace(runner, resume_dir="auto"))
+
+
 def find_checkpoint(cfg: RLinfConfig) -> Path | None:
     """Return the checkpoint that a run continues from, or that an evaluation is of; None where there is none.
 

@@ -43,6 +43,7 @@ class RunLogger:
         report: The run's page; see ``write_report``.
         begins_at: The checkpoint that the run continues from, or that it evaluates; None begins anew.
         newest: The newest checkpoint: ``begins_at``, until the run saves one.
+        stop_requested: Whether a callback has requested the end of the run.
 
     Args:
         cfg: The recipe.
@@ -79,6 +80,7 @@ class RunLogger:
         self.num_evaluations = 0
         self.has_begun = False
         self.goals_checked = False
+        self.stop_requested = False
 
     def __enter__(self) -> RunLogger:
         """Record the launch, open the metric log and start showing progress."""
@@ -207,18 +209,19 @@ class RunLogger:
             self.console.show(evaluation_table(episodes))
         return mean_metrics(episodes)
 
-    def is_checkpoint_due(self, step: int, metrics: Mapping[str, float]) -> bool:
-        """Return whether a checkpoint is due after ``step``."""
+    def is_checkpoint_due(self, step: int, metrics: Mapping[str, float], *, is_last: bool = False) -> bool:
+        """Return whether a checkpoint is due after ``step``; ``is_last``: the run ends there."""
         interval = self.cfg.runner.save_interval
         if step == 0 or self.is_saved(step) or self.cfg.runner.only_eval:
             return False
-        if step == self.cfg.runner.total_steps or self.goal_reached(metrics):
+        if is_last or step == self.cfg.runner.total_steps or self.goal_reached(metrics):
             return True
         return interval > 0 and step % interval == 0
 
     def is_anything_due(self, step: int) -> bool:
         """Return whether something is due after ``step`` that all workers take part in, or the run ends."""
-        return step == self.cfg.runner.total_steps or self.is_evaluation_due(step) or self.is_checkpoint_due(step, {})
+        ends = step == self.cfg.runner.total_steps or self.stop_requested
+        return ends or self.is_evaluation_due(step) or self.is_checkpoint_due(step, {})
 
     def goal_reached(self, metrics: Mapping[str, float]) -> bool:
         """Return whether the metrics fulfil ``runner.stop_at``."""

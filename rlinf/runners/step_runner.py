@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.errors import RLinfError, WorkerDiedError, WorkerError
+from rlinf.runners.callbacks import Callback, CallbackList, StepFunction
 from rlinf.runners.checkpoint_writer import CheckpointWriter
 from rlinf.runners.profiling import StepProfiler
 from rlinf.runners.run_logger import RunLogger
@@ -46,6 +47,7 @@ class StepRunner(abc.ABC):
         evaluated_step: The step after which the policy was evaluated last.
         checkpoints: Writes the checkpoints.
         training: The training call in progress, and the metrics of its step so far; None while there is none.
+        callbacks: Code of the user that is called after steps and checkpoints.
     """
 
     survivors: ClassVar[frozenset[str]] = frozenset({"actor"})
@@ -53,6 +55,7 @@ class StepRunner(abc.ABC):
 
     def __init__(self, cfg: RLinfConfig, groups: Mapping[str, WorkerGroup[Any]]) -> None:
         self.logger = RunLogger(cfg)
+        self.callbacks = CallbackList()
         self.groups = dict(groups)
         self.profiler = StepProfiler(cfg.cluster.profiling, self.groups, self.logger.folder / PROFILE_FOLDER)
         self.limits = cfg.runner
@@ -94,6 +97,10 @@ class StepRunner(abc.ABC):
                             self.checkpoints.publish(wait=True)
                         return self.metrics
                     self.metrics = self.make_step()
+
+    def add_callbacks(self, callbacks: Iterable[Callback | StepFunction]) -> None:
+        """Have code of the user called after each step and each checkpoint."""
+        self.callbacks = self.checkpoints.callbacks = CallbackList(callbacks)
 
     def make_step(self) -> Metrics:
         """Make one train step; returns its metrics."""
@@ -193,8 +200,10 @@ class StepRunner(abc.ABC):
         """Log the step's metrics and write a due checkpoint, unless that has been done."""
         if not self.is_logged:
             self._log(self.metrics)
+            if self.metrics and not self.callbacks.on_step(self.step, self.metrics):
+                self.logger.stop_requested = True
         self.checkpoints.publish(wait=False)
-        if self.logger.is_checkpoint_due(self.step, self.metrics):
+        if self.logger.is_checkpoint_due(self.step, self.metrics, is_last=self.is_stopping()):
             self.save_checkpoint(self.metrics)
 
     def _log(self, metrics: Metrics) -> None:
@@ -203,9 +212,13 @@ class StepRunner(abc.ABC):
             self.is_logged = True
 
     def is_done(self) -> bool:
-        """Return whether the last step was the last of the recipe, or has reached ``runner.stop_at``."""
+        """Return whether the last step was the last of the recipe, has reached ``runner.stop_at`` or is to be it."""
         is_last = self.limits.only_eval or self.step >= self.limits.total_steps
-        return is_last or self.logger.goal_reached(self.metrics)
+        return is_last or self.logger.goal_reached(self.metrics) or self.is_stopping()
+
+    def is_stopping(self) -> bool:
+        """Return whether a callback has requested the end of the run, and it can end at this step."""
+        return self.logger.stop_requested
 
     def save_checkpoint(self, metrics: Metrics) -> None:
         """Write a checkpoint of the current step; with ``runner.async_save`` the actor goes on writing afterwards."""

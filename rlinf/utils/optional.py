@@ -25,6 +25,8 @@ INSTALL_COMMANDS: dict[str, str] = {
     "megatron": "bash requirements/install.sh reason --backend megatron (or: pip install 'rlinf[megatron]')",
     "metaworld": "bash requirements/install.sh embodied --env metaworld",
     "mujoco": "bash requirements/install.sh embodied --env frankasim",
+    "onnx": "pip install 'rlinf[onnx]'",
+    "onnxscript": "pip install 'rlinf[onnx]'",
     "peft": _REASON,
     "PIL": _DATA,
     "plotly": "pip install 'rlinf[report]'",

@@ -1,6 +1,6 @@
 """When rollouts begin: as early as the bound on staleness allows, and never past what all workers are needed for."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,17 +38,20 @@ class Group:
             if method == "save_checkpoint":
                 Path(args[0]).mkdir(parents=True)
                 (Path(args[0]) / "state").write_text("saved")
-            return Done([] if method == "evaluate" else {})
+            reply: Any = {"train/loss": 1.0} if method == "run_training" else {}
+            return Done([] if method == "evaluate" else reply)
 
         return call
 
 
-def run(tmp_path: Path, *overrides: str) -> list[Any]:
+def run(tmp_path: Path, *overrides: str, callbacks: Sequence[Any] = ()) -> list[Any]:
     keys = (f"runner.logger.log_path={tmp_path}", "runner.logger.logger_backends=[]", *overrides)
     cfg = validate_cfg(load_recipe("gym_cartpole_async_ppo_mlp", list(keys)))
     calls = []
     groups = {name: Group(name, calls) for name in ("actor", "rollout", "env")}
-    AsyncEmbodiedRunner(cfg, **groups).run()
+    runner = AsyncEmbodiedRunner(cfg, **groups)
+    runner.add_callbacks(callbacks)
+    runner.run()
     return calls
 
 
@@ -97,3 +100,13 @@ def test_no_call_is_left_behind_the_rollouts_but_for_their_times(tmp_path: Path)
     of_env = [(method, step) for group, method, step, _ in calls if group == "env" and method != "init_worker"]
     calls = [call for step in range(1, 6) for call in (("interact", step), ("pop_execution_times", None))]
     assert of_env == [*calls, ("save_episodes", 5)]
+
+
+def test_a_run_that_a_callback_ends_trains_on_the_rollouts_that_were_begun(tmp_path: Path) -> None:
+    keys = ("algorithm.staleness_threshold=2", "runner.max_epochs=20", "runner.val_check_interval=-1")
+    calls = run(tmp_path, *keys, callbacks=[lambda step, _: step < 4])
+    begun = [number for _, method, number, _ in calls if method == "generate"]
+    trained = [number for _, method, number, _ in calls if method == "run_training"]
+    assert begun == trained
+    assert 4 <= trained[-1] <= 7
+    assert calls[-1][1] in {"save_checkpoint", "save_episodes"}, "the last step has a checkpoint"
