@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rlinf.api.policy import TrainedPolicy, load_policy
-    from rlinf.api.runs import RunResult, evaluate, train
-    from rlinf.runners.callbacks import Callback
+    from rlinf.api.runs import Callback, RunResult, evaluate, train
 
 __version__ = "0.1.0"
 
 __all__ = ["Callback", "RunResult", "TrainedPolicy", "evaluate", "load_policy", "train"]
 
 _EXPORTS = {
-    "Callback": "rlinf.runners.callbacks",
+    "Callback": "rlinf.api.runs",
     "RunResult": "rlinf.api.runs",
     "TrainedPolicy": "rlinf.api.policy",
     "evaluate": "rlinf.api.runs",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.overrides import Overrides, as_overrides
+from rlinf.runners.callbacks import Callback, StepFunction
 from rlinf.runners.launch import launch
 from rlinf.runners.output_paths import reserve_run, run_folder, with_newest_weights
 from rlinf.runners.readiness import check_ready
@@ -18,7 +19,9 @@ from rlinf.telemetry.logger import METRICS_FILE
 
 if TYPE_CHECKING:
     from rlinf.api.policy import TrainedPolicy
-    from rlinf.runners.callbacks import Callback, StepFunction
+
+
+__all__ = ["Callback", "RunResult", "evaluate", "train"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlinf.cli.arguments import find_config_dir
+from rlinf.cli.command_recipe import read_recipe
 from rlinf.cli.sweep_results import SweepPoint, final_metrics, pick_metric, point_name, sweep_table, write_sweep
-from rlinf.cli.train import read_recipe
 from rlinf.config.overrides import as_overrides
 from rlinf.config.recipes import parse_override
 from rlinf.errors import ConfigError

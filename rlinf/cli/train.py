@@ -4,23 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlinf.cli.arguments import add_config_dir, add_overrides, find_config_dir
+from rlinf.cli.arguments import add_config_dir, add_overrides
+from rlinf.cli.command_recipe import read_recipe
 from rlinf.errors import ConfigError
 from rlinf.registry import import_target
 from rlinf.utils.signals import hear_interrupts
 
-if TYPE_CHECKING:
-    from rlinf.config.schema.root import RLinfConfig
-
-_EVALUATE = "runner.only_eval=true"
-OVERRIDES: dict[str, tuple[str, ...]] = {
-    "train": (),
-    "eval": (_EVALUATE,),
-    "collect": (_EVALUATE, "env.eval.data_collection.enabled=true"),
-}
-"""What each command sets in the recipe."""
 _LAUNCH = "rlinf.runners.launch:launch"
 
 
@@ -80,25 +71,3 @@ def _run_recipe(args: argparse.Namespace) -> int:
     start: Any = import_target(_LAUNCH)
     result = start(cfg)
     return result if isinstance(result, int) else 0
-
-
-def read_recipe(command: str, recipe: str, overrides: list[str], config_dir: str | None) -> RLinfConfig:
-    """Return the validated recipe of a command.
-
-    Args:
-        command: A key of ``OVERRIDES``.
-        recipe: Name or file.
-        overrides: Of the command line.
-        config_dir: ``--config-dir``.
-
-    Raises:
-        ConfigError: It is wrong, or it steps no environments that episodes could be collected in.
-    """
-    from rlinf.cli.migrate import migration_hint
-    from rlinf.config import load_recipe, validate_cfg
-    from rlinf.runners.output_paths import with_newest_weights
-
-    with migration_hint(recipe):
-        changes = [*overrides, *OVERRIDES[command]]
-        cfg = validate_cfg(load_recipe(recipe, changes, find_config_dir(config_dir)))
-    return cfg if command == "train" else with_newest_weights(cfg)

@@ -106,14 +106,14 @@ FAULTS: list[Fault] = [
         "an evaluation of given weights takes the newest checkpoint",
     ),
     Fault(
-        "rlinf/cli/train.py",
+        "rlinf/cli/command_recipe.py",
         '    return cfg if command == "train" else with_newest_weights(cfg)\n',
         "    return with_newest_weights(cfg)\n",
         _TRAIN,
         "training resumes unasked",
     ),
     Fault(
-        "rlinf/cli/train.py",
+        "rlinf/cli/command_recipe.py",
         '"env.eval.data_collection.enabled=true"',
         '"env.eval.data_collection.enabled=false"',
         _TRAIN,
