@@ -31,7 +31,7 @@ Row = tuple[str, str]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``rlinf list``."""
-    parser.add_argument("kind", nargs="?", choices=sorted(_LISTINGS), help="what to list; without it: what can be")
+    parser.add_argument("kind", nargs="?", choices=sorted(LISTINGS), help="what to list; without it: what can be")
     add_config_dir(parser)
 
 
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """
     load_plugins()
     folder = find_config_dir(args.config_dir)
-    rows = list(_LISTINGS[args.kind](folder)) if args.kind else [*_kinds(folder)]
+    rows = list(LISTINGS[args.kind](folder)) if args.kind else [*_kinds(folder)]
     width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
         print(f"{name:<{width}}  {text}".rstrip())
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _kinds(config_dir: str | None) -> Iterable[Row]:
-    for kind, listing in _LISTINGS.items():
+    for kind, listing in LISTINGS.items():
         names = [name for name, _ in listing(config_dir)]
         yield kind, f"{len(names)}: {', '.join(names[:3])}{', ...' if len(names) > 3 else ''}"
     yield "", ""
@@ -96,7 +96,7 @@ def _first_comment(path: Path) -> str:
     return first.lstrip("# ") if first.startswith("#") else str(path)
 
 
-_LISTINGS: dict[str, Callable[[str | None], Iterable[Row]]] = {
+LISTINGS: dict[str, Callable[[str | None], Iterable[Row]]] = {
     "algorithms": _algorithms,
     "engines": _engines,
     "envs": lambda _: _registry_rows(envs.configs),
@@ -108,3 +108,4 @@ _LISTINGS: dict[str, Callable[[str | None], Iterable[Row]]] = {
     "workflows": lambda _: _registry_rows(workflows.configs),
     "wrappers": lambda _: _registry_rows(wrappers.configs),
 }
+"""What can be listed: by kind, names with a line about each."""

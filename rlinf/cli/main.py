@@ -11,8 +11,7 @@ import rlinf
 from rlinf.cli.arguments import parse_mixed
 from rlinf.cli.errors import run_and_report
 
-# Subcommand: its module (with ``add_arguments`` and ``run``) and its line in the help.
-_COMMANDS = {
+COMMANDS = {
     "train": ("rlinf.cli.train", "train a recipe"),
     "eval": ("rlinf.cli.train", "evaluate the policy that a recipe has trained"),
     "collect": ("rlinf.cli.train", "play episodes by a policy and write them as a data set in the LeRobot format"),
@@ -25,7 +24,9 @@ _COMMANDS = {
     "convert": ("rlinf.cli.convert", "turn checkpoints into Hugging Face folders or adapters, and back"),
     "report": ("rlinf.cli.report", "write one page about a run, or about several"),
     "list": ("rlinf.cli.listing", "list what recipes can name"),
+    "completion": ("rlinf.cli.completion", "print what makes a shell complete commands, recipes and keys"),
 }
+"""Subcommand: its module (with ``add_arguments`` and ``run``) and its line in the help."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -41,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"rlinf {rlinf.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    for name, (module, text) in _COMMANDS.items():
+    for name, (module, text) in COMMANDS.items():
         command = commands.add_parser(name, help=text, description=text)
         command.set_defaults(module=module)
         # Only the chosen command is imported: doctor must work where the packages of the others are missing.

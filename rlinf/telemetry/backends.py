@@ -6,18 +6,20 @@ import math
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
 from rlinf.config.registries import metric_backends
+from rlinf.config.schema.runner import WandbConfig
 from rlinf.errors import ConfigError
 from rlinf.telemetry.wandb_login import require_wandb_login
 from rlinf.utils.files import write_atomic
 from rlinf.utils.optional import require
 
 TENSORBOARD_FOLDER = "tensorboard"
+VIDEO_FOLDER = "video"
 _PACKAGES = {"tensorboard", "wandb", "swanlab"}
 """What the backends here need, each the package of its own name."""
 
@@ -36,6 +38,8 @@ class RunInfo:
     """The resolved recipe."""
     resume_step: int | None
     """Last step that stays; None begins anew."""
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+    """How the run appears in W&B."""
 
 
 class MetricBackend(Protocol):
@@ -91,6 +95,7 @@ class WandbBackend:
 
     def __init__(self, run: RunInfo) -> None:
         self._wandb: Any = _require_backend("wandb")
+        self._step = run.resume_step or 0
         self._run: Any = self._wandb.init(
             project=run.project,
             name=run.experiment,
@@ -98,19 +103,63 @@ class WandbBackend:
             resume="allow",
             dir=str(run.folder),
             config=run.config,
+            entity=run.wandb.entity,
+            group=run.wandb.group,
+            tags=list(run.wandb.tags) or None,
         )
+        self._videos = VideoFiles(run.folder / VIDEO_FOLDER) if run.wandb.upload_videos else None
         # W&B drops rows whose own step counter goes back, as it does after a resume; with our step as the axis the
         # repeated steps are plotted over the old ones.
         self._run.define_metric("step")
         self._run.define_metric("*", step_metric="step")
 
     def write(self, metrics: Mapping[str, float], *, step: int) -> None:
-        """Send one row."""
-        self._run.log({**metrics, "step": step})
+        """Send one row, and the videos that were finished since the last."""
+        self._run.log({**metrics, **self._new_videos(), "step": step})
+        self._step = step
+
+    def _new_videos(self, *, is_last: bool = False) -> dict[str, Any]:
+        if self._videos is None:
+            return {}
+        return {
+            f"{VIDEO_FOLDER}/{name}": self._wandb.Video(str(path), format="mp4")
+            for name, path in self._videos.take_finished(is_last=is_last).items()
+        }
 
     def close(self, *, failed: bool) -> None:
         """Upload the rest; ``failed`` marks the run as crashed."""
+        videos = self._new_videos(is_last=True)
+        if videos:
+            self._run.log({**videos, "step": self._step})
         self._run.finish(exit_code=1 if failed else 0)
+
+
+class VideoFiles:
+    """The videos that env workers write below a folder, each taken once it is finished.
+
+    Args:
+        folder: Of the run's videos; those that are there already were taken by an earlier launch.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._taken = set(self._sizes())
+        self._growing: dict[Path, int] = {}
+
+    def take_finished(self, *, is_last: bool = False) -> dict[str, Path]:
+        """Return new videos by their names below the folder, without suffix.
+
+        Args:
+            is_last: Whether all writers have ended; else a file is finished that has not grown since the last call.
+        """
+        sizes = {path: size for path, size in self._sizes().items() if path not in self._taken}
+        finished = [path for path, size in sizes.items() if is_last or self._growing.get(path) == size]
+        self._growing = sizes
+        self._taken.update(finished)
+        return {path.relative_to(self._folder).with_suffix("").as_posix(): path for path in sorted(finished)}
+
+    def _sizes(self) -> dict[Path, int]:
+        return {path: path.stat().st_size for path in self._folder.rglob("*.mp4")}
 
 
 class SwanlabBackend:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Protocol
 
+from rlinf.config.schema.runner import WandbConfig
 from rlinf.errors import MetricError
 from rlinf.telemetry.backends import MetricBackend, RunInfo, open_backends
 from rlinf.utils.files import naming_file, write_atomic
@@ -34,6 +35,10 @@ class LoggerSettings(Protocol):
     @property
     def logger_backends(self) -> Any:
         """Names of further places metrics are sent to."""
+
+    @property
+    def wandb(self) -> WandbConfig:
+        """How the run appears in W&B."""
 
 
 class MetricLogger:
@@ -79,6 +84,7 @@ class MetricLogger:
                 experiment=logger_cfg.experiment_name,
                 config=dict(config_dict or {}),
                 resume_step=resume_step,
+                wandb=logger_cfg.wandb,
             ),
         )
         path = self._folder / METRICS_FILE

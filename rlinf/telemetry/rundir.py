@@ -18,7 +18,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from rlinf.errors import ConfigError
-from rlinf.telemetry.backends import TENSORBOARD_FOLDER
+from rlinf.telemetry.backends import TENSORBOARD_FOLDER, VIDEO_FOLDER
 from rlinf.telemetry.events import EVENTS_FILE
 from rlinf.telemetry.logger import METRICS_FILE
 from rlinf.telemetry.run_lock import locked
@@ -37,7 +37,6 @@ REPLAY_FOLDER = "replay"
 DATASET_FOLDER = "dataset"
 SAMPLES_FOLDER = "samples"
 DUMPS_FOLDER = "steps"
-VIDEO_FOLDER = "video"
 WORKER_LOGS_FOLDER = "worker_logs"
 REPORT_FILE = "report.html"
 _TRASH_PREFIX = ".trash_run_"

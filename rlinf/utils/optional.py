@@ -18,26 +18,33 @@ INSTALL_COMMANDS: dict[str, str] = {
     "datasets": _REASON,
     "gymnasium_robotics": "bash requirements/install.sh embodied --env robotics",
     "h5py": _OFFLINE,
+    "hydra_optuna_sweeper": "pip install 'rlinf[optuna]'",
     "imageio": _VIDEO,
     "imageio_ffmpeg": _VIDEO,
     "mani_skill": "bash requirements/install.sh embodied --env maniskill",
     "math_verify": _REASON,
     "megatron": "bash requirements/install.sh reason --backend megatron (or: pip install 'rlinf[megatron]')",
+    "megatron_core": "bash requirements/install.sh reason --backend megatron (or: pip install 'rlinf[megatron]')",
     "metaworld": "bash requirements/install.sh embodied --env metaworld",
     "mujoco": "bash requirements/install.sh embodied --env frankasim",
     "onnx": "pip install 'rlinf[onnx]'",
     "onnxscript": "pip install 'rlinf[onnx]'",
     "peft": _REASON,
     "PIL": _DATA,
+    "pillow": _DATA,
     "plotly": "pip install 'rlinf[report]'",
+    "py_spy": "pip install 'rlinf[debug]'",
     "pyarrow": _DATA,
+    "pygame": _VIDEO,
+    "sapien": "bash requirements/install.sh embodied --env maniskill",
     "sglang": "bash requirements/install.sh reason --engine sglang",
     "swanlab": "pip install 'rlinf[swanlab]'",
+    "tokenizers": _REASON,
     "transformers": _REASON,
     "vllm": "bash requirements/install.sh reason --engine vllm",
     "wandb": "pip install 'rlinf[wandb]'",
 }
-"""What installs a package in the version that the project pins, by the name that is imported."""
+"""What installs a package in the version that the project pins, by the name that is imported, or of its project."""
 
 
 def install_command(module: str) -> str:

@@ -104,7 +104,7 @@ def test_commands_of_the_command_line_are_explained() -> None:
 
     page = (SOURCES["en"] / "reference" / "command_line.md").read_text(encoding="utf-8")
     explained = set(re.findall(r"^\| `rlinf (\w+)", page, flags=re.MULTILINE))
-    assert explained == set(main._COMMANDS)
+    assert explained == set(main.COMMANDS)
 
 
 def test_launchers_are_explained() -> None:

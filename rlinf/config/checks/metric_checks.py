@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.metric_names import EPISODE_METRICS, eval_metric_names
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
+from rlinf.config.schema.runner import WandbConfig
 from rlinf.registry import closest
 
 # Plug-ins add metrics of their own: only a name that is nearly a known one is taken for a slip.
@@ -35,4 +36,14 @@ def _check(name: str, path: str, known: list[str], check: Check[RLinfConfig]) ->
         check.problem(path, f"received '{name}', which no evaluation produces. Did you mean '{guess}'?")
 
 
-RULES = (check_metric_names,)
+def check_wandb(check: Check[RLinfConfig]) -> None:
+    """Keys of W&B have an effect."""
+    logger = check.cfg.runner.logger
+    if logger.wandb != WandbConfig() and "wandb" not in logger.logger_backends:
+        check.problem(
+            "runner.logger.wandb",
+            "is not used: runner.logger.logger_backends does not hold wandb. Add it there, or remove the section.",
+        )
+
+
+RULES = (check_metric_names, check_wandb)

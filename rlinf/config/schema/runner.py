@@ -10,6 +10,20 @@ from rlinf.registry import Registry
 
 
 @dataclass(frozen=True, kw_only=True)
+class WandbConfig(ConfigSection):
+    """``runner.logger.wandb``: how a run appears in W&B, with ``wandb`` in ``logger_backends``."""
+
+    entity: str | None = None
+    """User or team that owns the run; null takes ``WANDB_ENTITY``, or the account that is logged in."""
+    group: str | None = None
+    """Group of runs that are shown together, the seeds of a sweep for example."""
+    tags: list[str] = field(default_factory=list)
+    """Words to find the run by."""
+    upload_videos: bool = False
+    """Also send the videos of ``env.*.video_cfg.save_video``, under ``video/``, if they are in the run's folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoggerConfig(ConfigSection):
     """``runner.logger``: where metrics go. The console table and ``metrics.jsonl`` are always written."""
 
@@ -21,6 +35,8 @@ class LoggerConfig(ConfigSection):
     """Name of the run and of its folder under ``log_path``."""
     logger_backends: list[Annotated[str, metric_backends]] = field(default_factory=lambda: ["tensorboard"])
     """Further places metrics are sent to."""
+    wandb: WandbConfig = field(default_factory=WandbConfig)
+    """How the run appears in W&B."""
     report: bool = True
     """Write ``report.html`` into the experiment's folder, at the end and now and then before; needs plotly."""
 

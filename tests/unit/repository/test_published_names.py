@@ -302,9 +302,9 @@ def missing_keys() -> Iterator[str]:
 
 
 def missing_elsewhere() -> Iterator[str]:
-    yield from (f"rlinf {name}" for name in COMMANDS if name not in main._COMMANDS)
+    yield from (f"rlinf {name}" for name in COMMANDS if name not in main.COMMANDS)
     listing = importlib.import_module("rlinf.cli.listing")
-    yield from (f"rlinf list {name}" for name in LISTINGS if name not in listing._LISTINGS)
+    yield from (f"rlinf list {name}" for name in LISTINGS if name not in listing.LISTINGS)
     plan = inspect.getsource(add_plan_arguments)
     yield from (f"rlinf plan {flag}" for flag in ("--accelerators-per-node",) if flag not in plan)
     yield from (name for name in SCRIPTS if not (ROOT / name).exists())

@@ -5,13 +5,13 @@ import os
 import struct
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from logged_rows import FakeService, make, rows
 
+from rlinf.config.schema.runner import LoggerConfig, WandbConfig
 from rlinf.errors import ConfigError, MissingPackageError
 from rlinf.telemetry import MetricLogger
 
@@ -66,7 +66,7 @@ def test_a_missing_package_names_the_command_and_costs_no_records(
 
 
 def test_an_unknown_backend_is_refused(tmp_path: Path) -> None:
-    settings = types.SimpleNamespace(project_name="p", experiment_name="e", logger_backends=["tensorbord"])
+    settings = LoggerConfig(project_name="p", experiment_name="e", logger_backends=["tensorbord"])
     with pytest.raises(ConfigError, match=r"logger_backends.*tensorboard"):
         MetricLogger(tmp_path, settings)
 
@@ -99,3 +99,40 @@ def test_the_service_itself_keeps_values_and_the_runs_id_offline(
     assert first.name[len("run-") :].startswith((tmp_path / f"{name}_run_id").read_text().strip())
     assert [encode(value) in first.read_bytes() for value in (1 / 3, 1 / 7, 1 / 11)] == [True, True, False]
     assert [encode(value) in resumed.read_bytes() for value in (1 / 3, 1 / 7, 1 / 11)] == [False, False, True]
+
+
+def test_a_run_appears_in_wandb_as_the_recipe_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = FakeService("wandb")
+    monkeypatch.setenv("WANDB_API_KEY", "of-nobody")
+    monkeypatch.setitem(sys.modules, "wandb", service)
+    settings = WandbConfig(entity="team", group="sweep", tags=["a", "b"])
+    MetricLogger(tmp_path / "one", LoggerConfig(logger_backends=["wandb"], wandb=settings)).finish()
+    MetricLogger(tmp_path / "two", LoggerConfig(logger_backends=["wandb"])).finish()
+    sent = [(kwargs["entity"], kwargs["group"], kwargs["tags"]) for kwargs in service.inits]
+    assert sent == [("team", "sweep", ["a", "b"]), (None, None, None)]
+
+
+def test_videos_are_sent_once_and_when_they_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = FakeService("wandb")
+    service.Video = lambda path, format: (Path(path).name, format)  # type: ignore[attr-defined]
+    monkeypatch.setenv("WANDB_API_KEY", "of-nobody")
+    monkeypatch.setitem(sys.modules, "wandb", service)
+    folder = tmp_path / "video" / "eval"
+    folder.mkdir(parents=True)
+    (folder / "old.mp4").write_bytes(b"of an earlier launch")
+    settings = LoggerConfig(logger_backends=["wandb"], wandb=WandbConfig(upload_videos=True))
+    with MetricLogger(tmp_path, settings) as logger:
+        for step, size in ((1, 3), (2, 5), (3, 5), (4, 5)):
+            (folder / "growing.mp4").write_bytes(b"x" * size)
+            logger.log({"a": 1.0}, step)
+            logger.commit(step)
+        (folder / "last.mp4").write_bytes(b"x")
+    sent = [{name: value for name, value in row.items() if name.startswith("video")} for row, _ in service.rows]
+    assert sent == [
+        {},
+        {},
+        {"video/eval/growing": ("growing.mp4", "mp4")},
+        {},
+        {"video/eval/last": ("last.mp4", "mp4")},
+    ]
+    assert service.rows[-1][0]["step"] == 4

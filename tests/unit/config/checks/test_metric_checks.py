@@ -11,6 +11,11 @@ from changed_recipes import assert_mended
 # (changes to the base recipe, path at the start of the line, remedy within the line)
 MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     (
+        {"runner": {"logger": {"wandb": {"group": "seeds"}}}},
+        "runner.logger.wandb",
+        "runner.logger.logger_backends does not hold wandb",
+    ),
+    (
         {"runner": {"val_check_interval": 5, "stop_at": {"success_once": 1}}},
         "runner.stop_at.success_once",
         "Did you mean 'eval/success_once'?",
