@@ -30,8 +30,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.output.absolute().parent.is_dir():
         raise ConfigError(f"The folder {args.output.absolute().parent} does not exist; make it, or name another.")
     # The command's help works without torch.
-    from rlinf.api.export import export_policy
     from rlinf.api.policy import load_policy
+    from rlinf.api.policy_export import export_policy
 
     policy = load_policy(args.run)
     shapes = ", ".join(f"{name} {list(shape)}" for name, shape in export_policy(policy, args.output).items())

@@ -12,9 +12,12 @@ from rlinf.cli.arguments import parse_mixed
 from rlinf.cli.errors import run_and_report
 
 COMMANDS = {
-    "train": ("rlinf.cli.train", "train a recipe"),
-    "eval": ("rlinf.cli.train", "evaluate the policy that a recipe has trained"),
-    "collect": ("rlinf.cli.train", "play episodes by a policy and write them as a data set in the LeRobot format"),
+    "train": ("rlinf.cli.recipe_commands", "train a recipe"),
+    "eval": ("rlinf.cli.recipe_commands", "evaluate the policy that a recipe has trained"),
+    "collect": (
+        "rlinf.cli.recipe_commands",
+        "play episodes by a policy and write them as a data set (LeRobot)",
+    ),
     "export": ("rlinf.cli.export", "write a trained policy as one file that needs no RLinf: torch.export or ONNX"),
     "plan": ("rlinf.cli.plan", "validate a recipe offline and draw where everything runs"),
     "migrate": ("rlinf.cli.migrate", "rewrite recipes of the published system for this one"),

@@ -6,8 +6,8 @@ _CALLBACKS = ("tests/unit/runners/test_callbacks.py",)
 _ASYNC = ("tests/unit/runners/test_async_embodied_runner.py",)
 _POLICY = ("tests/unit/api/test_policy.py",)
 _RUNS = ("tests/unit/api/test_runs.py",)
-_EXPORT = ("tests/unit/api/test_export.py",)
-_TRAIN = ("tests/unit/cli/test_train.py",)
+_EXPORT = ("tests/unit/api/test_policy_export.py",)
+_TRAIN = ("tests/unit/cli/test_recipe_commands.py",)
 _SWEEP = ("tests/unit/cli/test_sweep.py",)
 _RESULTS = ("tests/unit/cli/test_sweep_results.py",)
 _OVERRIDES = ("tests/unit/config/test_overrides.py",)
@@ -92,7 +92,7 @@ FAULTS: list[Fault] = [
         "callbacks are not called",
     ),
     Fault(
-        "rlinf/api/export.py",
+        "rlinf/api/policy_export.py",
         "    dynamic = ({0: batch},) * len(example)\n",
         "    dynamic = ({},) * len(example)\n",
         _EXPORT,

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import rlinf
-from rlinf.api.export import export_policy
+from rlinf.api.policy_export import export_policy
 from rlinf.cli.main import main
 from rlinf.errors import ConfigError
 from tests.unit.api.saved_policies import save_policy

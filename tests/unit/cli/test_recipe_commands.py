@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rlinf.cli import train
+from rlinf.cli import recipe_commands
 from rlinf.cli.main import main
 from tests.unit.runners.conftest import save_checkpoint
 
@@ -24,7 +24,7 @@ def launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Any]:
     module = ModuleType("fake_launch")
     module.launch = lambda cfg: calls.append(cfg) or {"loss": 1.0}  # type: ignore[attr-defined, func-returns-value]
     monkeypatch.setitem(sys.modules, "fake_launch", module)
-    monkeypatch.setattr(train, "_LAUNCH", "fake_launch:launch")
+    monkeypatch.setattr(recipe_commands, "_LAUNCH", "fake_launch:launch")
     monkeypatch.chdir(tmp_path)
     return calls
 
