@@ -18,7 +18,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from rlinf.errors import ConfigError
-from rlinf.telemetry.backends import TENSORBOARD_FOLDER, VIDEO_FOLDER
+from rlinf.telemetry.backends import TENSORBOARD_FOLDER
+from rlinf.telemetry.backends import VIDEO_FOLDER as VIDEO_FOLDER
 from rlinf.telemetry.events import EVENTS_FILE
 from rlinf.telemetry.logger import METRICS_FILE
 from rlinf.telemetry.run_lock import locked
