@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 
 from rlinf.config.schema.model import CausalLMConfig
 from rlinf.data.packing import PackedSequences
 from rlinf.errors import ConfigError
+from rlinf.models.expert_routing import ExpertRouting, ExpertSizes, RankRouting
 from rlinf.models.language_model import LanguageModel, TokenEvaluation
 from rlinf.models.lora import adapters_off, add_adapters, initial_adapter, is_adapter, merged, unadapted_name
 from rlinf.models.model_path import require_model_path
-from rlinf.models.packed_attention import NAME, flash_arguments, packed_attention, plan_attention
+from rlinf.models.packed_attention import NAME, flash_arguments, packed_attention
 from rlinf.models.peft_folder import open_adapter
 from rlinf.models.pretrained import PretrainedWeights, build_on_meta
 from rlinf.models.token_logprobs import LogprobHead
+from rlinf.models.token_plan import TokenPlan, plan_tokens
 from rlinf.models.trainable import WeightForm
 from rlinf.utils.optional import require
 
@@ -46,9 +49,16 @@ class CausalLM(LanguageModel):
         cfg: The ``actor.model`` section.
         pretrained: A transformers model with the attention that ``attention_name`` says; taken over.
 
+    Attributes:
+        context: Ranks over which the tokens of a pack are split; None for one. Set by the engine.
+        predicts_logprobs: Whether it is more than a critic; see ``predict_values_only``.
+
     Raises:
         ConfigError: The model computes what training here would leave out.
     """
+
+    context: dist.ProcessGroup | None = None
+    predicts_logprobs = True
 
     def __init__(self, cfg: CausalLMConfig, pretrained: Any) -> None:
         super().__init__()
@@ -65,6 +75,8 @@ class CausalLM(LanguageModel):
             if child is head:
                 self.head_name = name
             self.add_module(name, LogprobHead(child.weight, child.bias) if child is head else child)
+        if ExpertSizes.of(pretrained.config) is not None:
+            _steer_routers(self._decoder.layers)
         self.value_head: nn.Linear | None = None
         if cfg.add_value_head:
             self.value_head = nn.Linear(head.in_features, 1)
@@ -78,12 +90,16 @@ class CausalLM(LanguageModel):
         temperature: float = 1.0,
         scored: torch.Tensor | None = None,
         with_top: bool = False,
+        routing: ExpertRouting | None = None,
     ) -> TokenEvaluation:
         """See ``LanguageModel``."""
-        hidden = self._hidden_states(packed)
+        plan, hidden = self._hidden_states(packed, routing)
         has_context = packed.position_ids > 0
         rows = (has_context if scored is None else has_context & scored).nonzero().squeeze(1)
-        before = hidden[packed.previous[rows]]
+        rows, before_rows = plan.own_rows(rows, packed.previous[rows])
+        before = hidden[before_rows]
+        if not self.predicts_logprobs:
+            return self._values_of(before, rows, plan, packed.num_tokens)
         head: nn.Module = getattr(self, self.head_name)
         # Under sharding the last norm returns float32, in which the largest product of all would be many times slower.
         in_precision = before.to(_HALF[self.cfg.precision]) if self.cfg.precision in _HALF else before
@@ -91,13 +107,27 @@ class CausalLM(LanguageModel):
         values = None
         if self.value_head is not None:
             values = self.value_head(before.to(self.value_head.weight.dtype)).squeeze(-1)
-            values = _spread(values.to(logprobs.dtype), rows, packed.num_tokens)
+            values = plan.whole(values.to(logprobs.dtype), rows, packed.num_tokens)
         return TokenEvaluation(
-            logprobs=_spread(logprobs, rows, packed.num_tokens),
-            entropy=_spread(entropy, rows, packed.num_tokens),
+            logprobs=plan.whole(logprobs, rows, packed.num_tokens),
+            entropy=plan.whole(entropy, rows, packed.num_tokens),
             values=values,
-            is_top=None if is_top is None else _spread(is_top, rows, packed.num_tokens),
+            is_top=None if is_top is None else plan.whole(is_top, rows, packed.num_tokens),
         )
+
+    def _values_of(self, before: torch.Tensor, rows: torch.Tensor, plan: TokenPlan, num_tokens: int) -> TokenEvaluation:
+        """Return values alone, of the rows that follow some hidden states."""
+        assert self.value_head is not None
+        head = self.value_head
+        values = head(before.to(head.weight.dtype)).squeeze(-1).float()
+        zeros = values.new_zeros(num_tokens)
+        return TokenEvaluation(zeros, zeros, plan.whole(values, rows, num_tokens))
+
+    def predict_values_only(self) -> None:
+        """Leave out log-probabilities and entropies, which then are 0, and what computes them."""
+        self.predicts_logprobs = False
+        if not self.is_tied:
+            getattr(self, self.head_name).requires_grad_(False)
 
     def shard_units(self) -> list[nn.Module]:
         """See ``TrainableModel``: the decoder layers, and the embeddings at both ends unless they are one."""
@@ -152,17 +182,19 @@ class CausalLM(LanguageModel):
     def _decoder(self) -> Any:
         return getattr(self, self.decoder_name)
 
-    def _hidden_states(self, packed: PackedSequences) -> torch.Tensor:
-        """Return the last hidden states [T, H]."""
-        arguments = {"plan": plan_attention(packed)} if self.can_share_prompts else flash_arguments(packed)
+    def _hidden_states(self, packed: PackedSequences, routing: ExpertRouting | None) -> tuple[TokenPlan, torch.Tensor]:
+        """Return which tokens the rank has, and their last hidden states [T', H]."""
+        plan = plan_tokens(packed, context=self.context, hidden_size=self.hf_config.hidden_size)
+        if routing is not None:
+            plan.routing = RankRouting(routing, plan.places, scale=self.balance_scale)
         output = self._decoder(
-            input_ids=packed.token_ids.unsqueeze(0),
-            position_ids=packed.position_ids.unsqueeze(0),
+            input_ids=plan.token_ids.unsqueeze(0),
+            position_ids=plan.position_ids.unsqueeze(0),
             use_cache=False,
-            **arguments,
+            **({"plan": plan} if self.can_share_prompts else flash_arguments(packed)),
         )
         hidden: torch.Tensor = output.last_hidden_state
-        return hidden.squeeze(0)
+        return plan, hidden.squeeze(0)
 
 
 def build_causal_lm(cfg: CausalLMConfig, *, num_values: int = 1) -> CausalLM:
@@ -251,6 +283,23 @@ class _InitialWeights:
         return self._pretrained.rows(unadapted_name(name), begin, end)
 
 
-def _spread(values: torch.Tensor, rows: torch.Tensor, num_tokens: int) -> torch.Tensor:
-    """Return [T] that holds ``values`` at ``rows`` and 0 elsewhere."""
-    return torch.zeros(num_tokens, dtype=values.dtype, device=values.device).index_copy(0, rows, values)
+def _steer_routers(layers: Iterable[Any]) -> None:
+    """Let the plan of a pass say where routers send tokens.
+
+    Hooks of submodules run again where a layer is recomputed, and then with the plan of the same pass.
+    """
+    for number, layer in enumerate(layers):
+        router: Any = layer.mlp.gate
+        router.steered = None
+
+        def steer(_: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any], router: Any = router) -> None:
+            plan = keywords.get("plan")
+            router.steered = None if plan is None else plan.routing
+
+        def route(router: Any, _: object, output: Any, number: int = number) -> Any:
+            if router.steered is None:
+                return output
+            return (output[0], *router.steered.route(number, output[0]))
+
+        layer.self_attn.register_forward_pre_hook(steer, with_kwargs=True)
+        router.register_forward_hook(route)

@@ -76,7 +76,13 @@ def plan_context(packed: PackedSequences, num_ranks: int, *, linear_cost: float)
 
 
 def attend_parts(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, share: ContextShare, *, window: int | None = None
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    share: ContextShare,
+    *,
+    scaling: float | None = None,
+    window: int | None = None,
 ) -> torch.Tensor:
     """Attend from a rank's tokens to those of their sequences up to their own.
 
@@ -85,6 +91,7 @@ def attend_parts(
         key: [T, H_kv, D] of the whole pack.
         value: [T, H_kv, D_v].
         share: The rank's.
+        scaling: Factor on the scores; None takes ``D ** -0.5``.
         window: Tokens that each token sees, itself included; None is all.
 
     Returns:
@@ -96,7 +103,7 @@ def attend_parts(
         positions = torch.arange(begin, begin + last - first, device=query.device).unsqueeze(1)
         distance = positions - torch.arange(len(keys), device=query.device)
         mask = distance >= 0 if window is None else (distance >= 0) & (distance < window)
-        found = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True)
+        found = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scaling, enable_gqa=True)
         parts.append(found.squeeze(0).transpose(0, 1))
     num_padding = len(query) - len(share.tokens)
     # Not a constant: the gradient of queries, keys and values must exist on every rank.

@@ -11,6 +11,7 @@ import torch
 
 from rlinf.config.schema.model import CausalLMConfig
 from rlinf.data.packing import PackedSequences
+from rlinf.models.expert_routing import ExpertRouting
 from rlinf.models.trainable import TrainableModel
 
 
@@ -39,10 +40,12 @@ class LanguageModel(TrainableModel):
     Attributes:
         cfg: The ``actor.model`` section.
         hf_config: Configuration of the whole model, as transformers has it.
+        balance_scale: Factor on the gradient of the balance loss of experts; the engine sets that of the loss.
     """
 
     cfg: CausalLMConfig
     hf_config: Any
+    balance_scale: float = 1.0
 
     @abc.abstractmethod
     def forward(
@@ -52,6 +55,7 @@ class LanguageModel(TrainableModel):
         temperature: float = 1.0,
         scored: torch.Tensor | None = None,
         with_top: bool = False,
+        routing: ExpertRouting | None = None,
     ) -> TokenEvaluation:
         """Compute log-probabilities, entropies and values of every token of a pack, with gradients.
 
@@ -61,6 +65,7 @@ class LanguageModel(TrainableModel):
             scored: bool [T]; tokens to score: of the others (prompts) no logits are computed. None scores
                 all. The first token of a sequence is never scored.
             with_top: Whether to find out which tokens are the most likely ones.
+            routing: What the routers of experts do; None leaves it to them.
         """
 
     @property

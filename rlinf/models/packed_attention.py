@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -51,6 +51,35 @@ class AttentionPlan:
 
     rectangles: tuple[Rectangle, ...]
 
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scaling: float | None = None,
+        window: int | None = None,
+        dropout: float = 0.0,
+    ) -> torch.Tensor:
+        """See ``attend``."""
+        return attend(query, key, value, self, scaling=scaling, window=window, dropout=dropout)
+
+
+class Plan(Protocol):
+    """Who attends to whom, as attention layers use it: an ``AttentionPlan``, or a rank's share of one."""
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        *,
+        scaling: float | None = None,
+        window: int | None = None,
+        dropout: float = 0.0,
+    ) -> torch.Tensor:
+        """See ``attend``."""
+
 
 def plan_attention(packed: PackedSequences) -> AttentionPlan:
     """Group a pack's sequences by length."""
@@ -85,7 +114,7 @@ def packed_attention(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     *,
-    plan: AttentionPlan | None = None,
+    plan: Plan | None = None,
     scaling: float | None = None,
     sliding_window: int | None = None,
     dropout: float = 0.0,
@@ -101,7 +130,7 @@ def packed_attention(
         key: [1, H_kv, T, D].
         value: [1, H_kv, T, D_v].
         attention_mask: Always None: the plan says who sees whom.
-        plan: Of the pack.
+        plan: Of the pack; its ``attend`` takes [T, H, D].
         scaling: Factor on the scores.
         sliding_window: Tokens that each token sees, itself included; None is all.
         dropout: Probability of dropping a weight.
@@ -120,7 +149,7 @@ def packed_attention(
             "called by CausalLM. Set actor.model.attn_implementation=flash_attention_2, which knows all of these."
         )
     query, key, value = (tensor.squeeze(0).transpose(0, 1) for tensor in (query, key, value))
-    result = attend(query, key, value, plan, scaling=scaling, window=sliding_window, dropout=dropout)
+    result = plan.attend(query, key, value, scaling=scaling, window=sliding_window, dropout=dropout)
     return result.unsqueeze(0), None
 
 

@@ -1,7 +1,8 @@
-"""A reasoning recipe trains under Megatron-Core as it does under FSDP2, and one engine goes on with the other's run."""
+"""A reasoning recipe trains in every layout as it does on one rank, and one engine goes on with the other's run."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,10 @@ TWO = ("cluster.cpu_slots_per_node=2", "cluster.component_placement={actor: 0-1,
 MEGATRON = ("actor.training_backend=megatron", "~actor.fsdp_config", *TWO)
 LAYOUTS = {
     "fsdp": (),
+    "CP2": (*TWO, "actor.fsdp_config.context_parallel_size=2"),
     "TP2": (*MEGATRON, "actor.megatron.tensor_model_parallel_size=2"),
     "PP2": (*MEGATRON, "actor.megatron.pipeline_model_parallel_size=2"),
+    "EP2": (*MEGATRON, "actor.megatron.expert_model_parallel_size=2"),
 }
 
 
@@ -59,7 +62,7 @@ def run(folder: Path, name: str, *keys: str, epochs: int = 3) -> tuple[dict[str,
 
 def test_three_steps_under_any_layout_end_with_the_same_weights(one_node: None, tmp_path: Path) -> None:
     expected, metrics = run(tmp_path, "fsdp")
-    for name in ("TP2", "PP2"):
+    for name in ("TP2", "PP2", "CP2"):
         weights, found = run(tmp_path, name)
         assert weights.keys() == expected.keys()
         for key, tensor in expected.items():
@@ -76,3 +79,31 @@ def test_a_run_of_one_engine_goes_on_under_the_other(one_node: None, tmp_path: P
     found, _ = run(tmp_path, "TP2", f"runner.resume_dir={checkpoint}")
     for key, tensor in expected.items():
         assert (found[key] - tensor).abs().max() < 2e-4, key
+
+
+def give_experts(folder: Path) -> None:
+    """Replace the model of the questions by a Qwen3-MoE of random weights."""
+    import transformers
+
+    sizes = {"vocab_size": 128, "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 16}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "tie_word_embeddings": False}
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}
+    ends = json.loads((folder / "model/generation_config.json").read_text())
+    torch.manual_seed(0)
+    config = transformers.Qwen3MoeConfig(
+        **sizes, **heads, **experts, initializer_range=0.1, eos_token_id=ends["eos_token_id"]
+    )
+    transformers.Qwen3MoeForCausalLM(config).save_pretrained(folder / "model")
+
+
+def test_a_model_with_experts_trains_with_and_without_replay(one_node: None, tmp_path: Path) -> None:
+    give_experts(make_questions(tmp_path / "questions"))
+    replay = ("actor.routing_replay=recompute", "actor.moe_aux_loss_coeff=0.01")
+    live, _ = run(tmp_path, "EP2 live")
+    expected, reference = run(tmp_path, "fsdp", *replay)
+    found, metrics = run(tmp_path, "EP2 replayed", *replay)
+    assert live.keys() == found.keys() == expected.keys()
+    for key, tensor in expected.items():
+        assert (found[key] - tensor).abs().max() < 2e-4, key
+    assert 0 <= metrics["train/expert_load_min"] < 1 < metrics["train/expert_load_max"] <= 2
+    assert metrics["train/expert_load_max"] == pytest.approx(reference["train/expert_load_max"], rel=1e-3)

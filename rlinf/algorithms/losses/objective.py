@@ -57,6 +57,21 @@ def compute_objective(output: LossOutput, inputs: LossInputs, cfg: LossConfig) -
     return loss, metrics
 
 
+def value_objective(
+    inputs: LossInputs, *, value_clip: float | None = None, huber_delta: float | None = None
+) -> tuple[torch.Tensor, Metrics]:
+    """Return a micro-batch's part of the mean value loss, and its metrics: what a critic of its own minimises.
+
+    Args:
+        inputs: With ``values``, ``prev_values`` and ``returns``.
+        value_clip: See ``value_loss``, here and below.
+        huber_delta: Switch from squared to linear error.
+    """
+    counted = inputs.loss_mask if inputs.value_mask is None else inputs.value_mask
+    critic = value_loss(inputs, ValueLossConfig(value_clip=value_clip, huber_delta=huber_delta))
+    return _mean(critic.per_entry, counted, inputs.denominators.value), masked_metrics(counted, **critic.metrics)
+
+
 def _aggregate(per_entry: torch.Tensor, inputs: LossInputs, how: str) -> torch.Tensor:
     return aggregate_loss(
         per_entry,

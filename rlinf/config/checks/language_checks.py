@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.algorithm import TextAlgorithmConfig
 from rlinf.config.schema.model import CausalLMConfig
-from rlinf.config.schema.root import LanguageConfig, RLinfConfig
+from rlinf.config.schema.root import LanguageConfig, ReasoningConfig, RLinfConfig
 
 
 def check_language_model(check: Check[RLinfConfig]) -> None:
@@ -66,4 +66,42 @@ def check_published_precision(check: Check[RLinfConfig]) -> None:
         )
 
 
-RULES = (check_language_model, check_importance_correction, check_published_precision)
+def check_experts(check: Check[RLinfConfig]) -> None:
+    """Routes are replayed and balanced where a pass before the update records them."""
+    cfg = check.cfg
+    if not isinstance(cfg, LanguageConfig):
+        return
+    keys = {
+        "routing_replay": cfg.actor.routing_replay != "none",
+        "moe_aux_loss_coeff": cfg.actor.moe_aux_loss_coeff > 0,
+    }
+    for key in (f"actor.{name}" for name, is_set in keys.items() if is_set):
+        if not isinstance(cfg, ReasoningConfig):
+            check.problem(key, f"not possible with runner.task_type={cfg.runner.task_type}: no pass records routes.")
+        elif not cfg.algorithm.recompute_logprobs:
+            check.problem(key, "needs the pass that records routes. Set algorithm.recompute_logprobs=true.")
+        elif cfg.inference is not None:
+            check.problem(
+                key, "not possible with an inference group: the actor's pass records routes. Remove inference."
+            )
+
+
+def check_context(check: Check[RLinfConfig]) -> None:
+    """Ranks that share tokens under FSDP2 are as many as there are, and their model is a language model."""
+    cfg, size, path = (
+        check.cfg,
+        check.cfg.actor.fsdp_config.context_parallel_size,
+        "actor.fsdp_config.context_parallel_size",
+    )
+    if size == 1:
+        return
+    if not isinstance(cfg, LanguageConfig):
+        check.problem(path, f"received {size}; only packs of language models are split over ranks. Set it to 1.")
+        return
+    if check.world.actor is not None and check.world.actor % size:
+        check.problem(path, f"received {size}; must divide the {check.world.actor} actor rank(s).")
+    if isinstance(cfg, ReasoningConfig) and cfg.inference is not None:
+        check.problem(path, f"received {size}; not possible with an inference group. Remove the section inference.")
+
+
+RULES = (check_language_model, check_importance_correction, check_published_precision, check_experts, check_context)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.reward_checks import check_text_rewards
+from rlinf.config.parse import fields_of
 from rlinf.config.schema.algorithm import ActorCriticLossConfig, GAEConfig, PPOLossConfig, advantages
+from rlinf.config.schema.critic import CriticConfig
 from rlinf.config.schema.root import LanguageConfig, ReasoningConfig
 
 
@@ -94,17 +96,41 @@ def check_algorithm(check: Check[ReasoningConfig]) -> None:
             "allowed: an integer > 1. Set it to 8, say.",
         )
     needs_values = isinstance(algorithm.loss, ActorCriticLossConfig) or isinstance(algorithm.advantage, GAEConfig)
+    critic = check.cfg.critic
+    if critic.use_critic_model:
+        _check_critic(check, needs_values=needs_values)
+        return
+    check.unused(critic, [field.name for field in fields_of(CriticConfig)], "critic", "without critic.use_critic_model")
     if needs_values and not model.add_value_head:
         check.problem(
             "actor.model.add_value_head",
             f"received False; adv_type={algorithm.adv_type} with loss_type={algorithm.loss_type} needs values. Set it "
-            "to true.",
+            "to true, or critic.use_critic_model=true.",
         )
     if model.add_value_head and type(algorithm.loss) is PPOLossConfig:
         check.problem(
             "actor.model.add_value_head",
             "received True; loss_type=actor does not train a value head. Set algorithm.loss_type=actor_critic.",
         )
+
+
+def _check_critic(check: Check[ReasoningConfig], *, needs_values: bool) -> None:
+    """A critic of its own has someone to predict for, and is the only one."""
+    algorithm, model = check.cfg.algorithm, check.cfg.actor.model
+    if not needs_values:
+        check.problem(
+            "critic.use_critic_model",
+            f"received True; adv_type={algorithm.adv_type} needs no values. Set algorithm.adv_type=gae.",
+        )
+    if model.add_value_head or isinstance(algorithm.loss, ActorCriticLossConfig):
+        check.problem(
+            "critic.use_critic_model",
+            f"received True; loss_type={algorithm.loss_type} with actor.model.add_value_head={model.add_value_head} "
+            "trains the policy's own head. Set algorithm.loss_type=actor and actor.model.add_value_head=false.",
+        )
+    chosen = check.cfg.critic.model or model
+    if chosen.is_lora:
+        check.problem("critic.model.is_lora", "a critic has no adapters. Set critic.model without them.")
 
 
 def check_dynamic_sampling(check: Check[ReasoningConfig]) -> None:

@@ -15,6 +15,7 @@ from rlinf.config.schema.algorithm import (
 )
 from rlinf.config.schema.base import ConfigSection, Precision
 from rlinf.config.schema.cluster import ClusterConfig
+from rlinf.config.schema.critic import CriticConfig
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.env import EnvSectionConfig
 from rlinf.config.schema.generation import GenerationConfig
@@ -156,6 +157,8 @@ class ReasoningConfig(LanguageConfig):
     """Generation engines."""
     inference: InferenceConfig | None = None
     """Log-probabilities outside the actor."""
+    critic: CriticConfig = field(default_factory=CriticConfig)
+    """A value model of its own."""
     agent: AgentConfig | None = None
     """How episodes are played; left out, each is one completion of the prompt, which the engines sample by
     themselves."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from rlinf.config.schema.base import (
     ConfigSection,
+    NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
@@ -52,6 +53,9 @@ class FSDPConfig(ConfigSection):
     and gradients are summed over replicas. Divides the number of actor ranks."""
     mixed_precision: MixedPrecisionConfig = field(default_factory=MixedPrecisionConfig)
     """Compute precision over fp32 master weights."""
+    context_parallel_size: PositiveInt = 1
+    """Ranks over which the tokens of a language model's packs are split: each computes its own, and sees the keys of
+    all. Divides the number of actor ranks."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass."""
     cpu_offload: bool = False
@@ -106,6 +110,12 @@ class TextActorConfig(ActorConfig):
 
     model: CausalLMConfig
     """The language model."""
+    routing_replay: Literal["none", "recompute"] = "none"
+    """Which experts tokens go to in training passes: those that the router chooses then, or those of the pass that
+    recomputed the old log-probabilities (``recompute``)."""
+    moe_aux_loss_coeff: NonNegativeFloat = 0.0
+    """Coefficient of the loss that balances the load of experts; its shares of tokens are those of the whole update
+    batch, independent of micro-batches."""
 
 
 @dataclass(frozen=True, kw_only=True)

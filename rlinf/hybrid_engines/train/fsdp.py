@@ -30,6 +30,8 @@ from rlinf.hybrid_engines.train.owners import choose_owners, gather_to
 from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
 from rlinf.hybrid_engines.train.saver import CheckpointSaver
 from rlinf.hybrid_engines.train.train_engine import BatchT, Loss, MetricSums, Pass, TrainEngine, WeightEntry
+from rlinf.models.causal_lm import CausalLM
+from rlinf.models.language_model import LanguageModel
 from rlinf.models.materialize import materialize
 from rlinf.models.trainable import TrainableModel, WeightForm
 from rlinf.placement.parallel import ParallelLayout
@@ -46,8 +48,11 @@ class FSDPEngine(TrainEngine):
         fsdp: The ``actor.fsdp_config`` section.
         precision: Compute precision unless ``fsdp.mixed_precision`` says otherwise.
         device: Where to train.
-        rank: Data-parallel rank.
-        world_size: Number of data-parallel ranks.
+        rank: Number of this process.
+        world_size: Number of processes; ``fsdp.context_parallel_size`` of them share each data-parallel rank's tokens.
+
+    Raises:
+        ConfigError: The processes or the model cannot share tokens.
     """
 
     @classmethod
@@ -79,9 +84,11 @@ class FSDPEngine(TrainEngine):
         world_size: int = 1,
     ) -> None:
         join_process_group(device, rank, world_size)
-        self.layout = ParallelLayout(data=world_size)
-        self.rank, self.world_size, self.device = rank, world_size, device
+        self.layout = ParallelLayout(data=world_size // fsdp.context_parallel_size, context=fsdp.context_parallel_size)
+        self.process, self.num_processes, self.device = rank, world_size, device
+        self.rank, self.world_size = self.layout.seat(rank).data, self.layout.data
         self.is_main = rank == 0
+        self.group = _share_context(model, self.layout, rank, world_size)
         self.compute_dtype = DTYPES[fsdp.mixed_precision.param_dtype or precision]
         self.sharded = fsdp.sharding_strategy != "no_shard"
         if fsdp.gradient_checkpointing:
@@ -115,6 +122,10 @@ class FSDPEngine(TrainEngine):
     ) -> MetricSums:
         """See ``TrainEngine``."""
         totals: MetricSums = {}
+        # Of context ranks each computes the gradient of its own tokens, and gradients are averaged over all processes.
+        scale = self.scaler.scale * self.layout.context
+        if isinstance(self.model, LanguageModel):
+            self.model.balance_scale = scale
         # Sharding hooks wait for the gradients of whole units: there the superfluous ones are computed and dropped.
         inputs = None if optimizer is None or self.sharded else self.optimizers[optimizer].parameters
         for index, batch in enumerate(micro_batches):
@@ -123,7 +134,7 @@ class FSDPEngine(TrainEngine):
                 self.model.set_requires_gradient_sync(is_last or not self.reduces_once)
             with self._autocast():
                 loss, metrics = work.use(work.call(self.model, batch), batch)
-            torch.autograd.backward(loss * self.scaler.scale if self.scaler.enabled else loss, inputs=inputs)
+            torch.autograd.backward(loss if scale == 1.0 else loss * scale, inputs=inputs)
             for name, value in metrics.items():
                 totals[name] = totals[name] + value if name in totals else value
         self._average_replicated_gradients()
@@ -167,6 +178,12 @@ class FSDPEngine(TrainEngine):
         if self.world_size == 1:
             return tensor
         total = tensor.clone()
+        dist.all_reduce(total, group=self.group)
+        return total
+
+    def sum_parts(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See ``TrainEngine``."""
+        total = tensor.clone()
         dist.all_reduce(total)
         return total
 
@@ -175,7 +192,7 @@ class FSDPEngine(TrainEngine):
         if self.world_size == 1:
             return [tensor]
         parts = [torch.empty_like(tensor) for _ in range(self.world_size)]
-        dist.all_gather(parts, tensor.contiguous())
+        dist.all_gather(parts, tensor.contiguous(), group=self.group)
         return parts
 
     def held_weights(self) -> Iterator[torch.Tensor]:
@@ -213,7 +230,7 @@ class FSDPEngine(TrainEngine):
     def describe_weights(self, form: WeightForm = "merged") -> Iterator[WeightEntry]:
         """See ``TrainEngine``."""
         described = list(self.model.export(_described, form))
-        owners = choose_owners([tensor.nbytes for _, tensor in described], self.world_size)
+        owners = choose_owners([tensor.nbytes for _, tensor in described], self.num_processes)
         yield from (WeightEntry(*named, owner) for named, owner in zip(described, owners, strict=True))
 
     def export_weights(
@@ -229,7 +246,7 @@ class FSDPEngine(TrainEngine):
         source = self.model.export(lambda tensor: gather_to(owner, tensor), form)
         for owner in owners:
             named = next(source)
-            if owner == self.rank:
+            if owner == self.process:
                 yield named
 
     @torch.no_grad()
@@ -261,12 +278,12 @@ class FSDPEngine(TrainEngine):
         return torch.autocast(self.device.type, self.compute_dtype)
 
     def _average_replicated_gradients(self) -> None:
-        if self.sharded or self.world_size == 1:
+        if self.sharded or self.num_processes == 1:
             return
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         flat = torch.cat([g.flatten() for g in gradients])
         dist.all_reduce(flat)
-        flat /= self.world_size
+        flat /= self.num_processes
         for gradient, part in zip(gradients, torch.split(flat, [g.numel() for g in gradients]), strict=True):
             gradient.copy_(part.view_as(gradient))
 
@@ -287,6 +304,30 @@ class FSDPEngine(TrainEngine):
 
     def _adams(self) -> list[torch.optim.Optimizer]:
         return [optimizer.adam for optimizer in self.optimizers.values()]
+
+
+def _share_context(
+    model: TrainableModel, layout: ParallelLayout, rank: int, num_processes: int
+) -> dist.ProcessGroup | None:
+    """Let the processes of a replica share its tokens; return the group of its data-parallel ranks, None for all."""
+    if layout.context == 1:
+        return None
+    path = "actor.fsdp_config.context_parallel_size"
+    if layout.world_size != num_processes:
+        raise ConfigError(f"{path}: received {layout.context}; must divide the {num_processes} actor rank(s).")
+    if not isinstance(model, CausalLM) or not model.can_share_prompts:
+        raise ConfigError(
+            f"{path}: received {layout.context}; needs a language model with actor.model.attn_implementation=sdpa. "
+            "Set it to 1."
+        )
+    model.context = _group_of(layout.groups("context"), rank)
+    return _group_of(layout.groups("data"), rank)
+
+
+def _group_of(groups: list[tuple[int, ...]], rank: int) -> dist.ProcessGroup:
+    """Make all groups, as all processes must, and return the one that a rank is in."""
+    made: list[dist.ProcessGroup] = [dist.new_group(list(ranks)) for ranks in groups]
+    return next(group for group, ranks in zip(made, groups, strict=True) if rank in ranks)
 
 
 def _reshard(*models: nn.Module) -> None:

@@ -161,6 +161,10 @@ class TrainEngine(abc.ABC):
         """Return the sum of ``tensor`` over the data-parallel ranks, on the caller's device."""
 
     @abc.abstractmethod
+    def sum_parts(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return the sum of ``tensor`` over all processes, those that share a replica included."""
+
+    @abc.abstractmethod
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
         """Return the (equally shaped) tensors of the data-parallel ranks, in rank order."""
 

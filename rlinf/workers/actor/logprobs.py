@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -23,7 +25,22 @@ from rlinf.config.schema.runner import TextRunnerConfig
 from rlinf.data.messages.responses import ResponseBatch
 from rlinf.hybrid_engines.train.train_engine import Pass, TrainEngine
 from rlinf.models.language_model import LanguageModel, TokenEvaluation
+from rlinf.workers.actor.expert_use import ExpertUse
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens
+
+
+class Evaluated(NamedTuple):
+    """What a model says of responses, on the host.
+
+    Attributes:
+        logprobs: float32 [L] for each response.
+        values: The same; None without a value head.
+        routes: See ``TextSamples``; None unless recorded.
+    """
+
+    logprobs: Ragged
+    values: Ragged | None
+    routes: Ragged | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +114,15 @@ def compute_logprobs(
     *,
     planner: MicroBatchPlanner,
     algorithm: LanguageAlgorithmConfig,
-) -> tuple[Ragged, Ragged | None]:
+    experts: ExpertUse | None = None,
+) -> Evaluated:
     """Return log-probabilities and values of all responses' tokens on every rank.
 
     Args:
         batch: The responses; every rank is given all of them.
         planner: Distributes the responses over the ranks of its engine, which runs the model.
         algorithm: The ``algorithm`` section.
-
-    Returns:
-        float32 [L] for each response, on the host; values are None without a value head.
+        experts: Records where tokens go; None records nothing.
     """
     num_tokens = len(batch.token_ids)
     samples = TextSamples(
@@ -121,6 +137,8 @@ def compute_logprobs(
     assert isinstance(engine.model, LanguageModel)
     plan = planner.plan(samples)
     batches = planner.pack(samples, plan)
+    if experts is not None:
+        batches = experts.recording(batches)
 
     def call(model: nn.Module, packed: TextBatch) -> TokenEvaluation:
         return evaluate_tokens(model, packed, algorithm=algorithm, whole_responses=True)
@@ -135,7 +153,32 @@ def compute_logprobs(
         if not micro.is_padding:
             flat[:, packed.tokens["places"][packed.is_response]] = found.float()
     flat = engine.all_reduce(flat).cpu()
-    return batch.split(flat[0]), batch.split(flat[1]) if engine.model.has_value_head else None
+    return Evaluated(
+        batch.split(flat[0]),
+        batch.split(flat[1]) if engine.model.has_value_head else None,
+        None if experts is None else _routes(experts, samples, engine, plan, batches),
+    )
+
+
+def _routes(
+    experts: ExpertUse,
+    samples: TextSamples,
+    engine: TrainEngine,
+    plan: Sequence[MicroBatch],
+    batches: Sequence[TextBatch],
+) -> Ragged:
+    """Return the recorded routes of all samples on every rank; see ``TextSamples.routes``."""
+    starts = [0, *itertools.accumulate(samples.lengths)]
+    flat = experts.sizes.no_routes(starts[-1]).to(engine.device)
+    for micro, packed in zip(plan, batches, strict=True):
+        if not micro.is_padding:
+            assert packed.routing is not None
+            assert packed.routing.recorded is not None
+            numbers = micro.indices.tolist()
+            where = torch.cat([torch.arange(starts[number], starts[number + 1]) for number in numbers])
+            flat[where] = packed.routing.recorded[packed.packed.places]
+    # Of each token and layer one process knows the routes, also among those that share a replica.
+    return torch.split(engine.sum_parts(flat).cpu(), samples.lengths)
 
 
 def decoder_flops(model: nn.Module) -> DecoderFlops:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -13,9 +15,11 @@ from rlinf.data.messages.responses import ResponseBatch
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.models.language_model import LanguageModel
+from rlinf.workers.actor.expert_use import ExpertUse
 from rlinf.workers.actor.learner import REFERENCE
-from rlinf.workers.actor.logprobs import compute_logprobs
-from rlinf.workers.actor.text_samples import make_text_samples
+from rlinf.workers.actor.logprobs import Evaluated, compute_logprobs
+from rlinf.workers.actor.text_critic import TextCritic
+from rlinf.workers.actor.text_samples import TextSamples, make_text_samples
 from rlinf.workers.actor.token_learner import TokenLearner
 
 
@@ -37,17 +41,21 @@ class TextLearner(TokenLearner[ResponseBatch]):
         # Adapters are switched off instead.
         if cfg.algorithm.needs_reference and not cfg.actor.model.is_lora:
             engine.remember(REFERENCE)
+        self.critic = TextCritic.beside(engine, cfg) if cfg.critic.use_critic_model else None
 
     def compute_advantages(self, batch: ResponseBatch) -> dict[str, float]:
         """See ``Learner``: also computes log-probabilities, unless an inference group has, and values."""
         algorithm = self.cfg.algorithm
         trainer: Ragged | None = None
         values: Ragged | None = None
+        routes: Ragged | None = None
         if self.cfg.inference is not None:
             assert batch.trainer_logprobs is not None
             trainer = batch.split(batch.trainer_logprobs)
         elif algorithm.recompute_logprobs or self.cfg.actor.model.add_value_head:
-            trainer, values = self._evaluate(batch)
+            trainer, values, routes = self._evaluate(batch, experts=self.experts)
+        if self.critic is not None:
+            values = self.critic.values(batch)
         self.samples, metrics = make_text_samples(
             batch,
             algorithm=algorithm,
@@ -55,9 +63,26 @@ class TextLearner(TokenLearner[ResponseBatch]):
             ref_logprobs=self._reference_logprobs(batch),
             values=values,
         )
+        self.samples = replace(self.samples, routes=None if routes is None else tuple(routes))
         if not torch.isfinite(torch.cat(self.samples.tokens["advantages"])).all():
             raise NumericalError("Advantages are not finite: a reward or a value is NaN or infinite. Look at rollout/.")
         return finalize_metrics(metrics)
+
+    def learn_values(self, minibatch: TextSamples) -> dict[str, float]:
+        """See ``TokenLearner``."""
+        return {} if self.critic is None else self.critic.learn(minibatch)
+
+    def save(self, path: Path, *, in_background: bool = False) -> None:
+        """See ``Learner``; a critic of its own is written at once."""
+        super().save(path, in_background=in_background)
+        if self.critic is not None:
+            self.critic.save(path)
+
+    def load(self, path: Path) -> None:
+        """See ``Learner``."""
+        super().load(path)
+        if self.critic is not None:
+            self.critic.load(path)
 
     def behaviour_versions(self, batch: ResponseBatch) -> torch.Tensor:
         """See ``Learner``: of every token that the model sampled."""
@@ -75,8 +100,8 @@ class TextLearner(TokenLearner[ResponseBatch]):
             for minibatch in plan_minibatches(count, actor.global_batch_size, seed=actor.seed, step=step, epoch=epoch):
                 yield minibatch.tolist()
 
-    def _evaluate(self, batch: ResponseBatch) -> tuple[Ragged, Ragged | None]:
-        return compute_logprobs(batch, planner=self.planner, algorithm=self.cfg.algorithm)
+    def _evaluate(self, batch: ResponseBatch, *, experts: ExpertUse | None = None) -> Evaluated:
+        return compute_logprobs(batch, planner=self.planner, algorithm=self.cfg.algorithm, experts=experts)
 
     def _reference_logprobs(self, batch: ResponseBatch) -> Ragged | None:
         if not self.cfg.algorithm.needs_reference:
@@ -84,4 +109,4 @@ class TextLearner(TokenLearner[ResponseBatch]):
         model = self.engine.model
         assert isinstance(model, LanguageModel)
         with model.without_adapters() if model.cfg.is_lora else self.engine.weights_of(REFERENCE):
-            return self._evaluate(batch)[0]
+            return self._evaluate(batch).logprobs

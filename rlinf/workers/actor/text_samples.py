@@ -21,6 +21,7 @@ from rlinf.config.schema.algorithm import LanguageAlgorithmConfig, TextAlgorithm
 from rlinf.data.messages.responses import ResponseBatch
 from rlinf.data.packing import PackedSequences, pack_responses, place
 from rlinf.errors import AlgorithmError
+from rlinf.models.expert_routing import ExpertRouting
 from rlinf.models.language_model import TokenEvaluation
 
 
@@ -34,11 +35,14 @@ class TextSamples:
         tokens: Tensors [L] for each response: ``loss_mask``; of a model's own responses ``old_logprobs``,
             ``advantages`` and ``returns``; ``prev_values``, ``ref_logprobs`` and ``proximal_logprobs`` where there are
             any.
+        routes: For each prompt and response together, the experts that its tokens go to, int [P + L, layers, chosen]:
+            see ``ExpertRouting``. None where they are not recorded.
     """
 
     prompts: tuple[tuple[int, ...], ...]
     responses: Ragged
     tokens: Mapping[str, tuple[torch.Tensor, ...]]
+    routes: tuple[torch.Tensor, ...] | None = None
 
     @property
     def lengths(self) -> list[int]:
@@ -56,6 +60,7 @@ class TextSamples:
             prompts=tuple(self.prompts[i] for i in indices),
             responses=tuple(self.responses[i] for i in indices),
             tokens={name: tuple(values[i] for i in indices) for name, values in self.tokens.items()},
+            routes=None if self.routes is None else tuple(self.routes[i] for i in indices),
         )
 
     def pack(self, batch: MicroBatch, device: torch.device, *, share_prompts: bool = False) -> TextBatch:
@@ -71,6 +76,8 @@ class TextSamples:
             response_lengths=tuple(len(response) for response in chosen.responses),
             sample_ids=batch.indices[packed.sequence_ids].to(device),
             tokens=tokens,
+            routes=None if chosen.routes is None else _placed_routes(chosen.routes, packed).to(device),
+            is_padding=batch.is_padding,
         )
 
 
@@ -84,6 +91,9 @@ class TextBatch:
         response_lengths: Tokens of each response, on the host.
         sample_ids: int64 [T]; which of the samples a token belongs to; of a shared prompt, the first one.
         tokens: As in ``TextSamples``, each [T] and 0 at prompts.
+        routes: As in ``TextSamples``, int [T, layers, chosen].
+        is_padding: Whether it only makes ranks have equally many micro-batches.
+        routing: What the pass does about experts; None leaves them to the model.
     """
 
     packed: PackedSequences
@@ -91,6 +101,9 @@ class TextBatch:
     response_lengths: tuple[int, ...]
     sample_ids: torch.Tensor
     tokens: Mapping[str, torch.Tensor]
+    routes: torch.Tensor | None = None
+    is_padding: bool = False
+    routing: ExpertRouting | None = None
 
     def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the values [T] of each response's tokens, [L] each."""
@@ -240,8 +253,17 @@ def evaluate_tokens(
     """
     scored = batch.is_response if whole_responses else batch.tokens["loss_mask"]
     temperature = algorithm.training_temperature
-    result: TokenEvaluation = model(batch.packed, temperature=temperature, scored=scored, with_top=with_top)
+    steered = {} if batch.routing is None else {"routing": batch.routing}
+    result: TokenEvaluation = model(batch.packed, temperature=temperature, scored=scored, with_top=with_top, **steered)
     return result
+
+
+def _placed_routes(routes: Sequence[torch.Tensor], packed: PackedSequences) -> torch.Tensor:
+    """Lay the routes of each sequence's tokens next to the packed tokens."""
+    joined = torch.cat(list(routes))
+    placed = joined.new_zeros(packed.num_tokens, *joined.shape[1:])
+    placed[packed.places] = joined
+    return placed
 
 
 def _corrected(

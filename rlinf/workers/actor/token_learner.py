@@ -10,6 +10,7 @@ from torch import nn
 from rlinf.config.schema.root import LanguageConfig, RLinfConfig
 from rlinf.hybrid_engines.train.train_engine import Loss, MetricSums, Pass, TrainEngine
 from rlinf.models.language_model import TokenEvaluation
+from rlinf.workers.actor.expert_use import ExpertUse
 from rlinf.workers.actor.learner import BatchT, Learner, Work, accumulate, metrics_over_ranks
 from rlinf.workers.actor.logprobs import MicroBatchPlanner, decoder_flops
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens, text_denominators, text_loss
@@ -37,6 +38,7 @@ class TokenLearner(Learner[BatchT]):
         )
         self.work = Work()
         self.samples: TextSamples | None = None
+        self.experts = ExpertUse.of(engine, cfg.actor)
 
     @property
     @abc.abstractmethod
@@ -68,8 +70,9 @@ class TokenLearner(Learner[BatchT]):
                 continue
             accumulate(sums, self.forward_backward(minibatch))
             self.work += self._work(minibatch)
-            steps.append(self.engine.step())
-        return metrics_over_ranks(self.engine, sums, steps) | {"skipped_updates": float(num_skipped)}
+            steps.append(self.engine.step() | self.learn_values(minibatch))
+        metrics = metrics_over_ranks(self.engine, sums, steps) | {"skipped_updates": float(num_skipped)}
+        return metrics if self.experts is None else metrics | self.experts.metrics(samples)
 
     def forward_backward(self, minibatch: TextSamples) -> MetricSums:
         """Accumulate the gradient of one minibatch.
@@ -82,6 +85,8 @@ class TokenLearner(Learner[BatchT]):
         """
         algorithm, engine = self.cfg.algorithm, self.engine
         batches = self.planner.pack(minibatch, self.planner.plan(minibatch))
+        if self.experts is not None:
+            batches = self.experts.training(batches, minibatch, num_replicas=engine.world_size)
         denominators = text_denominators(
             batches,
             max_tokens=self.max_response_tokens,
@@ -96,6 +101,14 @@ class TokenLearner(Learner[BatchT]):
             return text_loss(result, batch, denominators, algorithm=algorithm)
 
         return engine.forward_backward(batches, Pass(call, use))
+
+    def learn_values(self, minibatch: TextSamples) -> dict[str, float]:
+        """Make a critic of its own learn from a minibatch; return its report, the same on every rank.
+
+        Args:
+            minibatch: The samples of an optimizer step, over all ranks.
+        """
+        return {}
 
     def _work(self, samples: TextSamples) -> Work:
         """Return what training on samples takes, over all ranks."""

@@ -123,7 +123,7 @@ class LogprobWorker(Worker):
                 f"Responses were sampled with weights of version {', '.join(map(str, sorted(versions)))}; the "
                 f"inference group has version {self.version}. Synchronise the weights of both groups together."
             )
-        logprobs, _ = compute_logprobs(batch, planner=self.planner, algorithm=self.cfg.algorithm)
+        logprobs = compute_logprobs(batch, planner=self.planner, algorithm=self.cfg.algorithm).logprobs
         if self.engine.is_main:
             self.responses.put_trainer_logprobs(group_id, torch.cat(list(logprobs)))
 

@@ -118,7 +118,7 @@ FAULTS: list[Fault] = [
     Fault(
         "rlinf/algorithms/losses/objective.py",
         "mask, inputs.denominators.entropy)",
-        "mask, inputs.denominators.policy)",
+        "critic.per_entry, mask, inputs.denominators.policy)",
         LOSSES,
         "the entropy is divided by the policy's count",
     ),
@@ -343,8 +343,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/algorithms/losses/objective.py",
-        "mask, inputs.denominators.value)",
-        "mask, inputs.denominators.policy)",
+        "critic.per_entry, mask, inputs.denominators.value)",
+        "critic.per_entry, mask, inputs.denominators.policy)",
         LOSSES,
         "the value loss is divided by the policy's count",
     ),

@@ -635,7 +635,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/models/causal_lm.py",
-        "before = hidden[packed.previous[rows]]",
+        "before = hidden[before_rows]",
         "before = hidden[rows]",
         LANGUAGE,
         "tokens are predicted from themselves",

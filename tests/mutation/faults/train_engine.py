@@ -67,7 +67,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
-        "loss * self.scaler.scale if self.scaler.enabled else loss",
+        "loss if scale == 1.0 else loss * scale",
         "loss",
         ENGINE,
         "fp16 losses are not scaled",
@@ -110,7 +110,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
-        "flat /= self.world_size",
+        "flat /= self.num_processes",
         "pass",
         RANKS,
         "gradients of replicas are summed, not averaged",
@@ -411,8 +411,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
-        "            if owner == self.rank:\n",
-        "            if owner >= self.rank:\n",
+        "            if owner == self.process:\n",
+        "            if owner >= self.process:\n",
         ("tests/unit/hybrid_engines/train/test_fsdp_conformance.py",),
         "ranks publish what others own",
     ),

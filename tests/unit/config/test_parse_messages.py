@@ -25,7 +25,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"actr": {}}, "actr", "Did you mean 'actor'?"),
     ({"zzz": {}}, "zzz", "Known sections: cluster, runner"),
     ({"env.train.video_cfg": {"qqq": 1}}, "env.train.video_cfg.qqq", "Known keys here: fps"),
-    ({"critic": {"use_critic_model": False}}, "critic", "actor.model.add_value_head"),
+    ({"critic": {"use_critic_model": False}}, "critic", "it belongs to runner.task_type=reasoning"),
     (
         SAC | {"algorithm.replay_buffer": {"cache_size": 3}},
         "algorithm.replay_buffer.cache_size",

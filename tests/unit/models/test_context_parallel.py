@@ -45,9 +45,9 @@ def test_ranks_attend_to_what_the_whole_pack_attends_to(pack: PackedSequences, w
     generator = torch.Generator().manual_seed(1)
     query = torch.randn(pack.num_tokens, 4, 8, generator=generator, dtype=torch.float64)
     key, value = (torch.randn(pack.num_tokens, 2, 8, generator=generator, dtype=torch.float64) for _ in "kv")
-    expected = attend(query, key, value, plan_attention(pack), window=window)
+    expected = attend(query, key, value, plan_attention(pack), scaling=0.4, window=window)
     for share in plan_context(pack, 2, linear_cost=2.0):
         padded = torch.cat([query[share.tokens], torch.ones(2, 4, 8, dtype=torch.float64)])
-        found = attend_parts(padded, key, value, share, window=window)
+        found = attend_parts(padded, key, value, share, scaling=0.4, window=window)
         assert torch.allclose(found[:-2], expected[share.tokens], atol=1e-12)
         assert not found[-2:].any()

@@ -25,7 +25,6 @@ LATER_MEGATRON = "comes with model parallelism"
 EXPECTED_MISSING = {
     "key agentloop of a recipe": LATER_WORKFLOW,
     "key tools of a recipe": LATER_WORKFLOW,
-    "key critic of a recipe": LATER_MEGATRON,
     "examples/searchr1": LATER_WORKFLOW,
     "examples/coding_online_rl": LATER_WORKFLOW,
     "examples/multiturn_demo": LATER_WORKFLOW,

@@ -138,7 +138,7 @@ class MegatronEngine(TrainEngine):
             is_padding = index >= len(micro_batches)
             return loss * (0.0 if is_padding else factor), {} if is_padding else metrics
 
-        found = self._run(padded, work, use, backward=True)
+        found = self._run(padded, work, use, num_counted=len(micro_batches))
         totals: MetricSums = {}
         for metrics in found:
             for name, value in metrics.items():
@@ -154,7 +154,7 @@ class MegatronEngine(TrainEngine):
             return torch.zeros((), device=self.device), work.use(output, padded[index])
 
         with torch.no_grad():
-            found = self._run(padded, work, use, backward=False)
+            found = self._run(padded, work, use)
         results: list[torch.Tensor] = found[: len(micro_batches)]
         return results
 
@@ -183,6 +183,12 @@ class MegatronEngine(TrainEngine):
         """See ``TrainEngine``."""
         total = tensor.clone()
         dist.all_reduce(total, group=self.groups.dp)
+        return total
+
+    def sum_parts(self, tensor: torch.Tensor) -> torch.Tensor:
+        """See ``TrainEngine``."""
+        total = tensor.clone()
+        dist.all_reduce(total)
         return total
 
     def all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -263,14 +269,24 @@ class MegatronEngine(TrainEngine):
         return [*micro_batches, *([micro_batches[-1]] * missing)]
 
     def _run(
-        self, batches: list[Any], work: Pass[Any, Any, Any], use: Callable[..., Any], *, backward: bool
+        self, batches: list[Any], work: Pass[Any, Any, Any], use: Callable[..., Any], *, num_counted: int | None = None
     ) -> list[Any]:
-        """Run a schedule over micro-batches; return what ``use`` made of each, on every rank of the replica."""
+        """Run a schedule over micro-batches; return what ``use`` made of each, on every rank of the replica.
+
+        Args:
+            batches: The micro-batches.
+            work: The pass.
+            use: Makes a loss and a result of an output, given the number of its micro-batch.
+            num_counted: How many of them count in the gradient; None computes none.
+        """
         if work.needs_whole_model and self.layout.pipeline > 1:
             raise AlgorithmError("A loss that calls the model several times cannot be computed by pipeline stages.")
 
-        def forward_step(numbers: Iterator[int], model: nn.Module) -> tuple[Any, Callable[..., Any]]:
+        def forward_step(numbers: Iterator[int], model: Any) -> tuple[Any, Callable[..., Any]]:
             number = next(numbers)
+            # The schedule multiplies the losses that it sees by the context ranks.
+            counts = num_counted is not None and number < num_counted
+            model.module.balance_scale = self.scaler.scale * self.layout.context if counts else 0.0
             return work.call(model, batches[number]), functools.partial(use, index=number)
 
         data = [iter(range(len(batches))) for _ in self.chunks]
@@ -282,7 +298,7 @@ class MegatronEngine(TrainEngine):
             # Stages send shapes along: these are not used.
             seq_length=self.layout.tensor,
             micro_batch_size=1,
-            forward_only=not backward,
+            forward_only=num_counted is None,
         )
         return self._from_last_stage(found)
 

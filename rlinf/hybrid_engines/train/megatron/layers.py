@@ -12,13 +12,15 @@ from megatron.core.transformer.enums import AttnMaskType
 from megatron.core.transformer.mlp import MLP, MLPSubmodules
 from megatron.core.transformer.moe.experts import SequentialMLP
 from megatron.core.transformer.moe.moe_layer import MoELayer, MoESubmodules
+from megatron.core.transformer.moe.router import TopKRouter
 from megatron.core.transformer.spec_utils import ModuleSpec
 from megatron.core.transformer.transformer_block import TransformerBlockSubmodules
 from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 from torch import nn
 
-from rlinf.hybrid_engines.train.megatron.tokens import StagePlan
+from rlinf.models.expert_routing import RankRouting
+from rlinf.models.token_plan import TokenPlan
 
 
 class RMSNorm(nn.Module):
@@ -65,7 +67,7 @@ class PackedCoreAttention(nn.Module):
         value: torch.Tensor,
         attention_mask: None = None,
         *,
-        attention_bias: StagePlan,
+        attention_bias: TokenPlan,
         **_: Any,
     ) -> torch.Tensor:
         """Attend.
@@ -84,6 +86,33 @@ class PackedCoreAttention(nn.Module):
         return result.flatten(1).unsqueeze(1)
 
 
+class SteeredRouter(TopKRouter):  # type: ignore[misc]
+    """Megatron-Core's router, which the plan of a pass may tell where tokens go."""
+
+    steered: RankRouting | None = None
+
+    def routing(
+        self, logits: torch.Tensor, padding_mask: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the weights of each token's experts [T, experts], and which those are."""
+        if self.steered is None:
+            return super().routing(logits, padding_mask)  # type: ignore[no-any-return]
+        logits = logits.view(-1, logits.shape[-1])
+        weights, chosen = self.steered.route(self.layer_number - 1, logits)
+        is_chosen = torch.zeros_like(logits, dtype=torch.bool).scatter(1, chosen, value=True)
+        return torch.zeros_like(logits).scatter(1, chosen, weights), is_chosen
+
+
+class DecoderLayer(TransformerLayer):  # type: ignore[misc]
+    """Megatron-Core's layer, which hands the plan of a pass to its router; of the same pass when it is recomputed."""
+
+    def forward(self, *arguments: Any, attention_bias: TokenPlan, **keywords: Any) -> Any:
+        """See ``TransformerLayer``; the plan comes as the attention bias."""
+        if isinstance(self.mlp, MoELayer):
+            self.mlp.router.steered = attention_bias.routing
+        return super().forward(*arguments, attention_bias=attention_bias, **keywords)
+
+
 def block_spec(num_layers: int, windows: list[int | None], *, qk_norm: bool, experts: bool) -> Any:
     """Return what a stage's decoder is built of.
 
@@ -97,7 +126,7 @@ def block_spec(num_layers: int, windows: list[int | None], *, qk_norm: bool, exp
     feed_forward = ModuleSpec(module=MLP, submodules=linears)
     if experts:
         sequential = ModuleSpec(module=SequentialMLP, submodules=linears)
-        feed_forward = ModuleSpec(module=MoELayer, submodules=MoESubmodules(experts=sequential))
+        feed_forward = ModuleSpec(module=MoELayer, submodules=MoESubmodules(experts=sequential, router=SteeredRouter))
 
     def core_attention(**keywords: Any) -> PackedCoreAttention:
         return PackedCoreAttention(windows=windows, **keywords)
@@ -110,7 +139,7 @@ def block_spec(num_layers: int, windows: list[int | None], *, qk_norm: bool, exp
         k_layernorm=RMSNorm if qk_norm else None,
     )
     layer = ModuleSpec(
-        module=TransformerLayer,
+        module=DecoderLayer,
         submodules=TransformerLayerSubmodules(
             input_layernorm=RMSNorm,
             self_attention=ModuleSpec(

@@ -23,11 +23,12 @@ from torch import nn
 from rlinf.data.packing import PackedSequences
 from rlinf.hybrid_engines.train.megatron.layer_config import windows
 from rlinf.hybrid_engines.train.megatron.layers import block_spec
-from rlinf.hybrid_engines.train.megatron.tokens import StagePlan, plan_stage
 from rlinf.models.causal_lm import CausalLM
+from rlinf.models.expert_routing import ExpertRouting, RankRouting
 from rlinf.models.fused.fusion_rules import vocabulary_share
 from rlinf.models.language_model import LanguageModel, TokenEvaluation
 from rlinf.models.token_logprobs import LogprobHead, VocabularyShard
+from rlinf.models.token_plan import TokenPlan, plan_tokens
 from rlinf.models.trainable import WeightForm
 
 
@@ -119,23 +120,20 @@ class MegatronLM(LanguageModel):
         temperature: float = 1.0,
         scored: torch.Tensor | None = None,
         with_top: bool = False,
+        routing: ExpertRouting | None = None,
     ) -> TokenEvaluation:
         """See ``LanguageModel``."""
         multiple = self.config.tensor_model_parallel_size if self.config.sequence_parallel else 1
-        # A token costs its layers six times their width in products, and each token that it attends to one.
-        plan = plan_stage(
-            packed,
-            self.frequencies,
-            multiple=multiple,
-            context=self.groups.cp,
-            linear_cost=6.0 * self.config.hidden_size,
-        )
+        plan = plan_tokens(packed, context=self.groups.cp, hidden_size=self.config.hidden_size, multiple=multiple)
+        if routing is not None:
+            # Under sequence parallelism each tensor rank routes a share of the tokens.
+            own = plan.places.chunk(multiple)[dist.get_rank(self.groups.tp) if multiple > 1 else 0]
+            plan.routing = RankRouting(routing, own, scale=self.balance_scale)
+        rotary = rotary_angles(plan.position_ids, self.frequencies)
         # Megatron-Core's embedding transposes what it scatters.
         ids = plan.token_ids.unsqueeze(0 if self.config.sequence_parallel else 1)
         hidden = self.embedding(ids) if self.pre_process else None
-        hidden = self.decoder(
-            hidden_states=hidden, attention_mask=None, rotary_pos_emb=plan.rotary, attention_bias=plan
-        )
+        hidden = self.decoder(hidden_states=hidden, attention_mask=None, rotary_pos_emb=rotary, attention_bias=plan)
         if self.head is None:
             # The schedule sends it to the next stage.
             return hidden  # type: ignore[no-any-return]
@@ -228,7 +226,7 @@ class MegatronLM(LanguageModel):
         self,
         hidden: torch.Tensor,
         packed: PackedSequences,
-        plan: StagePlan,
+        plan: TokenPlan,
         *,
         temperature: float,
         scored: torch.Tensor | None,
@@ -261,3 +259,14 @@ class MegatronLM(LanguageModel):
         assert spread[0] is not None
         assert spread[1] is not None
         return TokenEvaluation(spread[0], spread[1], spread[2], spread[3])
+
+
+def rotary_angles(positions: torch.Tensor, frequencies: torch.Tensor) -> torch.Tensor:
+    """Return float32 [T, 1, 1, D] angles of tokens' positions.
+
+    Args:
+        positions: int64 [T].
+        frequencies: float32 [D / 2]; of the rotary embedding.
+    """
+    angles = positions.to(frequencies.dtype).unsqueeze(1) * frequencies
+    return torch.cat([angles, angles], dim=1).view(-1, 1, 1, 2 * len(frequencies))

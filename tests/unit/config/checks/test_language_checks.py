@@ -25,6 +25,18 @@ PLACEMENT = "cluster.component_placement={actor: 0, rollout: 0, reward: 0, infer
             "with actor.model.is_lora a receiver needs the weights in fp32",
         ),
         (
+            ["actor.routing_replay=recompute", "algorithm.recompute_logprobs=false"],
+            "actor.routing_replay",
+            "algorithm.recompute_logprobs=true",
+        ),
+        (["actor.moe_aux_loss_coeff=0.1", "+inference={}", PLACEMENT], "actor.moe_aux_loss_coeff", "Remove inference"),
+        (["actor.fsdp_config.context_parallel_size=2"], "actor.fsdp_config.context_parallel_size", "must divide the 1"),
+        (
+            ["actor.fsdp_config.context_parallel_size=2", "+inference={}", PLACEMENT],
+            "actor.fsdp_config.context_parallel_size",
+            "Remove the section inference",
+        ),
+        (
             ["weight_syncer.bucket.bucket_dtype=fp16", "+inference={}", PLACEMENT],
             "weight_syncer.bucket.bucket_dtype",
             "with inference a receiver needs the weights in fp32",

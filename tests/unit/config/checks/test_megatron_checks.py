@@ -23,6 +23,7 @@ TP2 = "actor.megatron.tensor_model_parallel_size=2"
         ),
         ([*MEGATRON, "actor.model.is_lora=true"], "actor.model.is_lora", "Set actor.training_backend=fsdp"),
         ([*MEGATRON, "runner.ckpt_path=weights.pt"], "runner.ckpt_path", "actor.model.model_path"),
+        ([*MEGATRON, "+actor.megatron.layers=te"], "actor.megatron.layers", "TransformerEngine are not used"),
         ([*MEGATRON, *WITH_INFERENCE], "inference", "the actor recomputes log-probabilities"),
     ],
     ids=lambda value: value[-1] if isinstance(value, list) else "",

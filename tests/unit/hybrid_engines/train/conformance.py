@@ -9,12 +9,14 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+import psutil
 import pytest
 import torch
 
@@ -61,15 +63,19 @@ def model_config(setting: Setting) -> CausalLMConfig:
     return CausalLMConfig(model_type="causal_lm", model_path=str(setting.folder), **setting.model)
 
 
-def save_model(folder: Path, *, tied: bool) -> None:
-    """Write a random model: Qwen2 (biases) untied, Qwen3 (norms of queries and keys) tied."""
+def save_model(folder: Path, *, tied: bool, experts: bool = False) -> None:
+    """Write a random model: Qwen2 (biases) untied, Qwen3 (norms of queries and keys) tied, or Qwen3-MoE untied."""
     import transformers
 
     torch.manual_seed(1)
     sizes = {"hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 4, "num_key_value_heads": 2}
     sizes |= {"vocab_size": 129, "num_hidden_layers": 4, "tie_word_embeddings": tied}
-    if tied:
-        config: Any = transformers.Qwen3Config(**sizes, head_dim=16)
+    if experts:
+        each = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "norm_topk_prob": True}
+        config: Any = transformers.Qwen3MoeConfig(**sizes, **each, head_dim=16)
+        model = transformers.Qwen3MoeForCausalLM(config)
+    elif tied:
+        config = transformers.Qwen3Config(**sizes, head_dim=16)
         model = transformers.Qwen3ForCausalLM(config)
     else:
         model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**sizes))
@@ -77,6 +83,15 @@ def save_model(folder: Path, *, tied: bool) -> None:
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.15)
     model.save_pretrained(folder)
+
+
+def stored_weights(folder: Path) -> Tensors:
+    """Return the weights of a model by the names under which they are exported, tied ones once."""
+    import transformers
+
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    tied = "lm_head.weight" if model.config.tie_word_embeddings else None
+    return {name: tensor.clone() for name, tensor in model.state_dict().items() if name != tied}
 
 
 @dataclass(frozen=True)
@@ -238,6 +253,35 @@ def export_owned(rank: int, make: MakeEngine, setting: Setting) -> tuple[Tensors
     return owned, [entry.name for entry in entries if entry.owner == rank], [entry.name for entry in entries]
 
 
+def publish_rounded(rank: int, make: MakeEngine, setting: Setting) -> list[bool]:
+    """Return whether weights stay as they are, bit by bit, while others receive them in bf16."""
+    engine = prepared(make, setting, rank)
+    train(engine, 1)
+    before = {name: tensor.clone() for name, tensor in engine.export_weights()}
+    rounded = dict(engine.export_weights(dtype=torch.bfloat16))
+    after = dict(engine.export_weights())
+    return [
+        all(torch.equal(before[name], tensor) for name, tensor in after.items()),
+        all(torch.equal(before[name].bfloat16(), tensor) for name, tensor in rounded.items()),
+        any(not torch.equal(before[name], tensor.float()) for name, tensor in rounded.items()),
+    ]
+
+
+def save_watched(rank: int, make: MakeEngine, setting: Setting, path: Path) -> list[str]:
+    """Return what a save starts: processes, that is."""
+    engine, started = make(setting, rank), []
+    train(engine, 1)
+
+    def watch(event: str, _: tuple[Any, ...]) -> None:
+        if event in {"os.fork", "os.forkpty", "os.posix_spawn", "subprocess.Popen", "os.spawn"}:
+            started.append(event)
+
+    sys.addaudithook(watch)
+    engine.save(path, in_background=True)
+    engine.finish_save()
+    return [*started, *(child.name() for child in psutil.Process().children())]
+
+
 def remember(rank: int, make: MakeEngine, setting: Setting) -> list[bool]:
     engine = prepared(make, setting, rank)
     batches = batches_of([SEQUENCES])
@@ -362,14 +406,16 @@ class EngineConformance:
     make: ClassVar[MakeEngine]
     settings: ClassVar[dict[str, dict[str, Any]]]
     """Keys of ``Setting`` by the name of a layout; the first is the plainest."""
+    models: ClassVar[tuple[str, ...]] = ("untied", "tied")
+    """What is trained; cases that need one take the last."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def folders(cls, tmp_path_factory: pytest.TempPathFactory) -> Path:
         """Return where the models are."""
         folder = tmp_path_factory.mktemp("models")
-        for name in ("tied", "untied"):
-            save_model(folder / name, tied=name == "tied")
+        for name in cls.models:
+            save_model(folder / name, tied=name == "tied", experts=name == "experts")
         return folder
 
     def ranks(self, setting: Setting, function: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -381,38 +427,38 @@ class EngineConformance:
         for name, setting in self.settings.items():
             yield name, Setting(folder=folder, **setting, **keys)
 
-    @pytest.mark.parametrize("model", ["untied", "tied"])
-    def test_c1_tokens_are_those_of_transformers(self, folders: Path, model: str) -> None:
-        expected = reference(folders / model).tokens
-        for name, setting in self.all_settings(folders / model, model={"add_value_head": True}):
-            for (found,) in self.ranks(setting, evaluate):
-                assert (found - expected).abs().max() < 5e-6, name
+    def test_c1_tokens_are_those_of_transformers(self, folders: Path) -> None:
+        for model in self.models:
+            expected = reference(folders / model).tokens
+            for name, setting in self.all_settings(folders / model, model={"add_value_head": True}):
+                for (found,) in self.ranks(setting, evaluate):
+                    assert (found - expected).abs().max() < 5e-6, (model, name)
 
-    @pytest.mark.parametrize("model", ["untied", "tied"])
-    def test_c2_and_c12_gradients_and_metrics_are_those_of_all_losses(self, folders: Path, model: str) -> None:
-        expected = reference(folders / model)
-        for name, setting in self.all_settings(folders / model, model={"add_value_head": True}):
-            for gradients, metrics in self.ranks(setting, differentiate):
-                assert_close(gradients, expected.gradients, 1e-5)
-                assert metrics == pytest.approx(expected.metrics, rel=1e-5), name
+    def test_c2_and_c12_gradients_and_metrics_are_those_of_all_losses(self, folders: Path) -> None:
+        for model in self.models:
+            expected = reference(folders / model)
+            for name, setting in self.all_settings(folders / model, model={"add_value_head": True}):
+                for gradients, metrics in self.ranks(setting, differentiate):
+                    assert_close(gradients, expected.gradients, 1e-5)
+                    assert metrics == pytest.approx(expected.metrics, rel=1e-5), (model, name)
 
     def test_c3_gradients_do_not_depend_on_micro_batches_or_their_order(self, folders: Path) -> None:
-        expected = reference(folders / "untied").gradients
+        expected = reference(folders / self.models[0]).gradients
         cuts = [[SEQUENCES], [SEQUENCES[:2], SEQUENCES[2:]], [[s] for s in reversed(SEQUENCES)]]
-        for _, setting in self.all_settings(folders / "untied", model={"add_value_head": True}):
+        for _, setting in self.all_settings(folders / self.models[0], model={"add_value_head": True}):
             for groups in cuts:
                 gradients, _ = self.ranks(setting, differentiate, groups)[0]
                 assert_close(gradients, expected, 1e-5)
 
     def test_c3_shared_prompts_have_the_gradient_of_repeated_ones(self, folders: Path) -> None:
-        for _, setting in self.all_settings(folders / "untied"):
+        for _, setting in self.all_settings(folders / self.models[0]):
             one, other = (self.ranks(setting, differentiate_shared, share)[0] for share in (True, False))
             assert_close(one, other, 1e-5)
 
     def test_c4_steps_with_two_rates_and_a_warm_up_are_the_same_in_every_layout(self, folders: Path) -> None:
         optim = {"lr": 1e-2, "value_lr": 3e-2, "critic_warmup_steps": 1, "clip_grad": 5.0}
         results = {}
-        for name, setting in self.all_settings(folders / "tied", model={"add_value_head": True}, optim=optim):
+        for name, setting in self.all_settings(folders / self.models[-1], model={"add_value_head": True}, optim=optim):
             results[name] = self.ranks(setting, learn, 3)
         weights, reports = next(iter(results.values()))[0]
         assert [report["lr"] for report in reports] == [0.0, 1e-2, 1e-2]
@@ -423,7 +469,9 @@ class EngineConformance:
                     assert one == pytest.approx(other, rel=1e-4)
 
     def test_c6_a_loaded_engine_goes_on_bit_for_bit(self, folders: Path, tmp_path: Path) -> None:
-        for name, setting in self.all_settings(folders / "tied", model={"add_value_head": True}, optim={"lr": 1e-2}):
+        for name, setting in self.all_settings(
+            folders / self.models[-1], model={"add_value_head": True}, optim={"lr": 1e-2}
+        ):
             self.ranks(setting, learn, 2, None, tmp_path / name)
             expected = self.ranks(setting, learn, 4)
             for (found, steps), (weights, reports) in zip(
@@ -433,7 +481,9 @@ class EngineConformance:
                 assert steps == reports[2:]
 
     def test_c7_a_checkpoint_of_one_layout_goes_on_in_another(self, folders: Path, tmp_path: Path) -> None:
-        settings = dict(self.all_settings(folders / "tied", model={"add_value_head": True}, optim={"lr": 1e-3}))
+        settings = dict(
+            self.all_settings(folders / self.models[-1], model={"add_value_head": True}, optim={"lr": 1e-3})
+        )
         for name, setting in settings.items():
             self.ranks(setting, learn, 1, None, tmp_path / name)
         expected, _ = self.ranks(next(iter(settings.values())), learn, 3)[0]
@@ -443,25 +493,21 @@ class EngineConformance:
                     found, _ = self.ranks(setting, learn, 2, tmp_path / saved)[0]
                     assert_close(found, expected, 1e-4)
 
-    @pytest.mark.parametrize("model", ["untied", "tied"])
-    def test_c8_and_c9_exported_is_what_was_loaded_described_and_imported(self, folders: Path, model: str) -> None:
-        from safetensors.torch import load_file
-
-        stored = load_file(folders / model / "model.safetensors")
-        for name, setting in self.all_settings(folders / model):
-            for exported, (described, names), imported in self.ranks(setting, export):
-                assert_same(exported, stored)
-                assert_same(imported, stored)
-                assert len(names) == len(set(names)), name
-                assert [row[0] for row in described] == names
-                for entry, shape, dtype, is_meta in described:
-                    assert (shape, dtype, is_meta) == (exported[entry].shape, exported[entry].dtype, True)
+    def test_c8_and_c9_exported_is_what_was_loaded_described_and_imported(self, folders: Path) -> None:
+        for model in self.models:
+            stored = stored_weights(folders / model)
+            for name, setting in self.all_settings(folders / model):
+                for exported, (described, names), imported in self.ranks(setting, export):
+                    assert_same(exported, stored)
+                    assert_same(imported, stored)
+                    assert len(names) == len(set(names)), (model, name)
+                    assert [row[0] for row in described] == names
+                    for entry, shape, dtype, is_meta in described:
+                        assert (shape, dtype, is_meta) == (exported[entry].shape, exported[entry].dtype, True)
 
     def test_c8_every_tensor_has_one_owner(self, folders: Path) -> None:
-        from safetensors.torch import load_file
-
-        stored = load_file(folders / "tied" / "model.safetensors")
-        for name, setting in self.all_settings(folders / "tied"):
+        stored = stored_weights(folders / self.models[-1])
+        for name, setting in self.all_settings(folders / self.models[-1]):
             ranks = self.ranks(setting, export_owned)
             assert sum(len(owned) for owned, _, _ in ranks) == len(stored), name
             assert_same({name: tensor for owned, _, _ in ranks for name, tensor in owned.items()}, stored)
@@ -469,25 +515,35 @@ class EngineConformance:
                 assert list(owned) == own_names
                 assert names == ranks[0][2]
 
+    def test_c8_rounding_for_receivers_changes_no_weight(self, folders: Path) -> None:
+        for name, setting in self.all_settings(folders / self.models[-1], optim={"lr": 1e-2}):
+            for checks in self.ranks(setting, publish_rounded):
+                assert checks == [True, True, True], name
+
+    def test_c6_a_save_starts_no_process(self, folders: Path, tmp_path: Path) -> None:
+        name, setting = next(self.all_settings(folders / self.models[-1]))
+        for started in self.ranks(setting, save_watched, tmp_path / name):
+            assert started == []
+
     def test_c10_remembered_weights_and_offloading_change_no_bit(self, folders: Path) -> None:
-        for name, setting in self.all_settings(folders / "tied", optim={"lr": 1e-2}):
+        for name, setting in self.all_settings(folders / self.models[-1], optim={"lr": 1e-2}):
             for checks in self.ranks(setting, remember):
                 assert all(checks), (name, checks)
 
     def test_c11_a_gradient_that_is_not_finite_stops_all_ranks_alike(self, folders: Path) -> None:
-        for name, setting in self.all_settings(folders / "tied"):
+        for name, setting in self.all_settings(folders / self.models[-1]):
             for broken in range(setting.layout.data):
                 assert all(self.ranks(setting, break_gradient, broken)), (name, broken)
 
     def test_c11_weights_of_another_model_are_refused_on_all_ranks(self, folders: Path) -> None:
-        for _, setting in self.all_settings(folders / "tied"):
+        for _, setting in self.all_settings(folders / self.models[-1]):
             for messages in self.ranks(setting, import_wrong):
                 assert len(messages) == 2
                 assert "no such weight" in messages[0]
                 assert "shape (64,)" in messages[1]
 
     def test_c11_a_rank_that_dies_ends_the_others(self, folders: Path) -> None:
-        for name, setting in self.all_settings(folders / "tied"):
+        for name, setting in self.all_settings(folders / self.models[-1]):
             ranks = setting.layout.world_size
             if ranks == 1:
                 continue
@@ -498,7 +554,7 @@ class EngineConformance:
             assert time.monotonic() - started < 150
 
     def test_exactly_one_rank_is_the_main_one(self, folders: Path) -> None:
-        for _, setting in self.all_settings(folders / "tied"):
+        for _, setting in self.all_settings(folders / self.models[-1]):
             found = self.ranks(setting, hold_attributes)
             assert sum(is_main for _, _, is_main, _ in found) == 1
             for number, (rank, world_size, _, layout) in enumerate(found):

@@ -34,11 +34,15 @@ def make_engine(setting: Setting, rank: int) -> FSDPEngine:
     return FSDPEngine(
         get_model(model_config(setting), on_meta=True),
         optim=OptimConfig(**setting.optim),
-        fsdp=FSDPConfig(sharding_strategy="full_shard" if setting.sharded else "no_shard"),
+        fsdp=FSDPConfig(
+            sharding_strategy="full_shard" if setting.sharded else "no_shard",
+            context_parallel_size=setting.layout.context,
+            **setting.engine,
+        ),
         precision="fp32",
         device=torch.device("cpu"),
         rank=rank,
-        world_size=setting.layout.data,
+        world_size=setting.layout.world_size,
     )
 
 
@@ -65,6 +69,26 @@ def make_hybrid_engine(setting: Setting, rank: int) -> FSDPEngine:
         rank=rank,
         world_size=4,
     )
+
+
+@pytest.mark.slow
+class TestHybridShards(EngineConformance):
+    """Two replicas of two shards; the test below keeps the fast part."""
+
+    make = make_hybrid_engine
+    settings: ClassVar[dict[str, dict[str, Any]]] = {"hybrid": {"layout": ParallelLayout(data=4)}}
+
+
+@pytest.mark.slow
+class TestContext(EngineConformance):
+    """Ranks that share tokens, and data-parallel ranks of two such; test_fsdp_experts keeps the fast part."""
+
+    make = make_engine
+    settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "CP2": {"layout": ParallelLayout(data=1, context=2), "sharded": True},
+        "DP2 CP2": {"layout": ParallelLayout(data=2, context=2)},
+        "DP2 CP2 sharded": {"layout": ParallelLayout(data=2, context=2), "sharded": True},
+    }
 
 
 def count_held(rank: int, setting: Setting) -> int:

@@ -94,7 +94,7 @@ def test_log_probabilities_are_the_actors_before_and_after_each_sync(folder: Pat
         sync(learner, worker, step, "adapters" if step and cfg.actor.model.is_lora else "parts")
         assert worker.version == step
         samples = sampled_at(make_responses(folder), step)
-        expected, _ = learner._evaluate(batch_of(samples))
+        expected = learner._evaluate(batch_of(samples)).logprobs
         found = computed(worker, samples)
         assert found.responses == batch_of(samples).responses
         torch.testing.assert_close(found.trainer_logprobs, torch.cat(expected), atol=1e-5, rtol=0)
@@ -211,7 +211,7 @@ def compute_on_rank(rank: int, folder: Path, weights: list[tuple[str, torch.Tens
 def test_ranks_that_share_a_model_compute_the_actors_log_probabilities_together(folder: Path) -> None:
     learner = make_learner(config(folder, INFERENCE, PLACEMENT))
     samples = sampled_at(make_responses(folder), 0)
-    expected, _ = learner._evaluate(batch_of(samples))
+    expected = learner._evaluate(batch_of(samples)).logprobs
     weights = [(name, tensor.clone()) for name, tensor in learner.engine.export_weights("parts")]
     (found, share), (left, other_share) = run_ranks(2, compute_on_rank, folder, weights, samples)
     torch.testing.assert_close(found, torch.cat(expected), atol=1e-5, rtol=0)

@@ -1,4 +1,4 @@
-"""The Megatron-Core engine keeps the contract of training engines, in every layout that fits on two ranks."""
+"""The Megatron-Core engine keeps the contract of training engines, in every layout."""
 
 from __future__ import annotations
 
@@ -38,4 +38,20 @@ class TestAllLayouts(EngineConformance):
         "PP2 VPP2": {"layout": ParallelLayout(data=1, pipeline=2, virtual_pipeline=2)},
         "CP2": {"layout": ParallelLayout(data=1, context=2)},
         "TP2 PP2 SP": {"layout": ParallelLayout(data=1, tensor=2, pipeline=2, sequence=True)},
+        "TP2 CP2 SP": {"layout": ParallelLayout(data=1, tensor=2, context=2, sequence=True)},
+    }
+
+
+@pytest.mark.slow
+class TestExpertLayouts(EngineConformance):
+    """Layouts of a model with experts."""
+
+    make = make_engine
+    models = ("experts",)
+    settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "one": {"layout": ParallelLayout(data=1)},
+        "EP2": {"layout": ParallelLayout(data=2, expert=2)},
+        "TP2 EP2 SP": {"layout": ParallelLayout(data=2, tensor=2, expert=2, sequence=True)},
+        "TP2 PP2 EP2 SP": {"layout": ParallelLayout(data=2, tensor=2, pipeline=2, expert=2, sequence=True)},
+        "EP2 CP2": {"layout": ParallelLayout(data=2, expert=2, context=2)},
     }
