@@ -129,6 +129,9 @@ def _placement(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str,
     removed = {"critic", "reward_server", "env_offload"}
     if not value_at(recipe, "reward.use_reward_model") and "env" in recipe:
         removed.add("reward")
+    if value_at(recipe, "actor.training_backend") == "megatron":
+        # The actor recomputes log-probabilities itself.
+        removed.add("inference")
     kept = {}
     for names, rule in value.items():
         names_left = [name.strip() for name in str(names).split(",") if name.strip() not in removed]

@@ -152,22 +152,19 @@ def test_a_policy_gradient_recipe_becomes_valid() -> None:
 def test_a_language_model_recipe_becomes_valid() -> None:
     result = migrated(GRPO)
     assert result.outcome == "reduced", (result.problems, result.missing, result.to_fill_in)
-    assert {key for key, _ in result.lost} == {
-        "algorithm.early_stop_imp_ratio",
-        "actor.model.tensor_model_parallel_size",
-    }
+    assert {key for key, _ in result.lost} == {"algorithm.early_stop_imp_ratio"}
     validate_cfg(result.recipe)
     for path, value in {
         "actor.global_batch_size": 16,
         "actor.micro_batch_size": 2,
         "actor.enable_offload": True,
-        "actor.training_backend": "fsdp",
+        "actor.training_backend": "megatron",
+        "actor.megatron": {"tensor_model_parallel_size": 2, "recompute": "full", "overlap_grad_reduce": False},
         "actor.model.model_path": "/models/q",
         "actor.model.model_type": "qwen2.5",
         "actor.optim.lr_scheduler": "linear",
         "actor.optim.total_training_steps": 10,
         "actor.optim.lr_warmup_steps": 2,
-        "actor.fsdp_config.gradient_checkpointing": True,
         "algorithm.clip_ratio_low": 0.3,
         "algorithm.clip_ratio_high": 0.4,
         "algorithm.kl_penalty": "low_var_kl",
@@ -341,3 +338,36 @@ def test_every_rule_is_reached() -> None:
 
 def test_every_conversion_is_used() -> None:
     assert {rule.target for rule in TABLE if rule.action == "convert"} == set(CONVERSIONS)
+
+
+def test_a_critic_model_keeps_its_optimizer() -> None:
+    recipe = yaml.safe_load(GRPO)
+    recipe["algorithm"] |= {"adv_type": "gae", "loss_type": "actor_critic"}
+    recipe["critic"] = {
+        "use_critic_model": True,
+        "group_name": "CriticGroup",
+        "training_backend": "megatron",
+        "offload_weight": True,
+        "model": {"precision": "bf16", "tensor_model_parallel_size": 1},
+        "optim": {"lr": 1.0e-5, "adam_beta2": 0.95, "optimizer": "adam", "overlap_grad_reduce": False},
+        "megatron": {"use_hf_ckpt": True},
+    }
+    result = migrate_recipe(recipe)
+    assert result.missing == []
+    cfg = validate_cfg(result.recipe)
+    assert result.recipe["critic"] == {
+        "use_critic_model": True,
+        "enable_offload": True,
+        "optim": {"lr": 1.0e-5, "adam_beta2": 0.95},
+    }
+    assert (cfg.algorithm.loss_type, cfg.actor.model.add_value_head) == ("actor", False)
+
+
+def test_megatron_runs_without_an_inference_group() -> None:
+    recipe = yaml.safe_load(GRPO)
+    recipe["cluster"]["component_placement"] = {"actor": "0-1", "rollout": 2, "inference": 3, "reward": "all"}
+    recipe["inference"] = {"group_name": "InferenceGroup", "load_from_actor": True}
+    result = migrate_recipe(recipe)
+    assert "inference" in dict(result.lost)
+    assert result.recipe["cluster"]["component_placement"] == {"actor": "0-1", "rollout": 2, "reward": "all"}
+    validate_cfg(result.recipe)
