@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.decoder_sizes import DecoderSizes, adapter_shapes, shard_elements
 from rlinf.config.schema.generation import ServingConfig
-from rlinf.config.schema.root import LanguageConfig
+from rlinf.config.schema.root import LanguageConfig, ReasoningConfig
 from rlinf.errors import ConfigError
 
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -52,12 +52,29 @@ def memory_rows(cfg: LanguageConfig, world: WorldSizes) -> list[tuple[str, str]]
     except ConfigError:
         return []
     ranks = world.actor or 1
-    found = rank_bytes(cfg, sizes, ranks)
-    actor = (
+    rows = [("actor memory", _in_words(rank_bytes(cfg, sizes, ranks), ranks))]
+    if isinstance(cfg, ReasoningConfig) and cfg.critic.use_critic_model:
+        rows += _critic_row(cfg, ranks)
+    return [*rows, *_engine_row(cfg, sizes)]
+
+
+def _critic_row(cfg: ReasoningConfig, ranks: int) -> list[tuple[str, str]]:
+    """Return the memory of a critic of its own, which is on the actor's ranks under FSDP2."""
+    section = cfg.critic
+    chosen = section.model or cfg.actor.model
+    try:
+        sizes = DecoderSizes.of_folder(Path(chosen.model_path).expanduser())
+    except ConfigError:
+        return []
+    actor = replace(cfg.actor, training_backend="fsdp", model=chosen, fsdp_config=section.fsdp_config)
+    return [("critic memory", _in_words(rank_bytes(replace(cfg, actor=actor), sizes, ranks), ranks))]
+
+
+def _in_words(found: RankBytes, ranks: int) -> str:
+    return (
         f"{gib(found.total)} on each of {ranks} rank(s): weights {gib(found.weights)}, gradients "
         f"{gib(found.gradients)}, moments {gib(found.moments)}, activations about {gib(found.activations)}"
     )
-    return [("actor memory", actor), *_engine_row(cfg, sizes)]
 
 
 def rank_bytes(cfg: LanguageConfig, sizes: DecoderSizes, num_ranks: int) -> RankBytes:
@@ -95,7 +112,7 @@ def rank_bytes(cfg: LanguageConfig, sizes: DecoderSizes, num_ranks: int) -> Rank
         weights=weights,
         gradients=_MASTER_BYTES * shard_elements(trained, 1 if is_whole else shards),
         moments=2 * _MASTER_BYTES * shard_elements(trained, shards),
-        activations=_activations(cfg, sizes, compute),
+        activations=_activations(cfg, sizes, compute) // fsdp.context_parallel_size,
     )
 
 

@@ -108,3 +108,27 @@ def test_rows_name_actor_and_engine(tmp_path: Path) -> None:
 def test_sizes_read_well() -> None:
     assert gib(3 << 30) == "3.00 GiB"
     assert gib(2048) == "2 KiB"
+
+
+def test_ranks_that_share_tokens_share_activations() -> None:
+    placed = ("cluster.cpu_slots_per_node=2", "cluster.component_placement={actor: 0-1, rollout: 0, reward: 0}")
+    alone, shared = (
+        rank_bytes(recipe(*placed, f"actor.fsdp_config.context_parallel_size={size}"), SIZES, 2) for size in (1, 2)
+    )
+    assert shared.activations == alone.activations // 2
+    assert shared.weights == alone.weights
+
+
+def test_a_critic_of_its_own_is_listed_with_its_own_sharding(tmp_path: Path) -> None:
+    for name, layers in (("policy", 4), ("critic", 2)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps(CONFIG | {"num_hidden_layers": layers}))
+    keys = ("algorithm.adv_type=gae", "critic.use_critic_model=true", f"actor.model.model_path={tmp_path}/policy")
+    named = f"critic.model={{model_type: causal_lm, model_path: {tmp_path}/critic}}"
+    rows = {
+        key: dict(memory_rows(recipe(*keys, *more), WorldSizes(actor=1)))
+        for key, more in {"": (), "named": (named,)}.items()
+    }
+    assert rows[""]["critic memory"] == rows[""]["actor memory"]
+    assert f"weights {gib(4 * (WHOLE - 2 * LAYER))}" in rows["named"]["critic memory"]
+    assert "critic memory" not in dict(memory_rows(recipe(keys[2]), WorldSizes(actor=1)))

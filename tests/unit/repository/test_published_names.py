@@ -20,7 +20,6 @@ from rlinf.placement import AcceleratorType, Placement
 from rlinf.scheduler.environment import launch_environment
 
 LATER_WORKFLOW = "comes with agents that use tools"
-LATER_MEGATRON = "comes with model parallelism"
 
 EXPECTED_MISSING = {
     "key agentloop of a recipe": LATER_WORKFLOW,
