@@ -67,9 +67,9 @@ class TextCritic:
             rank=dist.get_rank(),
             world_size=dist.get_world_size(),
         )
-        critic = cls(engine, cfg=cfg)
-        with critic.on_device():
-            return critic
+        if section.enable_offload:
+            engine.offload()
+        return cls(engine, cfg=cfg)
 
     @contextmanager
     def on_device(self) -> Iterator[None]:
@@ -87,7 +87,7 @@ class TextCritic:
         return found
 
     def learn(self, minibatch: TextSamples) -> dict[str, float]:
-        """Make one optimizer step towards the returns of a minibatch.
+        """Make one optimizer step towards the returns of a minibatch; called ``on_device``.
 
         Args:
             minibatch: Samples of all ranks, with ``returns`` and ``prev_values``.
@@ -95,9 +95,8 @@ class TextCritic:
         Returns:
             ``critic_grad_norm``, ``critic_lr`` and the metrics of the value loss, over all ranks.
         """
-        with self.on_device():
-            sums = self._forward_backward(minibatch)
-            step = {f"critic_{name}": value for name, value in self.engine.step().items()}
+        sums = self._forward_backward(minibatch)
+        step = {f"critic_{name}": value for name, value in self.engine.step().items()}
         return metrics_over_ranks(self.engine, sums) | step
 
     def save(self, path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -67,6 +68,11 @@ class TextLearner(TokenLearner[ResponseBatch]):
         if not torch.isfinite(torch.cat(self.samples.tokens["advantages"])).all():
             raise NumericalError("Advantages are not finite: a reward or a value is NaN or infinite. Look at rollout/.")
         return finalize_metrics(metrics)
+
+    def update(self, step: int) -> dict[str, float]:
+        """See ``Learner``."""
+        with nullcontext() if self.critic is None else self.critic.on_device():
+            return super().update(step)
 
     def learn_values(self, minibatch: TextSamples) -> dict[str, float]:
         """See ``TokenLearner``."""

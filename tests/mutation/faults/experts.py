@@ -193,6 +193,20 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         _CRITIC,
+        "        if self.cfg.critic.enable_offload:\n            self.engine.offload()\n",
+        "",
+        CRITIC,
+        "a critic never leaves its device",
+    ),
+    Fault(
+        "rlinf/cli/memory_plan.py",
+        "_activations(cfg, sizes, compute) // fsdp.context_parallel_size",
+        "_activations(cfg, sizes, compute)",
+        (f"{_UNIT}/cli/test_memory_plan.py",),
+        "ranks that share tokens keep the activations of all",
+    ),
+    Fault(
+        _CRITIC,
         'returns=batch.tokens["returns"],',
         'returns=batch.tokens["prev_values"],',
         CRITIC,

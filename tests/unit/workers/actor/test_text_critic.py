@@ -115,3 +115,14 @@ def test_a_model_of_its_own_may_be_named(folder: Path, tmp_path: Path) -> None:
     assert len(critic.engine.model.recompute_units()) == 1
     assert len(learner.engine.model.recompute_units()) == 2
     assert get_model(learner.cfg.actor.model).value_head is None
+
+
+def test_it_is_on_its_device_while_it_predicts_or_learns_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, critic = make_with_critic(folder, "critic.enable_offload=true")
+    moves: list[str] = []
+    monkeypatch.setattr(critic.engine, "onload", lambda: moves.append("on"))
+    monkeypatch.setattr(critic.engine, "offload", lambda: moves.append("off"))
+    learner.compute_advantages(batch_of(make_responses(folder)))
+    assert moves == ["on", "off"]
+    learner.update(1)
+    assert moves == ["on", "off"] * 2
