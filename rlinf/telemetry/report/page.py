@@ -46,12 +46,13 @@ _PLACE = re.compile(r"<!--(\w+)-->")
 _ESCAPES = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
 
 
-def write_report(runs: Sequence[RunFolder], output: Path) -> None:
+def write_report(runs: Sequence[RunFolder], output: Path, *, reload_seconds: int | None = None) -> None:
     """Write a page about runs, in one step: a reader sees the old page or the new one.
 
     Args:
         runs: The runs; the first is shown first.
         output: The file; its folder must exist.
+        reload_seconds: After which a browser reads the page again, while a run goes on; None never.
 
     Raises:
         MissingPackageError: plotly is not installed.
@@ -67,7 +68,7 @@ def write_report(runs: Sequence[RunFolder], output: Path) -> None:
         ],
     }
     title = runs[0].name if len(runs) == 1 else f"{len(runs)} runs"
-    write_atomic(output, render(data, title, library))
+    write_atomic(output, render(data, title, library, reload_seconds))
 
 
 def _describe(
@@ -113,16 +114,18 @@ def _total_steps(run: RunFolder) -> int | None:
     return total if isinstance(total, int) else None
 
 
-def render(data: dict[str, Any], title: str, library: str) -> str:
+def render(data: dict[str, Any], title: str, library: str, reload_seconds: int | None = None) -> str:
     """Return the page.
 
     Args:
         data: What the tabs show; all of it is escaped, none becomes markup.
         title: Of the page, plain text.
         library: Source of plotly.js.
+        reload_seconds: See ``write_report``.
     """
     parts = {
         "title": html.escape(title),
+        "reload": "" if reload_seconds is None else f'<meta http-equiv="refresh" content="{reload_seconds}">',
         "style": asset("page.css"),
         "data": script_json(data),
         "library": _as_script(library),

@@ -46,15 +46,16 @@ class RunReport:
     def refresh(self) -> None:
         """Write the page if it has not been written for a while."""
         if self.path is not None and self._clock() >= self._next:
-            self.write()
+            self.write(is_last=False)
 
-    def write(self) -> None:
-        """Write the page."""
+    def write(self, *, is_last: bool = True) -> None:
+        """Write the page; until the run has ended, a browser that shows it reads it again now and then."""
         if self.path is None:
             return
         begin = self._clock()
         try:
-            write_report([RunFolder.read(self._folder)], self.path)
+            reload_seconds = None if is_last else round(_MIN_SECONDS)
+            write_report([RunFolder.read(self._folder)], self.path, reload_seconds=reload_seconds)
         except Exception as error:  # noqa: BLE001 - a page about a run must not end it
             if not self._has_warned:
                 get_logger(__name__).warning(

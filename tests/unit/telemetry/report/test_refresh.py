@@ -46,7 +46,7 @@ def test_a_page_that_takes_long_is_written_less_often(folder: Path, monkeypatch:
     report = RunReport(folder, is_wanted=True, clock=clock)
     times = []
 
-    def slow(runs: Any, path: Path) -> None:
+    def slow(runs: Any, path: Path, **keys: object) -> None:
         times.append(clock.now)
         clock.now += 3.0
 
@@ -88,3 +88,14 @@ def test_without_plotly_one_line_says_how_to_get_it(
     assert level == "INFO"
     assert "pip install 'rlinf[report]'" in text
     assert not (folder / "report.html").exists()
+
+
+def test_a_browser_reads_the_page_again_until_the_run_has_ended(folder: Path) -> None:
+    clock = Ticks()
+    report = RunReport(folder, is_wanted=True, clock=clock)
+    clock.now = 60.0
+    report.refresh()
+    assert report.path is not None
+    assert '<meta http-equiv="refresh" content="60">' in report.path.read_text(encoding="utf-8")
+    report.write()
+    assert 'http-equiv="refresh"' not in report.path.read_text(encoding="utf-8")
