@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rlinf.placement import PackedPlacementStrategy as PackedPlacementStrategy
     from rlinf.placement import Placement as Placement
     from rlinf.placement import PlacementStrategy as PlacementStrategy
+    from rlinf.scheduler.accelerator_util import AcceleratorUtil as AcceleratorUtil
     from rlinf.scheduler.address import WorkerAddress as WorkerAddress
     from rlinf.scheduler.address import WorkerInfo as WorkerInfo
     from rlinf.scheduler.channel import Channel as Channel
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from rlinf.scheduler.worker import Worker as Worker
 
 _HOMES = {
+    "AcceleratorUtil": "rlinf.scheduler.accelerator_util",
     "AcceleratorType": "rlinf.placement",
     "AsyncWork": "rlinf.scheduler.comm.work",
     "Channel": "rlinf.scheduler.channel",

@@ -1,21 +1,19 @@
-"""Which accelerators of a node its processes may use: those that ``CUDA_VISIBLE_DEVICES`` names, or all of them."""
+"""Which accelerators of a node its processes may use: those that the variable of their kind names, or all of them."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from rlinf.errors import ClusterError
-
-CUDA_VARIABLE = "CUDA_VISIBLE_DEVICES"
+from rlinf.placement.accelerator_kinds import ACCELERATOR_KINDS, AcceleratorKind
+from rlinf.placement.records import AcceleratorType
 
 # A driver that hangs must not hang the cluster's start.
-_NVIDIA_SMI_TIMEOUT_SECONDS = 60
-_GPU_LINE = re.compile(r"GPU (?P<index>\d+): (?P<model>.+?)(?: \(UUID: (?P<uuid>[^)]+)\))?")
-_MIG_LINE = re.compile(r"\s+(?P<model>MIG \S+)\s+Device\s+\d+: \(UUID: (?P<uuid>[^)]+)\)")
+_LISTING_TIMEOUT_SECONDS = 60
 # What hides every GPU: an index that no GPU has, and a container runtime's word for none.
 _HIDE_ALL = frozenset({"", "-1", "NoDevFiles"})
 
@@ -25,7 +23,8 @@ class Accelerator:
     """One device of a node.
 
     Attributes:
-        id: What ``CUDA_VISIBLE_DEVICES`` calls it: an index, the UUID of a GPU or that of a MIG device.
+        id: What the variable of its kind (``CUDA_VISIBLE_DEVICES``) calls it: an index, the UUID of a GPU or that of a
+            MIG device.
         model: Its model.
     """
 
@@ -33,48 +32,77 @@ class Accelerator:
     model: str
 
 
-def find_accelerators(visible: str | None) -> tuple[Accelerator, ...]:
-    """Return the accelerators of this node in local order.
+@dataclass(frozen=True)
+class NodeAccelerators:
+    """The accelerators of a node that its processes may use.
+
+    Attributes:
+        type: Their kind; ``NO_ACCEL`` for none.
+        devices: In local order.
+    """
+
+    type: AcceleratorType
+    devices: tuple[Accelerator, ...]
+
+
+def find_accelerators(
+    visible: Mapping[str, str], read_listing: Callable[[AcceleratorKind], Sequence[str]] | None = None
+) -> NodeAccelerators:
+    """Return the accelerators of this node: of the first kind of the table that it has.
 
     Args:
-        visible: ``CUDA_VISIBLE_DEVICES`` of the node; None means all GPUs.
+        visible: Values of the variables that limit what processes see; one that is missing means all devices.
+        read_listing: Returns the lines that the command of a kind prints; None runs it.
 
     Raises:
-        ClusterError: ``visible`` names a device that the node does not have, or one twice.
+        ClusterError: A variable names a device that the node does not have, or one twice.
     """
-    return select_accelerators(visible, _nvidia_listing())
+    for kind in ACCELERATOR_KINDS:
+        listing = (read_listing or _read_listing)(kind)
+        if not any(re.fullmatch(kind.device, line.rstrip()) for line in listing):
+            continue
+        value = next((visible[name] for name in kind.visible_variables if name in visible), None)
+        devices = select_accelerators(value, listing, kind)
+        return NodeAccelerators(kind.type if devices else AcceleratorType.NO_ACCEL, devices)
+    return NodeAccelerators(AcceleratorType.NO_ACCEL, ())
 
 
-def select_accelerators(visible: str | None, listing: Sequence[str]) -> tuple[Accelerator, ...]:
+def select_accelerators(
+    visible: str | None, listing: Sequence[str], kind: AcceleratorKind = ACCELERATOR_KINDS[0]
+) -> tuple[Accelerator, ...]:
     """Return the accelerators that ``visible`` names, in its order.
 
     Args:
-        visible: As for ``find_accelerators``.
-        listing: The lines of ``nvidia-smi -L``.
+        visible: Value of the variable of the kind; None means all devices.
+        listing: What the command of the kind prints.
+        kind: The kind; by default CUDA.
 
     Raises:
         ClusterError: As ``find_accelerators``.
     """
-    gpus: list[Accelerator] = []
+    devices: list[Accelerator] = []
     models: dict[str, str] = {}
     for line in listing:
-        if match := _GPU_LINE.fullmatch(line.rstrip()):
-            gpus.append(Accelerator(match["index"], match["model"]))
+        match = re.fullmatch(kind.device, line.rstrip())
+        if match:
+            devices.append(Accelerator(match["index"], match["model"]))
             models[match["index"]] = match["model"]
-        else:
-            match = _MIG_LINE.fullmatch(line.rstrip())
-        if match and match["uuid"]:
-            models[match["uuid"]] = match["model"]
-    if visible is None or not gpus:
-        return tuple(gpus)
+        elif kind.part:
+            match = re.fullmatch(kind.part, line.rstrip())
+        uuid = match.groupdict().get("uuid") if match else None
+        if match and uuid:
+            models[uuid] = match["model"]
+    if visible is None or not devices:
+        return tuple(devices)
     if visible.strip() in _HIDE_ALL:
         return ()
     ids = [entry.strip() for entry in visible.split(",")]
     found = [_full_id(entry, models) for entry in ids]
     if None in found or len(set(found)) < len(found):
         raise ClusterError(
-            f"{CUDA_VARIABLE}={visible}: must name GPUs of this node, each once; it has: {', '.join(models)}. Correct "
-            "the variable (on another node than the driver's, before `ray start`), or unset it to use all GPUs."
+            f"{kind.visible_variables[0]}={visible}: must name GPUs of this node, each once; it has: "
+            f"{', '.join(models)}. Correct the variable (on another node than the driver's, before `ray start`), or "
+            "unset it to use all GPUs."
         )
     return tuple(Accelerator(entry, models[entry]) for entry in found if entry is not None)
 
@@ -87,15 +115,16 @@ def _full_id(entry: str, models: dict[str, str]) -> str | None:
     return matching[0] if len(matching) == 1 else None
 
 
-def _nvidia_listing() -> list[str]:
-    """Return what nvidia-smi lists, [] where there is no driver."""
-    tool = shutil.which("nvidia-smi")
+def _read_listing(kind: AcceleratorKind) -> list[str]:
+    """Return the lines that the command of a kind prints, [] where its driver is not installed."""
+    program, *arguments = kind.listing
+    tool = shutil.which(program)
     if tool is None:
         return []
     try:
-        answer = subprocess.run(
-            [tool, "-L"], capture_output=True, text=True, timeout=_NVIDIA_SMI_TIMEOUT_SECONDS, check=True
+        done = subprocess.run(
+            [tool, *arguments], capture_output=True, text=True, timeout=_LISTING_TIMEOUT_SECONDS, check=True
         )
     except (subprocess.SubprocessError, OSError):
         return []
-    return answer.stdout.splitlines()
+    return done.stdout.splitlines()

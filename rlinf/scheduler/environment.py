@@ -20,7 +20,8 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlinf.config.schema.cluster import EnvConfigs, NodeGroupConfig
 from rlinf.errors import ClusterError
-from rlinf.placement import AcceleratorType, NodeGroup, NodeInfo, Placement, parse_node_ranks
+from rlinf.placement import NodeGroup, NodeInfo, Placement, parse_node_ranks
+from rlinf.placement.accelerator_kinds import VISIBLE_VARIABLES, kind_of
 
 # Lists of folders: a new value goes in front of the old one.
 PATH_VARIABLES = frozenset(
@@ -57,7 +58,7 @@ _PERSONAL = frozenset(
         "DISPLAY",
         "VIRTUAL_ENV",
         "PYTEST_CURRENT_TEST",
-        "CUDA_VISIBLE_DEVICES",
+        *VISIBLE_VARIABLES,
         "RLINF_NODE_RANK",
         "RLINF_CPU_SLOTS",
         "RLINF_COMM_NET_DEVICES",
@@ -67,15 +68,6 @@ _PERSONAL = frozenset(
 _EARLY = PATH_VARIABLES | {"LANG", "TMPDIR", "TZ"}
 _EARLY_PREFIXES = ("DYLD_", "GLIBC_", "LC_", "LD_", "MALLOC_", "PYTHON", "RAY_")
 _PERSONAL_PREFIXES = ("RAY_", "SSH_", "XDG_", "DBUS_", "BASH_FUNC_")
-
-# The variable that limits what a process sees, by vendor.
-_VISIBLE_VARIABLES = {
-    AcceleratorType.NV_GPU: ("CUDA_VISIBLE_DEVICES",),
-    AcceleratorType.AMD_GPU: ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
-    AcceleratorType.INTEL_GPU: ("ZE_AFFINITY_MASK",),
-    AcceleratorType.MUSA_GPU: ("MUSA_VISIBLE_DEVICES",),
-    AcceleratorType.NPU: ("ASCEND_RT_VISIBLE_DEVICES",),
-}
 
 # Importing Ray on a busy machine, or from a shared file system.
 _INTERPRETER_SECONDS = 120
@@ -198,9 +190,8 @@ def launch_environment(
         "NODE_GROUP_LABEL": placement.node_group_label,
         "CLUSTER_NAMESPACE": namespace,
     }
-    for name in _VISIBLE_VARIABLES.get(placement.accelerator_type, ()):
-        variables[name] = visible
-    return variables
+    kind = kind_of(placement.accelerator_type)
+    return variables | dict.fromkeys(kind.visible_variables if kind else (), visible)
 
 
 class NodeSettings:

@@ -12,8 +12,8 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rlinf.errors import ClusterError
-from rlinf.placement import AcceleratorType, NodeInfo
-from rlinf.scheduler.accelerators import CUDA_VARIABLE
+from rlinf.placement import NodeInfo
+from rlinf.placement.accelerator_kinds import VISIBLE_VARIABLES
 from rlinf.scheduler.probe import NodeProbe, probe_node
 from rlinf.utils.logging import get_logger
 
@@ -61,10 +61,11 @@ def wait_for_nodes(num_nodes: int | None) -> list[dict[str, Any]]:
 def start_probes(nodes: Sequence[dict[str, Any]], driver_node_id: str) -> list[Any]:
     """Start one probe on each node, all at once."""
     probe = ray.remote(probe_node)
+    own = {name: os.environ[name] for name in VISIBLE_VARIABLES if name in os.environ}
     return [
         probe.options(
             num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
-        ).remote(node["NodeID"], node["NodeManagerAddress"], is_own, os.environ.get(CUDA_VARIABLE) if is_own else None)
+        ).remote(node["NodeID"], node["NodeManagerAddress"], is_own, own if is_own else None)
         for node in nodes
         for is_own in [node["NodeID"] == driver_node_id]
     ]
@@ -120,10 +121,10 @@ def describe_node(rank: int, probe: NodeProbe) -> NodeInfo:
         ip=probe.ip,
         hostname=probe.hostname,
         node_id=probe.node_id,
-        num_accelerators=len(probe.accelerators),
-        accelerator_type=AcceleratorType.NV_GPU if probe.accelerators else AcceleratorType.NO_ACCEL,
-        accelerator_models=tuple(entry.model for entry in probe.accelerators),
-        accelerator_ids=tuple(entry.id for entry in probe.accelerators),
+        num_accelerators=len(probe.accelerators.devices),
+        accelerator_type=probe.accelerators.type,
+        accelerator_models=tuple(entry.model for entry in probe.accelerators.devices),
+        accelerator_ids=tuple(entry.id for entry in probe.accelerators.devices),
         cpu_slots=probe.cpu_slots,
         num_cpus=probe.num_cpus,
         memory_bytes=probe.memory_bytes,

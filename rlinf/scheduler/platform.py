@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from rlinf.placement.accelerator_kinds import ACCELERATOR_KINDS, kind_of
+from rlinf.utils.optional import require
+
 if TYPE_CHECKING:
     import torch
 
@@ -13,7 +16,14 @@ def torch_device_type() -> str:
     """Return torch's name for this process's kind of device."""
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    placed_on = kind_of(os.environ.get("ACCELERATOR_TYPE", ""))
+    if placed_on is not None and placed_on.torch_package:
+        require(placed_on.torch_package, needed_by=f"An accelerator of type {placed_on.type}")
+    for kind in ACCELERATOR_KINDS if placed_on is None else (placed_on,):
+        module = getattr(torch, kind.torch_device, None)
+        if module is not None and module.is_available():
+            return kind.torch_device
+    return "cpu"
 
 
 def worker_device() -> torch.device:

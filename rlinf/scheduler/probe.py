@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import psutil
 
 from rlinf.errors import ClusterError
-from rlinf.scheduler.accelerators import CUDA_VARIABLE, Accelerator, find_accelerators
+from rlinf.placement.accelerator_kinds import VISIBLE_VARIABLES
+from rlinf.scheduler.accelerators import NodeAccelerators, find_accelerators
 from rlinf.scheduler.environment import environment_hashes
 
 _MOST_PORTS = 1000
@@ -40,7 +42,7 @@ class NodeProbe:
     ip: str
     hostname: str
     declared_rank: str | None
-    accelerators: tuple[Accelerator, ...]
+    accelerators: NodeAccelerators
     cpu_slots: int
     num_cpus: int
     memory_bytes: int
@@ -48,27 +50,30 @@ class NodeProbe:
     environment_hashes: dict[str, str] = field(default_factory=dict, repr=False)
 
 
-def probe_node(node_id: str, node_ip: str, with_environment: bool, visible_devices: str | None = None) -> NodeProbe:
+def probe_node(
+    node_id: str, node_ip: str, with_environment: bool, visible_devices: Mapping[str, str] | None = None
+) -> NodeProbe:
     """Describe the node this runs on.
 
     Args:
         node_id: Ray's id.
         node_ip: Its address for Ray.
         with_environment: Whether to hash its variables.
-        visible_devices: The driver's ``CUDA_VISIBLE_DEVICES``, on its own node; None is the value at ``ray start``.
+        visible_devices: The driver's ``CUDA_VISIBLE_DEVICES`` and its like, on its own node; of others the values at
+            ``ray start`` count.
 
     Raises:
         ClusterError: A variable of the node names a network interface or an accelerator that it does not have.
     """
-    if visible_devices is None:
-        # What the process was started with: Ray may have changed the variable since.
-        visible_devices = psutil.Process().environ().get(CUDA_VARIABLE)
+    # What the process was started with: Ray may have changed the variables since.
+    started_with = psutil.Process().environ()
+    visible = {name: started_with[name] for name in VISIBLE_VARIABLES if name in started_with}
     return NodeProbe(
         node_id=node_id,
         ip=listen_ip(node_ip),
         hostname=socket.gethostname(),
         declared_rank=os.environ.get("RLINF_NODE_RANK"),
-        accelerators=find_accelerators(visible_devices),
+        accelerators=find_accelerators(visible | dict(visible_devices or {})),
         cpu_slots=int(os.environ.get("RLINF_CPU_SLOTS") or 0),
         num_cpus=len(psutil.Process().cpu_affinity())
         if hasattr(psutil.Process, "cpu_affinity")

@@ -1,4 +1,4 @@
-"""Joining torch.distributed from a worker's environment, with gloo for host tensors and NCCL for CUDA ones."""
+"""Joining torch.distributed from a worker's environment, with gloo for host tensors and NCCL or its like for others."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import os
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
+
+from rlinf.placement.accelerator_kinds import collective_backend
 
 _TIMEOUT = datetime.timedelta(minutes=30)
 
@@ -24,7 +26,8 @@ def join_process_group(device: torch.device, rank: int, world_size: int) -> None
     """
     if dist.is_initialized():
         return
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    own = collective_backend(device.type)
+    backend = "gloo" if own is None else f"cpu:gloo,{device.type}:{own}"
     store: Store
     if world_size == 1:
         store = HashStore()
