@@ -50,12 +50,17 @@ class ComponentPlacement:
             ``component_placement``, a mapping from components (several joined by commas share a rule) to a placement
             string, a rank, or something with ``placement`` and optionally ``node_group``.
         cluster: The cluster, running (``Cluster``) or planned (``ClusterPlan``).
+        config: Published name of ``cfg``.
 
     Raises:
         PlacementError: One line for each rule that is malformed or does not fit the cluster.
+        TypeError: The recipe or the cluster is missing.
     """
 
-    def __init__(self, cfg: Any, cluster: PlacementCluster) -> None:
+    def __init__(self, cfg: Any = None, cluster: PlacementCluster | None = None, *, config: Any = None) -> None:
+        if cluster is None or (cfg is None) == (config is None):
+            raise TypeError(f"{type(self).__name__}(cfg, cluster): give a recipe, also as config=, and the cluster.")
+        cfg = config if cfg is None else cfg
         self._cluster = cluster
         self._rules: dict[str, _Rule] = {}
         owners: dict[str, str] = {}
@@ -256,8 +261,8 @@ class ModelParallelComponentPlacement(ComponentPlacement):
         PlacementError: A rule is malformed, ``actor`` or ``rollout`` is missing, or their devices overlap in part.
     """
 
-    def __init__(self, cfg: Any, cluster: PlacementCluster) -> None:
-        super().__init__(cfg, cluster)
+    def __init__(self, cfg: Any = None, cluster: PlacementCluster | None = None, *, config: Any = None) -> None:
+        super().__init__(cfg, cluster, config=config)
         self._mode = self._find_mode()
 
     @property

@@ -208,6 +208,13 @@ class Channel:
         """Return the number of items that wait under a key."""
         return self._backend.size(key)
 
+    def peek_all(self, key: Hashable = DEFAULT_KEY) -> list[Any]:
+        """Return the items that wait under a key, oldest first, and leave them there.
+
+        For looking into a program: others may take them meanwhile. Items of a channel between processes are copies.
+        """
+        return self._backend.peek(key)
+
     def empty(self, key: Hashable = DEFAULT_KEY) -> bool:
         """Whether no item waits under a key."""
         return self.qsize(key) == 0

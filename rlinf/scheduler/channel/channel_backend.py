@@ -63,6 +63,10 @@ class Backend(Protocol):
         """Return the number of items of a key."""
         ...
 
+    def peek(self, key: Hashable) -> list[Any]:
+        """Return the items of a key, which stay in the queue."""
+        ...
+
     def close(self) -> None:
         """Refuse further puts."""
         ...
@@ -114,6 +118,11 @@ class LocalBackend:
         """Return the number of items of a key."""
         with self._lock:
             return self._queue.size(key)
+
+    def peek(self, key: Hashable) -> list[Any]:
+        """Return the items of a key, which stay in the queue."""
+        with self._lock:
+            return [item.payload for item in self._queue.peek(key)]
 
     def close(self) -> None:
         """Refuse further puts."""
@@ -185,6 +194,10 @@ class HostedBackend:
     def size(self, key: Hashable) -> int:
         """Return the number of items of a key."""
         return int(self._endpoint.query(self.host, "channel_size", self.channel_id, key))
+
+    def peek(self, key: Hashable) -> list[Any]:
+        """Return copies of the items of a key, which stay in the queue."""
+        return self.unpack(self._endpoint.request(self.host, "channel_peek", (self.channel_id, key)).result())
 
     def close(self) -> None:
         """Refuse further puts."""

@@ -42,6 +42,7 @@ class ChannelHost:
         serve("channel_ack", self._acknowledge)
         serve("channel_cancel", self._cancel)
         serve("channel_size", self._size)
+        serve("channel_peek", self._peek)
         serve("channel_close", self._close)
         serve("died", lambda call: self._died(*call.args))
         serve("closed", lambda call: self._group_closed(*call.args))
@@ -104,6 +105,10 @@ class ChannelHost:
     def _size(self, call: Call) -> None:
         channel_id, key = call.args
         call.reply(self._queues[channel_id].size(key) if channel_id in self._queues else 0)
+
+    def _peek(self, call: Call) -> None:
+        channel_id, key = call.args
+        _answer(call)(self._queues[channel_id].peek(key) if channel_id in self._queues else [], None)
 
     def _close(self, call: Call) -> None:
         if call.args[0] in self._queues:

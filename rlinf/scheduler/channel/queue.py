@@ -262,6 +262,10 @@ class ChannelQueue(Generic[T]):
         """Return the number of items in the queue of a key."""
         return len(self._lanes[key].items) if key in self._lanes else 0
 
+    def peek(self, key: Hashable) -> list[Item[T]]:
+        """Return the items in the queue of a key, which stay there, oldest first."""
+        return list(self._lanes[key].items) if key in self._lanes else []
+
     def describe(self) -> dict[str, Any]:
         """Return, as plain values, the sizes and who waits for what: owner and beginning of each wait."""
         keys = [

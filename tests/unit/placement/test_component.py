@@ -110,3 +110,13 @@ def test_model_parallel_mode_offline() -> None:
     assert disjoint.placement_mode is PlacementMode.DISAGGREGATED
     with pytest.raises(PlacementError, match=r"cluster\.num_nodes"):
         ModelParallelComponentPlacement(recipe(actor="all", rollout="0-3"), ClusterPlan())
+
+
+def test_the_recipe_may_be_named_as_published(cluster: ClusterPlan) -> None:
+    rules = recipe(actor="0-1")
+    for kind in (ComponentPlacement, HybridComponentPlacement):
+        assert kind(config=rules, cluster=cluster).get_world_size("actor") == 2
+        mistakes: list[dict[str, Any]] = [{"cluster": cluster}, {"config": rules}]
+        for wrong in (*mistakes, {"cfg": rules, "config": rules, "cluster": cluster}):
+            with pytest.raises(TypeError, match="give a recipe"):
+                kind(**wrong)

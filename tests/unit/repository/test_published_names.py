@@ -121,7 +121,7 @@ MEMBERS: dict[str, list[Member]] = {
         Member("Channel.get", "key='default', async_op=False, timeout=None"),
         Member("Channel.get_nowait", "key='default'"),
         Member("Channel.get_batch", "target_weight=0, key='default', async_op=False"),
-        *(Member(f"Channel.{name}", "key='default'") for name in ("qsize", "empty", "full")),
+        *(Member(f"Channel.{name}", "key='default'") for name in ("qsize", "empty", "full", "peek_all")),
         Member("Channel.close", ""),
         Member("Channel.is_local"),
         Member(
@@ -140,10 +140,21 @@ MEMBERS: dict[str, list[Member]] = {
             "local_accelerator_rank, accelerator_type, visible_accelerators, isolate_accelerator, local_hardware_ranks",
         ),
         Member("ComponentPlacement", "cfg, cluster"),
+        Member("ComponentPlacement", "*, config, cluster"),
         Member("ComponentPlacement.components"),
         Member("PlacementStrategy"),
         *(Member(f"HardwareInfo{name}") for name in ("", ".type", ".model", ".config")),
         Member("AcceleratorType"),
+        Member("AcceleratorUtil"),
+        Member("AcceleratorUtil.get_accelerator_type", ""),
+        Member("AcceleratorUtil.get_accelerator_env_var", "accelerator_type, visible_accelerators"),
+        *(
+            Member(f"AcceleratorUtil.get_{name}", "accelerator_type")
+            for name in (
+                *("visible_devices", "ccl_backend", "ccl_socket_ifname_env_var"),
+                *("torch_platform", "device_type"),
+            )
+        ),
     ],
     "rlinf.placement": [Member("plan_component", "spec, resources_per_node, kind='accelerator'")],
     "rlinf.utils.placement": [

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from sample_workers import Sample
 
@@ -34,6 +35,22 @@ def test_fifo_keys_and_sizes(channel: Channel) -> None:
     assert (channel.qsize(), channel.qsize("k"), channel.full(), channel.empty("z")) == (3, 1, True, True)
     assert [channel.get() for _ in range(3)] == [0, 1, 2]
     assert channel.get(key="k") == "other"
+
+
+def test_items_are_looked_at_and_stay(channel: Channel) -> None:
+    assert channel.peek_all() == []
+    large = np.arange(1 << 19)
+    channel.put("first")
+    channel.put(large)
+    channel.put("other", key="k")
+    for _ in range(2):
+        first, second = channel.peek_all()
+        assert first == "first"
+        assert np.array_equal(second, large)
+    assert channel.peek_all("k") == ["other"]
+    assert (channel.qsize(), channel.get()) == (2, "first")
+    assert np.array_equal(channel.get(), large)
+    assert channel.peek_all() == []
 
 
 def test_a_full_queue_blocks_or_raises(channel: Channel) -> None:
