@@ -57,4 +57,11 @@ FAULTS: list[Fault] = [
         _UTIL,
         "an unknown kind is taken for none",
     ),
+    Fault(
+        "rlinf/scheduler/channel/queue.py",
+        "        return list(self._lanes[key].items) if key in self._lanes else []\n",
+        "        return list(self._lanes[key].items)[:1] if key in self._lanes else []\n",
+        ("tests/unit/scheduler/channel/test_channel.py",),
+        "only the oldest item is looked at",
+    ),
 ]

@@ -166,8 +166,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         file=_ACCELERATORS,
-        before="    if visible is None or not gpus:\n        return tuple(gpus)",
-        after="    if not visible or not gpus:\n        return tuple(gpus)",
+        before="    if visible is None or not devices:\n        return tuple(devices)",
+        after="    if not visible or not devices:\n        return tuple(devices)",
         tests=(_UNIT + "test_accelerators.py",),
         what="an empty CUDA_VISIBLE_DEVICES means all GPUs",
     ),
