@@ -21,7 +21,7 @@ Targets
   docs       everything that building the documentation needs
 
 Options
-  --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld, frankasim or maniskill
+  --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld, frankasim, langpick or maniskill
   --model M        mlp_policy (default), openvla, openvla_oft or openpi for embodied; qwen2.5 (default) for reason
   --engine G       what generates text: hf (default), vllm or sglang; sglang has an environment of its own, .venv-sglang
   --backend B      what trains language models: fsdp (default) or megatron (Megatron-Core)
@@ -209,7 +209,7 @@ resolve_env() {
   local recipe="gym_cartpole_ppo_mlp"
   case "$1" in
     gymnasium) EXTRAS=(video) ;;
-    frankasim)
+    frankasim | langpick)
       EXTRAS=(mujoco)
       recipe="frankasim_pickcube_ppo_mlp"
       use_mujoco_libraries
@@ -230,7 +230,7 @@ resolve_env() {
       SYSTEM_LIBRARIES=("libvulkan.so.1:libvulkan1")
       NEEDS_VULKAN=1
       ;;
-    *) usage_error "unknown --env '$1'; known: gymnasium, robotics, metaworld, frankasim, maniskill." ;;
+    *) usage_error "unknown --env '$1'; known: gymnasium, robotics, metaworld, frankasim, langpick, maniskill." ;;
   esac
   NEXT_COMMAND="bash examples/embodiment/run_embodiment.sh $recipe"
 }

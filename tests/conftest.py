@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes.util
 import importlib.util
 import os
 import shutil
@@ -19,6 +20,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No test may reach for a model hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+# MuJoCo reads it once, when it is imported: tests that render share their process with those that do not.
+os.environ.setdefault("MUJOCO_GL", "egl" if ctypes.util.find_library("OSMesa") is None else "osmesa")
 
 PACKAGES = {
     "metaworld": ("metaworld", "mujoco"),

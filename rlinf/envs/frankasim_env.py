@@ -29,5 +29,5 @@ class FrankaSimEnv(SingleEnvVectorEnv):
             num_envs=num_envs,
             first_env=first_env,
             factory=make_frankasim_env,
-            kwargs={"image_size": cfg.image_size},
+            kwargs={"image_size": cfg.image_size, "is_light": cfg.render_quality == "light"},
         )

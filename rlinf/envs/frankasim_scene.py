@@ -6,12 +6,14 @@ to be downloaded and contacts stay cheap.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 # Joint 1 to 7 (rad), then both fingers (m): the hand 0.5 m before the base, 0.2 m above the table, pointing down, open.
 HOME = (0.0, 0.0459, 0.0, -2.3763, 0.0, 2.4222, 0.7854, 0.04, 0.04)
 CUBE_HALF_SIZE = 0.02
 FINGER_OPEN = 0.04
 
-SCENE = """
+_TABLE = """
 <mujoco model="frankasim">
   <compiler angle="radian" autolimits="true"/>
   <option timestep="0.002" integrator="implicitfast" cone="elliptic" impratio="10"/>
@@ -77,11 +79,7 @@ SCENE = """
         </body>
       </body>
     </body>
-    <body name="cube" pos="0.5 0 0.02">
-      <freejoint name="cube"/>
-      <geom name="cube" type="box" size="0.02 0.02 0.02" mass="0.05" rgba="0.85 0.15 0.1 1" friction="1 0.05 0.0001"/>
-    </body>
-  </worldbody>
+{objects}  </worldbody>
   <actuator>
     <position class="arm" joint="joint1"/>
     <position class="arm" joint="joint2"/>
@@ -95,3 +93,24 @@ SCENE = """
   </actuator>
 </mujoco>
 """
+
+
+def scene_with(cubes: Mapping[str, str], cameras: str = "") -> str:
+    """Return the scene with cubes of 4 cm.
+
+    Args:
+        cubes: Their colours, as ``rgba``, by their names.
+        cameras: Further cameras, as XML.
+    """
+    bodies = "".join(
+        f'''    <body name="{name}" pos="0.5 0 0.02">
+      <freejoint name="{name}"/>
+      <geom name="{name}" type="box" size="0.02 0.02 0.02" mass="0.05" rgba="{colour}" friction="1 0.05 0.0001"/>
+    </body>
+'''
+        for name, colour in cubes.items()
+    )
+    return _TABLE.replace("{objects}", cameras + bodies)
+
+
+SCENE = scene_with({"cube": "0.85 0.15 0.1 1"})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge
 
-from rlinf.config.schema.base import ConfigSection, NonNegativeInt, PositiveInt
+from rlinf.config.schema.base import ConfigSection, Fraction, NonNegativeInt, PositiveInt
 from rlinf.registry import Registry
+
+RenderQuality = Literal["light", "full"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,7 @@ class DataCollectionConfig(ConfigSection):
     save_dir: str | None = None
     """The data set's folder, which must not exist; null is ``<log_path>/<experiment_name>/dataset``."""
     policy: str = "greedy"
-    """Who acts: the model (``greedy``, or ``sample`` as in training) or a scripted policy, ``metaworld``."""
+    """Who acts: the model (``greedy``, or ``sample`` as in training) or a script (``langpick``, ``metaworld``)."""
     only_success: bool = False
     """Leave out episodes that were never successful."""
     fps: PositiveInt = 10
@@ -216,6 +218,28 @@ class FrankaSimEnvConfig(EnvConfig):
 
     image_size: PositiveInt | None = None
     """Height and width of the images of two cameras, which then replace the cube's position in ``states``."""
+    render_quality: RenderQuality = "full"
+    """``light`` renders images without shadow maps and multisampling: many times faster without a GPU."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the simulator."""
+        return ("mujoco",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LangPickEnvConfig(EnvConfig):
+    """``env_type: langpick``: a Franka arm in MuJoCo picks up the cube that a sentence names; seen by a camera."""
+
+    image_size: PositiveInt = 64
+    """Height and width of the images in pixels."""
+    render_quality: RenderQuality = "light"
+    """``light`` renders images without shadow maps and multisampling: many times faster without a GPU."""
+    show_objects: bool = False
+    """Also show where the cubes are, under ``objects``; the scripted policy needs it."""
+    random_hand: bool = False
+    """Begin episodes with the hand anywhere over the table, rather than at home."""
+    disturbance: Fraction = 0.0
+    """Probability that the hand is pushed in a step, by up to 6 cm: demonstrations then show how to go on."""
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the simulator."""
@@ -271,6 +295,7 @@ envs: Registry[Any] = Registry("environment", config=EnvConfig)
 """By ``env_type``: classes derived from ``rlinf.envs.VectorEnv``."""
 envs.register("frankasim", "rlinf.envs.frankasim_env:FrankaSimEnv", config=FrankaSimEnvConfig)
 envs.register("gymnasium", "rlinf.envs.gymnasium_env:GymnasiumEnv", config=GymnasiumEnvConfig)
+envs.register("langpick", "rlinf.envs.langpick_env:LangPickEnv", config=LangPickEnvConfig)
 envs.register("maniskill", "rlinf.envs.maniskill_env:ManiSkillEnv", config=ManiSkillEnvConfig)
 envs.register("metaworld", "rlinf.envs.metaworld_env:MetaWorldEnv", config=MetaWorldEnvConfig)
 envs.register("none", config=NoEnvConfig)
@@ -285,4 +310,5 @@ wrappers.register("frame_stack", "rlinf.envs.wrappers.frame_stack:FrameStack", c
 scripted_policies: Registry[Any] = Registry("scripted policy")
 """Policies that are programs, by the name that ``data_collection.policy`` gives; called with the environment's keys."""
 scripted_policies.register("franka", "rlinf.envs.realworld.expert:FrankaExpert")
+scripted_policies.register("langpick", "rlinf.envs.langpick_env:LangPickExpert")
 scripted_policies.register("metaworld", "rlinf.envs.scripted:MetaWorldExpert")
