@@ -14,13 +14,13 @@ from torch import nn
 from rlinf.errors import CheckpointError, ConfigError
 from rlinf.models.lora import initial_adapter, is_adapter, unadapted_name
 from rlinf.models.materialize import require_same_names
-from rlinf.models.tensor_files import RowSource, TensorFiles
+from rlinf.models.tensor_files import TensorFiles
 from rlinf.models.trainable import TrainableModel
 from rlinf.utils.seeding import derive_seed
 
 _DISTRIBUTED = "module."
 """What published training puts before the names in component files."""
-_COPIED = ("*.json", "*.model", "*.txt", "*.jinja")
+_COPIED = ("*.json", "*.model", "*.txt", "*.jinja", "assets/**/*.json")
 
 
 class PublishedWeights:
@@ -49,6 +49,7 @@ class PublishedWeights:
             main = TensorFiles.of_folder(folder)
             stored = main.shapes()
             self._sources |= {name: (main, name) for name in stored if name not in unused}
+            self._unused = {name: main for name in unused if name in stored}
             for name, other in (tied or {}).items():
                 if name not in stored and other in stored:
                     self._sources[name] = (main, other)
@@ -66,6 +67,15 @@ class PublishedWeights:
         """Return the shape of every tensor, by name."""
         return {name: file.shapes()[key] for name, (file, key) in self._sources.items()}
 
+    def stored_name(self, name: str) -> str:
+        """Return the name that the files have for a tensor, which may be tied to another."""
+        return self._sources[name][1]
+
+    def unused(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield the names and values of tensors that policies do not need."""
+        for name, file in self._unused.items():
+            yield name, file.rows(name, 0, file.shapes()[name][0])
+
     def rows(self, name: str, begin: int, end: int) -> torch.Tensor:
         """Return rows ``begin`` to ``end`` of a tensor, on the host; all of one without dimensions."""
         file, key = self._sources[name]
@@ -77,6 +87,7 @@ class StartingWeights:
 
     Attributes:
         new: The first weights of new heads, by name.
+        published: Of the folder.
 
     Args:
         model: On device ``meta``.
@@ -91,12 +102,12 @@ class StartingWeights:
     def __init__(
         self,
         model: nn.Module,
-        published: RowSource,
+        published: PublishedWeights,
         *,
         new: Callable[[str, Sequence[int]], torch.Tensor | None],
         folder: Path,
     ) -> None:
-        self._published, self._seed = published, torch.initial_seed()
+        self.published, self._seed = published, torch.initial_seed()
         state = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
         starts = {name: new(name, shape) for name, shape in state.items() if not is_adapter(name)}
         self.new = {name: start for name, start in starts.items() if start is not None}
@@ -122,7 +133,7 @@ class StartingWeights:
             return start[begin:end] if start.ndim else start
         if is_adapter(name):
             return initial_adapter(name, self._shapes[name], self._seed)[begin:end]
-        return self._published.rows(unadapted_name(name), begin, end)
+        return self.published.rows(unadapted_name(name), begin, end)
 
 
 def component_file(folder: Path, component: str) -> Path:
@@ -177,20 +188,25 @@ def write_published(
     folder.mkdir(parents=True, exist_ok=True)
     main: dict[str, torch.Tensor] = {}
     parts: dict[str, dict[str, torch.Tensor]] = {component: {} for component in components}
+    assert isinstance(model.weight_source, StartingWeights)
+    published = model.weight_source.published
     for name, tensor in _published_only(model, weights):
         component = next((part for part in components if name.startswith(f"{part}.")), None)
         kept = tensor.detach().to("cpu").contiguous()
         if component is None:
-            main[name] = kept
+            main[published.stored_name(name)] = kept
         else:
             parts[component][name.removeprefix(f"{component}.")] = kept
+    main |= {name: tensor for name, tensor in published.unused() if name not in main}
     save_file(main, folder / "model.safetensors", metadata={"format": "pt"})
     for component, tensors in parts.items():
         torch.save(tensors, folder / component_file(source, component).name)
     for pattern in _COPIED:
         for path in source.glob(pattern):
             if not path.name.endswith(".index.json"):
-                shutil.copy2(path, folder / path.name)
+                target = folder / path.relative_to(source)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(path, target)
 
 
 def _published_only(

@@ -15,6 +15,7 @@ from rlinf.hybrid_engines.inference_backends import build_torch_policy
 from rlinf.models import get_policy, materialize
 from rlinf.models.lora import adapters_off
 from rlinf.models.vla.published_folder import write_published
+from tests.unit.models.vla.pi_policies import pi_policy
 from tests.unit.models.vla.vla_policies import build, golden, observations, random_policy
 
 pytest.importorskip("transformers")
@@ -38,6 +39,18 @@ def test_what_is_written_back_is_what_was_read(tmp_path: Path) -> None:
     assert torch.equal(
         again.state_dict()["action_head.model.fc1.weight"], policy.state_dict()["action_head.model.fc1.weight"]
     )
+
+
+@pytest.mark.parametrize("variant", ["pi0", "pi05"])
+def test_flows_are_written_back_with_tied_and_unused_weights(variant: str, tmp_path: Path) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    policy = pi_policy(source, variant, add_value_head=True)
+    write_published(copy, policy, policy.export(lambda tensor: tensor), source=source)
+    before, after = (
+        {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        for folder in (source, copy)
+    )
+    assert before == after
 
 
 @pytest.mark.parametrize("kind", ["openvla", "oft_tokens", "oft_l1", "oft_film"])
