@@ -98,6 +98,7 @@ MEANINGS = {
         "advantage": "mean of Q - V (IQL)",
         "advantage_weight": "mean weight of an action (IQL)",
         "logprob": "mean log-probability of the data's actions (IQL)",
+        "frames": "frames of all data sets that are learned from (fine-tuning)",
         "imitation_loss": "mean loss of an imitated action",
         "entropy": "mean entropy of a chunk of actions, or of a token (fine-tuning)",
         "alpha": "temperature (SAC)",

@@ -25,6 +25,7 @@ class ForwardType(enum.Enum):
     CRITIC = "critic"
     ACTOR = "actor"
     VELOCITY = "velocity"
+    SUPERVISED = "supervised"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,24 @@ class BasePolicy(TrainableModel):
             f"{type(self).__name__} cannot learn from recorded actions: it does not implement forward_inputs_of(). "
             "Choose another actor.model.model_type."
         )
+
+    @property
+    def num_supervised_actions(self) -> int:
+        """Actions after an observation that ``supervised_forward`` compares with what was recorded."""
+        raise AlgorithmError(f"{type(self).__name__} has no supervised loss. Choose another actor.model.model_type.")
+
+    def supervised_draws(self, count: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
+        """Return what ``supervised_forward`` needs by chance, tensors [count, ...] on the host; by default nothing."""
+        del count, generator
+        return {}
+
+    def supervised_forward(self, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return the loss that the model is published with, float32 [N, H, A]; only called by losses that fine-tune.
+
+        Args:
+            forward_inputs: ``forward_inputs_of`` and ``supervised_draws``, tensors [N, ...].
+        """
+        raise AlgorithmError(f"{type(self).__name__} has no supervised loss. Choose another actor.model.model_type.")
 
     def update_statistics(
         self,

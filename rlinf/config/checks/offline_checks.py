@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from rlinf.config.checks.recipe_check import Check
-from rlinf.config.schema.algorithm import DAggerLossConfig, ImitationLossConfig, IQLLossConfig
+from rlinf.config.schema.algorithm import (
+    DAggerLossConfig,
+    ImitationLossConfig,
+    IQLLossConfig,
+    SupervisedLossConfig,
+)
+from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.config.schema.env import NoEnvConfig
 from rlinf.config.schema.expert import ScriptedExpertConfig
 from rlinf.config.schema.model import MLPPolicyConfig
 from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.config.schema.vla import VLAConfig
 
 
 def check_source(check: Check[EmbodiedConfig]) -> None:
@@ -42,13 +49,13 @@ def check_unused(check: Check[EmbodiedConfig]) -> None:
     """Keys that are of no use to these losses."""
     cfg = check.cfg
     algorithm, actor = cfg.algorithm, cfg.actor
-    if not isinstance(algorithm.loss, (ImitationLossConfig, IQLLossConfig)):
+    if not isinstance(algorithm.loss, (ImitationLossConfig, IQLLossConfig, SupervisedLossConfig)):
         return
     reason = f"by loss_type={algorithm.loss_type}"
     levels = ("reward_type", "logprob_type", "entropy_type")
     check.unused(algorithm, levels, "algorithm", reason)
     check.unused(actor.optim, ("value_lr", "critic_warmup_steps"), "actor.optim", reason)
-    if isinstance(algorithm.loss, ImitationLossConfig):
+    if isinstance(algorithm.loss, (ImitationLossConfig, SupervisedLossConfig)):
         check.unused(actor.model, ("add_value_head",), "actor.model", reason)
     if algorithm.loss.learns_offline:
         check.unused(algorithm, ("staleness_threshold",), "algorithm", reason)
@@ -66,6 +73,29 @@ def check_imitation(check: Check[EmbodiedConfig]) -> None:
             "algorithm.imitation_loss",
             "received mse; actor.model.discrete=true has no distance between actions. Set it to nll.",
         )
+
+
+def check_supervised(check: Check[EmbodiedConfig]) -> None:
+    """Models with a loss of their own, on frames; mixtures and augmentation are for them alone."""
+    cfg = check.cfg
+    data, model = cfg.data, cfg.actor.model
+    if not isinstance(cfg.algorithm.loss, SupervisedLossConfig):
+        if isinstance(data, LeRobotDataConfig):
+            reason = f"by loss_type={cfg.algorithm.loss_type}"
+            check.unused(data, ("weight", "mixture", "augmentation"), "data", reason)
+        return
+    if not isinstance(model, VLAConfig):
+        check.problem(
+            "actor.model.model_type",
+            f"received {model.model_type}; loss_type=embodied_sft trains vision-language-action policies. Choose one, "
+            "or algorithm.loss_type=embodied_bc.",
+        )
+    if data is not None and not isinstance(data, LeRobotDataConfig):
+        check.problem(
+            "data.format", f"received {data.format}; loss_type=embodied_sft reads frames. Set data.format=lerobot."
+        )
+    elif data is not None:
+        check.unused(data, ("reward_coef",), "data", "by loss_type=embodied_sft")
 
 
 def check_dagger(check: Check[EmbodiedConfig]) -> None:
@@ -107,4 +137,4 @@ def check_iql(check: Check[EmbodiedConfig]) -> None:
         )
 
 
-RULES = (check_source, check_unused, check_imitation, check_dagger, check_iql)
+RULES = (check_source, check_unused, check_imitation, check_supervised, check_dagger, check_iql)

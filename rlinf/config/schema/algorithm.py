@@ -411,6 +411,16 @@ class BCLossConfig(ImitationLossConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SupervisedLossConfig(LossConfig):
+    """``loss_type: embodied_sft``: fine-tuning of a vision-language-action policy by its model's own loss."""
+
+    learner: ClassVar[str] = "frames"
+    draws_batches: ClassVar[bool] = True
+    needs_logprobs: ClassVar[bool] = False
+    learns_offline: ClassVar[bool] = True
+
+
+@dataclass(frozen=True, kw_only=True)
 class DAggerLossConfig(ImitationLossConfig):
     """``loss_type: embodied_dagger``: imitation of an expert in the states that the policy itself runs into."""
 
@@ -583,7 +593,7 @@ advantages.register(
     config=ReinPPBaselineConfig,
 )
 advantages.register("rloo", "rlinf.algorithms.advantages.rloo:compute_rloo_advantages", config=RLOOConfig)
-for _name in ("bc", "crossq", "dagger", "hgdagger", "sac", "td3"):
+for _name in ("bc", "crossq", "dagger", "hgdagger", "sac", "sft", "td3"):
     advantages.register(f"embodied_{_name}", config=NoAdvantageConfig)
 advantages.register("offline_iql", config=NoAdvantageConfig)
 advantages.register("sft", config=NoAdvantageConfig)
@@ -602,6 +612,7 @@ losses.register("embodied_bc", config=BCLossConfig)
 losses.register("embodied_dagger", config=DAggerLossConfig)
 losses.register("embodied_hgdagger", config=HGDAggerLossConfig)
 losses.register("embodied_nft", "rlinf.algorithms.losses.nft:nft_loss", config=NFTLossConfig)
+losses.register("embodied_sft", config=SupervisedLossConfig)
 losses.register("gspo", "rlinf.algorithms.losses.gspo:gspo_loss", config=GSPOLossConfig)
 losses.register("offline_iql", config=IQLLossConfig)
 losses.register("sft", "rlinf.algorithms.losses.sft:sft_loss", config=SftLossConfig)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from rlinf.config.schema.base import ConfigSection, PositiveInt
+from annotated_types import Gt, Le
+
+from rlinf.config.schema.base import ConfigSection, Fraction, PositiveFloat, PositiveInt
 from rlinf.registry import Registry
+
+PositiveShare = Annotated[float, Gt(0), Le(1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +53,41 @@ class D4RLDataConfig(DataConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class AugmentationConfig(ConfigSection):
+    """``data.augmentation``: random changes of images, by default none."""
+
+    crop_area: PositiveShare = 1.0
+    """Share of the image that a crop somewhere in it keeps; resized to the image's size."""
+    brightness: Fraction = 0.0
+    """Largest change of brightness, as a share of it."""
+    contrast: Fraction = 0.0
+    """Largest change of contrast, as a share of it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureEntryConfig(ConfigSection):
+    """An entry of ``data.mixture``."""
+
+    path: str
+    """A further data set's folder."""
+    weight: PositiveFloat = 1.0
+    """How often its frames are sampled, next to ``data.weight``."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class LeRobotDataConfig(DataConfig):
     """``format: lerobot``: a LeRobot data set (v3.0 or v2.1), for example one that was collected here."""
+
+    weight: PositiveFloat = 1.0
+    """``embodied_sft``: how often frames of ``path`` are sampled, next to those of ``mixture``."""
+    mixture: list[MixtureEntryConfig] = field(default_factory=list)
+    """``embodied_sft``: further data sets, of the same robot and cameras."""
+    augmentation: AugmentationConfig = field(default_factory=AugmentationConfig)
+    """``embodied_sft``: random changes of images."""
+
+    def required_files(self) -> dict[str, str]:
+        """Return all data sets."""
+        return super().required_files() | {f"mixture[{i}].path": entry.path for i, entry in enumerate(self.mixture)}
 
     def required_packages(self) -> tuple[str, ...]:
         """Return what reads the files."""

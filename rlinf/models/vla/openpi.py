@@ -31,6 +31,12 @@ from rlinf.utils.optional import require
 
 CHAIN = "chain"
 """Where the points of a flow stand in ``forward_inputs``: float32 [N, K + 1, H, D]."""
+ACTION = "action"
+"""Where recorded actions stand in ``forward_inputs``: float32 [N, H, A], normalised."""
+_TIME_CONCENTRATION = 1.5
+"""Times of training have the density of Beta(1.5, 1), ..."""
+_LAST_TIME = 0.001
+"""... and end just before the actions."""
 _PALIGEMMA = "paligemma_with_expert.paligemma"
 _TIED = {f"{_PALIGEMMA}.model.language_model.embed_tokens.weight": f"{_PALIGEMMA}.lm_head.weight"}
 UNUSED = (f"{_PALIGEMMA}.lm_head.weight", "paligemma_with_expert.gemma_expert.lm_head.weight")
@@ -69,6 +75,10 @@ class PiPolicy(BasePolicy):
         """Whether time modulates the expert's norms, and the state is among the words."""
         return self.cfg.variant == "pi05"
 
+    def components(self) -> tuple[str, ...]:
+        """Return the parts that published folders keep in files of their own: none."""
+        return ()
+
     def prefix(self, record: dict[str, torch.Tensor]) -> Prefix:
         """Return what the expert attends to; see ``PiInputs.record``."""
         images = [record[f"images.{key}"] for key in self.cfg.image_keys]
@@ -83,14 +93,14 @@ class PiPolicy(BasePolicy):
             prefix: What they all attend to.
             state: [N, D], padded.
             x: float32 [N, J, H, D].
-            time: float32 [J]; 1 is noise.
+            time: float32 [J], or [N, J] where samples have their own; 1 is noise.
 
         Returns:
             float32 [N, J, H, D].
         """
         num_points, horizon = x.shape[1:3]
         embedded = self.action_in_proj(x.to(self.action_in_proj.weight.dtype))
-        moments = time_embedding(time, embedded.shape[-1]).to(embedded.dtype)[None, :, None].expand_as(embedded)
+        moments = time_embedding(time, embedded.shape[-1]).to(embedded.dtype).unsqueeze(-2).expand_as(embedded)
         condition = None
         if self.is_adaptive:
             condition = F.silu(self.time_mlp_out(F.silu(self.time_mlp_in(moments)))).flatten(1, 2)
@@ -124,6 +134,31 @@ class PiPolicy(BasePolicy):
         return PolicyEvaluation(
             logprobs=logprobs.sum(1), entropy=gaussian_entropy(log_stds).sum(1), values=self._values(prefix)
         )
+
+    @property
+    def num_supervised_actions(self) -> int:
+        """See ``BasePolicy``."""
+        return self.cfg.horizon
+
+    def forward_inputs_of(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
+        """See ``BasePolicy``; actions are normalised."""
+        return {**self.inputs.record(obs, self.device), ACTION: self.inputs.actions.normalize(actions.to(self.device))}
+
+    def supervised_draws(self, count: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
+        """See ``BasePolicy``: noise [count, H, D], and times from a Beta distribution that prefers noise (pi-0)."""
+        share = torch.rand(count, generator=generator).pow(1.0 / _TIME_CONCENTRATION)
+        noise = torch.randn(count, self.cfg.horizon, self.padded_dim, generator=generator)
+        return {"noise": noise, "time": _LAST_TIME + (1.0 - _LAST_TIME) * share}
+
+    def supervised_forward(self, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """See ``BasePolicy``: squared errors of the velocity between noise and actions (flow matching)."""
+        actions, noise, time = (forward_inputs[name] for name in (ACTION, "noise", "time"))
+        padded = F.pad(actions, (0, self.padded_dim - actions.shape[-1]))
+        late = time[:, None, None]
+        point = late * noise + (1.0 - late) * padded
+        prefix = self.prefix(forward_inputs)
+        velocity = self.velocity(prefix, forward_inputs["state"], point.unsqueeze(1), time.unsqueeze(1))[:, 0]
+        return (noise - padded - velocity).square()[..., : self.cfg.action_dim]
 
     @torch.no_grad()
     def predict_action_batch(

@@ -128,6 +128,19 @@ class PrismaticPolicy(BasePolicy):
         features = hidden.detach() if self.cfg.value_detach else hidden
         return run_head(self.value_head, features)
 
+    @property
+    def num_supervised_actions(self) -> int:
+        """See ``BasePolicy``."""
+        return self.cfg.num_action_chunks
+
+    def supervised_forward(self, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """See ``BasePolicy``: cross-entropy of action tokens; of the L1 head, distances."""
+        evaluation = self.default_forward(forward_inputs)
+        if evaluation.greedy is None:
+            return -evaluation.logprobs
+        # The standard deviation gets a gradient of 0: optimizers keep, and checkpoints expect, a state of it.
+        return (evaluation.greedy - forward_inputs["action"]).abs() + 0.0 * evaluation.logprobs
+
     def shard_units(self) -> list[nn.Module]:
         """See ``TrainableModel``: layers, blocks of towers, both ends of the language model, the value head."""
         ends = [self.language_model.model.embed_tokens, self.language_model.lm_head]

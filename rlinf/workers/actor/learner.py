@@ -212,6 +212,7 @@ learners.register("on_policy", "rlinf.workers.actor.policy_learner:PolicyLearner
 learners.register("velocity", "rlinf.workers.actor.velocity_learner:VelocityLearner")
 learners.register("off_policy", "rlinf.workers.actor.off_policy_learner:OffPolicyLearner")
 learners.register("imitation", "rlinf.workers.actor.imitation_learner:ImitationLearner")
+learners.register("frames", "rlinf.workers.actor.frame_learner:FrameLearner")
 learners.register("dagger", "rlinf.workers.actor.imitation_learner:DAggerLearner")
 learners.register("interventions", "rlinf.workers.actor.imitation_learner:InterventionLearner")
 learners.register("iql", "rlinf.workers.actor.iql_learner:IQLLearner")

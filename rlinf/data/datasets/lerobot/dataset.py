@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +27,9 @@ from rlinf.data.datasets.lerobot.format import (
 from rlinf.data.datasets.lerobot.images import Images, decode_image, read_video
 from rlinf.data.datasets.lerobot.stats import Stats, join_stats
 from rlinf.errors import DatasetError
+
+_RECENT_BYTES = 512 << 20
+"""Of episodes that a data set keeps in memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +81,7 @@ class LeRobotDataset:
         except (OSError, ValueError, KeyError) as error:
             raise DatasetError(f"the metadata of '{self.root}' cannot be read: {error}.") from error
         self._loaded: Columns = {}
+        self._recent = RecentEpisodes(_RECENT_BYTES)
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -103,7 +108,7 @@ class LeRobotDataset:
         record = self.episodes[number]
         wanted = [n for n in self.features if n not in DEFAULT_FEATURES] if features is None else list(features)
         tables = [name for name in wanted if self.features[name].dtype != "video"]
-        table = _read_rows(self.root / record.data_file, (*tables, "task_index"), number)
+        table = self._recent.read(self.root / record.data_file, (*tables, "task_index"), number)
         if table.num_rows != record.length:
             raise DatasetError(
                 f"'{self.root / record.data_file}' has {table.num_rows} frames of episode {number}, not "
@@ -160,7 +165,7 @@ class LeRobotDataset:
             places = np.flatnonzero(episodes == number)
             offsets = indices[places] - record.start
             if self.features[name].dtype == "image":
-                column = _read_rows(self.root / record.data_file, (name,), number)[name]
+                column = self._recent.read(self.root / record.data_file, (name,), number)[name]
                 images = [decode_image(column[int(offset)].as_py()["bytes"]) for offset in offsets]
             else:
                 path, start = record.videos[name]
@@ -175,10 +180,33 @@ class LeRobotDataset:
         return images.squeeze(0)
 
 
-@functools.lru_cache(maxsize=16)
-def _read_rows(path: Path, columns: tuple[str, ...], episode: int) -> Any:
-    """Read one episode of a data file; recent ones are kept, as frames are read again."""
-    return pyarrow("parquet").read_table(path, columns=list(columns), filters=[("episode_index", "=", episode)])
+class RecentEpisodes:
+    """Keeps what was read last, as frames of an episode are read again and again.
+
+    Args:
+        max_bytes: Of all that is kept; images stay as they are in the files.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes, self.num_bytes = max_bytes, 0
+        self._tables: OrderedDict[tuple[Path, tuple[str, ...], int], Any] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._tables)
+
+    def read(self, path: Path, columns: tuple[str, ...], episode: int) -> Any:
+        """Return some columns of an episode of a data file."""
+        key = (path, columns, episode)
+        if key in self._tables:
+            self._tables.move_to_end(key)
+            return self._tables[key]
+        filters = [("episode_index", "=", episode)]
+        table = pyarrow("parquet").read_table(path, columns=list(columns), filters=filters)
+        self._tables[key] = table
+        self.num_bytes += table.nbytes
+        while self.num_bytes > self.max_bytes and len(self._tables) > 1:
+            self.num_bytes -= self._tables.popitem(last=False)[1].nbytes
+        return table
 
 
 def _to_numpy(column: Any, feature: Feature) -> npt.NDArray[Any]:

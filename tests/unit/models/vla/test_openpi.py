@@ -54,6 +54,39 @@ def test_the_velocity_is_the_published_one(variant: str, tmp_path: Path) -> None
 
 
 @both
+@torch.no_grad()
+def test_the_supervised_loss_is_the_published_one(variant: str, tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, variant, image_keys=CAMERAS)
+    record, expected = golden_record(variant)
+    inputs = {**record, **{name: expected[name] for name in ("noise", "time")}}
+    loss = policy.supervised_forward({**inputs, "action": expected["actions"]})
+    torch.testing.assert_close(loss, expected["loss"][..., :3], rtol=1e-5, atol=1e-5)
+
+
+@both
+def test_draws_of_the_supervised_loss(variant: str, tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, variant)
+    draws = policy.supervised_draws(4000, torch.Generator().manual_seed(0))
+    time, noise = draws["time"], draws["noise"]
+    assert noise.shape == (4000, 6, 8)
+    assert abs(float(noise.mean())) < 0.01
+    assert float(time.min()) >= 0.001
+    assert float(time.max()) <= 1.0
+    # Of Beta(1.5, 1): mean 0.6, variance 1.5 / (2.5^2 * 3.5).
+    assert float(time.mean()) == pytest.approx(0.6, abs=0.015)
+    assert float(time.var()) == pytest.approx(0.0686, abs=0.004)
+
+
+def test_recorded_actions_are_normalised_and_noise_leads_back_to_them(tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, "pi0")
+    actions = torch.randn(3, 6, 3, generator=torch.Generator().manual_seed(0))
+    inputs = policy.forward_inputs_of(obs_of(), actions)
+    torch.testing.assert_close(policy.inputs.actions.restore(inputs["action"]), actions)
+    assert policy.num_supervised_actions == 6
+    assert policy.supervised_forward(inputs | policy.supervised_draws(3, torch.Generator())).shape == (3, 6, 3)
+
+
+@both
 def test_the_rules_of_policies_are_kept(variant: str, tmp_path: Path) -> None:
     check_policy(pi_policy(tmp_path, variant, add_value_head=True), obs_of(), num_action_chunks=2)
 

@@ -10,6 +10,7 @@ import pytest
 from lerobot_episodes import CAMERA, EPISODES, assert_like, write
 
 from rlinf.data.datasets.lerobot import LeRobotDataset, check_dataset
+from rlinf.data.datasets.lerobot.dataset import RecentEpisodes
 from rlinf.errors import DatasetError
 
 
@@ -110,3 +111,18 @@ def test_what_is_no_data_set_is_told(tmp_path: Path) -> None:
     (root / "meta/info.json").write_text(json.dumps(info))
     with pytest.raises(DatasetError, match=r"v1\.6"):
         LeRobotDataset(root)
+
+
+def test_recent_episodes_are_kept_within_their_bytes(tmp_path: Path) -> None:
+    dataset = LeRobotDataset(write(tmp_path / "set"))
+    file, columns = tmp_path / "set" / dataset.episodes[0].data_file, ("observation.state",)
+    recent = RecentEpisodes(1 << 30)
+    assert recent.read(file, columns, 0) is recent.read(file, columns, 0)
+    assert recent.read(file, columns, 2).num_rows == 7
+    assert len(recent) == 2
+    small = RecentEpisodes(recent.read(file, columns, 2).nbytes)
+    small.read(file, columns, 0)
+    small.read(file, columns, 2)
+    assert len(small) == 1
+    assert 0 < small.num_bytes <= small.max_bytes
+    assert small.read(file, columns, 0).num_rows == 5

@@ -1,0 +1,155 @@
+"""Batches of frames with the actions that follow them, read from LeRobot data sets as they are needed.
+
+What a batch holds is a function of its number alone, so that a run resumes with the batches it would have had, and any
+number of ranks reads the same ones, each its own rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from rlinf.config.schema.data import LeRobotDataConfig
+from rlinf.data.augmentation import augment
+from rlinf.data.datasets.lerobot.dataset import LeRobotDataset
+from rlinf.data.messages.embodied import Observation
+from rlinf.errors import DatasetError
+from rlinf.utils.seeding import derive_seed
+
+_STATE = "observation.state"
+_CAMERAS = "observation.images."
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameBatch:
+    """Rows of a batch.
+
+    Attributes:
+        obs: Observations of ``n`` frames.
+        actions: float32 [n, H, A]; those of the frame and after it. Behind the episode's end the last one goes on.
+        is_action: bool [n, H]; false behind the episode's end.
+    """
+
+    obs: Observation
+    actions: torch.Tensor
+    is_action: torch.Tensor
+
+
+class FrameStream:
+    """A mixture of data sets, of which frames are sampled uniformly and with replacement.
+
+    Args:
+        cfg: The ``data`` section.
+        horizon: Actions to a frame (``H``).
+        image_keys: Keys of observations that images are read for; no others are decoded.
+        seed: Of the run.
+
+    Raises:
+        DatasetError: A data set is missing or damaged, lacks a camera, or has other actions than the first.
+        MissingPackageError: pyarrow is not installed.
+    """
+
+    def __init__(self, cfg: LeRobotDataConfig, *, horizon: int, image_keys: Sequence[str], seed: int) -> None:
+        self.cfg, self.horizon, self.seed = cfg, horizon, seed
+        entries = [(cfg.path, cfg.weight), *((entry.path, entry.weight) for entry in cfg.mixture)]
+        self.datasets = [LeRobotDataset(Path(path)) for path, _ in entries]
+        weights = np.array([weight for _, weight in entries])
+        self._shares = weights / weights.sum()
+        self._cameras = {f"{_CAMERAS}{key.removesuffix('_images')}": key for key in image_keys}
+        self._ends = [self._episode_ends(dataset) for dataset in self.datasets]
+        for dataset in self.datasets:
+            self._check(dataset)
+
+    @property
+    def num_frames(self) -> int:
+        """Frames of all data sets."""
+        return sum(dataset.num_frames for dataset in self.datasets)
+
+    def sample(self, number: int, size: int) -> tuple[IntArray, IntArray]:
+        """Return data sets and frames of a batch, both int64 [size].
+
+        Args:
+            number: Of the batch, from 0.
+            size: Of the whole batch.
+        """
+        generator = np.random.default_rng(derive_seed(self.seed, "frames", number))
+        sources = generator.choice(len(self.datasets), size, p=self._shares)
+        lengths = np.array([len(ends) for ends in self._ends])
+        return sources.astype(np.int64), (generator.random(size) * lengths[sources]).astype(np.int64)
+
+    def read(self, number: int, size: int, rows: slice) -> FrameBatch:
+        """Return some rows of a batch, augmented as the keys say.
+
+        Args:
+            number: Of the batch.
+            size: Of the whole batch.
+            rows: Which of them.
+        """
+        all_sources, all_frames = self.sample(number, size)
+        sources, frames = all_sources[rows], all_frames[rows]
+        states: list[torch.Tensor] = [torch.empty(0)] * len(frames)
+        actions, tasks, ends = list(states), [""] * len(frames), np.zeros(len(frames), np.int64)
+        images = {key: list(states) for key in self._cameras.values()}
+        for source in np.unique(sources).tolist():
+            dataset, places = self.datasets[source], np.flatnonzero(sources == source)
+            chosen = frames[places]
+            ends[places] = self._ends[source][chosen]
+            steps = np.minimum(chosen[:, None] + np.arange(self.horizon), ends[places, None] - 1)
+            found = dataset.frames(chosen, [name for name in self._cameras] + self._state_names(dataset))
+            columns = {name: torch.from_numpy(values) for name, values in found.items()}
+            chunks = torch.from_numpy(dataset.column("action")[steps]).float()
+            for at, (place, task) in enumerate(zip(places.tolist(), dataset.tasks_of(chosen), strict=True)):
+                tasks[place], actions[place] = task, chunks[at]
+                for name, key in self._cameras.items():
+                    images[key][place] = columns[name][at]
+                if _STATE in columns:
+                    states[place] = columns[_STATE][at].float()
+        obs: Observation = {"task_descriptions": tasks}
+        if self._state_names(self.datasets[0]):
+            obs["states"] = torch.stack(states)
+        obs |= {
+            key: augment(torch.stack(images[key]), self.cfg.augmentation, seed=self._seed(number, key), rows=rows)
+            for key in images
+        }
+        remaining = torch.from_numpy(ends - frames).unsqueeze(1)
+        return FrameBatch(obs, torch.stack(actions), torch.arange(self.horizon) < remaining)
+
+    def num_actions(self, number: int, size: int) -> int:
+        """Return how many actions of a batch are before the ends of their episodes."""
+        sources, frames = self.sample(number, size)
+        ends = np.array([self._ends[source][frame] for source, frame in zip(sources, frames, strict=True)])
+        return int(np.minimum(ends - frames, self.horizon).sum())
+
+    def _seed(self, number: int, key: str) -> int:
+        return derive_seed(self.seed, "augmentation", number, key)
+
+    def _state_names(self, dataset: LeRobotDataset) -> list[str]:
+        return [_STATE] if _STATE in dataset.features else []
+
+    def _episode_ends(self, dataset: LeRobotDataset) -> IntArray:
+        """Return the number behind the last frame of each frame's episode; of the episodes that are read."""
+        records = dataset.episodes[: self.cfg.max_episodes]
+        return np.concatenate([np.full(record.length, record.end, np.int64) for record in records])
+
+    def _check(self, dataset: LeRobotDataset) -> None:
+        missing = [name for name in self._cameras if name not in dataset.features]
+        if missing:
+            cameras = ", ".join(name for name in dataset.features if name.startswith(_CAMERAS)) or "none"
+            raise DatasetError(
+                f"data.path: '{dataset.root}' has no {', '.join(missing)}; its cameras are {cameras}. Correct "
+                "actor.model.image_keys, or choose another data set."
+            )
+        first = self.datasets[0]
+        for name in ("action", _STATE):
+            ours, theirs = (d.features[name].shape if name in d.features else None for d in (dataset, first))
+            if ours != theirs:
+                raise DatasetError(
+                    f"data.mixture: '{dataset.root}' has {name} of shape {ours}, '{first.root}' of {theirs}. Data sets "
+                    "of a mixture are of one robot."
+                )
