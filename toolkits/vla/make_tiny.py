@@ -44,6 +44,8 @@ class TinyShape:
         state_dim: Numbers of a state.
         width: Of the language model.
         num_layers: Of the language model.
+        vision_width: Of a vision tower, with heads of 12 numbers.
+        vision_layers: Of a vision tower.
         num_bins: Action tokens.
         words: Sentences whose words the tokenizer knows.
     """
@@ -54,6 +56,8 @@ class TinyShape:
     state_dim: int = 8
     width: int = 32
     num_layers: int = 2
+    vision_width: int = 24
+    vision_layers: int = 2
     num_bins: int = 256
     words: Sequence[str] = field(default=("reach",))
 
@@ -88,7 +92,7 @@ def write_tiny_pi(folder: Path, shape: TinyShape, cfg: PiConfig, *, padded_dim: 
     """
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = write_tokenizer(folder, shape)
-    stack = {"depth": shape.num_layers, "num_heads": 4, "num_kv_heads": 1, "head_dim": 8}
+    stack = {"depth": shape.num_layers, "num_heads": 4, "num_kv_heads": 1, "head_dim": shape.width // 4}
     narrow = 2 * (shape.width // 3)
     config = {
         "action_dim": padded_dim,
@@ -97,10 +101,10 @@ def write_tiny_pi(folder: Path, shape: TinyShape, cfg: PiConfig, *, padded_dim: 
         "action_expert_variant": {"width": narrow, "mlp_dim": 2 * narrow, **stack},
         "vocab_size": vocabulary,
         "vision_config": {
-            "hidden_size": 24,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
+            "hidden_size": shape.vision_width,
+            "intermediate_size": 2 * shape.vision_width,
+            "num_hidden_layers": shape.vision_layers,
+            "num_attention_heads": shape.vision_width // 12,
             "image_size": shape.image_size,
             "patch_size": shape.patch_size,
         },
@@ -140,14 +144,14 @@ def write_weights(folder: Path, shapes: dict[str, list[int]], *, weight: Weight 
 
 def _config(shape: TinyShape, *, vocab_size: int) -> dict[str, Any]:
     padding = -vocab_size % 64 or 64
-    tower = {"patch_size": shape.patch_size, "depth": 3, "num_heads": 2}
+    tower = {"patch_size": shape.patch_size, "depth": shape.vision_layers + 1, "num_heads": shape.vision_width // 12}
     bounds = {"q01": [-1.0], "q99": [1.0], "min": [-1.0], "max": [1.0]}
     return {
         "model_type": "openvla",
         "timm_model_ids": ["vit_tiny_reg4_dinov2", "vit_tiny_siglip"],
         "timm_model_args": [
-            {**tower, "embed_dim": 24, "reg_tokens": 4, "init_values": 1e-5},
-            {**tower, "embed_dim": 24, "class_token": False},
+            {**tower, "embed_dim": shape.vision_width, "reg_tokens": 4, "init_values": 1e-5},
+            {**tower, "embed_dim": shape.vision_width, "class_token": False},
         ],
         "image_sizes": [shape.image_size] * 2,
         "use_fused_vision_backbone": True,
@@ -219,6 +223,8 @@ def main() -> None:
     parser.add_argument("--state-dim", type=int, default=8)
     parser.add_argument("--width", type=int, default=32)
     parser.add_argument("--layers", type=int, default=2)
+    parser.add_argument("--vision-width", type=int, default=24)
+    parser.add_argument("--vision-layers", type=int, default=2)
     parser.add_argument("--bins", type=int, default=256)
     parser.add_argument("--head", choices=["tokens", "l1"], default="tokens")
     parser.add_argument("--variant", choices=["pi0", "pi05"], default="pi0", help="of openpi")
@@ -233,6 +239,8 @@ def main() -> None:
         state_dim=args.state_dim,
         width=args.width,
         num_layers=args.layers,
+        vision_width=args.vision_width,
+        vision_layers=args.vision_layers,
         num_bins=args.bins,
         words=tuple(args.words),
     )

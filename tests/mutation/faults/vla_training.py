@@ -1,0 +1,150 @@
+"""Faults of the fine-tuning of policies, and of the arm before three cubes."""
+
+from __future__ import annotations
+
+from tests.mutation.fault import Fault
+
+FRAMES = ("tests/unit/data/test_frames.py",)
+AUGMENTATION = ("tests/unit/data/test_augmentation.py",)
+LEARNER = ("tests/unit/workers/actor/test_frame_learner.py",)
+PI = ("tests/unit/models/vla/test_openpi.py",)
+PUBLISHED = ("tests/unit/models/vla/test_published_folder.py",)
+LANGPICK = ("tests/unit/envs/test_langpick_env.py", "tests/unit/envs/test_langpick_single.py")
+ARM = ("tests/unit/envs/test_langpick_single.py", "tests/unit/envs/test_frankasim_single.py")
+LEROBOT = ("tests/unit/data/datasets/lerobot/test_dataset.py",)
+
+FAULTS: list[Fault] = [
+    Fault(
+        "rlinf/data/frames.py",
+        "np.minimum(chosen[:, None] + np.arange(self.horizon), ends[places, None] - 1)",
+        "np.minimum(chosen[:, None] + np.arange(self.horizon), dataset.num_frames - 1)",
+        FRAMES,
+        "a chunk goes on into the next episode",
+    ),
+    Fault(
+        "rlinf/data/frames.py",
+        'derive_seed(self.seed, "frames", number)',
+        'derive_seed(self.seed, "frames", 0)',
+        FRAMES,
+        "every batch has the same frames",
+    ),
+    Fault(
+        "rlinf/data/frames.py",
+        "size, p=self._shares)",
+        "size)",
+        FRAMES,
+        "a mixture ignores its weights",
+    ),
+    Fault(
+        "rlinf/data/frames.py",
+        "np.minimum(ends - frames, self.horizon).sum()",
+        "np.full(size, self.horizon).sum()",
+        FRAMES,
+        "repeated actions are counted in the mean",
+    ),
+    Fault(
+        "rlinf/data/augmentation.py",
+        "generator=generator)[rows.start :] * 2.0",
+        "generator=generator)[: len(images)] * 2.0",
+        FRAMES,
+        "every micro-batch has the changes of the first",
+    ),
+    Fault(
+        "rlinf/data/augmentation.py",
+        "side = cfg.crop_area**0.5",
+        "side = cfg.crop_area",
+        AUGMENTATION,
+        "the area of a crop is taken for its side",
+    ),
+    Fault(
+        "rlinf/data/datasets/lerobot/dataset.py",
+        "while self.num_bytes > self.max_bytes and len(self._tables) > 1:",
+        "while False:",
+        LEROBOT,
+        "all episodes stay in memory",
+    ),
+    Fault(
+        "rlinf/workers/actor/frame_learner.py",
+        "total / num_actions * self.engine.world_size, metrics",
+        "total / is_action.sum() * self.engine.world_size, metrics",
+        LEARNER,
+        "each micro-batch has a mean of its own",
+    ),
+    Fault(
+        "rlinf/workers/actor/frame_learner.py",
+        "{name: tensor[rows] for name, tensor in draws.items()}",
+        "{name: tensor[: len(batch.actions)] for name, tensor in draws.items()}",
+        LEARNER,
+        "every micro-batch has the noise of the first",
+    ),
+    Fault(
+        "rlinf/workers/actor/frame_learner.py",
+        "range((step - 1) * num_updates, step * num_updates)",
+        "range(num_updates)",
+        LEARNER,
+        "every step repeats the batches of the first",
+    ),
+    Fault(
+        "rlinf/models/vla/openpi.py",
+        "point = late * noise + (1.0 - late) * padded",
+        "point = late * padded + (1.0 - late) * noise",
+        PI,
+        "time of the supervised loss runs the other way",
+    ),
+    Fault(
+        "rlinf/models/vla/openpi.py",
+        ".pow(1.0 / _TIME_CONCENTRATION)",
+        "",
+        PI,
+        "times of the supervised loss are uniform",
+    ),
+    Fault(
+        "rlinf/models/vla/published_folder.py",
+        "main[published.stored_name(name)] = kept",
+        "main[name] = kept",
+        PUBLISHED,
+        "tied weights are written under another name",
+    ),
+    Fault(
+        "rlinf/models/vla/published_folder.py",
+        '"*.jinja", "assets/**/*.json")',
+        '"*.jinja")',
+        PUBLISHED,
+        "statistics of flows are not written back",
+    ),
+    Fault(
+        "rlinf/envs/langpick_single.py",
+        "cube = self._arm.data.xpos[self._cubes[self._target]]",
+        "cube = self._arm.data.xpos[self._cubes[0]]",
+        LANGPICK,
+        "lifting the red cube is always success",
+    ),
+    Fault(
+        "rlinf/envs/langpick_single.py",
+        "if gaps.min() >= _LEAST_DISTANCE:",
+        "if True:",
+        LANGPICK,
+        "cubes lie on each other",
+    ),
+    Fault(
+        "rlinf/envs/langpick_single.py",
+        "self._generator = generator = np.random.default_rng(seed)",
+        "generator = np.random.default_rng(seed)",
+        LANGPICK,
+        "disturbances go on from the last episode",
+    ),
+    Fault(
+        "rlinf/envs/frankasim_arm.py",
+        "self._target = np.clip(position, *WORKSPACE)",
+        "_ = np.clip(position, *WORKSPACE)",
+        ARM,
+        "the hand goes home from where it was put",
+    ),
+    Fault(
+        "rlinf/envs/langpick_env.py",
+        "holds = is_at & (states[:, 3] < _CLOSED)",
+        "holds = is_at",
+        LANGPICK,
+        "the expert rises with an open gripper",
+    ),
+]

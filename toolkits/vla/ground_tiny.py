@@ -1,0 +1,171 @@
+"""Teach a tiny policy where the things that words name are, as large ones know from their pretraining.
+
+    python toolkits/vla/ground_tiny.py langpick_grpo_openpi_tiny --steps 1000
+
+Asks the recipe's model "where is the cube that the sentence names?", on scenes of its environment with the hand
+anywhere, and writes the weights back to ``actor.model.model_path``, with the share of right answers. Without
+this stage imitation of demonstrations learns to ignore images. Further arguments are overrides of the recipe.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import time
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from rlinf.config import load_recipe, validate_cfg
+from rlinf.config.schema.env import LangPickEnvConfig
+from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.config.schema.vla import VLAConfig
+from rlinf.data.messages.batch_record import select_rows
+from rlinf.data.messages.embodied import Observation
+from rlinf.envs import make_vector_env
+from rlinf.envs.langpick_single import DESCRIPTIONS
+from rlinf.models import get_policy
+from rlinf.models.base_policy import BasePolicy
+from rlinf.models.model_path import find_model_folder
+from rlinf.models.vla.openpi import PiPolicy
+from rlinf.models.vla.openvla_oft import OpenVLAOFTPolicy
+from rlinf.utils.seeding import derive_seed
+
+_NUM_ENVS = 50
+_AREA = torch.tensor([[0.40, -0.14], [0.60, 0.14]])
+"""Where answers may be, in meters; divided into ``_BINS`` along each axis."""
+_BINS = 16
+_WARMUP = 50
+
+
+def scenes(cfg: LangPickEnvConfig, count: int) -> tuple[Observation, torch.Tensor]:
+    """Return ``count`` scenes and where their cubes are, float32 [count, 3, 2]."""
+    cfg = dataclasses.replace(cfg, show_objects=True, random_hand=True, total_num_envs=_NUM_ENVS, group_size=1)
+    parts: list[Observation] = []
+    with make_vector_env(cfg, num_envs=_NUM_ENVS) as env:
+        for epoch in range(-(-count // _NUM_ENVS)):
+            parts.append(env.reset(epoch))
+    obs: Observation = {key: torch.cat([part[key] for part in parts]) for key in ("states", "main_images", "objects")}
+    return obs, obs["objects"].view(-1, 3, 3)[..., :2]
+
+
+def features(policy: BasePolicy, record: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Return what the policy makes of images and sentence, [N, W]."""
+    if isinstance(policy, OpenVLAOFTPolicy):
+        return policy.hidden_states(record)[:, 0]
+    assert isinstance(policy, PiPolicy)
+    prefix = policy.prefix(record)
+    last = (prefix.there * torch.arange(prefix.there.shape[1])).argmax(1)
+    return prefix.output[torch.arange(len(last)), last]
+
+
+def evaluate(answers: torch.Tensor, cubes: torch.Tensor, named: torch.Tensor) -> float:
+    """Return the share of answers whose nearest cube is the one that was named.
+
+    Args:
+        answers: [N, 2, bins]; logits.
+        cubes: [N, 3, 2].
+        named: int64 [N].
+    """
+    centres = (torch.arange(_BINS) + 0.5) / _BINS
+    places = _AREA[0] + (answers.softmax(-1) @ centres) * (_AREA[1] - _AREA[0])
+    return float(((cubes - places.unsqueeze(1)).norm(dim=-1).argmin(1) == named).float().mean())
+
+
+class Grounding:
+    """Questions on scenes, and a head that answers them.
+
+    Args:
+        policy: Learns.
+        obs: Scenes.
+        cubes: [M, 3, 2].
+        held_out: Scenes at the end that are only asked about.
+    """
+
+    def __init__(self, policy: BasePolicy, obs: Observation, cubes: torch.Tensor, *, held_out: int) -> None:
+        self.policy, self.obs, self.cubes, self.held_out = policy, obs, cubes, held_out
+        with torch.no_grad():
+            width = features(policy, self._record(torch.zeros(1, dtype=torch.int64), torch.zeros(1).long())).shape[-1]
+        self.head = nn.Linear(width, 2 * _BINS)
+
+    def answers(self, rows: torch.Tensor, named: torch.Tensor) -> torch.Tensor:
+        """Return logits [N, 2, bins] for scenes and the cubes that were named, both int64 [N]."""
+        logits: torch.Tensor = self.head(features(self.policy, self._record(rows, named)))
+        return logits.view(len(rows), 2, _BINS)
+
+    def train(self, steps: int, *, batch_size: int, lr: float, seed: int) -> None:
+        """Answer random questions; report every 100 steps."""
+        parameters = [*self.policy.parameters(), *self.head.parameters()]
+        optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
+        warm = torch.optim.lr_scheduler.LambdaLR(
+            optimizer, lambda step: min(1.0, (step + 1) / _WARMUP) * min(1.0, 2.0 * (1.0 - step / steps) + 0.05)
+        )
+        begin = time.process_time()
+        for step in range(steps):
+            generator = torch.Generator().manual_seed(derive_seed(seed, "grounding", step))
+            rows = torch.randint(len(self.cubes) - self.held_out, (batch_size,), generator=generator)
+            named = torch.randint(3, (batch_size,), generator=generator)
+            share = (self.cubes[rows, named] - _AREA[0]) / (_AREA[1] - _AREA[0])
+            bins = (share * _BINS).long().clamp(0, _BINS - 1)
+            loss = nn.functional.cross_entropy(self.answers(rows, named).flatten(0, 1), bins.flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimizer.step()
+            warm.step()
+            if step % 100 == 99:
+                spent = time.process_time() - begin
+                print(f"step {step + 1} loss {loss:.3f} right {self.measure():.3f} cpu {spent:.0f} s", flush=True)
+
+    @torch.no_grad()
+    def measure(self) -> float:
+        """Return the share of right answers on held-out scenes."""
+        rows = torch.arange(len(self.cubes) - self.held_out, len(self.cubes))
+        named = rows % 3
+        return evaluate(self.answers(rows, named), self.cubes[rows], named)
+
+    def _record(self, rows: torch.Tensor, named: torch.Tensor) -> dict[str, torch.Tensor]:
+        obs = select_rows(self.obs, rows)
+        obs["task_descriptions"] = [DESCRIPTIONS[number] for number in named.tolist()]
+        return self.policy.inputs.record(obs, torch.device("cpu"))
+
+
+def main() -> None:
+    """Ground the recipe's model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe")
+    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--scenes", type=int, default=4000)
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--lr", type=float, default=1e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    args, overrides = parser.parse_known_args()
+    cfg = validate_cfg(load_recipe(args.recipe, overrides))
+    assert isinstance(cfg, EmbodiedConfig)
+    env, model = cfg.env.eval, cfg.actor.model
+    assert isinstance(env, LangPickEnvConfig), "the scenes are those of langpick"
+    assert isinstance(model, VLAConfig)
+    policy = get_policy(dataclasses.replace(model, add_value_head=False))
+    obs, cubes = scenes(env, args.scenes)
+    grounding = Grounding(policy, obs, cubes, held_out=300)
+    grounding.train(args.steps, batch_size=args.batch_size, lr=args.lr, seed=args.seed)
+    folder = find_model_folder(model.model_path)
+    write_back(folder, policy)
+    report = {"right": grounding.measure(), "steps": args.steps, "seed": args.seed}
+    (folder / "grounding.json").write_text(json.dumps(report) + "\n", encoding="utf-8")
+    print(f"wrote {folder}: {report}")
+
+
+def write_back(folder: Path, policy: BasePolicy) -> None:
+    """Replace the weights of a folder by the policy's; parts with files of their own stay as they are."""
+    file = folder / "model.safetensors"
+    trained = policy.state_dict()
+    weights = {name: trained.get(name, tensor).detach().contiguous() for name, tensor in load_file(file).items()}
+    save_file(weights, file, metadata={"format": "pt"})
+
+
+if __name__ == "__main__":
+    main()
