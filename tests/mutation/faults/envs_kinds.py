@@ -11,6 +11,7 @@ _TESTS = {
     "episode_collector.py": ("tests/unit/envs/test_episode_collector.py",),
     "gymnasium_single.py": ("tests/unit/envs/test_gymnasium_single.py", "tests/unit/envs/test_episodes_success.py"),
     "metaworld_single.py": ("tests/unit/envs/test_metaworld_single.py", "tests/unit/envs/test_metaworld_env.py"),
+    "frankasim_arm.py": ("tests/unit/envs/test_frankasim_single.py", "tests/unit/envs/test_frankasim_env.py"),
     "frankasim_single.py": ("tests/unit/envs/test_frankasim_single.py", "tests/unit/envs/test_frankasim_env.py"),
     "wrappers/action_delay.py": ("tests/unit/envs/wrappers/test_action_delay.py",),
     "wrappers/action_repeat.py": ("tests/unit/envs/wrappers/test_action_repeat.py",),
@@ -235,15 +236,15 @@ FAULTS: list[Fault] = [
         "tasks learned together cannot be told apart",
     ),
     _fault(
-        "frankasim_single.py",
-        "        self._plan.qpos[:] = self._data.qpos\n",
+        "frankasim_arm.py",
+        "        self._plan.qpos[:] = self.data.qpos\n",
         "",
         "the arm's plan goes on from the episode before",
     ),
     _fault(
-        "frankasim_single.py",
-        "np.clip(self._target + _MAX_STEP_METERS * wanted[:3], *_WORKSPACE)",
-        "self._target + _MAX_STEP_METERS * wanted[:3]",
+        "frankasim_arm.py",
+        "np.clip(self._target + MAX_STEP_METERS * action[:3], *WORKSPACE)",
+        "self._target + MAX_STEP_METERS * action[:3]",
         "the simulated hand leaves its workspace",
     ),
     _fault(
