@@ -25,6 +25,9 @@ IQL = BC | {
     "actor.model.add_q_head": True,
 }
 
+LEROBOT = {"format": "lerobot", "path": "somewhere"}
+SFT = BC | {"algorithm": {"adv_type": "embodied_sft", "loss_type": "embodied_sft"}, "data": LEROBOT}
+
 DAGGER = {
     "algorithm": {
         "adv_type": "embodied_dagger",
@@ -77,6 +80,20 @@ def test_a_run_without_training_environments_is_valid_and_reversible(
             BC | {"algorithm.imitation_loss": "mse", "actor.model.discrete": True},
             "algorithm.imitation_loss",
             "Set it to nll",
+        ),
+        (SFT, "actor.model.model_type", "Choose one, or algorithm.loss_type=embodied_bc"),
+        (SFT | {"data": {"format": "minari", "path": "x"}}, "data.format", "Set data.format=lerobot"),
+        (SFT | {"data": LEROBOT | {"reward_coef": 2.0}}, "data.reward_coef", "not used by loss_type=embodied_sft"),
+        (BC | {"data": LEROBOT | {"weight": 2.0}}, "data.weight", "not used by loss_type=embodied_bc"),
+        (
+            BC | {"data": LEROBOT | {"mixture": [{"path": "x"}]}},
+            "data.mixture",
+            "not used by loss_type=embodied_bc",
+        ),
+        (
+            BC | {"data": LEROBOT | {"augmentation": {"crop_area": 0.0}}},
+            "data.augmentation.crop_area",
+            "0",
         ),
         (DAGGER | {"runner": {"task_type": "offline"}}, "runner.task_type", "learns from rollouts"),
         (
