@@ -128,8 +128,8 @@ def _local_pids(status: dict[str, Any]) -> Iterator[tuple[str, int]]:
 
 
 def _find_py_spy() -> str:
-    beside = Path(sys.executable).with_name("py-spy")
-    found = str(beside) if beside.exists() else shutil.which("py-spy")
+    installed = Path(sys.executable).with_name("py-spy")
+    found = str(installed) if installed.exists() else shutil.which("py-spy")
     if found is None:
         raise MissingPackageError(
             "--stacks needs py-spy, which is not installed. Install it with: pip install 'rlinf[debug]'"
