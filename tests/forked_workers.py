@@ -5,9 +5,10 @@ server, which does not import Ray, and that one a server for each of Ray's jobs,
 
 Ray starts this file in place of its own program for workers: it hands its arguments, environment and output to the
 server and ends, and the server's child runs Ray's program with them. A worker with another interpreter, or with other
-variables of those that are read when a process starts, starts as without a server.
+variables of those that are read when a process starts, starts as without a server. Scripts that tests start are forked
+off the same server, by ``start_script``, and the Rays of both do without services that no test asks anything of.
 
-``python tests/forked_workers.py --run SCRIPT ...`` runs a script whose Ray does so too.
+``python tests/forked_workers.py --run SCRIPT ...`` runs a script whose Ray does so too, without a server.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import contextlib
 import gc
 import importlib
 import importlib.util
+import io
 import json
 import os
 import runpy
@@ -37,8 +39,12 @@ MODULES = (
     "torch.distributed.checkpoint",
     "gymnasium",
     "zmq",
+    "hydra",
+    "rich.console",
+    "torch.utils.tensorboard",
     "rlinf.config.schema.root",
     "rlinf.hybrid_engines.train.fsdp",
+    "rlinf.runners.readiness",
 )
 # What all workers import once Ray may be: it reads these variables of a worker when it is imported, and never again.
 JOB = ("RAY_JOB_ID", "RAY_RAYLET_PID")
@@ -51,11 +57,16 @@ RAY_MODULES = (
     "rlinf.workers.rollout.rollout_worker",
 )
 # What workers of language models import; in the server if the test process has imported transformers.
-LANGUAGE_MODULES = ("transformers.models.auto.modeling_auto", "transformers.models.qwen2.modeling_qwen2")
+LANGUAGE_MODULES = (
+    "transformers.models.auto.modeling_auto",
+    "transformers.models.qwen2.modeling_qwen2",
+    "tests.language_tables",
+)
 # What an interpreter, its loader or a library reads once.
 _EARLY = ("PATH", "LANG", "TZ", "LC_", "LD_", "DYLD_", "GLIBC_", "MALLOC_", "PYTHON", "OMP_", "MKL_", "HF_")
 # What Ray sets in a worker before it imports torch, whose sums have other last bits with another number of threads.
 THREADS = {"OMP_NUM_THREADS": "1"}
+STREAMS = (0, 1, 2)
 # Ray's program sees to the first itself, and a child of the server to the second.
 _NOT_EARLY = {"PYTHONUNBUFFERED", "PYTHONPATH"}
 
@@ -85,18 +96,27 @@ class Start:
 
 
 def fork_workers() -> None:
-    """Have the workers of every Ray that this process starts forked."""
+    """Have the workers of every Ray that this process starts forked, and start neither autoscaler nor dashboard."""
+    from ray._private.node import Node
     from ray._private.parameter import RayParams
 
-    given = RayParams.update_if_absent
+    given, serve_dashboard = RayParams.update_if_absent, Node.start_api_server
 
     def update_if_absent(self: RayParams, **values: Any) -> None:
         if "worker_path" in values:
             start_server()
             values["worker_path"] = __file__
+            self.no_monitor = True
         given(self, **values)
 
+    def start_api_server(self: Node, *, include_dashboard: bool | None, raise_on_failure: bool) -> None:
+        if include_dashboard:
+            serve_dashboard(self, include_dashboard=include_dashboard, raise_on_failure=raise_on_failure)
+
     RayParams.update_if_absent = update_if_absent
+    Node.start_api_server = start_api_server
+    # Workers that are started before anyone asks for them fit none of ours, which have variables of their own.
+    os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
 
 
 def start_server() -> None:
@@ -163,7 +183,10 @@ def serve(listener: socket.socket, modules: Sequence[str], job: str | None = Non
                             return serve(of_this, RAY_MODULES, of_job)
                         of_this.close()
                 elif answer == "y" and os.fork() == 0:
-                    os.setpgid(0, 0)  # Ray ends a worker with its process group
+                    if len(files) > len(STREAMS):
+                        supervise(files)
+                    else:
+                        os.setpgid(0, 0)  # Ray ends a worker with its process group
                     for number, file in enumerate(files):
                         os.dup2(file, number)
                         os.close(file)
@@ -175,11 +198,32 @@ def serve(listener: socket.socket, modules: Sequence[str], job: str | None = Non
 
 
 def receive(connection: socket.socket) -> tuple[Start, list[int]]:
-    """Return what a worker was started with, and its standard input and outputs."""
-    message, files, *_ = socket.recv_fds(connection, 1 << 20, 3)
+    """Return what a worker was started with, its standard input and outputs, and where a script's end is told."""
+    message, files, *_ = socket.recv_fds(connection, 1 << 20, len(STREAMS) + 1)
     while not message.endswith(b"\n"):
         message += connection.recv(1 << 20)
     return Start(**json.loads(message)), files
+
+
+def supervise(files: list[int]) -> None:
+    """Return in a fork that is a script; this process tells who it is and how it ends, and ends then.
+
+    Args:
+        files: The script's standard input and outputs, and where that is told, which this takes.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    told = files.pop()
+    script = os.fork()
+    if script == 0:
+        os.close(told)
+        os.setsid()
+        return
+    for file in (*STREAMS, *files):
+        os.close(file)
+    os.write(told, f"{script}\n".encode())
+    _, status = os.waitpid(script, 0)
+    os.write(told, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+    os._exit(0)
 
 
 def job_of(start: Start) -> str | None:
@@ -196,7 +240,7 @@ def reap(*_: object) -> None:
 
 
 def become(start: Start) -> None:
-    """Run Ray's program for workers in a child of the server."""
+    """Run Ray's program for workers, or a script, in a child of the server."""
     import random
 
     import numpy as np
@@ -211,6 +255,11 @@ def become(start: Start) -> None:
     if "RLINF_TEST_MARK" in start.environment:  # which a child of the server was not started with
         Path(start.environment["RAY_TMPDIR"], f"forked_{os.getpid()}").touch()
     os.chdir(start.folder)
+    if start.arguments[:1] == ["--run"]:
+        outputs = (io.FileIO(number, "w", closefd=False) for number in STREAMS[1:])
+        sys.stdout, sys.stderr = (io.TextIOWrapper(output, write_through=True) for output in outputs)  # type: ignore[arg-type]
+        run_script(start.arguments[1:])
+        return
     if "ray" in sys.modules:
         from ray._raylet import Config
 
@@ -221,12 +270,26 @@ def become(start: Start) -> None:
     runpy.run_path(program, run_name="__main__")
 
 
-def is_forked(start: Start, path: str) -> bool:
-    """Ask a server for a worker, and then the one that it names; return whether there is a worker."""
+def run_script(arguments: list[str]) -> None:
+    """Run a script, whose path is the first argument, as if it had been started by itself."""
+    fork_workers()
+    sys.argv = arguments
+    sys.path[0] = os.path.dirname(sys.argv[0])
+    runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+def is_forked(start: Start, path: str, files: Sequence[int] = STREAMS) -> bool:
+    """Ask a server for a process, and then the one that it names; return whether there is one.
+
+    Args:
+        start: What it is started with.
+        path: The server's socket.
+        files: Its standard input and outputs; of a script, also where the server tells its number and its end.
+    """
     answer = b""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as server:
         server.connect(path)
-        socket.send_fds(server, [json.dumps(asdict(start)).encode() + b"\n"], [0, 1, 2])
+        socket.send_fds(server, [json.dumps(asdict(start)).encode() + b"\n"], files)
         answer = server.recv(1 << 10)
     return is_forked(start, answer.decode()) if answer.startswith(b"/") else answer == b"y"
 
@@ -246,10 +309,7 @@ if __name__ == "__main__":
         if request is not None:
             become(request)
     elif sys.argv[1:2] == ["--run"]:
-        fork_workers()
-        sys.argv = sys.argv[2:]
-        sys.path[0] = os.path.dirname(sys.argv[0])
-        runpy.run_path(sys.argv[0], run_name="__main__")
+        run_script(sys.argv[2:])
     elif not is_forked(Start.here(), os.environ[SOCKET]):
         program = worker_program()
         os.execv(sys.executable, [sys.executable, program, *sys.argv[1:]])

@@ -2,7 +2,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import uuid
@@ -16,13 +15,11 @@ import ray
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.runners.launch import launch
-from tests import forked_workers
 from tests.e2e.tiny_math import make_questions
-from tests.forked_workers import start_server
+from tests.forked_scripts import start_script
 
 REPO = Path(__file__).parents[2]
 ENTRY = REPO / "examples/embodiment/train_embodied_agent.py"
-FORKING = forked_workers.__file__
 ASYNC_ENTRY = REPO / "examples/embodiment/train_async.py"
 
 # A few hundred environment steps: enough for every part of the loop to run.
@@ -61,7 +58,6 @@ class Run:
         self.mark = uuid.uuid4().hex
         # A Ray folder of its own: a Ray that somebody has started on this machine is not found. Its sockets need a
         # short path.
-        start_server()
         self.ray_folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
         environment = {
             **os.environ,
@@ -75,15 +71,8 @@ class Run:
         }
         if not environment["RAY_ADDRESS"]:
             del environment["RAY_ADDRESS"]
-        self.process = subprocess.Popen(
-            [sys.executable, FORKING, "--run", str(entry or ENTRY), "--config-name", recipe, *overrides],
-            cwd=REPO,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
+        arguments = [str(entry or ENTRY), "--config-name", recipe, *overrides]
+        self.process = start_script(arguments, environment, str(REPO))
         self.output = ""
 
     def wait(self, timeout: int = 180) -> int:

@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import importlib.util
-import multiprocessing
-import os
 import pickle
-import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from multiprocessing import forkserver
+from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-ROOT = Path(__file__).parents[4]
-PRELOADED = [
-    "rlinf.hybrid_engines.train.fsdp",
-    *(["rlinf.hybrid_engines.train.megatron.engine"] if importlib.util.find_spec("megatron") else []),
-    "rlinf.models.causal_lm",
-    "rlinf.models.materialize",
-    "tests.unit.hybrid_engines.train.conformance",
-    "torch._dynamo",
-    "torch.distributed.checkpoint",
-    "transformers.conversion_mapping",
-    "transformers.models.qwen2.modeling_qwen2",
-    "transformers.models.qwen3.modeling_qwen3",
-]
-"""What ranks would import one by one, at many times the cost of what they compute."""
+from tests.ranks import warm_context
+
 RankFunction = Callable[..., Any]
 
 
@@ -68,7 +50,7 @@ def outcomes(
     world_size: int, function: RankFunction, *arguments: Any, limit_seconds: float = 180.0
 ) -> list[tuple[bool, Any]]:
     """Return for each rank whether it returned, and its result or what became of it; see ``run_ranks``."""
-    context = _warm_context()
+    context = warm_context()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         pipes = [context.Pipe(duplex=False) for _ in range(world_size)]
         processes = [
@@ -118,25 +100,3 @@ def _run(
     if dist.is_initialized():
         with contextlib.suppress(Exception):
             dist.destroy_process_group()
-
-
-def _warm_context() -> multiprocessing.context.ForkServerContext:
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
-    with _import_path():
-        forkserver.ensure_running()
-    return context
-
-
-@contextlib.contextmanager
-def _import_path() -> Iterator[None]:
-    """The server's own interpreter must find the tests; it keeps the path that it was started with."""
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
