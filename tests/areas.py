@@ -37,6 +37,36 @@ BUDGETS = {
     "chaos": 180,
 }
 
+# Files whose tests take longest, the longest first: several test processes begin with them, so that none ends alone.
+LONGEST = {
+    f"tests/{name}.py": place
+    for place, name in enumerate(
+        (
+            "chaos/test_runner_recovery",
+            "chaos/test_lost_services",
+            "chaos/test_async_recovery",
+            "chaos/test_given_up_waits",
+            "chaos/test_worker_deaths",
+            "chaos/test_node_deaths",
+            "e2e/test_embodied_failures",
+            "e2e/test_embodied_decoupled",
+            "e2e/test_mishaps",
+            "e2e/test_two_hosts",
+            "e2e/test_reasoning_runs",
+            "e2e/test_embodied_async",
+            "e2e/test_embodied_two_nodes",
+            "e2e/test_megatron_runs",
+            "e2e/test_killed_runs",
+            "e2e/test_embodied_extend",
+            "e2e/test_text_learning",
+            "e2e/test_embodied_runs",
+            "e2e/test_sft_runs",
+            "unit/hybrid_engines/train/test_fsdp_conformance",
+            "unit/hybrid_engines/train/megatron/test_megatron_conformance",
+        )
+    )
+}
+
 
 class AreaReport:
     """Adds up what tests cost, by area, and prints it at the end; with several test processes, what each has sent."""
@@ -100,6 +130,11 @@ def cpu_seconds() -> float:
             times = process.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     return total
+
+
+def place_of(nodeid: str) -> int:
+    """Return where among all files that of a test comes: the rest stays in its order, after those of ``LONGEST``."""
+    return LONGEST.get(nodeid.partition("::")[0], len(LONGEST))
 
 
 def area_of(nodeid: str) -> str:

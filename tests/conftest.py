@@ -12,7 +12,7 @@ import tempfile
 
 import pytest
 
-from tests.areas import AreaReport
+from tests.areas import AreaReport, place_of
 from tests.forked_workers import fork_workers
 
 # What a shell starts in the background ignores Ctrl-C, and so would the runs that tests interrupt.
@@ -62,6 +62,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: place_of(item.nodeid))
     for item in items:
         for marker in {mark.name for mark in item.iter_markers()}:
             reason = missing(marker, slow=config.getoption("--slow"))

@@ -28,7 +28,8 @@ Options
   --with NAMES   in place of all that, run the tests that need these packages, each in an environment of its own that this
                  makes (.venv-NAME): vllm, sglang, maniskill, wandb, swanlab, lerobot
   --processes N  run each folder of tests in N processes side by side, each with a Ray of its own; default: the number
-                 of cores, at most 4. Paths given as arguments run in one.
+                 of cores, at most 4. Whole runs wait more than they compute: theirs are one more. Paths given as
+                 arguments run in one.
   --no-install   install nothing; use $RLINF_VENV or .venv as it is
   -h, --help     this text
 TEXT
@@ -126,10 +127,14 @@ run_pytest() {
 
 # shellcheck disable=SC2329  # called through gate
 run_folder() {
-  local shards=() how=loadfile
+  local shards=() how=loadfile processes="$PROCESSES"
   # The tests of a file stay together, as they share what is costly to make; those of the documentation share nothing.
-  if [[ $1 == tests/docs ]]; then how=worksteal; fi
-  if ((PROCESSES > 1)); then shards=(-n "$PROCESSES" --dist "$how"); fi
+  case "$1" in
+    tests/docs) how=worksteal ;;
+    tests/e2e | tests/chaos) processes=$((PROCESSES + 1)) ;;
+  esac
+  # Files in the order in which they are collected: those that take longest come first (tests/areas.py).
+  if ((PROCESSES > 1)); then shards=(-n "$processes" --dist "$how" --no-loadscope-reorder); fi
   run_pytest "$1" --areas "${shards[@]}"
 }
 

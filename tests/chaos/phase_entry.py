@@ -1,10 +1,15 @@
-"""The embodied entry script, writing each phase that the runner enters to the file ``$RLINF_TEST_PHASES``."""
+"""The embodied entry script, writing each phase that the runner enters to the file ``$RLINF_TEST_PHASES``.
 
+With ``$RLINF_TEST_PATIENCE``, it waits so many seconds for the head of Ray to come back.
+"""
+
+import functools
 import os
 import sys
 
 from rlinf.cli.entry import run_entry
 from rlinf.runners.run_logger import RunLogger
+from rlinf.scheduler import cluster
 
 _enter = RunLogger.phase
 
@@ -17,5 +22,7 @@ def phase(self: object, name: str) -> None:
 
 if __name__ == "__main__":
     RunLogger.phase = phase
+    if patience := os.environ.get("RLINF_TEST_PATIENCE"):
+        cluster.GcsWatch = functools.partial(cluster.GcsWatch, patience_seconds=float(patience))
     asynchronous = "RLINF_TEST_ASYNC" in os.environ
     sys.exit(run_entry("embodied", "rlinf.runners.launch:launch_embodied", asynchronous=asynchronous))

@@ -80,10 +80,12 @@ class Fickle(Worker):
         return put
 
     def take_slowly(self, channel: Channel, chance: random.Random) -> list[Any]:
-        got = []
+        got, patience = [], 10.0
         with contextlib.suppress(RLinfError):
             while True:
-                got.append(channel.get(timeout=10))
+                got.append(channel.get(timeout=patience))
+                # A put whose wait was given up may still arrive.
+                patience = 1.0 if got[-1] == "end" else patience
                 time.sleep(chance.uniform(0, 0.004))
         return got
 

@@ -30,14 +30,16 @@ def kill_child(run: Any, name: str) -> None:
 
 
 def test_without_the_head_of_ray_the_run_ends_by_itself_and_can_be_resumed(
-    start: Callable[..., Any], tmp_path: Path
+    start: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("RLINF_TEST_PATIENCE", "3")
     run = start("runner.max_epochs=100000")
     folder = tmp_path / RECIPE
     wait_for_step(run, folder, 2)
     kill_child(run, "gcs_server")
     assert run.wait(timeout=120) == 1, run.output[-4000:]
     assert "Error: Ray's head service (GCS) at" in run.output, run.output[-4000:]
+    assert "has not come back for 3 s" in " ".join(run.output.split())
     assert not left_but_agents(run)
     before = read_metrics(folder)
     again = start("runner.resume_dir=auto", f"runner.max_epochs={before[-1]['step'] + 1}")

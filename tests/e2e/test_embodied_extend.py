@@ -11,13 +11,13 @@ from tests.e2e.conftest import REPO, read_metrics
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_the_plugin_trains(start_run: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_plugin_trains(start_run: Callable[..., Any], one_node: str, tmp_path: Path) -> None:
     folder = REPO / "examples" / "extend"
     run = start_run(
         "point",
         f"--config-dir={folder / 'config'}",
         f"runner.logger.log_path={tmp_path / 'results'}",
-        env={"RLINF_EXT_MODULE": "plugin", "PYTHONPATH": f"{folder}:{REPO}"},
+        env={"RLINF_EXT_MODULE": "plugin", "PYTHONPATH": f"{folder}:{REPO}", "RAY_ADDRESS": one_node},
     )
     assert run.wait() == 0, run.output[-4000:]
     records = [record for record in read_metrics(tmp_path / "results" / "point") if record["step"] > 0]

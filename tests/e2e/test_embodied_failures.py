@@ -43,10 +43,11 @@ def test_a_reward_that_is_nan_stops_the_run(start_run: Callable[..., Any], one_n
     fails(run, "not finite")
 
 
-def test_a_worker_that_cannot_start_is_named_with_its_reason(start_run: Callable[..., Any], tmp_path: Path) -> None:
-    run = start_run(
-        "gym_cartpole_ppo_mlp", *TINY, *BROKEN, "env.train.fault=init", f"runner.logger.log_path={tmp_path}", env=PLUGIN
-    )
+def test_a_worker_that_cannot_start_is_named_with_its_reason(
+    start_run: Callable[..., Any], one_node: str, tmp_path: Path
+) -> None:
+    keys = ("env.train.fault=init", f"runner.logger.log_path={tmp_path}")
+    run = start_run("gym_cartpole_ppo_mlp", *TINY, *BROKEN, *keys, env=PLUGIN | {"RAY_ADDRESS": one_node})
     fails(run, "EnvGroup", "the robot is not plugged in")
 
 

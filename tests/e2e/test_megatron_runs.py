@@ -16,6 +16,7 @@ pytest.importorskip("megatron.core")
 pytestmark = pytest.mark.timeout(400)
 TWO = ("cluster.cpu_slots_per_node=2", "cluster.component_placement={actor: 0-1, rollout: 0, reward: 0}")
 MEGATRON = ("actor.training_backend=megatron", "~actor.fsdp_config", *TWO)
+STEPS = 3
 LAYOUTS = {
     "fsdp": (),
     "CP2": (*TWO, "actor.fsdp_config.context_parallel_size=2"),
@@ -25,7 +26,7 @@ LAYOUTS = {
 }
 
 
-def run(folder: Path, name: str, *keys: str, epochs: int = 3) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+def run(folder: Path, name: str, *keys: str) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
     """Train under a layout; return the weights and the metrics of the last step."""
     from safetensors.torch import load_file
 
@@ -39,7 +40,7 @@ def run(folder: Path, name: str, *keys: str, epochs: int = 3) -> tuple[dict[str,
             load_recipe(
                 "tiny_math_grpo",
                 [
-                    f"runner.max_epochs={epochs}",
+                    f"runner.max_epochs={STEPS}",
                     "runner.val_check_interval=-1",
                     "~runner.stop_at",
                     "data.rollout_batch_size=8",
@@ -56,14 +57,28 @@ def run(folder: Path, name: str, *keys: str, epochs: int = 3) -> tuple[dict[str,
             )
         )
     )
-    (weights,) = (folder / name).rglob(f"global_step_{epochs}/**/model.safetensors")
+    (weights,) = (folder / name).rglob(f"global_step_{STEPS}/**/model.safetensors")
     return load_file(weights), read_metrics(folder / name / "tiny_math_grpo")[-1]
 
 
-def test_three_steps_under_any_layout_end_with_the_same_weights(one_node: None, tmp_path: Path) -> None:
-    expected, metrics = run(tmp_path, "fsdp")
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return where the questions and all runs are."""
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def under_fsdp(one_node: None, folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """Return the weights and the last metrics of a run under FSDP2, which has a checkpoint of every step."""
+    return run(folder, "fsdp", "runner.save_interval=1", "runner.keep_checkpoints=0")
+
+
+def test_three_steps_under_any_layout_end_with_the_same_weights(
+    under_fsdp: tuple[dict[str, torch.Tensor], dict[str, float]], folder: Path
+) -> None:
+    expected, metrics = under_fsdp
     for name in ("TP2", "PP2", "CP2"):
-        weights, found = run(tmp_path, name)
+        weights, found = run(folder, name)
         assert weights.keys() == expected.keys()
         for key, tensor in expected.items():
             assert (weights[key] - tensor).abs().max() < 2e-4, (name, key)
@@ -72,11 +87,12 @@ def test_three_steps_under_any_layout_end_with_the_same_weights(one_node: None, 
                 assert found[key] == pytest.approx(metrics[key], rel=1e-3, abs=1e-6), (name, key)
 
 
-def test_a_run_of_one_engine_goes_on_under_the_other(one_node: None, tmp_path: Path) -> None:
-    expected, _ = run(tmp_path, "fsdp")
-    run(tmp_path, "fsdp half", epochs=2)
-    checkpoint = next((tmp_path / "fsdp half").rglob("global_step_2"))
-    found, _ = run(tmp_path, "TP2", f"runner.resume_dir={checkpoint}")
+def test_a_run_of_one_engine_goes_on_under_the_other(
+    under_fsdp: tuple[dict[str, torch.Tensor], dict[str, float]], folder: Path
+) -> None:
+    expected, _ = under_fsdp
+    checkpoint = next((folder / "fsdp").rglob("global_step_2"))
+    found, _ = run(folder, "TP2 resumed", f"runner.resume_dir={checkpoint}")
     for key, tensor in expected.items():
         assert (found[key] - tensor).abs().max() < 2e-4, key
 

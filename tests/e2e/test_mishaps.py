@@ -125,9 +125,12 @@ def test_a_disk_that_is_full_from_the_start(start_run: Callable[..., Any], small
 
 
 @needs_root
-def test_a_disk_that_fills_up_during_the_run(start_run: Callable[..., Any], small_disk: Callable[..., Path]) -> None:
+def test_a_disk_that_fills_up_during_the_run(
+    start_run: Callable[..., Any], one_node: str, small_disk: Callable[..., Path]
+) -> None:
     large = "actor.model.hidden_dims=[1536,1536]"
-    run = start_run(CARTPOLE, *TINY, large, f"runner.logger.log_path={small_disk(20 << 20)}")
+    log_path = f"runner.logger.log_path={small_disk(20 << 20)}"
+    run = start_run(CARTPOLE, *TINY, large, log_path, env={"RAY_ADDRESS": one_node})
     is_told(run, os.strerror(28), "Free some space on that disk, or set runner.logger.log_path")
 
 

@@ -26,6 +26,9 @@ RECIPES = {
     "qwen2_5_1_5b_ppo_math": "reasoning with values",
     "tiny_math_sft": "fine-tuning",
 }
+# Seconds of a processor each, and hardly a key that the others do not have.
+REPEATED = {"gym_cartpole_ppo_mlp", "qwen2_5_1_5b_ppo_math"}
+ALL_RECIPES = [pytest.param(name, marks=[pytest.mark.slow] if name in REPEATED else []) for name in RECIPES]
 
 # Words with which a message tells what to do.
 REMEDY = re.compile(
@@ -40,7 +43,7 @@ def _no_entry_points(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, group: ())
 
 
-@pytest.fixture(params=RECIPES)
+@pytest.fixture(params=ALL_RECIPES)
 def recipe(request: pytest.FixtureRequest) -> dict[str, Any]:
     container = OmegaConf.to_container(load_recipe(request.param), resolve=True)
     assert isinstance(container, dict)

@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 from repository_tree import ROOT
 
-from tests.areas import BUDGETS, AreaReport, cpu_seconds
+from tests.areas import BUDGETS, LONGEST, AreaReport, cpu_seconds, place_of
 
 
 def test_every_area_has_a_budget() -> None:
@@ -20,6 +20,12 @@ def test_every_area_has_a_budget() -> None:
     areas = {f"unit/{path.parent.name}" for path in tests.glob("unit/*/*.py")} | {"docs", "e2e", "chaos"}
     assert areas - set(BUDGETS) == set()
     assert {area for area in BUDGETS if not (tests / area).is_dir()} == set()
+
+
+def test_the_files_that_take_longest_come_first() -> None:
+    assert [path for path in LONGEST if not (ROOT / path).is_file()] == []
+    first, *_, last = LONGEST
+    assert place_of(f"{first}::test_a") < place_of(f"{last}::test_b[1]") < place_of("tests/e2e/test_other.py::test_c")
 
 
 def test_what_a_child_has_spent_counts_also_when_it_has_ended() -> None:
