@@ -82,6 +82,7 @@ class Run:
             self.process.kill()
             self.output, _ = self.process.communicate()
             pytest.fail(f"the run did not end within {timeout} s:\n{self.output[-4000:]}")
+        assert self.process.returncode is not None
         return self.process.returncode
 
     def survivors(self, patience: float = 10.0) -> list[psutil.Process]:
