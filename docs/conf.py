@@ -26,3 +26,18 @@ html_theme = "furo"
 html_show_copyright = False
 html_show_sphinx = False
 html_copy_source = False
+templates_path = ["_templates"]
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+html_js_files = ["copy.js"]
+# Furo's own parts, and the link to the other language.
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "language.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from documents import ROOT, snippets
@@ -11,7 +15,7 @@ from documents import ROOT, snippets
 from tests.docs.conftest import Run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-DOCUMENTS = ("README.md", "CONTRIBUTING.md", "AGENTS.md")
+DOCUMENTS = ("README.md", "README.zh.md", "CONTRIBUTING.md", "AGENTS.md")
 CONFIG = ROOT / "examples" / "embodiment" / "config"
 
 
@@ -72,3 +76,24 @@ def test_the_plugin_is_planned_like_a_built_in(run: Run) -> None:
     assert finished.returncode == 0, finished.stderr
     assert "point: valid" in finished.stdout
     assert "run_embodiment.sh point --config-dir examples/extend/config" in train
+
+
+def test_the_first_lines_are_python_in_both_languages() -> None:
+    programs = [snippets(ROOT / name, "python") for name in ("README.md", "README.zh.md")]
+    english, chinese = (re.sub(r"  #.*", "", program[0].text) for program in programs)
+    assert english == chinese
+    assert README.index("```python") < README.index("```bash")
+    assert len([line for line in english.splitlines() if line]) <= 10
+
+
+@pytest.mark.slow
+def test_the_program_of_the_readme_runs(project: Path) -> None:
+    """A minute of training; the pages' test of ``rlinf.train`` is short."""
+    (program,) = (snippet.text for snippet in snippets(ROOT / "README.md", "python"))
+    (project / "program.py").write_text(f"{program}\nassert not terminated\n", encoding="utf-8")
+    variables = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=project, env=variables, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert (project / "results" / "gym_cartpole_ppo_mlp" / "metrics.jsonl").is_file()
