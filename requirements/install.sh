@@ -80,12 +80,12 @@ parse_arguments() {
       --locked) LOCKED=1 ;;
       --dry-run) DRY_RUN=1 ;;
       --force) FORCE=1 ;;
-      --env | --model | --engine | --venv | --device | --torch-index | --extras)
+      --env | --model | --engine | --backend | --venv | --device | --torch-index | --extras)
         (($# >= 2)) || usage_error "$1 needs a value."
         set_option "$1" "$2"
         shift
         ;;
-      --env=* | --model=* | --engine=* | --venv=* | --device=* | --torch-index=* | --extras=*) set_option "${1%%=*}" "${1#*=}" ;;
+      --env=* | --model=* | --engine=* | --backend=* | --venv=* | --device=* | --torch-index=* | --extras=*) set_option "${1%%=*}" "${1#*=}" ;;
       -*) usage_error "unknown option '$1'." ;;
       *)
         [[ -z $TARGET ]] || usage_error "one target at a time, got '$TARGET' and '$1'."

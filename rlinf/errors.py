@@ -100,6 +100,10 @@ class EngineError(RLinfError):
     """A generation engine that has failed, or a request that it cannot answer; the message names the field."""
 
 
+class EngineDiedError(EngineError):
+    """A server of a generation engine that has died, hangs or cannot be reached; another may serve the request."""
+
+
 class WeightSyncError(RLinfError):
     """Received weights do not match their manifest: a missing bucket, a wrong checksum or an older version."""
 

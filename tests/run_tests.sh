@@ -143,7 +143,7 @@ run_folder() {
 run_guest() {
   local name="$1" target=(embodied --extras "testing,$1") files
   case "$name" in
-    vllm | sglang) target=(reason --engine "$name" --extras testing) ;;
+    vllm | sglang) target=(reason --engine "$name" --backend megatron --extras testing) ;;
     maniskill) target=(embodied --env maniskill --extras testing) ;;
     lerobot) target=(embodied --extras "testing,data,reasoning") ;;
   esac

@@ -25,6 +25,7 @@ COMMANDS = {
     "status": ("rlinf.cli.status", "show what every worker of a running run does and waits for"),
     "replay": ("rlinf.cli.replay", "make a train step of a run again, offline, and compare its metrics"),
     "convert": ("rlinf.cli.convert", "turn checkpoints into Hugging Face folders or adapters, and back"),
+    "serve": ("rlinf.cli.serve", "serve a recipe's generation engine over HTTP"),
     "report": ("rlinf.cli.report", "write one page about a run, or about several"),
     "list": ("rlinf.cli.listing", "list what recipes can name"),
     "completion": ("rlinf.cli.completion", "print what makes a shell complete commands, recipes and keys"),

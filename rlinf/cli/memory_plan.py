@@ -8,7 +8,6 @@ from pathlib import Path
 
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.decoder_sizes import DecoderSizes, adapter_shapes, shard_elements
-from rlinf.config.schema.generation import ServingConfig
 from rlinf.config.schema.root import LanguageConfig, ReasoningConfig
 from rlinf.errors import ConfigError
 
@@ -166,7 +165,7 @@ def _engine_row(cfg: LanguageConfig, sizes: DecoderSizes) -> list[tuple[str, str
     if rollout is None:
         return []
     size = _BYTES[rollout.model.precision or cfg.actor.model.precision]
-    devices = rollout.tensor_parallel_size if isinstance(rollout, ServingConfig) else 1
+    devices = rollout.num_devices
     cache = size * sizes.cache_elements()
     most = cache * rollout.max_running_requests * cfg.max_context_tokens
     text = (

@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from rlinf.config.schema.generation import ServingConfig
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.datasets.prompts import PromptSampler, PromptSet, load_tokenizer, read_prompts
 from rlinf.data.messages.responses import Prompt
@@ -121,9 +120,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         }
 
     def _num_rollout_devices(self) -> int:
-        rollout = self.cfg.rollout
-        per_engine = rollout.tensor_parallel_size if isinstance(rollout, ServingConfig) else 1
-        return self.rollout.world_size * per_engine
+        return self.rollout.world_size * self.cfg.rollout.num_devices
 
     def num_unconsumed(self) -> int:
         """See ``LanguageRunner``: what has been submitted ahead, too."""

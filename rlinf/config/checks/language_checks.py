@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.algorithm import TextAlgorithmConfig
+from rlinf.config.schema.generation import ServerGenerationConfig
 from rlinf.config.schema.model import CausalLMConfig
 from rlinf.config.schema.root import LanguageConfig, ReasoningConfig, RLinfConfig
 
@@ -104,4 +107,38 @@ def check_context(check: Check[RLinfConfig]) -> None:
         check.problem(path, f"received {size}; not possible with an inference group. Remove the section inference.")
 
 
-RULES = (check_language_model, check_importance_correction, check_published_precision, check_experts, check_context)
+def check_engine_servers(check: Check[RLinfConfig]) -> None:
+    """One rank reaches all engine servers, wherever they are."""
+    rollout = check.cfg.rollout if isinstance(check.cfg, LanguageConfig) else None
+    if not isinstance(rollout, ServerGenerationConfig):
+        return
+    path, urls = "rollout.server.base_urls", rollout.server.base_urls
+    if not urls:
+        check.problem(path, "received none; rollout_backend=server needs at least one, such as [http://node1:8000].")
+    for url in urls:
+        parts = urlsplit(url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            check.problem(path, f"received '{url}'; must be the address of an `rlinf serve`, http://HOST:PORT.")
+    if len(set(urls)) < len(urls):
+        check.problem(path, "names a server twice; each gets its weights once. Remove one.")
+    if check.world.rollout not in {None, 1}:
+        check.problem(
+            "cluster.component_placement.rollout",
+            f"received {check.world.rollout} processes; with rollout_backend=server one process reaches all servers. "
+            "Place rollout on one slot.",
+        )
+    if rollout.enable_offload:
+        check.problem(
+            "rollout.enable_offload",
+            "received True; servers do not share the actor's devices, and may serve other runs. Remove the key.",
+        )
+
+
+RULES = (
+    check_language_model,
+    check_importance_correction,
+    check_published_precision,
+    check_experts,
+    check_context,
+    check_engine_servers,
+)

@@ -78,17 +78,28 @@ def _check_engines(cfg: RLinfConfig, placement: HybridComponentPlacement, proble
     if not isinstance(cfg, LanguageConfig) or not isinstance(cfg.rollout, ServingConfig) or "rollout" not in placement:
         return
     group, sizes = placement.get_node_group("rollout"), set(placement.find_process_sizes("rollout") or ())
-    wanted = cfg.rollout.tensor_parallel_size
+    rollout = cfg.rollout
+    wanted, stages = rollout.num_devices, rollout.pipeline_parallel_size
     if group.kind == "node" or sizes <= {wanted}:
         return
     given = " or ".join(map(str, sorted(sizes)))
-    remedy = f"Set it to {given}" if len(sizes) == 1 else "Give all processes as many"
+    received = f"{wanted}"
+    if stages > 1:
+        received = f"{rollout.tensor_parallel_size}, times pipeline_parallel_size={stages} is {wanted} devices"
+    remedy = _engine_remedy(sizes, stages)
     problems.add(
         "rollout.tensor_parallel_size",
-        f"received {wanted}; {_PATH}.rollout '{placement.get_spec('rollout')}' gives each process {given} "
+        f"received {received}; {_PATH}.rollout '{placement.get_spec('rollout')}' gives each process {given} "
         f"{group.kind_name}(s), and an engine is spread over those of its process. {remedy}, or give each process "
         f"{wanted}, as rollout: '0-{2 * wanted - 1}:0-1' does.",
     )
+
+
+def _engine_remedy(sizes: set[int], stages: int) -> str:
+    if len(sizes) > 1:
+        return "Give all processes as many"
+    (size,) = sizes
+    return "Set pipeline_parallel_size to a divisor of it" if size % stages else f"Set it to {size // stages}"
 
 
 def _without_section(cfg: RLinfConfig, component: str) -> str:

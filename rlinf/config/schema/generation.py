@@ -58,6 +58,11 @@ class GenerationConfig(ConfigSection):
     validate_weight: bool = False
     """After the first sync, compare the engine's weights with the actor's, and fail if they differ."""
 
+    @property
+    def num_devices(self) -> int:
+        """Devices that one engine computes on."""
+        return 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class HFGenerationConfig(GenerationConfig):
@@ -73,13 +78,28 @@ class ServingConfig(GenerationConfig):
     """Keys that the serving engines share."""
 
     tensor_parallel_size: PositiveInt = 1
-    """Devices that one engine is spread over: all those of its process."""
+    """Devices that each layer is spread over."""
+    pipeline_parallel_size: PositiveInt = 1
+    """Stages that the layers are spread over; an engine takes tensor_parallel_size devices for each."""
+    quantization: str | None = None
+    """Precision of the engine's weights, for example fp8: the engine quantises what a weight sync brings. A method
+    whose weights are quantised in the checkpoint cannot take them, and is refused."""
     gpu_memory_utilization: Fraction = 0.5
     """Share of the device's memory for weights and key-value cache."""
     cpu_cache_bytes: PositiveInt = 256 << 20
     """Key-value cache where the engine runs on the CPU."""
     enforce_eager: bool = False
     """Run without captured graphs and compilation: starts faster, generates slower, can be debugged."""
+
+    @property
+    def num_devices(self) -> int:
+        """Devices that one engine computes on: all those of its process."""
+        return self.tensor_parallel_size * self.pipeline_parallel_size
+
+    @property
+    def speculates(self) -> bool:
+        """Whether tokens are drafted and then verified (speculative decoding)."""
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +115,9 @@ class VLLMOptionsConfig(ConfigSection):
     fails when it has cut a prompt whose draws have a seed, as all have here."""
     max_num_batched_tokens: PositiveInt | None = None
     """Tokens of one forward pass; null lets vLLM choose."""
+    speculative_config: dict[str, Any] = field(default_factory=dict)
+    """vLLM's own keys of speculative decoding: method, model, num_speculative_tokens and so on; empty does without. The
+    drafting model keeps the weights of its checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +126,11 @@ class VLLMGenerationConfig(ServingConfig):
 
     vllm: VLLMOptionsConfig = field(default_factory=VLLMOptionsConfig)
     """Keys of vLLM alone."""
+
+    @property
+    def speculates(self) -> bool:
+        """Whether tokens are drafted and then verified (speculative decoding)."""
+        return bool(self.vllm.speculative_config)
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the engine."""
@@ -117,6 +145,17 @@ class SGLangOptionsConfig(ConfigSection):
     """Attention kernels; null lets SGLang choose (``torch_native`` on the CPU)."""
     use_torch_compile: bool = False
     """Compile the model."""
+    speculative_algorithm: str | None = None
+    """Speculative decoding: EAGLE, EAGLE3, NGRAM and so on; null does without. The drafting model keeps the weights of
+    its checkpoint. Seeds then repeat nothing: SGLang samples what it verifies from a stream of its own."""
+    speculative_draft_model_path: str | None = None
+    """Folder of the drafting model."""
+    speculative_num_steps: PositiveInt | None = None
+    """Steps of drafting; null lets SGLang choose, as below."""
+    speculative_eagle_topk: PositiveInt | None = None
+    """Tokens drafted next to each other in a step."""
+    speculative_num_draft_tokens: PositiveInt | None = None
+    """Drafted tokens that one pass verifies."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,14 +165,49 @@ class SGLangGenerationConfig(ServingConfig):
     sglang: SGLangOptionsConfig = field(default_factory=SGLangOptionsConfig)
     """Keys of SGLang alone."""
 
+    @property
+    def speculates(self) -> bool:
+        """Whether tokens are drafted and then verified (speculative decoding)."""
+        return self.sglang.speculative_algorithm is not None
+
     def required_packages(self) -> tuple[str, ...]:
         """Return the engine."""
         return ("sglang",)
 
 
+@dataclass(frozen=True, kw_only=True)
+class EngineServersConfig(ConfigSection):
+    """``rollout.server``: engine servers, which ``rlinf serve`` runs, and how long to wait for them."""
+
+    base_urls: list[str] = field(default_factory=list)
+    """Where they are: http://host:port. Requests are spread over them; each gets every update of the weights."""
+    timeout_seconds: PositiveFloat = 60.0
+    """A server that does not say within this time how it is counts as dead; its requests go to another."""
+    health_interval_seconds: PositiveFloat = 5.0
+    """Time between two looks at a server's health."""
+    start_timeout_seconds: PositiveFloat = 600.0
+    """Time until all servers are there, and have loaded their model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerGenerationConfig(GenerationConfig):
+    """``rollout_backend: server``: engines that other processes hold, perhaps on other machines, reached over HTTP."""
+
+    server: EngineServersConfig = field(default_factory=EngineServersConfig)
+    """Which servers."""
+
+    @property
+    def num_devices(self) -> int:
+        """Servers: how many devices each computes on is not known here."""
+        return max(1, len(self.server.base_urls))
+
+
 generation_engines: Registry[Any] = Registry("generation engine", config=GenerationConfig)
 """By ``rollout.rollout_backend`` of language models; ``GenerationEngine`` is the contract."""
 generation_engines.register("hf", "rlinf.hybrid_engines.generation.hf:HFEngine", config=HFGenerationConfig)
+generation_engines.register(
+    "server", "rlinf.hybrid_engines.serving.server_engine:ServerEngine", config=ServerGenerationConfig
+)
 generation_engines.register(
     "sglang", "rlinf.hybrid_engines.generation.sglang:SGLangEngine", config=SGLangGenerationConfig
 )

@@ -88,11 +88,14 @@ class GenerationRequest:
         prompt_ids: Tokens of the prompt, at least one. An interrupted generation continues as a request whose
             prompt ends with the tokens that were generated before.
         params: How to sample.
+        prefix_group: Requests with equal names share a prefix; routers send them to one engine, whose cache has it.
+            Empty names none.
     """
 
     request_id: str
     prompt_ids: tuple[int, ...]
     params: SamplingParams
+    prefix_group: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

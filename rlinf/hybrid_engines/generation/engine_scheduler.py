@@ -236,8 +236,8 @@ class EngineScheduler:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all weights are there from updates."""
-        return self.version >= 0 and self._weights_complete
+        """Whether all weights are there from updates, and some of them can be replaced."""
+        return self.version >= 0 and self._weights_complete and self.model_runner.takes_partial_updates
 
     def begin_update(self, manifest: Manifest) -> None:
         """Get ready for new weights.
@@ -273,6 +273,11 @@ class EngineScheduler:
         self.model_runner.commit()
         self.version = version
         self._weights_complete = True
+
+    def reset_version(self) -> None:
+        """Forget the version, and an update that has begun and not ended."""
+        self.version = -1
+        self._update = None
 
     def sleep(self) -> None:
         """Give memory back.

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 
 from rlinf.data.messages.generation import EngineStats, GenerationRequest, GenerationResult
+from rlinf.errors import EngineError
 from rlinf.hybrid_engines.weights.bucket import Manifest
 
 PauseMode = Literal["abort", "wait", "keep"]
@@ -99,6 +100,14 @@ class GenerationEngine(abc.ABC):
         Raises:
             WeightSyncError: A bucket is missing. The engine then refuses to generate until an update is complete.
         """
+
+    async def reset_version(self) -> None:
+        """Forget the version, and that weights came from updates: another client will number and send its own.
+
+        Raises:
+            EngineError: The engine cannot.
+        """
+        raise EngineError(f"{type(self).__name__} cannot take the weights of a second run; start the server anew.")
 
     @abc.abstractmethod
     async def sleep(self) -> None:

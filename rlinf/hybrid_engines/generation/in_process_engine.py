@@ -134,6 +134,10 @@ class InProcessEngine(GenerationEngine):
         """
         await self._thread.call(self._scheduler.commit)
 
+    async def reset_version(self) -> None:
+        """Forget the version, and that weights came from updates: another client will number and send its own."""
+        await self._thread.call(self._scheduler.reset_version)
+
     async def sleep(self) -> None:
         """Give back the memory of weights and caches, as far as the engine can; it must be idle or paused.
 

@@ -59,3 +59,12 @@ def read_weight_names(model_path: Path) -> frozenset[str]:
         with safe_open(file, framework="pt") as weights:
             names.update(weights.keys())
     return frozenset(names)
+
+
+def read_weight_shapes(model_path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the weights in a model's folder, by name."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for file in model_path.glob("*.safetensors"):
+        with safe_open(file, framework="pt") as weights:
+            shapes.update({name: tuple(weights.get_slice(name).get_shape()) for name in weights.keys()})  # noqa: SIM118
+    return shapes

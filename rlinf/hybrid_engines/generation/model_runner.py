@@ -53,9 +53,11 @@ class ModelRunner(abc.ABC):
 
     Attributes:
         runs_ahead: Whether it generates between steps, too; a pause then removes its sequences.
+        takes_partial_updates: Whether some weights can be replaced alone; not where they are fused and quantised.
     """
 
     runs_ahead: ClassVar[bool] = False
+    takes_partial_updates: bool = True
 
     @abc.abstractmethod
     def load(self) -> RunnerLimits:

@@ -53,5 +53,23 @@ def check_request(request: GenerationRequest, *, max_context_tokens: int, vocab_
         raise EngineError(f"Request '{request.request_id}': prompt_ids has unknown tokens; allowed: {known}.")
 
 
+def check_speculation(request: GenerationRequest, *, backend: str) -> None:
+    """Refuse a request that changes the distribution in a way that verifying drafted tokens does not know of.
+
+    Args:
+        request: The request.
+        backend: The engine's name.
+
+    Raises:
+        EngineError: It leaves tokens out.
+    """
+    if request.params.truncates:
+        raise EngineError(
+            f"Request '{request.request_id}': top_k, top_p, min_p and min_new_tokens cannot be combined with "
+            f"speculative decoding on rollout_backend={backend}, which would report other log-probabilities. Leave "
+            f"them at their defaults, or remove the speculative keys from rollout.{backend}."
+        )
+
+
 def _all_known(token_ids: tuple[int, ...], vocab_size: int) -> bool:
     return not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocab_size)

@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 import torch
 
 from rlinf.config.schema.base import Precision
-from rlinf.config.schema.generation import SGLangGenerationConfig
+from rlinf.config.schema.generation import SGLangGenerationConfig, SGLangOptionsConfig
 from rlinf.data.messages.generation import GenerationRequest
 from rlinf.errors import EngineError, WeightSyncError
 from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
-from rlinf.hybrid_engines.generation.model_folder import read_model_config, read_weight_names
+from rlinf.hybrid_engines.generation.model_folder import read_model_config, read_weight_names, read_weight_shapes
 from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits, SampledToken
+from rlinf.hybrid_engines.generation.requests import check_speculation
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
@@ -26,6 +27,8 @@ _MIN_TEMPERATURE = 1e-6
 """SGLang treats lower temperatures as 0."""
 
 _SAMPLED = "rlinf_sampled"
+
+_COPY_OUT = "rlinf.hybrid_engines.generation.sglang_worker.copy_weights_out"
 
 _RESERVED_TOKENS = 2
 """Tokens of the context that SGLang keeps free."""
@@ -58,6 +61,7 @@ class SGLangModelRunner(ModelRunner):
         max_context_tokens: int,
     ) -> None:
         self._cfg = cfg
+        self.takes_partial_updates = cfg.quantization is None
         self._device = device
         self._arguments = engine_arguments(
             cfg,
@@ -74,6 +78,7 @@ class SGLangModelRunner(ModelRunner):
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._processor = ""
         self._updating = False
+        self._model_path, self._dtype = model_path, DTYPES[precision]
         self._weight_names = read_weight_names(model_path)
 
     def load(self) -> RunnerLimits:
@@ -107,6 +112,13 @@ class SGLangModelRunner(ModelRunner):
                 f"Request '{request.request_id}': sampling field 'temperature' is {temperature}; allowed with "
                 f"rollout_backend=sglang: 0, or a number from {_MIN_TEMPERATURE}."
             )
+        if self._cfg.speculates:
+            check_speculation(request, backend="sglang")
+            if request.params.repetition_penalty != 1:
+                raise EngineError(
+                    f"Request '{request.request_id}': sampling field 'repetition_penalty' is "
+                    f"{request.params.repetition_penalty}; allowed with rollout.sglang.speculative_algorithm: 1."
+                )
 
     def add(self, sequences: Sequence[TokenSequence]) -> None:
         """Send sequences to SGLang; see ``ModelRunner``."""
@@ -116,7 +128,10 @@ class SGLangModelRunner(ModelRunner):
     async def _follow(self, sequence: TokenSequence) -> None:
         """Receive a sequence's tokens until SGLang ends it."""
         params = sequence.params
-        own = params.truncates or params.seed is not None or params.repetition_penalty != 1
+        # Drafted tokens are verified by SGLang's own sampler, which knows no seeds.
+        own = not self._cfg.speculates and (
+            params.truncates or params.seed is not None or params.repetition_penalty != 1
+        )
         stream = await self._engine.async_generate(
             input_ids=sequence.context,
             sampling_params=_sampling_params(sequence, own=own),
@@ -223,8 +238,26 @@ class SGLangModelRunner(ModelRunner):
             self._engine.resume_memory_occupation()
 
     def read_weights(self, names: Sequence[str]) -> dict[str, torch.Tensor] | None:
-        """Return None: SGLang does not give back fused weights."""
-        return None
+        """Return copies of weights; None where they are spread over several devices, quantised or not found."""
+        if self._cfg.num_devices > 1 or self._cfg.quantization is not None:
+            return None
+        shapes = read_weight_shapes(self._model_path)
+        if not set(names) <= shapes.keys():
+            return None
+        # SGLang's loader fills these: the memory is shared with its process.
+        targets = [
+            (name, torch.full(shapes[name], torch.nan, dtype=self._dtype, device=self._device)) for name in names
+        ]
+        manager = self._engine.tokenizer_manager
+        self._call(manager.begin_weight_update, _io("BeginWeightUpdateReqInput")())
+        serialized = self._engine._serialize_tensors_per_rank(targets, None)
+        request = _io("UpdateWeightsFromTensorReqInput")(
+            serialized_named_tensors=serialized, load_format=_COPY_OUT, flush_cache=False
+        )
+        self._call(manager.update_weights_from_tensor, request)
+        self._call(manager.end_weight_update, _io("EndWeightUpdateReqInput")())
+        weights = {name: tensor.to("cpu", copy=True) for name, tensor in targets}
+        return None if any(bool(tensor.isnan().all()) for tensor in weights.values()) else weights
 
     def close(self) -> None:
         """End SGLang's processes; see ``ModelRunner``."""
@@ -299,11 +332,13 @@ def engine_arguments(
         "context_length": max_context_tokens + _RESERVED_TOKENS,
         "max_running_requests": cfg.max_running_requests,
         "tp_size": cfg.tensor_parallel_size,
+        "pp_size": cfg.pipeline_parallel_size,
         "device": device.type,
         # On the CPU too: what SGLang derives itself may be negative there.
         "mem_fraction_static": cfg.gpu_memory_utilization,
         "sampling_backend": "pytorch",
         "enable_custom_logit_processor": True,
+        "custom_weight_loader": [_COPY_OUT],
         "incremental_streaming_output": True,
         # A prompt computed in pieces would sample, and count, a token after each.
         "chunked_prefill_size": -1,
@@ -312,11 +347,20 @@ def engine_arguments(
         "skip_server_warmup": True,
         "disable_cuda_graph": cfg.enforce_eager or on_cpu,
     }
+    if cfg.quantization is not None:
+        arguments["quantization"] = cfg.quantization
+    arguments.update(_speculative_arguments(cfg.sglang))
     if cfg.sglang.attention_backend is not None or on_cpu:
         arguments["attention_backend"] = cfg.sglang.attention_backend or "torch_native"
     if on_cpu:
         arguments["max_total_tokens"] = cpu_cache_tokens(cfg, model_path=model_path, precision=precision)
     return arguments
+
+
+def _speculative_arguments(cfg: SGLangOptionsConfig) -> dict[str, Any]:
+    keys = ("algorithm", "draft_model_path", "num_steps", "eagle_topk", "num_draft_tokens")
+    arguments = {f"speculative_{key}": getattr(cfg, f"speculative_{key}") for key in keys}
+    return {name: value for name, value in arguments.items() if value is not None}
 
 
 def cpu_cache_tokens(cfg: SGLangGenerationConfig, *, model_path: Path, precision: Precision) -> int:

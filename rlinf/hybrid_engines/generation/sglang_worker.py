@@ -15,6 +15,38 @@ SAMPLED = "rlinf_sampled"
 """Name under which each token and both its log-probabilities travel back, next to SGLang's own."""
 
 
+_FUSED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+"""Layers that SGLang computes together, and the checkpoint's names of their parts."""
+
+
+def copy_weights_out(model: torch.nn.Module, targets: list[tuple[str, torch.Tensor]]) -> None:
+    """Copy weights into tensors that another process shares; SGLang calls it in place of a loader.
+
+    Args:
+        model: SGLang's.
+        targets: Names of the checkpoint and tensors for the whole weights. Those whose weight is not found are left as
+            they are: an error here would end SGLang.
+    """
+    parameters = dict(model.named_parameters())
+    for name, target in targets:
+        found = _find(model, parameters, name)
+        if found is not None and found.shape == target.shape:
+            target.copy_(found.detach())
+
+
+def _find(model: torch.nn.Module, parameters: dict[str, torch.nn.Parameter], name: str) -> torch.Tensor | None:
+    if name in parameters:
+        return parameters[name]
+    for fused, parts in _FUSED.items():
+        for index, part in enumerate(parts):
+            module_name, found, attribute = name.rpartition(f".{part}.")
+            whole = parameters.get(f"{module_name}.{fused}.{attribute}") if found else None
+            if whole is not None:
+                sizes: list[int] = model.get_submodule(f"{module_name}.{fused}").output_sizes  # type: ignore[assignment]
+                return whole[sum(sizes[:index]) : sum(sizes[: index + 1])]
+    return None
+
+
 class SamplerProcessor(CustomLogitProcessor):  # type: ignore[misc]
     """Samples tokens as the ``hf`` engine does, and leaves SGLang's sampler only the sampled token.
 

@@ -15,8 +15,10 @@ from rlinf.data.messages.generation import GenerationRequest
 from rlinf.errors import EngineError, WeightSyncError
 from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
 from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimits, SampledToken
+from rlinf.hybrid_engines.generation.requests import check_speculation
 from rlinf.hybrid_engines.generation.sampler import TokenFilter
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence, sampling_seed
+from rlinf.hybrid_engines.generation.weight_shards import join_shards
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.utils.optional import require
@@ -69,6 +71,7 @@ class VLLMModelRunner(ModelRunner):
         max_context_tokens: int,
     ) -> None:
         self._cfg = cfg
+        self.takes_partial_updates = cfg.quantization is None
         self._device = device
         self._dtype = DTYPES[precision]
         self._arguments = engine_arguments(
@@ -100,11 +103,28 @@ class VLLMModelRunner(ModelRunner):
                 "write precision: fp32."
             )
         self._vllm = require("vllm", needed_by="rollout_backend=vllm")
+        self._check_quantization()
         self._engine = self._vllm.LLMEngine.from_engine_args(self._vllm.EngineArgs(**self._arguments))
+        if self._cfg.pipeline_parallel_size > 1:
+            self._call("rlinf_make_buffers")
         return RunnerLimits(
             vocab_size=int(self._engine.model_config.get_vocab_size()),
             max_running=self._cfg.max_running_requests,
         )
+
+    def _check_quantization(self) -> None:
+        """Refuse methods that vLLM does not apply to weights of full precision.
+
+        Raises:
+            EngineError: ``rollout.quantization`` is one of them.
+        """
+        chosen = self._cfg.quantization
+        known = require("vllm.config.quantization", needed_by="rollout.quantization")._ONLINE_SHORTHANDS
+        if chosen is not None and chosen not in known:
+            raise EngineError(
+                f"rollout.quantization: received {chosen}, whose weights vLLM takes from a quantised checkpoint; a "
+                f"weight sync brings them in full precision. Allowed: {', '.join(sorted(known))}."
+            )
 
     def check(self, request: GenerationRequest) -> None:
         """Let vLLM validate the parameters; see ``ModelRunner``.
@@ -118,6 +138,8 @@ class VLLMModelRunner(ModelRunner):
                 f"Request '{request.request_id}': sampling field 'temperature' is {temperature}; allowed with "
                 f"rollout_backend=vllm: 0, or a number from {_MIN_TEMPERATURE}."
             )
+        if self._cfg.speculates:
+            check_speculation(request, backend="vllm")
         try:
             self._vllm.SamplingParams(
                 temperature=temperature, repetition_penalty=request.params.repetition_penalty
@@ -173,7 +195,8 @@ class VLLMModelRunner(ModelRunner):
         """Let vLLM take a step; see ``ModelRunner``."""
         outputs = self._engine.engine_core.get_output().outputs
         if any(sequence.params.truncates for sequence in self._sequences.values()):
-            self._offsets.update(self._call("rlinf_take_offsets"))
+            for offsets in self._call("rlinf_take_offsets"):  # the last stage alone has some
+                self._offsets.update(offsets)
         sampled = []
         for output in outputs:
             key = int(output.request_id)
@@ -216,7 +239,7 @@ class VLLMModelRunner(ModelRunner):
         named = list(weights)
         try:
             self._call("rlinf_load_weights", named)
-        except (KeyError, ValueError, AssertionError) as error:
+        except (KeyError, ValueError, AssertionError, RuntimeError) as error:  # the last: in another process
             names = ", ".join(name for name, _ in named)
             raise WeightSyncError(f"vLLM's loader refuses one of the weights {names}: {error!r}") from error
 
@@ -227,9 +250,11 @@ class VLLMModelRunner(ModelRunner):
             WeightSyncError: A parameter has not been loaded.
             EngineError: The cache could not be dropped.
         """
-        missing = [] if self._is_partial else self._call("rlinf_missing_weights")
+        found = [] if self._is_partial else self._call("rlinf_missing_weights")
+        missing = sorted({name for names in found for name in names})
         if missing:
             raise WeightSyncError(f"Weights do not match the model: nothing was sent for {', '.join(missing)}.")
+        self._call("rlinf_end_update")
         if not self._engine.reset_prefix_cache():
             raise EngineError("vLLM kept its cache, which belongs to the old weights, as requests still use it.")
 
@@ -247,11 +272,11 @@ class VLLMModelRunner(ModelRunner):
             self._engine.wake_up()
 
     def read_weights(self, names: Sequence[str]) -> dict[str, torch.Tensor] | None:
-        """Return copies of weights; None where they are spread over several devices."""
-        if self._cfg.tensor_parallel_size > 1:
+        """Return copies of weights, joined where they are spread over several devices; None if they are quantised."""
+        if self._cfg.quantization is not None:
             return None
-        weights: dict[str, torch.Tensor] = self._call("rlinf_read_weights", list(names))
-        return weights
+        found = self._call("rlinf_read_weights", list(names))
+        return {name: join_shards([shards[name] for shards in found if name in shards]) for name in names}
 
     def close(self) -> None:
         """End vLLM's engine; see ``ModelRunner``."""
@@ -260,8 +285,8 @@ class VLLMModelRunner(ModelRunner):
             self._engine = None
 
     def _call(self, method: str, *args: object) -> Any:
-        """Call a method of ``WeightExtension`` on all workers, and return what the first returns."""
-        return self._engine.collective_rpc(method, args=args)[0]
+        """Call a method of ``WeightExtension`` on all workers, and return what each returns."""
+        return self._engine.collective_rpc(method, args=args)
 
 
 def prepare_environment(device: torch.device) -> None:
@@ -308,17 +333,23 @@ def engine_arguments(
         "max_model_len": max_context_tokens,
         "max_num_seqs": cfg.max_running_requests,
         "tensor_parallel_size": cfg.tensor_parallel_size,
-        "distributed_executor_backend": "uni" if cfg.tensor_parallel_size == 1 else "mp",
+        "pipeline_parallel_size": cfg.pipeline_parallel_size,
+        "distributed_executor_backend": "uni" if cfg.num_devices == 1 else "mp",
         "enforce_eager": cfg.enforce_eager or on_cpu,
         "enable_prefix_caching": cfg.vllm.enable_prefix_caching,
         "enable_chunked_prefill": cuts_prompts,
         "attention_backend": cfg.vllm.attention_backend,
         "logprobs_mode": "processed_logprobs",
         "worker_extension_cls": f"{_WORKER_MODULE}.WeightExtension",
-        "logits_processors": [f"{_WORKER_MODULE}:TokenFilterProcessor"],
+        # vLLM refuses them next to speculation; see ``check``.
+        "logits_processors": [] if cfg.speculates else [f"{_WORKER_MODULE}:TokenFilterProcessor"],
         "enable_sleep_mode": cfg.enable_offload and not on_cpu,
         "disable_log_stats": True,
     }
+    if cfg.quantization is not None:
+        arguments["quantization"] = cfg.quantization
+    if cfg.speculates:
+        arguments["speculative_config"] = dict(cfg.vllm.speculative_config)
     if cfg.vllm.max_num_batched_tokens is not None:
         arguments["max_num_batched_tokens"] = cfg.vllm.max_num_batched_tokens
     if on_cpu:

@@ -10,9 +10,12 @@ from typing import Any
 
 import torch
 import vllm._custom_ops as custom_ops
+from vllm.distributed import get_pp_group, get_tensor_model_parallel_rank
+from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
 
 from rlinf.hybrid_engines.generation.sampler import TokenFilter, filter_logprobs
+from rlinf.hybrid_engines.generation.weight_shards import Shard
 
 REQUEST_KEY = "rlinf"
 """Name in ``SamplingParams.extra_args`` of what ``TokenFilterProcessor`` needs to know of a request."""
@@ -32,24 +35,54 @@ class WeightExtension:
 
     model_runner: Any
     rlinf_loaded: set[str]
+    rlinf_expected: set[str]
+
+    def rlinf_make_buffers(self) -> None:
+        """Make the memory that a later pipeline stage receives into; vLLM makes it in a warm-up, except on CPUs."""
+        runner = self.model_runner
+        if runner.intermediate_tensors is None and not get_pp_group().is_first_rank:
+            runner.intermediate_tensors = runner.model.make_empty_intermediate_tensors(
+                batch_size=runner.max_num_tokens, dtype=runner.model_config.dtype, device=runner.device
+            )
 
     def rlinf_begin_update(self) -> None:
-        """Forget which weights have been loaded."""
+        """Forget which weights have been loaded; quantised ones get their places in the checkpoint's precision back."""
+        if self._is_quantised():
+            initialize_layerwise_reload(self.model_runner.model)
         self.rlinf_loaded = set()
+        self.rlinf_expected = {name for name, _ in self._parameters()}
 
     def rlinf_load_weights(self, weights: list[tuple[str, torch.Tensor]]) -> None:
         """Load tensors; those that vLLM keeps fused (query, key and value, for instance) are put where they belong."""
+        if self._is_quantised():
+            # vLLM keeps them until it has all of a layer, and the sender's memory is then used for others.
+            weights = [(name, tensor.clone()) for name, tensor in weights]
         loaded = self.model_runner.model.load_weights(iter(weights))
         # Models of an older kind return nothing; missing weights cannot be detected.
-        self.rlinf_loaded |= {name for name, _ in self._parameters()} if loaded is None else set(loaded)
+        self.rlinf_loaded |= self.rlinf_expected if loaded is None else set(loaded)
 
     def rlinf_missing_weights(self) -> list[str]:
         """Return the parameters that nothing has been loaded into since the update began."""
-        return sorted({name for name, _ in self._parameters()} - self.rlinf_loaded)
+        return sorted(self.rlinf_expected - self.rlinf_loaded)
 
-    def rlinf_read_weights(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Return copies of weights on the host, taken out of the fused ones where necessary."""
-        return {name: self._read(name).detach().to("cpu", copy=True) for name in names}
+    def rlinf_end_update(self) -> None:
+        """Quantise what has been loaded."""
+        if self._is_quantised():
+            finalize_layerwise_reload(self.model_runner.model, self.model_runner.model_config)
+
+    def _is_quantised(self) -> bool:
+        return self.model_runner.model_config.quantization is not None
+
+    def rlinf_read_weights(self, names: Sequence[str]) -> dict[str, Shard]:
+        """Return copies of this worker's shards of weights, taken out of the fused ones where necessary.
+
+        Raises:
+            KeyError: Without pipeline stages: the model has no such weight.
+        """
+        found = {name: self._read(name) for name in names}
+        if get_pp_group().world_size == 1 and None in found.values():
+            raise KeyError(f"The model has no weight '{next(name for name, shard in found.items() if shard is None)}'.")
+        return {name: shard for name, shard in found.items() if shard is not None}
 
     def rlinf_take_offsets(self) -> dict[tuple[int, int], tuple[float, float]]:
         """Return what ``TokenFilterProcessor`` has recorded since the last call."""
@@ -62,20 +95,38 @@ class WeightExtension:
         parameters: Iterable[tuple[str, torch.nn.Parameter]] = self.model_runner.model.named_parameters()
         return parameters
 
-    def _read(self, name: str) -> torch.Tensor:
+    def _read(self, name: str) -> Shard | None:
         parameters = dict(self._parameters())
         if name in parameters:
-            return parameters[name]
+            return self._shard(parameters[name], name.rpartition(".")[0], parameters[name], num_copies=1)
         model = self.model_runner.model
         for fused, parts in model.packed_modules_mapping.items():
             for index, part in enumerate(parts):
                 module_name, found, attribute = name.rpartition(f".{part}.")
-                if found:
-                    module_name = f"{module_name}.{fused}"
-                    sizes = model.get_submodule(module_name).output_sizes
+                module_name = f"{module_name}.{fused}"
+                whole = parameters.get(f"{module_name}.{attribute}")
+                if found and whole is not None:
+                    module = model.get_submodule(module_name)
+                    sizes = [size // module.tp_size for size in module.output_sizes]
                     first = sum(sizes[:index])
-                    return parameters[f"{module_name}.{attribute}"][first : first + sizes[index]]
-        raise KeyError(f"The model has no weight '{name}'.")
+                    # Query heads are never copied; key and value heads are where there are fewer than devices.
+                    num_copies = getattr(module, "num_kv_head_replicas", 1) if index else 1
+                    tensor = whole[first : first + sizes[index]]
+                    return self._shard(tensor, module_name, whole, num_copies=num_copies)
+        return None
+
+    def _shard(self, tensor: torch.Tensor, module_name: str, whole: torch.Tensor, *, num_copies: int) -> Shard:
+        module = self.model_runner.model.get_submodule(module_name)
+        # Row-parallel layers are spread in their inputs, all others in their outputs; norms have neither.
+        dim = getattr(whole, "input_dim" if hasattr(module, "input_is_parallel") else "output_dim", None)
+        is_copy = dim is not None and get_tensor_model_parallel_rank() % num_copies != 0
+        return Shard(
+            stage=get_pp_group().rank_in_group,
+            dim=dim,
+            # A vocabulary is padded to a round number of rows.
+            num_rows=getattr(module, "org_vocab_size", None),
+            tensor=None if is_copy else tensor.detach().to("cpu", copy=True),
+        )
 
 
 class TokenFilterProcessor(LogitsProcessor):  # type: ignore[misc]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from rlinf.data.messages.generation import Completion, GenerationRequest
+from rlinf.hybrid_engines.generation.engine_choice import choose_engine
 from rlinf.scheduler import WorkerGroup
 from rlinf.workers.rollout.generation_worker import GenerationWorker
-
-MARGIN = 2
-"""A request leaves its group's engine when that has this many more in flight than another: prefix caches stay warm, and
-no engine is left idle."""
 
 
 class EngineClient:
@@ -51,7 +48,8 @@ class EngineClient:
         rank = choose_engine(self._load, home % len(self._load))
         self._load[rank] += 1
         try:
-            (completion,) = await self._group.execute_on(rank).complete(request).async_wait()
+            named = replace(request, prefix_group=str(home))
+            (completion,) = await self._group.execute_on(rank).complete(named).async_wait()
         except asyncio.CancelledError:
             self._group.execute_on(rank).abort_requests([request.request_id])
             raise
@@ -70,20 +68,3 @@ class GroupClient:
     async def generate(self, request: GenerationRequest) -> Completion:
         """See ``GenerationClient``."""
         return await self.client.generate(request, self.group_id)
-
-
-def choose_engine(load: list[int], home: int) -> int:
-    """Return the engine that a request goes to: its home, unless that has ``MARGIN`` more in flight than another.
-
-    Args:
-        load: Requests in flight on each engine.
-        home: The engine that has the prefix.
-
-    Example:
-        >>> choose_engine([3, 2], 0), choose_engine([4, 2], 0)
-        (0, 1)
-    """
-    # From home on, so that requests which leave one engine do not all go to the same.
-    around = [(home + step) % len(load) for step in range(len(load))]
-    idlest = min(around, key=lambda rank: load[rank])
-    return idlest if load[home] - load[idlest] >= MARGIN else home

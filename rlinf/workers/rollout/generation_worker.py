@@ -14,12 +14,11 @@ from rlinf.data.datasets.prompts import load_tokenizer
 from rlinf.data.messages.generation import Completion, EngineStats, GenerationRequest, SamplingParams
 from rlinf.data.messages.responses import Prompt, ResponseBatch, ResponseGroup, RewardedGroup
 from rlinf.errors import WeightSyncError
-from rlinf.hybrid_engines.generation import generation_engines
+from rlinf.hybrid_engines.generation.from_recipe import build_engine
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.weights.adapters import AdapterMerger
 from rlinf.hybrid_engines.weights.bucket import Manifest, entries_of, view_entry
-from rlinf.models.model_path import find_model_folder
 from rlinf.scheduler import Worker
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.reward.response_client import ResponseClient
@@ -57,16 +56,8 @@ class GenerationWorker(Worker):
 
     async def init_worker(self) -> None:
         """Start the engine; its weights come from the actor."""
-        rollout, model = self.section, self.cfg.actor.model
-        self.tokenizer = load_tokenizer(model.model_path)
-        self.engine = generation_engines.get(rollout.rollout_backend)(
-            rollout,
-            model_path=await asyncio.to_thread(find_model_folder, model.model_path),
-            device=torch.device(self.device),
-            precision=self.cfg.engine_precision,
-            seed=derive_seed(self.cfg.actor.seed, "rollout", self._rank),
-            max_context_tokens=self.cfg.max_context_tokens,
-        )
+        self.tokenizer = load_tokenizer(self.cfg.actor.model.model_path)
+        self.engine = await asyncio.to_thread(build_engine, self.cfg, device=torch.device(self.device), rank=self._rank)
         self.at_shutdown(lambda: asyncio.run(self.engine.close()))
         await self.engine.start()
 

@@ -287,11 +287,11 @@ FAULTS: list[Fault] = [
     ),
     # Workers
     _fault(
-        "workers/agent/engine_client.py",
+        "hybrid_engines/generation/engine_choice.py",
         "load[home] - load[idlest] >= MARGIN",
         "load[home] > load[idlest]",
         "requests leave the engine that has their prefix",
-        _CLIENT,
+        "tests/unit/hybrid_engines/generation/test_engine_choice.py",
     ),
     _fault(
         "workers/agent/engine_client.py",

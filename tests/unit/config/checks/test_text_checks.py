@@ -122,6 +122,53 @@ def test_an_engine_is_spread_over_the_devices_of_its_process(overrides: list[str
 
 
 @pytest.mark.parametrize(
+    ("overrides", "told"),
+    [
+        (spread(1, "'0-3:0-1'"), ("received 1, times pipeline_parallel_size=3 is 3 devices", "divisor of it")),
+        (spread(1, "'0-5:0'"), ("Set it to 2",)),
+    ],
+)
+def test_stages_multiply_the_devices(overrides: list[str], told: tuple[str, ...]) -> None:
+    keys = [*overrides, "rollout.pipeline_parallel_size=3"]
+    (found,) = [line for line in problems(*keys) if line.startswith("rollout.tensor_parallel_size: ")]
+    for words in told:
+        assert words in found, found
+    fitting = [*spread(2, "'0-5:0'"), "rollout.pipeline_parallel_size=3"]
+    assert not [line for line in problems(*fitting) if "tensor_parallel_size" in line]
+
+
+def on_servers(*urls: str) -> list[str]:
+    return ["rollout.rollout_backend=server", f"+rollout.server.base_urls=[{', '.join(urls)}]"]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path", "told"),
+    [
+        (on_servers(), "rollout.server.base_urls", "received none"),
+        (on_servers("node1:8000"), "rollout.server.base_urls", "http://HOST:PORT"),
+        (on_servers("http://a:1", "http://a:1"), "rollout.server.base_urls", "names a server twice"),
+        ([*on_servers("http://a:1"), "rollout.enable_offload=true"], "rollout.enable_offload", "share"),
+        (
+            [
+                *on_servers("http://a:1"),
+                "cluster.cpu_slots_per_node=2",
+                "cluster.component_placement={actor: 0, reward: 0, rollout: 0-1}",
+            ],
+            "cluster.component_placement.rollout",
+            "received 2 processes",
+        ),
+    ],
+)
+def test_one_process_reaches_all_engine_servers(overrides: list[str], path: str, told: str) -> None:
+    (found,) = [line for line in problems(*overrides) if line.startswith(f"{path}: ")]
+    assert told in found, found
+
+
+def test_engine_servers_that_can_be_reached_are_valid() -> None:
+    assert not problems(*on_servers("http://a:1", "https://b/path"))
+
+
+@pytest.mark.parametrize(
     "overrides",
     [
         spread(2, "'0-3:0-1'"),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from driven_engine import MAX_CONTEXT_TOKENS, DrivenEngine, make_engine
 
 from examples.reasoning.make_tiny_model import VOCAB_SIZE, make_tiny_model
+from rlinf.config.schema.generation import EngineServersConfig
+from tests.unit.hybrid_engines.serving.served_engines import ServerThread
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +41,8 @@ def add_fragments(file: Path) -> None:
 
 ENGINES = [
     pytest.param("hf"),
+    # All cases again over HTTP; what servers add has fast tests of its own.
+    pytest.param("server", marks=pytest.mark.slow),
     pytest.param("vllm", marks=pytest.mark.vllm),
     pytest.param("sglang", marks=pytest.mark.sglang),
 ]
@@ -45,10 +51,16 @@ ENGINES = [
 @pytest.fixture(scope="session", params=ENGINES)
 def shared_engine(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[DrivenEngine]:
     """Return an engine that all tests share, as some take half a minute to start."""
-    driven = DrivenEngine(make_engine(request.param, tiny_model), tiny_model)
-    driven.run(driven.engine.start(), timeout=280)
-    yield driven
-    driven.close()
+    with contextlib.ExitStack() as stack:
+        options: dict[str, Any] = {}
+        if request.param == "server":
+            thread = ServerThread(make_engine("hf", tiny_model))
+            stack.callback(thread.close)
+            options["server"] = EngineServersConfig(base_urls=[thread.url])
+        driven = DrivenEngine(make_engine(request.param, tiny_model, **options), tiny_model)
+        stack.callback(driven.close)
+        driven.run(driven.engine.start(), timeout=280)
+        yield driven
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ T = TypeVar("T")
 
 MAX_CONTEXT_TOKENS = 256
 END_ID = 1
+PATIENCE_SECONDS = 60.0
 PROMPT = (5, 76, 6, 84, 40, 41, 42)
 
 
@@ -41,7 +42,8 @@ class DrivenEngine:
         self._num_requests = 0
 
     def run(self, awaitable: Awaitable[T], timeout: float = 120) -> T:
-        return self.loop.run_until_complete(asyncio.wait_for(awaitable, timeout))
+        limit = None if math.isinf(timeout) else timeout
+        return self.loop.run_until_complete(asyncio.wait_for(awaitable, limit))
 
     def request(self, prompt: Sequence[int] = PROMPT, **params: Any) -> GenerationRequest:
         self._num_requests += 1
@@ -50,10 +52,18 @@ class DrivenEngine:
         )
 
     def generate(self, requests: Iterable[GenerationRequest]) -> list[GenerationResult]:
-        async def all_of_them() -> list[GenerationResult]:
-            return await asyncio.gather(*map(self.engine.generate, requests))
+        return self.run(self._generate_all(list(requests)), timeout=math.inf)
 
-        return self.run(all_of_them())
+    async def _generate_all(self, requests: Sequence[GenerationRequest]) -> list[GenerationResult]:
+        """Wait while the engine makes progress, however slow the machine is."""
+        results = asyncio.gather(*map(self.engine.generate, requests))
+        num_tokens = -1
+        while not (await asyncio.wait({results}, timeout=PATIENCE_SECONDS))[0]:
+            before, num_tokens = num_tokens, (await self.engine.stats()).num_generated_tokens
+            if num_tokens == before:
+                results.cancel()
+                raise TimeoutError(f"the engine has generated nothing for {PATIENCE_SECONDS} s")
+        return results.result()
 
     def sequence(self, prompt: Sequence[int] = PROMPT, **params: Any) -> Completion:
         (result,) = self.generate([self.request(prompt, **params)])

@@ -360,6 +360,7 @@ def test_an_id_in_use_is_refused(driven: DrivenEngine) -> None:
     driven.run(twice())
 
 
+@pytest.mark.timeout(1800)  # of an engine that makes progress; see ``DrivenEngine.generate``
 def test_two_hundred_requests_over_64_slots(driven: DrivenEngine) -> None:
     lengths = [1 + (37 * index) % 90 for index in range(200)]
     requests = [

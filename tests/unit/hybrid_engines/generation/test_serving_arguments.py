@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from rlinf.config.schema.generation import (
     VLLMGenerationConfig,
     VLLMOptionsConfig,
 )
+from rlinf.data.messages.generation import GenerationRequest, SamplingParams
 from rlinf.errors import EngineError
 from rlinf.hybrid_engines.generation import sglang, vllm
 
@@ -29,6 +31,8 @@ def test_vllm_on_a_gpu_gets_every_key(tiny_model: Path) -> None:
         rollout_backend="vllm",
         max_running_requests=12,
         tensor_parallel_size=2,
+        pipeline_parallel_size=3,
+        quantization="fp8_per_tensor",
         gpu_memory_utilization=0.3,
         enforce_eager=True,
         enable_offload=True,
@@ -47,6 +51,8 @@ def test_vllm_on_a_gpu_gets_every_key(tiny_model: Path) -> None:
         "max_model_len": 300,
         "max_num_seqs": 12,
         "tensor_parallel_size": 2,
+        "pipeline_parallel_size": 3,
+        "quantization": "fp8_per_tensor",
         "distributed_executor_backend": "mp",
         "gpu_memory_utilization": 0.3,
         "enforce_eager": True,
@@ -103,10 +109,18 @@ def test_sglang_on_a_gpu_gets_every_key(tiny_model: Path) -> None:
         rollout_backend="sglang",
         max_running_requests=12,
         tensor_parallel_size=2,
+        pipeline_parallel_size=3,
+        quantization="fp8",
         gpu_memory_utilization=0.3,
         enforce_eager=True,
         enable_offload=True,
-        sglang=SGLangOptionsConfig(attention_backend="triton", use_torch_compile=True),
+        sglang=SGLangOptionsConfig(
+            attention_backend="triton",
+            use_torch_compile=True,
+            speculative_algorithm="EAGLE",
+            speculative_draft_model_path="/drafts",
+            speculative_num_steps=3,
+        ),
     )
     arguments = sglang.engine_arguments(cfg, **common(tiny_model, CUDA))  # type: ignore[arg-type]
     expected = {
@@ -116,6 +130,11 @@ def test_sglang_on_a_gpu_gets_every_key(tiny_model: Path) -> None:
         "context_length": 302,
         "max_running_requests": 12,
         "tp_size": 2,
+        "pp_size": 3,
+        "quantization": "fp8",
+        "speculative_algorithm": "EAGLE",
+        "speculative_draft_model_path": "/drafts",
+        "speculative_num_steps": 3,
         "device": "cuda",
         "mem_fraction_static": 0.3,
         "disable_cuda_graph": True,
@@ -134,3 +153,50 @@ def test_sglang_on_a_cpu_holds_as_many_tokens_as_fit(tiny_model: Path) -> None:
     assert arguments["max_total_tokens"] == 1024
     assert arguments["attention_backend"] == "torch_native"
     assert arguments["enable_memory_saver"] is False
+    assert not any(name.startswith("speculative") or name == "quantization" for name in arguments)
+
+
+def test_vllm_drafts_without_processors_of_ours(tiny_model: Path) -> None:
+    drafts = {"method": "ngram", "num_speculative_tokens": 3}
+    cfg = VLLMGenerationConfig(rollout_backend="vllm", vllm=VLLMOptionsConfig(speculative_config=drafts))
+    arguments = vllm.engine_arguments(cfg, **common(tiny_model, CUDA))  # type: ignore[arg-type]
+    assert (arguments["speculative_config"], arguments["logits_processors"]) == (drafts, [])
+    plain = vllm.engine_arguments(VLLMGenerationConfig(rollout_backend="vllm"), **common(tiny_model, CUDA))  # type: ignore[arg-type]
+    assert "speculative_config" not in plain
+    assert len(plain["logits_processors"]) == 1
+
+
+DRAFTS = {
+    "vllm": VLLMGenerationConfig(
+        rollout_backend="vllm", vllm=VLLMOptionsConfig(speculative_config={"method": "ngram"})
+    ),
+    "sglang": SGLangGenerationConfig(
+        rollout_backend="sglang", sglang=SGLangOptionsConfig(speculative_algorithm="NGRAM")
+    ),
+}
+
+
+@pytest.mark.parametrize("params", [{"top_k": 3}, {"top_p": 0.9}, {"min_new_tokens": 2, "max_new_tokens": 4}])
+@pytest.mark.parametrize("backend", ["vllm", "sglang"])
+def test_requests_that_leave_tokens_out_are_refused_with_drafts(
+    tiny_model: Path, backend: str, params: dict[str, Any]
+) -> None:
+    runner_class = {"vllm": vllm.VLLMModelRunner, "sglang": sglang.SGLangModelRunner}[backend]
+    runner = runner_class(DRAFTS[backend], **common(tiny_model, CUDA))  # type: ignore[arg-type]
+    request = GenerationRequest(request_id="r", prompt_ids=(1,), params=SamplingParams(**params))
+    with pytest.raises(EngineError, match=f"speculative decoding on rollout_backend={backend}"):
+        runner.check(request)
+
+
+def test_sglang_refuses_penalties_with_drafts(tiny_model: Path) -> None:
+    runner = sglang.SGLangModelRunner(DRAFTS["sglang"], **common(tiny_model, CUDA))  # type: ignore[arg-type]
+    request = GenerationRequest(request_id="r", prompt_ids=(1,), params=SamplingParams(repetition_penalty=1.2))
+    with pytest.raises(EngineError, match="repetition_penalty"):
+        runner.check(request)
+
+
+@pytest.mark.parametrize("quantization", [None, "fp8"])
+def test_quantised_weights_are_replaced_all_at_once(tiny_model: Path, quantization: str | None) -> None:
+    cfg = SGLangGenerationConfig(rollout_backend="sglang", quantization=quantization)
+    runner = sglang.SGLangModelRunner(cfg, **common(tiny_model, CUDA))  # type: ignore[arg-type]
+    assert runner.takes_partial_updates == (quantization is None)

@@ -1,0 +1,217 @@
+"""Faults of engine servers, of their clients and of the router over them."""
+
+from __future__ import annotations
+
+from tests.mutation.fault import Fault
+
+_FOLDER = "tests/unit/hybrid_engines/serving"
+_REMOTE = f"{_FOLDER}/test_remote_engine.py"
+_ROUTED = f"{_FOLDER}/test_routed_engine.py"
+_WIRE = f"{_FOLDER}/test_wire.py"
+_HTTP = f"{_FOLDER}/test_http_messages.py"
+_LEASE = f"{_FOLDER}/test_weight_lease.py"
+_ARGUMENTS = "tests/unit/hybrid_engines/generation/test_serving_arguments.py"
+_SHARDS = "tests/unit/hybrid_engines/generation/test_weight_shards.py"
+_CHECKS = "tests/unit/config/checks/test_text_checks.py"
+_SERVE = "tests/unit/cli/test_serve.py"
+
+
+def _fault(file: str, before: str, after: str, what: str, *tests: str) -> Fault:
+    return Fault(f"rlinf/{file}", before, after, tests, what)
+
+
+def _serving(file: str, before: str, after: str, what: str, *tests: str) -> Fault:
+    return _fault(f"hybrid_engines/serving/{file}.py", before, after, what, *tests)
+
+
+FAULTS: list[Fault] = [
+    # Messages
+    _serving("wire", 'prefix_group=str(message["prefix_group"])', 'prefix_group=""', "prefix groups are lost", _WIRE),
+    _serving(
+        "wire",
+        "full_logprobs = None if full is None else tuple(full)",
+        "full_logprobs = None",
+        "log-probabilities over the vocabulary are lost",
+        _WIRE,
+    ),
+    _serving("wire", 'is_partial=bool(message["is_partial"])', "is_partial=True", "whole updates look partial", _WIRE),
+    _serving(
+        "wire",
+        'return _ERRORS[message["error"]]',
+        'return EngineError and _ERRORS["EngineError"]',
+        "errors lose their type",
+        _WIRE,
+    ),
+    _serving("http_messages", "if num_bytes > most_bytes:", "if False:", "bodies of any size are read", _HTTP),
+    _serving(
+        "http_messages", "num_bytes - position))", "num_bytes))", "a bucket takes bytes of the next message", _HTTP
+    ),
+    _serving(
+        "http_messages",
+        "read(min(_BODY_CHUNK_BYTES, num_bytes))",
+        "read(_BODY_CHUNK_BYTES)",
+        "a body that is not wanted takes the next message with it",
+        _HTTP,
+    ),
+    # The server
+    _serving("engine_server", "return not self._token or", "return True or", "any token is let in", _REMOTE),
+    _serving(
+        "engine_server",
+        "            await discard_body(reader, head.content_bytes)\n",
+        "",
+        "a refused bucket is read as a request",
+        _REMOTE,
+    ),
+    _serving(
+        "engine_server",
+        "        for future in (task, gone):\n            future.cancel()",
+        "        for future in (gone,):\n            future.cancel()",
+        "requests of a client that hung up go on",
+        _REMOTE,
+    ),
+    _serving("weight_lease", "and left > 0:", "and left < 0:", "two clients update the weights", _LEASE),
+    _serving(
+        "weight_lease",
+        "            await self._engine.reset_version()\n",
+        "            pass\n",
+        "the next run's first version is older than the last of the one before",
+        _LEASE,
+        _REMOTE,
+    ),
+    _serving(
+        "weight_lease",
+        "if client and client == self._client:",
+        "if client:",
+        "any client keeps the lease alive",
+        _LEASE,
+    ),
+    # The client
+    _serving(
+        "remote_engine",
+        'self._die(f"no answer within',
+        'self.ailment = str(f"no answer within',
+        "a server that hangs is waited for",
+        _REMOTE,
+    ),
+    _serving(
+        "remote_engine",
+        'return f"{self._name}/{request_id}"',
+        "return request_id",
+        "two clients' requests are taken for one another",
+        _REMOTE,
+    ),
+    _serving(
+        "remote_engine",
+        "if number == self._state_number:",
+        "if True:",
+        "an answer from before an update makes its weights look old",
+        _REMOTE,
+    ),
+    _serving(
+        "remote_engine",
+        "            self._has_lease = False\n        self.description",
+        "            pass\n        self.description",
+        "a server that was started anew knows no lease",
+        _ROUTED,
+    ),
+    # The router
+    _serving(
+        "routed_engine",
+        "return load.index(min(load))",
+        "return load.index(max(load))",
+        "requests go to the most loaded server",
+        _ROUTED,
+    ),
+    _serving(
+        "routed_engine",
+        "                    self._load[number] -= 1\n",
+        "                    pass\n",
+        "finished requests count as load",
+        _ROUTED,
+    ),
+    _serving(
+        "routed_engine",
+        "(self._version < 0 or server.version == self._version)",
+        "True",
+        "a server with old weights is used",
+        _ROUTED,
+    ),
+    _serving(
+        "routed_engine",
+        "if await self._servers[number].can_generate():",
+        "if True:",
+        "requests of a failed engine fail",
+        _ROUTED,
+    ),
+    _serving(
+        "routed_engine",
+        "                if name in self._aborted:\n",
+        "                if False:\n",
+        "a request that was aborted starts again",
+        _ROUTED,
+    ),
+    _serving(
+        "routed_engine",
+        "if len(failures) == len(servers):",
+        "if failures:",
+        "the death of one server ends an update on all",
+        _ROUTED,
+    ),
+    # Engines over several devices
+    _fault(
+        "hybrid_engines/generation/weight_shards.py",
+        "if shard.stage == shards[0].stage",
+        "if True",
+        "tied weights of two stages are joined",
+        _SHARDS,
+    ),
+    _fault(
+        "hybrid_engines/generation/weight_shards.py",
+        "whole[: own[0].num_rows]",
+        "whole",
+        "padding is part of the vocabulary",
+        _SHARDS,
+    ),
+    _fault(
+        "hybrid_engines/generation/vllm.py",
+        '"pipeline_parallel_size": cfg.pipeline_parallel_size',
+        '"pipeline_parallel_size": 1',
+        "vLLM has one stage",
+        _ARGUMENTS,
+    ),
+    _fault(
+        "hybrid_engines/generation/sglang.py",
+        '"pp_size": cfg.pipeline_parallel_size',
+        '"pp_size": 1',
+        "SGLang has one stage",
+        _ARGUMENTS,
+    ),
+    _fault(
+        "hybrid_engines/generation/requests.py",
+        "    if request.params.truncates:\n",
+        "    if False:\n",
+        "drafts change log-probabilities",
+        _ARGUMENTS,
+    ),
+    _fault(
+        "config/schema/generation.py",
+        "self.tensor_parallel_size * self.pipeline_parallel_size",
+        "self.tensor_parallel_size",
+        "stages take no devices",
+        _CHECKS,
+    ),
+    _fault(
+        "config/checks/language_checks.py",
+        "if check.world.rollout not in {None, 1}:",
+        "if False:",
+        "two ranks update the same servers",
+        _CHECKS,
+    ),
+    _fault(
+        "cli/serve.py",
+        "if not token and not _is_loopback(args.host):",
+        "if False:",
+        "anybody can replace the weights of a server",
+        _SERVE,
+    ),
+]
