@@ -358,8 +358,13 @@ def engine_arguments(
 
 
 def _speculative_arguments(cfg: SGLangOptionsConfig) -> dict[str, Any]:
-    keys = ("algorithm", "draft_model_path", "num_steps", "eagle_topk", "num_draft_tokens")
-    arguments = {f"speculative_{key}": getattr(cfg, f"speculative_{key}") for key in keys}
+    arguments = {
+        "speculative_algorithm": cfg.speculative_algorithm,
+        "speculative_draft_model_path": cfg.speculative_draft_model_path,
+        "speculative_num_steps": cfg.speculative_num_steps,
+        "speculative_eagle_topk": cfg.speculative_eagle_topk,
+        "speculative_num_draft_tokens": cfg.speculative_num_draft_tokens,
+    }
     return {name: value for name, value in arguments.items() if value is not None}
 
 
