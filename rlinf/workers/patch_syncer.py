@@ -77,11 +77,13 @@ class PatchSyncer(BucketSyncer):
         )
 
     def _reply(self, version: int, group_name: str, rank: int) -> bool:
-        while True:
-            found, has_base = self.worker.recv(group_name, rank, tag=PATCH_BASE)
-            # A reply to an update that broke off may be left.
-            if found == version:
-                return bool(has_base)
+        with self._noting_deaths():
+            while True:
+                found, has_base = self.worker.recv(group_name, rank, tag=PATCH_BASE)
+                # A reply to an update that broke off may be left.
+                if found == version:
+                    return bool(has_base)
+        return False
 
     def agree(self, manifest: Manifest, group_name: str, rank: int) -> Manifest:
         """See ``WeightSyncer``."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from rlinf.config.registries import weight_syncers
 from rlinf.config.schema.train import WeightSyncerConfig
+from rlinf.errors import WorkerDiedError
 from rlinf.hybrid_engines.weights.bucket import Manifest
 from rlinf.scheduler import Worker
 from rlinf.scheduler.comm.work import AsyncWork
@@ -34,6 +36,7 @@ class WeightSyncer(abc.ABC):
     def __init__(self, worker: Worker, cfg: WeightSyncerConfig) -> None:
         self.worker = worker
         self.cfg = cfg
+        self._death: WorkerDiedError | None = None
 
     @abc.abstractmethod
     def send(self, message: Any, group_name: str, ranks: Sequence[int]) -> None:
@@ -82,7 +85,26 @@ class WeightSyncer(abc.ABC):
 
     def _send_all(self, message: Any, receivers: Receivers) -> None:
         for group_name, ranks in receivers.items():
-            self.send(message, group_name, ranks)
+            with self._noting_deaths():
+                self.send(message, group_name, ranks)
+
+    @contextlib.contextmanager
+    def _noting_deaths(self) -> Iterator[None]:
+        """Keep the death of a receiver for ``finish``: the others wait for the rest of the update."""
+        try:
+            yield
+        except WorkerDiedError as error:
+            self._death = self._death or error
+
+    def finish(self) -> None:
+        """End the update that has been sent.
+
+        Raises:
+            WorkerDiedError: A receiver is gone; the others have been sent all of it.
+        """
+        death, self._death = self._death, None
+        if death is not None:
+            raise death
 
     # What a receiver does
 

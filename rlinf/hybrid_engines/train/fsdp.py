@@ -110,6 +110,7 @@ class FSDPEngine(TrainEngine):
         self.scaler = LossScaler(enabled=self.compute_dtype == torch.float16)
         self.saver = CheckpointSaver()
         self.remembered: dict[str, list[torch.Tensor]] = {}
+        self.owners: dict[WeightForm, list[int]] = {}
 
     @property
     def num_steps(self) -> int:
@@ -230,7 +231,7 @@ class FSDPEngine(TrainEngine):
     def describe_weights(self, form: WeightForm = "merged") -> Iterator[WeightEntry]:
         """See ``TrainEngine``."""
         described = list(self.model.export(_described, form))
-        owners = choose_owners([tensor.nbytes for _, tensor in described], self.num_processes)
+        owners = self.owners[form] = choose_owners([tensor.nbytes for _, tensor in described], self.num_processes)
         yield from (WeightEntry(*named, owner) for named, owner in zip(described, owners, strict=True))
 
     def export_weights(
@@ -241,7 +242,7 @@ class FSDPEngine(TrainEngine):
             yield name, tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
 
     def _export_owned(self, form: WeightForm) -> Iterator[tuple[str, torch.Tensor]]:
-        owners = [entry.owner for entry in self.describe_weights(form)]
+        owners = self.owners.get(form) or [entry.owner for entry in self.describe_weights(form)]
         owner = 0
         source = self.model.export(lambda tensor: gather_to(owner, tensor), form)
         for owner in owners:

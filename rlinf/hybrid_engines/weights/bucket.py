@@ -336,7 +336,8 @@ def _fill(
         name, tensor = next(source)
         assert name == entry.name, f"weights were planned in another order: '{entry.name}' before '{name}'"
         target = view_entry(entry, bucket)
-        digest.update(content[position : entry.offset].data)
+        if position < entry.offset:
+            digest.update(content[position : entry.offset].data)
         _copy_and_hash(tensor.detach(), target, digest)
         position = entry.offset + target.nbytes
     digest.update(content[position:].data)
@@ -354,7 +355,8 @@ def _copy_and_hash(source: torch.Tensor, target: torch.Tensor, digest: xxhash.xx
             np.copyto(block_bytes, given_bytes[begin : begin + _BLOCK_BYTES])
             digest.update(block_bytes.data)
     else:
-        elements = _BLOCK_BYTES // target.itemsize
+        # Source and target together fit where the hash looks for them.
+        elements = _BLOCK_BYTES // max(source.itemsize, target.itemsize)
         given, taken = source.view(-1), target.view(-1)
         for begin in range(0, len(taken), elements):
             block = taken[begin : begin + elements]

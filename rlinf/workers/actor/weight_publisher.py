@@ -9,7 +9,7 @@ import torch
 
 from rlinf.config.schema.train import WeightSyncerConfig
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
-from rlinf.hybrid_engines.weights.bucket import Receiver, fill_buckets, plan_buckets
+from rlinf.hybrid_engines.weights.bucket import Manifest, Receiver, fill_buckets, plan_buckets
 from rlinf.models.trainable import WeightForm
 from rlinf.scheduler import Worker
 from rlinf.workers.relays import plan_relays
@@ -37,26 +37,23 @@ class WeightPublisher:
         self._worker, self._bucket_bytes, self._dtype = worker, cfg.bucket.bucket_size, dtype
         self._syncer = make_weight_syncer(worker, cfg)
         self._receivers = {group: range(count) for group, count in receivers.items()}
+        self._plans: dict[WeightForm, Manifest] = {}
 
     def publish(self, engine: TrainEngine, *, version: int, form: WeightForm = "merged") -> None:
         """Send weights; every actor rank calls this together.
 
         Args:
-            engine: Holds them.
+            engine: Holds them; its tensors have the same names, shapes and owners in every call.
             version: Step of the run that produced them.
             form: What is sent of a model with adapters.
+
+        Raises:
+            WorkerDiedError: A receiver is gone; the others have been sent all weights.
         """
-        rank, described = self._worker._rank, list(engine.describe_weights(form))
-        manifest = plan_buckets(
-            ((entry.name, entry.tensor) for entry in described),
-            version=version,
-            bucket_bytes=self._bucket_bytes,
-            owners=(entry.owner for entry in described),
-            dtype=self._dtype,
-            is_partial=form == "adapters",
-        )
-        relays = self._plan_relays()
-        manifest = replace(manifest, relays=tuple(relays.items()))
+        rank, relays = self._worker._rank, self._plan_relays()
+        if form not in self._plans:
+            self._plans[form] = self._plan(engine, form)
+        manifest = replace(self._plans[form], version=version, relays=tuple(relays.items()))
         weights = engine.export_weights(form, owned=True)
         buckets = fill_buckets(manifest, weights, self._syncer.allocate, owner=rank)
         # Receivers wait for the announcement of rank 0, and of every other rank that sends something.
@@ -69,6 +66,18 @@ class WeightPublisher:
         indices = (index for index, owner in enumerate(manifest.bucket_owners) if owner == rank)
         for index, bucket in zip(indices, buckets, strict=True):
             self._syncer.publish(index, bucket, {group_name: ranks for group_name, ranks in direct.items() if ranks})
+        self._syncer.finish()
+
+    def _plan(self, engine: TrainEngine, form: WeightForm) -> Manifest:
+        described = list(engine.describe_weights(form))
+        return plan_buckets(
+            ((entry.name, entry.tensor) for entry in described),
+            version=0,
+            bucket_bytes=self._bucket_bytes,
+            owners=(entry.owner for entry in described),
+            dtype=self._dtype,
+            is_partial=form == "adapters",
+        )
 
     def _plan_relays(self) -> dict[Receiver, Receiver]:
         nodes = {group_name: self._worker.find_nodes(group_name) for group_name in self._receivers}

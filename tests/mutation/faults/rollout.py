@@ -10,6 +10,7 @@ _EXPERTS = "tests/unit/workers/rollout/test_experts.py"
 _PATCHES = "tests/unit/workers/test_patch_syncer.py"
 _RELAYS = "tests/unit/workers/test_relays.py"
 _INBOX = "tests/unit/workers/test_weight_inbox.py"
+_PATCH_SYNCER = "tests/unit/workers/test_patch_syncer.py"
 _STREAM = "tests/unit/workers/rollout/test_weight_stream.py"
 _BALANCER = "tests/unit/workers/test_load_balancer.py"
 _GENERATION = "tests/unit/workers/rollout/test_generation_worker.py"
@@ -319,5 +320,19 @@ FAULTS: list[Fault] = [
         "weights = dict(self.weights)",
         "updates of adapters alone are refused",
         _INFERENCE,
+    ),
+    _fault(
+        "weight_syncer.py",
+        "            self._death = self._death or error\n",
+        "            raise\n",
+        "the receivers that are left wait for an update that broke off when another died",
+        _PATCH_SYNCER,
+    ),
+    _fault(
+        "weight_syncer.py",
+        "        if death is not None:\n            raise death\n",
+        "",
+        "the death of a receiver is not reported",
+        _PATCH_SYNCER,
     ),
 ]

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.errors import CommTimeoutError, ConfigError, WeightSyncError
+from rlinf.errors import CommTimeoutError, ConfigError, WeightSyncError, WorkerDiedError
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.hybrid_engines.weights.bucket import Manifest
+from rlinf.workers.actor.weight_publisher import WeightPublisher
 from rlinf.workers.streams import WEIGHTS
 from rlinf.workers.weight_inbox import WeightInbox
 from tests.unit.workers.weight_run import CFG, SIZES, Run, Weights, values
@@ -163,3 +164,40 @@ def test_policies_that_run_ahead_get_whole_buckets() -> None:
     with pytest.raises(ConfigError, match=r"weight_syncer\.type: received patch; .*weight_syncer\.type=bucket"):
         validate_cfg(load_recipe("gym_cartpole_ppo_mlp", overrides))
     assert validate_cfg(load_recipe("gym_cartpole_ppo_mlp", overrides[:1])).weight_syncer.type == "patch"
+
+
+@pytest.mark.parametrize("kind", ["bucket", "patch"])
+def test_a_receiver_that_dies_leaves_the_others_with_a_whole_update(kind: str, monkeypatch: Any) -> None:
+    monkeypatch.setenv("RLINF_TIMEOUT_SECONDS", "5")
+    run = PatchRun((0, 0, 0, 0, 0))
+    run.cfg = replace(CFG, type=kind)
+    publisher = WeightPublisher(run.worker("ActorGroup", 0), receivers={"RolloutGroup": 2}, cfg=run.cfg)
+    run.publishers, run.inbox = {0: publisher}, run.new_inbox()
+    worker, gone = publisher._syncer.worker, WorkerDiedError("it is gone", group="RolloutGroup", rank=1)
+    send, recv = worker.send, worker.recv
+
+    def send_to_living(message: Any, group: str, ranks: list[int], **options: Any) -> None:
+        send(message, group, [rank for rank in ranks if rank == 0], **options)
+        if 1 in ranks:
+            raise gone
+
+    def recv_from_living(group: str, rank: int, **options: Any) -> Any:
+        if rank == 1:
+            raise gone
+        return recv(group, rank, **options)
+
+    worker.send, worker.recv = send_to_living, recv_from_living  # type: ignore[method-assign,assignment]
+    raised = []
+
+    def publish(version: int) -> None:
+        try:
+            run.publish(version)
+        except WorkerDiedError as error:
+            raised.append(error)
+
+    for version in (1, 2):
+        sender = threading.Thread(target=publish, args=(version,))
+        sender.start()
+        assert values(run.inbox.take(version)) == dict.fromkeys(SIZES, float(version))
+        sender.join()
+    assert raised == [gone, gone]
