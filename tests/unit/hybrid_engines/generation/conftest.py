@@ -41,6 +41,7 @@ def add_fragments(file: Path) -> None:
 
 ENGINES = [
     pytest.param("hf"),
+    pytest.param("hf-gpu", marks=pytest.mark.gpu),
     # All cases again over HTTP; what servers add has fast tests of its own.
     pytest.param("server", marks=pytest.mark.slow),
     pytest.param("vllm", marks=pytest.mark.vllm),
@@ -52,12 +53,13 @@ ENGINES = [
 def shared_engine(request: pytest.FixtureRequest, tiny_model: Path) -> Iterator[DrivenEngine]:
     """Return an engine that all tests share, as some take half a minute to start."""
     with contextlib.ExitStack() as stack:
-        options: dict[str, Any] = {}
-        if request.param == "server":
+        name, on_gpu, _ = request.param.partition("-gpu")
+        options: dict[str, Any] = {"device": "cuda" if on_gpu else "cpu"}
+        if name == "server":
             thread = ServerThread(make_engine("hf", tiny_model))
             stack.callback(thread.close)
             options["server"] = EngineServersConfig(base_urls=[thread.url])
-        driven = DrivenEngine(make_engine(request.param, tiny_model, **options), tiny_model)
+        driven = DrivenEngine(make_engine(name, tiny_model, **options), tiny_model)
         stack.callback(driven.close)
         driven.run(driven.engine.start(), timeout=280)
         yield driven

@@ -145,13 +145,13 @@ def truncated(logprobs: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     return result
 
 
-def make_engine(name: str, folder: Path, **options: Any) -> GenerationEngine:
-    """Build an engine on the CPU in float32."""
+def make_engine(name: str, folder: Path, *, device: str = "cpu", **options: Any) -> GenerationEngine:
+    """Build an engine in float32."""
     cfg = generation_engines.configs.get(name)(rollout_backend=name, **options)
     return generation_engines.get(name)(
         cfg,
         model_path=folder,
-        device=torch.device("cpu"),
+        device=torch.device(device),
         precision="fp32",
         seed=11,
         max_context_tokens=MAX_CONTEXT_TOKENS,

@@ -108,15 +108,16 @@ def weights_of_tokens(ids: torch.Tensor) -> torch.Tensor:
 
 
 def call(model: torch.nn.Module, batch: Weighted) -> TokenEvaluation:
-    """Run the model."""
-    result: TokenEvaluation = model(batch.packed, temperature=TEMPERATURE)
+    """Run the model, wherever it is."""
+    device = next(model.parameters()).device
+    result: TokenEvaluation = model(batch.packed.to(device), temperature=TEMPERATURE)
     return result
 
 
 def scaled_loss(result: TokenEvaluation, batch: Weighted, scale: float) -> Loss:
     """Return the loss times ``scale``, which undoes that engines average over data-parallel ranks."""
     has_context = batch.packed.position_ids > 0
-    weights = (batch.weights * has_context).to(result.logprobs.dtype)
+    weights = (batch.weights * has_context).to(result.logprobs)
     loss = -(weights * result.logprobs).sum() - 0.1 * (weights.abs() * result.entropy).sum()
     if result.values is not None:
         loss = loss + (weights.abs() * (result.values - 0.3).square()).sum()
@@ -132,7 +133,7 @@ def loss_pass(world_size: int) -> Pass[Weighted, TokenEvaluation, Loss]:
 def tokens_of(result: TokenEvaluation, batch: Weighted) -> torch.Tensor:
     """Return [3, T] log-probabilities, entropies and values."""
     assert result.values is not None
-    return torch.stack([result.logprobs, result.entropy, result.values]).detach()
+    return torch.stack([result.logprobs, result.entropy, result.values]).detach().cpu()
 
 
 LOGPROBS: Pass[Weighted, TokenEvaluation, torch.Tensor] = Pass(call, lambda result, batch: result.logprobs.detach())
@@ -166,9 +167,9 @@ def prepared(make: MakeEngine, setting: Setting, rank: int) -> TrainEngine:
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor unsharded."""
+    """Return a tensor unsharded, on the host."""
     full = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-    return full.detach().clone()
+    return full.detach().to("cpu", copy=True)
 
 
 @functools.singledispatch
@@ -237,18 +238,19 @@ def learn(
 
 def export(rank: int, make: MakeEngine, setting: Setting) -> tuple[Tensors, list[Any], Tensors]:
     engine = make(setting, rank)
-    exported = [(name, tensor.clone()) for name, tensor in engine.export_weights()]
+    exported = [(name, whole(tensor)) for name, tensor in engine.export_weights()]
     described = [(name, tensor.shape, tensor.dtype, tensor.is_meta) for name, tensor, _ in engine.describe_weights()]
     parts = [(name, torch.clone(tensor)) for name, tensor in engine.export_weights("parts")]
     train(engine, 1)
     engine.import_weights(parts)
-    return dict(exported), [described, [name for name, _ in exported]], dict(engine.export_weights())
+    imported = {name: whole(tensor) for name, tensor in engine.export_weights()}
+    return dict(exported), [described, [name for name, _ in exported]], imported
 
 
 def export_owned(rank: int, make: MakeEngine, setting: Setting) -> tuple[Tensors, list[str], list[str]]:
     """Return what a process owns, and the names of what it and all own by the description."""
     engine = make(setting, rank)
-    owned = {name: tensor.clone() for name, tensor in engine.export_weights(owned=True)}
+    owned = {name: whole(tensor) for name, tensor in engine.export_weights(owned=True)}
     entries = list(engine.describe_weights())
     return owned, [entry.name for entry in entries if entry.owner == rank], [entry.name for entry in entries]
 

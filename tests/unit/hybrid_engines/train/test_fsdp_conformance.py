@@ -28,7 +28,7 @@ pytest.importorskip("transformers")
 pytestmark = pytest.mark.timeout(600)
 
 
-def make_engine(setting: Setting, rank: int) -> FSDPEngine:
+def make_engine(setting: Setting, rank: int, device: str = "cpu") -> FSDPEngine:
     """Build the engine of one rank."""
     torch.manual_seed(0)
     return FSDPEngine(
@@ -40,7 +40,7 @@ def make_engine(setting: Setting, rank: int) -> FSDPEngine:
             **setting.engine,
         ),
         precision="fp32",
-        device=torch.device("cpu"),
+        device=torch.device(device),
         rank=rank,
         world_size=setting.layout.world_size,
     )
