@@ -65,7 +65,7 @@ def check_velocity_loss(check: Check[EmbodiedConfig]) -> None:
         check.problem(
             "actor.model.model_type",
             f"received {model.model_type}; loss_type={algorithm.loss_type} trains the velocity of a flow. Set "
-            "actor.model.model_type=flow_policy.",
+            "actor.model.model_type=flow_policy or openpi.",
         )
     if isinstance(model, FlowPolicyConfig) and model.noise_method == "flow_noise":
         check.problem(

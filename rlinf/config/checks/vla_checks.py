@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlinf.config.checks.recipe_check import Check
-from rlinf.config.schema.algorithm import ImitationLossConfig, RegularizedLossConfig
+from rlinf.config.schema.algorithm import ImitationLossConfig, NFTLossConfig, RegularizedLossConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.schema.vla import OpenVLAConfig, OpenVLAOFTConfig, PiConfig, VLAConfig
 
@@ -82,6 +82,12 @@ def check_openpi(check: Check[EmbodiedConfig]) -> None:
         )
     if model.state_dim == 0:
         check.problem(f"{path}.state_dim", "received 0; the model reads states. Set it to their length.")
+    if model.is_lora and isinstance(loss, NFTLossConfig):
+        check.problem(
+            f"{path}.is_lora",
+            f"received True; loss_type={check.cfg.algorithm.loss_type} compares with a copy of all weights. Set it to "
+            "false.",
+        )
     if model.noise_method == "flow_ode":
         check.unused(model, ("noise_level",), path, "by noise_method=flow_ode")
         if loss.needs_logprobs:

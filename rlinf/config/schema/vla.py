@@ -88,6 +88,8 @@ class OpenVLAOFTConfig(OpenVLAConfig):
 class PiConfig(VLAConfig):
     """``model_type: openpi``: pi-0 (arXiv 2410.24164) and pi-0.5 (arXiv 2504.16054), flows over chunks of actions."""
 
+    has_velocity: ClassVar[bool] = True
+
     variant: Literal["pi0", "pi05"]
     """Pi-0 reads the state as a token of the expert; pi-0.5 as words, and time modulates its norms."""
     norm_scheme: Literal["mean_std", "quantiles"] = "mean_std"

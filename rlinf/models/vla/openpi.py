@@ -23,6 +23,7 @@ from rlinf.models.heads import gaussian_entropy, gaussian_logprob, run_head
 from rlinf.models.lora import add_adapters, merged
 from rlinf.models.model_path import find_model_folder, require_model_path
 from rlinf.models.trainable import WeightForm
+from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
 from rlinf.models.vla.pi_inputs import PiInputs
 from rlinf.models.vla.pi_model import PaliGemmaWithExpert, PiShape, Prefix, time_embedding
 from rlinf.models.vla.published_folder import PublishedWeights, StartingWeights, initial_head
@@ -42,7 +43,7 @@ _TIED = {f"{_PALIGEMMA}.model.language_model.embed_tokens.weight": f"{_PALIGEMMA
 UNUSED = (f"{_PALIGEMMA}.lm_head.weight", "paligemma_with_expert.gemma_expert.lm_head.weight")
 
 
-class PiPolicy(BasePolicy):
+class PiPolicy(VelocityPolicy):
     """A flow policy of which the first ``C`` of ``H`` actions, and ``A`` of ``D`` numbers, are executed.
 
     Log-probabilities are those of the noisy steps, summed over the steps: a product of Gaussians over what is executed.
@@ -133,6 +134,23 @@ class PiPolicy(BasePolicy):
         logprobs = gaussian_logprob(self._executed(chain[:, 1:]), means, log_stds)
         return PolicyEvaluation(
             logprobs=logprobs.sum(1), entropy=gaussian_entropy(log_stds).sum(1), values=self._values(prefix)
+        )
+
+    def velocity_forward(
+        self, forward_inputs: dict[str, torch.Tensor], noise: torch.Tensor, time: torch.Tensor
+    ) -> VelocityEvaluation:
+        """See ``VelocityPolicy``, whose time runs the other way; what is not executed keeps the start that it had."""
+        chain, prefix = forward_inputs[CHAIN], self.prefix(forward_inputs)
+        start = chain[:, :1].clone()
+        self._executed(start)[:, 0] = noise
+        point = torch.lerp(start, chain[:, -1:], time.view(-1, 1, 1, 1))
+        velocity = self.velocity(prefix, forward_inputs["state"], point, (1.0 - time).unsqueeze(1))
+        target = self._executed(chain[:, -1:] - start)[:, 0]
+        return VelocityEvaluation(
+            velocity=-self._executed(velocity)[:, 0],
+            target=target,
+            saturated=torch.zeros_like(target, dtype=torch.bool),
+            values=self._values(prefix),
         )
 
     @property

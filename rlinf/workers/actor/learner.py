@@ -161,8 +161,8 @@ class EmbodiedLearner(Learner[Trajectory]):
 
 
 def freeze_copy(model: ModelT) -> ModelT:
-    """Return a copy of a model that never changes."""
-    return copy.deepcopy(model).eval().requires_grad_(False)
+    """Return a copy of a model that never changes; both read starting weights from the same files."""
+    return copy.deepcopy(model, {id(model.weight_source): model.weight_source}).eval().requires_grad_(False)
 
 
 def accumulate(sums: MetricSums, metrics: MetricSums) -> None:

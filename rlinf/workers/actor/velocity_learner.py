@@ -15,6 +15,7 @@ from rlinf.algorithms.registry import policy_loss
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.base_policy import ForwardType
+from rlinf.models.materialize import materialize
 from rlinf.models.trainable import TrainableModel
 from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
 from rlinf.utils.seeding import derive_seed
@@ -39,7 +40,8 @@ class VelocityLearner(PolicyLearner):
 
     def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig, old: VelocityPolicy) -> None:
         super().__init__(engine, cfg=cfg)
-        self.old = old.to(engine.device)
+        materialize(old, engine.device)
+        self.old = old
         self.noise = torch.empty(0)
         self.time = torch.empty(0)
 

@@ -136,7 +136,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/learner.py",
-        "return copy.deepcopy(model).eval().requires_grad_(False)",
+        "return copy.deepcopy(model, {id(model.weight_source): model.weight_source}).eval().requires_grad_(False)",
         "return model",
         (*POLICY, *VELOCITY),
         "the reference learns with the policy",

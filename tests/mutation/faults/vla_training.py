@@ -99,6 +99,20 @@ FAULTS: list[Fault] = [
         "times of the supervised loss are uniform",
     ),
     Fault(
+        "rlinf/models/vla/openpi.py",
+        "(1.0 - time).unsqueeze(1))",
+        "time.unsqueeze(1))",
+        PI,
+        "the velocity of a mixture is computed at the time of another",
+    ),
+    Fault(
+        "rlinf/models/vla/openpi.py",
+        "self._executed(start)[:, 0] = noise",
+        "start[:, 0] = torch.randn_like(start[:, 0])",
+        PI,
+        "what is not executed starts from other noise",
+    ),
+    Fault(
         "rlinf/models/vla/published_folder.py",
         "main[published.stored_name(name)] = kept",
         "main[name] = kept",

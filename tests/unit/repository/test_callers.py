@@ -19,6 +19,7 @@ WITHOUT_CALLER = {
     "EnsembleQPolicy.actor_forward": DISPATCHED,
     "FlowPolicy.velocity_forward": DISPATCHED,
     "IQLPolicy.actor_forward": DISPATCHED,
+    "PiPolicy.velocity_forward": DISPATCHED,
     "QPolicy.actor_forward": DISPATCHED,
     "VelocityPolicy.velocity_forward": DISPATCHED,
     "MegatronLM.shared_embedding_or_output_weight": FOREIGN,

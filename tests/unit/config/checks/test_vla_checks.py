@@ -17,6 +17,7 @@ L1 = {f"{MODEL}.head": "l1"}
 OPENVLA = {f"{MODEL}.model_type": "openvla"}
 SAC = {"algorithm": {"adv_type": "embodied_sac", "loss_type": "embodied_sac"}, f"{MODEL}.add_q_head": True}
 PI = {f"{MODEL}.model_type": "openpi", f"{MODEL}.variant": "pi0", f"{MODEL}.state_dim": 2}
+NFT = {"algorithm": {"adv_type": "raw", "loss_type": "embodied_nft"}}
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (SAC, f"{MODEL}.add_q_head", "has no Q heads"),
     ({f"{MODEL}.image_keys": []}, f"{MODEL}.image_keys", "Set it to [main_images]"),
@@ -31,6 +32,7 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (PI | {f"{MODEL}.num_action_chunks": 60}, f"{MODEL}.num_action_chunks", "Set it to 50 or less"),
     (PI | {f"{MODEL}.state_dim": 0}, f"{MODEL}.state_dim", "the model reads states"),
     (PI | {f"{MODEL}.noise_method": "flow_ode"}, f"{MODEL}.noise_method", "Set it to flow_sde"),
+    (PI | NFT | {f"{MODEL}.is_lora": True}, f"{MODEL}.is_lora", "compares with a copy of all weights"),
     (PI | {"algorithm.entropy_bonus": 0.1}, "algorithm.entropy_bonus", "is constant"),
 ]
 
@@ -45,6 +47,6 @@ def test_what_does_not_fit_is_located_and_mended(
     assert remedy in line
 
 
-@pytest.mark.parametrize("changes", [{}, L1, OPENVLA, PI], ids=["tokens", "l1", "openvla", "pi0"])
+@pytest.mark.parametrize("changes", [{}, L1, OPENVLA, PI, PI | NFT], ids=["tokens", "l1", "openvla", "pi0", "nft"])
 def test_what_fits_passes(recipe: Callable[[dict[str, Any]], Any], changes: dict[str, Any]) -> None:
     validate_cfg(recipe(OFT | changes))

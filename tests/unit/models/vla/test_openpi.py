@@ -87,6 +87,27 @@ def test_recorded_actions_are_normalised_and_noise_leads_back_to_them(tmp_path: 
 
 
 @both
+@torch.no_grad()
+def test_velocities_are_those_between_new_noise_and_the_actions(variant: str, tmp_path: Path) -> None:
+    policy = pi_policy(tmp_path, variant, add_value_head=True)
+    _, report = policy.predict_action_batch(obs_of(), mode="train", generator=torch.Generator().manual_seed(0))
+    inputs, chain = report.forward_inputs, report.forward_inputs["chain"]
+    noise, time = torch.randn(3, 2, 3, generator=torch.Generator().manual_seed(1)), torch.tensor([0.1, 0.5, 0.9])
+    found = policy.velocity_forward(inputs, noise, time)
+    start = chain[:, 0].clone()
+    start[:, :2, :3] = noise
+    draws = {"noise": start[:, None], "final": chain[:, None, -1]}
+    point = (1 - time.view(3, 1, 1, 1)) * draws["noise"] + time.view(3, 1, 1, 1) * draws["final"]
+    published = policy.velocity(policy.prefix(inputs), inputs["state"], point, (1 - time)[:, None])[:, 0]
+    torch.testing.assert_close(found.velocity, -published[:, :2, :3])
+    torch.testing.assert_close(found.target, chain[:, -1, :2, :3] - noise)
+    assert not found.saturated.any()
+    assert report.values is not None
+    torch.testing.assert_close(found.values, report.values)
+    assert torch.equal(chain, report.forward_inputs["chain"])
+
+
+@both
 def test_the_rules_of_policies_are_kept(variant: str, tmp_path: Path) -> None:
     check_policy(pi_policy(tmp_path, variant, add_value_head=True), obs_of(), num_action_chunks=2)
 

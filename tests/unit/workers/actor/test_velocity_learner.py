@@ -13,13 +13,16 @@ from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig, GAEConfig, NF
 from rlinf.config.schema.model import FlowPolicyConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
+from rlinf.config.schema.vla import PiConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
-from rlinf.models import get_model
+from rlinf.models import get_model, get_policy
 from rlinf.models.trainable import TrainableModel
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.learner import Learner, learners
+from rlinf.workers.actor.velocity_learner import VelocityLearner
 from tests.ranks import run_ranks
+from toolkits.vla.make_tiny import TinyShape, write_tiny_pi
 
 STEPS, ENVS, CHUNK, DIM = 4, 8, 3, 2
 LOSS = NFTLossConfig(nft_beta=0.5, adv_clip_max=2.0)
@@ -33,6 +36,29 @@ MODEL = FlowPolicyConfig(
     add_value_head=True,
     normalize_obs=True,
 )
+
+
+def test_models_without_memory_have_a_copy_with_memory(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    sizes: dict[str, Any] = {"variant": "pi0", "action_dim": DIM, "state_dim": DIM, "num_action_chunks": CHUNK}
+    model = PiConfig(model_type="openpi", model_path=str(tmp_path), horizon=4, max_prompt_length=16, **sizes)
+    write_tiny_pi(tmp_path, TinyShape(image_size=16, patch_size=8, action_dim=DIM, state_dim=DIM), model)
+    actor = ActorConfig(model=model, optim=OptimConfig(lr=1e-2), global_batch_size=16, micro_batch_size=16)
+
+    def make_engine(policy: TrainableModel) -> FSDPEngine:
+        fsdp = FSDPConfig(sharding_strategy="no_shard")
+        return FSDPEngine(
+            policy, optim=actor.optim, fsdp=fsdp, precision="fp32", device=torch.device("cpu"), rank=0, world_size=1
+        )
+
+    algorithm = EmbodiedAlgorithmConfig(adv_type="gae", loss_type="nft", advantage=GAEConfig(), loss=LOSS)
+    policy = get_policy(model, on_meta=True)
+    learner = learners.get("velocity").build(policy, make_engine, cfg=RLinfConfig(algorithm=algorithm, actor=actor))
+    assert isinstance(learner, VelocityLearner)
+    ours, old = learner.engine.model.state_dict(), learner.old.state_dict()
+    assert ours.keys() == old.keys()
+    assert all(torch.equal(tensor, old[name]) for name, tensor in ours.items())
+    assert not any(parameter.requires_grad for parameter in learner.old.parameters())
 
 
 def make_trajectory() -> Trajectory:
