@@ -113,3 +113,11 @@ def test_a_resumed_learner_makes_the_same_updates(tmp_path: Path) -> None:
 def test_rollouts_are_refused(tmp_path: Path) -> None:
     with pytest.raises(AlgorithmError, match="task_type=offline"):
         make_learner(tmp_path, "pi0").compute_advantages(make_rollout())
+
+
+def test_steps_go_on_with_the_numbers_of_updates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    learner, numbers = make_learner(tmp_path, "pi0"), list[int]()
+    monkeypatch.setattr(learner, "update_once", lambda number: numbers.append(number) or {})
+    learner.update(1)
+    learner.update(2)
+    assert numbers == list(range(12))
