@@ -42,6 +42,7 @@ MEANINGS = {
         "response_length": "mean tokens of an answer",
         "truncated": "share of answers that were cut off at `max_new_tokens`",
         "turns": "mean turns of an episode (`agent`)",
+        "branches": "mean training sequences of an episode: more than 1 where histories were rewritten (`agent`)",
         "own_tokens": "mean tokens of an episode that the model sampled (`agent`)",
         "context_tokens": "mean tokens behind the prompt that it did not sample: of users and tools (`agent`)",
         "episode_seconds": "mean time of an episode (`agent`)",

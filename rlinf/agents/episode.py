@@ -80,6 +80,7 @@ async def play_episode(workflow: RolloutWorkflow, engine: EpisodeEngine, *, time
     own = sum(int(trajectory.loss_mask.sum()) for trajectory in trajectories)
     metrics = {
         "turns": float(len(turns)),
+        "branches": float(len(trajectories)),
         "own_tokens": float(own),
         "context_tokens": float(sum(len(trajectory.token_ids) for trajectory in trajectories) - own),
         "episode_seconds": time.monotonic() - begin,

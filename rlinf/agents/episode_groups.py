@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from rlinf.agents.episode import Episode
-from rlinf.agents.recorder import Trajectory
+from rlinf.agents.recorder import Trajectory, Turn
 from rlinf.data.messages.responses import Prompt, Response, ResponseBatch, ResponseGroup
-from rlinf.errors import AgentError
 
 
 def make_group(prompt: Prompt, group_id: int, episodes: Sequence[Episode], tokenizer: Any) -> ResponseGroup:
@@ -23,13 +22,12 @@ def make_group(prompt: Prompt, group_id: int, episodes: Sequence[Episode], token
         episodes: One at least.
         tokenizer: Decodes their last turns, which are the texts that rewards read.
 
-    Raises:
-        AgentError: An episode has several trajectories, which cannot be trained on yet.
+    Returns:
+        A response for each episode; every branch of an episode is a training sequence.
     """
-    trajectories = [_only_trajectory(episode, prompt) for episode in episodes]
-    numbered = enumerate(zip(trajectories, episodes, strict=True))
+    trajectories = [each for episode in episodes for each in episode.trajectories]
     batch = ResponseBatch(
-        responses=tuple(_response(each, episode, group_id, index) for index, (each, episode) in numbered),
+        responses=tuple(_response(episode, group_id, index) for index, episode in enumerate(episodes)),
         prompt_ids=tuple(_prompt_ids(each, prompt) for each in trajectories),
         token_ids=_lay([each.token_ids for each in trajectories]),
         logprobs=_lay([each.logprobs for each in trajectories]),
@@ -38,35 +36,47 @@ def make_group(prompt: Prompt, group_id: int, episodes: Sequence[Episode], token
     )
     return ResponseGroup(
         prompt=prompt,
-        texts=tuple(_last_text(each, tokenizer) for each in trajectories),
+        texts=tuple(_last_text(episode, tokenizer) for episode in episodes),
         batch=batch,
         outcomes=tuple(episode.outcome for episode in episodes),
         transcripts=tuple(episode.transcript for episode in episodes),
     )
 
 
-def _only_trajectory(episode: Episode, prompt: Prompt) -> Trajectory:
-    if len(episode.trajectories) > 1:
-        raise AgentError(
-            f"Row {prompt.index}: an episode has {len(episode.trajectories)} branches, of which only one could be "
-            "trained on. Let a workflow continue what it has sampled: one chat, or prompts that begin with all tokens "
-            "of the turn before."
-        )
-    return episode.trajectories[0]
-
-
-def _response(trajectory: Trajectory, episode: Episode, group_id: int, index: int) -> Response:
-    versions = trajectory.versions[trajectory.loss_mask]
+def _response(episode: Episode, group_id: int, index: int) -> Response:
+    trajectories = episode.trajectories
+    versions = np.concatenate([each.versions[each.loss_mask] for each in trajectories])
+    lengths = [len(each.token_ids) for each in trajectories]
+    has_branches = len(trajectories) > 1
     return Response(
         group_id=group_id,
         index=index,
-        num_tokens=len(trajectory.token_ids),
-        num_prompt_tokens=len(trajectory.prompt_ids),
-        finish_reason=trajectory.turns[-1].finish_reason if episode.status == "done" else "length",
+        num_tokens=sum(lengths),
+        num_prompt_tokens=len(trajectories[0].prompt_ids),
+        finish_reason=_last_turn(episode)[1].finish_reason if episode.status == "done" else "length",
         oldest_version=int(versions.min()),
         newest_version=int(versions.max()),
         episode_metrics=episode.metrics,
+        branch_lengths=tuple(lengths) if has_branches else (),
+        turn_spans=_turn_spans(trajectories) if has_branches else (),
     )
+
+
+def _turn_spans(trajectories: Sequence[Trajectory]) -> tuple[tuple[int, int], ...]:
+    """Return where turns lie among the tokens of all branches, which lie end to end, by the turns' numbers."""
+    begins = np.cumsum([0, *(len(each.token_ids) for each in trajectories)]).tolist()
+    spans = {
+        turn.number: (begin + turn.start, begin + turn.stop)
+        for begin, each in zip(begins, trajectories, strict=False)
+        for turn in each.turns
+    }
+    return tuple(spans[number] for number in sorted(spans))
+
+
+def _last_turn(episode: Episode) -> tuple[Trajectory, Turn]:
+    """Return the turn that was submitted last, with its branch."""
+    turns = ((each, turn) for each in episode.trajectories for turn in each.turns)
+    return max(turns, key=lambda pair: pair[1].number)
 
 
 def _prompt_ids(trajectory: Trajectory, prompt: Prompt) -> tuple[int, ...]:
@@ -75,8 +85,8 @@ def _prompt_ids(trajectory: Trajectory, prompt: Prompt) -> tuple[int, ...]:
     return prompt.token_ids if token_ids == prompt.token_ids else token_ids
 
 
-def _last_text(trajectory: Trajectory, tokenizer: Any) -> str:
-    last = trajectory.turns[-1]
+def _last_text(episode: Episode, tokenizer: Any) -> str:
+    trajectory, last = _last_turn(episode)
     token_ids = trajectory.token_ids[last.start : last.stop].tolist()
     return str(tokenizer.decode(token_ids, skip_special_tokens=True))
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 import torch
 
+from rlinf.data.packing import SharedPrefix, Tokens, find_shared_prefixes
 from rlinf.errors import AlgorithmError
 from rlinf.utils.seeding import derive_seed
 
@@ -229,6 +230,8 @@ def group_by_prefix(
     lengths: Sequence[int],
     *,
     prefixes: Sequence[Sequence[int]] | None = None,
+    responses: Sequence[Tokens] | None = None,
+    episodes: Sequence[int] | None = None,
     num_ranks: int = 1,
     max_tokens: int | None = None,
     max_samples: int | None = None,
@@ -239,40 +242,65 @@ def group_by_prefix(
     Args:
         lengths: Tokens of each sequence.
         prefixes: Prefix of each sequence (its prompt), shorter than itself; None groups nothing.
+        responses: Tokens behind each prefix, which a later prefix may begin with; None leaves them out.
+        episodes: Number of the episode of each sequence; those of one stay together, even beyond a bound. None
+            separates sequences freely.
         num_ranks: Ranks that share the work. With several, a group has at most a quarter of a rank's part.
         max_tokens: Largest number of tokens in a pass; None has no bound.
         max_samples: Largest number of sequences in a pass; None has no bound.
         cost: Work of a sequence; None takes its tokens.
 
     Returns:
-        Groups, each within the budget unless it is a single sequence, in the order of their first sequences.
+        Groups, each within the budget unless it is a single sequence or episode, in the order of their first sequences.
     """
     cost = cost or SequenceCost()
     singles = tuple(PrefixGroup((i,), length, cost.of(length)) for i, length in enumerate(lengths))
-    if prefixes is None:
-        return singles
+    shared = None if prefixes is None else find_shared_prefixes(prefixes, responses or [()] * len(prefixes))
+    parts = singles if episodes is None else _by_episode(singles, episodes, shared)
+    if shared is None:
+        return parts
     largest = sum(group.cost for group in singles) / num_ranks / 4 if num_ranks > 1 else math.inf
     budget = _Budget(max_tokens, max_samples)
     groups: list[PrefixGroup] = []
-    numbers: dict[tuple[int, ...], int] = {}
-    for single, prefix in zip(singles, map(tuple, prefixes), strict=True):
-        number = numbers.get(prefix)
-        if number is not None:
-            extended = _extended(groups[number], single, len(prefix))
+    # By the number of a sequence: the newest group with its prefix, and how much of the prefix that has.
+    places: dict[int, tuple[int, int]] = {}
+    for part in parts:
+        source, count = shared[part.indices[0]]
+        number, available = places.get(source, (-1, 0))
+        if number >= 0 and count:
+            extended = _extended(groups[number], part, min(count, available))
             if extended.cost <= largest and budget.allows(_Bin([]), extended):
                 groups[number] = extended
+                places |= {index: (number, lengths[index]) for index in part.indices}
                 continue
-        numbers[prefix] = len(groups)
-        groups.append(single)
-    return tuple(groups) if len(groups) >= num_ranks else singles
+        places |= {index: (len(groups), lengths[index]) for index in part.indices}
+        if count:
+            places[source] = (len(groups), count)
+        groups.append(part)
+    return tuple(groups) if len(groups) >= num_ranks else parts
 
 
-def _extended(group: PrefixGroup, single: PrefixGroup, shared: int) -> PrefixGroup:
-    """Return a group with one more sequence, ``shared`` tokens of which are in it already."""
+def _by_episode(
+    singles: Sequence[PrefixGroup], episodes: Sequence[int], shared: Sequence[SharedPrefix] | None
+) -> tuple[PrefixGroup, ...]:
+    """Return a group for each episode, what its branches share counted once."""
+    groups: dict[int, PrefixGroup] = {}
+    for number, (single, episode) in enumerate(zip(singles, episodes, strict=True)):
+        group = groups.get(episode)
+        source, count = (number, 0) if shared is None else shared[number]
+        if group is None:
+            groups[episode] = single
+        else:
+            groups[episode] = _extended(group, single, count if source in group.indices else 0)
+    return tuple(groups.values())
+
+
+def _extended(group: PrefixGroup, part: PrefixGroup, shared: int) -> PrefixGroup:
+    """Return a group with further sequences, ``shared`` tokens of which are in it already."""
     return PrefixGroup(
-        indices=group.indices + single.indices,
-        tokens=group.tokens + single.tokens,
-        cost=group.cost + single.cost - shared,
+        indices=group.indices + part.indices,
+        tokens=group.tokens + part.tokens,
+        cost=group.cost + part.cost - shared,
     )
 
 
@@ -329,6 +357,12 @@ def plan_packed_micro_batches(
             f"max_tokens={max_tokens}, max_samples={max_samples}; every rank needs sequences, and one budget is needed."
         )
     if max_tokens is not None and longest > max_tokens:
+        if any(group.tokens > max_tokens and len(group.indices) > 1 for groups in groups_by_rank for group in groups):
+            raise AlgorithmError(
+                f"The branches of an episode have {longest} tokens, more than runner.max_tokens_per_mbs={max_tokens}, "
+                "and the loss needs all of them in one micro-batch. Raise the budget, or choose "
+                "algorithm.loss_agg_func=token-mean with a loss of single tokens."
+            )
         raise AlgorithmError(
             f"A sequence has {longest} tokens, more than runner.max_tokens_per_mbs={max_tokens}: it fits no "
             "micro-batch. Raise the budget to the longest prompt and response together, or lower "

@@ -11,7 +11,7 @@ import pytest
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.runners.launch import launch_reasoning
-from tests.e2e.conftest import read_metrics
+from tests.e2e.conftest import REPO, read_metrics
 from tests.e2e.tiny_math import load_example
 
 pytest.importorskip("transformers")
@@ -24,29 +24,33 @@ ONE_TURN = ("~reward.rewards.right", "runner.val_check_interval=-1")
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def keys(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Make a model and questions; returns what a short run on them needs."""
     folder = tmp_path_factory.mktemp("retry")
     load_example("make_tiny_model").make_tiny_model(folder / "model", max_context_tokens=128, initializer_range=0.1)
     rows = [{"question": f"{a}+{b}=", "answer": str(a + b)} for a in range(10, 50) for b in (1, 2)]
     for name in ("train", "val"):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
+    return [
+        "runner.max_epochs=2",
+        "runner.val_check_interval=2",
+        "~runner.stop_at",
+        f"data.train_data_paths=[{folder}/train.jsonl]",
+        f"data.val_data_paths=[{folder}/val.jsonl]",
+        "data.rollout_batch_size=8",
+        "data.max_val_prompts=8",
+        "actor.global_batch_size=16",
+        "+reward.rewards.short={reward_type: function, function: 'tests.e2e.reasoning_rewards:short'}",
+        f"actor.model.model_path={folder}/model",
+    ]
+
+
+@pytest.fixture(scope="module")
+def run_recipe(one_node: None, keys: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def run(*overrides: str) -> Path:
         log_path = tmp_path_factory.mktemp("run")
-        keys = [
-            "runner.max_epochs=2",
-            "runner.val_check_interval=2",
-            "~runner.stop_at",
-            f"runner.logger.log_path={log_path}",
-            f"data.train_data_paths=[{folder}/train.jsonl]",
-            f"data.val_data_paths=[{folder}/val.jsonl]",
-            "data.rollout_batch_size=8",
-            "data.max_val_prompts=8",
-            "actor.global_batch_size=16",
-            "+reward.rewards.short={reward_type: function, function: 'tests.e2e.reasoning_rewards:short'}",
-            f"actor.model.model_path={folder}/model",
-        ]
-        launch_reasoning(validate_cfg(load_recipe(RECIPE, [*keys, *overrides])))
+        launch_reasoning(validate_cfg(load_recipe(RECIPE, [*keys, f"runner.logger.log_path={log_path}", *overrides])))
         return log_path / RECIPE
 
     return run
@@ -94,3 +98,29 @@ def test_one_turn_is_what_reasoning_without_a_workflow_does(run_recipe: Callable
         assert {name: value for name, value in before.items() if name.startswith(kinds)} == {
             name: value for name, value in after.items() if name.startswith(kinds)
         }
+
+
+@pytest.mark.parametrize("loss_agg_func", ["token-mean", "seq-mean-token-mean"])
+def test_histories_that_are_rewritten_are_trained_on(
+    start_run: Callable[..., Any], one_node: str, keys: list[str], tmp_path: Path, loss_agg_func: str
+) -> None:
+    """Two branches of an episode: one reward, one advantage, and the engine's numbers agree with the trainer's."""
+    run = start_run(
+        RECIPE,
+        *keys,
+        *ONE_TURN,
+        "agent={workflow: rewriting, max_turns: 3, max_context_tokens: 128}",
+        f"algorithm.loss_agg_func={loss_agg_func}",
+        f"runner.logger.log_path={tmp_path}",
+        env={"RLINF_EXT_MODULE": "tests.e2e.agent_workflows", "PYTHONPATH": str(REPO), "RAY_ADDRESS": one_node},
+        entry=REPO / "examples" / "reasoning" / "main_grpo.py",
+    )
+    assert run.wait() == 0, run.output[-4000:]
+    records = [record for record in read_metrics(tmp_path / RECIPE) if record["step"] > 0]
+    assert len(records) == 2
+    for record in records:
+        assert 1.5 < record["rollout/branches"] <= 2  # a token that is replaced by itself continues its turn
+        assert record["rollout/turns"] == 3
+        assert record["train/grad_norm"] > 0
+        assert record["rollout/mismatch_perplexity_ratio"] == pytest.approx(1, abs=1e-3)
+    assert not run.survivors()

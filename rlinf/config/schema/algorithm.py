@@ -143,6 +143,11 @@ class LossConfig(ConfigSection):
         """Whether the loss compares with a frozen copy of the initial model."""
         return False
 
+    @property
+    def needs_whole_sequences(self) -> bool:
+        """Whether the loss of a token depends on others of its sequence: a forward pass then has all of them."""
+        return False
+
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyLossConfig(LossConfig):
@@ -150,6 +155,11 @@ class PolicyLossConfig(LossConfig):
 
     loss_agg_func: LossAggregation = "token-mean"
     """How the losses of single entries become one number; denominators are global."""
+
+    @property
+    def needs_whole_sequences(self) -> bool:
+        """See ``LossConfig``."""
+        return self.loss_agg_func != "token-mean"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,6 +217,11 @@ class GSPOLossConfig(RegularizedLossConfig):
     """The sequence's ratio is clipped from above at 1 + this."""
     loss_agg_func: LossAggregation = "seq-mean-token-mean"
     """How the losses of single entries become one number; denominators are global."""
+
+    @property
+    def needs_whole_sequences(self) -> bool:
+        """See ``LossConfig``: always, as ratios are those of sequences."""
+        return True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -100,8 +100,9 @@ class TextRunnerConfig(RunnerConfig):
     max_tokens_per_mbs: PositiveInt = 8192
     """Tokens of one forward and backward pass on one rank; changes memory and speed, never the gradient."""
     share_prompts: bool = True
-    """Compute a prompt once for all its answers in a pass, and bring these together; changes speed, never the gradient.
-    Without effect on FlashAttention (``actor.model.attn_implementation``), and where prompts differ."""
+    """Compute what sequences of a pass begin with once: a prompt for all its answers, a context for all branches of an
+    episode; brings these together. Changes speed, never the gradient. Without effect on FlashAttention
+    (``actor.model.attn_implementation``)."""
     val_samples: PositiveInt = 1
     """Answers to each prompt of an evaluation; with more than one they are sampled as in training, else greedily."""
     val_pass_at: list[PositiveInt] = field(default_factory=list)

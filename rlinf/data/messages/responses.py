@@ -95,6 +95,10 @@ class Response:
         reward_terms: Its score by each reward, unweighted.
         reward_metrics: What rewards measured while they scored it, as ``<name of the reward>_<metric>``.
         episode_metrics: What was counted while it was played, by name; empty without a workflow.
+        branch_lengths: Tokens of each of its branches, which are training sequences of their own and lie end to end;
+            empty where it has one.
+        turn_spans: Where its turns begin and end among its tokens, in the order in which they were submitted; empty
+            where it has one branch, whose tokens have this order.
     """
 
     group_id: int
@@ -108,6 +112,8 @@ class Response:
     reward_terms: Mapping[str, float] = field(default_factory=dict)
     reward_metrics: Mapping[str, float] = field(default_factory=dict)
     episode_metrics: Mapping[str, float] = field(default_factory=dict)
+    branch_lengths: tuple[int, ...] = ()
+    turn_spans: tuple[tuple[int, int], ...] = ()
 
 
 # Without slots, and in columns: the driver reads one for every prompt.
@@ -161,11 +167,13 @@ class RewardedGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResponseBatch:
-    """``N`` responses as training samples; their ``T`` tokens lie end to end.
+    """``N`` responses as ``M`` training sequences; their ``T`` tokens lie end to end.
+
+    A response is one sequence; an episode that was played on several branches has one for each.
 
     Attributes:
         responses: The responses, [N].
-        prompt_ids: Tokens of the prompt of each, [N]; those of a group are one object.
+        prompt_ids: Tokens of the prompt of each sequence, [M]; those that are a row's prompt are one object.
         token_ids: int32 [T].
         logprobs: float32 [T]; log-probability of each under the distribution it was sampled from (``Completion``).
         versions: int32 [T]; version of the weights that sampled it.
@@ -218,11 +226,16 @@ class ResponseBatch:
 
     @property
     def lengths(self) -> list[int]:
-        """Tokens of each response, [N]."""
-        return [response.num_tokens for response in self.responses]
+        """Tokens of each sequence, [M]."""
+        return [count for each in self.responses for count in each.branch_lengths or (each.num_tokens,)]
+
+    @property
+    def episode_ids(self) -> tuple[int, ...]:
+        """Number of the response that each sequence belongs to, [M]."""
+        return tuple(n for n, each in enumerate(self.responses) for _ in each.branch_lengths or (each.num_tokens,))
 
     def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return the entries [T] of each response's tokens: ``N`` views [L]."""
+        """Return the entries [T] of each sequence's tokens: ``M`` views [L]."""
         return torch.split(values, self.lengths)
 
     @classmethod

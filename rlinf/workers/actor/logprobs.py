@@ -53,6 +53,7 @@ class MicroBatchPlanner:
         max_tokens: Largest number of tokens in a micro-batch; None has no bound.
         max_samples: Largest number of sequences in a micro-batch; None has no bound.
         share_prompts: Whether a micro-batch computes equal prompts once.
+        whole_episodes: Whether all branches of an episode are in one micro-batch.
     """
 
     engine: TrainEngine
@@ -60,10 +61,17 @@ class MicroBatchPlanner:
     max_tokens: int | None
     max_samples: int | None
     share_prompts: bool
+    whole_episodes: bool = False
 
     @classmethod
     def of(
-        cls, engine: TrainEngine, runner: TextRunnerConfig, *, max_tokens: int, max_samples: int
+        cls,
+        engine: TrainEngine,
+        runner: TextRunnerConfig,
+        *,
+        max_tokens: int,
+        max_samples: int,
+        whole_episodes: bool = False,
     ) -> MicroBatchPlanner:
         """Return the planner that the ``runner`` section asks for.
 
@@ -72,6 +80,7 @@ class MicroBatchPlanner:
             runner: The section.
             max_tokens: Bound where the section wants dynamic batch sizes.
             max_samples: Bound where it does not.
+            whole_episodes: See the attribute.
         """
         assert isinstance(engine.model, LanguageModel)
         is_dynamic = runner.enable_dynamic_batch_size
@@ -81,6 +90,7 @@ class MicroBatchPlanner:
             max_tokens=max_tokens if is_dynamic else None,
             max_samples=None if is_dynamic else max_samples,
             share_prompts=runner.share_prompts and engine.model.can_share_prompts,
+            whole_episodes=whole_episodes,
         )
 
     def groups(self, samples: TextSamples) -> tuple[PrefixGroup, ...]:
@@ -88,6 +98,8 @@ class MicroBatchPlanner:
         return group_by_prefix(
             samples.lengths,
             prefixes=samples.prompts if self.share_prompts else None,
+            responses=samples.responses,
+            episodes=samples.episode_ids if self.whole_episodes and samples.episode_ids else None,
             num_ranks=self.engine.world_size,
             max_tokens=self.max_tokens,
             max_samples=self.max_samples,

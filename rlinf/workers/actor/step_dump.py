@@ -85,10 +85,17 @@ def _join(kind: str, trees: list[dict[str, Any]]) -> Any:
         return Trajectory.concat([Trajectory(**tree) for tree in trees])
     (tree,) = trees
     if kind == "responses":
-        responses = tuple(Response(**each) for each in tree["responses"])
+        responses = tuple(_response(each) for each in tree["responses"])
         prompt_ids = tuple(tuple(ids) for ids in tree["prompt_ids"])
         return ResponseBatch(**tree | {"responses": responses, "prompt_ids": prompt_ids})
     return [Example(**{name: tuple(column) for name, column in each.items()}) for each in tree["examples"]]
+
+
+def _response(fields: dict[str, Any]) -> Response:
+    # A file knows lists alone; one of an older version does not have all fields.
+    branches = {"branch_lengths": tuple(fields.get("branch_lengths", ()))}
+    spans = {"turn_spans": tuple((start, stop) for start, stop in fields.get("turn_spans", ()))}
+    return Response(**fields | branches | spans)
 
 
 def _fields(record: Any) -> dict[str, Any]:

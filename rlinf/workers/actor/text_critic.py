@@ -42,7 +42,11 @@ class TextCritic:
     def __init__(self, engine: TrainEngine, *, cfg: ReasoningConfig) -> None:
         self.engine, self.cfg = engine, cfg
         self.planner = MicroBatchPlanner.of(
-            engine, cfg.runner, max_tokens=cfg.runner.max_tokens_per_mbs, max_samples=cfg.actor.micro_batch_size
+            engine,
+            cfg.runner,
+            max_tokens=cfg.runner.max_tokens_per_mbs,
+            max_samples=cfg.actor.micro_batch_size,
+            whole_episodes=cfg.algorithm.loss.needs_whole_sequences,
         )
 
     @classmethod

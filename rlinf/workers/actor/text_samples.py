@@ -18,6 +18,7 @@ from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.steps import responses_to_steps, steps_to_ragged
 from rlinf.algorithms.types import AllReduce, Metrics, Ragged
 from rlinf.config.schema.algorithm import LanguageAlgorithmConfig, TextAlgorithmConfig
+from rlinf.data.credit_columns import CreditColumns
 from rlinf.data.messages.responses import ResponseBatch
 from rlinf.data.packing import PackedSequences, pack_responses, place
 from rlinf.errors import AlgorithmError
@@ -31,23 +32,30 @@ class TextSamples:
 
     Attributes:
         prompts: Token ids of the prompts, one per response.
-        responses: Token ids of the responses, [L] each.
+        responses: Token ids of the responses, [L] each; the branches of an episode are one each.
         tokens: Tensors [L] for each response: ``loss_mask``; of a model's own responses ``old_logprobs``,
             ``advantages`` and ``returns``; ``prev_values``, ``ref_logprobs`` and ``proximal_logprobs`` where there are
             any.
         routes: For each prompt and response together, the experts that its tokens go to, int [P + L, layers, chosen]:
             see ``ExpertRouting``. None where they are not recorded.
+        episode_ids: Number of the episode of each; empty where each is one of its own.
     """
 
     prompts: tuple[tuple[int, ...], ...]
     responses: Ragged
     tokens: Mapping[str, tuple[torch.Tensor, ...]]
     routes: tuple[torch.Tensor, ...] | None = None
+    episode_ids: tuple[int, ...] = ()
 
     @property
     def lengths(self) -> list[int]:
         """Tokens of each prompt and response together: what budgets of micro-batches count."""
         return [len(prompt) + len(response) for prompt, response in zip(self.prompts, self.responses, strict=True)]
+
+    @property
+    def num_episodes(self) -> int:
+        """Episodes: what minibatches count."""
+        return len(set(self.episode_ids)) or len(self.responses)
 
     @property
     def has_learning_signal(self) -> bool:
@@ -61,7 +69,17 @@ class TextSamples:
             responses=tuple(self.responses[i] for i in indices),
             tokens={name: tuple(values[i] for i in indices) for name, values in self.tokens.items()},
             routes=None if self.routes is None else tuple(self.routes[i] for i in indices),
+            episode_ids=tuple(self.episode_ids[i] for i in indices) if self.episode_ids else (),
         )
+
+    def select_episodes(self, numbers: Sequence[int]) -> TextSamples:
+        """Return the samples of some episodes, which are numbered from 0, in the given order."""
+        if not self.episode_ids:
+            return self.select(numbers)
+        branches: dict[int, list[int]] = {}
+        for index, episode in enumerate(self.episode_ids):
+            branches.setdefault(episode, []).append(index)
+        return self.select([index for number in numbers for index in branches[number]])
 
     def pack(self, batch: MicroBatch, device: torch.device, *, share_prompts: bool = False) -> TextBatch:
         """Lay the samples of a micro-batch end to end, on a device; equal prompts once, if they are to be shared."""
@@ -70,11 +88,13 @@ class TextSamples:
         tokens = {name: place(values, where).to(device) for name, values in chosen.tokens.items()}
         if batch.is_padding:
             tokens["loss_mask"] = torch.zeros_like(tokens["loss_mask"])
+        episodes = torch.tensor(chosen.episode_ids) if chosen.episode_ids else batch.indices
         return TextBatch(
             packed=packed.to(device),
             is_response=where.to(device),
             response_lengths=tuple(len(response) for response in chosen.responses),
-            sample_ids=batch.indices[packed.sequence_ids].to(device),
+            episode_ids=episodes[packed.sequence_ids].to(device),
+            num_episodes=chosen.num_episodes,
             tokens=tokens,
             routes=None if chosen.routes is None else _placed_routes(chosen.routes, packed).to(device),
             is_padding=batch.is_padding,
@@ -89,7 +109,8 @@ class TextBatch:
         packed: Prompts, each with its response behind it.
         is_response: bool [T].
         response_lengths: Tokens of each response, on the host.
-        sample_ids: int64 [T]; which of the samples a token belongs to; of a shared prompt, the first one.
+        episode_ids: int64 [T]; which of the minibatch's episodes a token belongs to; of a shared prompt, the first one.
+        num_episodes: Episodes of the micro-batch.
         tokens: As in ``TextSamples``, each [T] and 0 at prompts.
         routes: As in ``TextSamples``, int [T, layers, chosen].
         is_padding: Whether it only makes ranks have equally many micro-batches.
@@ -99,11 +120,19 @@ class TextBatch:
     packed: PackedSequences
     is_response: torch.Tensor
     response_lengths: tuple[int, ...]
-    sample_ids: torch.Tensor
+    episode_ids: torch.Tensor
+    num_episodes: int
     tokens: Mapping[str, torch.Tensor]
     routes: torch.Tensor | None = None
     is_padding: bool = False
     routing: ExpertRouting | None = None
+
+    @property
+    def local_episode_ids(self) -> torch.Tensor:
+        """``episode_ids``, but from 0 on within the micro-batch: int64 [T]."""
+        if self.num_episodes == self.packed.num_sequences:
+            return self.packed.sequence_ids
+        return torch.unique(self.episode_ids, return_inverse=True)[1]
 
     def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the values [T] of each response's tokens, [L] each."""
@@ -143,17 +172,22 @@ def make_text_samples(
     Raises:
         AlgorithmError: Tensors that do not fit, or a correction or decoupled loss without ``trainer_logprobs``.
     """
-    engine = batch.split(batch.logprobs)
-    old = engine if trainer_logprobs is None else tuple(trainer_logprobs)
+    columns = CreditColumns.of(batch)
+
+    def in_time(known: Ragged | None) -> Ragged | None:
+        return None if known is None else columns.gather(torch.cat(list(known)))
+
+    engine, trainer = columns.gather(batch.logprobs), in_time(trainer_logprobs)
+    old = engine if trainer is None else trainer
     scores = torch.tensor([response.reward for response in batch.responses])
     group_ids = torch.tensor([response.group_id for response in batch.responses])
     steps = responses_to_steps(
         scores=scores,
-        loss_masks=batch.split(batch.loss_mask),
+        loss_masks=columns.gather(batch.loss_mask),
         group_ids=group_ids,
-        values=values,
+        values=in_time(values),
         old_logprobs=old,
-        ref_logprobs=ref_logprobs,
+        ref_logprobs=in_time(ref_logprobs),
         kl_in_reward=algorithm.kl_in_reward,
         all_reduce=all_reduce,
     )
@@ -162,23 +196,39 @@ def make_text_samples(
     computed, metrics = compute_advantages_and_returns(
         algorithm.adv_type, steps, algorithm.advantage, selected=selected
     )
+    lengths = [len(where) for where in columns.indices]
     advantages, returns, loss_masks = (
-        steps_to_ragged(column, batch.lengths) for column in (computed.advantages, computed.returns, computed.loss_mask)
+        steps_to_ragged(column, lengths) for column in (computed.advantages, computed.returns, computed.loss_mask)
     )
     advantages, corrected = _corrected(
-        advantages, loss_masks, engine, trainer_logprobs, algorithm, all_reduce_max=all_reduce_max
+        advantages, loss_masks, engine, trainer, algorithm, all_reduce_max=all_reduce_max
     )
-    is_decoupled = algorithm.loss.needs_proximal_logprobs
     tokens = {
-        "loss_mask": loss_masks,
-        "old_logprobs": engine if is_decoupled else old,
-        "advantages": advantages,
-        "returns": returns,
+        name: batch.split(columns.scatter(column))
+        for name, column in (("loss_mask", loss_masks), ("advantages", advantages), ("returns", returns))
     }
-    others = {"prev_values": values, "ref_logprobs": ref_logprobs, "proximal_logprobs": old if is_decoupled else None}
-    tokens |= {name: tuple(known) for name, known in others.items() if known is not None}
-    samples = TextSamples(prompts=batch.prompt_ids, responses=batch.split(batch.token_ids), tokens=tokens)
+    tokens |= _known_before_update(
+        batch, algorithm, trainer_logprobs=trainer_logprobs, ref_logprobs=ref_logprobs, prev_values=values
+    )
+    samples = TextSamples(
+        prompts=batch.prompt_ids,
+        responses=batch.split(batch.token_ids),
+        tokens=tokens,
+        episode_ids=batch.episode_ids if len(batch.prompt_ids) > len(batch.responses) else (),
+    )
     return samples, metrics | corrected
+
+
+def _known_before_update(
+    batch: ResponseBatch, algorithm: TextAlgorithmConfig, *, trainer_logprobs: Ragged | None, **others: Ragged | None
+) -> dict[str, tuple[torch.Tensor, ...]]:
+    """Return what the loss compares with, by the names of ``TextSamples.tokens``."""
+    engine = batch.split(batch.logprobs)
+    before = engine if trainer_logprobs is None else trainer_logprobs
+    is_decoupled = algorithm.loss.needs_proximal_logprobs
+    others["old_logprobs"] = engine if is_decoupled else before
+    others["proximal_logprobs"] = before if is_decoupled else None
+    return {name: tuple(known) for name, known in others.items() if known is not None}
 
 
 def text_denominators(
@@ -201,7 +251,7 @@ def text_denominators(
         data_parallel_size=data_parallel_size,
         all_reduce=all_reduce,
         max_tokens=max_tokens,
-        sequence_ids=torch.cat([batch.sample_ids for batch in batches]),
+        sequence_ids=torch.cat([batch.episode_ids for batch in batches]),
     )
 
 
@@ -227,7 +277,7 @@ def text_loss(
         logprobs=result.logprobs,
         entropy=result.entropy,
         values=result.values,
-        sequence_ids=batch.packed.sequence_ids,
+        sequence_ids=batch.local_episode_ids,
         denominators=denominators,
         **batch.tokens,
     )

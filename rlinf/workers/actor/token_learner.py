@@ -34,7 +34,11 @@ class TokenLearner(Learner[BatchT]):
         super().__init__(engine, cfg=cfg)
         self.flops = decoder_flops(engine.model)
         self.planner = MicroBatchPlanner.of(
-            engine, cfg.runner, max_tokens=cfg.runner.max_tokens_per_mbs, max_samples=cfg.actor.micro_batch_size
+            engine,
+            cfg.runner,
+            max_tokens=cfg.runner.max_tokens_per_mbs,
+            max_samples=cfg.actor.micro_batch_size,
+            whole_episodes=cfg.algorithm.loss.needs_whole_sequences,
         )
         self.work = Work()
         self.samples: TextSamples | None = None
@@ -50,7 +54,7 @@ class TokenLearner(Learner[BatchT]):
         """Yield which of the prepared samples make each of a step's optimizer updates.
 
         Args:
-            count: Samples.
+            count: Samples, of which the branches of an episode are one.
             step: Step of the run; names the shuffles.
         """
 
@@ -62,8 +66,8 @@ class TokenLearner(Learner[BatchT]):
         sums: MetricSums = {}
         steps: list[dict[str, float]] = []
         num_skipped = 0
-        for numbers in self.minibatches(len(samples.responses), step):
-            minibatch = samples.select(numbers)
+        for numbers in self.minibatches(samples.num_episodes, step):
+            minibatch = samples.select_episodes(numbers)
             # Momentum and weight decay alone would still move the model. Every rank has all samples, and skips too.
             if not minibatch.has_learning_signal:
                 num_skipped += 1

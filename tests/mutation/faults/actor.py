@@ -573,8 +573,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/text_samples.py",
-        '"old_logprobs": engine if is_decoupled else old,',
-        '"old_logprobs": old,',
+        'others["old_logprobs"] = engine if is_decoupled else before',
+        'others["old_logprobs"] = before',
         TEXT,
         "a decoupled loss does not know the engine's log-probabilities",
     ),
@@ -601,8 +601,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/text_samples.py",
-        "sample_ids=batch.indices[packed.sequence_ids].to(device),",
-        "sample_ids=packed.sequence_ids.to(device),",
+        "episode_ids=episodes[packed.sequence_ids].to(device),",
+        "episode_ids=packed.sequence_ids.to(device),",
         (*SAMPLES, f"{WORKERS}/test_text_gradients.py"),
         "sequences of different micro-batches count as one",
     ),

@@ -286,8 +286,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/algorithms/minibatch.py",
-        "cost=group.cost + single.cost - shared,",
-        "cost=group.cost + single.cost,",
+        "cost=group.cost + part.cost - shared,",
+        "cost=group.cost + part.cost,",
         (f"{UNIT}/test_minibatch.py",),
         "a shared prompt costs as much as one of its own",
     ),

@@ -12,6 +12,7 @@ _TESTS = {
     "datasets/prompts.py": ("tests/unit/data/datasets/test_prompts.py",),
     "datasets/examples.py": ("tests/unit/data/datasets/test_examples.py",),
     "packing.py": ("tests/unit/data/test_packing.py",),
+    "credit_columns.py": ("tests/unit/data/test_credit_columns.py",),
     "messages/routing.py": ("tests/unit/data/messages/test_routing.py",),
     "messages/rewards.py": (
         "tests/unit/data/messages/test_embodied_messages.py",
@@ -297,9 +298,40 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "packing.py",
-        "first_places.setdefault(tuple(prefix) if share else number, end)",
-        "first_places.setdefault(tuple(prefix[:1]) if share else number, end)",
-        "prompts with equal first tokens are taken for one",
+        "found.append((source, count) if count >= min(MIN_SHARED, len(tokens)) else (number, 0))",
+        "found.append((source, len(tokens)) if count >= min(MIN_SHARED, len(tokens)) else (number, 0))",
+        "prompts that begin alike are taken for one",
+    ),
+    _fault(
+        "packing.py",
+        "index.add(np.concatenate([tokens, np.asarray(response, dtype=np.int64)]), number)",
+        "index.add(tokens, number)",
+        "what a turn sampled is computed again by the next branch",
+    ),
+    _fault(
+        "packing.py",
+        "rest = _Edge(edge.tokens[within:], edge.number, edge.children)",
+        "rest = _Edge(edge.tokens[within:], edge.number)",
+        "sequences are forgotten when an edge is split",
+    ),
+    _fault(
+        "packing.py",
+        "places.append(torch.cat([places[source][:count], begins]) if count else begins)",
+        "places.append(torch.cat([places[-1][:count], begins]) if count else begins)",
+        "contexts are those of the sequence before",
+    ),
+    # Credit.
+    _fault(
+        "credit_columns.py",
+        "if not response.turn_spans:",
+        "if True:",
+        "turns of other branches come in the order of branches",
+    ),
+    _fault(
+        "credit_columns.py",
+        "begin += response.num_tokens",
+        "begin += len(indices[-1])",
+        "episodes begin where the sampled tokens of the one before end",
     ),
     _fault(
         "packing.py",

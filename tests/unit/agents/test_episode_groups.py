@@ -11,7 +11,6 @@ from rlinf.agents.episode import Episode, EpisodeStatus
 from rlinf.agents.episode_groups import make_group
 from rlinf.agents.recorder import Trajectory, Turn
 from rlinf.data.messages.responses import Prompt
-from rlinf.errors import AgentError
 from tests.unit.agents.conversations import QWEN2_5, make_tokenizer
 
 TOKENIZER = make_tokenizer(QWEN2_5)
@@ -88,6 +87,36 @@ def test_an_episode_that_was_cut_off_counts_as_such(
     assert group.batch.responses[0].finish_reason == expected
 
 
-def test_an_episode_of_several_branches_is_refused() -> None:
-    with pytest.raises(AgentError, match=r"Row 3: an episode has 2 branches"):
-        make_group(PROMPT, 9, [episode(trajectory(), trajectory())], TOKENIZER)
+def branch(tokens: str, *turns: tuple[int, int, int], prompt: str = "Q") -> Trajectory:
+    """Return a branch whose turns have a number, a begin and an end."""
+    own = np.zeros(len(tokens), dtype=np.bool_)
+    for _, start, stop in turns:
+        own[start:stop] = True
+    return Trajectory(
+        prompt_ids=np.array(ids(prompt), dtype=np.int32),
+        token_ids=np.array(ids(tokens), dtype=np.int32),
+        logprobs=np.where(own, -1, 0).astype(np.float32),
+        versions=np.where(own, 7 + turns[0][0], -1).astype(np.int32),
+        loss_mask=own,
+        turns=tuple(
+            Turn(number=number, start=start, stop=stop, finish_reason="stop" if number else "length")
+            for number, start, stop in turns
+        ),
+    )
+
+
+def test_branches_are_sequences_of_one_response() -> None:
+    branches = branch("abxc", (0, 0, 2), (3, 3, 4)), branch("de", (1, 0, 2), prompt="Q!"), branch("f", (2, 0, 1))
+    group = make_group(PROMPT, 9, [episode(*branches), episode(trajectory())], TOKENIZER)
+    batch = group.batch
+    assert [response.index for response in batch.responses] == [0, 1]
+    assert batch.lengths == [4, 2, 1, 4]
+    assert batch.episode_ids == (0, 0, 0, 1)
+    assert [TOKENIZER.decode(list(ids)) for ids in batch.prompt_ids] == ["Q", "Q!", "Q", "Q"]
+    first, second = batch.responses
+    assert (first.num_tokens, first.branch_lengths, second.branch_lengths) == (7, (4, 2, 1), ())
+    assert first.turn_spans == ((0, 2), (4, 6), (6, 7), (3, 4))
+    assert (first.oldest_version, first.newest_version, first.finish_reason) == (7, 9, "stop")
+    # The turn that was submitted last.
+    assert group.texts == ("c", "c")
+    assert len(group.queries()) == 2

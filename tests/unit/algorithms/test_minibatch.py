@@ -238,3 +238,29 @@ def test_what_cannot_be_planned_says_what_to_change() -> None:
         passes([[1]])
     with pytest.raises(AlgorithmError, match=r"actor\.global_batch_size"):
         assign_to_ranks(group_by_prefix([1]), 2)
+
+
+def test_what_a_response_continues_counts_as_shared() -> None:
+    context = tuple(range(20))
+    groups = group_by_prefix(
+        [25, 30, 40], prefixes=[context, (*context, 50, 51), tuple(range(100, 130))], responses=[(50, 51, 52)] * 3
+    )
+    assert [group.indices for group in groups] == [(0, 1), (2,)]
+    assert groups[0].tokens == 55
+    assert groups[0].cost == 55 - 22
+    alone = group_by_prefix([25, 30, 40], prefixes=[context, (*context, 50, 51), tuple(range(100, 130))])
+    assert alone[0].cost == 55 - 20
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_the_branches_of_an_episode_stay_together_beyond_any_bound(shares: bool) -> None:
+    prompts = [(1, 2), (3, 4), (1, 2), (3, 4)]
+    prefixes = prompts if shares else None
+    groups = group_by_prefix([5, 6, 7, 8], prefixes=prefixes, episodes=[0, 0, 1, 2], max_tokens=10, num_ranks=2)
+    assert [group.indices for group in groups] == [(0, 1), (2,), (3,)]
+    assert groups[0].tokens == 11
+    assert group_by_prefix([5, 7], prefixes=[(1, 2)] * 2, episodes=[0, 0])[0].cost == 10
+    together = group_by_prefix([5, 6, 7, 8], prefixes=prefixes, episodes=[0, 0, 1, 2])
+    assert [group.indices for group in together] == ([(0, 1, 2, 3)] if shares else [(0, 1), (2,), (3,)])
+    with pytest.raises(AlgorithmError, match=r"branches of an episode have 11 tokens.*max_tokens_per_mbs=10"):
+        plan_packed_micro_batches([groups], max_tokens=10)

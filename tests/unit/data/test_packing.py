@@ -1,7 +1,12 @@
+import os
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from rlinf.data.packing import pack_responses, pack_sequences, place
+from rlinf.data import packing
+from rlinf.data.packing import MIN_SHARED, pack_responses, pack_sequences, place
 from rlinf.errors import AlgorithmError
 
 
@@ -43,11 +48,55 @@ def test_equal_prompts_lie_in_the_pack_once() -> None:
     assert packed.num_tokens == 9
 
 
-def test_prompts_that_only_begin_alike_are_not_shared() -> None:
+def test_a_few_tokens_that_prompts_begin_with_are_not_shared() -> None:
     packed, where = pack_responses([[1, 2], [1, 3], [1]], [[4], [5], [6]], share_prompts=True)
-    assert packed.token_ids.tolist() == [1, 2, 4, 1, 3, 5, 1, 6]
-    assert where.tolist() == [False, False, True, False, False, True, False, True]
-    assert packed.shared == (0, 0, 0)
+    assert packed.token_ids.tolist() == [1, 2, 4, 1, 3, 5, 6]
+    assert where.tolist() == [False, False, True, False, False, True, True]
+    assert packed.shared == (0, 0, 1)
+
+
+def test_a_context_lies_in_the_pack_once_wherever_an_earlier_sequence_has_it() -> None:
+    prompt = list(range(MIN_SHARED))
+    prompts = [prompt, [*prompt, 70, 80], [*prompt[:-1], 99], [*prompt, 70, 71, 90]]
+    packed, where = pack_responses(prompts, [[70, 71], [81], [70], [70]], share_prompts=True)
+    # The last one's context holds what the first one sampled; of the third too few tokens are common.
+    assert packed.shared == (0, MIN_SHARED + 1, 0, MIN_SHARED + 2)
+    assert packed.token_ids.tolist() == [*prompt, 70, 71, 80, 81, *prompt[:-1], 99, 70, 90, 70]
+    assert where.nonzero().flatten().tolist() == [16, 17, 19, 36, 38]
+    assert packed.previous[[18, 37]].tolist() == [16, 17]
+
+
+def test_equal_responses_are_not_shared() -> None:
+    packed, where = pack_responses([[1, 2]] * 2, [[5, 6], [5, 6]], share_prompts=True)
+    assert packed.token_ids.tolist() == [1, 2, 5, 6, 5, 6]
+    assert int(where.sum()) == 4
+
+
+small = st.lists(st.integers(0, 1), max_size=12)
+
+
+@given(st.lists(st.tuples(small, small), min_size=1, max_size=8), st.integers(1, 6))
+@settings(max_examples=150, deadline=None)
+def test_every_sequence_can_be_read_from_the_pack(pairs: list[tuple[list[int], list[int]]], minimum: int) -> None:
+    pairs = [([2, *prompt], response) for prompt, response in pairs]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packing, "MIN_SHARED", minimum)
+        packed, where = pack_responses(*zip(*pairs, strict=True), share_prompts=True)
+    wholes = [[*prompt, *response] for prompt, response in pairs]
+    responses = []
+    for number, ((prompt, _), whole) in enumerate(zip(pairs, wholes, strict=True)):
+        at = packed.places[packed.boundaries[number] : packed.boundaries[number + 1]]
+        assert packed.token_ids[at].tolist() == whole
+        assert packed.position_ids[at].tolist() == list(range(len(whole)))
+        assert packed.previous[at[1:]].tolist() == at[:-1].tolist()
+        assert where[at[len(prompt) :]].all()
+        responses += at[len(prompt) :].tolist()
+        # As much is shared as any earlier sequence has, and never of the response.
+        common = [len(os.path.commonprefix([prompt, before])) for before in wholes[:number]]
+        most = max(common, default=0)
+        assert packed.shared[number] == (most if most >= min(minimum, len(prompt)) else 0)
+    assert responses == where.nonzero().flatten().tolist()
+    assert packed.num_tokens == sum(packed.lengths) - sum(packed.shared)
 
 
 def test_what_does_not_fit_is_refused() -> None:

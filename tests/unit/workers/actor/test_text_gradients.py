@@ -191,7 +191,13 @@ def gradient(
     )
     samples = make_samples(config, dtype)
     budget = {"max_tokens": None, "max_samples": None} | (budget or {"max_tokens": 1000})
-    planner = MicroBatchPlanner(engine, cost=SequenceCost(quadratic=0.1), share_prompts=share_prompts, **budget)
+    planner = MicroBatchPlanner(
+        engine,
+        cost=SequenceCost(quadratic=0.1),
+        share_prompts=share_prompts,
+        whole_episodes=config.loss.needs_whole_sequences,
+        **budget,
+    )
     batches = planner.pack(samples, planner.plan(samples))
     denominators = text_denominators(
         batches, max_tokens=MAX_NEW_TOKENS, data_parallel_size=world_size, all_reduce=engine.all_reduce

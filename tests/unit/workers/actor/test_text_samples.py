@@ -11,6 +11,7 @@ from rlinf.config.checks.language_checks import check_importance_correction
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
+from rlinf.config.registries import advantages
 from rlinf.config.schema.algorithm import (
     ActorLossConfig,
     AdvantageConfig,
@@ -21,6 +22,7 @@ from rlinf.config.schema.algorithm import (
 from rlinf.config.schema.model import CausalLMConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.config.schema.train import ActorConfig
+from rlinf.data.messages.responses import ResponseBatch
 from rlinf.errors import AlgorithmError
 from rlinf.workers.actor.text_samples import make_text_samples, text_denominators
 from tests.unit.data.messages.response_samples import Sample, batch_of
@@ -60,7 +62,7 @@ def test_a_packed_batch_has_its_numbers_beside_its_tokens() -> None:
     assert batch.tokens["old_logprobs"].tolist() == [0, 0, 0, -5, -6, 0, 0, -1, -2, -3]
     assert batch.tokens["loss_mask"].int().tolist() == [0, 0, 0, 1, 1, 0, 0, 1, 0, 1]
     assert batch.tokens["advantages"].tolist() == [0, 0, 0, -1, -1, 0, 0, 2, 0, 2]
-    assert batch.sample_ids.tolist() == [2] * 5 + [0] * 5
+    assert batch.episode_ids.tolist() == [2] * 5 + [0] * 5
     assert [part.tolist() for part in batch.split(batch.packed.token_ids)] == [[11, 12], [3, 4, 5]]
     assert finalize_metrics(metrics)["score"] == pytest.approx(4 / 3)
 
@@ -134,3 +136,52 @@ def test_corrections_that_cannot_be_made_are_problems(algorithm: TextAlgorithmCo
     with pytest.raises(Exception, match=message):
         problems_of(algorithm).raise_if_any()
     problems_of(replace(RAW, importance_correction=ImportanceCorrectionConfig())).raise_if_any()
+
+
+def as_branches(*batches: ResponseBatch, lengths: tuple[int, ...], spans: tuple[tuple[int, int], ...]) -> ResponseBatch:
+    """Return batches joined, the first response of which was played on several branches with one prompt each."""
+    batch = ResponseBatch.concat(batches)
+    first = replace(batch.responses[0], branch_lengths=lengths, turn_spans=spans)
+    prompts = tuple((20 + number,) for number in range(len(lengths)))
+    return replace(batch, responses=(first, *batch.responses[1:]), prompt_ids=prompts + batch.prompt_ids[1:])
+
+
+@pytest.mark.parametrize("name", ["grpo", "rloo", "reinpp"])
+def test_advantages_are_those_of_episodes_whatever_their_branches(name: str) -> None:
+    algorithm = replace(RAW, adv_type=name, advantage=advantages.configs.get(name)())
+    whole = batch_of([sample((1, 2), (3, 4, 5), (-1.0, -2.0, -3.0), reward=2.0), *SAMPLES[1:]])
+    branched = as_branches(whole, lengths=(1, 1, 1), spans=((2, 3), (0, 1), (1, 2)))
+    expected, metrics = make_text_samples(whole, algorithm=algorithm)
+    samples, found = make_text_samples(branched, algorithm=algorithm)
+    assert finalize_metrics(found) == finalize_metrics(metrics)
+    of_first = expected.tokens["advantages"][0]
+    assert torch.cat(samples.tokens["advantages"][:3]).tolist() == of_first[[1, 2, 0]].tolist()
+    for one, other in zip(samples.tokens["advantages"][3:], expected.tokens["advantages"][1:], strict=True):
+        assert torch.equal(one, other)
+    assert samples.episode_ids == (0, 0, 0, 1, 2)
+    assert samples.num_episodes == 3
+
+
+def test_values_follow_the_order_of_turns() -> None:
+    algorithm = replace(RAW, adv_type="gae", advantage=advantages.configs.get("gae")(normalize_advantages=False))
+    whole = batch_of([sample((1, 2), (3, 4, 5), (-1.0, -2.0, -3.0), reward=2.0)])
+    branched = as_branches(whole, lengths=(2, 1), spans=((0, 1), (2, 3), (1, 2)))
+    values = torch.tensor([0.1, 0.7, 0.4])
+    samples, _ = make_text_samples(branched, algorithm=algorithm, values=torch.split(values, [2, 1]))
+    expected, _ = make_text_samples(whole, algorithm=algorithm, values=[values[[0, 2, 1]]])
+    found = torch.cat(samples.tokens["returns"])[[0, 2, 1]]
+    assert found.tolist() == pytest.approx(expected.tokens["returns"][0].tolist())
+    assert torch.cat(samples.tokens["prev_values"]).tolist() == values.tolist()
+
+
+def test_an_episode_is_in_one_minibatch_and_counts_once() -> None:
+    whole = batch_of([sample((1, 2), (3, 4, 5), (-1.0, -2.0, -3.0), reward=2.0), *SAMPLES[1:]])
+    samples, _ = make_text_samples(as_branches(whole, lengths=(2, 1), spans=((0, 2), (2, 3))), algorithm=RAW)
+    chosen = samples.select_episodes([2, 0])
+    assert [part.tolist() for part in chosen.responses] == [[11, 12], [3, 4], [5]]
+    batches = [chosen.pack(MicroBatch(torch.tensor(indices)), CPU) for indices in ([0, 1], [2])]
+    counted = text_denominators(batches, max_tokens=9)
+    assert (counted.policy.num_valid_tokens, counted.policy.num_sequences) == (5, 2)
+    together = chosen.pack(MicroBatch(torch.tensor([1, 2])), CPU)
+    assert together.local_episode_ids.unique().tolist() == [0]
+    assert together.episode_ids.unique().tolist() == [0]

@@ -1,0 +1,37 @@
+"""Tokens of an episode in the order of time, and back to where they lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from rlinf.data.credit_columns import CreditColumns
+from rlinf.data.messages.responses import ResponseBatch
+from tests.unit.data.messages.response_samples import Sample, batch_of
+
+
+def branched() -> ResponseBatch:
+    """Return an episode of two branches, whose first one continues after the second; and one of one branch."""
+    batch = batch_of([Sample(token_ids=(1, 2, 3, 4, 5, 6)), Sample(token_ids=(7, 8))])
+    first = replace(batch.responses[0], branch_lengths=(4, 2), turn_spans=((0, 2), (4, 6), (3, 4)))
+    return replace(batch, responses=(first, batch.responses[1]), prompt_ids=((1,), (1,), (1,)))
+
+
+def test_a_column_has_what_was_sampled_turn_by_turn() -> None:
+    columns = CreditColumns.of(branched())
+    assert [column.tolist() for column in columns.gather(torch.arange(1, 9))] == [[1, 2, 5, 6, 4], [7, 8]]
+
+
+def test_columns_go_back_to_where_their_tokens_lie() -> None:
+    columns = CreditColumns.of(branched())
+    values = torch.arange(1, 9).float()
+    assert columns.scatter(columns.gather(values)).tolist() == [1, 2, 0, 4, 5, 6, 7, 8]
+    mask = columns.scatter(columns.gather(torch.ones(8, dtype=torch.bool)))
+    assert mask.dtype == torch.bool
+    assert mask.tolist() == [True, True, False, True, True, True, True, True]
+
+
+def test_a_single_branch_keeps_the_tokens_in_between() -> None:
+    batch = batch_of([Sample(token_ids=(1, 2, 3), loss_mask=(True, False, True))])
+    assert [where.tolist() for where in CreditColumns.of(batch).indices] == [[0, 1, 2]]
