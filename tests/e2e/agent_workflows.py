@@ -10,14 +10,14 @@ from rlinf.data.messages.responses import Prompt
 
 
 class Rewriting(RolloutWorkflow):
-    """Takes two turns, forgets the last token of the second, and goes on from there."""
+    """Takes two turns, forgets the first token of the second, and goes on from there."""
 
     async def arun_episode(self, engine: EpisodeEngine, data: Prompt) -> None:
         """See ``RolloutWorkflow``."""
         first = await engine.agenerate(data.token_ids)
         context = [*data.token_ids, *first.token_ids, *data.token_ids]
         second = await engine.agenerate(context)
-        await engine.agenerate([*context, *second.token_ids[:-1], data.token_ids[0], *data.token_ids])
+        await engine.agenerate([*context, data.token_ids[0], *second.token_ids[1:], *data.token_ids])
 
 
 def register() -> None:

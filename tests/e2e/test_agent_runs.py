@@ -110,6 +110,7 @@ def test_histories_that_are_rewritten_are_trained_on(
         *keys,
         *ONE_TURN,
         "agent={workflow: rewriting, max_turns: 3, max_context_tokens: 128}",
+        "algorithm.sampling_params.min_new_tokens=2",  # a turn without text cannot be rewritten
         f"algorithm.loss_agg_func={loss_agg_func}",
         f"runner.logger.log_path={tmp_path}",
         env={"RLINF_EXT_MODULE": "tests.e2e.agent_workflows", "PYTHONPATH": str(REPO), "RAY_ADDRESS": one_node},

@@ -132,7 +132,8 @@ class TextBatch:
         """``episode_ids``, but from 0 on within the micro-batch: int64 [T]."""
         if self.num_episodes == self.packed.num_sequences:
             return self.packed.sequence_ids
-        return torch.unique(self.episode_ids, return_inverse=True)[1]
+        local: torch.Tensor = torch.unique(self.episode_ids, return_inverse=True)[1]
+        return local
 
     def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the values [T] of each response's tokens, [L] each."""

@@ -365,7 +365,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "workers/actor/text_samples.py",
-        "return torch.unique(self.episode_ids, return_inverse=True)[1]",
+        "local: torch.Tensor = torch.unique(self.episode_ids, return_inverse=True)[1]",
         "return self.packed.sequence_ids",
         "ratios of sequences are those of branches",
         "tests/unit/workers/actor/test_text_samples.py",

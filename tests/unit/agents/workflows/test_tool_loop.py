@@ -69,6 +69,7 @@ def test_calls_are_answered_until_a_reply_has_none() -> None:
         "episode_timeouts": 0,
         "episode_limits": 0,
         "forks": 0,
+        "branches": 1,
         "tool/calculator_calls": 3,
         "tool/calculator_errors": 1,
     }
