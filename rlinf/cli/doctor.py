@@ -66,6 +66,7 @@ OPTIONAL_PACKAGES: dict[str, str] = {
     "tokenizers": "language models",
     "math-verify": "reward_type=math",
     "peft": "actor.model.is_lora",
+    "aiohttp": "rlinf serve and rollout_backend=server",
     "megatron-core": "actor.training_backend=megatron",
     "vllm": "rollout_backend=vllm",
     "sglang": "rollout_backend=sglang",

@@ -2,48 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hmac
 import json
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import safetensors.torch
+import torch
+from aiohttp import StreamReader, web
 
 from rlinf.errors import EngineError, WeightSyncError
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
 from rlinf.hybrid_engines.serving import wire
-from rlinf.hybrid_engines.serving.http_messages import (
-    STREAM_LIMIT,
-    HTTPError,
-    HTTPHead,
-    discard_body,
-    read_body,
-    read_head,
-    read_tensor,
-    response_head,
-    target_of,
-)
 from rlinf.hybrid_engines.serving.weight_lease import WeightLease
 from rlinf.hybrid_engines.weights.bucket import Manifest
 
-CLIENT_HEADER = "x-rlinf-client"
+CLIENT_HEADER = "X-RLinf-Client"
 """Name of the client, of which no two are alike."""
 PROTOCOL = 1
 """Changes where a server and a client of another version would misunderstand each other."""
 _MOST_JSON_BYTES = 256 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class _Reply:
-    """What a route returns that is not simply JSON."""
-
-    status: int
-    body: bytes
-    is_json: bool = True
+_Route = Callable[[str, dict[str, Any]], Awaitable[object]]
 
 
 class EngineServer:
@@ -65,9 +46,8 @@ class EngineServer:
         self._lease = WeightLease(engine)
         self._manifest: Manifest | None = None
         self._is_ready = False
-        self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
-        self._routes: dict[tuple[str, str], Callable[[str, dict[str, Any]], Awaitable[object]]] = {
+        self._runner: web.AppRunner | None = None
+        self._routes: dict[tuple[str, str], _Route] = {
             ("GET", "/health"): self._health,
             ("GET", "/stats"): self._stats,
             ("POST", "/generate"): self._generate,
@@ -95,8 +75,16 @@ class EngineServer:
         Raises:
             OSError: The port is taken.
         """
-        self._server = await asyncio.start_server(self._connected, host, port, limit=STREAM_LIMIT)
-        return f"http://{host}:{self._server.sockets[0].getsockname()[1]}"
+        application = web.Application(client_max_size=_MOST_JSON_BYTES, middlewares=[self._guard])
+        for (method, path), route in self._routes.items():
+            application.router.add_route(method, path, _json_handler(route))
+        application.router.add_put("/update/bucket/{index}", self._load_bucket)
+        # A request whose client hangs up is cancelled; those that are left when the server ends are not waited for.
+        runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=0.0)
+        self._runner = runner
+        await runner.setup()
+        await web.TCPSite(runner, host, port).start()
+        return f"http://{host}:{runner.addresses[0][1]}"
 
     async def load(self) -> None:
         """Start the engine; until then ``/health`` answers that it is not ready.
@@ -109,55 +97,31 @@ class EngineServer:
 
     async def close(self) -> None:
         """Hang up on all clients, and close the engine."""
-        if self._server is not None:
-            self._server.close()
-        for connection in self._connections:
-            connection.cancel()
-        await asyncio.gather(*self._connections, return_exceptions=True)
+        if self._runner is not None:
+            await self._runner.cleanup()
         await self.engine.close()
 
-    # ------------------------------------------------------------------------------------------------ connections
-
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
+    @web.middleware
+    async def _guard(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        """Let in who has the token; say in JSON what went wrong."""
+        if not self._lets_in(request):
+            return _failure(401, EngineError("The engine server asks for its token: set RLINF_SERVER_TOKEN."))
+        what = f"{request.method} {request.path[:80]}"
         try:
-            with contextlib.suppress(ConnectionError, HTTPError, asyncio.CancelledError):
-                while head := await read_head(reader):
-                    if not await self._serve(head, reader, writer):
-                        break
-        finally:
-            self._connections.discard(task)
-            writer.close()
+            return await handler(request)
+        except web.HTTPException as error:
+            return _failure(error.status, EngineError(f"{what}: {error.reason}."))
+        except (KeyError, TypeError, ValueError) as error:
+            return _failure(400, EngineError(f"{what}: the request is malformed: {error!r}."))
+        except WeightSyncError as error:
+            return _failure(409, error)
+        except EngineError as error:
+            return _failure(422, error)
 
-    async def _serve(self, head: HTTPHead, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answer one request; return whether the connection is of further use."""
-        method, path = target_of(head)
-        if not self._lets_in(head):
-            refusal = EngineError("The engine server asks for its token: set RLINF_SERVER_TOKEN.")
-            await _respond(writer, 401, wire.error_to_bytes(refusal))
-            return False
-        client = head.headers.get(CLIENT_HEADER, "")
-        work: Awaitable[object]
-        if method == "PUT" and path.startswith("/update/bucket/"):
-            work = self._load_bucket(client, path, head, reader)
-            # The body is part of the work, so that the end of the connection shows there.
-            return await _answer(writer, work)
-        body = await read_body(reader, head.content_bytes, most_bytes=_MOST_JSON_BYTES)
-        route = self._routes.get((method, path))
-        if route is None:
-            await _respond(writer, 404, wire.error_to_bytes(EngineError(f"There is no {method} {path[:80]} here.")))
-            return True
-        try:
-            message = json.loads(body) if body else {}
-        except ValueError:
-            await _respond(writer, 400, wire.error_to_bytes(EngineError(f"The body of {method} {path} is no JSON.")))
-            return True
-        return await _while_connected(reader, _answer(writer, route(client, message)))
-
-    def _lets_in(self, head: HTTPHead) -> bool:
-        given = head.headers.get("authorization", "")
+    def _lets_in(self, request: web.Request) -> bool:
+        given = request.headers.get("Authorization", "")
         return not self._token or hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode())
 
     # ------------------------------------------------------------------------------------------------ routes
@@ -171,7 +135,7 @@ class EngineServer:
             except EngineError as error:
                 ailment = str(error)
         state = {**self._description, **self._state(), "is_ready": self._is_ready, "ailment": ailment}
-        return _Reply(503 if ailment else 200, wire.to_bytes(state))
+        return _reply(state, status=503 if ailment else 200)
 
     def _state(self) -> dict[str, object]:
         return {"version": self.engine.version, "is_synced": self.engine.is_synced}
@@ -207,25 +171,28 @@ class EngineServer:
         self._manifest = manifest
         return {}
 
-    async def _load_bucket(self, client: str, path: str, head: HTTPHead, reader: asyncio.StreamReader) -> object:
+    async def _load_bucket(self, request: web.Request) -> web.Response:
+        num_bytes = request.content_length or 0
         try:
-            index = self._expected_bucket(client, path, head.content_bytes)
+            self._lease.check(request.headers.get(CLIENT_HEADER, ""))
+            index = self._expected_bucket(request.match_info["index"], num_bytes)
         except (EngineError, WeightSyncError):
-            await discard_body(reader, head.content_bytes)
+            # So that its sender comes to read why.
+            async for _ in request.content.iter_any():
+                pass
             raise
-        await self.engine.load_bucket(index, await read_tensor(reader, head.content_bytes))
-        return {}
+        await self.engine.load_bucket(index, await _read_tensor(request.content, num_bytes))
+        return _reply({})
 
-    def _expected_bucket(self, client: str, path: str, num_bytes: int) -> int:
+    def _expected_bucket(self, index: str, num_bytes: int) -> int:
         """Return the index of a bucket that is about to come.
 
         Raises:
             WeightSyncError: No update expects it.
         """
-        self._lease.check(client)
         if self._manifest is None:
             raise WeightSyncError("No weight update has begun; call begin_update() with its manifest first.")
-        index, sizes = path.removeprefix("/update/bucket/"), self._manifest.bucket_sizes
+        sizes = self._manifest.bucket_sizes
         if not index.isdigit() or int(index) >= len(sizes) or num_bytes != sizes[int(index)]:
             raise WeightSyncError(f"The update expects no bucket {index[:20]} of {num_bytes} bytes.")
         return int(index)
@@ -250,39 +217,33 @@ class EngineServer:
         weights = await self.engine.read_weights([str(name) for name in message["names"]])
         if weights is None:
             return None
-        return _Reply(200, safetensors.torch.save({n: t.contiguous() for n, t in weights.items()}), is_json=False)
+        content = safetensors.torch.save({name: tensor.contiguous() for name, tensor in weights.items()})
+        return web.Response(body=content, content_type="application/octet-stream")
 
 
-async def _answer(writer: asyncio.StreamWriter, work: Awaitable[object]) -> bool:
-    """Send what a route returns or raises; return whether the connection is of further use."""
-    try:
-        result = await work
-    except HTTPError as error:
-        await _respond(writer, 400, wire.error_to_bytes(EngineError(str(error))))
-        return False
-    except (KeyError, TypeError, ValueError) as error:
-        await _respond(writer, 400, wire.error_to_bytes(EngineError(f"The request is malformed: {error!r}.")))
-    except (EngineError, WeightSyncError) as error:
-        await _respond(writer, 409 if isinstance(error, WeightSyncError) else 422, wire.error_to_bytes(error))
-    else:
-        reply = result if isinstance(result, _Reply) else _Reply(200, wire.to_bytes(result))
-        await _respond(writer, reply.status, reply.body, is_json=reply.is_json)
-    return True
+def _json_handler(route: _Route) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """Return what answers a request with what a route makes of its body."""
+
+    async def handle(request: web.Request) -> web.Response:
+        body = await request.read()
+        result = await route(request.headers.get(CLIENT_HEADER, ""), json.loads(body) if body else {})
+        return result if isinstance(result, web.Response) else _reply(result)
+
+    return handle
 
 
-async def _respond(writer: asyncio.StreamWriter, status: int, body: bytes, *, is_json: bool = True) -> None:
-    writer.writelines([response_head(status, num_bytes=len(body), is_json=is_json), body])
-    await writer.drain()
+def _reply(message: object, *, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=wire.to_bytes(message), content_type="application/json")
 
 
-async def _while_connected(reader: asyncio.StreamReader, work: Awaitable[bool]) -> bool:
-    """Work until the client hangs up, which cancels the work."""
-    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(reader.read(1))
-    try:
-        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
-        # A client that sends anything before its response has come does not keep to the rules.
-        return await task if task.done() else False
-    finally:
-        for future in (task, gone):
-            future.cancel()
-        await asyncio.gather(task, gone, return_exceptions=True)
+def _failure(status: int, error: EngineError | WeightSyncError) -> web.Response:
+    return web.Response(status=status, body=wire.error_to_bytes(error), content_type="application/json")
+
+
+async def _read_tensor(content: StreamReader, num_bytes: int) -> torch.Tensor:
+    """Read a body of a known size into memory of its own: uint8, [num_bytes]."""
+    memory, position = np.empty(num_bytes, np.uint8), 0
+    async for chunk in content.iter_any():
+        memory[position : position + len(chunk)] = np.frombuffer(chunk, np.uint8)
+        position += len(chunk)
+    return torch.from_numpy(memory)

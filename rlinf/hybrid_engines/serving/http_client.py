@@ -3,23 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ssl
 from collections.abc import Mapping
-from urllib.parse import urlsplit
 
+import aiohttp
 import torch
-
-from rlinf.hybrid_engines.serving.http_messages import (
-    STREAM_LIMIT,
-    read_body,
-    read_head,
-    request_head,
-    status_of,
-)
-
-_MOST_BYTES = 1 << 40
-_Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class HTTPClient:
@@ -31,13 +18,10 @@ class HTTPClient:
     """
 
     def __init__(self, base_url: str, headers: Mapping[str, str]) -> None:
-        parts = urlsplit(base_url)
-        self._is_secure = parts.scheme == "https"
-        self._host = parts.hostname or ""
-        self._port = parts.port or (443 if self._is_secure else 80)
-        self._path = parts.path.rstrip("/")
+        self._base_url = base_url.rstrip("/")
         self._headers = dict(headers)
-        self._idle: list[_Connection] = []
+        self._session: aiohttp.ClientSession | None = None
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def send(self, method: str, path: str, body: bytes | torch.Tensor = b"") -> tuple[int, bytes]:
         """Send a request and return status and body of the response.
@@ -50,38 +34,31 @@ class HTTPClient:
             body: Bytes, or a uint8 tensor on the host.
 
         Raises:
-            OSError: The server cannot be reached, or has hung up.
-            HTTPError: It answers with something that is not HTTP.
+            OSError: The server cannot be reached, has hung up or does not speak HTTP.
         """
+        if self._session is None:
+            # How long to wait is the caller's to say; as many connections as there are requests.
+            self._session = aiohttp.ClientSession(
+                headers=self._headers,
+                timeout=aiohttp.ClientTimeout(total=None),
+                connector=aiohttp.TCPConnector(limit=0),
+            )
         data = memoryview(body.numpy().data).cast("B") if isinstance(body, torch.Tensor) else body
-        head = request_head(
-            method, f"{self._path}{path}", host=f"{self._host}:{self._port}", num_bytes=len(data), headers=self._headers
-        )
-        reader, writer = self._idle.pop() if self._idle else await self._connect()
-        is_kept = False
         try:
-            writer.write(head)
-            writer.write(data)
-            await writer.drain()
-            answer = await read_head(reader)
-            if answer is None:
-                raise ConnectionResetError("The server has hung up.")
-            content = await read_body(reader, answer.content_bytes, most_bytes=_MOST_BYTES)
-            is_kept = True
-            return status_of(answer), content
-        finally:
-            if is_kept:
-                self._idle.append((reader, writer))
-            else:
-                writer.transport.abort()
-
-    async def _connect(self) -> _Connection:
-        context = ssl.create_default_context() if self._is_secure else None
-        return await asyncio.open_connection(self._host, self._port, limit=STREAM_LIMIT, ssl=context)
+            async with self._session.request(method, f"{self._base_url}{path}", data=data) as response:
+                return response.status, await response.read()
+        except aiohttp.ClientError as error:
+            raise ConnectionError(f"{type(error).__name__}: {error}") from error
 
     def hang_up(self) -> None:
-        """Close the connections that no request uses."""
-        idle, self._idle = self._idle, []
-        for _, writer in idle:
-            with contextlib.suppress(RuntimeError):  # its event loop has been closed, and the socket with it
-                writer.transport.abort()
+        """Break all connections, also those in use; the next request opens new ones."""
+        session, self._session = self._session, None
+        if session is not None:
+            task = asyncio.ensure_future(session.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def close(self) -> None:
+        """Hang up, and wait until the connections are gone."""
+        self.hang_up()
+        await asyncio.gather(*self._closing)

@@ -19,7 +19,6 @@ from rlinf.errors import EngineDiedError, EngineError, WeightSyncError
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine, PauseMode
 from rlinf.hybrid_engines.serving import wire
 from rlinf.hybrid_engines.serving.http_client import HTTPClient
-from rlinf.hybrid_engines.serving.http_messages import HTTPError
 from rlinf.hybrid_engines.weights.bucket import Manifest
 
 T = TypeVar("T")
@@ -129,7 +128,7 @@ class RemoteEngine(GenerationEngine):
         number = self._state_number
         try:
             status, content = await asyncio.wait_for(self._http.send("GET", "/health"), self._patience.timeout_seconds)
-        except (OSError, HTTPError, asyncio.TimeoutError) as error:
+        except (OSError, asyncio.TimeoutError) as error:
             seconds = self._patience.timeout_seconds
             is_late = isinstance(error, asyncio.TimeoutError)
             self._die(f"no answer within {seconds:g} s" if is_late else f"{type(error).__name__}: {error}")
@@ -182,7 +181,7 @@ class RemoteEngine(GenerationEngine):
             await asyncio.wait([task, death], return_when=asyncio.FIRST_COMPLETED)  # type: ignore[type-var]
             if task.done():
                 return task.result()
-        except (OSError, HTTPError) as error:
+        except OSError as error:
             self._die(f"{type(error).__name__}: {error}")
         finally:
             task.cancel()
@@ -315,11 +314,9 @@ class RemoteEngine(GenerationEngine):
     async def close(self) -> None:
         """Give back the lease, and hang up; the server goes on."""
         loop, self._loop = self._loop, None
-        if loop is None or not loop.is_running():
-            self._http.hang_up()
-        elif loop is asyncio.get_running_loop():
+        if loop is None or loop is asyncio.get_running_loop():
             await self._close()
-        else:
+        elif loop.is_running():
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self._close(), loop))
 
     async def _close(self) -> None:
@@ -329,3 +326,4 @@ class RemoteEngine(GenerationEngine):
             with contextlib.suppress(EngineError, WeightSyncError, asyncio.TimeoutError):
                 await asyncio.wait_for(self._call("/lease", {"seconds": 0}), self._patience.timeout_seconds)
         self._die("it has been closed")
+        await self._http.close()

@@ -8,7 +8,8 @@ _FOLDER = "tests/unit/hybrid_engines/serving"
 _REMOTE = f"{_FOLDER}/test_remote_engine.py"
 _ROUTED = f"{_FOLDER}/test_routed_engine.py"
 _WIRE = f"{_FOLDER}/test_wire.py"
-_HTTP = f"{_FOLDER}/test_http_messages.py"
+_SERVER = f"{_FOLDER}/test_engine_server.py"
+_CLIENT = f"{_FOLDER}/test_http_client.py"
 _LEASE = f"{_FOLDER}/test_weight_lease.py"
 _ARGUMENTS = "tests/unit/hybrid_engines/generation/test_serving_arguments.py"
 _SHARDS = "tests/unit/hybrid_engines/generation/test_weight_shards.py"
@@ -42,33 +43,30 @@ FAULTS: list[Fault] = [
         "errors lose their type",
         _WIRE,
     ),
-    _serving("http_messages", "if num_bytes > most_bytes:", "if False:", "bodies of any size are read", _HTTP),
-    _serving(
-        "http_messages", "num_bytes - position))", "num_bytes))", "a bucket takes bytes of the next message", _HTTP
-    ),
-    _serving(
-        "http_messages",
-        "read(min(_BODY_CHUNK_BYTES, num_bytes))",
-        "read(_BODY_CHUNK_BYTES)",
-        "a body that is not wanted takes the next message with it",
-        _HTTP,
-    ),
     # The server
     _serving("engine_server", "return not self._token or", "return True or", "any token is let in", _REMOTE),
     _serving(
         "engine_server",
-        "            await discard_body(reader, head.content_bytes)\n",
-        "",
-        "a refused bucket is read as a request",
+        "            async for _ in request.content.iter_any():\n                pass\n            raise",
+        '            raise EngineError("refused")',
+        "a refused bucket does not say why",
         _REMOTE,
     ),
     _serving(
         "engine_server",
-        "        for future in (task, gone):\n            future.cancel()",
-        "        for future in (gone,):\n            future.cancel()",
+        "handler_cancellation=True",
+        "handler_cancellation=False",
         "requests of a client that hung up go on",
         _REMOTE,
     ),
+    _serving(
+        "engine_server", "return _failure(error.status,", "return _failure(500,", "a wrong path is a fault", _SERVER
+    ),
+    _serving("engine_server", "return _failure(400,", "return _failure(500,", "a wrong body is a fault", _SERVER),
+    _serving(
+        "http_client", "except aiohttp.ClientError", "except KeyError", "a broken connection ends the run", _CLIENT
+    ),
+    _serving("http_client", "        self.hang_up()\n", "", "connections stay open behind the client", _CLIENT),
     _serving("weight_lease", "and left > 0:", "and left < 0:", "two clients update the weights", _LEASE),
     _serving(
         "weight_lease",
