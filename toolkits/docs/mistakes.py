@@ -88,9 +88,9 @@ WORDS = {
     "en": Words(
         title="Mistakes in recipes and what RLinf says",
         introduction="""\
-A recipe is read and checked as a whole before PyTorch or Ray is loaded. Whatever is wrong with it is told at once: one
-line for each problem, with the full path of the key, what was received, what is allowed and what to do. The command
-ends with exit code 1.
+A recipe is read and checked as a whole before PyTorch or Ray is loaded. All that is wrong with it is reported at once:
+one line for each problem, with the full path of the key, what was received, what is allowed and what to do. The
+command ends with exit code 1.
 
 What a valid recipe needs of the machine is checked next, before Ray starts: packages, data files, model folders, tasks
 and registered environments. `rlinf plan` adds what is missing to its answer, except whether Gymnasium knows an id.

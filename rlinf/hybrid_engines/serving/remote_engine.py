@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import safetensors.torch
 import torch
+from safetensors.torch import load as read_tensors
 
 from rlinf.data.messages.generation import EngineStats, GenerationRequest, GenerationResult
 from rlinf.errors import EngineDiedError, EngineError, WeightSyncError
@@ -296,7 +296,7 @@ class RemoteEngine(GenerationEngine):
         status, content = await self._while_alive(lambda: self._http.send("POST", "/weights", body))
         if status != 200:
             raise wire.read_error(content)
-        return None if content == b"null" else safetensors.torch.load(content)
+        return None if content == b"null" else read_tensors(content)
 
     async def stats(self) -> EngineStats:
         """Return what the server's engine is doing."""

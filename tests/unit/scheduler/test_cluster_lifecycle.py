@@ -40,7 +40,8 @@ def start_driver(body: str, tmp_path: Path, **environment: str) -> subprocess.Po
     script.write_text(HEADER + textwrap.dedent(body))
     root = HERE.parents[2]
     variables = {
-        **{name: value for name, value in os.environ.items() if not name.startswith("RAY_")},
+        # The folder is that of this test process: in the common one, the Ray of another would be found.
+        **{name: value for name, value in os.environ.items() if name == "RAY_TMPDIR" or not name.startswith("RAY_")},
         "PYTHONPATH": f"{root}:{HERE}",
         "RLINF_TEST_MARK": str(tmp_path),
         **environment,

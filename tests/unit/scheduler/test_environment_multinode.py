@@ -55,7 +55,11 @@ def drive(tmp_path: Path) -> Callable[..., str]:
             f"{HEADER}\ntry:\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
             "finally:\n    ray.shutdown()\n    nodes.shutdown()\n"
         )
-        environment = {name: value for name, value in os.environ.items() if not name.startswith(("RAY_", "RLINF_"))}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name == "RAY_TMPDIR" or not name.startswith(("RAY_", "RLINF_"))
+        }
         environment["PYTHONPATH"] = f"{HERE.parents[2]}:{HERE}"
         finished = subprocess.run(
             [sys.executable, str(script)],
