@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 BUDGETS = {
-    "unit/agents": 15,
+    "unit/agents": 30,
     "unit/algorithms": 10,
     "unit/api": 10,
     "unit/checkpoint": 20,
@@ -24,7 +24,7 @@ BUDGETS = {
     "unit/envs": 80,
     "unit/examples": 42,
     "unit/hybrid_engines": 240,
-    "unit/models": 35,
+    "unit/models": 50,
     "unit/placement": 5,
     "unit/repository": 110,
     "unit/runners": 48,

@@ -28,8 +28,8 @@ Options
   --with NAMES   in place of all that, run the tests that need these packages, each in an environment of its own that this
                  makes (.venv-NAME): vllm, sglang, maniskill, wandb, swanlab, lerobot
   --processes N  run each folder of tests in N processes side by side, each with a Ray of its own; default: the number
-                 of cores, at most 4. Tests that wait more than they compute have one more. Paths given as arguments
-                 run in one.
+                 of cores, at most 4. Whole runs wait more than they compute: theirs are one more. Paths given as
+                 arguments run in one.
   --no-install   install nothing; use $RLINF_VENV or .venv as it is
   -h, --help     this text
 TEXT
@@ -131,7 +131,7 @@ run_folder() {
   # The tests of a file stay together, as they share what is costly to make; those of the documentation share nothing.
   case "$1" in
     tests/docs) how=worksteal ;;
-    tests/unit | tests/e2e | tests/chaos) processes=$((PROCESSES + 1)) ;;
+    tests/e2e | tests/chaos) processes=$((PROCESSES + 1)) ;;
   esac
   # Files in the order in which they are collected: those that take longest come first (tests/areas.py).
   if ((PROCESSES > 1)); then shards=(-n "$processes" --dist "$how" --no-loadscope-reorder); fi

@@ -15,6 +15,7 @@ _REASON = "bash requirements/install.sh reason (or: pip install 'rlinf[reasoning
 _VIDEO = "pip install 'rlinf[video]'"
 
 INSTALL_COMMANDS: dict[str, str] = {
+    "aiohttp": _REASON,
     "datasets": _REASON,
     "gymnasium_robotics": "bash requirements/install.sh embodied --env robotics",
     "h5py": _OFFLINE,

@@ -123,3 +123,15 @@ def test_a_model_with_experts_trains_with_and_without_replay(one_node: None, tmp
         assert (found[key] - tensor).abs().max() < 2e-4, key
     assert 0 <= metrics["train/expert_load_min"] < 1 < metrics["train/expert_load_max"] <= 2
     assert metrics["train/expert_load_max"] == pytest.approx(reference["train/expert_load_max"], rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_critic_of_its_own_is_next_to_either_engine(one_node: None, tmp_path: Path) -> None:
+    critic = ("algorithm.adv_type=gae", "critic.use_critic_model=true", "critic.optim.lr=1e-3")
+    sharded = "critic.fsdp_config.sharding_strategy=full_shard"
+    expected, reference = run(tmp_path, "fsdp", *critic)
+    found, metrics = run(tmp_path, "TP2", *critic, sharded)
+    for key, tensor in expected.items():
+        assert (found[key] - tensor).abs().max() < 2e-4, key
+    assert metrics["train/critic_value_loss"] == pytest.approx(reference["train/critic_value_loss"], rel=1e-3)
+    assert metrics["train/critic_grad_norm"] == pytest.approx(reference["train/critic_grad_norm"], rel=1e-3)

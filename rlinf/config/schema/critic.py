@@ -13,7 +13,7 @@ from rlinf.config.schema.train import FSDPConfig, OptimConfig
 class CriticConfig(ConfigSection):
     """``critic``: a second model with a value head, which predicts the returns of tokens for ``adv_type: gae``.
 
-    It is on the actor's ranks, under FSDP2. Next to a policy under Megatron-Core it has not been proven yet.
+    It is on the actor's ranks, under FSDP2, whichever engine trains the policy.
     """
 
     use_critic_model: bool = False

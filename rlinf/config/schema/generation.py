@@ -201,6 +201,10 @@ class ServerGenerationConfig(GenerationConfig):
         """Servers: how many devices each computes on is not known here."""
         return max(1, len(self.server.base_urls))
 
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what speaks HTTP."""
+        return ("aiohttp",)
+
 
 generation_engines: Registry[Any] = Registry("generation engine", config=GenerationConfig)
 """By ``rollout.rollout_backend`` of language models; ``GenerationEngine`` is the contract."""

@@ -309,7 +309,7 @@ def test_each_folder_is_run_by_several_processes(venv: Path) -> None:
     run = bash("tests/run_tests.sh", "--no-install", "--processes", "3", "-x", RLINF_VENV=str(venv), FAIL="none")
     assert run.returncode == 0
     calls = (venv.parent / "calls").read_text(encoding="utf-8")
-    expected = {"unit": (4, "loadfile"), "docs": (3, "worksteal"), "e2e": (4, "loadfile"), "chaos": (4, "loadfile")}
+    expected = {"unit": (3, "loadfile"), "docs": (3, "worksteal"), "e2e": (4, "loadfile"), "chaos": (4, "loadfile")}
     for folder, (processes, how) in expected.items():
         shards = f"-n {processes} --dist {how} --no-loadscope-reorder"
         assert f"python -m pytest tests/{folder} --areas {shards} -x" in calls
