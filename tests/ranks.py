@@ -22,7 +22,7 @@ MODULES = (
     "torch._dynamo",
     "torch.distributed.checkpoint",
     "rlinf.hybrid_engines.train.fsdp",
-    "rlinf.models.causal_lm",
+    "rlinf.models.language.causal_lm",
     "rlinf.models.materialize",
     "rlinf.workers.actor.actor_worker",
 )

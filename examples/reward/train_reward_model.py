@@ -32,8 +32,8 @@ from rlinf.data.messages.embodied import Observation
 from rlinf.envs import make_vector_env
 from rlinf.envs.conformance import sample_actions
 from rlinf.errors import ConfigError
-from rlinf.models.cnn_policy import random_shift
-from rlinf.models.success_classifier import ClassifierConfig, SuccessClassifier
+from rlinf.models.control.cnn_policy import random_shift
+from rlinf.models.control.success_classifier import ClassifierConfig, SuccessClassifier
 from rlinf.utils.seeding import derive_seed
 
 KEPT_FAILURES = 0.05

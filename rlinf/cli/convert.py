@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         MissingPackageError: torch is not installed, or what an adapter's layout needs.
     """
     from rlinf.hybrid_engines.train.weight_files import checkpoint_folder, open_weights, write_weights
-    from rlinf.models.tensor_writer import write_tensor_files
+    from rlinf.models.files.tensor_writer import write_tensor_files
 
     source, output = args.source, args.output
     if output.exists() and (output.is_file() or any(output.iterdir())):
@@ -86,8 +86,8 @@ def _merged(args: argparse.Namespace, weights: StoredWeights) -> StoredWeights:
     """Return the weights as inference takes them: adapters added in, in the wanted precision."""
     from rlinf.hybrid_engines.inference_backends import DTYPES
     from rlinf.hybrid_engines.train.weight_files import as_adapter, of_model, with_adapter
+    from rlinf.models.files.peft_folder import PeftAdapter
     from rlinf.models.lora import is_adapter
-    from rlinf.models.peft_folder import PeftAdapter
 
     if any(is_adapter(name) for name in weights.described):
         weights = with_adapter(weights, weights, _model_section(args.source).lora_scaling)
@@ -98,8 +98,8 @@ def _merged(args: argparse.Namespace, weights: StoredWeights) -> StoredWeights:
 
 
 def _write_adapter(source: Path, output: Path, weights: StoredWeights) -> None:
+    from rlinf.models.files.peft_folder import write_adapter
     from rlinf.models.lora import is_adapter
-    from rlinf.models.peft_folder import write_adapter
 
     names = [name for name in weights.described if is_adapter(name)]
     if not names:
@@ -126,7 +126,7 @@ def _model_section(source: Path) -> CausalLMConfig:
 
 
 def _like(source: Path) -> Path:
-    from rlinf.models.model_path import find_model_folder
+    from rlinf.models.language.model_path import find_model_folder
 
     return find_model_folder(_model_section(source).model_path)
 

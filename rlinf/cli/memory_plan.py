@@ -14,7 +14,7 @@ from rlinf.errors import ConfigError
 _BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 _MASTER_BYTES = 4
 _HEAD_BYTES = 3 * 256 << 20
-"""Of the output layer: logits, their gradient and one copy of a chunk (``rlinf.models.token_logprobs``)."""
+"""Of the output layer: logits, their gradient and one copy of a chunk (``rlinf.models.language.token_logprobs``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

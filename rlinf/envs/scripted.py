@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
-import numpy as np
 import torch
 
 from rlinf.config.registries import scripted_policies
 from rlinf.config.schema.env import EnvConfig
 from rlinf.data.messages.embodied import Observation
-from rlinf.envs.metaworld_tasks import TASK_DESCRIPTIONS
-from rlinf.utils.optional import require
 
 ScriptedPolicy = Callable[[Observation], torch.Tensor]
 """Turns ``B`` observations into actions float32 [B, 1, A]."""
@@ -26,35 +22,3 @@ def make_scripted_policy(name: str, env: EnvConfig) -> ScriptedPolicy:
     """
     policy: ScriptedPolicy = scripted_policies.get(name)(env)
     return policy
-
-
-class MetaWorldExpert:
-    """The hand-written policy of each of Meta-World's tasks, chosen by the task in words.
-
-    Args:
-        env: The environment's configuration; all tasks are known.
-    """
-
-    def __init__(self, env: EnvConfig) -> None:
-        del env
-        policies = require(
-            "metaworld.policies",
-            needed_by="data_collection.policy=metaworld",
-        )
-        self._classes = policies.ENV_POLICY_MAP
-        self._names = {description: name for name, description in TASK_DESCRIPTIONS.items()}
-        self._policies: dict[str, Any] = {}
-
-    def __call__(self, obs: Observation) -> torch.Tensor:
-        """Act for ``states`` [B, 39] and ``task_descriptions``."""
-        states = obs["states"].double().cpu().numpy()
-        actions = [
-            self._policy(task).get_action(row) for task, row in zip(obs["task_descriptions"], states, strict=True)
-        ]
-        return torch.from_numpy(np.clip(np.stack(actions), -1, 1).astype(np.float32)).unsqueeze(1)
-
-    def _policy(self, description: str) -> Any:
-        name = self._names[description]
-        if name not in self._policies:
-            self._policies[name] = self._classes[name]()
-        return self._policies[name]

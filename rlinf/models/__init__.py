@@ -1,7 +1,7 @@
 """Policies and language models as torch modules. Knows neither Ray, environments nor algorithms.
 
-A model is one file here with its dataclass in ``rlinf.config.schema.model``; from outside, register yours with
-``register_model(name, builder, config=MyModelConfig)`` and name it in ``actor.model.model_type``.
+A model is one file in the folder of its kind, with its dataclass in ``rlinf.config.schema``; from outside, register
+yours with ``register_model(name, builder, config=MyModelConfig)`` and name it in ``actor.model.model_type``.
 """
 
 from __future__ import annotations

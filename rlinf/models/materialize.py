@@ -11,7 +11,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from rlinf.errors import CheckpointError
-from rlinf.models.tensor_files import RowSource, abridged
+from rlinf.models.files.tensor_files import RowSource, abridged
 from rlinf.models.trainable import TrainableModel
 
 CHUNK_BYTES = 64 << 20

@@ -9,8 +9,8 @@ from typing import Literal
 import torch
 from torch import nn
 
+from rlinf.models.files.tensor_files import RowSource
 from rlinf.models.lora import is_adapter
-from rlinf.models.tensor_files import RowSource
 
 WeightForm = Literal["merged", "parts", "adapters"]
 """What is exported: ``merged``, a model as if it had no adapters, which are added in; ``parts``, the adapters next to

@@ -22,7 +22,7 @@ from rlinf.config.schema.vla import VLAConfig
 from rlinf.config.sections import ALGORITHM_PARTS
 from rlinf.envs.readiness import check_env_config, imports_simulator
 from rlinf.errors import CheckpointError, ConfigError, DatasetError, MissingPackageError, RLinfError
-from rlinf.models.model_path import require_model_path
+from rlinf.models.language.model_path import require_model_path
 from rlinf.runners.output_paths import find_checkpoint
 from rlinf.telemetry.backends import check_backends
 from rlinf.telemetry.rundir import check_run_dir

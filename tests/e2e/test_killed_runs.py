@@ -16,7 +16,7 @@ from rlinf.checkpoint import CheckpointManager, checkpoint_step
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.data.datasets.minari import write_minari
 from rlinf.data.replay.buffer import ReplayBuffer, Transitions
-from rlinf.models.success_classifier import ClassifierConfig, SuccessClassifier
+from rlinf.models.control.success_classifier import ClassifierConfig, SuccessClassifier
 from rlinf.runners.launch import launch_embodied, launch_offline
 from tests.e2e.conftest import ASYNC_ENTRY, ENTRY, REPO, read_metrics
 

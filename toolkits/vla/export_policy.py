@@ -16,7 +16,7 @@ from rlinf.config.schema.vla import VLAConfig
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train.state import load_weights
 from rlinf.models import get_policy
-from rlinf.models.model_path import find_model_folder
+from rlinf.models.language.model_path import find_model_folder
 from rlinf.models.vla.openpi import PiPolicy
 from rlinf.models.vla.prismatic_policy import PrismaticPolicy
 from rlinf.models.vla.published_folder import write_published

@@ -26,10 +26,10 @@ from rlinf.config.schema.vla import VLAConfig
 from rlinf.data.messages.batch_record import select_rows
 from rlinf.data.messages.embodied import Observation
 from rlinf.envs import make_vector_env
-from rlinf.envs.langpick_single import DESCRIPTIONS
+from rlinf.envs.simulators.langpick_single import DESCRIPTIONS
 from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy
-from rlinf.models.model_path import find_model_folder
+from rlinf.models.language.model_path import find_model_folder
 from rlinf.models.vla.openpi import PiPolicy
 from rlinf.models.vla.openvla_oft import OpenVLAOFTPolicy
 from rlinf.utils.seeding import derive_seed

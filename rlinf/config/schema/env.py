@@ -172,7 +172,7 @@ class EnvConfig(ConfigSection):
 class GymnasiumEnvConfig(EnvConfig):
     """``env_type: gymnasium``: any registered Gymnasium id."""
 
-    readiness_check: ClassVar[str | None] = "rlinf.envs.gymnasium_single:check_gymnasium"
+    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.gymnasium_single:check_gymnasium"
 
     init_params: dict[str, Any]
     """Keyword arguments of ``gymnasium.make``; ``id`` is required."""
@@ -190,7 +190,7 @@ class GymnasiumEnvConfig(EnvConfig):
 class MetaWorldEnvConfig(EnvConfig):
     """``env_type: metaworld``: the Sawyer arm of Meta-World, state observations."""
 
-    readiness_check: ClassVar[str | None] = "rlinf.envs.metaworld_tasks:tasks_of"
+    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.metaworld_tasks:tasks_of"
 
     task_name: str = "reach-v3"
     """Any of the 50 tasks, for example ``drawer-open-v3``; ``mt10`` or ``mt50`` for all tasks of that benchmark."""
@@ -293,13 +293,13 @@ class EnvSectionConfig(ConfigSection):
 
 envs: Registry[Any] = Registry("environment", config=EnvConfig)
 """By ``env_type``: classes derived from ``rlinf.envs.VectorEnv``."""
-envs.register("frankasim", "rlinf.envs.frankasim_env:FrankaSimEnv", config=FrankaSimEnvConfig)
-envs.register("gymnasium", "rlinf.envs.gymnasium_env:GymnasiumEnv", config=GymnasiumEnvConfig)
-envs.register("langpick", "rlinf.envs.langpick_env:LangPickEnv", config=LangPickEnvConfig)
-envs.register("maniskill", "rlinf.envs.maniskill_env:ManiSkillEnv", config=ManiSkillEnvConfig)
-envs.register("metaworld", "rlinf.envs.metaworld_env:MetaWorldEnv", config=MetaWorldEnvConfig)
+envs.register("frankasim", "rlinf.envs.simulators.frankasim_env:FrankaSimEnv", config=FrankaSimEnvConfig)
+envs.register("gymnasium", "rlinf.envs.simulators.gymnasium_env:GymnasiumEnv", config=GymnasiumEnvConfig)
+envs.register("langpick", "rlinf.envs.simulators.langpick_env:LangPickEnv", config=LangPickEnvConfig)
+envs.register("maniskill", "rlinf.envs.simulators.maniskill_env:ManiSkillEnv", config=ManiSkillEnvConfig)
+envs.register("metaworld", "rlinf.envs.simulators.metaworld_env:MetaWorldEnv", config=MetaWorldEnvConfig)
 envs.register("none", config=NoEnvConfig)
-envs.register("pixel_reach", "rlinf.envs.pixel_reach:PixelReachEnv", config=PixelReachEnvConfig)
+envs.register("pixel_reach", "rlinf.envs.simulators.pixel_reach:PixelReachEnv", config=PixelReachEnvConfig)
 
 wrappers: Registry[Any] = Registry("environment wrapper")
 """By ``env.*.wrappers[].name``: classes derived from ``rlinf.envs.wrappers.base.EnvWrapper``."""
@@ -310,5 +310,5 @@ wrappers.register("frame_stack", "rlinf.envs.wrappers.frame_stack:FrameStack", c
 scripted_policies: Registry[Any] = Registry("scripted policy")
 """Policies that are programs, by the name that ``data_collection.policy`` gives; called with the environment's keys."""
 scripted_policies.register("franka", "rlinf.envs.realworld.expert:FrankaExpert")
-scripted_policies.register("langpick", "rlinf.envs.langpick_env:LangPickExpert")
-scripted_policies.register("metaworld", "rlinf.envs.scripted:MetaWorldExpert")
+scripted_policies.register("langpick", "rlinf.envs.simulators.langpick_env:LangPickExpert")
+scripted_policies.register("metaworld", "rlinf.envs.simulators.metaworld_expert:MetaWorldExpert")

@@ -178,14 +178,14 @@ class RolloutModelConfig(ConfigSection):
 
 models: Registry[Any] = Registry("model", config=ModelConfig)
 """By ``actor.model.model_type``; called as ``builder(cfg, num_values=V)``."""
-models.register("cnn_policy", "rlinf.models.cnn_policy:build_cnn_policy", config=CNNPolicyConfig)
-models.register("flow_policy", "rlinf.models.flow_policy:build_flow_policy", config=FlowPolicyConfig)
-models.register("mlp_policy", "rlinf.models.mlp_policy:build_mlp_policy", config=MLPPolicyConfig)
+models.register("cnn_policy", "rlinf.models.control.cnn_policy:build_cnn_policy", config=CNNPolicyConfig)
+models.register("flow_policy", "rlinf.models.control.flow_policy:build_flow_policy", config=FlowPolicyConfig)
+models.register("mlp_policy", "rlinf.models.control.mlp_policy:build_mlp_policy", config=MLPPolicyConfig)
 # The names of families are those that recipes of language models use; what is loaded depends on the checkpoint alone.
 for _name in ("causal_lm", "qwen2.5", "qwen3"):
-    models.register(_name, "rlinf.models.causal_lm:build_causal_lm", config=CausalLMConfig)
+    models.register(_name, "rlinf.models.language.causal_lm:build_causal_lm", config=CausalLMConfig)
 
 encoders: Registry[Any] = Registry("image encoder")
 """By ``actor.model.encoder``; called with the number of channels."""
 for _name in ("small", "resnet10", "resnet18"):
-    encoders.register(_name, f"rlinf.models.convolutions:{_name}")
+    encoders.register(_name, f"rlinf.models.control.convolutions:{_name}")

@@ -7,7 +7,7 @@ import torch
 from rlinf.config.schema.root import LanguageConfig
 from rlinf.hybrid_engines.generation import generation_engines
 from rlinf.hybrid_engines.generation.generation_engine import GenerationEngine
-from rlinf.models.model_path import find_model_folder
+from rlinf.models.language.model_path import find_model_folder
 from rlinf.utils.seeding import derive_seed
 
 

@@ -30,8 +30,8 @@ from rlinf.hybrid_engines.train.owners import choose_owners, gather_to
 from rlinf.hybrid_engines.train.process_group import join_process_group, leave_process_group
 from rlinf.hybrid_engines.train.saver import CheckpointSaver
 from rlinf.hybrid_engines.train.train_engine import BatchT, Loss, MetricSums, Pass, TrainEngine, WeightEntry
-from rlinf.models.causal_lm import CausalLM
-from rlinf.models.language_model import LanguageModel
+from rlinf.models.language.causal_lm import CausalLM
+from rlinf.models.language.language_model import LanguageModel
 from rlinf.models.materialize import materialize
 from rlinf.models.trainable import TrainableModel, WeightForm
 from rlinf.placement.parallel import ParallelLayout

@@ -21,8 +21,8 @@ from rlinf.hybrid_engines.train.chunks import (
     weight_key,
 )
 from rlinf.hybrid_engines.train.safe_reader import refusal
+from rlinf.models.files.tensor_files import TensorFiles
 from rlinf.models.materialize import fill, require_same_names
-from rlinf.models.tensor_files import TensorFiles
 from rlinf.models.trainable import TrainableModel
 
 FileNames = Mapping[str, list[list[str]]]

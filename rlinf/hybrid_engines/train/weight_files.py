@@ -17,9 +17,9 @@ from rlinf.hybrid_engines.train.chunks import (
     weight_key,
     write_state,
 )
+from rlinf.models.files.peft_folder import PeftAdapter
+from rlinf.models.files.tensor_files import TensorFiles, abridged
 from rlinf.models.lora import adapted_layer, adapter_names, is_adapter, unadapted_name
-from rlinf.models.peft_folder import PeftAdapter
-from rlinf.models.tensor_files import TensorFiles, abridged
 
 _PREFIX = weight_key("")
 _VALUE_HEAD = "value_head."

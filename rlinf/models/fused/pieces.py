@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from rlinf.errors import ConfigError
-from rlinf.models.tensor_files import RowSource, abridged
+from rlinf.models.files.tensor_files import RowSource, abridged
 
 CHUNK_BYTES = 64 << 20
 """What is read of a tensor at a time."""

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import torch
 
-from rlinf.models.heads import gaussian_entropy, gaussian_logprob
+from rlinf.models.control.heads import gaussian_entropy, gaussian_logprob
 from rlinf.models.vla.action_tokens import ActionTokens, bin_entropy, bin_logprobs
 
 

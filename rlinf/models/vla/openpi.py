@@ -17,11 +17,11 @@ from torch.nn import functional as F
 from rlinf.config.schema.vla import PiConfig
 from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.errors import ConfigError
-from rlinf.models.action_flow import DiffusionNoise
 from rlinf.models.base_policy import BasePolicy, Mode, PolicyEvaluation
-from rlinf.models.heads import gaussian_entropy, gaussian_logprob, run_head
+from rlinf.models.control.action_flow import DiffusionNoise
+from rlinf.models.control.heads import gaussian_entropy, gaussian_logprob, run_head
+from rlinf.models.language.model_path import find_model_folder, require_model_path
 from rlinf.models.lora import add_adapters, merged
-from rlinf.models.model_path import find_model_folder, require_model_path
 from rlinf.models.trainable import WeightForm
 from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
 from rlinf.models.vla.pi_inputs import PiInputs

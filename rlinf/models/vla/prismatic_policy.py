@@ -16,10 +16,10 @@ from rlinf.config.schema.vla import OpenVLAConfig, OpenVLAOFTConfig
 from rlinf.data.messages.embodied import Observation
 from rlinf.errors import ConfigError
 from rlinf.models.base_policy import BasePolicy
-from rlinf.models.heads import run_head
+from rlinf.models.control.heads import run_head
+from rlinf.models.language.model_path import find_model_folder, require_model_path
+from rlinf.models.language.pretrained import compute_buffers
 from rlinf.models.lora import add_adapters, merged
-from rlinf.models.model_path import find_model_folder, require_model_path
-from rlinf.models.pretrained import compute_buffers
 from rlinf.models.trainable import WeightForm
 from rlinf.models.vla.action_prompts import OpenVLAPrompts
 from rlinf.models.vla.action_tokens import ActionTokens

@@ -12,9 +12,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from rlinf.errors import CheckpointError, ConfigError
+from rlinf.models.files.tensor_files import TensorFiles
 from rlinf.models.lora import initial_adapter, is_adapter, unadapted_name
 from rlinf.models.materialize import require_same_names
-from rlinf.models.tensor_files import TensorFiles
 from rlinf.models.trainable import TrainableModel
 from rlinf.utils.seeding import derive_seed
 

@@ -19,9 +19,9 @@ from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train import train_engines
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.models import get_model, get_policy
-from rlinf.models.hf_folder import write_hf_folder
-from rlinf.models.language_model import LanguageModel
-from rlinf.models.peft_folder import ADAPTER_FOLDER, write_adapter
+from rlinf.models.files.peft_folder import ADAPTER_FOLDER, write_adapter
+from rlinf.models.language.hf_folder import write_hf_folder
+from rlinf.models.language.language_model import LanguageModel
 from rlinf.models.trainable import TrainableModel, WeightForm
 from rlinf.scheduler import Worker
 from rlinf.telemetry.devices import device_peak_flops

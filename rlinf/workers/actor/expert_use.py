@@ -10,8 +10,8 @@ import torch
 from rlinf.config.schema.train import TextActorConfig
 from rlinf.errors import ConfigError
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
-from rlinf.models.expert_routing import ExpertRouting, ExpertSizes, balance_factors, expert_loads, token_counts
-from rlinf.models.language_model import LanguageModel
+from rlinf.models.language.expert_routing import ExpertRouting, ExpertSizes, balance_factors, expert_loads, token_counts
+from rlinf.models.language.language_model import LanguageModel
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples
 
 

@@ -11,7 +11,7 @@ from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.replay.buffer import Transitions
 from rlinf.hybrid_engines.train.train_engine import MetricSums, Pass, TrainEngine
 from rlinf.models.base_policy import ForwardType
-from rlinf.models.iql_policy import AdvantageEvaluation, IQLPolicy, ValueEvaluation
+from rlinf.models.control.iql_policy import AdvantageEvaluation, IQLPolicy, ValueEvaluation
 from rlinf.workers.actor.data_learner import DataLearner
 
 

@@ -24,7 +24,7 @@ from rlinf.config.schema.algorithm import LanguageAlgorithmConfig
 from rlinf.config.schema.runner import TextRunnerConfig
 from rlinf.data.messages.responses import ResponseBatch
 from rlinf.hybrid_engines.train.train_engine import Pass, TrainEngine
-from rlinf.models.language_model import LanguageModel, TokenEvaluation
+from rlinf.models.language.language_model import LanguageModel, TokenEvaluation
 from rlinf.workers.actor.expert_use import ExpertUse
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens
 

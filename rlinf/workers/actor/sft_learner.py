@@ -10,7 +10,7 @@ from torch import nn
 from rlinf.config.schema.root import SftConfig
 from rlinf.data.datasets.examples import Example
 from rlinf.hybrid_engines.train.train_engine import Pass
-from rlinf.models.language_model import TokenEvaluation
+from rlinf.models.language.language_model import TokenEvaluation
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens
 from rlinf.workers.actor.token_learner import TokenLearner
 

@@ -18,8 +18,8 @@ from rlinf.data.messages.responses import ResponseBatch
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.hybrid_engines.train.train_engine import Loss, MetricSums, Pass, TrainEngine
 from rlinf.models import get_model
-from rlinf.models.causal_lm import CausalLM
-from rlinf.models.language_model import TokenEvaluation
+from rlinf.models.language.causal_lm import CausalLM
+from rlinf.models.language.language_model import TokenEvaluation
 from rlinf.workers.actor.learner import metrics_over_ranks
 from rlinf.workers.actor.logprobs import MicroBatchPlanner, compute_logprobs
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens, text_denominators

@@ -15,7 +15,7 @@ from rlinf.config.schema.root import ReasoningConfig, RLinfConfig
 from rlinf.data.messages.responses import ResponseBatch
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
-from rlinf.models.language_model import LanguageModel
+from rlinf.models.language.language_model import LanguageModel
 from rlinf.workers.actor.expert_use import ExpertUse
 from rlinf.workers.actor.learner import REFERENCE
 from rlinf.workers.actor.logprobs import Evaluated, compute_logprobs

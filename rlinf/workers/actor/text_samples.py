@@ -22,8 +22,8 @@ from rlinf.data.credit_columns import CreditColumns
 from rlinf.data.messages.responses import ResponseBatch
 from rlinf.data.packing import PackedSequences, pack_responses, place
 from rlinf.errors import AlgorithmError
-from rlinf.models.expert_routing import ExpertRouting
-from rlinf.models.language_model import TokenEvaluation
+from rlinf.models.language.expert_routing import ExpertRouting
+from rlinf.models.language.language_model import TokenEvaluation
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from torch import nn
 
 from rlinf.config.schema.root import LanguageConfig, RLinfConfig
 from rlinf.hybrid_engines.train.train_engine import Loss, MetricSums, Pass, TrainEngine
-from rlinf.models.language_model import TokenEvaluation
+from rlinf.models.language.language_model import TokenEvaluation
 from rlinf.workers.actor.expert_use import ExpertUse
 from rlinf.workers.actor.learner import BatchT, Learner, Work, accumulate, metrics_over_ranks
 from rlinf.workers.actor.logprobs import MicroBatchPlanner, decoder_flops

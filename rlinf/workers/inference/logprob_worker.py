@@ -12,7 +12,7 @@ from rlinf.hybrid_engines.train import train_engines
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
 from rlinf.hybrid_engines.weights.bucket import Manifest, WeightUpdate, check_manifest
 from rlinf.models import get_model
-from rlinf.models.language_model import LanguageModel
+from rlinf.models.language.language_model import LanguageModel
 from rlinf.scheduler import Worker
 from rlinf.workers.actor.logprobs import MicroBatchPlanner, compute_logprobs
 from rlinf.workers.reward.response_client import ResponseClient

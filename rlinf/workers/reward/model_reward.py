@@ -13,7 +13,7 @@ from rlinf.config.schema.reward import ModelRewardConfig, TextModelRewardConfig
 from rlinf.data.messages.responses import RewardQuery
 from rlinf.data.messages.rewards import RewardRequest
 from rlinf.errors import ConfigError, RewardError
-from rlinf.models.success_classifier import SuccessClassifier
+from rlinf.models.control.success_classifier import SuccessClassifier
 from rlinf.utils.optional import require
 
 

@@ -12,7 +12,7 @@ SAVED = (
 WORKER = ("tests/unit/workers/env/test_env_worker.py",)
 EVALUATION = ("tests/unit/workers/env/test_env_worker_evaluation.py",)
 RUNNER = ("tests/unit/runners/test_embodied_runner.py",)
-BUILTIN = ("tests/unit/envs/test_metaworld_env.py", "tests/unit/envs/test_gymnasium_env.py")
+BUILTIN = ("tests/unit/envs/simulators/test_metaworld_env.py", "tests/unit/envs/simulators/test_gymnasium_env.py")
 TREE = ("tests/unit/checkpoint/test_tree_file.py",)
 
 FAULTS: list[Fault] = [
@@ -122,7 +122,7 @@ FAULTS: list[Fault] = [
         "stacked frames of a saved state change with later steps",
     ),
     Fault(
-        "rlinf/envs/gymnasium_env.py",
+        "rlinf/envs/simulators/gymnasium_env.py",
         '{**cfg.init_params, "max_episode_steps": cfg.max_episode_steps}',
         "dict(cfg.init_params)",
         BUILTIN,

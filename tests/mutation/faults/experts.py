@@ -5,18 +5,18 @@ from __future__ import annotations
 from tests.mutation.fault import Fault
 
 _UNIT = "tests/unit"
-PURE = (f"{_UNIT}/models/test_expert_routing.py",)
+PURE = (f"{_UNIT}/models/language/test_expert_routing.py",)
 FSDP = (f"{_UNIT}/hybrid_engines/train/test_fsdp_experts.py",)
 MEGATRON = (f"{_UNIT}/hybrid_engines/train/megatron/test_expert_routes.py",)
 LOSSES = (f"{_UNIT}/hybrid_engines/train/megatron/test_megatron_losses.py",)
 LEARNER = (f"{_UNIT}/workers/actor/test_expert_use.py",)
 CRITIC = (f"{_UNIT}/workers/actor/test_text_critic.py",)
-PLAN = (f"{_UNIT}/models/test_token_plan.py",)
+PLAN = (f"{_UNIT}/models/language/test_token_plan.py",)
 LANGUAGE = (f"{_UNIT}/config/checks/test_language_checks.py",)
 TEXT = (f"{_UNIT}/config/checks/test_text_checks.py",)
-_ROUTING = "rlinf/models/expert_routing.py"
+_ROUTING = "rlinf/models/language/expert_routing.py"
 _USE = "rlinf/workers/actor/expert_use.py"
-_LM = "rlinf/models/causal_lm.py"
+_LM = "rlinf/models/language/causal_lm.py"
 _LAYERS = "rlinf/hybrid_engines/train/megatron/layers.py"
 _FSDP = "rlinf/hybrid_engines/train/fsdp.py"
 _CRITIC = "rlinf/workers/actor/text_critic.py"
@@ -136,7 +136,7 @@ FAULTS: list[Fault] = [
         "the balance loss of context ranks is averaged",
     ),
     Fault(
-        "rlinf/models/token_plan.py",
+        "rlinf/models/language/token_plan.py",
         "torch.nn.functional.pad(places, (0, padding), value=-1)",
         "torch.nn.functional.pad(places, (0, padding))",
         PLAN,
@@ -171,10 +171,10 @@ FAULTS: list[Fault] = [
         "padding micro-batches are balanced",
     ),
     Fault(
-        "rlinf/models/context_parallel.py",
+        "rlinf/models/language/context_parallel.py",
         "attn_mask=mask, scale=scaling, enable_gqa=True",
         "attn_mask=mask, enable_gqa=True",
-        (f"{_UNIT}/models/test_context_parallel.py",),
+        (f"{_UNIT}/models/language/test_context_parallel.py",),
         "ranks that share tokens do not scale their scores as the layer says",
     ),
     Fault(

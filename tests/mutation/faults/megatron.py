@@ -8,14 +8,14 @@ _UNIT = "tests/unit/hybrid_engines/train/megatron"
 CASES = (f"{_UNIT}/test_megatron_conformance.py",)
 LAYOUTS = (f"{_UNIT}/test_engine.py",)
 RULES = ("tests/unit/models/fused/test_fusion_rules.py",)
-CONTEXT = ("tests/unit/models/test_context_parallel.py",)
+CONTEXT = ("tests/unit/models/language/test_context_parallel.py",)
 CHECKS = ("tests/unit/config/checks/test_megatron_checks.py",)
 _ENGINE = "rlinf/hybrid_engines/train/megatron/engine.py"
 _OPTIMIZER = "rlinf/hybrid_engines/train/megatron/sharded_optimizer.py"
 _STAGE = "rlinf/hybrid_engines/train/megatron/stage.py"
 _LAYERS = "rlinf/hybrid_engines/train/megatron/layers.py"
 _RULES = "rlinf/models/fused/fusion_rules.py"
-_CONTEXT = "rlinf/models/context_parallel.py"
+_CONTEXT = "rlinf/models/language/context_parallel.py"
 
 FAULTS: list[Fault] = [
     Fault(

@@ -9,8 +9,8 @@ AUGMENTATION = ("tests/unit/data/test_augmentation.py",)
 LEARNER = ("tests/unit/workers/actor/test_frame_learner.py",)
 PI = ("tests/unit/models/vla/test_openpi.py",)
 PUBLISHED = ("tests/unit/models/vla/test_published_folder.py",)
-LANGPICK = ("tests/unit/envs/test_langpick_env.py", "tests/unit/envs/test_langpick_single.py")
-ARM = ("tests/unit/envs/test_langpick_single.py", "tests/unit/envs/test_frankasim_single.py")
+LANGPICK = ("tests/unit/envs/simulators/test_langpick_env.py", "tests/unit/envs/simulators/test_langpick_single.py")
+ARM = ("tests/unit/envs/simulators/test_langpick_single.py", "tests/unit/envs/simulators/test_frankasim_single.py")
 LEROBOT = ("tests/unit/data/datasets/lerobot/test_dataset.py",)
 
 FAULTS: list[Fault] = [
@@ -127,35 +127,35 @@ FAULTS: list[Fault] = [
         "statistics of flows are not written back",
     ),
     Fault(
-        "rlinf/envs/langpick_single.py",
+        "rlinf/envs/simulators/langpick_single.py",
         "cube = self._arm.data.xpos[self._cubes[self._target]]",
         "cube = self._arm.data.xpos[self._cubes[0]]",
         LANGPICK,
         "lifting the red cube is always success",
     ),
     Fault(
-        "rlinf/envs/langpick_single.py",
+        "rlinf/envs/simulators/langpick_single.py",
         "if gaps.min() >= _LEAST_DISTANCE:",
         "if True:",
         LANGPICK,
         "cubes lie on each other",
     ),
     Fault(
-        "rlinf/envs/langpick_single.py",
+        "rlinf/envs/simulators/langpick_single.py",
         "self._generator = generator = np.random.default_rng(seed)",
         "generator = np.random.default_rng(seed)",
         LANGPICK,
         "disturbances go on from the last episode",
     ),
     Fault(
-        "rlinf/envs/frankasim_arm.py",
+        "rlinf/envs/simulators/frankasim_arm.py",
         "self._target = np.clip(position, *WORKSPACE)",
         "_ = np.clip(position, *WORKSPACE)",
         ARM,
         "the hand goes home from where it was put",
     ),
     Fault(
-        "rlinf/envs/langpick_env.py",
+        "rlinf/envs/simulators/langpick_env.py",
         "holds = is_at & (states[:, 3] < _CLOSED)",
         "holds = is_at",
         LANGPICK,

@@ -18,8 +18,8 @@ from rlinf.config import load_recipe, to_dict, validate_cfg
 from rlinf.hybrid_engines.train import state
 from rlinf.hybrid_engines.train.chunks import write_state
 from rlinf.models import get_model
+from rlinf.models.files.peft_folder import write_adapter
 from rlinf.models.lora import is_adapter
-from rlinf.models.peft_folder import write_adapter
 from rlinf.telemetry.rundir import CONFIG_FILE
 from tests.unit.models.tiny_language_models import save_tiny, tiny_config
 

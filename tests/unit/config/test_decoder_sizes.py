@@ -14,8 +14,8 @@ import torch.distributed as dist
 from rlinf.config.decoder_sizes import DecoderSizes, adapter_shapes, shard_elements
 from rlinf.config.schema.train import FSDPConfig
 from rlinf.errors import ConfigError
-from rlinf.models.causal_lm import CausalLM
-from rlinf.models.pretrained import build_on_meta
+from rlinf.models.language.causal_lm import CausalLM
+from rlinf.models.language.pretrained import build_on_meta
 from tests.unit.hybrid_engines.train.rank_processes import run_ranks
 from tests.unit.models.tiny_language_models import tiny_config
 

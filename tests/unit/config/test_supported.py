@@ -29,6 +29,6 @@ def test_unknown_members_list_the_known_ones() -> None:
 
 def test_registering_a_model_extends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        models._entries, "qwen2.6", Registration("rlinf.models.mlp_policy:build_mlp_policy", ModelConfig)
+        models._entries, "qwen2.6", Registration("rlinf.models.control.mlp_policy:build_mlp_policy", ModelConfig)
     )
     assert SupportedModel.QWEN2_6 == "qwen2.6"

@@ -6,7 +6,7 @@ from batch_env import BatchEnv
 from rlinf.config.registries import envs
 from rlinf.config.schema.env import EnvConfig
 from rlinf.envs import SupportedEnvType, get_env_cls, register_env
-from rlinf.envs.gymnasium_env import GymnasiumEnv
+from rlinf.envs.simulators.gymnasium_env import GymnasiumEnv
 from rlinf.errors import RegistryError
 
 

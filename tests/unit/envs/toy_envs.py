@@ -10,7 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from rlinf.envs.gymnasium_single import GymnasiumSingleEnv
+from rlinf.envs.simulators.gymnasium_single import GymnasiumSingleEnv
 
 ACTION_SPACE = gymnasium.spaces.Box(-10.0, 10.0, (1,), np.float32)
 

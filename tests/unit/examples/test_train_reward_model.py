@@ -12,7 +12,7 @@ import torch
 
 from rlinf.config.schema.env import PixelReachEnvConfig
 from rlinf.errors import ConfigError
-from rlinf.models.success_classifier import ClassifierConfig, SuccessClassifier
+from rlinf.models.control.success_classifier import ClassifierConfig, SuccessClassifier
 
 SCRIPT = Path(__file__).parents[3] / "examples" / "reward" / "train_reward_model.py"
 TOUCH = 0.12

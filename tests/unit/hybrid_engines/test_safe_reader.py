@@ -18,7 +18,7 @@ from rlinf.errors import CheckpointError, ConfigError
 from rlinf.hybrid_engines.train import state
 from rlinf.hybrid_engines.train.chunks import write_state
 from rlinf.hybrid_engines.train.safe_reader import read_metadata
-from rlinf.models.success_classifier import SuccessClassifier
+from rlinf.models.control.success_classifier import SuccessClassifier
 from rlinf.workers.actor.off_policy_learner import _read
 
 

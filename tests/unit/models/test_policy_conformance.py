@@ -14,7 +14,7 @@ from rlinf.data.messages.embodied import PolicyOutput
 from rlinf.errors import ConformanceError
 from rlinf.models import check_policy, get_policy
 from rlinf.models.base_policy import PolicyEvaluation
-from rlinf.models.mlp_policy import MLPPolicy
+from rlinf.models.control.mlp_policy import MLPPolicy
 from rlinf.models.policy_conformance import check_evaluation, check_output
 
 DISCRETE = MLPPolicyConfig(model_type="mlp_policy", obs_dim=4, action_dim=3, discrete=True, add_value_head=True)

@@ -29,7 +29,7 @@ from rlinf.hybrid_engines.train.megatron.stage import MegatronLM, StagePlace
 from rlinf.hybrid_engines.train.owners import choose_owners
 from rlinf.hybrid_engines.train.saver import CheckpointSaver
 from rlinf.hybrid_engines.train.train_engine import BatchT, Loss, MetricSums, Pass, TrainEngine, WeightEntry
-from rlinf.models.causal_lm import CausalLM
+from rlinf.models.language.causal_lm import CausalLM
 from rlinf.models.trainable import TrainableModel, WeightForm
 from rlinf.placement.parallel import ParallelLayout
 from rlinf.telemetry.trace import traced

@@ -19,8 +19,8 @@ from megatron.core.transformer.transformer_config import TransformerConfig
 from megatron.core.transformer.transformer_layer import TransformerLayer, TransformerLayerSubmodules
 from torch import nn
 
-from rlinf.models.expert_routing import RankRouting
-from rlinf.models.token_plan import TokenPlan
+from rlinf.models.language.expert_routing import RankRouting
+from rlinf.models.language.token_plan import TokenPlan
 
 
 class RMSNorm(nn.Module):

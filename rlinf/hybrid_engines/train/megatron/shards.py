@@ -12,10 +12,10 @@ from rlinf.hybrid_engines.train.chunks import Chunk, ChunkedTensor
 from rlinf.hybrid_engines.train.megatron.layer_config import head_dim
 from rlinf.hybrid_engines.train.megatron.stage import MegatronLM
 from rlinf.hybrid_engines.train.state import FileNames
-from rlinf.models.causal_lm import CausalLM
+from rlinf.models.files.tensor_files import RowSource
 from rlinf.models.fused import Part, Piece, block_of, check_coverage, fill_fused, pieces_of
 from rlinf.models.fused.fusion_rules import is_split
-from rlinf.models.tensor_files import RowSource
+from rlinf.models.language.causal_lm import CausalLM
 from rlinf.models.trainable import WeightForm
 from rlinf.placement.parallel import ParallelLayout
 

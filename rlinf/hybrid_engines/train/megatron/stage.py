@@ -23,12 +23,12 @@ from torch import nn
 from rlinf.data.packing import PackedSequences
 from rlinf.hybrid_engines.train.megatron.layer_config import windows
 from rlinf.hybrid_engines.train.megatron.layers import block_spec
-from rlinf.models.causal_lm import CausalLM
-from rlinf.models.expert_routing import ExpertRouting, RankRouting
 from rlinf.models.fused.fusion_rules import vocabulary_share
-from rlinf.models.language_model import LanguageModel, TokenEvaluation
-from rlinf.models.token_logprobs import LogprobHead, VocabularyShard
-from rlinf.models.token_plan import TokenPlan, plan_tokens
+from rlinf.models.language.causal_lm import CausalLM
+from rlinf.models.language.expert_routing import ExpertRouting, RankRouting
+from rlinf.models.language.language_model import LanguageModel, TokenEvaluation
+from rlinf.models.language.token_logprobs import LogprobHead, VocabularyShard
+from rlinf.models.language.token_plan import TokenPlan, plan_tokens
 from rlinf.models.trainable import WeightForm
 
 

@@ -24,7 +24,7 @@ from rlinf.config.schema.model import CausalLMConfig
 from rlinf.data.packing import PackedSequences, pack_responses, pack_sequences
 from rlinf.errors import NumericalError, WeightSyncError
 from rlinf.hybrid_engines.train.train_engine import Loss, Pass, TrainEngine
-from rlinf.models.language_model import TokenEvaluation
+from rlinf.models.language.language_model import TokenEvaluation
 from rlinf.placement.parallel import ParallelLayout
 from tests.unit.hybrid_engines.train.rank_processes import outcomes, run_ranks
 

@@ -10,8 +10,8 @@ import torch
 
 from rlinf.data.packing import pack_sequences
 from rlinf.hybrid_engines.train.train_engine import Loss, Pass
-from rlinf.models.expert_routing import ExpertRouting, ExpertSizes, balance_factors, token_counts
-from rlinf.models.language_model import TokenEvaluation
+from rlinf.models.language.expert_routing import ExpertRouting, ExpertSizes, balance_factors, token_counts
+from rlinf.models.language.language_model import TokenEvaluation
 from tests.unit.hybrid_engines.train.conformance import (
     SEQUENCES,
     TEMPERATURE,

@@ -14,7 +14,7 @@ from rlinf.algorithms.rewards.base import at_last_action
 from rlinf.config.schema.reward import ModelRewardConfig, TextModelRewardConfig
 from rlinf.data.messages.responses import RewardQuery
 from rlinf.errors import ConfigError, RewardError
-from rlinf.models.success_classifier import ClassifierConfig, SuccessClassifier
+from rlinf.models.control.success_classifier import ClassifierConfig, SuccessClassifier
 
 
 def save_classifier(path: Path) -> Any:

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlinf.hybrid_engines.train.train_engine import Pass
-from rlinf.models.language_model import LanguageModel
+from rlinf.models.language.language_model import LanguageModel
 from rlinf.placement.parallel import ParallelLayout
 from tests.unit.hybrid_engines.train.conformance import (
     SEQUENCES,
