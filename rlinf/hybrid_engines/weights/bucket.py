@@ -11,19 +11,16 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
-import xxhash
 from torch import nn
 
 from rlinf.errors import WeightSyncError
+from rlinf.hybrid_engines.weights.bucket_filling import fill_and_hash
+from rlinf.hybrid_engines.weights.checksum import ChecksumKind, checksum
 from rlinf.telemetry.trace import traced
 
 _ALIGNMENT = 64
 SEAL_BYTES = 8
-_BLOCK_BYTES = 512 << 10
-"""Bytes that are copied and then hashed: they are in the processor's cache still."""
-
 
 Receiver = tuple[str, int]
 """Group and rank."""
@@ -62,6 +59,7 @@ class Manifest:
         base: Version of the update that the messages are patches of; None: they are whole buckets.
         is_checked: Whether this process has compared the seals of all buckets: they need not be compared again.
         is_lasting: Whether the memory of the buckets stays as it is: parameters may be views of it.
+        checksum_kind: How the seals are computed: by words if the buckets are filled on a device.
     """
 
     version: int
@@ -73,6 +71,7 @@ class Manifest:
     base: int | None = None
     is_checked: bool = False
     is_lasting: bool = False
+    checksum_kind: ChecksumKind = "parts"
 
     @property
     def content(self) -> Manifest:
@@ -138,8 +137,10 @@ def fill_buckets(
 
     Args:
         manifest: How they were planned.
-        weights: The tensors, on any device, in the order in which they were planned. Taken one at a time, to the end.
-        allocate: Returns uint8 host memory of the given number of bytes, once for each bucket.
+        weights: The tensors, on any device, in the order in which they were planned. Taken a bucket's at a time, to the
+            end.
+        allocate: Returns uint8 memory of the given number of bytes, once for each bucket; on the host unless seals are
+            computed by words.
         owner: Whose tensors these are; None for those of all owners.
 
     Yields:
@@ -151,9 +152,9 @@ def fill_buckets(
         if owner is not None and manifest.bucket_owners[index] != owner:
             continue
         bucket = allocate(manifest.bucket_sizes[index])
-        digest = xxhash.xxh3_64(seed=_seed(manifest.version, index))
-        _fill(bucket, entries, source, digest)
-        _seal_of(bucket)[0] = _signed(digest.intdigest())
+        seed = _seed(manifest.version, index)
+        digest = _fill(bucket, entries, source, seed=seed, kind=manifest.checksum_kind)
+        _seal_of(bucket)[0] = _signed(digest)
         yield bucket
     # Making tensors whole needs every rank, also one that has sent its last.
     for name, _ in source:
@@ -171,9 +172,11 @@ def check_bucket(manifest: Manifest, index: int, bucket: torch.Tensor) -> None:
     Raises:
         WeightSyncError: It is not.
     """
-    bucket = bucket.cpu()
-    size = manifest.bucket_sizes[index]
-    if bucket.nbytes != size or int(_seal_of(bucket)) != _checksum(bucket, manifest.version, index):
+    kind, size = manifest.checksum_kind, manifest.bucket_sizes[index]
+    if kind == "parts":
+        bucket = bucket.cpu()
+    seed = _seed(manifest.version, index)
+    if bucket.nbytes != size or int(_seal_of(bucket)) != _signed(checksum(bucket[:-SEAL_BYTES], seed=seed, kind=kind)):
         raise WeightSyncError(
             f"Weight bucket {index} of version {manifest.version} has a wrong checksum or size "
             f"({bucket.nbytes} of {size} bytes)."
@@ -329,51 +332,26 @@ def _fill(
     bucket: torch.Tensor,
     entries: Iterable[TensorEntry],
     source: Iterator[tuple[str, torch.Tensor]],
-    digest: xxhash.xxh3_64,
-) -> None:
-    content, position = bucket[:-SEAL_BYTES].numpy(), 0
+    *,
+    seed: int,
+    kind: ChecksumKind,
+) -> int:
+    """Copy the next tensors into a bucket; return its checksum."""
+    content, placed = bucket[:-SEAL_BYTES], []
     for entry in entries:
         name, tensor = next(source)
         assert name == entry.name, f"weights were planned in another order: '{entry.name}' before '{name}'"
-        target = view_entry(entry, bucket)
-        if position < entry.offset:
-            digest.update(content[position : entry.offset].data)
-        _copy_and_hash(tensor.detach(), target, digest)
-        position = entry.offset + target.nbytes
-    digest.update(content[position:].data)
-
-
-def _copy_and_hash(source: torch.Tensor, target: torch.Tensor, digest: xxhash.xxh3_64) -> None:
-    """Copy a tensor to the host, block by block where the hash finds the block in the cache then."""
-    if source.device.type != "cpu" or not source.is_contiguous():
-        digest.update(_bytes_of(target.copy_(source)).data)
-    elif source.dtype == target.dtype:
-        # numpy begins a copy several times faster than torch.
-        given_bytes, taken_bytes = _bytes_of(source), _bytes_of(target)
-        for begin in range(0, len(taken_bytes), _BLOCK_BYTES):
-            block_bytes = taken_bytes[begin : begin + _BLOCK_BYTES]
-            np.copyto(block_bytes, given_bytes[begin : begin + _BLOCK_BYTES])
-            digest.update(block_bytes.data)
-    else:
-        # Source and target together fit where the hash looks for them.
-        elements = _BLOCK_BYTES // max(source.itemsize, target.itemsize)
-        given, taken = source.view(-1), target.view(-1)
-        for begin in range(0, len(taken), elements):
-            block = taken[begin : begin + elements]
-            digest.update(_bytes_of(block.copy_(given[begin : begin + elements])).data)
-
-
-def _bytes_of(tensor: torch.Tensor) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    return tensor.view(-1).view(torch.uint8).numpy()
+        if kind == "words":
+            view_entry(entry, bucket).copy_(tensor.detach())
+        else:
+            placed.append((entry.offset, entry.dtype, tensor))
+    if kind == "words":
+        return checksum(content, seed=seed, kind=kind)
+    return fill_and_hash(content, placed, seed=seed)
 
 
 def _seal_of(bucket: torch.Tensor) -> torch.Tensor:
     return bucket[-SEAL_BYTES:].view(torch.int64)
-
-
-def _checksum(bucket: torch.Tensor, version: int, index: int) -> int:
-    """Return the xxh3-64 of a bucket on the host, its seal apart; differs by version and index, too."""
-    return _signed(xxhash.xxh3_64_intdigest(bucket[:-SEAL_BYTES].numpy().data, seed=_seed(version, index)))
 
 
 def _seed(version: int, index: int) -> int:

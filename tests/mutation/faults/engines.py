@@ -12,6 +12,8 @@ _SEQUENCE = "tests/unit/hybrid_engines/generation/test_token_sequence.py"
 _SCHEDULER = "tests/unit/hybrid_engines/generation/test_engine_scheduler.py"
 _IN_PROCESS = "tests/unit/hybrid_engines/generation/test_in_process_engine.py"
 _BUCKETS = "tests/unit/hybrid_engines/weights/test_bucket.py"
+_FILLING = "tests/unit/hybrid_engines/weights/test_bucket_filling.py"
+_CHECKSUM = "tests/unit/hybrid_engines/weights/test_checksum.py"
 _PATCH = "tests/unit/hybrid_engines/weights/test_patch.py"
 _MEMORY = "tests/unit/hybrid_engines/weights/test_memory.py"
 _ADAPTERS = "tests/unit/hybrid_engines/weights/test_adapters.py"
@@ -349,17 +351,66 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         f"{_WEIGHTS}/bucket.py",
-        "            block = taken[begin : begin + elements]\n",
-        "            block = taken[begin:]\n",
+        '    if kind == "parts":\n        bucket = bucket.cpu()\n',
+        '    bucket = bucket.cpu()\n    kind = "parts"\n',
         (_BUCKETS,),
-        "blocks that are cast are hashed again and again",
+        "buckets of a device are checked as those of the host",
     ),
     Fault(
-        f"{_WEIGHTS}/bucket.py",
-        "        digest.update(content[position : entry.offset].data)\n",
-        "",
-        (_BUCKETS,),
-        "the space between tensors is not hashed",
+        f"{_WEIGHTS}/bucket_filling.py",
+        "        for part in range(offset // PART_BYTES, -(-end // PART_BYTES)):\n",
+        "        for part in range(offset // PART_BYTES, end // PART_BYTES + 1)[:-1] or [offset // PART_BYTES]:\n",
+        (_FILLING,),
+        "the last part of a tensor is not copied",
+    ),
+    Fault(
+        f"{_WEIGHTS}/bucket_filling.py",
+        "tasks[part].append((copy, max(offset, begin_of_part), min(end, begin_of_part + PART_BYTES)))",
+        "tasks[part].append((copy, max(offset, begin_of_part), end))",
+        (_FILLING,),
+        "a part is hashed before its neighbour's thread has written it again",
+    ),
+    Fault(
+        f"{_WEIGHTS}/bucket_filling.py",
+        "            first, last = (begin - offset) // itemsize, (end - offset) // itemsize\n",
+        "            first, last = begin // itemsize, end // itemsize\n",
+        (_FILLING,),
+        "parts that are cast lie elsewhere",
+    ),
+    Fault(
+        f"{_WEIGHTS}/checksum.py",
+        "            fill(part)\n        digests[part]",
+        "            pass\n        digests[part]",
+        (_FILLING,),
+        "buckets are sealed as they were",
+    ),
+    Fault(
+        f"{_WEIGHTS}/checksum.py",
+        "    count = -(-len(content) // PART_BYTES)\n",
+        "    count = max(len(content) // PART_BYTES, 1)\n",
+        (_CHECKSUM,),
+        "the end of a bucket is not hashed",
+    ),
+    Fault(
+        f"{_WEIGHTS}/checksum.py",
+        "            other.result()\n",
+        "            other.exception()\n",
+        (_CHECKSUM,),
+        "what fails on another thread is lost",
+    ),
+    Fault(
+        f"{_WEIGHTS}/checksum.py",
+        "(numbers * 2 + 1).mul_(_MULTIPLIER)",
+        "(numbers * 0 + 1).mul_(_MULTIPLIER)",
+        (_CHECKSUM,),
+        "words that changed places are not noticed",
+    ),
+    Fault(
+        f"{_WEIGHTS}/checksum.py",
+        "        numbers = torch.arange(begin, begin + part.numel(), device=words.device)\n",
+        "        numbers = torch.arange(part.numel(), device=words.device)\n",
+        (_CHECKSUM,),
+        "every step of the sum has the same factors",
     ),
     Fault(
         f"{_WEIGHTS}/bucket.py",

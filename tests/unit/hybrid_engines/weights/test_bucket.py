@@ -240,3 +240,31 @@ def test_seals_that_have_been_compared_are_not_compared_again() -> None:
     for index, bucket in enumerate(buckets):
         bucket[-1] += 1
         assert all(torch.equal(tensor, weights[name]) for name, tensor in checked.take(index, bucket))
+
+
+@pytest.mark.parametrize("bucket_bytes", [1, 1 << 22])
+def test_buckets_of_a_device_are_sealed_and_checked_there(bucket_bytes: int) -> None:
+    plan = plan_buckets(LARGE.items(), version=1, bucket_bytes=bucket_bytes, dtype=torch.bfloat16)
+    manifest = replace(plan, checksum_kind="words")
+    buckets = list(fill_buckets(manifest, LARGE.items(), zeros))
+    update = WeightUpdate(manifest, current_version=0)
+    received: dict[str, torch.Tensor] = {}
+    for index, bucket in enumerate(buckets):
+        received.update(update.take(index, bucket))
+        with pytest.raises(WeightSyncError, match=f"bucket {index} .* checksum"):
+            check_bucket(plan, index, bucket)
+        bucket[0] ^= 4
+        with pytest.raises(WeightSyncError, match=f"bucket {index} .* checksum"):
+            check_bucket(manifest, index, bucket)
+        bucket[0] ^= 4
+    update.finish()
+    for name, tensor in LARGE.items():
+        assert torch.equal(received[name], tensor.to(received[name].dtype)), name
+
+
+def test_buckets_of_a_device_never_come_to_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    manifest = replace(plan_buckets(LARGE.items(), version=1, bucket_bytes=1 << 22), checksum_kind="words")
+    for forbidden in ("numpy", "cpu"):
+        monkeypatch.setattr(torch.Tensor, forbidden, None)
+    for index, bucket in enumerate(fill_buckets(manifest, LARGE.items(), zeros)):
+        check_bucket(manifest, index, bucket)

@@ -1,0 +1,111 @@
+"""Every change of a bucket's content changes its checksum, on whichever threads or device it is computed."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+import xxhash
+
+from rlinf.hybrid_engines.weights import checksum as checksums
+from rlinf.hybrid_engines.weights.checksum import PART_BYTES, ChecksumKind, checksum, hash_parts
+
+KINDS: tuple[ChecksumKind, ...] = ("parts", "words")
+# Several parts for each of two threads, and a last one that is shorter.
+NUM_BYTES = 9 * PART_BYTES + 64
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let several threads share little."""
+    monkeypatch.setattr(checksums, "_MIN_PARTS", 2)
+    monkeypatch.setattr(checksums, "_WORDS_PER_STEP", NUM_BYTES // 8 // 3)
+    monkeypatch.setattr(checksums.os, "sched_getaffinity", lambda _: range(3))
+
+
+def content() -> torch.Tensor:
+    """Return bytes that are all different in every word."""
+    return torch.arange(NUM_BYTES // 8, dtype=torch.int64).mul_(0x0123456789ABCDEF).view(torch.uint8)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("position", [0, 7, PART_BYTES - 1, PART_BYTES, 5 * PART_BYTES + 3, NUM_BYTES - 1])
+@pytest.mark.parametrize("bit", [0, 7])
+def test_a_changed_bit_is_noticed(kind: ChecksumKind, position: int, bit: int) -> None:
+    changed = content()
+    changed[position] ^= 1 << bit
+    assert checksum(changed, seed=1, kind=kind) != checksum(content(), seed=1, kind=kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("one", "other"), [(0, 1), (3, NUM_BYTES // 8 // 3 + 3), (1, PART_BYTES // 8 + 1)], ids=["words", "steps", "parts"]
+)
+def test_exchanged_words_are_noticed(kind: ChecksumKind, one: int, other: int) -> None:
+    words = content().view(torch.int64)
+    words[[one, other]] = words[[other, one]]
+    assert checksum(words.view(torch.uint8), seed=1, kind=kind) != checksum(content(), seed=1, kind=kind)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_seed_matters_and_the_checksum_has_64_bits(kind: ChecksumKind) -> None:
+    found = {checksum(content(), seed=seed, kind=kind) for seed in range(20)}
+    assert len(found) == 20
+    assert all(0 <= value < 1 << 64 for value in found)
+    assert max(found) > 1 << 56
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_empty_bucket_has_a_checksum(kind: ChecksumKind) -> None:
+    empty = torch.zeros(0, dtype=torch.uint8)
+    assert checksum(empty, seed=1, kind=kind) == checksum(empty, seed=1, kind=kind)
+
+
+def test_parts_are_hashed_one_by_one() -> None:
+    data = content().numpy()
+    parts = [
+        xxhash.xxh3_64_intdigest(data[begin : begin + PART_BYTES].data) for begin in range(0, len(data), PART_BYTES)
+    ]
+    assert hash_parts(data, seed=5) == xxhash.xxh3_64_intdigest(np.array(parts, np.uint64).data, seed=5)
+
+
+def test_words_are_summed_with_odd_factors() -> None:
+    words = content().view(torch.int64).tolist()
+    total = sum(word * ((2 * number + 1) * checksums._MULTIPLIER) for number, word in enumerate(words)) % (1 << 64)
+    expected = xxhash.xxh3_64_intdigest(total.to_bytes(8, "little"), seed=5)
+    assert checksum(content(), seed=5, kind="words") == expected
+
+
+def test_threads_share_the_parts() -> None:
+    seen: dict[int, int] = {}
+    together = threading.Barrier(3, timeout=60)
+
+    def fill(part: int) -> None:
+        seen[part] = threading.get_ident()
+        if len(seen) <= 3 and part < 3:
+            together.wait()
+
+    hash_parts(content().numpy(), seed=0, fill=fill)
+    assert sorted(seen) == list(range(10))
+    assert len(set(seen.values())) == 3
+
+
+@pytest.mark.parametrize("is_caller", [True, False])
+def test_what_fails_on_a_thread_is_raised(is_caller: bool) -> None:
+    caller, together = threading.get_ident(), threading.Barrier(3, timeout=60)
+
+    def fill(part: int) -> None:
+        if part < 3:
+            together.wait()
+        if (threading.get_ident() == caller) == is_caller:
+            raise ValueError("no such weight")
+
+    with pytest.raises(ValueError, match="no such weight"):
+        hash_parts(content().numpy(), seed=0, fill=fill)
+
+
+def test_little_is_hashed_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checksums, "ThreadPoolExecutor", None)
+    assert hash_parts(content().numpy()[: 3 * PART_BYTES], seed=0)
