@@ -4,7 +4,7 @@ Needs torch and transformers; parts whose packages are missing are skipped, and 
 its own, and has a share of the time that is left.
 
 ``limits``: copies on the device, to and from the host, and a bfloat16 matrix product. ``weights``: publishing a
-trainer's weights in buckets on the host, checked, and loading them on the device, against copies of as many bytes.
+trainer's weights in buckets on the host or on the device, checked, and loading them, against copies of as many bytes.
 ``update``: optimizer steps of a language model, and the share of the product's speed. ``rollout``: tokens a second of
 the ``hf`` engine, and the share of what reading the weights once a step allows. ``embodied``: RLinf's environment
 steps per second in ``embodied_throughput.py``. ``tests``: those marked ``gpu``.
@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -145,14 +145,19 @@ def measure_weights(size: Size, device: torch.device) -> dict[str, float]:
     num_bytes = sum(tensor.nbytes for _, tensor in described)
     held: dict[str, Any] = {}
 
-    def publish() -> None:
+    def publish(kind: Any, allocate: Callable[[int], torch.Tensor]) -> None:
         held.clear()
-        manifest = plan_buckets(described, version=next(versions), bucket_bytes=BUCKET_BYTES)
-        held["manifest"] = manifest
-        held["buckets"] = list(fill_buckets(manifest, engine.export_weights(), memory.allocate))
+        plan = plan_buckets(described, version=next(versions), bucket_bytes=BUCKET_BYTES)
+        held["manifest"] = manifest = replace(plan, checksum_kind=kind)
+        held["buckets"] = list(fill_buckets(manifest, engine.export_weights(), allocate))
 
-    publishing = median_seconds(publish, size, device)
+    def on_the_device(count: int) -> torch.Tensor:
+        return torch.empty(count, dtype=torch.uint8, device=device)
+
+    publishing = median_seconds(lambda: publish("parts", memory.allocate), size, device)
     loading = median_seconds(lambda: receiver.load(held["manifest"], held["buckets"]), size, device)
+    staying = median_seconds(lambda: publish("words", on_the_device), size, device)
+    taking = median_seconds(lambda: receiver.load(held["manifest"], held["buckets"]), size, device)
     on_device = torch.empty(num_bytes, dtype=torch.uint8, device=device)
     on_host = torch.empty(num_bytes, dtype=torch.uint8, pin_memory=device.type == "cuda")
     to_host = median_seconds(lambda: on_host.copy_(on_device), size, device)
@@ -165,6 +170,9 @@ def measure_weights(size: Size, device: torch.device) -> dict[str, float]:
         "publish_vs_copy_to_host": to_host / publishing,
         "load_vs_copy_from_host": from_host / loading,
         "sync_vs_copy_on_device": copy / (publishing + loading),
+        "device_publish_seconds": staying,
+        "device_load_seconds": taking,
+        "device_sync_vs_copy_on_device": copy / (staying + taking),
     }
 
 

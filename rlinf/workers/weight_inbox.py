@@ -48,7 +48,8 @@ class WeightInbox:
             version: That it must have; None takes any.
 
         Returns:
-            The manifest and its buckets, uint8, in order; all of them checked, in memory that does not change.
+            The manifest and its buckets, uint8, in order; all of them checked, in memory that does not change. They are
+            on the host, or where the owners filled them on their devices, on this rank's own.
 
         Raises:
             WeightSyncError: It has another version, a bucket is damaged, or its owners disagree. Nothing is lost but
@@ -69,7 +70,9 @@ class WeightInbox:
             buckets.append(self._syncer.unpack(announced[owner], index, message))
             check_bucket(manifest, index, buckets[index])
         self._syncer.keep(manifest, buckets)
-        return replace(manifest, is_checked=True, is_lasting=True), buckets
+        # What lies on a device may be the owner's memory, and gone with it.
+        is_lasting = all(bucket.device.type == "cpu" for bucket in buckets)
+        return replace(manifest, is_checked=True, is_lasting=is_lasting), buckets
 
     def _announced_by(self, owner: int, manifest: Manifest) -> Manifest:
         """Return what another owner announces of the same update."""

@@ -61,8 +61,10 @@ class WeightSyncer(abc.ABC):
     # What a sender does
 
     def allocate(self, num_bytes: int) -> torch.Tensor:
-        """Return uint8 memory on the host for a bucket."""
-        return self.worker.shared_buffer(num_bytes)
+        """Return uint8 memory for a bucket; on the host, or on this rank's device."""
+        if self.cfg.bucket.bucket_device == "cpu":
+            return self.worker.shared_buffer(num_bytes)
+        return torch.empty(num_bytes, dtype=torch.uint8, device=self.worker.device)
 
     def announce(self, manifest: Manifest, receivers: Receivers) -> None:
         """Begin an update.
@@ -142,8 +144,12 @@ class BucketSyncer(WeightSyncer):
     """``weight_syncer.type: bucket``: by the workers' own sends and receives."""
 
     def send(self, message: Any, group_name: str, ranks: Sequence[int]) -> None:
-        """See ``WeightSyncer``."""
-        self.worker.send(message, group_name, list(ranks), tag=WEIGHTS)
+        """See ``WeightSyncer``; what lies on a device goes to one rank at a time, each by the way that suits it."""
+        if isinstance(message, torch.Tensor) and message.device.type != "cpu":
+            for rank in ranks:
+                self.worker.send(message, group_name, rank, tag=WEIGHTS)
+        else:
+            self.worker.send(message, group_name, list(ranks), tag=WEIGHTS)
 
     def receive(self, group_name: str, rank: int, *, timeout: float | None = None) -> AsyncWork[Any]:
         """See ``WeightSyncer``."""

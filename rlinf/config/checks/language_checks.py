@@ -69,6 +69,17 @@ def check_published_precision(check: Check[RLinfConfig]) -> None:
         )
 
 
+def check_bucket_device(check: Check[RLinfConfig]) -> None:
+    """Patches are made and applied on the host."""
+    syncer = check.cfg.weight_syncer
+    if syncer.type == "patch" and syncer.bucket.bucket_device != "cpu":
+        check.problem(
+            "weight_syncer.bucket.bucket_device",
+            f"received {syncer.bucket.bucket_device}; with weight_syncer.type=patch both ends keep buckets in host "
+            "memory. Set bucket_device=cpu.",
+        )
+
+
 def check_experts(check: Check[RLinfConfig]) -> None:
     """Routes are replayed and balanced where a pass before the update records them."""
     cfg = check.cfg
@@ -138,6 +149,7 @@ RULES = (
     check_language_model,
     check_importance_correction,
     check_published_precision,
+    check_bucket_device,
     check_experts,
     check_context,
     check_engine_servers,

@@ -143,6 +143,10 @@ class BucketConfig(ConfigSection):
     bucket_dtype: Precision | None = None
     """Precision in which weights are published; null takes that of generation engines, and the master weights' where a
     receiver needs them (adapters, an inference group, policies of environments). Master weights never change by it."""
+    bucket_device: Literal["cpu", "cuda"] = "cpu"
+    """Where buckets are filled: ``cuda`` keeps them on the actor's device, and receivers of the same node take them
+    through CUDA IPC (the same device) or NCCL (another one). A receiver then holds a second copy of the weights on its
+    device until they are loaded. An actor without a device of its own fills them in host memory."""
 
 
 @dataclass(frozen=True, kw_only=True)

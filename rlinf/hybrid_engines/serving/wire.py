@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from rlinf.data.messages.generation import Completion, EngineStats, GenerationRequest, GenerationResult, SamplingParams
 from rlinf.errors import EngineDiedError, EngineError, WeightSyncError
 from rlinf.hybrid_engines.weights.bucket import Manifest, TensorEntry
+from rlinf.hybrid_engines.weights.checksum import ChecksumKind
 
 _ERRORS: dict[str, type[EngineError | WeightSyncError]] = {
     cls.__name__: cls for cls in (EngineError, WeightSyncError, EngineDiedError)
@@ -93,9 +94,15 @@ def read_manifest(message: dict[str, Any]) -> Manifest:
             bucket_sizes=tuple(map(int, message["bucket_sizes"])),
             bucket_owners=tuple(map(int, message["bucket_owners"])),
             is_partial=bool(message["is_partial"]),
+            checksum_kind=_checksum_kind(message["checksum_kind"]),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise WeightSyncError(f"This is no manifest of this version of RLinf: {error!r}.") from error
+
+
+def _checksum_kind(name: str) -> ChecksumKind:
+    kinds: dict[str, ChecksumKind] = {kind: kind for kind in get_args(ChecksumKind)}
+    return kinds[name]
 
 
 def error_to_bytes(error: EngineError | WeightSyncError) -> bytes:

@@ -35,6 +35,7 @@ class WeightPublisher:
         dtype: torch.dtype | None = None,
     ) -> None:
         self._worker, self._bucket_bytes, self._dtype = worker, cfg.bucket.bucket_size, dtype
+        self._is_on_host = cfg.bucket.bucket_device == "cpu"
         self._syncer = make_weight_syncer(worker, cfg)
         self._receivers = {group: range(count) for group, count in receivers.items()}
         self._plans: dict[WeightForm, Manifest] = {}
@@ -70,7 +71,7 @@ class WeightPublisher:
 
     def _plan(self, engine: TrainEngine, form: WeightForm) -> Manifest:
         described = list(engine.describe_weights(form))
-        return plan_buckets(
+        plan = plan_buckets(
             ((entry.name, entry.tensor) for entry in described),
             version=0,
             bucket_bytes=self._bucket_bytes,
@@ -78,6 +79,7 @@ class WeightPublisher:
             dtype=self._dtype,
             is_partial=form == "adapters",
         )
+        return plan if self._is_on_host else replace(plan, checksum_kind="words")
 
     def _plan_relays(self) -> dict[Receiver, Receiver]:
         nodes = {group_name: self._worker.find_nodes(group_name) for group_name in self._receivers}

@@ -214,4 +214,11 @@ FAULTS: list[Fault] = [
         ("tests/unit/config/checks/test_language_checks.py",),
         "adapters are rounded on their way",
     ),
+    Fault(
+        "rlinf/config/checks/language_checks.py",
+        '    if syncer.type == "patch" and syncer.bucket.bucket_device != "cpu":\n',
+        '    if syncer.type == "bucket" and syncer.bucket.bucket_device != "cpu":\n',
+        ("tests/unit/config/checks/test_language_checks.py",),
+        "patches are made of buckets on a device",
+    ),
 ]

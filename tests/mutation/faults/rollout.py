@@ -10,6 +10,7 @@ _EXPERTS = "tests/unit/workers/rollout/test_experts.py"
 _PATCHES = "tests/unit/workers/test_patch_syncer.py"
 _RELAYS = "tests/unit/workers/test_relays.py"
 _INBOX = "tests/unit/workers/test_weight_inbox.py"
+_SYNCER = "tests/unit/workers/test_weight_syncer.py"
 _PATCH_SYNCER = "tests/unit/workers/test_patch_syncer.py"
 _STREAM = "tests/unit/workers/rollout/test_weight_stream.py"
 _BALANCER = "tests/unit/workers/test_load_balancer.py"
@@ -206,6 +207,34 @@ FAULTS: list[Fault] = [
         "",
         "damaged buckets are handed on",
         _INBOX,
+    ),
+    _fault(
+        "weight_inbox.py",
+        'is_lasting = all(bucket.device.type == "cpu" for bucket in buckets)',
+        "is_lasting = True",
+        "parameters are views of memory that another process's device may take back",
+        _INBOX,
+    ),
+    _fault(
+        "actor/weight_publisher.py",
+        'return plan if self._is_on_host else replace(plan, checksum_kind="words")',
+        "return plan",
+        "buckets of a device come to the host for their seals",
+        _INBOX,
+    ),
+    _fault(
+        "weight_syncer.py",
+        'if isinstance(message, torch.Tensor) and message.device.type != "cpu":',
+        "if False:",
+        "what lies on a device goes to several ranks through host memory",
+        _SYNCER,
+    ),
+    _fault(
+        "weight_syncer.py",
+        "        return torch.empty(num_bytes, dtype=torch.uint8, device=self.worker.device)\n",
+        "        return self.worker.shared_buffer(num_bytes)\n",
+        "buckets are never filled on a device",
+        _SYNCER,
     ),
     _fault(
         "actor/weight_publisher.py",

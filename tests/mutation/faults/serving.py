@@ -35,6 +35,13 @@ FAULTS: list[Fault] = [
         "log-probabilities over the vocabulary are lost",
         _WIRE,
     ),
+    _serving(
+        "wire",
+        'checksum_kind=_checksum_kind(message["checksum_kind"])',
+        'checksum_kind="parts"',
+        "buckets of a device are checked as those of the host",
+        _WIRE,
+    ),
     _serving("wire", 'is_partial=bool(message["is_partial"])', "is_partial=True", "whole updates look partial", _WIRE),
     _serving(
         "wire",

@@ -19,7 +19,15 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize(
     ("part", "shares"),
     [
-        ("weights", ["publish_vs_copy_to_host", "load_vs_copy_from_host", "sync_vs_copy_on_device"]),
+        (
+            "weights",
+            [
+                "publish_vs_copy_to_host",
+                "load_vs_copy_from_host",
+                "sync_vs_copy_on_device",
+                "device_sync_vs_copy_on_device",
+            ],
+        ),
         ("update", ["teraflops_vs_matmul", "tokens_per_second"]),
         ("rollout", ["tokens_vs_memory_limit", "tokens_per_second"]),
     ],

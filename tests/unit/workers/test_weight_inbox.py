@@ -7,8 +7,10 @@ from typing import cast
 import pytest
 import torch
 
+from rlinf.config.schema.train import BucketConfig, WeightSyncerConfig
 from rlinf.errors import CommTimeoutError, WeightSyncError
 from rlinf.hybrid_engines.train.train_engine import TrainEngine
+from rlinf.workers import weight_inbox
 from rlinf.workers.actor.weight_publisher import WeightPublisher
 from tests.unit.workers.weight_run import CFG, SIZES, Run, Weights, values
 
@@ -103,3 +105,28 @@ def test_weights_are_published_in_the_precision_of_the_receivers() -> None:
     assert {entry.dtype for entry in manifest.entries} == {torch.bfloat16}
     assert values((manifest, buckets)) == dict.fromkeys(SIZES, 1.0)
     assert all(torch.equal(tensor, torch.full_like(tensor, 1.001)) for tensor in weights.weights.values())
+
+
+def test_buckets_of_a_device_are_checked_there_and_end_with_their_owner() -> None:
+    cfg = WeightSyncerConfig(bucket=BucketConfig(bucket_size=128, bucket_device="cuda"))
+    # Without an accelerator, the actor's device is the host.
+    run = Run((0, 1, 0, 1, 0), cfg)
+    run.publish(1)
+    update = run.inbox.take(1)
+    assert values(update) == dict.fromkeys(SIZES, 1.0)
+    assert update[0].checksum_kind == "words"
+    run.publish(2)
+    damaged = next(m for m in run.waiting(1) if isinstance(m, torch.Tensor))
+    damaged[3] ^= 1
+    with pytest.raises(WeightSyncError, match="checksum"):
+        run.inbox.take(2)
+
+
+def test_parameters_are_no_views_of_a_device_s_buckets(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run((0, 0, 0, 0, 0))
+    run.publish(1)
+    assert run.inbox.take(1)[0].is_lasting
+    run.publish(2)
+    monkeypatch.setattr(run.inbox, "_take_message", lambda *_: torch.zeros(8, dtype=torch.uint8, device="meta"))
+    monkeypatch.setattr(weight_inbox, "check_bucket", lambda *_: None)
+    assert not run.inbox.take(2)[0].is_lasting

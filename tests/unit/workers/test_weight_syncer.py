@@ -26,12 +26,13 @@ class SpyWorker:
 
     _rank, _world_size = 0, 1
     node_id = "node"
+    device = torch.device("meta")
 
     def __init__(self) -> None:
         self.sent: list[tuple[Any, ...]] = []
         self.received: list[tuple[Any, ...]] = []
 
-    def send(self, message: Any, group: str, ranks: list[int], *, tag: str) -> None:
+    def send(self, message: Any, group: str, ranks: list[int] | int, *, tag: str) -> None:
         self.sent.append((type(message), group, ranks, tag))
 
     def recv(self, group: str, rank: int, *, async_op: bool, tag: str, timeout: float | None) -> str:
@@ -67,6 +68,17 @@ def test_a_manifest_and_its_buckets_go_to_every_served_rank() -> None:
     syncer = make_weight_syncer(cast("Worker", worker), WeightSyncerConfig())
     assert cast("object", syncer.receive("ActorGroup", 1, timeout=2.0)) == "work"
     assert worker.received == [("ActorGroup", 1, True, tag, 2.0)]
+
+
+def test_what_lies_on_a_device_goes_to_one_rank_at_a_time() -> None:
+    worker = SpyWorker()
+    cfg = WeightSyncerConfig(bucket=BucketConfig(bucket_device="cuda"))
+    syncer = make_weight_syncer(cast("Worker", worker), cfg)
+    bucket = syncer.allocate(80)
+    assert (bucket.device, bucket.nbytes, bucket.dtype) == (worker.device, 80, torch.uint8)
+    syncer.publish(0, bucket, {"RolloutGroup": [0, 1]})
+    assert [(group, ranks) for _, group, ranks, _ in worker.sent] == [("RolloutGroup", 0), ("RolloutGroup", 1)]
+    assert make_weight_syncer(cast("Worker", worker), WeightSyncerConfig()).allocate(80).device.type == "cpu"
 
 
 def test_a_plug_in_carries_the_same_messages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,11 @@ PLACEMENT = "cluster.component_placement={actor: 0, rollout: 0, reward: 0, infer
             "with actor.model.is_lora a receiver needs the weights in fp32",
         ),
         (
+            ["weight_syncer.type=patch", "weight_syncer.bucket.bucket_device=cuda"],
+            "weight_syncer.bucket.bucket_device",
+            "Set bucket_device=cpu",
+        ),
+        (
             ["actor.routing_replay=recompute", "algorithm.recompute_logprobs=false"],
             "actor.routing_replay",
             "algorithm.recompute_logprobs=true",

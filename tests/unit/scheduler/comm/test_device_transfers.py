@@ -3,6 +3,7 @@
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -14,11 +15,13 @@ from sample_workers import Sample
 
 from rlinf.config.schema.cluster import ClusterConfig
 from rlinf.errors import ClusterError, WorkerDiedError
+from rlinf.hybrid_engines.weights.bucket import WeightUpdate, fill_buckets, plan_buckets
 from rlinf.scheduler import Cluster, PackedPlacementStrategy
 from rlinf.scheduler.comm.device_transfers import DeviceTransfers
 from rlinf.scheduler.comm.endpoint import Endpoint
 from rlinf.scheduler.comm.serialization import decode, encode
 from rlinf.scheduler.comm.transport import new_keys, remove_socket_folder
+from tests.unit.hybrid_engines.packing import zeros
 
 SHARED = {}
 
@@ -124,6 +127,24 @@ def test_tensors_arrive_equal_by_every_way(make: Callable[..., Any], device: str
     assert torch.equal(got["weights"], expected["weights"])
     assert left.devices.num_parked == 0
     assert (right.platform.opened, right.platform.groups) == {"gpu-a": (3, 0), "gpu-b": (0, 1)}.get(device, (0, 0))
+
+
+@pytest.mark.parametrize("device", ["gpu-a", "gpu-b", None], ids=["same device", "other device", "no device"])
+def test_buckets_of_weights_arrive_checked_by_every_way(make: Callable[..., Any], device: str | None) -> None:
+    left, right = make("gpu-a"), make(device)
+    weights = {"a": torch.randn(700, 3), "b": torch.randn(1200), "c": torch.arange(400)}
+    plan = plan_buckets(weights.items(), version=5, bucket_bytes=8000, dtype=torch.bfloat16)
+    manifest = replace(plan, checksum_kind="words")
+    update = WeightUpdate(right.decode(left.encode_for(right, manifest)), current_version=4)
+    found: dict[str, torch.Tensor] = {}
+    for index, bucket in enumerate(fill_buckets(manifest, weights.items(), zeros)):
+        frames = left.encode_for(right, bucket)
+        # What is parked is a copy: the sender fills its memory again.
+        bucket.zero_()
+        found |= update.take(index, right.decode(frames))
+    assert update.finish() == 5
+    assert all(torch.equal(found[name], tensor.to(found[name].dtype)) for name, tensor in weights.items())
+    assert (right.platform.opened > 0, right.platform.groups) == (device == "gpu-a", int(device == "gpu-b"))
 
 
 def test_two_workers_send_to_each_other_before_either_receives_and_in_any_order(make: Callable[..., Any]) -> None:
