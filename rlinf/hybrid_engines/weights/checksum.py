@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
 import torch
 import xxhash
 
+from rlinf.hybrid_engines.weights.work_sharing import share
+
 PART_BYTES = 512 << 10
 """Bytes that are copied and then hashed: they are in the processor's cache still. A multiple of every alignment."""
-_MAX_THREADS = 4
-"""Two or three of them saturate the memory."""
 _MIN_PARTS = 4
 """Of each thread: starting one costs as much as copying a part."""
 _WORDS_PER_STEP = 1 << 22
@@ -60,29 +58,8 @@ def hash_parts(
             fill(part)
         digests[part] = xxhash.xxh3_64_intdigest(content[part * PART_BYTES : (part + 1) * PART_BYTES].data)
 
-    _share(hash_part, count)
+    share(hash_part, count, min_each=_MIN_PARTS)
     return xxhash.xxh3_64_intdigest(digests.data, seed=seed)
-
-
-def _share(work: Callable[[int], None], count: int) -> None:
-    """Do ``work`` for every number below ``count``, on as many threads as are worth it."""
-    numbers = iter(range(count))
-    num_threads = min(_MAX_THREADS, len(os.sched_getaffinity(0)), count // _MIN_PARTS)
-    if num_threads < 2:
-        _drain(work, numbers)
-        return
-    # Made anew each time: a process that is forked later has no threads of its parent.
-    with ThreadPoolExecutor(num_threads - 1, thread_name_prefix="rlinf-bucket") as pool:
-        others = [pool.submit(_drain, work, numbers) for _ in range(num_threads - 1)]
-        _drain(work, numbers)
-        for other in others:
-            other.result()
-
-
-def _drain(work: Callable[[int], None], numbers: Iterator[int]) -> None:
-    # Taking the next number of a range is atomic.
-    for number in numbers:
-        work(number)
 
 
 def _sum_words(content: torch.Tensor, seed: int) -> int:

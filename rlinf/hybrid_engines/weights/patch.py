@@ -8,6 +8,7 @@ At a learning rate of 1e-6, a step changes some 4 % of a model's weights in bflo
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import torch
 
 from rlinf.errors import WeightSyncError
 from rlinf.hybrid_engines.weights.bucket import SEAL_BYTES, TensorEntry
+from rlinf.hybrid_engines.weights.work_sharing import share
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -41,13 +43,18 @@ def encode_patch(base: torch.Tensor, bucket: torch.Tensor, entries: Sequence[Ten
     """
     regions = list(_regions(entries, bucket.nbytes))
     heads = np.zeros((len(regions), 3), np.int64)
-    parts: list[Array] = []
     before, after = base.numpy(), bucket.numpy()
-    for head, (begin, end, width) in zip(heads, regions, strict=True):
+    parts: list[tuple[Array, ...]] = [()] * len(regions)
+
+    def encode(number: int) -> None:
+        begin, end, width = regions[number]
         kind, positions, values = _encode(before[begin:end], after[begin:end], width)
-        head[:] = kind, len(positions), len(values)
-        parts += [_padded(positions), _padded(values.view(np.uint8))]
-    return torch.from_numpy(np.concatenate([heads.reshape(-1).view(np.uint8), *parts, after[-SEAL_BYTES:]]))
+        heads[number] = kind, len(positions), len(values)
+        parts[number] = _padded(positions), _padded(values.view(np.uint8))
+
+    share(encode, len(regions))
+    head = heads.reshape(-1).view(np.uint8)
+    return torch.from_numpy(np.concatenate([head, *itertools.chain.from_iterable(parts), after[-SEAL_BYTES:]]))
 
 
 def apply_patch(
@@ -128,24 +135,34 @@ def _gap_bytes(gaps: Array, num_skips: int) -> Array:
 
 def _apply(target: Array, patch: Array, regions: list[tuple[int, int, int]]) -> None:
     position = len(regions) * 3 * _WORD_BYTES
-    heads = patch[:position].view(np.int64).reshape(len(regions), 3)
-    for (kind, num_positions, num_values), (begin, end, width) in zip(heads.tolist(), regions, strict=True):
+    heads = patch[:position].view(np.int64).reshape(len(regions), 3).tolist()
+    found: list[tuple[int, Array, Array]] = []
+    for (kind, num_positions, num_values), (_, _, width) in zip(heads, regions, strict=True):
         positions = patch[position : position + num_positions]
         position += num_positions + -num_positions % _WORD_BYTES
         values = patch[position : position + num_values * width].view(f"i{width}")
         position += len(values) * width + -len(values) * width % _WORD_BYTES
-        region = target[begin:end].view(f"i{width}")
-        if kind == _GAPS:
-            steps = np.cumsum(positions, dtype=np.int32)
-            if len(positions) > len(values):
-                # A skip stands for no element.
-                steps = steps[positions != _SKIP]
-            region[steps + np.arange(len(steps), dtype=np.int32)] = values
-        elif kind == _BITMAP:
-            region[np.unpackbits(positions, count=len(region)).astype(np.bool_)] = values
-        elif kind == _WHOLE:
-            region[:] = values
+        found.append((kind, positions, values))
+
+    def change(number: int) -> None:
+        begin, end, width = regions[number]
+        _change(target[begin:end].view(f"i{width}"), *found[number])
+
+    share(change, len(regions))
     target[-SEAL_BYTES:] = patch[position : position + SEAL_BYTES]
+
+
+def _change(region: Array, kind: int, positions: Array, values: Array) -> None:
+    if kind == _GAPS:
+        steps = np.cumsum(positions, dtype=np.int32)
+        if len(positions) > len(values):
+            # A skip stands for no element.
+            steps = steps[positions != _SKIP]
+        region[steps + np.arange(len(steps), dtype=np.int32)] = values
+    elif kind == _BITMAP:
+        region[np.unpackbits(positions, count=len(region)).astype(np.bool_)] = values
+    elif kind == _WHOLE:
+        region[:] = values
 
 
 def _padded(values: Array) -> Array:

@@ -14,6 +14,7 @@ _IN_PROCESS = "tests/unit/hybrid_engines/generation/test_in_process_engine.py"
 _BUCKETS = "tests/unit/hybrid_engines/weights/test_bucket.py"
 _FILLING = "tests/unit/hybrid_engines/weights/test_bucket_filling.py"
 _CHECKSUM = "tests/unit/hybrid_engines/weights/test_checksum.py"
+_SHARING = "tests/unit/hybrid_engines/weights/test_work_sharing.py"
 _PATCH = "tests/unit/hybrid_engines/weights/test_patch.py"
 _MEMORY = "tests/unit/hybrid_engines/weights/test_memory.py"
 _ADAPTERS = "tests/unit/hybrid_engines/weights/test_adapters.py"
@@ -392,10 +393,17 @@ FAULTS: list[Fault] = [
         "the end of a bucket is not hashed",
     ),
     Fault(
-        f"{_WEIGHTS}/checksum.py",
+        f"{_WEIGHTS}/work_sharing.py",
+        "min(_MAX_THREADS, len(os.sched_getaffinity(0)), count // min_each)",
+        "min(_MAX_THREADS, count // min_each)",
+        (_SHARING,),
+        "more threads than cores",
+    ),
+    Fault(
+        f"{_WEIGHTS}/work_sharing.py",
         "            other.result()\n",
         "            other.exception()\n",
-        (_CHECKSUM,),
+        (_SHARING,),
         "what fails on another thread is lost",
     ),
     Fault(

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from rlinf.hybrid_engines.weights import checksum as checksums
+from rlinf.hybrid_engines.weights import work_sharing
 from rlinf.hybrid_engines.weights.bucket_filling import fill_and_hash
 from rlinf.hybrid_engines.weights.checksum import PART_BYTES, hash_parts
 
@@ -24,7 +25,7 @@ TENSORS = {
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_every_tensor_is_where_it_belongs(num_cores: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checksums, "_MIN_PARTS", 1)
-    monkeypatch.setattr(checksums.os, "sched_getaffinity", lambda _: range(num_cores))
+    monkeypatch.setattr(work_sharing.os, "sched_getaffinity", lambda _: range(num_cores))
     placed, end = [], 0
     for tensor in TENSORS.values():
         sent = dtype if tensor.is_floating_point() else tensor.dtype
@@ -44,7 +45,7 @@ def test_every_tensor_is_where_it_belongs(num_cores: int, dtype: torch.dtype, mo
 
 
 def test_a_part_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checksums.os, "sched_getaffinity", lambda _: range(1))
+    monkeypatch.setattr(work_sharing.os, "sched_getaffinity", lambda _: range(1))
     written: list[tuple[int, int]] = []
 
     source = torch.ones(3 * PART_BYTES // 4)

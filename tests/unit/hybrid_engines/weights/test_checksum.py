@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 import torch
 import xxhash
 
 from rlinf.hybrid_engines.weights import checksum as checksums
+from rlinf.hybrid_engines.weights import work_sharing
 from rlinf.hybrid_engines.weights.checksum import PART_BYTES, ChecksumKind, checksum, hash_parts
 
 KINDS: tuple[ChecksumKind, ...] = ("parts", "words")
@@ -22,7 +21,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let several threads share little."""
     monkeypatch.setattr(checksums, "_MIN_PARTS", 2)
     monkeypatch.setattr(checksums, "_WORDS_PER_STEP", NUM_BYTES // 8 // 3)
-    monkeypatch.setattr(checksums.os, "sched_getaffinity", lambda _: range(3))
+    monkeypatch.setattr(work_sharing.os, "sched_getaffinity", lambda _: range(3))
 
 
 def content() -> torch.Tensor:
@@ -78,34 +77,15 @@ def test_words_are_summed_with_odd_factors() -> None:
     assert checksum(content(), seed=5, kind="words") == expected
 
 
-def test_threads_share_the_parts() -> None:
-    seen: dict[int, int] = {}
-    together = threading.Barrier(3, timeout=60)
+def test_every_part_is_filled_before_it_is_hashed() -> None:
+    data = content().numpy()
+    expected, taken = hash_parts(data, seed=0), data.copy()
+    data[:] = 0
+    parts: list[int] = []
 
     def fill(part: int) -> None:
-        seen[part] = threading.get_ident()
-        if len(seen) <= 3 and part < 3:
-            together.wait()
+        parts.append(part)
+        data[part * PART_BYTES : (part + 1) * PART_BYTES] = taken[part * PART_BYTES : (part + 1) * PART_BYTES]
 
-    hash_parts(content().numpy(), seed=0, fill=fill)
-    assert sorted(seen) == list(range(10))
-    assert len(set(seen.values())) == 3
-
-
-@pytest.mark.parametrize("is_caller", [True, False])
-def test_what_fails_on_a_thread_is_raised(is_caller: bool) -> None:
-    caller, together = threading.get_ident(), threading.Barrier(3, timeout=60)
-
-    def fill(part: int) -> None:
-        if part < 3:
-            together.wait()
-        if (threading.get_ident() == caller) == is_caller:
-            raise ValueError("no such weight")
-
-    with pytest.raises(ValueError, match="no such weight"):
-        hash_parts(content().numpy(), seed=0, fill=fill)
-
-
-def test_little_is_hashed_without_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checksums, "ThreadPoolExecutor", None)
-    assert hash_parts(content().numpy()[: 3 * PART_BYTES], seed=0)
+    assert hash_parts(data, seed=0, fill=fill) == expected
+    assert sorted(parts) == list(range(10))
