@@ -7,6 +7,8 @@ from tests.mutation.fault import Fault
 _FOLDER = "tests/unit/hybrid_engines/serving"
 _REMOTE = f"{_FOLDER}/test_remote_engine.py"
 _ROUTED = f"{_FOLDER}/test_routed_engine.py"
+_RECIPE_SERVER = f"{_FOLDER}/test_recipe_server.py"
+_FROM_RECIPE = "tests/unit/hybrid_engines/generation/test_from_recipe.py"
 _WIRE = f"{_FOLDER}/test_wire.py"
 _SERVER = f"{_FOLDER}/test_engine_server.py"
 _CLIENT = f"{_FOLDER}/test_http_client.py"
@@ -218,5 +220,48 @@ FAULTS: list[Fault] = [
         "if False:",
         "anybody can replace the weights of a server",
         _SERVE,
+    ),
+    # Engines and servers of a recipe
+    _serving(
+        "recipe_server",
+        "for number in (signal.SIGINT, signal.SIGTERM):",
+        "for number in (signal.SIGINT,):",
+        "a server that is terminated closes nothing",
+        _RECIPE_SERVER,
+    ),
+    _serving(
+        "recipe_server",
+        "server = EngineServer(engine, description=description, token=token)",
+        "server = EngineServer(engine, description=description)",
+        "anybody is let in",
+        _RECIPE_SERVER,
+    ),
+    _serving(
+        "recipe_server",
+        "    finally:\n        await server.close()\n",
+        "    finally:\n        pass\n",
+        "the engine outlives its server",
+        _RECIPE_SERVER,
+    ),
+    _serving(
+        "recipe_server",
+        '        "max_context_tokens": cfg.max_context_tokens,\n',
+        '        "max_context_tokens": 0,\n',
+        "clients do not learn the length of contexts",
+        _RECIPE_SERVER,
+    ),
+    _fault(
+        "hybrid_engines/generation/from_recipe.py",
+        'seed=derive_seed(cfg.actor.seed, "rollout", rank),',
+        'seed=derive_seed(cfg.actor.seed, "rollout"),',
+        "all ranks sample the same",
+        _FROM_RECIPE,
+    ),
+    _fault(
+        "hybrid_engines/generation/from_recipe.py",
+        "precision=cfg.engine_precision,",
+        "precision=cfg.actor.model.precision,",
+        "the engine's own precision is passed over",
+        _FROM_RECIPE,
     ),
 ]
