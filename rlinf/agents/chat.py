@@ -109,7 +109,7 @@ class Chat:
         self.messages.extend(messages)
 
 
-def parse_reply(text: str, *, turn: int = 0, finish_reason: FinishReason = "stop") -> Reply:
+def parse_reply(text: str, *, turn: int = 0, finish_reason: FinishReason = "stop", with_calls: bool = True) -> Reply:
     """Read what a model wrote: thoughts in ``<think>``, calls as JSON in ``<tool_call>``, as Qwen and Hermes do.
 
     Any text has a reply: a call that cannot be read has an ``error``.
@@ -118,12 +118,13 @@ def parse_reply(text: str, *, turn: int = 0, finish_reason: FinishReason = "stop
         text: Special tokens left out.
         turn: See ``Reply``.
         finish_reason: See ``Reply``.
+        with_calls: Whether there are tools; without, calls are text.
     """
     thought = _THOUGHT.match(text)
     reasoning, rest = (thought.group(1).strip(), text[thought.end() :]) if thought else ("", text)
     said: list[str] = []
     calls: list[ToolCall] = []
-    while True:
+    while with_calls:
         before, opening, rest = rest.partition(_CALL_OPENS)
         said.append(before)
         if not opening:
@@ -131,7 +132,7 @@ def parse_reply(text: str, *, turn: int = 0, finish_reason: FinishReason = "stop
         call, rest = _read_call(rest, f"call_{turn}_{len(calls)}")
         calls.append(call)
     return Reply(
-        text="".join(said).strip(),
+        text="".join(said if with_calls else [rest]).strip(),
         reasoning=reasoning,
         tool_calls=tuple(calls),
         finish_reason=finish_reason,

@@ -30,6 +30,12 @@ class ContextFullError(EpisodeLimitError):
     """Its context leaves no room for a token (``agent.max_context_tokens``)."""
 
 
+class Conversation(Protocol):
+    """What was said in an episode: a chat, or what a program has sent."""
+
+    messages: list[Message]
+
+
 class GenerationClient(Protocol):
     """Samples tokens: a generation engine, or what reaches one."""
 
@@ -72,6 +78,7 @@ class EpisodeEngine:
         prompt: The row that is played.
         recorder: What has been sampled.
         counts: What workflows and tools count, by the name of the metric.
+        chats: What was said; the first is the episode's transcript.
     """
 
     def __init__(
@@ -89,7 +96,7 @@ class EpisodeEngine:
         self.prompt = prompt
         self.recorder = TokenTree(None if template is None else template.tokenizer.decode)
         self.counts: defaultdict[str, float] = defaultdict(float)
-        self.chats: list[Chat] = []
+        self.chats: list[Conversation] = []
         self._client, self._params, self._limits, self._template = client, params, limits, template
         self._seed, self._index, self._name = seed, index, name
         self._num_turns = 0
@@ -110,6 +117,25 @@ class EpisodeEngine:
             AgentError: The prompt spells a recorded turn in other tokens, or the request was aborted.
             EngineError: The engine has failed.
         """
+        return (await self.take_turn(prompt_ids, max_new_tokens=max_new_tokens, stop=stop))[1]
+
+    async def take_turn(
+        self,
+        prompt_ids: Sequence[int],
+        *,
+        max_new_tokens: int | None = None,
+        stop: Sequence[str] = (),
+        may_drift: bool = False,
+    ) -> tuple[int, Completion]:
+        """Do what ``agenerate`` does, and return the number of the turn as well.
+
+        Args:
+            prompt_ids: See ``agenerate``.
+            max_new_tokens: See ``agenerate``.
+            stop: See ``agenerate``.
+            may_drift: Whether the prompt may spell a recorded turn in other tokens, as that of a program which writes
+                the history itself: another branch, which is counted.
+        """
         if self._num_turns == self._limits.max_turns:
             raise TurnLimitError(f"The episode has had its {self._num_turns} turns. Raise agent.max_turns.")
         room = self._limits.max_context_tokens - len(prompt_ids)
@@ -120,7 +146,7 @@ class EpisodeEngine:
             )
         self._num_turns += 1
         call = self.recorder.begin(prompt_ids)
-        if call.fork == "drift":
+        if call.fork == "drift" and not may_drift:
             raise AgentError(
                 f"The prompt of turn {call.number} spells a recorded turn in other tokens than were sampled: it was "
                 "encoded from text. Continue the tokens of the completion, or use engine.chat()."
@@ -142,7 +168,7 @@ class EpisodeEngine:
         if completion.finish_reason == "abort":
             raise AgentError(f"Request {request.request_id} was aborted.")
         self.recorder.commit(call, completion)
-        return completion
+        return call.number, completion
 
     def chat(self, messages: Sequence[Message] | None = None, *, tools: Sequence[ToolSchema] = ()) -> Chat:
         """Open a conversation.

@@ -139,6 +139,7 @@ class TokenTree:
         self._decode = decode
         # In the order in which they were recorded: a parent before its children.
         self._nodes: list[_Node] = []
+        self._discarded: set[int] = set()
         self._num_calls = 0
         self._forks: Counter[ForkKind] = Counter()
 
@@ -201,6 +202,16 @@ class TokenTree:
         if count:
             self._nodes.append(node)
 
+    def discard(self, number: int) -> None:
+        """Leave a turn that no client has read out of the training samples; one that another turn continues stays.
+
+        Args:
+            number: Of the turn.
+        """
+        # It stays a node: others may branch off within its prompt.
+        if number not in {node.continued.number for node in self._nodes if node.continued is not None}:
+            self._discarded.add(number)
+
     def forks(self) -> Mapping[ForkKind, int]:
         """Return how many prompts left what was recorded, by the reason."""
         return self._forks
@@ -213,6 +224,8 @@ class TokenTree:
         """
         chains: dict[_Node, list[_Node]] = {}
         for node in sorted(self._nodes, key=lambda node: node.number):
+            if node.number in self._discarded:
+                continue
             before = node.continued
             is_first = before is not None and chains[before][-1] is before
             chain = chains[before] if before is not None and is_first else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.reward_checks import check_address
-from rlinf.config.schema.agent import RetrievalToolConfig, ToolsConfig
+from rlinf.config.schema.agent import ProgramConfig, RetrievalToolConfig, ToolsConfig
 from rlinf.config.schema.reward import WorkflowRewardConfig
 from rlinf.config.schema.root import ReasoningConfig
 
@@ -34,6 +34,17 @@ def check_tools(check: Check[ReasoningConfig]) -> None:
             check_address(f"agent.tools.{name}.url", tool.url, check)
 
 
+def check_program(check: Check[ReasoningConfig]) -> None:
+    """A program is a command or a function."""
+    agent = check.cfg.agent
+    if isinstance(agent, ProgramConfig) and bool(agent.command) == (agent.function is not None):
+        check.problem(
+            "agent.command",
+            f"received {'this and agent.function' if agent.command else 'neither this nor agent.function'}; "
+            "workflow=program runs one of them. Write command: [python, my_agent.py], say.",
+        )
+
+
 def check_outcomes(check: Check[ReasoningConfig]) -> None:
     """A workflow judges only where there is one."""
     cfg = check.cfg
@@ -46,4 +57,4 @@ def check_outcomes(check: Check[ReasoningConfig]) -> None:
             )
 
 
-RULES = (check_context, check_tools, check_outcomes)
+RULES = (check_context, check_tools, check_program, check_outcomes)

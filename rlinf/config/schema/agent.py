@@ -73,6 +73,8 @@ class AgentConfig(ConfigSection):
     is enough for one turn."""
     timeout_seconds: PositiveFloat = 600.0
     """Time of an episode; one that takes longer ends, and is rewarded as it stands."""
+    max_episodes: PositiveInt = 512
+    """Episodes that each process plays at a time."""
     retries: NonNegativeInt = 1
     """How often an episode is played anew whose workflow raised, before the run fails."""
     chat_template: str | None = None
@@ -116,6 +118,24 @@ class ToolsConfig(AgentConfig):
         return self.tools
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProgramConfig(AgentConfig):
+    """``workflow: program``: a program of yours that speaks the OpenAI protocol, once per episode.
+
+    It is given the address of a server and an API key, as ``OPENAI_BASE_URL`` and ``OPENAI_API_KEY``; each of its
+    requests is a turn.
+    """
+
+    command: list[str] = field(default_factory=list)
+    """The program and its arguments, ``python`` for the interpreter of the run; it reads the row as one JSON object
+    from its standard input."""
+    function: str | None = None
+    """In place of a command: ``package.module:function``, called with the row, ``base_url`` and ``api_key``; plain or
+    ``async``. It may return a number that judges the episode."""
+    max_episodes: PositiveInt = 16
+    """Episodes, hence programs, that each process plays at a time."""
+
+
 tools: Registry[Any] = Registry("tool", config=ToolConfig)
 """By ``tool_type``; ``rlinf.agents.tools.base.Tool`` is the contract."""
 tools.register("calculator", "rlinf.agents.tools.calculator:CalculatorTool", config=CalculatorToolConfig)
@@ -126,5 +146,6 @@ tools.register("retrieval", "rlinf.agents.tools.retrieval:RetrievalTool", config
 workflows: Registry[Any] = Registry("workflow", config=AgentConfig)
 """By ``agent.workflow``; ``rlinf.agents.workflow.RolloutWorkflow`` is the contract."""
 workflows.register("multi_turn", "rlinf.agents.workflows.multi_turn:MultiTurnWorkflow", config=MultiTurnConfig)
+workflows.register("program", "rlinf.agents.workflows.program:ProgramWorkflow", config=ProgramConfig)
 workflows.register("rlvr", "rlinf.agents.workflows.rlvr:RLVRWorkflow", config=RLVRConfig)
 workflows.register("tools", "rlinf.agents.workflows.tool_loop:ToolsWorkflow", config=ToolsConfig)

@@ -45,6 +45,7 @@ class EpisodeWorker(RewardWorker):
         self.limits = EpisodeLimits(max_turns=cfg.agent.max_turns, max_context_tokens=cfg.max_context_tokens)
         self.tokenizer: Any = None
         self.template: ChatTemplate | None = None
+        self._slots: asyncio.Semaphore | None = None
         self._playing: dict[tuple[str, int], asyncio.Task[ResponseGroup]] = {}
 
     def init_worker(self) -> None:
@@ -131,8 +132,11 @@ class EpisodeWorker(RewardWorker):
                 name=f"{name}-{index}-{attempt}",
                 template=self.template,
             )
+            if self._slots is None:  # made where it is used: in the event loop
+                self._slots = asyncio.Semaphore(self.section.max_episodes)
             try:
-                return await play_episode(self.workflow, engine, timeout_seconds=self.section.timeout_seconds)
+                async with self._slots:
+                    return await play_episode(self.workflow, engine, timeout_seconds=self.section.timeout_seconds)
             except (WorkerError, EngineError):
                 raise
             except Exception as error:  # noqa: BLE001 - the boundary around a workflow, which may be a user's code

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 import time
+import urllib.request
 from typing import Any
 
 from rlinf.agents.chat import Reply
@@ -86,3 +88,30 @@ async def end_at_once(reply: Reply, prompt: Prompt) -> None:
 def confuse(reply: Reply, prompt: Prompt) -> Any:
     del reply, prompt
     return ["no message"]
+
+
+def talk(row: dict[str, Any], *, base_url: str, api_key: str) -> float:
+    """Request one completion."""
+    headers = {"Authorization": f"Bearer {api_key}"}
+    body = json.dumps({"messages": row["messages"]}).encode()
+    request = urllib.request.Request(f"{base_url}/chat/completions", body, headers)
+    with urllib.request.urlopen(request) as response:
+        assert json.load(response)["choices"][0]["message"]["content"] == "3"
+    return 0.5
+
+
+async def talk_later(row: dict[str, Any], *, base_url: str, api_key: str) -> None:
+    """Request one completion, and judge nothing."""
+    await asyncio.to_thread(talk, row, base_url=base_url, api_key=api_key)
+
+
+def talk_nonsense(row: dict[str, Any], *, base_url: str, api_key: str) -> str:
+    """Judge by a text."""
+    del row, base_url, api_key
+    return "no number"
+
+
+async def talk_badly(row: dict[str, Any], *, base_url: str, api_key: str) -> float:
+    """Raise."""
+    del base_url, api_key
+    return float(row["nothing"])

@@ -233,3 +233,14 @@ def test_what_cannot_be_trained_on_is_refused() -> None:
         tree.commit(call, completion([1], first_logprob=float("nan")))
     with pytest.raises(AgentError, match="received 1 tokens with 0 log-probabilities"):
         tree.commit(call, Completion(token_ids=(1,), logprobs=(), versions=(0,), finish_reason="stop"))
+
+
+def test_a_turn_that_no_client_has_read_is_no_sample() -> None:
+    tree = TokenTree()
+    record(tree, [1, 2], [3])
+    record(tree, [1, 2, 5], [6], first_logprob=-2.0)
+    record(tree, [1, 2, 5, 6, 7], [8])
+    tree.discard(0)
+    tree.discard(1)
+    (trajectory,) = tree.trajectories()
+    assert [turn.number for turn in trajectory.turns] == [1, 2], "a turn that is continued has been read"

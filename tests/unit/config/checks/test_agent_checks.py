@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.config.schema.agent import CalculatorToolConfig, ToolsConfig
+from rlinf.config.schema.agent import CalculatorToolConfig, ProgramConfig, ToolsConfig
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.errors import ConfigError
 
@@ -63,3 +63,12 @@ def test_sizes_of_episodes() -> None:
 )
 def test_what_cannot_work_is_named(overrides: list[str], expected: str) -> None:
     assert expected in problem(*overrides)
+
+
+def test_a_program_is_a_command_or_a_function() -> None:
+    agent = parsed("agent={workflow: program, command: [a, b]}").agent
+    assert isinstance(agent, ProgramConfig)
+    assert (agent.command, agent.max_episodes) == (["a", "b"], 16)
+    assert "agent.command: received neither this nor agent.function" in problem("agent={workflow: program}")
+    both = "agent={workflow: program, command: [a], function: 'a:b'}"
+    assert "agent.command: received this and agent.function" in problem(both)

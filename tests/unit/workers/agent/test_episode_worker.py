@@ -152,6 +152,22 @@ def test_an_engine_that_fails_is_not_the_workflows_fault(monkeypatch: pytest.Mon
     assert len(engines_of(worker).requests) <= 3
 
 
+def test_so_many_episodes_are_played_at_a_time(folder: Path) -> None:
+    worker = make_worker(folder, "+agent.max_episodes=2")
+    engines_of(worker).stalls = True
+
+    async def play() -> None:
+        task = asyncio.ensure_future(
+            worker.generate(make_prompt(worker.tokenizer), group_id=7, params=PARAMS, split="train")
+        )
+        await asyncio.sleep(0.2)
+        assert len(engines_of(worker).requests) == 2
+        await worker.abort([7], split="train")
+        assert await asyncio.wait_for(task, 20) is None
+
+    asyncio.run(play())
+
+
 @pytest.mark.parametrize("ends_by", ["abort", "again"])
 def test_episodes_that_are_not_needed_end_without_a_result(folder: Path, ends_by: str) -> None:
     worker = make_worker(folder)
