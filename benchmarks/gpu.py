@@ -5,8 +5,10 @@ its own, and has a share of the time that is left.
 
 ``limits``: copies on the device, to and from the host, and a bfloat16 matrix product. ``weights``: publishing a
 trainer's weights in buckets on the host or on the device, checked, and loading them, against copies of as many bytes.
-``update``: optimizer steps of a language model, and the share of the product's speed. ``rollout``: tokens a second of
-the ``hf`` engine, and the share of what reading the weights once a step allows. ``embodied``: RLinf's environment
+``update``: optimizer steps of a language model, and the share of the product's speed. ``attention``: the same with our
+own attention and with FlashAttention. ``rollout``: tokens a second of the ``hf`` engine, and the share of what reading
+the weights once a step allows. ``engines``: tokens a second of vLLM and SGLang with captured graphs and without, and
+the memory that they give back when they sleep. ``embodied``: RLinf's environment
 steps per second in ``embodied_throughput.py``. ``tests``: those marked ``gpu``.
 
     python benchmarks/gpu.py --output benchmarks/results/gpu.json    # at most 25 minutes
@@ -41,7 +43,9 @@ PACKAGES = {
     "limits": (),
     "weights": ("transformers", "xxhash"),
     "update": ("transformers",),
+    "attention": ("transformers",),
     "rollout": ("transformers", "xxhash"),
+    "engines": ("transformers", "xxhash"),
     "embodied": ("ray", "gymnasium", "metaworld", "mujoco"),
     "tests": ("transformers", "pytest", "psutil", "xxhash"),
 }
@@ -109,8 +113,8 @@ def measure_limits(size: Size, device: torch.device) -> dict[str, float]:
     return found | {"matmul_teraflops": 2 * size.matrix_side**3 / 1e12 / product}
 
 
-def make_engine(size: Size, device: torch.device, folder: Path) -> Any:
-    """Return a training engine with a random model of this size."""
+def make_engine(size: Size, device: torch.device, folder: Path, attention: str = "auto") -> Any:
+    """Return a training engine with a random model of this size, and an attention of the recipes'."""
     from examples.reasoning.make_tiny_model import make_tiny_model
     from rlinf.config.schema.model import CausalLMConfig
     from rlinf.config.schema.train import FSDPConfig, OptimConfig
@@ -118,7 +122,8 @@ def make_engine(size: Size, device: torch.device, folder: Path) -> Any:
     from rlinf.models import get_model
 
     make_tiny_model(folder, hidden_size=size.hidden_size, num_layers=size.num_layers, max_context_tokens=2048)
-    model: Any = get_model(CausalLMConfig(model_type="causal_lm", model_path=str(folder)))
+    keys: Any = {"precision": "fp32" if attention == "auto" else "bf16", "attn_implementation": attention}
+    model: Any = get_model(CausalLMConfig(model_type="causal_lm", model_path=str(folder), **keys))
     return FSDPEngine(
         model,
         optim=OptimConfig(lr=1e-6),
@@ -176,13 +181,11 @@ def measure_weights(size: Size, device: torch.device) -> dict[str, float]:
     }
 
 
-def measure_update(size: Size, device: torch.device) -> dict[str, float]:
-    """Train on packs of sequences."""
+def update_seconds(engine: Any, size: Size, device: torch.device) -> tuple[float, int]:
+    """Train on packs of sequences; return the seconds of an update and its tokens."""
     from rlinf.data.packing import pack_sequences
     from rlinf.hybrid_engines.train.train_engine import Pass
 
-    with tempfile.TemporaryDirectory() as name:
-        engine = make_engine(size, device, Path(name))
     sequences = [[4 + number % 90 for number in range(size.response_tokens)]] * size.num_responses
     packed = pack_sequences(sequences).to(device)
     work: Pass[Any, Any, Any] = Pass(
@@ -193,53 +196,124 @@ def measure_update(size: Size, device: torch.device) -> dict[str, float]:
         engine.forward_backward([packed], work)
         engine.step()
 
-    seconds = median_seconds(update, size, device)
+    return median_seconds(update, size, device), packed.num_tokens
+
+
+def measure_update(size: Size, device: torch.device) -> dict[str, float]:
+    """Update a language model, and compare its operations with a matrix product's."""
+    with tempfile.TemporaryDirectory() as name:
+        engine = make_engine(size, device, Path(name))
+    seconds, tokens = update_seconds(engine, size, device)
     product = measure_limits(size, device)["matmul_teraflops"]
     # Two operations a parameter and token in the forward pass, and twice as many backward; attention apart.
-    teraflops = 6 * engine.model.num_layer_parameters * packed.num_tokens / 1e12 / seconds
+    teraflops = 6 * engine.model.num_layer_parameters * tokens / 1e12 / seconds
     return {
         "update_seconds": seconds,
-        "tokens_per_second": packed.num_tokens / seconds,
+        "tokens_per_second": tokens / seconds,
         "teraflops": teraflops,
         "teraflops_vs_matmul": teraflops / product,
     }
 
 
+def measure_attention(size: Size, device: torch.device) -> dict[str, Any]:
+    """Update with our own attention and with FlashAttention, where it is installed."""
+    found: dict[str, Any] = {}
+    for attention in ("sdpa", "flash_attention_2"):
+        if attention != "sdpa" and importlib.util.find_spec("flash_attn") is None:
+            found[attention] = {"skipped": "not installed: flash_attn"}
+            continue
+        with tempfile.TemporaryDirectory() as name:
+            engine = make_engine(size, device, Path(name), attention)
+        seconds, tokens = update_seconds(engine, size, device)
+        found[attention] = {"update_seconds": seconds, "tokens_per_second": tokens / seconds}
+        del engine
+    return found
+
+
+class Generator:
+    """A generation engine with a random model, and what it is asked for.
+
+    Args:
+        backend: Its name.
+        size: Of the model and the requests.
+        device: Where it computes.
+        keys: Of its section.
+    """
+
+    def __init__(self, backend: str, size: Size, device: torch.device, **keys: Any) -> None:
+        from examples.reasoning.make_tiny_model import make_tiny_model
+        from rlinf.hybrid_engines.generation import generation_engines
+
+        self.size, self.numbers, self.loop = size, iter(range(1 << 20)), asyncio.new_event_loop()
+        with tempfile.TemporaryDirectory() as name:
+            make_tiny_model(
+                Path(name), hidden_size=size.hidden_size, num_layers=size.num_layers, max_context_tokens=2048
+            )
+            self.weight_bytes = (Path(name) / "model.safetensors").stat().st_size // 2
+            section = generation_engines.configs.get(backend)(
+                rollout_backend=backend, max_running_requests=size.num_responses, **keys
+            )
+            self.engine = generation_engines.get(backend)(
+                section, model_path=name, device=device, precision="bf16", seed=0, max_context_tokens=2048
+            )
+            self.run(self.engine.start())
+
+    def run(self, awaitable: Any) -> Any:
+        """Wait for something of the engine's."""
+        return self.loop.run_until_complete(awaitable)
+
+    async def generate(self) -> None:
+        """Complete all requests."""
+        from rlinf.data.messages.generation import GenerationRequest, SamplingParams
+
+        params = SamplingParams(max_new_tokens=self.size.response_tokens, ignore_eos=True)
+        requests = [
+            GenerationRequest(request_id=str(next(self.numbers)), prompt_ids=(4, 5, 6, 7), params=params)
+            for _ in range(self.size.num_responses)
+        ]
+        await asyncio.gather(*map(self.engine.generate, requests))
+
+    def tokens_per_second(self, device: torch.device) -> float:
+        """Measure how many tokens come in a second."""
+        seconds = median_seconds(lambda: self.run(self.generate()), self.size, device)
+        return self.size.num_responses * self.size.response_tokens / seconds
+
+
 def measure_rollout(size: Size, device: torch.device) -> dict[str, float]:
     """Generate with the ``hf`` engine."""
-    from examples.reasoning.make_tiny_model import make_tiny_model
-    from rlinf.data.messages.generation import GenerationRequest, SamplingParams
-    from rlinf.hybrid_engines.generation import generation_engines
-
-    params = SamplingParams(max_new_tokens=size.response_tokens, ignore_eos=True)
-    loop = asyncio.new_event_loop()
-    with tempfile.TemporaryDirectory() as name:
-        make_tiny_model(Path(name), hidden_size=size.hidden_size, num_layers=size.num_layers, max_context_tokens=2048)
-        weight_bytes = (Path(name) / "model.safetensors").stat().st_size // 2
-        engine = generation_engines.get("hf")(
-            generation_engines.configs.get("hf")(rollout_backend="hf", max_running_requests=size.num_responses),
-            model_path=name,
-            device=device,
-            precision="bf16",
-            seed=0,
-            max_context_tokens=2048,
-        )
-        loop.run_until_complete(engine.start())
-    numbers = iter(range(1 << 20))
-
-    async def generate() -> None:
-        requests = [
-            GenerationRequest(request_id=str(next(numbers)), prompt_ids=(4, 5, 6, 7), params=params)
-            for _ in range(size.num_responses)
-        ]
-        await asyncio.gather(*map(engine.generate, requests))
-
-    seconds = median_seconds(lambda: loop.run_until_complete(generate()), size, device)
-    loop.run_until_complete(engine.close())
+    generator = Generator("hf", size, device)
+    tokens = generator.tokens_per_second(device)
+    generator.run(generator.engine.close())
     bandwidth = 2e9 * measure_limits(size, device)["device_gigabytes_per_second"]
-    limit = size.num_responses * bandwidth / weight_bytes
-    tokens = size.num_responses * size.response_tokens / seconds
+    limit = size.num_responses * bandwidth / generator.weight_bytes
     return {"tokens_per_second": tokens, "tokens_vs_memory_limit": tokens / limit}
+
+
+def used_bytes(device: torch.device) -> int:
+    """Return the bytes that all processes use of the device."""
+    if device.type != "cuda":
+        return 0
+    free, total = torch.cuda.mem_get_info(device)
+    return total - free
+
+
+def measure_engines(size: Size, device: torch.device) -> dict[str, Any]:
+    """Generate with serving engines, with captured graphs and without, and let them sleep."""
+    found: dict[str, Any] = {}
+    # Without a device, the engine that runs everywhere shows that the script works.
+    for backend in ("hf",) if size is DRY else ("vllm", "sglang"):
+        if backend != "hf" and importlib.util.find_spec(backend) is None:
+            found[backend] = {"skipped": f"not installed: {backend}"}
+            continue
+        found[backend] = {}
+        for name, keys in {"graphs": {}, "eager": {} if backend == "hf" else {"enforce_eager": True}}.items():
+            generator = Generator(backend, size, device, **keys)
+            found[backend][f"{name}_tokens_per_second"] = generator.tokens_per_second(device)
+            awake = used_bytes(device)
+            generator.run(generator.engine.sleep())
+            found[backend][f"{name}_sleep_frees_megabytes"] = (awake - used_bytes(device)) / 1e6
+            generator.run(generator.engine.close())
+    return found
 
 
 def measure_embodied(size: Size, device: torch.device) -> dict[str, Any]:
@@ -275,7 +349,9 @@ PARTS: dict[str, Callable[[Size, torch.device], Any]] = {
     "limits": measure_limits,
     "weights": measure_weights,
     "update": measure_update,
+    "attention": measure_attention,
     "rollout": measure_rollout,
+    "engines": measure_engines,
     "embodied": measure_embodied,
     "tests": run_tests,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,6 +37,24 @@ def test_figures_are_compared_with_limits(part: str, shares: list[str]) -> None:
     pytest.importorskip("transformers")
     found = gpu.PARTS[part](gpu.DRY, CPU)
     assert all(found[share] > 0 for share in shares)
+
+
+def test_attentions_are_compared_where_they_are_installed(monkeypatch: Any) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setattr(gpu.importlib.util, "find_spec", lambda name: None)
+    found = gpu.PARTS["attention"](gpu.DRY, CPU)
+    assert found["sdpa"]["tokens_per_second"] > 0
+    assert found["flash_attention_2"] == {"skipped": "not installed: flash_attn"}
+
+
+def test_engines_are_measured_awake_and_asleep(monkeypatch: Any) -> None:
+    pytest.importorskip("transformers")
+    found = gpu.PARTS["engines"](gpu.DRY, CPU)
+    assert found["hf"]["graphs_tokens_per_second"] > 0
+    assert found["hf"]["eager_sleep_frees_megabytes"] == 0
+    monkeypatch.setattr(gpu.importlib.util, "find_spec", lambda name: None)
+    skipped = gpu.PARTS["engines"](replace(gpu.DRY, turns=1), CPU)
+    assert skipped == {name: {"skipped": f"not installed: {name}"} for name in ("vllm", "sglang")}
 
 
 def test_limits_are_measured() -> None:

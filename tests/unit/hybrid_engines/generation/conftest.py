@@ -46,6 +46,9 @@ ENGINES = [
     pytest.param("server", marks=pytest.mark.slow),
     pytest.param("vllm", marks=pytest.mark.vllm),
     pytest.param("sglang", marks=pytest.mark.sglang),
+    # With captured graphs, and the engine's own way to sleep.
+    pytest.param("vllm-gpu", marks=[pytest.mark.gpu, pytest.mark.vllm]),
+    pytest.param("sglang-gpu", marks=[pytest.mark.gpu, pytest.mark.sglang]),
 ]
 
 
