@@ -9,6 +9,7 @@ SGLANG_TORCH_VERSION="2.14.1"
 TORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
 # Older Mesa has no VK_KHR_external_semaphore_fd on the CPU, which SAPIEN asks for.
 MESA_OLDEST="24.3"
+LIBERO_REPOSITORY="https://github.com/Lifelong-Robot-Learning/LIBERO"
 
 usage() {
   cat <<'TEXT'
@@ -21,7 +22,8 @@ Targets
   docs       everything that building the documentation needs
 
 Options
-  --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld, frankasim, langpick or maniskill
+  --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld, frankasim, langpick, maniskill or
+                   libero
   --model M        mlp_policy (default), openvla, openvla_oft or openpi for embodied; qwen2.5 (default) for reason
   --engine G       what generates text: hf (default), vllm or sglang; sglang has an environment of its own, .venv-sglang
   --backend B      what trains language models: fsdp (default) or megatron (Megatron-Core)
@@ -230,7 +232,12 @@ resolve_env() {
       SYSTEM_LIBRARIES=("libvulkan.so.1:libvulkan1")
       NEEDS_VULKAN=1
       ;;
-    *) usage_error "unknown --env '$1'; known: gymnasium, robotics, metaworld, frankasim, langpick, maniskill." ;;
+    libero)
+      EXTRAS=(libero)
+      recipe="libero_object_grpo_oft_tiny"
+      use_mujoco_libraries
+      ;;
+    *) usage_error "unknown --env '$1'; known: gymnasium, robotics, metaworld, frankasim, langpick, maniskill, libero." ;;
   esac
   NEXT_COMMAND="bash examples/embodiment/run_embodiment.sh $recipe"
 }
@@ -441,6 +448,24 @@ remove_foreign_builds() {
     "$VENV/bin/python" -m pip uninstall --yes torchvision torchaudio torchcodec || exit 1
 }
 
+# LIBERO's own requirements name versions that clash with the project's. Its scenes are in its repository alone.
+install_libero() {
+  [[ " ${EXTRAS[*]} " == *" libero "* ]] || return 0
+  local folder="$REPO/requirements/libero"
+  run_step "LIBERO and robosuite" pip_install --no-deps --requirement "$folder/simulator.txt" || exit 1
+  run_step "What LIBERO imports" pip_install --constraint "$CONSTRAINTS" --requirement "$folder/needs.txt" || exit 1
+  [[ -z ${RLINF_LIBERO_ASSETS:-} && ! -d $VENV/share/libero/assets/scenes ]] || return 0
+  run_step --optional "LIBERO's assets, 300 MB" download_libero_assets ||
+    note "Copy the folder libero/libero/assets of $LIBERO_REPOSITORY and name it: export RLINF_LIBERO_ASSETS=/path/to/assets"
+}
+
+download_libero_assets() {
+  local folder="$VENV/share/libero"
+  rm -rf "$folder" && mkdir -p "$folder"
+  git clone --depth 1 "$LIBERO_REPOSITORY" "$folder/repository" || return 1
+  mv "$folder/repository/libero/libero/assets" "$folder/assets" && rm -rf "$folder/repository"
+}
+
 # On a CPU SGLang's own requirements cannot be met: they name CUDA builds. These sets are enough for text models.
 install_sglang_for_cpu() {
   if has_gpu || [[ $ENGINE != sglang ]]; then return 0; fi
@@ -470,7 +495,7 @@ install_standins() {
 fingerprint() {
   {
     cat "$REPO/pyproject.toml" "$REPO/requirements/install.sh"
-    cat "$REPO"/requirements/sglang_cpu/*.txt
+    cat "$REPO"/requirements/sglang_cpu/*.txt "$REPO"/requirements/libero/*.txt
     if ((LOCKED)); then cat "$REPO/requirements/lock/$LOCK"; fi
     printf '%s\n' "$REPO" "$ENGINE" "$(has_gpu && echo cuda)" "$USE_SYSTEM" "${EXTRAS[*]}" "${SYSTEM_LIBRARIES[*]:-}" "${SYSTEM_PROGRAMS[*]:-}" "$NEEDS_VULKAN" "$TORCH_INDEX"
   } | sha256sum | cut -d' ' -f1
@@ -508,6 +533,7 @@ main() {
   install_project
   remove_foreign_builds
   install_sglang_for_cpu
+  install_libero
   install_system_libraries
   install_system_programs
   install_vulkan_driver

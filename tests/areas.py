@@ -22,7 +22,7 @@ BUDGETS = {
     "unit/config": 65,
     "unit/data": 12,
     "unit/envs": 80,
-    "unit/examples": 42,
+    "unit/examples": 50,
     "unit/hybrid_engines": 240,
     "unit/models": 50,
     "unit/placement": 5,

@@ -27,6 +27,7 @@ os.environ.setdefault("MUJOCO_GL", "egl" if ctypes.util.find_library("OSMesa") i
 PACKAGES = {
     "metaworld": ("metaworld", "mujoco"),
     "maniskill": ("mani_skill",),
+    "libero": ("libero", "robosuite", "bddl"),
     "vllm": ("vllm",),
     "sglang": ("sglang",),
     "wandb": ("wandb",),
@@ -37,7 +38,7 @@ PACKAGES = {
 # The names that Debian and Ubuntu give them.
 BROWSER_PROGRAMS = ("chromium", "chromedriver")
 # Those whose packages have an environment of their own, which this makes.
-GUESTS = {"vllm", "sglang", "maniskill", "wandb", "swanlab", "lerobot"}
+GUESTS = {"vllm", "sglang", "maniskill", "libero", "wandb", "swanlab", "lerobot"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

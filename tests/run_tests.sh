@@ -26,7 +26,7 @@ Options
                  the exit code is 1 if fewer than 0.97 are noticed. AREA: a file there, or a path such as
                  rlinf/algorithms; --mutation --help lists its options
   --with NAMES   in place of all that, run the tests that need these packages, each in an environment of its own that this
-                 makes (.venv-NAME): vllm, sglang, maniskill, wandb, swanlab, lerobot
+                 makes (.venv-NAME): vllm, sglang, maniskill, libero, wandb, swanlab, lerobot
   --processes N  run each folder of tests in N processes side by side, each with a Ray of its own; default: the number
                  of cores, at most 4. Whole runs wait more than they compute: theirs are one more. Paths given as
                  arguments run in one.
@@ -82,8 +82,8 @@ check_guests() {
   ((${#GUESTS[@]})) || { printf 'run_tests.sh: --with needs the names of packages.\n' >&2 && exit 2; }
   for name in "${GUESTS[@]}"; do
     case "$name" in
-      vllm | sglang | maniskill | wandb | swanlab | lerobot) ;;
-      *) printf "run_tests.sh: --with does not know '%s'; known: vllm, sglang, maniskill, wandb, swanlab, lerobot.\n" "$name" >&2 && exit 2 ;;
+      vllm | sglang | maniskill | libero | wandb | swanlab | lerobot) ;;
+      *) printf "run_tests.sh: --with does not know '%s'; known: vllm, sglang, maniskill, libero, wandb, swanlab, lerobot.\n" "$name" >&2 && exit 2 ;;
     esac
   done
 }
@@ -144,7 +144,7 @@ run_guest() {
   local name="$1" target=(embodied --extras "testing,$1") files
   case "$name" in
     vllm | sglang) target=(reason --engine "$name" --backend megatron --extras testing) ;;
-    maniskill) target=(embodied --env maniskill --extras testing) ;;
+    maniskill | libero) target=(embodied --env "$name" --extras testing) ;;
     lerobot) target=(embodied --extras "testing,data,reasoning") ;;
   esac
   VENV="$REPO/.venv-$name"

@@ -10,18 +10,22 @@ from types import ModuleType
 from rlinf.errors import MissingPackageError
 
 _DATA = "pip install 'rlinf[data]'"
+_LIBERO = "bash requirements/install.sh embodied --env libero"
 _OFFLINE = "pip install 'rlinf[offline]'"
 _REASON = "bash requirements/install.sh reason (or: pip install 'rlinf[reasoning]')"
 _VIDEO = "pip install 'rlinf[video]'"
 
 INSTALL_COMMANDS: dict[str, str] = {
     "aiohttp": _REASON,
+    "bddl": _LIBERO,
     "datasets": _REASON,
     "gymnasium_robotics": "bash requirements/install.sh embodied --env robotics",
     "h5py": _OFFLINE,
     "hydra_optuna_sweeper": "pip install 'rlinf[optuna]'",
+    "hf_libero": _LIBERO,
     "imageio": _VIDEO,
     "imageio_ffmpeg": _VIDEO,
+    "libero": _LIBERO,
     "mani_skill": "bash requirements/install.sh embodied --env maniskill",
     "math_verify": _REASON,
     "megatron": "bash requirements/install.sh reason --backend megatron (or: pip install 'rlinf[megatron]')",
@@ -37,6 +41,7 @@ INSTALL_COMMANDS: dict[str, str] = {
     "py_spy": "pip install 'rlinf[debug]'",
     "pyarrow": _DATA,
     "pygame": _VIDEO,
+    "robosuite": _LIBERO,
     "sapien": "bash requirements/install.sh embodied --env maniskill",
     "sglang": "bash requirements/install.sh reason --engine sglang",
     "swanlab": "pip install 'rlinf[swanlab]'",

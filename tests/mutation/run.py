@@ -34,7 +34,10 @@ from tests.mutation.fault import Fault
 from tests.mutation.table import ROOT, Row, edited, load, problems, select
 
 # What tests read: the rest of a working copy (environments, results, caches) is not copied.
-COPIED = ("rlinf", "tests", "examples", "toolkits", "benchmarks", "requirements", "docs", "ray_utils", ".cursor", ".ci")
+COPIED = (
+    *("rlinf", "tests", "examples", "evaluations", "toolkits", "benchmarks", "requirements", "docs", "ray_utils"),
+    *(".cursor", ".ci"),
+)
 SKIPPED = shutil.ignore_patterns("__pycache__", "_build", "outputs", "logs", ".hypothesis")
 PRELOADED = (
     "torch.distributed.fsdp",

@@ -84,7 +84,8 @@ class DataCollectionConfig(ConfigSection):
     save_dir: str | None = None
     """The data set's folder, which must not exist; null is ``<log_path>/<experiment_name>/dataset``."""
     policy: str = "greedy"
-    """Who acts: the model (``greedy``, or ``sample`` as in training) or a script (``langpick``, ``metaworld``)."""
+    """Who acts: the model (``greedy``, or ``sample`` as in training) or a script (``langpick``, ``libero_object``,
+    ``metaworld``)."""
     only_success: bool = False
     """Leave out episodes that were never successful."""
     fps: PositiveInt = 10
@@ -246,6 +247,44 @@ class LangPickEnvConfig(EnvConfig):
         return ("mujoco",)
 
 
+LiberoSuite = Literal["libero_spatial", "libero_object", "libero_goal", "libero_10", "libero_90"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LiberoEnvConfig(EnvConfig):
+    """``env_type: libero``: a Panda arm in robosuite does what a sentence says (arXiv 2306.03310)."""
+
+    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.libero_starts:check_libero"
+
+    task_suite_name: LiberoSuite
+    """Suite of tasks."""
+    task_id_filter: list[NonNegativeInt] | None = None
+    """Numbers of the suite's tasks that are played; null plays all."""
+    trial_id_filter: list[NonNegativeInt] | None = None
+    """Numbers of each task's published start states, 0 to 49, that episodes begin from; null takes all. With some of
+    them in ``env.train`` and the others in ``env.eval``, a policy is evaluated where it has not learned."""
+    action_convention: Literal["native", "rlds"] = "native"
+    """What the policy's last number says: ``native``, robosuite's own, -1 opens the gripper and 1 closes it; ``rlds``,
+    of OpenVLA's data sets, above 0.5 it is open and else closed."""
+    num_settle_steps: NonNegativeInt = 10
+    """Actions without a motion after a reset, until objects lie still."""
+    reset_gripper_open: bool = True
+    """Open the gripper in these actions; otherwise its fingers stay half open."""
+    image_size: PositiveInt = 256
+    """Height and width of both cameras' images in pixels."""
+    render_quality: RenderQuality = "full"
+    """``light`` renders images without shadow maps and multisampling: several times faster without a GPU."""
+    show_objects: bool = False
+    """``libero_object``: also show where the object and the basket are and whether the object is held, under
+    ``objects``; the scripted policy needs it."""
+    assets_path: str | None = None
+    """LIBERO's folder ``assets``; null is what ``RLINF_LIBERO_ASSETS`` names, else where the installer puts it."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the simulator."""
+        return ("mujoco", "robosuite", "bddl", "libero")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ManiSkillEnvConfig(EnvConfig):
     """``env_type: maniskill``: any task of ManiSkill 3, state observations or cameras."""
@@ -296,6 +335,7 @@ envs: Registry[Any] = Registry("environment", config=EnvConfig)
 envs.register("frankasim", "rlinf.envs.simulators.frankasim_env:FrankaSimEnv", config=FrankaSimEnvConfig)
 envs.register("gymnasium", "rlinf.envs.simulators.gymnasium_env:GymnasiumEnv", config=GymnasiumEnvConfig)
 envs.register("langpick", "rlinf.envs.simulators.langpick_env:LangPickEnv", config=LangPickEnvConfig)
+envs.register("libero", "rlinf.envs.simulators.libero_env:LiberoEnv", config=LiberoEnvConfig)
 envs.register("maniskill", "rlinf.envs.simulators.maniskill_env:ManiSkillEnv", config=ManiSkillEnvConfig)
 envs.register("metaworld", "rlinf.envs.simulators.metaworld_env:MetaWorldEnv", config=MetaWorldEnvConfig)
 envs.register("none", config=NoEnvConfig)
@@ -311,4 +351,5 @@ scripted_policies: Registry[Any] = Registry("scripted policy")
 """Policies that are programs, by the name that ``data_collection.policy`` gives; called with the environment's keys."""
 scripted_policies.register("franka", "rlinf.envs.realworld.expert:FrankaExpert")
 scripted_policies.register("langpick", "rlinf.envs.simulators.langpick_env:LangPickExpert")
+scripted_policies.register("libero_object", "rlinf.envs.simulators.libero_expert:LiberoObjectExpert")
 scripted_policies.register("metaworld", "rlinf.envs.simulators.metaworld_expert:MetaWorldExpert")

@@ -81,10 +81,10 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/cli/migrate_values.py",
-        '"pi05" if str(value).startswith("pi05") else "pi0"',
-        '"pi0" if str(value).startswith("pi0") else "pi05"',
+        'if str(value).startswith("pi05"):',
+        'if str(value).startswith("pi0"):',
         _VALUES,
-        "pi-0.5 becomes pi-0",
+        "pi-0 becomes pi-0.5",
     ),
     Fault(
         "rlinf/cli/migrate_compose.py",

@@ -88,7 +88,11 @@ def names_in_documents() -> Iterator[str]:
 
 def without_caller() -> dict[str, str]:
     """Return each public name that nothing uses, with its file."""
-    beside = [path for name in ("examples", "benchmarks", "toolkits", "docs") for path in (ROOT / name).rglob("*.py")]
+    beside = [
+        path
+        for name in ("examples", "evaluations", "benchmarks", "toolkits", "docs")
+        for path in (ROOT / name).rglob("*.py")
+    ]
     used = set(names_in_documents())
     for path in [*package_files(), *beside]:
         used.update(used_names(parse(path), is_package=path.name == "__init__.py" and PACKAGE in path.parents))

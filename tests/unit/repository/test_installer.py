@@ -278,3 +278,15 @@ def test_programs_that_tests_of_pages_need_are_named_where_they_are_missing(mach
     for name in ("chromium", "chromedriver"):
         write_program(machine.state / "bin" / name, "#!/bin/sh\n")
     assert "Tests of pages" not in machine.install("test", "--force").stdout
+
+
+def test_libero_comes_without_its_requirements_and_with_assets_that_are_named(machine: Machine) -> None:
+    run = machine.install("embodied", "--env", "libero", RLINF_LIBERO_ASSETS="/somewhere")
+    assert run.returncode == 0, run.stderr
+    constraints = machine.venv / "rlinf-constraints.txt"
+    folder = ROOT / "requirements" / "libero"
+    _, project, simulator, needs = machine.calls()
+    assert project.endswith(f"{ROOT}[libero,offline,report]")
+    assert simulator == f"--no-deps --requirement {folder}/simulator.txt"
+    assert needs == f"--constraint {constraints} --requirement {folder}/needs.txt"
+    assert "LIBERO's assets" not in run.stdout

@@ -81,7 +81,7 @@ def test_help_lists_the_recipes_of_the_folder_and_of_the_users_own(script: str, 
         (("embodid",), "unknown target 'embodid'; known: embodied, reason, test, docs"),
         (
             ("embodied", "--env", "metaword"),
-            "unknown --env 'metaword'; known: gymnasium, robotics, metaworld, frankasim, langpick, maniskill",
+            "unknown --env 'metaword'; known: gymnasium, robotics, metaworld, frankasim, langpick, maniskill, libero",
         ),
         (("embodied", "--model", "gpt"), "unknown --model 'gpt' for embodied; known: mlp_policy"),
         (("embodied", "--env"), "--env needs a value"),

@@ -19,7 +19,9 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 def python_files() -> list[Path]:
     """Return the package's files and those of the folders beside it that hold Python."""
     beside = [
-        path for name in ("examples", "tests", "benchmarks", "toolkits", "docs") for path in (ROOT / name).rglob("*.py")
+        path
+        for name in ("examples", "tests", "benchmarks", "toolkits", "evaluations", "docs")
+        for path in (ROOT / name).rglob("*.py")
     ]
     return [*package_files(), *sorted(beside)]
 

@@ -1,0 +1,89 @@
+"""Faults of LIBERO: start states, conventions, what the expert does, and what evaluations are summed up to."""
+
+from __future__ import annotations
+
+from tests.mutation.fault import Fault
+
+_ENVS = "tests/unit/envs/simulators"
+_TESTS = {
+    "rlinf/envs/simulators/libero_starts.py": (f"{_ENVS}/test_libero_starts.py",),
+    "rlinf/envs/simulators/libero_assets.py": (f"{_ENVS}/test_libero_assets.py",),
+    "rlinf/envs/simulators/libero_expert.py": (f"{_ENVS}/test_libero_expert.py",),
+    "rlinf/envs/simulators/libero_single.py": (f"{_ENVS}/test_libero_single.py",),
+    "rlinf/envs/action_conventions.py": ("tests/unit/envs/test_action_conventions.py",),
+    "evaluations/summarize.py": ("tests/unit/examples/test_summarize.py",),
+}
+
+
+def _fault(file: str, before: str, after: str, what: str) -> Fault:
+    return Fault(file, before, after, _TESTS[file], what)
+
+
+FAULTS: list[Fault] = [
+    _fault(
+        "rlinf/envs/simulators/libero_starts.py",
+        "trial, task = divmod(reset_state_id, len(self.tasks))",
+        "task, trial = divmod(reset_state_id, len(self.trials))\n        task %= len(self.tasks)",
+        "ids go through the start states of a task first",
+    ),
+    _fault(
+        "rlinf/envs/simulators/libero_starts.py",
+        "if num_groups % len(self.tasks) == 0 else None",
+        "if num_groups >= len(self.tasks) else None",
+        "groups keep tasks that they cannot share evenly",
+    ),
+    _fault(
+        "rlinf/envs/simulators/libero_starts.py",
+        "or len(set(numbers)) < len(numbers) ",
+        "",
+        "a start state may be named twice",
+    ),
+    _fault(
+        "rlinf/envs/simulators/libero_assets.py",
+        "named = assets_path or os.environ.get(ASSETS_VARIABLE)",
+        "named = os.environ.get(ASSETS_VARIABLE) or assets_path",
+        "the variable comes before the recipe",
+    ),
+    _fault(
+        "rlinf/envs/simulators/libero_assets.py",
+        'own = f"stand-ins (',
+        'own = f"published (',
+        "stand-ins pass for published assets",
+    ),
+    _fault(
+        "rlinf/envs/simulators/libero_expert.py",
+        "closes = (is_at | is_held) & ~is_delivered",
+        "closes = is_at | is_held",
+        "the object is never let go",
+    ),
+    _fault(
+        "rlinf/envs/simulators/libero_expert.py",
+        "(way[:, 2] < 0.04).float()",
+        "(way[:, 2] < 0.4).float()",
+        "a low hand goes sidewise through what stands there",
+    ),
+    _fault(
+        "rlinf/envs/simulators/libero_single.py",
+        "quaternion[:3] * 2.0 * np.arccos(w) / length",
+        "quaternion[:3] * np.arccos(w) / length",
+        "half the angle",
+    ),
+    _fault(
+        "rlinf/envs/action_conventions.py",
+        "-torch.sign(2 * actions",
+        "torch.sign(2 * actions",
+        "an open gripper closes",
+    ),
+    _fault(
+        "evaluations/summarize.py",
+        "np.full(env.total_num_envs, episode.number))[episode.env]",
+        "np.full(env.total_num_envs, episode.number))[0]",
+        "all environments play the same start",
+    ),
+    _fault(
+        "evaluations/summarize.py",
+        'for section in ("settings", "versions", "starts")',
+        'for section in ("settings", "starts")',
+        "results of different simulators are compared",
+    ),
+]

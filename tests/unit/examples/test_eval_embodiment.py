@@ -1,0 +1,38 @@
+"""The launcher of evaluations: what it lists, refuses and runs."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+SUITES = sorted(file.stem for file in (ROOT / "evaluations").glob("*/*_eval.yaml"))
+
+
+def launch(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = ["bash", str(ROOT / "evaluations" / "eval_embodiment.sh"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def test_help_lists_every_suite_with_what_it_plays() -> None:
+    shown = launch("--help").stdout
+    assert len(SUITES) == 5
+    for suite in SUITES:
+        assert f"{suite} " in shown
+    assert "all 500 published start states once, at most 280 actions each" in shown
+
+
+@pytest.mark.parametrize("name", ["libero_object", "libero_object_eval"])
+def test_a_suite_is_evaluated_by_its_own_configuration(name: str) -> None:
+    run = launch(name, "--dry-run", "--no-install", "actor.model.model_path=models/oft")
+    assert run.returncode == 0, run.stderr
+    assert "evaluations/libero/libero_object_eval.yaml actor.model.model_path=models/oft" in run.stdout
+    assert "runner.only_eval=true" in run.stdout
+
+
+def test_an_unknown_suite_is_refused() -> None:
+    run = launch("libero_objects")
+    assert run.returncode == 2
+    assert 'unknown suite "libero_objects"' in run.stderr
