@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlinf.config.published_keys import value_at
+from rlinf.envs.simulators.libero_starts import NUM_TRIALS
 
 Recipe = Mapping[str, Any]
 Conversion = Callable[[Any, Recipe, tuple[str, ...]], dict[str, Any]]
@@ -159,7 +160,24 @@ def _states(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, An
 def _pi_variant(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
     """Kind of the model, which begins the name of the published configuration."""
     del recipe, groups
-    return {"actor.model.variant": "pi05" if str(value).startswith("pi05") else "pi0"}
+    if str(value).startswith("pi05"):
+        return {"actor.model.variant": "pi05", "actor.model.norm_scheme": "quantiles"}
+    return {"actor.model.variant": "pi0"}
+
+
+def _libero_start(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """One of the start states of a suite, of which each task has as many."""
+    del recipe
+    task, trial = divmod(int(value), NUM_TRIALS)
+    return {f"env.{groups[0]}.task_id_filter": [task], f"env.{groups[0]}.trial_id_filter": [trial]}
+
+
+def _token_sampling(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """How action tokens are sampled in training."""
+    del recipe, groups
+    temperature, top_k = value.get("temperature_train"), value.get("top_k", -1)
+    found = {} if temperature is None else {"actor.model.temperature": float(temperature)}
+    return {**found, **({"actor.model.top_k": top_k} if top_k > 0 else {})}
 
 
 def _expert_only(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
@@ -177,6 +195,7 @@ CONVERSIONS: dict[str, Conversion] = {
     "global_batch": _global_batch,
     "hidden_dims": _hidden_dims,
     "intervention": _intervention,
+    "libero_start": _libero_start,
     "min_lr_ratio": _min_lr_ratio,
     "observation_mode": _observation_mode,
     "paths": _paths,
@@ -187,6 +206,7 @@ CONVERSIONS: dict[str, Conversion] = {
     "replay_start": _replay_start,
     "robot": _robot,
     "states": _states,
+    "token_sampling": _token_sampling,
     "warmup_share": _warmup_share,
 }
 """By the name that the table gives."""

@@ -262,6 +262,49 @@ def test_a_vision_language_action_policy_keeps_its_sizes() -> None:
     assert (model["value_detach"], model["freeze"]) == (True, ["vision", "projector", "language"])
 
 
+LIBERO = """
+env_type: libero
+task_suite_name: libero_object
+max_steps_per_rollout_epoch: 240
+max_episode_steps: 240
+reset_gripper_open: false
+use_fixed_reset_state_ids: true
+use_ordered_reset_state_ids: true
+specific_reset_id: 103
+init_params: {camera_heights: 224, camera_widths: 224}
+"""
+
+
+def test_start_states_and_conventions_of_libero_are_kept() -> None:
+    recipe = yaml.safe_load(PPO)
+    for split in ("train", "eval"):
+        recipe["env"][split] = {"total_num_envs": 8, "group_size": 1, **yaml.safe_load(LIBERO)}
+    recipe["env"]["eval"] |= {"is_eval": True, "use_ordered_reset_state_ids": False, "specific_reset_id": None}
+    recipe["actor"]["model"] = {
+        "model_type": "openvla_oft",
+        "model_path": "/models/oft",
+        "precision": "bf16",
+        "action_dim": 7,
+        "num_action_chunks": 8,
+        "add_value_head": True,
+        "num_images_in_input": 2,
+    }
+    recipe["rollout"] = {"sampling_params": {"temperature_train": 1.6, "temperature_eval": 1.6, "top_k": -1}}
+    result = migrate_recipe(recipe)
+    train, evaluation = result.recipe["env"]["train"], result.recipe["env"]["eval"]
+    for env in (train, evaluation):
+        assert (env["num_settle_steps"], env["action_convention"], env["image_size"]) == (15, "rlds", 224)
+        assert env["reset_gripper_open"] is False
+        assert "use_fixed_reset_state_ids" not in env
+    assert (train["task_id_filter"], train["trial_id_filter"]) == ([2], [3])
+    assert "use_ordered_reset_state_ids" not in train
+    assert "task_id_filter" not in evaluation
+    assert evaluation["use_ordered_reset_state_ids"] is True
+    model = result.recipe["actor"]["model"]
+    assert (model["temperature"], model["image_keys"]) == (1.6, ["main_images", "wrist_images"])
+    assert [key for key, _ in result.lost] == ["env.train.use_ordered_reset_state_ids"]
+
+
 def test_a_model_of_another_task_has_no_counterpart() -> None:
     recipe = yaml.safe_load(GRPO)
     recipe["rollout"]["model"]["model_type"] = "mlp_policy"
