@@ -72,6 +72,14 @@ def prepare(recipe: str, seed: int, folder: Path) -> Path:
     return folder
 
 
+def earlier_runs(path: Path, commit: str, overrides: list[str], seeds: list[int]) -> list[dict[str, object]]:
+    """Return a file's runs of other seeds, where it holds the same commit and overrides."""
+    report = json.loads(path.read_text()) if path.exists() else {"commit": None, "runs": []}
+    if report["commit"] != commit:
+        return []
+    return [run for run in report["runs"] if run["overrides"] == overrides and run["seed"] not in seeds]
+
+
 def main() -> None:
     """Run every recipe with every seed and print the last evaluation of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -79,17 +87,20 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--override", action="append", default=[], help="key=value, may be given several times")
     parser.add_argument("--suffix", default="", help="of the file's name, where overrides make it another result")
+    parser.add_argument("--keep", action="store_true", help="runs of other seeds, of the same commit and overrides")
     args = parser.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=REPO, check=True)
+    head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=REPO, check=True)
+    commit = head.stdout.strip()
     RESULTS.mkdir(parents=True, exist_ok=True)
     for recipe in args.recipes:
-        runs = []
+        path = RESULTS / f"{recipe}{args.suffix}.json"
+        runs = earlier_runs(path, commit, args.override, args.seeds) if args.keep else []
         for seed in args.seeds:
             runs.append(run_seed(recipe, seed, args.override))
             last = runs[-1]["curve"][-1]
             print(recipe, {"seed": seed, "training_seconds": runs[-1]["training_seconds"], **last}, flush=True)
-            report = {"recipe": recipe, "commit": commit.stdout.strip(), "cpu_cores": os.cpu_count(), "runs": runs}
-            (RESULTS / f"{recipe}{args.suffix}.json").write_text(json.dumps(report, indent=1) + "\n")
+            report = {"recipe": recipe, "commit": commit, "cpu_cores": os.cpu_count(), "runs": runs}
+            path.write_text(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from repository_tree import ROOT
 
-from benchmarks import gallery
+from benchmarks import gallery, learning
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -95,3 +95,12 @@ def test_a_result_whose_recipe_is_gone_or_untold_is_an_error(tmp_path: Path) -> 
     texts["zh"]["teaches"].pop("metaworld_mt10_ppo_mlp", None)
     with pytest.raises(KeyError, match="zh.teaches has no sentence for metaworld_mt10_ppo_mlp"):
         gallery.write_page(gallery.load_exhibits(folder), "zh", texts)
+
+
+def test_runs_of_other_seeds_are_kept_where_nothing_else_differs(tmp_path: Path) -> None:
+    path, overrides = tmp_path / "recipe.json", ["runner.max_epochs=90"]
+    runs = [{"seed": 0, "overrides": overrides}, {"seed": 1, "overrides": overrides}, {"seed": 2, "overrides": []}]
+    path.write_text(json.dumps({"commit": "a", "runs": runs}))
+    assert learning.earlier_runs(path, "a", overrides, [1]) == runs[:1]
+    assert learning.earlier_runs(path, "b", overrides, [1]) == []
+    assert learning.earlier_runs(tmp_path / "none.json", "a", overrides, [1]) == []
