@@ -74,6 +74,15 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         _ROUTING,
+        "loss = self.counts @ (probabilities.float() @ routing.balance[layer])",
+        "share = torch.nn.functional.one_hot(chosen[self.counts > 0], sizes.num_experts).float().sum((0, 1))\n"
+        "            share = share / share.sum().clamp(min=1) * routing.balance[layer].sum()\n"
+        "            loss = self.counts @ (probabilities.float() @ share)",
+        FSDP,
+        "loads are counted in each micro-batch: the balance loss depends on packing",
+    ),
+    Fault(
+        _ROUTING,
         "return torch.bincount(packed.places, minlength=packed.num_tokens).float()",
         "return torch.ones(packed.num_tokens)",
         PURE,

@@ -16,6 +16,11 @@ _STAGE = "rlinf/hybrid_engines/train/megatron/stage.py"
 _LAYERS = "rlinf/hybrid_engines/train/megatron/layers.py"
 _RULES = "rlinf/models/fused/fusion_rules.py"
 _CONTEXT = "rlinf/models/language/context_parallel.py"
+_OFFLOAD = "rlinf/hybrid_engines/train/megatron/offload.py"
+HOST = (f"{_UNIT}/test_offload.py",)
+MASTERS = (f"{_UNIT}/test_sharded_optimizer.py",)
+STAGES = f"{LAYOUTS[0]}::test_copies_of_tied_embeddings_stay_equal_over_stages"
+FAMILIES = (f"{_UNIT}/test_layer_config.py",)
 
 FAULTS: list[Fault] = [
     Fault(
@@ -147,5 +152,123 @@ FAULTS: list[Fault] = [
         "problems(world_size=sizes.layout(world or 1).world_size)",
         CHECKS,
         "ranks that cannot share the model are accepted",
+    ),
+    Fault(
+        _OPTIMIZER,
+        '            entry = {"step": torch.tensor(float(self.num_updates), device=share.master.device)}\n',
+        "            first = self.scheduled.adam.state.get(self.shares[0].master, {})\n"
+        '            entry = {"step": first.get("step", torch.tensor(float(self.num_updates)))}\n',
+        CASES,
+        "parameters share one count of updates after loading",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/megatron/shard_state.py",
+        "state |= {moment_key(name, moment): tensor for name, tensor in",
+        'prefix = "" if shards._group else "chained."\n        '
+        "state |= {moment_key(prefix + name, moment): tensor for name, tensor in",
+        (f"{LAYOUTS[0]}::test_a_run_goes_on_from_fsdp_over_layouts_and_back",),
+        "moments have other names where ranks share experts",
+    ),
+    Fault(
+        "rlinf/placement/parallel.py",
+        "if heads is not None and heads % self.tensor:",
+        'if heads is not None and heads % self.tensor and what == "attention heads":',
+        ("tests/unit/placement/test_parallel.py",),
+        "fewer key and value heads than tensor ranks are accepted",
+    ),
+    Fault(
+        _ENGINE,
+        "factor = len(padded) * self.scaler.scale",
+        "factor = len(padded) * self.scaler.scale * self.layout.context",
+        LAYOUTS,
+        "losses count once for each context rank",
+    ),
+    Fault(
+        _STAGE,
+        "        if self.pre_process:\n            return self.embedding.weight  # type: ignore[no-any-return]\n"
+        "        return None if self.head is None else self.head.weight\n",
+        "        return None\n",
+        (STAGES,),
+        "gradients of tied embeddings are not added over stages",
+    ),
+    Fault(
+        _STAGE,
+        "        return self._num_layer_parameters\n",
+        "        return sum(parameter.numel() for parameter in self.decoder.layers.parameters())\n",
+        (STAGES,),
+        "parameters of a stage are taken for the model's",
+    ),
+    Fault(
+        _CONTEXT,
+        "part.begin + (part.end - part.begin) * index // count",
+        "part.begin + (part.end - part.begin) // count * index",
+        CONTEXT,
+        "tokens of sequences that context ranks do not divide are lost",
+    ),
+    Fault(
+        _CONTEXT,
+        "packed.places[start : start + part.end]",
+        "packed.places[: start + part.end]",
+        CONTEXT,
+        "context ranks take the pack for one sequence",
+    ),
+    Fault(
+        "rlinf/models/language/packed_attention.py",
+        "    order = sorted(range(packed.num_sequences), key=lambda number: -packed.lengths[number])\n",
+        '    pack = __import__("rlinf.data.packing", fromlist=["pack_sequences"]).pack_sequences\n'
+        "    packed = pack([packed.token_ids.tolist()])\n"
+        "    order = sorted(range(packed.num_sequences), key=lambda number: -packed.lengths[number])\n",
+        ("tests/unit/models/language/test_packed_attention.py",),
+        "attention takes the pack for one sequence",
+    ),
+    Fault(
+        _ENGINE,
+        "multiple = self.layout.pipeline if self.layout.virtual_pipeline > 1 else 1",
+        "multiple = 1",
+        (f"{LAYOUTS[0]}::test_padding_of_the_interleaved_schedule_counts_nowhere",),
+        "the interleaved schedule gets any number of micro-batches",
+    ),
+    Fault(
+        "rlinf/algorithms/minibatch.py",
+        "    number = max(len(parts) for parts in fewest)\n    return [_micro_batches(groups, parts, number, budget)",
+        "    return [_micro_batches(groups, parts, len(parts), budget)",
+        ("tests/unit/algorithms/test_minibatch.py",),
+        "ranks make different numbers of passes",
+    ),
+    Fault(
+        _OPTIMIZER,
+        "        dist.all_reduce(total)\n",
+        "",
+        (f"{LAYOUTS[0]}::test_a_gradient_that_is_not_finite_on_one_stage_stops_all",),
+        "the norm is that of a rank's share",
+    ),
+    Fault(
+        _OPTIMIZER,
+        "        finite = math.isfinite(norm)\n",
+        "        finite = all(bool(share.grad.isfinite().all()) for share in self.shares)\n",
+        (f"{LAYOUTS[0]}::test_a_gradient_that_is_not_finite_on_one_stage_stops_all",),
+        "the stage whose gradient is not finite stops alone",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/megatron/layer_config.py",
+        'elif getattr(hf, "attention_dropout", 0.0):',
+        "elif False:",
+        FAMILIES,
+        "dropout is accepted, and drawn anew by each rank and when layers are recomputed",
+    ),
+    Fault(_OFFLOAD, "            storage.resize_(0)\n", "", HOST, "what is on the host is kept on the device, too"),
+    Fault(
+        _OFFLOAD,
+        "            place.copy_(content)\n",
+        "",
+        HOST,
+        "buffers come back without their content",
+    ),
+    Fault(
+        _OPTIMIZER,
+        "            chunk.start_param_sync(force_sync=True)\n",
+        "            chunk.start_param_sync(force_sync=True)\n        self.take_weights()\n",
+        MASTERS,
+        "rounded weights become the masters",
     ),
 ]

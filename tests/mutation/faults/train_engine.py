@@ -20,6 +20,7 @@ TARGETS = (
     f"{OFF_POLICY}::test_a_loaded_learner_continues_bit_for_bit",
 )
 OWNERS = "tests/unit/hybrid_engines/train/test_owners.py"
+CONFORMANCE = ("tests/unit/hybrid_engines/train/test_fsdp_conformance.py",)
 RANKS = ("tests/unit/workers/actor/test_policy_learner.py::test_the_gradient_does_not_depend_on_the_number_of_ranks",)
 
 FAULTS: list[Fault] = [
@@ -413,7 +414,29 @@ FAULTS: list[Fault] = [
         "rlinf/hybrid_engines/train/fsdp.py",
         "            if owner == self.process:\n",
         "            if owner >= self.process:\n",
-        ("tests/unit/hybrid_engines/train/test_fsdp_conformance.py",),
+        CONFORMANCE,
         "ranks publish what others own",
+    ),
+    Fault(
+        _CHUNKS,
+        '        thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")\n',
+        '        __import__("subprocess").run(["true"], check=True)\n'
+        '        thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")\n',
+        CONFORMANCE,
+        "a save starts a process",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/safe_reader.py",
+        "return create_default_local_load_plan(self.state_dict, self.metadata)",
+        "return create_default_local_load_plan(self.state_dict, self.metadata, False)",
+        CHUNKS,
+        "what a checkpoint lacks, moments for example, stays as it is",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/fsdp.py",
+        "tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor",
+        "tensor.copy_(tensor.to(dtype)).to(dtype) if dtype is not None and tensor.is_floating_point() else tensor",
+        CONFORMANCE,
+        "weights that are published in a lower precision are rounded themselves",
     ),
 ]

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from repository_tree import ROOT
 
 from tests.mutation.fault import Fault
+from tests.mutation.pitfalls import PITFALLS
 from tests.mutation.table import load, problems, select
 
 SOURCE = '"""A module."""\n\n\ndef double(a: int) -> int:\n    return 2 * a\n\n\n'
@@ -41,6 +43,14 @@ def test_every_row_applies() -> None:
 def test_no_table_lists_a_fault_twice() -> None:
     edits = [(row.area, row.fault.file, row.fault.before, row.fault.after) for row in load()]
     assert len(edits) == len(set(edits))
+
+
+def test_every_pitfall_of_model_parallelism_is_planted() -> None:
+    rows = Counter(f"{row.area}: {row.fault.what}" for row in load())
+    assert len(PITFALLS) == 24
+    for pitfall in PITFALLS:
+        assert pitfall.faults, pitfall.what
+        assert {fault: rows[fault] for fault in pitfall.faults} == dict.fromkeys(pitfall.faults, 1), pitfall.what
 
 
 @pytest.fixture

@@ -8,12 +8,22 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 
 from rlinf.data.messages.generation import GenerationRequest, SamplingParams
 from rlinf.placement.parallel import ParallelLayout
 from tests.unit.hybrid_engines.generation.driven_engine import make_engine
 from tests.unit.hybrid_engines.packing import pack_weights
-from tests.unit.hybrid_engines.train.conformance import LOGPROBS, Setting, Weighted, batches_of, prepared, train
+from tests.unit.hybrid_engines.train.conformance import (
+    LOGPROBS,
+    Setting,
+    Weighted,
+    batches_of,
+    prepared,
+    save_model,
+    stored_weights,
+    train,
+)
 from tests.unit.hybrid_engines.train.rank_processes import run_ranks
 
 TOLERANCE = 1e-4
@@ -50,8 +60,6 @@ def learn(rank: int, setting: Setting, sequences: list[list[int]]) -> tuple[dict
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an untied Qwen2 that vLLM's attention can serve: heads of 32."""
-    import transformers
-
     folder = tmp_path_factory.mktemp("qwen2")
     torch.manual_seed(1)
     config = transformers.Qwen2Config(
@@ -70,12 +78,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-async def generate(backend: str, folder: Path, weights: dict[str, torch.Tensor]) -> list[Any]:
+async def generate(
+    backend: str, folder: Path, weights: dict[str, torch.Tensor], *, bucket_bytes: int = 100_000
+) -> list[Any]:
     """Load weights into a new engine, and complete the prompts."""
     engine = make_engine(backend, folder)
     await engine.start()
     try:
-        manifest, buckets = pack_weights(weights.items(), version=0, bucket_bytes=100_000)
+        manifest, buckets = pack_weights(weights.items(), version=0, bucket_bytes=bucket_bytes)
         await engine.begin_update(manifest)
         for index, bucket in enumerate(buckets):
             await engine.load_bucket(index, bucket)
@@ -112,3 +122,24 @@ def test_a_trained_model_has_the_same_logprobs_in_the_engine(model: Path, backen
         start += len(sequence)
     assert weights.keys()
     assert start == len(logprobs)
+
+
+def test_experts_arrive_alike_in_buckets_of_any_size(tmp_path: Path) -> None:
+    for name, seed in (("old", 1), ("new", 2)):
+        save_model(tmp_path / name, tied=False, experts=True, seed=seed)
+    weights = stored_weights(tmp_path / "new")
+    # Of one tensor each, of some, and of all.
+    found = [asyncio.run(generate("hf", tmp_path / "old", weights, bucket_bytes=size)) for size in (1, 50_000, 1 << 30)]
+    for few, several, one in zip(*found, strict=True):
+        assert few.token_ids == several.token_ids == one.token_ids
+        assert few.logprobs == several.logprobs == one.logprobs
+    sequences = [[*prompt, *done.token_ids] for prompt, done in zip(PROMPTS, found[0], strict=True)]
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        tmp_path / "new", dtype=torch.float64, experts_implementation="eager"
+    )
+    for prompt, sequence, done in zip(PROMPTS, sequences, found[0], strict=True):
+        ids = torch.tensor([sequence])
+        with torch.no_grad():
+            logprobs = (model(ids).logits[0, len(prompt) - 1 : -1] / TEMPERATURE).log_softmax(-1)
+        own = logprobs.gather(1, ids[0, len(prompt) :, None])[:, 0]
+        assert float((own - torch.tensor(done.logprobs, dtype=torch.float64)).abs().max()) < TOLERANCE

@@ -91,6 +91,19 @@ class TestContext(EngineConformance):
     }
 
 
+@pytest.mark.slow
+class TestExperts(EngineConformance):
+    """A model with experts; test_fsdp_experts keeps the fast part."""
+
+    make = make_engine
+    models = ("experts",)
+    settings: ClassVar[dict[str, dict[str, Any]]] = {
+        "one": {"layout": ParallelLayout(data=1)},
+        "sharded": {"layout": ParallelLayout(data=2), "sharded": True},
+        "CP2": {"layout": ParallelLayout(data=1, context=2), "sharded": True},
+    }
+
+
 def count_held(rank: int, setting: Setting) -> int:
     weight = make_hybrid_engine(setting, rank).model.get_parameter("model.norm.weight")
     return int(weight.to_local().numel())  # type: ignore[attr-defined]
