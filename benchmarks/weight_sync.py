@@ -4,9 +4,10 @@ Trainer and ``hf`` engine are worker processes of one machine, as a recipe launc
 a copy of the trainer's bytes by this process, so that whatever else the machine does meets both; a ratio is the median
 over turns of the ratio within a turn.
 
-``fp32``, ``bf16``: an engine that computes in this precision. ``speed_vs_memcpy``: whole synchronisations while it is
-idle, relative to the bytes that the trainer holds (float32). ``pause_in_memcpys``: how long it does not generate when
-it has requests in flight (``time/rollout/pause_seconds``).
+``fp32``, ``bf16``: an engine that computes in this precision; it adopts the buckets, its parameters are views of them.
+The trainer holds float32 in both cases, which ``bf16`` casts on the way. ``speed_vs_memcpy``: whole synchronisations
+while the engine is idle, relative to the bytes that the trainer holds. ``pause_in_memcpys``: how long it does not
+generate when it has requests in flight (``time/rollout/pause_seconds``).
 
     export OMP_NUM_THREADS=1
     python benchmarks/weight_sync.py --label now --output benchmarks/results/weight_sync.json    # keeps other labels
@@ -23,7 +24,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,6 @@ REPO = Path(__file__).resolve().parents[1]
 MODEL = Case(512, 8, num_prompts=16, max_numbers=2, answer_tokens=100)
 CASES = {"fp32": (), "bf16": ("rollout.model.precision=bf16",)}
 NUM_REQUESTS, PROMPT_TOKENS = 16, 8
-MOST_PAUSES = 10
 
 
 class Bench:
@@ -99,7 +98,7 @@ class Bench:
         return seconds
 
 
-def measure_case(turns: int, folder: Path, overrides: tuple[str, ...]) -> dict[str, Any]:
+def measure_case(turns: int, num_pauses: int, folder: Path, overrides: tuple[str, ...]) -> dict[str, Any]:
     """Measure synchronisations and pauses of a recipe."""
     from rlinf.scheduler import Cluster
 
@@ -110,7 +109,7 @@ def measure_case(turns: int, folder: Path, overrides: tuple[str, ...]) -> dict[s
         measured = in_turns(turns, {"sync": bench.synchronise, "memcpy": bench.copy})
         copies = measured["memcpy"]
         pauses: list[dict[str, float]] = []
-        in_turns(min(turns, MOST_PAUSES), {"pause": lambda: pauses.append({"seconds": bench.pause_seconds()})})
+        in_turns(num_pauses, {"pause": lambda: pauses.append({"seconds": bench.pause_seconds()})})
     speed = ratio(copies, measured["sync"], "seconds")
     median_copy = statistics.median(copy["seconds"] for copy in copies)
     return {
@@ -129,9 +128,9 @@ def fastest(turns: list[dict[str, float]]) -> float:
     return min(turn["seconds"] for turn in turns)
 
 
-def run_alone(case: str, turns: int) -> Any:
+def run_alone(case: str, turns: int, num_pauses: int) -> Any:
     """Run a case in a process of its own; return what it printed last."""
-    command = [sys.executable, __file__, "--alone", case, "--turns", str(turns)]
+    command = [sys.executable, __file__, "--alone", case, "--turns", str(turns), "--pauses", str(num_pauses)]
     output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(output.splitlines()[-1])
 
@@ -141,6 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", nargs="+", choices=list(CASES), default=list(CASES))
     parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--pauses", type=int, default=10, help="synchronisations while the engine generates")
     parser.add_argument("--quick", action="store_true", help="two turns of each case")
     parser.add_argument("--output", type=Path)
     parser.add_argument("--label", default="now", help="name of the results within the output")
@@ -148,11 +148,10 @@ def main() -> None:
     args = parser.parse_args()
     if args.alone:
         with tempfile.TemporaryDirectory() as folder:
-            print(json.dumps(measure_case(args.turns, Path(folder), CASES[args.alone])))
+            print(json.dumps(measure_case(args.turns, args.pauses, Path(folder), CASES[args.alone])))
         return
-    turns = 2 if args.quick else args.turns
-    runners: dict[str, Callable[[], Any]] = {case: lambda case=case: run_alone(case, turns) for case in args.cases}  # type: ignore[misc]
-    result = {name: run() for name, run in runners.items()}
+    turns, pauses = (2, 2) if args.quick else (args.turns, args.pauses)
+    result: dict[str, Any] = {case: run_alone(case, turns, pauses) for case in args.cases}
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=REPO, stdout=subprocess.PIPE, text=True).stdout.strip()
     result["conditions"] = {
         "commit": commit,
