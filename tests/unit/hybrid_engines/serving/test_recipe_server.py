@@ -98,7 +98,7 @@ def serve_while(
         stop: Sent to this process afterwards.
         options: Of ``serve_recipe``.
     """
-    port, failures = free_port(), []
+    port, ended, failures = free_port(), threading.Event(), []
 
     def run() -> None:
         try:
@@ -112,6 +112,9 @@ def serve_while(
             # Interruptions are obeyed once the engine is loaded.
             engine.may_load.set()
             os.kill(os.getpid(), stop)
+            if not ended.wait(20):
+                failures.append(AssertionError(f"the server goes on after {stop.name}"))
+                os.kill(os.getpid(), ({signal.SIGINT, signal.SIGTERM} - {stop}).pop())
 
     # A signal before the server listens to them does nothing.
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -120,6 +123,7 @@ def serve_while(
     try:
         serve_recipe(recipe(), host="127.0.0.1", port=port, device=CPU, **options)
     finally:
+        ended.set()
         visitor.join(60)
         for number, handler in before.items():
             signal.signal(number, handler)

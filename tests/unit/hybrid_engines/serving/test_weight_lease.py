@@ -43,6 +43,17 @@ def test_a_lease_lasts_while_its_client_gives_signs(now: list[float]) -> None:
         lease.check("a")
 
 
+def test_others_do_not_keep_a_lease_alive(now: list[float]) -> None:
+    lease = WeightLease(TokenEngine())
+    take(lease, "a")
+    now[0] += 20
+    lease.renew("b")
+    lease.renew("")
+    now[0] += 11
+    take(lease, "b")
+    lease.check("b")
+
+
 def test_a_lease_can_be_given_back_and_taken_twice(now: list[float]) -> None:
     lease = WeightLease(TokenEngine())
     take(lease, "a")
