@@ -29,8 +29,8 @@ def test_a_program_of_torch_acts_as_the_policy(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_an_onnx_model_acts_as_the_policy(tmp_path: Path) -> None:
-    pytest.importorskip("onnxscript", reason="needs the packages onnx and onnxscript: pip install 'rlinf[onnx]'")
-    runtime = pytest.importorskip("onnxruntime", reason="needs the package onnxruntime")
+    pytest.importorskip("onnxscript", reason="needs onnxscript; run: bash requirements/install.sh test")
+    runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime; run: bash requirements/install.sh test")
     save_policy(tmp_path)
     policy = rlinf.load_policy(tmp_path)
     assert export_policy(policy, tmp_path / "policy.onnx") == {"states": (4,)}
