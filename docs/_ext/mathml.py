@@ -1,4 +1,4 @@
-"""Writes formulas as MathML, which browsers draw by themselves: the pages need no script from elsewhere."""
+"""Writes formulas as MathML, which browsers draw by themselves in the font of ``pages.css``: no script is needed."""
 
 from __future__ import annotations
 

@@ -16,7 +16,6 @@ from tests.docs.conftest import Run
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DOCUMENTS = ("README.md", "README.zh.md", "CONTRIBUTING.md", "AGENTS.md")
-CONFIG = ROOT / "examples" / "embodiment" / "config"
 
 
 def commands() -> list[tuple[str, str]]:
@@ -41,15 +40,11 @@ def test_scripts_exist_and_accept_their_arguments(document: str, line: str, run:
         assert finished.returncode == 0, f"{document}: {line}\n{finished.stderr}"
 
 
-def test_the_two_commands_of_a_bare_machine_come_first() -> None:
+def test_the_commands_of_a_bare_machine_come_first() -> None:
     typed = [line for document, line in commands() if document == "README.md"]
-    assert typed[0] == "bash examples/embodiment/run_embodiment.sh metaworld_reach_ppo_mlp"
-    assert typed[1] == "bash tests/run_tests.sh"
-
-
-def test_recipes_of_the_table_are_the_recipes_there_are() -> None:
-    section = README.split("## Recipes")[1].split("\n## ")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)) == {p.stem for p in CONFIG.glob("*.yaml")}
+    assert typed[:2] == ["bash requirements/install.sh embodied --env metaworld", "source .venv/bin/activate"]
+    assert typed[2] == "bash examples/embodiment/run_embodiment.sh metaworld_reach_ppo_mlp"
+    assert "bash tests/run_tests.sh" in typed
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -82,7 +77,11 @@ def test_the_first_lines_are_python_in_both_languages() -> None:
     programs = [snippets(ROOT / name, "python") for name in ("README.md", "README.zh.md")]
     english, chinese = (re.sub(r"  #.*", "", program[0].text) for program in programs)
     assert english == chinese
-    assert README.index("```python") < README.index("```bash")
+    # What the program needs is installed above it.
+    for name in ("README.md", "README.zh.md"):
+        install, *_ = snippets(ROOT / name, "bash")
+        assert "bash requirements/install.sh embodied" in install.commands[0]
+        assert install.line < snippets(ROOT / name, "python")[0].line
     assert len([line for line in english.splitlines() if line]) <= 10
 
 

@@ -9,7 +9,7 @@ import pytest
 from repository_tree import project_files, relative
 
 OWN_NAME = Path(__file__).name
-BINARY_SUFFIXES = {".png", ".jpg", ".gif", ".mp4", ".npz", ".pt", ".safetensors", ".ico", ".svg"}
+BINARY_SUFFIXES = {".png", ".jpg", ".gif", ".woff2", ".mp4", ".npz", ".pt", ".safetensors", ".ico", ".svg"}
 FORBIDDEN = {
     "a path of one machine": re.compile(r"(?<![\w.~$}-])/(work|home|Users|root|tmp/bash\w*)/\w"),
     "a reference to a conversation": re.compile(r"\b(this|an?|the) (AI|chat|coding) (session|assistant)\b", re.I),
