@@ -1,7 +1,8 @@
 """The gallery of recipes: what each teaches, on what, in how many minutes, what it reached, and its learning curve.
 
 Made from the committed files in ``benchmarks/results/learning`` and the recipes' own first lines, so that no number is
-copied by hand; the same files always give the same pages and plots. A test compares them with the committed ones.
+copied by hand; recipes without results are listed behind the others. The same files always give the same pages and
+plots. A test compares them with the committed ones.
 
     python benchmarks/gallery.py
     python benchmarks/gallery.py --check
@@ -75,7 +76,7 @@ def load_exhibits(results: Path = RESULTS) -> list[Exhibit]:
 def _exhibit(path: Path) -> Exhibit:
     report = json.loads(path.read_text(encoding="utf-8"))
     recipe, runs = report["recipe"], report["runs"]
-    files = sorted((REPO / "examples").glob(f"*/config/{recipe}.yaml"))
+    files = [file for file in recipe_files() if file.stem == recipe]
     if not files:
         raise FileNotFoundError(f"{path}: no recipe {recipe}.yaml under examples/*/config; remove the result with it.")
     metric = _metric(runs)
@@ -83,7 +84,7 @@ def _exhibit(path: Path) -> Exhibit:
         name=path.stem,
         recipe=recipe,
         kind=files[0].parents[1].name,
-        teaches=files[0].read_text(encoding="utf-8").partition("\n")[0].lstrip("# "),
+        teaches=_first_line(files[0]),
         metric=metric,
         cpu_cores=report["cpu_cores"],
         seeds=[run["seed"] for run in runs],
@@ -91,6 +92,16 @@ def _exhibit(path: Path) -> Exhibit:
         minutes=[run["process_seconds"] / 60 for run in runs],
         curves=[[(point["step"], point[metric]) for point in run["curve"] if metric in point] for run in runs],
     )
+
+
+def recipe_files() -> list[Path]:
+    """Return the files of all recipes by their folder and name; those of the example of a plug-in are left out."""
+    files = (REPO / "examples").glob("*/config/*.yaml")
+    return sorted(file for file in files if file.parents[1].name != "extend")
+
+
+def _first_line(file: Path) -> str:
+    return file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
 
 
 def _metric(runs: list[dict[str, Any]]) -> str:
@@ -168,13 +179,18 @@ def write_page(exhibits: list[Exhibit], language: str, texts: Mapping[str, Any])
         rows = [_row(exhibit, language, words) for exhibit in group]
         table = "\n".join([words["header"], "|---|---|---|---|---|", *rows])
         parts += [words["kinds"][kind], words["trained_by"].format(command=texts["commands"][kind]), table]
+    measured = {exhibit.recipe for exhibit in exhibits}
+    rows = [
+        f"| `{file.stem}` | {_teaches(file.stem, _first_line(file), language, words)} |"
+        for file in recipe_files()
+        if file.stem not in measured
+    ]
+    parts += [words["unmeasured"], "\n".join([words["unmeasured_header"], "|---|---|", *rows])]
     return "\n\n".join(parts) + "\n"
 
 
 def _row(exhibit: Exhibit, language: str, words: Mapping[str, Any]) -> str:
-    teaches = exhibit.teaches if language == "en" else words["teaches"].get(exhibit.recipe)
-    if teaches is None:
-        raise KeyError(f"{TEXTS.name}: {language}.teaches has no sentence for {exhibit.recipe}; add one.")
+    teaches = _teaches(exhibit.recipe, exhibit.teaches, language, words)
     name = f"`{exhibit.recipe}`" + "".join(f" `{override}`" for override in exhibit.overrides)
     reached = ", ".join(number(curve[-1][1]) for curve in exhibit.curves)
     result = words["result"].format(
@@ -183,6 +199,13 @@ def _row(exhibit: Exhibit, language: str, words: Mapping[str, Any]) -> str:
     plot = f"![{exhibit.name}](../{Path(PLOTS).name}/{exhibit.name}.svg)"
     hardware = words["hardware"].format(cpu_cores=exhibit.cpu_cores)
     return f"| {name}<br>{plot} | {teaches} | {hardware} | {_minutes(exhibit.minutes)} | {result} |"
+
+
+def _teaches(recipe: str, first_line: str, language: str, words: Mapping[str, Any]) -> str:
+    teaches: str | None = first_line if language == "en" else words["teaches"].get(recipe)
+    if teaches is None:
+        raise KeyError(f"{TEXTS.name}: {language}.teaches has no sentence for {recipe}; add one.")
+    return teaches
 
 
 def _minutes(minutes: list[float]) -> str:

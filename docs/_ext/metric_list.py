@@ -20,6 +20,7 @@ MEANINGS = {
         "episode_len": "mean length of these episodes, in environment steps",
         "success_once": "share of episodes in which the task was solved at some time",
         "success_at_end": "share of episodes that ended solved",
+        "normalized_score": "the return of unshaped rewards, 0 for a random and 100 for an expert policy",
         "reward/<name>": "mean of the reward `reward.rewards.<name>` for each executed action, unweighted",
     },
     "rollout": {
@@ -76,6 +77,7 @@ MEANINGS = {
         "loss": "what is minimised (fine-tuning)",
         "token_loss": "mean negative log-likelihood of a learned token",
         "actor_loss": "the policy's part of the loss",
+        "actor_reverse_kl": "mean divergence of a token from the teacher's (`loss_type: opd`)",
         "actor_ratio": "mean ratio of the current to the old policy",
         "actor_approx_kl": "divergence of the old from the current policy, by k3",
         "actor_clip_fraction": "share of entries that were clipped",
@@ -128,6 +130,7 @@ MEANINGS = {
         "return": "mean return",
         "reward": "mean reward of a step, or of an answer",
         "episode_len": "mean length of an episode",
+        "normalized_score": "mean return, 0 for a random and 100 for an expert policy (`reference_returns`, D4RL)",
         "accuracy": "share of answers that are right",
         "response_length": "mean tokens of an answer",
         "avg@n": "accuracy over n answers to each prompt",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from rlinf.config.schema.env import D4RLEnvConfig, EnvConfig
 from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig, RLinfConfig, SftConfig
 
 EPISODE_METRICS = ("success_once", "success_at_end", "return", "reward", "episode_len")
 """What every environment reports of an episode that has ended; under ``env/`` in training, ``eval/`` in evaluations."""
+SCORE_METRIC = "normalized_score"
+"""What an environment with reference returns reports in addition."""
 RESPONSE_METRICS = ("accuracy", "reward", "response_length")
 """What an evaluation reports of responses to prompts; with several to a prompt also ``avg@n`` and ``pass@k``."""
 EXAMPLE_METRICS = ("loss", "token_accuracy")
@@ -21,7 +24,8 @@ def eval_metric_names(cfg: RLinfConfig) -> list[str]:
         cfg: The recipe.
     """
     if isinstance(cfg, EmbodiedConfig):
-        return [f"eval/{name}" for name in EPISODE_METRICS]
+        scored = cfg.env.eval is not None and has_score(cfg.env.eval)
+        return [f"eval/{name}" for name in (*EPISODE_METRICS, *([SCORE_METRIC] if scored else []))]
     if not isinstance(cfg, LanguageConfig):
         return []
     names = list(EXAMPLE_METRICS) if isinstance(cfg, SftConfig) else []
@@ -30,6 +34,11 @@ def eval_metric_names(cfg: RLinfConfig) -> list[str]:
     sets = cfg.data.val_names
     prefixes = ["eval", *(f"eval/{name}" for name in sets if len(sets) > 1)]
     return [f"{prefix}/{name}" for prefix in prefixes for name in names]
+
+
+def has_score(cfg: EnvConfig) -> bool:
+    """Return whether episodes of an environment report ``normalized_score``."""
+    return cfg.reference_returns is not None or isinstance(cfg, D4RLEnvConfig)
 
 
 def _response_metrics(cfg: LanguageConfig) -> list[str]:

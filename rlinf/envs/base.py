@@ -105,7 +105,12 @@ class VectorEnv(abc.ABC):
         self.num_envs = num_envs
         self.first_env = first_env
         self._reset_states = ResetStates(cfg, num_envs=num_envs, first_env=first_env)
-        self._tracker = EpisodeTracker(num_envs, reward_coef=cfg.reward_coef, use_rel_reward=cfg.use_rel_reward)
+        self._tracker = EpisodeTracker(
+            num_envs,
+            reward_coef=cfg.reward_coef,
+            use_rel_reward=cfg.use_rel_reward,
+            reference_returns=cfg.reference_returns,
+        )
         self._rule = EpisodeRule(cfg.max_episode_steps, cfg.ignore_terminations)
         self._wrappers = build_wrappers(cfg, num_envs=num_envs)
         self._recorder = VideoRecorder(cfg.video_cfg, num_envs=num_envs, first_env=first_env)

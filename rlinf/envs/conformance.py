@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 import torch
 
-from rlinf.config.metric_names import EPISODE_METRICS
+from rlinf.config.metric_names import EPISODE_METRICS, SCORE_METRIC
 from rlinf.data.messages.embodied import ChunkStep, Observation
 from rlinf.envs.base import VectorEnv
 from rlinf.envs.raw_chunk import changed_rows
@@ -238,6 +238,7 @@ class _Checker:
     def _check_metrics(self, metrics: dict[str, float], book: _Book, row: int) -> None:
         # Tasks without a notion of success have no such metrics.
         expected = _METRICS - (set() if _SUCCESS & set(metrics) else _SUCCESS)
+        expected |= set() if self.env.cfg.reference_returns is None else {SCORE_METRIC}
         _require(
             "episode-metrics", set(metrics) == expected, f"row {row}: {sorted(metrics)}, expected {sorted(expected)}."
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,19 @@ class EpisodeTracker:
         reward_coef: Factor on every reward.
         use_rel_reward: Report the change of the simulator's reward since the step before; an episode's first step
             changes it from 0.
+        reference_returns: Returns of a random and of an expert policy, between which ``normalized_score`` is measured;
+            None leaves it out.
     """
 
-    def __init__(self, num_envs: int, *, reward_coef: float, use_rel_reward: bool) -> None:
+    def __init__(
+        self,
+        num_envs: int,
+        *,
+        reward_coef: float,
+        use_rel_reward: bool,
+        reference_returns: Sequence[float] | None = None,
+    ) -> None:
+        self._reference = None if reference_returns is None else (reference_returns[0], reference_returns[1])
         self._reward_coef = reward_coef
         self._use_rel_reward = use_rel_reward
         self.steps: IntArray = np.zeros(num_envs, np.int64)
@@ -87,8 +97,10 @@ class EpisodeTracker:
         length = int(self.steps[row])
         total = float(self._returns[row])
         success = {"success_once": float(self._success_once[row]), "success_at_end": float(success_at_end)}
+        score = {} if self._reference is None else {"normalized_score": normalized_score(total, self._reference)}
         return {
             **(success if self._reports_success[row] else {}),
+            **score,
             "return": total,
             "reward": total / max(length, 1),
             "episode_len": float(length),
@@ -99,3 +111,14 @@ class EpisodeTracker:
         self._returns[rows] = 0
         self._success_once[rows] = False
         self._last_reward[rows] = 0
+
+
+def normalized_score(total: float, reference: tuple[float, float]) -> float:
+    """Return a return on the scale on which a random policy has 0 and an expert 100 (Fu et al., 2020).
+
+    Args:
+        total: Undiscounted return of an episode.
+        reference: Returns of a random and of an expert policy.
+    """
+    low, high = reference
+    return 100.0 * (total - low) / (high - low)

@@ -96,7 +96,9 @@ def evaluation_table(episodes: Sequence[EvalEpisode]) -> Table:
     table = Table(box=box.SIMPLE, title=Text("evaluation, with 95 % confidence"), title_justify="left")
     table.add_column("task", overflow="fold")
     has_success = _report_success(episodes)
-    for column in ("episodes", *(("success",) if has_success else ()), "return", "length"):
+    has_score = all("normalized_score" in episode.metrics for episode in episodes)
+    scores = ("score",) if has_score else ()
+    for column in ("episodes", *(("success",) if has_success else ()), "return", *scores, "length"):
         table.add_column(column, justify="right")
     by_task = _by_task(episodes)
     for task, members in by_task.items() if len(by_task) > 1 else ():
@@ -122,7 +124,9 @@ def _cells(task: str, episodes: Sequence[EvalEpisode], *, has_success: bool) -> 
     length = math.fsum(episode.metrics["episode_len"] for episode in episodes) / count
     spread = "" if math.isnan(margin) else f" ± {format_number(margin)}"
     success = [f"{successes / count:.2f} [{low:.2f}, {high:.2f}]"] if has_success else []
-    return [task, str(count), *success, f"{format_number(returns)}{spread}", format_number(length)]
+    scores = [episode.metrics["normalized_score"] for episode in episodes if "normalized_score" in episode.metrics]
+    score = [format_number(math.fsum(scores) / count)] if len(scores) == count else []
+    return [task, str(count), *success, f"{format_number(returns)}{spread}", *score, format_number(length)]
 
 
 def _by_task(episodes: Iterable[EvalEpisode]) -> dict[str, list[EvalEpisode]]:

@@ -90,6 +90,11 @@ def check_groups(check: Check[EmbodiedConfig]) -> None:
 
 def check_advantage_keys(check: Check[EmbodiedConfig]) -> None:
     """Keys of the advantage that have no effect, or contradict each other."""
+    if check.cfg.algorithm.advantage.needs_reference:
+        check.problem(
+            "algorithm.adv_type",
+            f"received {check.cfg.algorithm.adv_type}, which learns from text. Set runner.task_type=reasoning.",
+        )
     algorithm = check.cfg.algorithm
     advantage: AdvantageConfig = algorithm.advantage
     if isinstance(advantage, GroupFilterConfig):

@@ -42,4 +42,16 @@ def check_offload(check: Check[EmbodiedConfig]) -> None:
             )
 
 
-RULES = (check_maniskill, check_offload)
+def check_reference_returns(check: Check[EmbodiedConfig]) -> None:
+    """Scores are measured between the returns of a random and of a better policy."""
+    for path, env in (("env.train", check.cfg.env.train), ("env.eval", check.cfg.env.eval)):
+        reference = None if env is None else env.reference_returns
+        if reference is not None and (len(reference) != 2 or reference[0] >= reference[1]):
+            check.problem(
+                f"{path}.reference_returns",
+                f"received {reference}; allowed: two numbers, the return of a random policy and the higher one of an "
+                "expert.",
+            )
+
+
+RULES = (check_maniskill, check_offload, check_reference_returns)

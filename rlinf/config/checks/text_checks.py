@@ -114,6 +114,32 @@ def check_algorithm(check: Check[ReasoningConfig]) -> None:
         )
 
 
+def check_teacher(check: Check[ReasoningConfig]) -> None:
+    """A teacher is compared with, and distillation has one."""
+    algorithm = check.cfg.algorithm
+    if algorithm.teacher is not None and not algorithm.needs_reference:
+        check.problem(
+            "algorithm.teacher",
+            f"adv_type={algorithm.adv_type} with loss_type={algorithm.loss_type} compares with no other model. Remove "
+            "it, or set algorithm.adv_type=opd or algorithm.kl_beta.",
+        )
+    if algorithm.teacher is not None and algorithm.teacher.model.is_lora:
+        check.problem("algorithm.teacher.model.is_lora", "a teacher is not trained. Set algorithm.teacher without it.")
+    if not algorithm.advantage.needs_reference:
+        return
+    if algorithm.teacher is None:
+        check.problem(
+            "algorithm.teacher",
+            f"missing; adv_type={algorithm.adv_type} learns from a teacher. Set algorithm.teacher.model.model_path and "
+            "algorithm.teacher.model.model_type.",
+        )
+    if algorithm.kl_in_reward is not None:
+        check.problem(
+            "algorithm.kl_in_reward",
+            f"adv_type={algorithm.adv_type} reads no rewards. Remove it.",
+        )
+
+
 def _check_critic(check: Check[ReasoningConfig], *, needs_values: bool) -> None:
     """A critic of its own has someone to predict for, and is the only one."""
     algorithm, model = check.cfg.algorithm, check.cfg.actor.model
@@ -195,4 +221,4 @@ def check_rewards(check: Check[ReasoningConfig]) -> None:
 
 
 SHARED_RULES = (check_data, check_evaluation, check_sampling, check_passes, check_unused, check_profiling)
-RULES = (check_batches, check_algorithm, check_dynamic_sampling, check_offload, check_rewards)
+RULES = (check_batches, check_algorithm, check_teacher, check_dynamic_sampling, check_offload, check_rewards)

@@ -22,6 +22,7 @@ from rlinf.config.schema.base import (
 from rlinf.config.schema.expert import ExpertConfig
 from rlinf.config.schema.generation import SamplingConfig
 from rlinf.config.schema.optim import AdamWConfig
+from rlinf.config.schema.teacher import TeacherConfig
 from rlinf.registry import Registry
 
 LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
@@ -36,6 +37,8 @@ class AdvantageConfig(ConfigSection):
     """Whether it compares the trajectories of a group with each other."""
     unused_keys: ClassVar[tuple[str, ...]] = ()
     """Keys of ``algorithm`` that every estimator could read, and this one does not."""
+    needs_reference: ClassVar[bool] = False
+    """Whether it compares with the log-probabilities of another model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,6 +113,14 @@ class ReinPPBaselineConfig(ReinPPConfig):
 
     compares_groups: ClassVar[bool] = True
     unused_keys: ClassVar[tuple[str, ...]] = ("bootstrap_type",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillationConfig(AdvantageConfig):
+    """``adv_type: opd``: how much likelier the teacher finds each token (on-policy distillation)."""
+
+    unused_keys: ClassVar[tuple[str, ...]] = ("bootstrap_type",)
+    needs_reference: ClassVar[bool] = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,6 +233,11 @@ class GSPOLossConfig(RegularizedLossConfig):
     def needs_whole_sequences(self) -> bool:
         """See ``LossConfig``: always, as ratios are those of sequences."""
         return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillationLossConfig(RegularizedLossConfig):
+    """``loss_type: opd``: advantages weighted with unclipped ratios (on-policy distillation)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -580,6 +596,10 @@ class TextAlgorithmConfig(LanguageAlgorithmConfig):
     kl_in_reward: KLInRewardConfig | None = None
     """Subtract the divergence from the initial policy from rewards, rather than adding it to the loss (``kl_beta``)."""
 
+    teacher: TeacherConfig | None = None
+    """A model that takes the place of the initial one wherever the policy is compared with a reference: in the
+    advantages of ``adv_type: opd``, in ``kl_beta`` and in ``kl_in_reward``."""
+
     @property
     def replaces_groups(self) -> bool:
         """Whether groups without a learning signal are replaced."""
@@ -593,13 +613,14 @@ class TextAlgorithmConfig(LanguageAlgorithmConfig):
     @property
     def needs_reference(self) -> bool:
         """See ``LanguageAlgorithmConfig``."""
-        return self.kl_in_reward is not None or self.loss.needs_reference
+        return self.kl_in_reward is not None or self.loss.needs_reference or self.advantage.needs_reference
 
 
 advantages: Registry[Any] = Registry("advantage estimator", config=AdvantageConfig)
 """By ``algorithm.adv_type``; algorithms that go without advantages have their name here too."""
 advantages.register("gae", "rlinf.algorithms.advantages.gae:compute_gae_advantages", config=GAEConfig)
 advantages.register("grpo", "rlinf.algorithms.advantages.grpo:compute_grpo_advantages", config=GRPOConfig)
+advantages.register("opd", "rlinf.algorithms.advantages.reverse_kl:compute_opd_advantages", config=DistillationConfig)
 advantages.register("raw", "rlinf.algorithms.advantages.raw:compute_raw_advantages", config=RawAdvantageConfig)
 advantages.register("reinpp", "rlinf.algorithms.advantages.reinpp:compute_reinpp_advantages", config=ReinPPConfig)
 advantages.register(
@@ -630,6 +651,7 @@ losses.register("embodied_nft", "rlinf.algorithms.losses.nft:nft_loss", config=N
 losses.register("embodied_sft", config=SupervisedLossConfig)
 losses.register("gspo", "rlinf.algorithms.losses.gspo:gspo_loss", config=GSPOLossConfig)
 losses.register("offline_iql", config=IQLLossConfig)
+losses.register("opd", "rlinf.algorithms.losses.distillation:opd_loss", config=DistillationLossConfig)
 losses.register("sft", "rlinf.algorithms.losses.sft:sft_loss", config=SftLossConfig)
 # The losses of CrossQ are those of SAC; its critics (``q_head_type: crossq``) are what differs.
 losses.register("embodied_crossq", "rlinf.algorithms.sac:SAC", config=CrossQLossConfig)

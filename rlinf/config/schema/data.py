@@ -25,6 +25,11 @@ class DataConfig(ConfigSection):
     """Read this number of episodes from the start; null reads all."""
     reward_coef: float = 1.0
     """Factor on every reward."""
+    normalize_returns: bool = False
+    """Scale rewards so that 1000 lies between the lowest and the highest return of an episode, before ``reward_coef``;
+    usual for D4RL's recordings of locomotion."""
+    reward_offset: float = 0.0
+    """Added to every reward, before ``reward_coef``; -1 is usual for D4RL's mazes."""
 
     def required_files(self) -> dict[str, str]:
         """Return the dataset."""

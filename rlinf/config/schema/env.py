@@ -138,6 +138,9 @@ class EnvConfig(ConfigSection):
     """Factor on every reward."""
     use_rel_reward: bool = False
     """Reward the change of the environment's reward since the step before, not its value."""
+    reference_returns: list[float] | None = None
+    """Returns of a random and of an expert policy: episodes then also report ``normalized_score``, 0 for the first and
+    100 for the second."""
     num_env_processes: NonNegativeInt = 0
     """Processes per pipeline stage of an env worker that share its environments; 0 steps them in the worker itself."""
     enable_offload: bool = False
@@ -185,6 +188,22 @@ class GymnasiumEnvConfig(EnvConfig):
     def required_packages(self) -> tuple[str, ...]:
         """Return the package that registers the id."""
         return () if self.import_module is None else (self.import_module.partition(".")[0],)
+
+
+@dataclass(frozen=True, kw_only=True)
+class D4RLEnvConfig(EnvConfig):
+    """``env_type: d4rl``: the environments of D4RL's recordings of locomotion, with normalised scores."""
+
+    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.d4rl_env:check_task"
+
+    task_name: str
+    """Task of D4RL, ``hopper-medium-v2`` say: halfcheetah, hopper or walker2d, which Gymnasium has in MuJoCo."""
+    max_episode_steps: PositiveInt = 1000
+    """Environment steps after which an episode is truncated; D4RL's scores are those of 1000."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return the simulator."""
+        return ("mujoco",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,6 +351,7 @@ class EnvSectionConfig(ConfigSection):
 
 envs: Registry[Any] = Registry("environment", config=EnvConfig)
 """By ``env_type``: classes derived from ``rlinf.envs.VectorEnv``."""
+envs.register("d4rl", "rlinf.envs.simulators.d4rl_env:D4RLEnv", config=D4RLEnvConfig)
 envs.register("frankasim", "rlinf.envs.simulators.frankasim_env:FrankaSimEnv", config=FrankaSimEnvConfig)
 envs.register("gymnasium", "rlinf.envs.simulators.gymnasium_env:GymnasiumEnv", config=GymnasiumEnvConfig)
 envs.register("langpick", "rlinf.envs.simulators.langpick_env:LangPickEnv", config=LangPickEnvConfig)

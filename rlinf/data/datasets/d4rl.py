@@ -14,12 +14,16 @@ from rlinf.data.datasets.episodes import Episode
 from rlinf.data.datasets.minari import as_actions, find_file, open_hdf5, require_h5py
 from rlinf.errors import DatasetError
 
+_LARGEST_GAP = 1e-6
+"""Difference between what follows a step and the observation of the next one up to which they are the same."""
+
 
 def read_d4rl(cfg: D4RLDataConfig) -> Iterator[Episode]:
     """Yield the episodes of a D4RL file in order.
 
-    Where the file has no ``next_observations``, an episode ends in the observation of the step after it: a terminated
-    episode needs none, one that was cut off loses its last step.
+    Episodes end at ``terminals`` and ``timeouts``; in a file without timeouts also where an observation is not what the
+    step before led to. Where the file has no ``next_observations``, an episode ends in the observation of the step
+    after it: a terminated episode needs none, one that was cut off loses its last step.
 
     Args:
         cfg: The ``data`` section.
@@ -42,6 +46,10 @@ def read_d4rl(cfg: D4RLDataConfig) -> Iterator[Episode]:
     ends = columns["terminals"].astype(bool)
     if "timeouts" in columns:
         ends = ends | columns["timeouts"].astype(bool)
+    elif "next_observations" in columns:
+        # Without timeouts an episode was cut off where the next step does not go on from what this one led to.
+        gaps = np.abs(columns["observations"][1:] - columns["next_observations"][:-1])
+        ends[:-1] |= gaps.reshape(len(gaps), -1).max(axis=1) > _LARGEST_GAP
     # Steps behind the last end are an episode that the end of the file cut off.
     stops = [*(np.flatnonzero(ends) + 1).tolist(), len(ends)]
     for start, stop in zip([0, *stops], stops, strict=False):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import torch
@@ -13,6 +13,9 @@ from rlinf.config.schema.data import DataConfig
 from rlinf.data.messages.embodied import Observation
 from rlinf.data.replay.buffer import Transitions
 from rlinf.errors import DatasetError
+
+RETURN_RANGE = 1000.0
+"""Range of returns to which ``data.normalize_returns`` scales, as the authors of implicit Q-learning do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,10 @@ def read_episodes(cfg: DataConfig) -> list[Episode]:
         raise DatasetError(f"data.path: '{cfg.path}' holds no episodes. Give a dataset with at least one step.")
     for number, episode in enumerate(episodes):
         _check(episode, f"data.path: episode {number} of '{cfg.path}'")
-    return episodes
+    scale = _return_scale(episodes) if cfg.normalize_returns else 1.0
+    if scale == 1.0 and cfg.reward_offset == 0.0:
+        return episodes
+    return [replace(episode, rewards=episode.rewards * scale + cfg.reward_offset) for episode in episodes]
 
 
 def chunk_episodes(
@@ -111,6 +117,13 @@ def _rows(obs: Observation, rows: torch.Tensor) -> Observation:
         key: value[rows] if isinstance(value, torch.Tensor) else [value[row] for row in rows.tolist()]
         for key, value in obs.items()
     }
+
+
+def _return_scale(episodes: list[Episode]) -> float:
+    """Return 1000 over the range of the episodes' returns; 1 where all are alike."""
+    returns = [float(episode.rewards.double().sum()) for episode in episodes]
+    spread = max(returns) - min(returns)
+    return RETURN_RANGE / spread if spread > 0 else 1.0
 
 
 def _check(episode: Episode, place: str) -> None:

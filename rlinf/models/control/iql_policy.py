@@ -96,6 +96,15 @@ class IQLPolicy(BasePolicy):
         q = run_critic(self.critic, features, action)
         return ValueEvaluation(q=q, target_q=target_q, values=self._values(features), next_values=next_values)
 
+    def augment(self, inputs: dict[str, torch.Tensor], generator: torch.Generator) -> dict[str, torch.Tensor]:
+        """Return what the encoder is trained on: its inputs, with images changed at random if the recipe says so.
+
+        Args:
+            inputs: What the encoder sees, on the host.
+            generator: Source of randomness.
+        """
+        return self.encoder.augment(inputs, generator)
+
     def actor_forward(self, inputs: dict[str, torch.Tensor], action: torch.Tensor) -> AdvantageEvaluation:
         """Evaluate ``N`` actions; arguments as those of ``critic_forward``."""
         with torch.no_grad():

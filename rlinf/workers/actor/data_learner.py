@@ -86,8 +86,19 @@ class DataLearner(EmbodiedLearner):
         generator = torch.Generator().manual_seed(derive_seed(self.actor.seed, "actor", "data", step))
         sums: MetricSums = {}
         for _ in range(self.algorithm.update_epoch):
-            accumulate(sums, self.update_once(self.stored.sample(self.actor.global_batch_size, generator)))
+            batch = self.stored.sample(self.actor.global_batch_size, generator)
+            accumulate(sums, self.update_once(self.augment(batch, generator)))
         return metrics_over_ranks(self.engine, sums) | size
+
+    def augment(self, batch: Transitions, generator: torch.Generator) -> Transitions:
+        """Return what an update is made of: the batch as it is, or with its images changed at random.
+
+        Args:
+            batch: The whole update batch, on the host.
+            generator: Source of randomness, the same on every rank.
+        """
+        del generator
+        return batch
 
     @abc.abstractmethod
     def update_once(self, batch: Transitions) -> MetricSums:

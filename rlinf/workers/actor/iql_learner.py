@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 
@@ -26,6 +28,13 @@ class IQLLearner(DataLearner):
         assert isinstance(loss, IQLLossConfig)
         self.tau, self.gamma = loss.tau, loss.gamma
         self.losses = IQL(loss)
+
+    def augment(self, batch: Transitions, generator: torch.Generator) -> Transitions:
+        """See ``DataLearner``: the images before and after each transition are shifted by themselves (DrQ)."""
+        policy = self.policy
+        assert isinstance(policy, IQLPolicy)
+        inputs, next_inputs = (policy.augment(seen, generator) for seen in (batch.inputs, batch.next_inputs))
+        return replace(batch, inputs=inputs, next_inputs=next_inputs)
 
     def update_once(self, batch: Transitions) -> MetricSums:
         """See ``DataLearner``."""

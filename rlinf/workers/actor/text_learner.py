@@ -21,6 +21,7 @@ from rlinf.workers.actor.learner import REFERENCE
 from rlinf.workers.actor.logprobs import Evaluated, compute_logprobs
 from rlinf.workers.actor.text_critic import TextCritic
 from rlinf.workers.actor.text_samples import TextSamples, make_text_samples
+from rlinf.workers.actor.text_teacher import TextTeacher
 from rlinf.workers.actor.token_learner import TokenLearner
 
 
@@ -39,8 +40,9 @@ class TextLearner(TokenLearner[ResponseBatch]):
     def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig) -> None:
         assert isinstance(cfg, ReasoningConfig)
         super().__init__(engine, cfg=cfg)
+        self.teacher = None if cfg.algorithm.teacher is None else TextTeacher.beside(engine, cfg)
         # Adapters are switched off instead.
-        if cfg.algorithm.needs_reference and not cfg.actor.model.is_lora:
+        if cfg.algorithm.needs_reference and self.teacher is None and not cfg.actor.model.is_lora:
             engine.remember(REFERENCE)
         self.critic = TextCritic.beside(engine, cfg) if cfg.critic.use_critic_model else None
 
@@ -112,6 +114,8 @@ class TextLearner(TokenLearner[ResponseBatch]):
     def _reference_logprobs(self, batch: ResponseBatch) -> Ragged | None:
         if not self.cfg.algorithm.needs_reference:
             return None
+        if self.teacher is not None:
+            return self.teacher.logprobs(batch)
         model = self.engine.model
         assert isinstance(model, LanguageModel)
         with model.without_adapters() if model.cfg.is_lora else self.engine.weights_of(REFERENCE):

@@ -38,6 +38,13 @@ def test_every_committed_result_is_in_both_pages_with_its_plot() -> None:
         assert {name for name in names if f"gallery/{name}.svg)" not in text} == set()
 
 
+def test_every_recipe_is_in_the_gallery_once_measured_or_not() -> None:
+    page = gallery.make_files()[gallery.PAGES["en"]]
+    measured, _, unmeasured = page.partition("## Not measured yet")
+    for recipe in (file.stem for file in gallery.recipe_files()):
+        assert (f"| `{recipe}`" in measured) != (f"| `{recipe}` |" in unmeasured), recipe
+
+
 def test_a_row_says_hardware_minutes_results_and_seeds(tmp_path: Path) -> None:
     runs = [run_of(3, 90.0, [8.0, 123.4]), run_of(5, 720.0, [9.0, 5.678])]
     files = gallery.make_files(save(tmp_path, "gym_cartpole_ppo_mlp", runs))
