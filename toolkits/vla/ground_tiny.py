@@ -1,10 +1,11 @@
 """Teach a tiny policy where the things that words name are, as large ones know from their pretraining.
 
-    python toolkits/vla/ground_tiny.py langpick_grpo_openpi_tiny --steps 1000
+    python toolkits/vla/ground_tiny.py langpick_grpo_openpi_tiny
 
 Asks the recipe's model "where is the cube that the sentence names?", on scenes of its environment with the hand
-anywhere, and writes the weights back to ``actor.model.model_path``, with the share of right answers. Without
-this stage imitation of demonstrations learns to ignore images. Further arguments are overrides of the recipe.
+anywhere, until the share of right answers on held-out scenes is ``--target``, and writes the weights back to
+``actor.model.model_path``, with the share. Without this stage imitation of demonstrations learns to ignore images.
+Called again, it goes on from where it was. Further arguments are overrides of the recipe.
 """
 
 from __future__ import annotations
@@ -53,13 +54,18 @@ def scenes(cfg: LangPickEnvConfig, count: int) -> tuple[Observation, torch.Tenso
 
 
 def features(policy: BasePolicy, record: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Return what the policy makes of images and sentence, [N, W]."""
+    """Return what the policy's head for actions sees of images and sentence, [N, W].
+
+    The expert of a flow attends to keys and values, never to the language model's output: an answer that is read from
+    the output may come from the last layer alone, and then says nothing to the expert.
+    """
     if isinstance(policy, OpenVLAOFTPolicy):
         return policy.hidden_states(record)[:, 0]
     assert isinstance(policy, PiPolicy)
     prefix = policy.prefix(record)
+    rows = torch.arange(len(prefix.there))
     last = (prefix.there * torch.arange(prefix.there.shape[1])).argmax(1)
-    return prefix.output[torch.arange(len(last)), last]
+    return torch.cat([tensor[rows, :, last].flatten(1) for tensor in prefix.keys_values[-1]], -1)
 
 
 def evaluate(answers: torch.Tensor, cubes: torch.Tensor, named: torch.Tensor) -> float:
@@ -96,13 +102,22 @@ class Grounding:
         logits: torch.Tensor = self.head(features(self.policy, self._record(rows, named)))
         return logits.view(len(rows), 2, _BINS)
 
-    def train(self, steps: int, *, batch_size: int, lr: float, seed: int) -> None:
-        """Answer random questions; report every 100 steps."""
+    def train(self, steps: int, *, target: float, batch_size: int, lr: float, seed: int) -> int:
+        """Answer random questions; report every 100 steps.
+
+        Args:
+            steps: At most.
+            target: Share of right answers at which it ends.
+            batch_size: Questions of a step.
+            lr: Learning rate. It does not fall: how many steps pass before answers get better differs widely.
+            seed: Of the questions.
+
+        Returns:
+            Steps made.
+        """
         parameters = [*self.policy.parameters(), *self.head.parameters()]
         optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=0.0)
-        warm = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: min(1.0, (step + 1) / _WARMUP) * min(1.0, 2.0 * (1.0 - step / steps) + 0.05)
-        )
+        warm = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / _WARMUP))
         begin = time.process_time()
         for step in range(steps):
             generator = torch.Generator().manual_seed(derive_seed(seed, "grounding", step))
@@ -117,8 +132,11 @@ class Grounding:
             optimizer.step()
             warm.step()
             if step % 100 == 99:
-                spent = time.process_time() - begin
-                print(f"step {step + 1} loss {loss:.3f} right {self.measure():.3f} cpu {spent:.0f} s", flush=True)
+                spent, right = time.process_time() - begin, self.measure()
+                print(f"step {step + 1} loss {loss:.3f} right {right:.3f} cpu {spent:.0f} s", flush=True)
+                if right >= target:
+                    return step + 1
+        return steps
 
     @torch.no_grad()
     def measure(self) -> float:
@@ -137,7 +155,8 @@ def main() -> None:
     """Ground the recipe's model."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe")
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=3000, help="at most")
+    parser.add_argument("--target", type=float, default=0.97, help="share of right answers at which it ends")
     parser.add_argument("--scenes", type=int, default=4000)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--lr", type=float, default=1e-3)
@@ -151,12 +170,14 @@ def main() -> None:
     policy = get_policy(dataclasses.replace(model, add_value_head=False))
     obs, cubes = scenes(env, args.scenes)
     grounding = Grounding(policy, obs, cubes, held_out=300)
-    grounding.train(args.steps, batch_size=args.batch_size, lr=args.lr, seed=args.seed)
+    steps = grounding.train(args.steps, target=args.target, batch_size=args.batch_size, lr=args.lr, seed=args.seed)
     folder = find_model_folder(model.model_path)
     write_back(folder, policy)
-    report = {"right": grounding.measure(), "steps": args.steps, "seed": args.seed}
+    report = {"right": grounding.measure(), "steps": steps, "seed": args.seed}
     (folder / "grounding.json").write_text(json.dumps(report) + "\n", encoding="utf-8")
     print(f"wrote {folder}: {report}")
+    if report["right"] < args.target:
+        raise SystemExit(f"{report['right']:.3f} of the answers are right, not {args.target}. Call again to go on.")
 
 
 def write_back(folder: Path, policy: BasePolicy) -> None:

@@ -8,12 +8,34 @@ FRAMES = ("tests/unit/data/test_frames.py",)
 AUGMENTATION = ("tests/unit/data/test_augmentation.py",)
 LEARNER = ("tests/unit/workers/actor/test_frame_learner.py",)
 PI = ("tests/unit/models/vla/test_openpi.py",)
+GROUNDING = ("tests/unit/models/vla/test_grounding.py",)
 PUBLISHED = ("tests/unit/models/vla/test_published_folder.py",)
 LANGPICK = ("tests/unit/envs/simulators/test_langpick_env.py", "tests/unit/envs/simulators/test_langpick_single.py")
 ARM = ("tests/unit/envs/simulators/test_langpick_single.py", "tests/unit/envs/simulators/test_frankasim_single.py")
 LEROBOT = ("tests/unit/data/datasets/lerobot/test_dataset.py",)
 
 FAULTS: list[Fault] = [
+    Fault(
+        "toolkits/vla/ground_tiny.py",
+        "torch.cat([tensor[rows, :, last].flatten(1) for tensor in prefix.keys_values[-1]], -1)",
+        "prefix.output[rows, last]",
+        GROUNDING,
+        "grounding teaches a layer that the expert does not see",
+    ),
+    Fault(
+        "toolkits/vla/ground_tiny.py",
+        "if right >= target:",
+        "if right > 2.0:",
+        GROUNDING,
+        "questions go on when all answers are right",
+    ),
+    Fault(
+        "toolkits/vla/ground_tiny.py",
+        "norm(dim=-1).argmin(1) == named",
+        "norm(dim=-1).argmin(1) >= 0",
+        GROUNDING,
+        "every answer is right",
+    ),
     Fault(
         "rlinf/data/frames.py",
         "np.minimum(chosen[:, None] + np.arange(self.horizon), ends[places, None] - 1)",
