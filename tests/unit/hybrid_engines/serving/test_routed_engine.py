@@ -117,9 +117,15 @@ def test_requests_of_a_dead_server_are_sent_to_another(serve: Serve) -> None:
 def test_requests_of_a_server_whose_engine_fails_are_sent_to_another(serve: Serve) -> None:
     threads = [serve(), serve()]
     broken = engine_of(threads[0])
-    broken.refuses, broken.fails = "the device is gone", True
-    result = play(lambda router: router.generate(request("a")), threads)
-    assert result.completions[0].finish_reason == "stop"
+
+    async def scene(router: RoutedEngine) -> list[int]:
+        # The router has seen it in order.
+        broken.refuses, broken.fails = "the device is gone", True
+        result = await router.generate(request("a"))
+        assert result.completions[0].finish_reason == "stop"
+        return await arrived(threads, 2)
+
+    assert play(scene, threads) == [1, 1]
     broken.fails = False
     with pytest.raises(EngineError, match="the device is gone") as caught:
         play(lambda router: router.generate(request("a")), threads)
@@ -177,23 +183,46 @@ def test_an_update_goes_on_where_a_server_dies_in_it(serve: Serve) -> None:
     play(scene, threads)
 
 
+def test_a_server_that_missed_an_update_is_not_used(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = [serve(), serve()]
+
+    async def fail(index: int, bucket: torch.Tensor) -> None:
+        raise WeightSyncError("its memory is full")
+
+    async def scene(router: RoutedEngine) -> list[int]:
+        await update(router, 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(threads[0].engine, "load_bucket", fail)
+            await update(router, 1)
+        # It answers, and its engine says that it is in order.
+        engine_of(threads[0]).is_complete = True
+        await asyncio.sleep(0.5)
+        assert router._servers[0].is_alive
+        for number in range(4):
+            result = await router.generate(request(str(number)))
+            assert result.completions[0].versions == (1, 1)
+        return await arrived(threads, 4)
+
+    assert play(scene, threads, LIVELY) == [0, 4]
+
+
 def test_a_server_that_comes_back_is_used_once_it_has_the_weights(serve: Serve) -> None:
     threads = [serve(), serve()]
 
     async def scene(router: RoutedEngine) -> None:
         await update(router, 0)
-        await asyncio.to_thread(threads[1].close)
-        threads[1] = await asyncio.to_thread(lambda: serve(port=threads[1].port))
-        while not router._servers[1].is_alive or router._servers[1].version == 0:
+        await asyncio.to_thread(threads[0].close)
+        threads[0] = await asyncio.to_thread(lambda: serve(port=threads[0].port))
+        while not router._servers[0].is_alive or router._servers[0].version == 0:
             await asyncio.sleep(0.02)
         assert not router.is_synced
         for number in range(4):
             await router.generate(request(str(number)))
-        assert await arrived(threads, 4) == [4, 0]
+        assert await arrived(threads, 4) == [0, 4]
         await update(router, 1)
         hold(threads)
         tasks = [asyncio.ensure_future(router.generate(request(f"b{number}"))) for number in range(4)]
-        assert await arrived(threads, 8) == [6, 2]
+        assert await arrived(threads, 8) == [2, 6]
         hold(threads, back=False)
         results = await asyncio.gather(*tasks)
         assert {result.completions[0].versions for result in results} == {(1, 1)}
