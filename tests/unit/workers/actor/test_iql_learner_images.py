@@ -102,11 +102,11 @@ def test_images_before_and_after_are_shifted_and_states_are_not() -> None:
     seen = learner.augment(batch, torch.Generator().manual_seed(2))
     for before, shifted in ((batch.inputs, seen.inputs), (batch.next_inputs, seen.next_inputs)):
         assert torch.equal(before["states"], shifted["states"])
+        assert not torch.equal(before["main_images"], shifted["main_images"])
         for image, moved in zip(before["main_images"], shifted["main_images"], strict=True):
             # Away from the border an image is one of its own shifts.
             inner = moved[4:-4, 4:-4]
             shifts = [(i, j) for i in range(-2, 3) for j in range(-2, 3)]
             assert any(torch.equal(inner, image[4 + i : SIZE - 4 + i, 4 + j : SIZE - 4 + j]) for i, j in shifts)
-    assert not torch.equal(batch.inputs["main_images"], seen.inputs["main_images"])
     plain = make_learner()
     assert plain.augment(batch, torch.Generator().manual_seed(2)).inputs["main_images"] is batch.inputs["main_images"]
