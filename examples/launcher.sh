@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What the launchers of recipes share; they source it. Each sets FOLDER and SCRIPT, where it is itself, and RECIPE, which is
-# run where none is named ("" for none), and defines usage.
+# run where none is named ("" for none), and defines usage. EXTRAS names what is installed in addition.
 
 REPO="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 VENV="${RLINF_VENV:-$REPO/.venv}"
@@ -187,6 +187,7 @@ install_language_model() {
   case "$1" in
     vllm | sglang) options+=(--engine "$1") ;;
   esac
+  if [[ -n ${EXTRAS:-} ]]; then options+=(--extras "$EXTRAS"); fi
   run bash "$REPO/requirements/install.sh" reason "${options[@]}"
 }
 

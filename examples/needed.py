@@ -8,7 +8,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 # Target of requirements/install.sh and a package that it brings, by the folder of the script.
-_TARGETS = {"reasoning": ("reason", "transformers"), "sft": ("reason", "transformers")}
+_TARGETS = {
+    "agents": ("reason --extras agents", "transformers"),
+    "reasoning": ("reason", "transformers"),
+    "sft": ("reason", "transformers"),
+}
 
 
 def check_packages(script: str) -> None:

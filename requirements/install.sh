@@ -161,7 +161,7 @@ resolve_target() {
     test)
       [[ -z $ENV_TYPE$MODEL ]] || usage_error "the target test takes neither --env nor --model."
       resolve_env metaworld
-      EXTRAS+=(offline robotics reasoning megatron onnx docs dev)
+      EXTRAS+=(offline robotics agents reasoning megatron onnx docs dev)
       SYSTEM_PROGRAMS=("chromium:chromium" "chromedriver:chromium-driver")
       NEXT_COMMAND="bash tests/run_tests.sh"
       ;;

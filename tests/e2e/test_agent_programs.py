@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,30 +27,32 @@ PAGE = REPO / "docs/source-en/guides/agent_programs.md"
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+def keys(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Make a model and questions; returns what a short run on them needs."""
     folder = tmp_path_factory.mktemp("sdk")
     load_example("make_tiny_model").make_tiny_model(folder / "model", max_context_tokens=128, initializer_range=0.1)
     rows = [{"question": f"{a}+{b}=", "answer": str(a + b)} for a in range(10, 20) for b in (1, 2)]
     (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
+    return [
+        "runner.max_epochs=1",
+        "runner.val_check_interval=-1",
+        "~runner.stop_at",
+        f"data.train_data_paths=[{folder}/train.jsonl]",
+        "data.val_data_paths=[]",
+        "data.rollout_batch_size=4",
+        "algorithm.group_size=2",
+        "actor.global_batch_size=8",
+        "+reward.rewards.short={reward_type: function, function: 'tests.e2e.reasoning_rewards:short'}",
+        f"actor.model.model_path={folder}/model",
+    ]
+
+
+@pytest.fixture(scope="module")
+def run_recipe(one_node: None, keys: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
     def run(*overrides: str) -> Path:
         log_path = tmp_path_factory.mktemp("run")
-        keys = [
-            "runner.max_epochs=1",
-            "runner.max_steps=1",
-            "runner.val_check_interval=-1",
-            "~runner.stop_at",
-            f"data.train_data_paths=[{folder}/train.jsonl]",
-            "data.val_data_paths=[]",
-            "data.rollout_batch_size=4",
-            "algorithm.group_size=2",
-            "actor.global_batch_size=8",
-            "+reward.rewards.short={reward_type: function, function: 'tests.e2e.reasoning_rewards:short'}",
-            f"actor.model.model_path={folder}/model",
-            f"runner.logger.log_path={log_path}",
-            *overrides,
-        ]
-        launch_reasoning(validate_cfg(load_recipe(RECIPE, keys)))
+        launch_reasoning(validate_cfg(load_recipe(RECIPE, [*keys, f"runner.logger.log_path={log_path}", *overrides])))
         return log_path / RECIPE
 
     return run
@@ -80,3 +83,19 @@ def test_the_program_of_the_guide_trains_as_the_workflow_in_process_does(
     assert {k: v for k, v in before.items() if k.startswith(kinds)} == {
         k: v for k, v in after.items() if k.startswith(kinds)
     }
+
+
+def test_the_example_runs(start_run: Callable[..., Any], one_node: str, keys: list[str], tmp_path: Path) -> None:
+    """Its program is a function beside the script that is started."""
+    run = start_run(
+        "tiny_sdk_grpo",
+        *keys,
+        f"runner.logger.log_path={tmp_path}",
+        env={"PYTHONPATH": os.environ.get("PYTHONPATH", str(REPO)), "RAY_ADDRESS": one_node},
+        entry=REPO / "examples" / "agents" / "main_agents.py",
+    )
+    assert run.wait() == 0, run.output[-4000:]
+    (record,) = (record for record in read_metrics(tmp_path / "tiny_sdk_grpo") if record["step"] > 0)
+    assert record["rollout/server/requests"] == record["rollout/turns"] > 1
+    assert record["train/grad_norm"] > 0
+    assert not run.survivors()

@@ -10,7 +10,12 @@ import pytest
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 SCRIPTS = [
-    path for folder in ("embodiment", "reasoning", "reward", "sft") for path in sorted((EXAMPLES / folder).glob("*.py"))
+    EXAMPLES / "agents" / "main_agents.py",
+    *(
+        path
+        for folder in ("embodiment", "reasoning", "reward", "sft")
+        for path in sorted((EXAMPLES / folder).glob("*.py"))
+    ),
 ]
 
 
@@ -23,6 +28,6 @@ def test_a_foreign_python_is_told_what_to_install(script: Path, tmp_path: Path) 
     assert done.stdout == ""
     assert done.stderr.startswith(f"Error: {sys.executable} lacks rlinf, torch")
     assert len(done.stderr.splitlines()) == 3
-    target = "reason" if script.parent.name in {"reasoning", "sft"} else "embodied"
+    target = "reason" if script.parent.name in {"agents", "reasoning", "sft"} else "embodied"
     assert f"bash requirements/install.sh {target}" in done.stderr
     assert "source .venv/bin/activate" in done.stderr

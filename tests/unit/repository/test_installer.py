@@ -98,7 +98,7 @@ def test_a_second_run_does_nothing(machine: Machine) -> None:
     machine.calls()
     run = machine.install("test")
     assert run.returncode == 0
-    assert "is up to date for: metaworld offline robotics reasoning megatron onnx docs dev" in run.stdout
+    assert "is up to date for: metaworld offline robotics agents reasoning megatron onnx docs dev" in run.stdout
     assert machine.calls() == []
 
 

@@ -32,7 +32,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(target.glob("*.whl"))
 
 
-@pytest.mark.parametrize("kind", ["embodiment", "reasoning", "sft"])
+@pytest.mark.parametrize("kind", ["agents", "embodiment", "reasoning", "sft"])
 def test_wheel_holds_every_module_and_recipe(wheel: Path, kind: str) -> None:
     held = set(zipfile.ZipFile(wheel).namelist())
     modules = {relative(path) for path in PACKAGE.rglob("*.py")}

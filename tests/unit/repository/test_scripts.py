@@ -15,6 +15,7 @@ EVAL = "examples/embodiment/eval_embodiment.sh"
 COLLECT = "examples/embodiment/collect_data.sh"
 REASON = "examples/reasoning/run_main_grpo_math.sh"
 SFT = "examples/sft/run_sft.sh"
+AGENTS = "examples/agents/run_agents.sh"
 LANGUAGE = [(REASON, "reasoning/main_grpo.py", "tiny_math_grpo"), (SFT, "sft/main_sft.py", "tiny_math_sft")]
 INSTALL = "requirements/install.sh"
 
@@ -40,7 +41,7 @@ def venv(tmp_path: Path) -> Path:
     return folder.parent
 
 
-@pytest.mark.parametrize("script", [RUN, EVAL, COLLECT, REASON, SFT, INSTALL, "tests/run_tests.sh"])
+@pytest.mark.parametrize("script", [RUN, EVAL, COLLECT, REASON, SFT, AGENTS, INSTALL, "tests/run_tests.sh"])
 def test_help_shows_the_usage(script: str) -> None:
     run = bash(script, "--help")
     assert run.returncode == 0
@@ -65,7 +66,7 @@ def test_launchers_explain_wrong_arguments(script: str, arguments: tuple[str, ..
     assert run.stderr.splitlines() == [told, f'Run "bash {script} --help" for the options.']
 
 
-@pytest.mark.parametrize("script", [RUN, REASON, SFT])
+@pytest.mark.parametrize("script", [RUN, REASON, SFT, AGENTS])
 def test_help_lists_the_recipes_of_the_folder_and_of_the_users_own(script: str, tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text("# What mine does.\nrunner: {}\n", encoding="utf-8")
     told = bash(script, "--help", "--config-dir", str(tmp_path)).stdout
@@ -216,6 +217,13 @@ def test_a_tiny_language_model_is_made_before_it_is_trained(
     assert again.stdout.split() == ["python", f"{ROOT}/examples/{entry}", "--config-name", recipe]
 
 
+def test_the_launcher_of_agents_installs_what_their_programs_need(tmp_path: Path) -> None:
+    run = in_folder(tmp_path, "tiny_sdk_grpo", "--dry-run", script=AGENTS)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines()[0].strip() == f"bash {ROOT}/{INSTALL} reason --venv {tmp_path}/venv --extras agents"
+    assert run.stdout.splitlines()[-1].strip().endswith("/agents/main_agents.py --config-name tiny_sdk_grpo")
+
+
 @pytest.mark.parametrize(
     ("recipe", "overrides", "options"),
     [
@@ -340,6 +348,7 @@ def test_planted_faults_take_the_place_of_the_gates(code: str, venv: Path) -> No
         ("gym_cartpol_ppo_mlp", 'Did you mean "gym_cartpole_ppo_mlp"?'),
         ("tiny_math_grpo", "bash examples/reasoning/run_main_grpo_math.sh"),
         ("tiny_math_sft", "bash examples/sft/run_sft.sh"),
+        ("tiny_sdk_grpo", "bash examples/agents/run_agents.sh"),
     ],
 )
 def test_an_unknown_recipe_is_told_what_was_meant(recipe: str, told: str) -> None:

@@ -109,10 +109,10 @@ def test_smolagents_that_call_tools_rewrite_the_history() -> None:
 
 
 @needs("smolagents")
-def test_smolagents_that_write_code_echo_the_stop_string() -> None:
+def test_smolagents_that_write_code_add_to_what_was_said() -> None:
     lines = ["Thought: I add.\n<code>\nprint(add(1, 2))\n</code>", "Thought: Done.\n<code>\nfinal_answer('3')\n</code>"]
     said, served = play("smolagents_agent", [(line, "stop") for line in lines], "code")
     assert said == "3"
     trajectories = served.engine.recorder.trajectories()
     check_invariants(served, trajectories)
-    assert len(trajectories) == 1
+    assert len(trajectories) == 2, "the calls that it made are a part of the assistant's message"

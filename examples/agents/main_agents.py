@@ -1,0 +1,14 @@
+"""Trains or evaluates a recipe of agents: ``python main_agents.py --config-name RECIPE [key=value ...]``."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+import needed
+
+needed.check_packages(__file__)
+
+from rlinf.cli.entry import run_entry
+
+if __name__ == "__main__":
+    sys.exit(run_entry("reasoning", "rlinf.runners.launch:launch", asynchronous=None))
