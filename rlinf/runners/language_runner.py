@@ -78,8 +78,8 @@ class LanguageRunner(StepRunner, Generic[T]):
             max_per_rank = max(2 * cfg.rollout.max_running_requests // cfg.algorithm.group_size, 1)
             generating = self.groups["rollout"]
             if isinstance(cfg, ReasoningConfig) and cfg.agent is not None:
-                # Episodes are played by the reward group, which hands their requests to the engines.
-                num_engines, generating = generating.world_size, self.groups["reward"]
+                # Episodes are played by a group that hands their requests to the engines.
+                num_engines, generating = generating.world_size, self.groups.get("agent", self.groups["reward"])
                 max_per_rank = -(-max_per_rank * num_engines // generating.world_size)
             section = cfg.inference if isinstance(cfg, ReasoningConfig) else None
             self.pool = RolloutPool(
@@ -249,6 +249,8 @@ def start_workers(cfg: LanguageConfig, launcher: GroupLauncher) -> LanguageConfi
     if "inference" in names:
         launcher.start("inference", LogprobWorker.create_group(cfg))
     if "reward" in names:
-        plays = isinstance(cfg, ReasoningConfig) and cfg.agent is not None
+        plays = isinstance(cfg, ReasoningConfig) and cfg.agent is not None and not cfg.places_agent
         launcher.start("reward", (EpisodeWorker if plays else RewardWorker).create_group(cfg))
+    if "agent" in names:
+        launcher.start("agent", EpisodeWorker.create_group(cfg))
     return cfg

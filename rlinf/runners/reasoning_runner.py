@@ -23,6 +23,7 @@ from rlinf.utils.signals import hold_interrupts
 if TYPE_CHECKING:
     from rlinf.scheduler import WorkerGroupFuncResult
     from rlinf.workers.actor.actor_worker import ActorWorker
+    from rlinf.workers.agent.episode_worker import EpisodeWorker
     from rlinf.workers.inference.logprob_worker import LogprobWorker
     from rlinf.workers.reward.reward_worker import RewardWorker
     from rlinf.workers.rollout.generation_worker import GenerationWorker
@@ -41,6 +42,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         rollout: Generates.
         reward: Rewards.
         inference: Recomputes log-probabilities; None leaves them to the actor.
+        agent: Plays the episodes of a recipe with a section ``agent``; None leaves them to ``reward``.
         train_prompts: Prompts to train on; None where the run only evaluates.
         val_prompts: Prompts of evaluations, by name.
     """
@@ -55,6 +57,7 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         rollout: WorkerGroup[GenerationWorker],
         reward: WorkerGroup[RewardWorker],
         inference: WorkerGroup[LogprobWorker] | None = None,
+        agent: WorkerGroup[EpisodeWorker] | None = None,
         train_prompts: PromptSet | None,
         val_prompts: Mapping[str, PromptSet],
     ) -> None:
@@ -63,6 +66,8 @@ class ReasoningRunner(LanguageRunner[Prompt]):
         groups: dict[str, WorkerGroup[Any]] = {"actor": actor, "rollout": rollout, "reward": reward}
         if inference is not None:
             groups["inference"] = inference
+        if agent is not None:
+            groups["agent"] = agent
         super().__init__(
             cfg, groups, sampler=sampler, position_file="prompts.json", train=train_prompts, val=val_prompts
         )

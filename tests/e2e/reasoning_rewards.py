@@ -31,6 +31,18 @@ def kill_engine(query: RewardQuery) -> float:
     return short(query)
 
 
+def kill_reward_rank(query: RewardQuery) -> float:
+    """Kill the run's first reward rank once; rows say in ``folder`` where the run is."""
+    _kill(Path(query.metadata["folder"]), "RewardGroup", at=KILL_AT)
+    return short(query)
+
+
+def kill_agent(query: RewardQuery) -> float:
+    """Kill the run's first agent once; rows say in ``folder`` where the run is."""
+    _kill(Path(query.metadata["folder"]), "AgentGroup", at=KILL_AT)
+    return short(query)
+
+
 def kill_actor(query: RewardQuery) -> float:
     """Kill the run's first actor once, in its second evaluation; rows say in ``folder`` where the run is."""
     _kill(Path(query.metadata["folder"]), "ActorGroup", at=KILL_ACTOR_AT)

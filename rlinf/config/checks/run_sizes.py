@@ -16,6 +16,7 @@ class WorldSizes:
     env: int | None = None
     reward: int | None = None
     inference: int | None = None
+    agent: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,6 +66,9 @@ class AgentConfig(ConfigSection):
 
     workflow: str
     """Registered workflow."""
+    group_name: str = "AgentGroup"
+    """Name of the worker group, where ``cluster.component_placement`` places the component ``agent`` by itself; else
+    the reward group plays the episodes."""
     max_turns: PositiveInt = 8
     """Completions of an episode."""
     max_context_tokens: PositiveInt | None = None

@@ -172,7 +172,15 @@ class ReasoningConfig(LanguageConfig):
     def group_names(self) -> dict[str, str]:
         """See ``RLinfConfig``."""
         names = super().group_names
-        return names if self.inference is None else {**names, "inference": self.inference.group_name}
+        if self.inference is not None:
+            names = {**names, "inference": self.inference.group_name}
+        return {**names, "agent": self.agent.group_name} if self.agent is not None and self.places_agent else names
+
+    @property
+    def places_agent(self) -> bool:
+        """Whether a group of its own plays the episodes."""
+        placed = (name.strip() for names in self.cluster.component_placement for name in str(names).split(","))
+        return self.agent is not None and "agent" in placed
 
     @property
     def needs_master_weights(self) -> str | None:

@@ -26,7 +26,9 @@ from rlinf.workers.reward.reward_worker import RewardWorker
 
 
 class EpisodeWorker(RewardWorker):
-    """One rank of the reward group of a recipe with a section ``agent``: plays episodes, and scores them.
+    """Plays the episodes of a recipe with a section ``agent``.
+
+    It is a rank of the reward group, which it then also scores them in, or of a group of its own.
 
     Args:
         cfg: The recipe.
@@ -49,12 +51,13 @@ class EpisodeWorker(RewardWorker):
         self._playing: dict[tuple[str, int], asyncio.Task[ResponseGroup]] = {}
 
     def init_worker(self) -> None:
-        """Build rewards, tools and workflow, and check that they work with the model's chat template.
+        """Build tools, workflow and a reward rank's rewards, and check that they work with the model's chat template.
 
         Raises:
             AgentError: They do not.
         """
-        super().init_worker()
+        if not self.cfg.places_agent:
+            super().init_worker()
         section = self.section
         self.tokenizer = load_tokenizer(self.cfg.actor.model.model_path)
         tools = ToolBox(section.tool_configs, self.tokenizer)

@@ -296,7 +296,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "workers/agent/engine_client.py",
-        "            self._group.execute_on(rank).abort_requests([request.request_id])\n",
+        "            group.execute_on(rank).abort_requests([request.request_id])\n",
         "",
         "requests of cancelled episodes go on",
         _CLIENT,
@@ -647,6 +647,34 @@ FAULTS: list[Fault] = [
         "bool(agent.command) == (agent.function is not None)",
         "False",
         "a program that is nothing starts a run",
+        _CHECKS,
+    ),
+    _fault(
+        "workers/agent/engine_client.py",
+        "            if launched is group:",
+        "            if False:",
+        "a request goes twice to engines that are dead",
+        _CLIENT,
+    ),
+    _fault(
+        "workers/agent/engine_client.py",
+        "        return await self._complete(launched, request, home)",
+        "        raise AssertionError",
+        "engines that were launched again are not found",
+        _CLIENT,
+    ),
+    _fault(
+        "workers/agent/engine_client.py",
+        "if self._group is None or _processes(found) != _processes(self._group):",
+        "if True:",
+        "the load of engines is forgotten with each look-up",
+        _CLIENT,
+    ),
+    _fault(
+        "config/schema/root.py",
+        'self.agent is not None and "agent" in placed',
+        "self.agent is not None",
+        "agents have a group of their own without a place",
         _CHECKS,
     ),
 ]

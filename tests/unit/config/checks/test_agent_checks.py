@@ -72,3 +72,12 @@ def test_a_program_is_a_command_or_a_function() -> None:
     assert "agent.command: received neither this nor agent.function" in problem("agent={workflow: program}")
     both = "agent={workflow: program, command: [a], function: 'a:b'}"
     assert "agent.command: received this and agent.function" in problem(both)
+
+
+def test_agents_may_be_placed_by_themselves() -> None:
+    assert parsed().group_names.keys() == {"actor", "rollout", "reward"}
+    alone = "+cluster.component_placement.agent=0"
+    assert parsed(alone).group_names["agent"] == "AgentGroup"
+    assert "cluster.component_placement.agent: unknown component" in problem(
+        alone, "~agent", "reward.rewards.right.reward_type=math"
+    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from rlinf.data.messages.generation import Completion, GenerationRequest, SamplingParams
+from rlinf.errors import WorkerDiedError
 from rlinf.workers.agent.engine_client import EngineClient
 
 
@@ -27,7 +29,9 @@ class Group:
 
     world_size = 3
 
-    def __init__(self) -> None:
+    def __init__(self, pid: int = 1, *, is_dead: bool = False) -> None:
+        self.worker_info_list = [SimpleNamespace(node_ip="", pid=pid)]
+        self.is_dead = is_dead
         self.calls: list[tuple[int, str, Any]] = []
         self.ended = asyncio.Event()
         self.rank = -1
@@ -38,6 +42,8 @@ class Group:
 
     def complete(self, request: GenerationRequest) -> Result:
         assert request.prefix_group == "4"
+        if self.is_dead:
+            raise WorkerDiedError("it is gone", group="RolloutGroup", rank=self.rank)
         self.calls.append((self.rank, "complete", request.request_id))
         completion = Completion(token_ids=(1,), logprobs=(-1.0,), versions=(0,), finish_reason="stop")
         return Result(self.ended, completion)
@@ -54,7 +60,6 @@ def test_requests_are_spread_and_the_load_is_counted(monkeypatch: pytest.MonkeyP
     async def play() -> None:
         group, client = Group(), EngineClient("RolloutGroup")
         monkeypatch.setattr("rlinf.workers.agent.engine_client.WorkerGroup.from_group_name", lambda *_: group)
-        assert client._group is group
         tasks = [asyncio.ensure_future(client.at(4).generate(request(f"r{number}"))) for number in range(6)]
         await asyncio.sleep(0.05)
         assert sorted(rank for rank, _, _ in group.calls) == [0, 1, 1, 1, 2, 2]
@@ -66,5 +71,30 @@ def test_requests_are_spread_and_the_load_is_counted(monkeypatch: pytest.MonkeyP
         assert isinstance(done[0], asyncio.CancelledError)
         assert all(isinstance(each, Completion) for each in done[1:])
         assert client._load == [0, 0, 0]
+
+    asyncio.run(play())
+
+
+def test_engines_that_were_launched_again_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        groups = [Group(1, is_dead=True), Group(2)]
+        groups[1].ended.set()
+        monkeypatch.setattr("rlinf.workers.agent.engine_client.WorkerGroup.from_group_name", lambda *_: groups.pop(0))
+        client = EngineClient("RolloutGroup")
+        launched = groups[1]
+        completion = await client.at(4).generate(request("r"))
+        assert completion.token_ids == (1,)
+        assert [name for _, _, name in launched.calls] == ["r"]
+        assert client._load == [0, 0, 0]
+
+    asyncio.run(play())
+
+
+def test_engines_that_were_not_are_the_callers_business(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        dead = Group(1, is_dead=True)
+        monkeypatch.setattr("rlinf.workers.agent.engine_client.WorkerGroup.from_group_name", lambda *_: dead)
+        with pytest.raises(WorkerDiedError, match="it is gone"):
+            await EngineClient("RolloutGroup").at(4).generate(request("r"))
 
     asyncio.run(play())
