@@ -93,7 +93,8 @@ class LiberoSingleEnv:
         """Restore a start state of the present scene, and let objects come to lie."""
         with _global_seed():
             self._env.reset()
-            # What was played before would start the solver of contacts elsewhere.
+            # What was played before would start the fingers and the solver of contacts elsewhere.
+            self._env.robots[0].gripper.current_action[:] = 0.0
             self._env.sim.data.qacc_warmstart[:] = 0.0
             obs = self._env.set_init_state(self._states[trial])
             for _ in range(num_settle_steps):
@@ -154,7 +155,7 @@ class LiberoSingleEnv:
         )
         self._env.seed(_SEED)
         self._env.reset()
-        # Later resets keep the scene. The first of them differs from all others, which are alike bit for bit.
+        # Later resets keep the scene; the first of them may differ from the others, which are alike bit for bit.
         self._env.env.hard_reset = False
         self._states = np.asarray(self._suite.get_task_init_states(task))
         self._begin(0, 1)
