@@ -271,4 +271,11 @@ FAULTS: list[Fault] = [
         MASTERS,
         "rounded weights become the masters",
     ),
+    Fault(
+        _STAGE,
+        "own.eq(table.padding_idx).view(-1, 1, 1), hidden.detach(), hidden)",
+        "own.eq(table.padding_idx).view(-1, 1, 1), hidden, hidden)",
+        LAYOUTS,
+        "the padding token's embedding is trained",
+    ),
 ]

@@ -132,7 +132,7 @@ class MegatronLM(LanguageModel):
         rotary = rotary_angles(plan.position_ids, self.frequencies)
         # Megatron-Core's embedding transposes what it scatters.
         ids = plan.token_ids.unsqueeze(0 if self.config.sequence_parallel else 1)
-        hidden = self.embedding(ids) if self.pre_process else None
+        hidden = self._embed(ids, multiple) if self.pre_process else None
         hidden = self.decoder(hidden_states=hidden, attention_mask=None, rotary_pos_emb=rotary, attention_bias=plan)
         if self.head is None:
             # The schedule sends it to the next stage.
@@ -201,6 +201,16 @@ class MegatronLM(LanguageModel):
             config=self.config,
             tp_group=self.groups.tp,
         )
+
+    def _embed(self, ids: torch.Tensor, multiple: int) -> torch.Tensor:
+        """Return this rank's hidden states; the padding token's row has no gradient, as in transformers."""
+        hidden: torch.Tensor = self.embedding(ids)
+        table = self._whole[0].get_submodule(f"{self._whole[0].decoder_name}.embed_tokens")
+        assert isinstance(table, nn.Embedding)
+        if table.padding_idx is None:
+            return hidden
+        own = ids.flatten().chunk(multiple)[dist.get_rank(self.groups.tp) if multiple > 1 else 0]
+        return torch.where(own.eq(table.padding_idx).view(-1, 1, 1), hidden.detach(), hidden)
 
     def _add_heads(self) -> None:
         device, dtype = next(self.decoder.parameters()).device, self.config.params_dtype

@@ -55,7 +55,8 @@ def save(folder: Path, family: str) -> Path:
     config, keys = {
         "llama": ("Llama", {"tie_word_embeddings": False}),
         "mistral": ("Mistral", {"tie_word_embeddings": False, "sliding_window": 4}),
-        "qwen3": ("Qwen3", {"tie_word_embeddings": True}),
+        # The padding token is among the tokens: transformers does not train its row of the embeddings.
+        "qwen3": ("Qwen3", {"tie_word_embeddings": True, "pad_token_id": 7}),
         "experts": ("Qwen3Moe", {"tie_word_embeddings": False, **EXPERTS}),
     }[family]
     torch.manual_seed(3)
