@@ -15,19 +15,27 @@ from tests.e2e.tiny_math import make_questions
 pytest.importorskip("megatron.core")
 pytestmark = pytest.mark.timeout(400)
 TWO = ("cluster.cpu_slots_per_node=2", "cluster.component_placement={actor: 0-1, rollout: 0, reward: 0}")
-MEGATRON = ("actor.training_backend=megatron", "~actor.fsdp_config", *TWO)
+FOUR = ("cluster.cpu_slots_per_node=4", "cluster.component_placement={actor: 0-3, rollout: 0, reward: 0}")
+BACKEND = ("actor.training_backend=megatron", "~actor.fsdp_config")
+MEGATRON = (*BACKEND, *TWO)
 STEPS = 3
 LAYOUTS = {
     "fsdp": (),
     "CP2": (*TWO, "actor.fsdp_config.context_parallel_size=2"),
     "TP2": (*MEGATRON, "actor.megatron.tensor_model_parallel_size=2"),
     "PP2": (*MEGATRON, "actor.megatron.pipeline_model_parallel_size=2"),
+    "TP2PP2": (
+        *BACKEND,
+        *FOUR,
+        "actor.megatron.tensor_model_parallel_size=2",
+        "actor.megatron.pipeline_model_parallel_size=2",
+    ),
     "EP2": (*MEGATRON, "actor.megatron.expert_model_parallel_size=2"),
 }
 
 
-def run(folder: Path, name: str, *keys: str) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """Train under a layout; return the weights and the metrics of the last step."""
+def run(folder: Path, name: str, *keys: str, steps: int = STEPS) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
+    """Train under a layout until a step; return the weights and the metrics of the last one."""
     from safetensors.torch import load_file
 
     from rlinf.runners.launch import launch_reasoning
@@ -40,11 +48,12 @@ def run(folder: Path, name: str, *keys: str) -> tuple[dict[str, torch.Tensor], d
             load_recipe(
                 "tiny_math_grpo",
                 [
-                    f"runner.max_epochs={STEPS}",
+                    f"runner.max_epochs={steps}",
                     "runner.val_check_interval=-1",
                     "~runner.stop_at",
                     "data.rollout_batch_size=8",
                     "algorithm.group_size=4",
+                    "+reward.rewards.short={reward_type: function, function: 'tests.e2e.reasoning_rewards:short'}",
                     "algorithm.kl_beta=0.01",
                     "actor.global_batch_size=16",
                     f"data.train_data_paths=[{questions}/train.jsonl]",
@@ -57,7 +66,7 @@ def run(folder: Path, name: str, *keys: str) -> tuple[dict[str, torch.Tensor], d
             )
         )
     )
-    (weights,) = (folder / name).rglob(f"global_step_{STEPS}/**/model.safetensors")
+    (weights,) = (folder / name).rglob(f"global_step_{steps}/**/model.safetensors")
     return load_file(weights), read_metrics(folder / name / "tiny_math_grpo")[-1]
 
 
@@ -73,6 +82,13 @@ def under_fsdp(one_node: None, folder: Path) -> tuple[dict[str, torch.Tensor], d
     return run(folder, "fsdp", "runner.save_interval=1", "runner.keep_checkpoints=0")
 
 
+def assert_alike(found: dict[str, float], expected: dict[str, float]) -> None:
+    """Compare the metrics of a step, in which something was learned."""
+    assert expected["train/grad_norm"] > 1e-3
+    for key in ("train/grad_norm", "train/actor_kl_ref", "train/lr", "rollout/reward"):
+        assert found[key] == pytest.approx(expected[key], rel=1e-3, abs=1e-6), key
+
+
 def test_three_steps_under_any_layout_end_with_the_same_weights(
     under_fsdp: tuple[dict[str, torch.Tensor], dict[str, float]], folder: Path
 ) -> None:
@@ -82,19 +98,22 @@ def test_three_steps_under_any_layout_end_with_the_same_weights(
         assert weights.keys() == expected.keys()
         for key, tensor in expected.items():
             assert (weights[key] - tensor).abs().max() < 2e-4, (name, key)
-        for key in ("train/grad_norm", "train/kl_loss", "rollout/rewards"):
-            if key in metrics:
-                assert found[key] == pytest.approx(metrics[key], rel=1e-3, abs=1e-6), (name, key)
+        assert_alike(found, metrics)
 
 
-def test_a_run_of_one_engine_goes_on_under_the_other(
+def test_a_run_goes_on_under_the_other_engine_and_back(
     under_fsdp: tuple[dict[str, torch.Tensor], dict[str, float]], folder: Path
 ) -> None:
-    expected, _ = under_fsdp
-    checkpoint = next((folder / "fsdp").rglob("global_step_2"))
-    found, _ = run(folder, "TP2 resumed", f"runner.resume_dir={checkpoint}")
+    expected, reference = under_fsdp
+
+    def last(name: str, step: int) -> str:
+        return f"runner.resume_dir={next((folder / name).rglob(f'global_step_{step}'))}"
+
+    run(folder, "TP2PP2 resumed", last("fsdp", 1), steps=2)
+    found, metrics = run(folder, "fsdp resumed", last("TP2PP2 resumed", 2))
     for key, tensor in expected.items():
         assert (found[key] - tensor).abs().max() < 2e-4, key
+    assert_alike(metrics, reference)
 
 
 def give_experts(folder: Path) -> None:
