@@ -48,6 +48,7 @@ def test_a_turn_is_continued_however_it_is_written(rewrite: Any) -> None:
             first, second = (request.prompt_ids for request in served.client.requests)
             assert lines[0] + END in served.client.decoded(1), "the thought and the spaces of the call are still there"
             assert second[: len(first)] == first
+            assert END + END not in served.client.decoded(1)
             assert served.client.decoded(1).endswith(
                 "<|im_start|>user\n<tool_response>\n3\n</tool_response><|im_end|>\n<|im_start|>assistant\n"
             )
@@ -115,12 +116,12 @@ def test_parallel_requests_are_branches_and_each_continues_its_own() -> None:
 @pytest.mark.parametrize("echoed", ["I stop.", "I stop.<end>", "I stop.<end>\n"])
 def test_a_stop_string_is_kept_in_the_tokens_and_cut_from_the_text(echoed: str) -> None:
     async def check() -> None:
-        async with serve([("I stop.<end>", "stop"), "Yes."]) as served:
+        async with serve([("I stop. <end>", "stop"), "Yes."]) as served:
             reply = await served.chat([USER], stop=["<end>", "other"])
             assert reply["content"] == "I stop."
             assert served.client.requests[0].params.stop == ("<end>", "other")
             await served.chat([USER, {"role": "assistant", "content": echoed}, AGAIN], stop=["<end>"])
-            assert "I stop.<end><|im_end|>\n<|im_start|>user\nAgain." in served.client.decoded(1)
+            assert "I stop. <end><|im_end|>\n<|im_start|>user\nAgain." in served.client.decoded(1)
             assert len(served.engine.recorder.trajectories()) == 1
 
     asyncio.run(check())

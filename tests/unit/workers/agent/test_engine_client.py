@@ -43,6 +43,7 @@ class Group:
     def complete(self, request: GenerationRequest) -> Result:
         assert request.prefix_group == "4"
         if self.is_dead:
+            self.calls.append((self.rank, "complete", request.request_id))
             raise WorkerDiedError("it is gone", group="RolloutGroup", rank=self.rank)
         self.calls.append((self.rank, "complete", request.request_id))
         completion = Completion(token_ids=(1,), logprobs=(-1.0,), versions=(0,), finish_reason="stop")
@@ -96,5 +97,6 @@ def test_engines_that_were_not_are_the_callers_business(monkeypatch: pytest.Monk
         monkeypatch.setattr("rlinf.workers.agent.engine_client.WorkerGroup.from_group_name", lambda *_: dead)
         with pytest.raises(WorkerDiedError, match="it is gone"):
             await EngineClient("RolloutGroup").at(4).generate(request("r"))
+        assert len(dead.calls) == 1
 
     asyncio.run(play())

@@ -30,6 +30,7 @@ def test_a_completion_and_its_events() -> None:
                 "stop",
                 "data: [DONE]",
             )
+            assert end["choices"][0]["text"] == ""
             assert usage["usage"]["completion_tokens"] == 7
 
     asyncio.run(check())
