@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import defaultdict, deque
 from collections.abc import Hashable
 from concurrent.futures import Future
@@ -13,27 +14,30 @@ Address = tuple[str, int]
 
 
 class PostOffice:
-    """Messages by sender, receiver and tag, in the order in which they were sent."""
+    """Messages by sender, receiver and tag, in the order in which they were sent; of any number of threads."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self.messages: defaultdict[Hashable, deque[Any]] = defaultdict(deque)
         self.waiting: defaultdict[Hashable, deque[Future[Any]]] = defaultdict(deque)
 
     def post(self, source: Address, target: Address, tag: Hashable, message: Any) -> None:
         """Deliver a message to whoever waits for it, or keep it."""
         route = (source, target, tag)
-        if self.waiting[route]:
-            self.waiting[route].popleft().set_result(message)
-        else:
-            self.messages[route].append(message)
+        with self._lock:
+            if self.waiting[route]:
+                self.waiting[route].popleft().set_result(message)
+            else:
+                self.messages[route].append(message)
 
     def fetch(self, source: Address, target: Address, tag: Hashable) -> Future[Any]:
         """Return the next message of a route, now or later."""
         route, future = (source, target, tag), Future()
-        if self.messages[route]:
-            future.set_result(self.messages[route].popleft())
-        else:
-            self.waiting[route].append(future)
+        with self._lock:
+            if self.messages[route]:
+                future.set_result(self.messages[route].popleft())
+            else:
+                self.waiting[route].append(future)
         return future
 
     def sent(self, source: Address, target: Address, tag: Hashable) -> list[Any]:
