@@ -70,6 +70,7 @@ OPTIONAL_PACKAGES: dict[str, str] = {
     "math-verify": "reward_type=math",
     "peft": "actor.model.is_lora",
     "aiohttp": "rlinf serve and rollout_backend=server",
+    "openai": "programs that examples/agents trains",
     "megatron-core": "actor.training_backend=megatron",
     "vllm": "rollout_backend=vllm",
     "sglang": "rollout_backend=sglang",

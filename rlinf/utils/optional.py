@@ -34,6 +34,7 @@ INSTALL_COMMANDS: dict[str, str] = {
     "mujoco": "bash requirements/install.sh embodied --env frankasim",
     "onnx": "pip install 'rlinf[onnx]'",
     "onnxscript": "pip install 'rlinf[onnx]'",
+    "openai": "pip install 'rlinf[agents]'",
     "peft": _REASON,
     "PIL": _DATA,
     "pillow": _DATA,

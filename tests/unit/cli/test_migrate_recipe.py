@@ -207,14 +207,14 @@ def test_an_off_policy_recipe_becomes_valid() -> None:
 
 def test_what_has_no_counterpart_is_named_and_nothing_else_is_wrong() -> None:
     recipe = yaml.safe_load(PPO)
-    recipe["env"]["train"]["env_type"] = recipe["env"]["eval"]["env_type"] = "libero"
+    recipe["env"]["train"]["env_type"] = recipe["env"]["eval"]["env_type"] = "robotwin"
     recipe["actor"]["model"] = {"model_type": "starvla", "model_path": "/m", "starvla": {"noise_level": 0.5}}
     recipe["agentloop"] = {"workflow": "mas"}
     result = migrate_recipe(recipe)
     assert result.outcome == "no counterpart"
     assert dict(result.missing) == {
-        "env.train.env_type": "environment libero",
-        "env.eval.env_type": "environment libero",
+        "env.train.env_type": "environment robotwin",
+        "env.eval.env_type": "environment robotwin",
         "actor.model.model_type": "model starvla",
         "agentloop": "agents that call tools and models between their turns",
     }

@@ -61,7 +61,7 @@ MISTAKES: list[tuple[dict[str, Any], str, str]] = [
     ({"actor.global_batch_size": "DELETE"}, "actor.global_batch_size", "pass actor.global_batch_size=<value>"),
     ({"actor.model.obs_dim": "???"}, "actor.model.obs_dim", "pass actor.model.obs_dim=<value>"),
     ({"env.train.init_params.id": "???"}, "env.train.init_params.id", "missing"),
-    ({"env.train.task_name": "x"}, "env.train.task_name", "it belongs to env_type=metaworld"),
+    ({"env.train.task_name": "x"}, "env.train.task_name", "it belongs to env_type=d4rl or env_type=metaworld"),
     ({"cluster.node_groups": [{"label": "a"}]}, "cluster.node_groups[0].node_ranks", "missing"),
     (
         {"cluster.component_placement.actor": {"placment": 0}},

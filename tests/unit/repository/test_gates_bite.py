@@ -117,6 +117,8 @@ def copy(tmp_path: Path) -> Path:
         place = tmp_path / module.relative_to(ROOT)
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(CLEAN, encoding="utf-8")
+    (tmp_path / "evaluations").mkdir()
+    (tmp_path / "evaluations" / "summary.py").write_text(CLEAN, encoding="utf-8")
     for folder, name in (("tests", "test_clean"), ("benchmarks", "speed"), ("toolkits", "tool")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / f"{name}.py").write_text("def test_it() -> None:\n    assert True\n", encoding="utf-8")

@@ -24,6 +24,7 @@ TENSORS = {
     "actor": POLICY,
     "cispo": POLICY,
     "gspo": POLICY,
+    "opd": POLICY,
     "actor_critic": (*POLICY, *VALUES),
     "decoupled_actor_critic": (*POLICY, *VALUES, "proximal_logprobs"),
     "embodied_nft": ("velocity", "old_velocity", "target", "advantages", *VALUES),
