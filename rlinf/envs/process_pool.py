@@ -25,12 +25,21 @@ from rlinf.errors import EnvironmentFailure, RLinfError
 
 # A simulator that takes longer than this for one chunk is stuck; the same limit as for messages between workers.
 _TIMEOUT_SECONDS = 1800.0
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 # How long a closing pool waits for its processes before it ends them.
 _CLOSE_SECONDS = 5.0
 
 
-class _Child:
-    """One process and the connection to it."""
+class PoolProcess:
+    """One process with environments of a pool, and the connection to it.
+
+    Args:
+        spec: Its environments.
+        first_row: The first of them among the pool's.
+
+    Raises:
+        EnvironmentFailure: It did not start.
+    """
 
     def __init__(self, spec: SingleEnvSpec, first_row: int) -> None:
         self.spec = spec
@@ -42,12 +51,37 @@ class _Child:
         read_end, self._lifeline = os.pipe()
         with theirs:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "rlinf.envs.process_main", str(theirs.fileno()), str(read_end)],
+                [*self.command(), str(theirs.fileno()), str(read_end)],
                 pass_fds=(theirs.fileno(), read_end),
-                env=_child_environment(),
+                env=self.environment(),
             )
         os.close(read_end)
         self.connection = Connection(ours.detach())
+
+    def command(self) -> list[str]:
+        """Return the command that serves the two descriptors which follow on its command line."""
+        return [sys.executable, "-m", "rlinf.envs.process_main"]
+
+    def environment(self) -> dict[str, str]:
+        """Return the parent's environment with its module path: the process must import all that the parent can."""
+        return {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
+            "PYTHONSAFEPATH": "1",
+            **ONE_THREAD,
+        }
+
+    def encode(self, kind: str, *arguments: Any) -> bytes:
+        """Return a request as it travels."""
+        if kind == "build":
+            arguments = (cloudpickle.dumps(self.spec),)
+        # Connection.send makes a pickler that can carry descriptors and locks; that costs more than this data.
+        return pickle.dumps((kind, *arguments), pickle.HIGHEST_PROTOCOL)
+
+    def decode(self, reply: bytes) -> tuple[str, Any]:
+        """Return a reply: ``ok`` and the answer, or ``error`` with the error's name, its text and the traceback."""
+        kind, answer = pickle.loads(reply)
+        return kind, answer
 
     def join(self, deadline: float) -> None:
         """Wait for the process's end until a time of the monotonic clock, then force it."""
@@ -59,17 +93,27 @@ class _Child:
         os.close(self._lifeline)
 
     def send(self, *message: Any) -> None:
+        """Send a request.
+
+        Raises:
+            EnvironmentFailure: The process has ended.
+        """
         try:
-            # Connection.send makes a pickler that can carry descriptors and locks; that costs more than this data.
-            self.connection.send_bytes(pickle.dumps(message, pickle.HIGHEST_PROTOCOL))
+            self.connection.send_bytes(self.encode(*message))
         except OSError as error:
             raise self.death() from error
 
     def recv(self) -> Any:
+        """Return the answer to the last request.
+
+        Raises:
+            EnvironmentFailure: The process has ended, or an environment raised.
+        """
         try:
-            kind, answer = self.connection.recv()
+            reply = self.connection.recv_bytes()
         except (EOFError, OSError) as error:
             raise self.death() from error
+        kind, answer = self.decode(reply)
         if kind == "ok":
             return answer
         name, text, trace = answer
@@ -104,26 +148,34 @@ class ProcessPool:
         spec: The environments.
         num_processes: Processes; rows are shared out in contiguous, nearly equal parts.
         timeout_seconds: How long one answer may take.
+        process: What each process is.
 
     Raises:
         EnvironmentFailure: A process ended, or an environment raised, while it started.
         RLinfError: RLinf's own errors, as the factory raised them.
     """
 
-    def __init__(self, spec: SingleEnvSpec, num_processes: int, *, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
+    def __init__(
+        self,
+        spec: SingleEnvSpec,
+        num_processes: int,
+        *,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
+        process: Callable[[SingleEnvSpec, int], PoolProcess] = PoolProcess,
+    ) -> None:
         self._timeout_seconds = timeout_seconds
-        self._children: list[_Child] = []
-        self._waiting: list[_Child] = []
+        self._children: list[PoolProcess] = []
+        self._waiting: list[PoolProcess] = []
         self._failure: RLinfError | None = None
         self._closed = False
         self._selector = selectors.DefaultSelector()
         bounds = np.linspace(0, spec.num_envs, min(num_processes, spec.num_envs) + 1).astype(int).tolist()
         try:
             for start, stop in zip(bounds[:-1], bounds[1:], strict=True):
-                child = _Child(spec.rows(start, stop), start)
+                child = process(spec.rows(start, stop), start)
                 self._children.append(child)
                 self._selector.register(child.connection, selectors.EVENT_READ, child)
-            self._post([(child, ("build", cloudpickle.dumps(child.spec))) for child in self._children])
+            self._post([(child, ("build",)) for child in self._children])
             self.spaces: Spaces = self._gather()[0][1]
         except BaseException:
             self.close()
@@ -175,14 +227,14 @@ class ProcessPool:
         for child in self._children:
             child.join(deadline)
 
-    def _post(self, messages: Sequence[tuple[_Child, tuple[Any, ...]]]) -> None:
+    def _post(self, messages: Sequence[tuple[PoolProcess, tuple[Any, ...]]]) -> None:
         if self._closed:
             raise EnvironmentFailure("The environments are closed.") from self._failure
         self._waiting = [child for child, _ in messages]
         for child, message in messages:
             self._guard(partial(child.send, *message))
 
-    def _gather(self) -> list[tuple[_Child, Any]]:
+    def _gather(self) -> list[tuple[PoolProcess, Any]]:
         answers: dict[int, Any] = {}
         order = self._waiting
         deadline = time.monotonic() + self._timeout_seconds
@@ -204,23 +256,11 @@ class ProcessPool:
             self.close()
             raise
 
-    def _raise_timeout(self, children: list[_Child]) -> None:
+    def _raise_timeout(self, children: list[PoolProcess]) -> None:
         raise EnvironmentFailure(
             f"No answer within {self._timeout_seconds:.0f} s from process {', '.join(map(str, children))}; "
             "the simulator is stuck."
         )
-
-
-def _child_environment() -> dict[str, str]:
-    """Return the parent's environment with its module path: a child must import all that the parent can."""
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(entry or os.getcwd() for entry in sys.path),
-        "PYTHONSAFEPATH": "1",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "MKL_NUM_THREADS": "1",
-    }
 
 
 def _exit_reason(code: int) -> str:

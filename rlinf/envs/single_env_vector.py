@@ -9,7 +9,7 @@ import numpy as np
 
 from rlinf.config.schema.env import EnvConfig
 from rlinf.envs.base import StepResult, VectorEnv
-from rlinf.envs.process_pool import ProcessPool
+from rlinf.envs.process_pool import PoolProcess, ProcessPool
 from rlinf.envs.raw_chunk import BoolArray, ChunkRequest, EpisodeRule, IntArray, RawChunk, RawObservation, RawReset
 from rlinf.envs.single_env import SingleEnv, SingleEnvRows, SingleEnvSpec
 
@@ -31,6 +31,7 @@ class SingleEnvVectorEnv(VectorEnv):
             in a module that imports without torch (or each process takes seconds to start).
         kwargs: Its other arguments.
         row_kwargs: Further arguments, those of each environment (``B`` entries), where they differ.
+        process: What the processes are; with one, there is at least one process. None is this interpreter's.
 
     Raises:
         ConfigError: As ``VectorEnv``, or raised by the factory.
@@ -46,6 +47,7 @@ class SingleEnvVectorEnv(VectorEnv):
         factory: Callable[..., SingleEnv],
         kwargs: dict[str, Any] | None = None,
         row_kwargs: list[dict[str, Any]] | None = None,
+        process: Callable[[SingleEnvSpec, int], PoolProcess] | None = None,
     ) -> None:
         super().__init__(cfg, num_envs=num_envs, first_env=first_env)
         spec = SingleEnvSpec(
@@ -59,8 +61,8 @@ class SingleEnvVectorEnv(VectorEnv):
         )
         self._pool: ProcessPool | None = None
         self._local: SingleEnvRows | None = None
-        if cfg.num_env_processes > 0:
-            self._pool = ProcessPool(spec, cfg.num_env_processes)
+        if process is not None or cfg.num_env_processes > 0:
+            self._pool = ProcessPool(spec, max(cfg.num_env_processes, 1), process=process or PoolProcess)
             spaces = self._pool.spaces
         else:
             self._local = SingleEnvRows(spec)

@@ -319,6 +319,25 @@ class ManiSkillEnvConfig(EnvConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class GuestEnvConfig(EnvConfig):
+    """``env_type: guest``: a simulator in an interpreter of its own, driven through an adapter."""
+
+    readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.guest_env:check_guest_config"
+
+    adapter: str
+    """Module that drives the simulator: ``published_rlinf`` (the published environments; unproven, as no simulator
+    of theirs was run), or any that the guest can import."""
+    python: str | None = None
+    """Python that has the simulator; null is what the environment variable RLINF_GUEST_PYTHON names."""
+    init_params: dict[str, Any] = field(default_factory=dict)
+    """Arguments of the adapter."""
+    env_vars: dict[str, str] = field(default_factory=dict)
+    """Environment variables of the guest, such as PYTHONPATH, which it does not inherit, or MUJOCO_GL."""
+    startup_timeout_seconds: PositiveInt = 60
+    """How long the interpreter may take until it speaks; the simulator is loaded after that."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class NoEnvConfig(EnvConfig):
     """``env_type: none``: an offline run steps no environments to learn from."""
 
@@ -353,6 +372,7 @@ envs: Registry[Any] = Registry("environment", config=EnvConfig)
 """By ``env_type``: classes derived from ``rlinf.envs.VectorEnv``."""
 envs.register("d4rl", "rlinf.envs.simulators.d4rl_env:D4RLEnv", config=D4RLEnvConfig)
 envs.register("frankasim", "rlinf.envs.simulators.frankasim_env:FrankaSimEnv", config=FrankaSimEnvConfig)
+envs.register("guest", "rlinf.envs.simulators.guest_env:GuestEnv", config=GuestEnvConfig)
 envs.register("gymnasium", "rlinf.envs.simulators.gymnasium_env:GymnasiumEnv", config=GymnasiumEnvConfig)
 envs.register("langpick", "rlinf.envs.simulators.langpick_env:LangPickEnv", config=LangPickEnvConfig)
 envs.register("libero", "rlinf.envs.simulators.libero_env:LiberoEnv", config=LiberoEnvConfig)

@@ -1,0 +1,43 @@
+"""A simulator as a guest's adapter, without RLinf: numpy alone. Its numbers are those of ``toy_envs.CountingEnv``."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+
+class CountingRow:
+    def __init__(self, *, render: bool, fail_at: int = -1, crash_at: int = -1) -> None:
+        self.action_low, self.action_high = np.full(1, -10.0, np.float32), np.full(1, 10.0, np.float32)
+        self.renders, self.fail_at, self.crash_at = render, fail_at, crash_at
+        self.seed, self.time = 0, 0
+
+    def reset(self, seed: int) -> dict[str, Any]:
+        self.seed, self.time = seed, 0
+        return self.row()
+
+    def step(self, action: Any) -> tuple[dict[str, Any], float, bool, bool, bool]:
+        self.time += 1
+        if self.time == self.fail_at:
+            raise ValueError("the joint exploded")
+        if self.time == self.crash_at:
+            os._exit(3)
+        return self.row(), float(action[0]) + self.time, self.time >= 3 + self.seed % 5, False, self.time == 2
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "states": np.array([self.seed % 1000, self.time], np.float32),
+            "task_descriptions": f"count from {self.seed % 1000}",
+        }
+
+    def render(self) -> Any:
+        return np.full((32, 48, 3), self.time, np.uint8) if self.renders else None
+
+    def close(self) -> None:
+        pass
+
+
+def make(**params: Any) -> CountingRow:
+    return CountingRow(**params)

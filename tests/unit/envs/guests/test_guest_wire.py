@@ -1,0 +1,64 @@
+"""Messages hold numbers, strings and arrays; everything else is refused on both sides."""
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlinf.envs.guests.guest_wire import MAGIC, WireError, decode, encode
+
+
+def message(header: Any, body: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
+    return MAGIC + struct.pack("<I", len(text)) + text + body
+
+
+def test_what_is_sent_arrives() -> None:
+    sent = {
+        "images": np.arange(24, dtype=np.uint8).reshape(2, 4, 3),
+        "flags": np.array([[True], [False]]),
+        "states": np.arange(6, dtype=np.float64).reshape(3, 2).T,
+        "empty": np.zeros((0, 5), np.int64),
+        "rest": [1, 2.5, None, True, "Würfel", {"deep": np.float32(0.5)}],
+    }
+    received = decode(encode(sent))
+    assert received["rest"] == [1, 2.5, None, True, "Würfel", {"deep": 0.5}]
+    for name in ("images", "flags", "states", "empty"):
+        assert received[name].dtype == sent[name].dtype  # type: ignore[index]
+        assert np.array_equal(received[name], sent[name])  # type: ignore[index]
+
+
+def test_arrays_begin_at_multiples_of_64_bytes_and_can_be_written_to() -> None:
+    sent = encode([np.ones(3, np.uint8), np.full(2, 7, np.int64)])
+    (length,) = struct.unpack_from("<I", sent, 4)
+    assert [entry["__array"][2] for entry in json.loads(sent[8 : 8 + length])] == [0, 64]
+    first, second = decode(sent)
+    first[:] = 9
+    assert second.tolist() == [7, 7]
+
+
+@pytest.mark.parametrize("value", [object(), {1: "a"}, {"__array": 1}, np.array(["text"]), np.array([1j]), b"bytes"])
+def test_other_values_are_not_sent(value: Any) -> None:
+    with pytest.raises(WireError):
+        encode([value])
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        b"",
+        b"\x80\x04pickled",
+        MAGIC + struct.pack("<I", 100) + b"{}",
+        message([])[:-2] + b"\xff\xff",
+        message({"__array": ["<f4", [2], 0]}, b"1234567"),
+        message({"__array": ["<f4", [2], -4]}, b"12345678"),
+        message({"__array": ["<f4", [-1], 0]}, b"12345678"),
+        message({"__array": ["|O", [1], 0]}, b"12345678"),
+        message({"__array": "no"}, b"12345678"),
+    ],
+)
+def test_bytes_that_are_no_message_are_refused(received: bytes) -> None:
+    with pytest.raises(WireError):
+        decode(received)

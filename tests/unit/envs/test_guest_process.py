@@ -1,0 +1,161 @@
+"""A guest is another interpreter: it shares no package, says what is wrong, and ends with its host."""
+
+import ast
+import os
+import subprocess
+import sys
+import textwrap
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pool_processes import wait_until_gone
+
+from rlinf.envs import guests
+from rlinf.envs.guest_process import GuestProcess, GuestSetup, made_by_guest
+from rlinf.envs.process_pool import ProcessPool
+from rlinf.envs.raw_chunk import ChunkRequest, EpisodeRule
+from rlinf.envs.single_env import SingleEnvSpec
+from rlinf.errors import EnvironmentFailure
+
+HERE = str(Path(__file__).parent)
+
+
+def pool(num_processes: int = 1, *, setup: dict[str, Any] | None = None, **init_params: Any) -> ProcessPool:
+    spec = SingleEnvSpec(
+        env_type="guest",
+        factory=made_by_guest,
+        kwargs={"init_params": init_params, "episode": {"group_size": 1, "max_episode_steps": 9}},
+        num_envs=3,
+    )
+    given = {"python": sys.executable, "adapter": "guest_simulator", "env_vars": {"PYTHONPATH": HERE}, **(setup or {})}
+    return ProcessPool(spec, num_processes, process=partial(GuestProcess, setup=GuestSetup(**given)))
+
+
+def play(guests: ProcessPool, num_steps: int = 2) -> Any:
+    guests.reset(np.arange(3), np.array([0, 1, 2]))
+    request = ChunkRequest(
+        actions=np.zeros((3, num_steps, 1), np.float32),
+        active=np.ones(3, np.bool_),
+        steps=np.zeros(3, np.int64),
+        next_seeds=None,
+        rule=EpisodeRule(max_episode_steps=99, ignore_terminations=False),
+    )
+    guests.send_chunk(request)
+    return guests.recv_chunk()
+
+
+def interpreter(folder: Path, body: str) -> str:
+    """Return a program that a guest's interpreter is replaced with; it gets the arguments of one."""
+    file = folder / "python"
+    file.write_text(f"#!{sys.executable}\nimport os, sys\n{textwrap.dedent(body)}")
+    file.chmod(0o755)
+    return str(file)
+
+
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_rows_of_all_guests_come_together(num_processes: int) -> None:
+    guests = pool(num_processes)
+    chunk = play(guests, 4)
+    assert chunk.rewards.tolist() == [[1, 2, 3, 0], [1, 2, 3, 4], [1, 2, 3, 4]]
+    assert chunk.final_ids.tolist() == [0, 1]
+    assert chunk.obs["states"].tolist() == [[0, 3], [1, 4], [2, 4]]
+    assert chunk.obs["task_descriptions"] == ["count from 0", "count from 1", "count from 2"]
+    assert guests.spaces.action.shape == (1,)
+    guests.close()
+
+
+def test_a_guest_sees_none_of_the_packages_and_paths_of_its_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = tmp_path / "seen"
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    monkeypatch.setenv("VIRTUAL_ENV", "/host")
+    code = f"""
+        keys = [os.environ.get(name) for name in ("PYTHONPATH", "VIRTUAL_ENV", "MUJOCO_GL")]
+        open({str(seen)!r}, "w").write(repr(keys))
+        os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
+    """
+    guests = pool(setup={"python": interpreter(tmp_path, code), "env_vars": {"PYTHONPATH": HERE, "MUJOCO_GL": "egl"}})
+    guests.close()
+    assert seen.read_text() == repr([HERE, None, "egl"])
+
+
+def test_the_guests_folder_is_a_package_of_its_own_name() -> None:
+    code = (
+        "import runpy, sys; sys.argv = ['x']; sys.path.insert(0, FOLDER);"
+        "load = runpy.run_path(FOLDER + '/__main__.py')['load_package'];"
+        "from pathlib import Path; load(Path(FOLDER)); import rlinf_guest.guest_server as serve;"
+        "print(serve.load_adapter('published_rlinf').__name__, 'rlinf' in sys.modules, 'gymnasium' in sys.modules)"
+    )
+    folder = repr(str(Path(__file__).parents[3] / "rlinf" / "envs" / "guests"))
+    found = subprocess.run(
+        [sys.executable, "-I", "-c", code.replace("FOLDER", folder)], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.split() == ["rlinf_guest.published_rlinf", "False", "False"]
+
+
+def test_guests_may_be_older_than_their_host() -> None:
+    folder = Path(guests.__file__).parent
+    for file in folder.glob("*.py"):
+        tree = ast.parse(file.read_text(encoding="utf-8"), feature_version=(3, 8))
+        evaluated = [node for node in tree.body if isinstance(node, ast.Assign | ast.AnnAssign) and node.value]
+        generic = [
+            ast.unparse(part)
+            for node in evaluated
+            for part in ast.walk(node.value or node)
+            if isinstance(part, ast.Subscript) and ast.unparse(part.value) in {"dict", "list", "tuple", "np.ndarray"}
+        ]
+        assert not generic, f"{file.name}: Python 3.8 cannot evaluate {generic}"
+
+
+def test_errors_of_a_simulator_come_with_their_traceback() -> None:
+    with pytest.raises(EnvironmentFailure, match=r"the joint exploded(?s:.*)guest_simulator.py"):
+        play(pool(fail_at=2))
+    with pytest.raises(EnvironmentFailure, match="unexpected keyword argument"):
+        pool(colour="red")
+
+
+def test_a_guest_that_dies_fails_the_call_at_once() -> None:
+    with pytest.raises(EnvironmentFailure, match=r"guest \d+ .*exit code 3"):
+        play(pool(crash_at=2))
+
+
+def test_a_guest_ends_with_its_host() -> None:
+    guests = pool()
+    pids = [child.process.pid for child in guests._children]
+    guests.close()
+    for pid in pids:
+        wait_until_gone(pid)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("sys.exit(4)", "exit code 4"),
+        ("import time; time.sleep(60)", r"said nothing within 1 s.*startup_timeout_seconds"),
+        (
+            "from multiprocessing.connection import Connection\n"
+            "sys.path.insert(0, sys.argv[1]); from guest_wire import encode\n"
+            "Connection(int(sys.argv[2])).send_bytes(encode(['hello', {'protocol': 7}]))\n"
+            "import time; time.sleep(60)",
+            "speaks protocol 7; this host speaks 1",
+        ),
+        (
+            "from multiprocessing.connection import Connection\n"
+            "Connection(int(sys.argv[2])).send_bytes(b'pickled')\nimport time; time.sleep(60)",
+            "sent no greeting",
+        ),
+    ],
+)
+def test_what_is_no_guest_is_refused(tmp_path: Path, body: str, message: str) -> None:
+    seconds = 1 if body.startswith("import time") else 60
+    with pytest.raises(EnvironmentFailure, match=message):
+        pool(setup={"python": interpreter(tmp_path, body), "startup_timeout_seconds": seconds})
+
+
+def test_an_interpreter_that_is_not_there_is_named() -> None:
+    with pytest.raises(EnvironmentFailure, match="/no/such/python"):
+        pool(setup={"python": "/no/such/python"})
