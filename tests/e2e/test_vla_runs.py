@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from rlinf.config.schema.vla import OpenVLAOFTConfig, PiConfig
 from tests.e2e.conftest import read_metrics
 from toolkits.vla import export_policy
-from toolkits.vla.make_tiny import TinyShape, write_tiny, write_tiny_pi
+from toolkits.vla.make_tiny import TinyShape, write_tiny, write_tiny_pi, write_tiny_smolvla
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.timeout(300)
@@ -70,6 +70,15 @@ def test_a_flow_learns_from_ratios_that_start_at_one(train: Callable[..., Path],
     write_tiny_pi(tmp_path, shape, cfg)
     keys = (f"actor.model.model_path={tmp_path}", "actor.model.variant=pi05", "actor.model.norm_scheme=quantiles")
     check_metrics(train("pixel_reach_ppo_openpi_tiny", *SMALL, *keys, *IMAGES, "algorithm.update_epoch=1"))
+
+
+def test_a_flow_that_looks_across_learns_from_ratios_that_start_at_one(
+    train: Callable[..., Path], tmp_path: Path
+) -> None:
+    shape = TinyShape(image_size=32, patch_size=8, action_dim=2, state_dim=2, words=("reach the green disc",))
+    write_tiny_smolvla(tmp_path, shape)
+    keys = (f"actor.model.model_path={tmp_path}", "algorithm.update_epoch=1")
+    check_metrics(train("pixel_reach_ppo_smolvla_tiny", *SMALL, *IMAGES, *keys))
 
 
 def check_metrics(folder: Path) -> None:

@@ -17,7 +17,7 @@ from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train.state import load_weights
 from rlinf.models import get_policy
 from rlinf.models.language.model_path import find_model_folder
-from rlinf.models.vla.openpi import PiPolicy
+from rlinf.models.vla.flow_vla import FlowVLAPolicy
 from rlinf.models.vla.prismatic_policy import PrismaticPolicy
 from rlinf.models.vla.published_folder import write_published
 from rlinf.workers.values import num_values
@@ -35,7 +35,7 @@ def main() -> None:
     model = cfg.actor.model
     assert isinstance(model, VLAConfig), f"{model.model_type} has no published layout"
     policy = get_policy(model, num_values=num_values(cfg))
-    assert isinstance(policy, (PrismaticPolicy, PiPolicy))
+    assert isinstance(policy, (PrismaticPolicy, FlowVLAPolicy))
     load_weights(args.checkpoint, policy)
     dtype = DTYPES[args.precision]
     weights = ((name, tensor.to(dtype)) for name, tensor in policy.export(lambda tensor: tensor))

@@ -14,18 +14,20 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from safetensors.torch import save_file
 
-from rlinf.config.schema.vla import OpenVLAConfig, OpenVLAOFTConfig, PiConfig
+from rlinf.config.schema.vla import OpenVLAConfig, OpenVLAOFTConfig, PiConfig, SmolVLAConfig
 from rlinf.models.vla.action_prompts import openvla_prompt
 from rlinf.models.vla.openpi import PiPolicy
 from rlinf.models.vla.openvla import OpenVLAPolicy
 from rlinf.models.vla.openvla_oft import OpenVLAOFTPolicy
 from rlinf.models.vla.pi_model import PiShape
 from rlinf.models.vla.prismatic import PrismaticShape
+from rlinf.models.vla.smolvla import SmolVLAPolicy
+from rlinf.models.vla.smolvla_model import SmolVLAShape
 from rlinf.utils.seeding import derive_seed
 
 _NUMBERS = "Task: , State: ; Action: " + " ".join(map(str, range(-1, 256)))
@@ -100,14 +102,7 @@ def write_tiny_pi(folder: Path, shape: TinyShape, cfg: PiConfig, *, padded_dim: 
         "paligemma_variant": {"width": shape.width, "mlp_dim": 2 * shape.width, **stack},
         "action_expert_variant": {"width": narrow, "mlp_dim": 2 * narrow, **stack},
         "vocab_size": vocabulary,
-        "vision_config": {
-            "hidden_size": shape.vision_width,
-            "intermediate_size": 2 * shape.vision_width,
-            "num_hidden_layers": shape.vision_layers,
-            "num_attention_heads": shape.vision_width // 12,
-            "image_size": shape.image_size,
-            "patch_size": shape.patch_size,
-        },
+        "vision_config": _vision(shape),
     }
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     sizes = {"state": shape.state_dim, "actions": shape.action_dim}
@@ -122,6 +117,69 @@ def write_tiny_pi(folder: Path, shape: TinyShape, cfg: PiConfig, *, padded_dim: 
     shapes = {name: tensor.shape for name, tensor in policy.state_dict().items() if not name.startswith("value_head.")}
     weights = {name: _initial_pi(name, list(size)) for name, size in shapes.items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def write_tiny_smolvla(folder: Path, shape: TinyShape, *, padded_dim: int = 8) -> None:
+    """Write a folder as LeRobot does, with the vision-language model's configuration and tokenizer inside.
+
+    Args:
+        folder: Where to; made if it does not exist.
+        shape: Its sizes; four patches are one token, and the expert is three quarters as wide.
+        padded_dim: Width of padded actions and states.
+    """
+    vlm = folder / "vlm"
+    vlm.mkdir(parents=True, exist_ok=True)
+    sizes = {
+        "model_type": "smolvlm",
+        "text_config": {
+            "model_type": "llama",
+            "vocab_size": write_tokenizer(vlm, shape),
+            "hidden_size": shape.width,
+            "intermediate_size": 2 * shape.width,
+            "num_hidden_layers": shape.num_layers,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": shape.width // 4,
+            "rms_norm_eps": 1e-5,
+            "pad_token_id": 0,
+        },
+        "vision_config": _vision(shape),
+        "scale_factor": 2,
+        "pad_token_id": 0,
+        "image_token_id": 0,
+    }
+    (vlm / "config.json").write_text(json.dumps(sizes, indent=2) + "\n", encoding="utf-8")
+    config = {
+        "type": "smolvla",
+        "vlm_model_name": "vlm",
+        "max_action_dim": padded_dim,
+        "max_state_dim": padded_dim,
+        "num_vlm_layers": shape.num_layers,
+        "self_attn_every_n_layers": 2,
+        "expert_width_multiplier": 0.75,
+        "resize_imgs_with_padding": [shape.image_size, shape.image_size],
+    }
+    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    entries = {"observation.state": shape.state_dim, "action": shape.action_dim}
+    statistics = {f"{entry}.mean": torch.zeros(size) for entry, size in entries.items()}
+    statistics |= {f"{entry}.std": torch.ones(size) for entry, size in entries.items()}
+    save_file(statistics, folder / "policy_preprocessor_step_5_normalizer_processor.safetensors")
+    cfg, inputs = SmolVLAConfig(model_type="smolvla", model_path="", action_dim=shape.action_dim), cast(Any, None)
+    with torch.device("meta"):
+        policy = SmolVLAPolicy(cfg, SmolVLAShape.of_config(config, vlm), inputs)
+    weights = {f"model.{name}": _initial(name, list(weight.shape)) for name, weight in policy.state_dict().items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _vision(shape: TinyShape) -> dict[str, int]:
+    return {
+        "hidden_size": shape.vision_width,
+        "intermediate_size": 2 * shape.vision_width,
+        "num_hidden_layers": shape.vision_layers,
+        "num_attention_heads": shape.vision_width // 12,
+        "image_size": shape.image_size,
+        "patch_size": shape.patch_size,
+    }
 
 
 def write_weights(folder: Path, shapes: dict[str, list[int]], *, weight: Weight | None = None) -> None:
@@ -215,7 +273,7 @@ def _initial_pi(name: str, shape: Sequence[int]) -> torch.Tensor:
 def main() -> None:
     """Write the folder that the command line describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model_type", choices=["openvla", "openvla_oft", "openpi"])
+    parser.add_argument("model_type", choices=["openvla", "openvla_oft", "openpi", "smolvla"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--image-size", type=int, default=28)
     parser.add_argument("--patch-size", type=int, default=14)
@@ -247,6 +305,10 @@ def main() -> None:
     keys: dict[str, Any] = {"model_type": args.model_type, "model_path": "", "action_dim": args.action_dim}
     if args.model_type == "openpi":
         write_tiny_pi(args.out, shape, PiConfig(**keys, variant=args.variant, horizon=args.horizon))
+        print(f"wrote {args.out}")
+        return
+    if args.model_type == "smolvla":
+        write_tiny_smolvla(args.out, shape)
         print(f"wrote {args.out}")
         return
     if args.model_type == "openvla_oft":

@@ -58,6 +58,8 @@ def check_velocity_loss(check: Check[EmbodiedConfig]) -> None:
         return
     reason = f"by loss_type={algorithm.loss_type}"
     check.unused(algorithm, ("logprob_type", "entropy_type"), "algorithm", reason)
+    other = "dpo_beta" if loss.nft_loss_form == "mse" else "nft_clip_ratio"
+    check.unused(loss, (other,), "algorithm", f"by nft_loss_form={loss.nft_loss_form}")
     if not model.add_value_head:
         names = ("value_loss_coef", "value_clip", "huber_delta")
         check.unused(loss, names, "algorithm", "without actor.model.add_value_head")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.algorithm import ImitationLossConfig, NFTLossConfig, RegularizedLossConfig
 from rlinf.config.schema.root import EmbodiedConfig
-from rlinf.config.schema.vla import OpenVLAConfig, OpenVLAOFTConfig, PiConfig, VLAConfig
+from rlinf.config.schema.vla import FlowVLAConfig, OpenVLAConfig, OpenVLAOFTConfig, VLAConfig
 
 _LORA_KEYS = ("lora_rank", "lora_alpha", "lora_target_modules")
 _VALUE_KEYS = ("value_hidden_dims", "value_detach")
@@ -68,10 +68,10 @@ def check_openvla(check: Check[EmbodiedConfig]) -> None:
         check.unused(model, ("l1_std",), path, "with actor.model.head=tokens")
 
 
-def check_openpi(check: Check[EmbodiedConfig]) -> None:
-    """Pi-0 executes a part of what it predicts, reads states, and explores by noise that the loss accounts for."""
+def check_flow_vla(check: Check[EmbodiedConfig]) -> None:
+    """A flow executes a part of what it predicts, reads states, and explores by noise that the loss accounts for."""
     model, loss = check.cfg.actor.model, check.cfg.algorithm.loss
-    if not isinstance(model, PiConfig):
+    if not isinstance(model, FlowVLAConfig):
         return
     path = "actor.model"
     if model.num_action_chunks > model.horizon:
@@ -103,4 +103,4 @@ def check_openpi(check: Check[EmbodiedConfig]) -> None:
         )
 
 
-RULES = (check_vla, check_openvla, check_openpi)
+RULES = (check_vla, check_openvla, check_flow_vla)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from rlinf.config.schema.base import NonNegativeInt, PositiveFloat, PositiveInt
+from rlinf.config.schema.base import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from rlinf.config.schema.lora_keys import LoRAKeys
 from rlinf.config.schema.model import ModelConfig, models
 
@@ -85,17 +85,11 @@ class OpenVLAOFTConfig(OpenVLAConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PiConfig(VLAConfig):
-    """``model_type: openpi``: pi-0 (arXiv 2410.24164) and pi-0.5 (arXiv 2504.16054), flows over chunks of actions."""
+class FlowVLAConfig(VLAConfig):
+    """Keys of policies whose flow makes chunks of actions of noise."""
 
     has_velocity: ClassVar[bool] = True
 
-    variant: Literal["pi0", "pi05"]
-    """Pi-0 reads the state as a token of the expert; pi-0.5 as words, and time modulates its norms."""
-    norm_scheme: Literal["mean_std", "quantiles"] = "mean_std"
-    """What actions and states are brought to: mean 0 and deviation 1, or the 1st to 99th percentile to [-1, 1]."""
-    tokenizer_path: str | None = None
-    """Folder of PaliGemma's tokenizer, which published folders lack; null takes ``model_path``."""
     horizon: PositiveInt = 50
     """Actions that the model predicts (``H``); the first ``num_action_chunks`` of them are executed."""
     num_steps: PositiveInt = 10
@@ -105,6 +99,11 @@ class PiConfig(VLAConfig):
     noise alone, which leaves no log-probabilities."""
     noise_level: PositiveFloat = 0.5
     """``flow_sde``: factor on the noise."""
+    start_std: NonNegativeFloat = 1.0
+    """Deviation of where flows start in training; at 0 they start where those of evaluation do, and the steps' noise
+    alone explores."""
+    norm_scheme: Literal["mean_std", "quantiles"] = "mean_std"
+    """What actions and states are brought to: mean 0 and deviation 1, or the 1st to 99th percentile to [-1, 1]."""
     lora_target_modules: list[str] = field(
         default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     )
@@ -121,6 +120,28 @@ class PiConfig(VLAConfig):
         return self.action_dim
 
 
+@dataclass(frozen=True, kw_only=True)
+class PiConfig(FlowVLAConfig):
+    """``model_type: openpi``: pi-0 (arXiv 2410.24164) and pi-0.5 (arXiv 2504.16054)."""
+
+    variant: Literal["pi0", "pi05"]
+    """Pi-0 reads the state as a token of the expert; pi-0.5 as words, and time modulates its norms."""
+    tokenizer_path: str | None = None
+    """Folder of PaliGemma's tokenizer, which published folders lack; null takes ``model_path``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmolVLAConfig(FlowVLAConfig):
+    """``model_type: smolvla``: SmolVLA, whose expert looks across at SmolVLM2's layers (arXiv 2506.01844)."""
+
+    vlm_path: str | None = None
+    """Folder, or name on the Hub, of the SmolVLM2 whose sizes and tokenizer are the model's; null takes the
+    ``vlm_model_name`` of the checkpoint's configuration."""
+    max_prompt_length: PositiveInt = 48
+    """Tokens of the longest prompt; shorter ones are padded."""
+
+
 models.register("openpi", "rlinf.models.vla.openpi:build_openpi", config=PiConfig)
 models.register("openvla", "rlinf.models.vla.openvla:build_openvla", config=OpenVLAConfig)
 models.register("openvla_oft", "rlinf.models.vla.openvla_oft:build_openvla_oft", config=OpenVLAOFTConfig)
+models.register("smolvla", "rlinf.models.vla.smolvla:build_smolvla", config=SmolVLAConfig)

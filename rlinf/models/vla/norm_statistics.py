@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Literal
 import torch
 
 from rlinf.errors import ConfigError
+from rlinf.models.files.tensor_files import TensorFiles
 
 Scheme = Literal["bounds_q99", "bounds", "quantiles", "mean_std"]
 FIELDS: Mapping[str, tuple[str, str]] = {
@@ -28,6 +30,12 @@ _TINY = {"bounds_q99": 1e-8, "bounds": 1e-8, "quantiles": 1e-6, "mean_std": 1e-6
 """What is added to the range, so that it is not 0."""
 _NO_NOOPS = "_no_noops"
 """What OpenVLA's data sets for LIBERO have behind their names when idle actions were removed."""
+_LEROBOT = re.compile(
+    r"(?:(?:un)?normalize_\w+(?:\.\w+)?\.buffer_)?(?P<entry>action|observation[._]state)\.(?P<statistic>\w+)"
+)
+"""Names of LeRobot's tensors."""
+_LEROBOT_NAME = "checkpoint"
+"""What the data set of a LeRobot checkpoint, which has no name, is called."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +88,9 @@ class Statistics:
     def of_folder(cls, folder: Path, unnorm_key: str | None) -> Statistics:
         """Read the statistics of a checkpoint.
 
-        They are in ``dataset_statistics.json``, in ``norm_stats`` of ``config.json`` (both OpenVLA), or in
-        ``assets/<data set>/norm_stats.json`` (openpi).
+        They are in ``dataset_statistics.json``, in ``norm_stats`` of ``config.json`` (both OpenVLA), in
+        ``assets/<data set>/norm_stats.json`` (openpi), or in ``policy_preprocessor_*.safetensors`` and, before
+        LeRobot 0.4, among the weights (LeRobot).
 
         Args:
             folder: The checkpoint's.
@@ -146,7 +155,22 @@ def read_statistics(folder: Path) -> dict[str, dict[str, Any]]:
         entries = _read(path)["norm_stats"]
         name = path.parent.relative_to(folder / "assets").as_posix()
         known[name] = {"action": entries["actions"], "proprio": entries["state"]}
-    return known
+    return known | _lerobot_statistics(folder)
+
+
+def _lerobot_statistics(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what LeRobot stores as tensors, which are of one data set; nothing where there are none."""
+    entries: dict[str, dict[str, Any]] = {}
+    for path in [folder / "model.safetensors", *sorted(folder.glob("policy_preprocessor_*.safetensors"))]:
+        if not path.is_file():
+            continue
+        file = TensorFiles([path])
+        for name, shape in file.shapes().items():
+            found = _LEROBOT.fullmatch(name)
+            if found and len(shape) == 1:
+                entry = "action" if found["entry"] == "action" else "proprio"
+                entries.setdefault(entry, {})[found["statistic"]] = file.rows(name, 0, shape[0]).tolist()
+    return {_LEROBOT_NAME: entries} if entries else {}
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from rlinf.models.vla.gemma import VARIANTS, GemmaShape, GemmaStack, KeysValues
+from rlinf.models.vla.flow_vla import Prefix
+from rlinf.models.vla.gemma import VARIANTS, GemmaStack
+from rlinf.models.vla.layer_stack import StackShape
 from rlinf.utils.optional import require
 
-_PERIODS = (4e-3, 4.0)
-"""Shortest and longest period of the embedding of time, which lies between 0 and 1."""
 _VISION: Mapping[str, Any] = {
     "hidden_size": 1152,
     "intermediate_size": 4304,
@@ -38,8 +38,8 @@ class PiShape:
         action_dim: Width of padded actions and states (``D``).
     """
 
-    language: GemmaShape
-    expert: GemmaShape
+    language: StackShape
+    expert: StackShape
     vision: Mapping[str, Any]
     vocab_size: int
     action_dim: int
@@ -53,32 +53,12 @@ class PiShape:
         """
         language, expert = config["paligemma_variant"], config["action_expert_variant"]
         return cls(
-            language=GemmaShape(**language) if isinstance(language, dict) else VARIANTS[language],
-            expert=GemmaShape(**expert) if isinstance(expert, dict) else VARIANTS[expert],
+            language=StackShape(**language) if isinstance(language, dict) else VARIANTS[language],
+            expert=StackShape(**expert) if isinstance(expert, dict) else VARIANTS[expert],
             vision=config.get("vision_config", _VISION),
             vocab_size=config.get("vocab_size", _VOCABULARY),
             action_dim=config["action_dim"],
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Prefix:
-    """What the expert attends to.
-
-    Attributes:
-        keys_values: Of each layer.
-        there: bool [N, P]; false for padding.
-        output: [N, P, W]; of the language model.
-    """
-
-    keys_values: list[KeysValues]
-    there: torch.Tensor
-    output: torch.Tensor
-
-    def mean(self) -> torch.Tensor:
-        """Return the mean output [N, W] over what is there."""
-        there = self.there.unsqueeze(-1)
-        return (self.output * there).sum(1) / there.sum(1)
 
 
 class PaliGemmaWithExpert(nn.Module):
@@ -140,19 +120,6 @@ class PaliGemmaWithExpert(nn.Module):
         visible = mask[:, None, None, :].expand(-1, 1, mask.shape[1], -1)
         output, kept = language(sequence, mask=visible, positions=(mask.cumsum(1) - 1).clamp(min=0))
         return Prefix(kept, mask, output)
-
-
-def time_embedding(time: torch.Tensor, width: int) -> torch.Tensor:
-    """Return sines and cosines of time, float32 [..., width], computed in float64.
-
-    Args:
-        time: float32 [...].
-        width: Even.
-    """
-    low, high = _PERIODS
-    fractions = torch.linspace(0.0, 1.0, width // 2, dtype=torch.float64, device=time.device)
-    angles = time.double().unsqueeze(-1) * 2.0 * math.pi / (low * (high / low) ** fractions)
-    return torch.cat([angles.sin(), angles.cos()], -1).float()
 
 
 def _vision_model(keys: Mapping[str, Any]) -> Any:

@@ -20,7 +20,7 @@ from rlinf.utils.seeding import derive_seed
 
 _DISTRIBUTED = "module."
 """What published training puts before the names in component files."""
-_COPIED = ("*.json", "*.model", "*.txt", "*.jinja", "assets/**/*.json")
+_COPIED = ("*.json", "*.model", "*.txt", "*.jinja", "assets/**/*.json", "policy_*.safetensors", "vlm/*")
 
 
 class PublishedWeights:
@@ -31,6 +31,7 @@ class PublishedWeights:
         components: Parts of the model that ``<component>--<steps>_checkpoint.pt`` holds.
         tied: Other names of tensors, under which files may hold them.
         unused: Tensors that policies do not need.
+        prefix: What files have in front of the model's names; tensors without it are not needed either.
 
     Raises:
         ConfigError: Files are missing, ambiguous or damaged.
@@ -43,13 +44,15 @@ class PublishedWeights:
         *,
         tied: Mapping[str, str] | None = None,
         unused: Sequence[str] = (),
+        prefix: str = "",
     ) -> None:
         self._sources: dict[str, tuple[TensorFiles, str]] = {}
         try:
             main = TensorFiles.of_folder(folder)
             stored = main.shapes()
-            self._sources |= {name: (main, name) for name in stored if name not in unused}
-            self._unused = {name: main for name in unused if name in stored}
+            needed = {name.removeprefix(prefix): name for name in stored if name.startswith(prefix)}
+            self._sources |= {name: (main, key) for name, key in needed.items() if name not in unused}
+            self._unused = dict.fromkeys(stored.keys() - {key for _, key in self._sources.values()}, main)
             for name, other in (tied or {}).items():
                 if name not in stored and other in stored:
                     self._sources[name] = (main, other)

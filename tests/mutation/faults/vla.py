@@ -14,7 +14,8 @@ STATISTICS = (f"{VLA}/test_norm_statistics.py",)
 PUBLISHED = (f"{VLA}/test_published_folder.py",)
 PROMPTS = (f"{VLA}/test_action_prompts.py",)
 PI = (f"{VLA}/test_openpi.py",)
-PI_INPUTS = (f"{VLA}/test_pi_inputs.py",)
+SMOLVLA = (f"{VLA}/test_smolvla.py",)
+PI_INPUTS = (f"{VLA}/test_flow_inputs.py",)
 TOWERS = (f"{VLA}/test_vision_tower.py",)
 
 FAULTS: list[Fault] = [
@@ -145,14 +146,14 @@ FAULTS: list[Fault] = [
         "features are those of the last block",
     ),
     Fault(
-        f"{SOURCE}/openpi.py",
+        f"{SOURCE}/flow_vla.py",
         "[:, 0].clone()",
         "[:, 0]",
         PI,
         "the mean of a step is overwritten by what it reached",
     ),
     Fault(
-        f"{SOURCE}/openpi.py",
+        f"{SOURCE}/flow_vla.py",
         "times.append(times[-1] + step)",
         "times.append(times[-1] + step * 0.99)",
         PI,
@@ -173,7 +174,7 @@ FAULTS: list[Fault] = [
         "padding is counted in the expert's positions",
     ),
     Fault(
-        f"{SOURCE}/openpi.py",
+        f"{SOURCE}/flow_vla.py",
         "return torch.cat([rest, ends[:, :, chunk:]], 2)",
         "return torch.cat([rest, begins[:, :, chunk:]], 2)",
         PI,
@@ -187,7 +188,7 @@ FAULTS: list[Fault] = [
         "word embeddings are not scaled",
     ),
     Fault(
-        f"{SOURCE}/pi_model.py",
+        f"{SOURCE}/flow_vla.py",
         "return (self.output * there).sum(1) / there.sum(1)",
         "return self.output.mean(1)",
         PI,
@@ -201,11 +202,95 @@ FAULTS: list[Fault] = [
         "norms lose their 1",
     ),
     Fault(
-        f"{SOURCE}/gemma.py",
+        f"{SOURCE}/layer_stack.py",
         "attended if gate is None else attended * gate",
         "attended",
         PI,
         "attention has no gate",
+    ),
+    Fault(
+        f"{SOURCE}/smolvla_model.py",
+        "visible[:, :, :-1, -1] = False",
+        "visible[:, :, :-1, -1] = True",
+        SMOLVLA,
+        "images and words see the state",
+    ),
+    Fault(
+        f"{SOURCE}/smolvla_model.py",
+        "positions - positions.amin(1, keepdim=True)",
+        "positions",
+        SMOLVLA,
+        "positions of cross attention count the prefix",
+    ),
+    Fault(
+        f"{SOURCE}/smolvla_model.py",
+        "connector(vision(pixel_values=self._pixels(image)).last_hidden_state) * scale",
+        "connector(vision(pixel_values=self._pixels(image)).last_hidden_state)",
+        SMOLVLA,
+        "images are not scaled",
+    ),
+    Fault(
+        f"{SOURCE}/smolvla_model.py",
+        "language.embed_tokens(tokens.long()) * scale",
+        "language.embed_tokens(tokens.long())",
+        SMOLVLA,
+        "words are not scaled",
+    ),
+    Fault(
+        f"{SOURCE}/smolvla_model.py",
+        "(self.image_size[1] - inner[1], 0, self.image_size[0] - inner[0], 0)",
+        "(0, self.image_size[1] - inner[1], 0, self.image_size[0] - inner[0])",
+        SMOLVLA,
+        "borders are on the right and at the bottom",
+    ),
+    Fault(
+        f"{SOURCE}/smolvla_model.py",
+        "index % self.self_attention_every == 0",
+        "index % self.self_attention_every == 1",
+        SMOLVLA,
+        "the other layers attend to themselves",
+    ),
+    Fault(
+        f"{SOURCE}/smolvla_model.py",
+        "(resized[1], resized[0])",
+        "None",
+        SMOLVLA,
+        "images keep the camera's size",
+    ),
+    Fault(
+        f"{SOURCE}/smolvla_model.py",
+        "return unit * 2.0 - 1.0",
+        "return unit",
+        SMOLVLA,
+        "pixels lie between 0 and 1",
+    ),
+    Fault(
+        f"{SOURCE}/smolvla.py",
+        "dtype=torch.bool, device=x.device).tril()",
+        "dtype=torch.bool, device=x.device)",
+        SMOLVLA,
+        "actions see later ones",
+    ),
+    Fault(
+        f"{SOURCE}/smolvla.py",
+        "first = prefix.there.sum(1)[:, None, None]",
+        "first = prefix.there.shape[1]",
+        SMOLVLA,
+        "padding is counted in the expert's positions",
+    ),
+    Fault(
+        f"{SOURCE}/smolvla.py",
+        'task if task.endswith("\\n") else f"{task}\\n"',
+        "task",
+        SMOLVLA,
+        "prompts do not end their line",
+    ),
+    Fault(
+        f"{SOURCE}/norm_statistics.py",
+        "(?:(?:un)?normalize_",
+        "(?:normalize_",
+        SMOLVLA,
+        "statistics of outputs are not found among the weights",
     ),
     Fault(
         f"{SOURCE}/image_resizing.py",
@@ -215,7 +300,7 @@ FAULTS: list[Fault] = [
         "borders are on one side",
     ),
     Fault(
-        f"{SOURCE}/pi_inputs.py",
+        f"{SOURCE}/flow_inputs.py",
         "right=True) - 1).tolist()",
         "right=True)).tolist()",
         PI_INPUTS,

@@ -10,7 +10,7 @@ import torch
 from rlinf.data.messages.embodied import Observation
 from tests.unit.models.vla.pi_policies import pi_policy
 from tests.unit.models.vla.vla_policies import observations
-from toolkits.vla.ground_tiny import Grounding, evaluate, features
+from toolkits.vla.ground_tiny import Grounding, bins_of, features, mean_of, right_share
 
 pytest.importorskip("transformers")
 both = pytest.mark.parametrize("variant", ["pi0", "pi05"])
@@ -31,25 +31,73 @@ def test_grounding_teaches_nothing_that_the_expert_does_not_see(variant: str, tm
         output.square().sum().backward()
         return {name for name, weight in policy.named_parameters() if weight.grad is not None and weight.grad.any()}
 
-    grounded = taught(features(policy, record))
-    seen = taught(policy.velocity(policy.prefix(record), record["state"], torch.ones(3, 1, 6, 8), torch.ones(1)))
+    seen = features(policy, record, torch.Generator().manual_seed(0))
+    grounded = taught(seen["prefix"])
+    velocity = policy.velocity(policy.prefix(record), record["state"], torch.ones(3, 1, 6, 8), torch.ones(1))
+    used = taught(velocity)
     last = "paligemma_with_expert.paligemma.model.language_model.layers.1"
     assert f"{last}.self_attn.v_proj.weight" in grounded
-    assert f"{last}.mlp.down_proj.weight" not in seen
-    assert grounded <= seen
+    assert f"{last}.mlp.down_proj.weight" not in used
+    assert grounded <= used
+    expert = taught(features(policy, record, torch.Generator().manual_seed(0))["expert"])
+    assert expert == used - {"action_out_proj.weight", "action_out_proj.bias"}
 
 
-@pytest.mark.parametrize(("target", "steps"), [(0.0, 100), (1.1, 150)])
-def test_questions_end_when_enough_answers_are_right(target: float, steps: int, tmp_path: Path) -> None:
+def scenes() -> tuple[Observation, torch.Tensor]:
+    """Return three scenes and where their cubes are, [3, 3, 2]."""
     obs: Observation = {key: obs_of()[key] for key in ("states", "main_images")}
-    cubes = torch.tensor([[[0.45, 0.0], [0.5, 0.1], [0.55, -0.1]]]).expand(3, -1, -1)
-    grounding = Grounding(pi_policy(tmp_path, "pi0"), obs, cubes, held_out=1)
-    assert grounding.train(150, target=target, batch_size=2, lr=1e-3, seed=0) == steps
+    return obs, torch.tensor([[[0.456, 0.005], [0.506, 0.1], [0.556, -0.1]]]).expand(3, -1, -1)
+
+
+@pytest.mark.parametrize(
+    ("right", "steps"), [({"named": 0.8, "way": 0.9}, 100), ({"named": 0.8, "way": 0.7}, 150)], ids=["all", "one not"]
+)
+def test_questions_end_when_enough_answers_to_each_are_right(
+    right: dict[str, float], steps: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grounding = Grounding(pi_policy(tmp_path, "pi0"), *scenes(), held_out=1)
+    monkeypatch.setattr(grounding, "measure", lambda: right)
+    assert grounding.train(150, target=0.8, batch_size=2, lr=1e-3, seed=0) == steps
+
+
+def test_the_expert_is_asked_how_far_the_hand_has_to_go(tmp_path: Path) -> None:
+    grounding = Grounding(pi_policy(tmp_path, "pi0"), *scenes(), held_out=1)
+    rows, named = torch.tensor([0, 1]), torch.tensor([1, 2])
+    truths = grounding.truths(rows, named)
+    # Bins of 1.25 and 1.75 cm from (0.40, -0.14); then of 2.5 cm, from the hands at (0.1, -0.2) and (0.5, 0.9).
+    assert truths["named"].tolist() == [[8, 13], [12, 2]]
+    assert truths["all"].tolist() == [[4, 8, 8, 13, 12, 2]] * 2
+    assert truths["way"].tolist() == [[23, 23], [14, 0]]
+    first = grounding.answers(rows, named, torch.Generator().manual_seed(0))
+    assert {name: tuple(answer.shape) for name, answer in first.items()} == {
+        "named": (2, 2, 16),
+        "all": (2, 6, 16),
+        "way": (2, 2, 24),
+    }
+    grounding.obs["states"] = grounding.obs["states"] + 0.1
+    second = grounding.answers(rows, named, torch.Generator().manual_seed(0))
+    assert not torch.equal(first["way"], second["way"])
+    assert torch.equal(first["named"], second["named"])
+
+
+def test_a_policy_learns_scenes_by_heart_and_says_so(tmp_path: Path) -> None:
+    grounding = Grounding(pi_policy(tmp_path, "pi0"), *scenes(), held_out=1)
+    grounding.train(100, target=1.1, batch_size=9, lr=3e-3, seed=0)
+    rows, named = torch.tensor([0, 0, 0]), torch.tensor([0, 1, 2])
+    with torch.no_grad():
+        answers = grounding.answers(rows, named, torch.Generator().manual_seed(0))
+    truths = grounding.truths(rows, named)
+    assert torch.equal(answers["named"].argmax(-1), truths["named"])
+    assert torch.equal(answers["way"].argmax(-1), truths["way"])
 
 
 def test_an_answer_is_right_where_the_named_cube_is_the_nearest() -> None:
     cubes = torch.tensor([[[0.45, 0.0], [0.5, 0.1], [0.55, -0.1]]]).expand(2, -1, -1)
+    area = torch.tensor([[0.40, -0.14], [0.60, 0.14]])
     answers = torch.full((2, 2, 16), -20.0)
     # Of 16 bins along 0.2 m and 0.28 m, those of the second cube.
     answers[:, 0, 8] = answers[:, 1, 13] = 20.0
-    assert evaluate(answers, cubes, torch.tensor([1, 2])) == 0.5
+    places = mean_of(answers, area)
+    torch.testing.assert_close(places, torch.tensor([[0.50625, 0.09625]] * 2))
+    assert torch.equal(bins_of(places, area, 16), torch.tensor([[8, 13]] * 2))
+    assert right_share(places, cubes, torch.tensor([1, 2])) == 0.5

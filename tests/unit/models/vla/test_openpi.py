@@ -141,6 +141,26 @@ def test_log_probabilities_are_those_of_the_noise(variant: str, tmp_path: Path) 
     torch.testing.assert_close(report.logprobs, expected, rtol=1e-5, atol=1e-5)
 
 
+@torch.no_grad()
+def test_training_starts_where_the_recipe_says(tmp_path: Path) -> None:
+    def chain_of(**keys: float) -> torch.Tensor:
+        policy = pi_policy(tmp_path, "pi0", **keys)
+        generator = torch.Generator().manual_seed(5)
+        chain = policy.predict_action_batch(obs_of(), mode="train", generator=generator)[1].forward_inputs["chain"]
+        assert isinstance(chain, torch.Tensor)
+        return chain
+
+    whole, half, zero = chain_of(), chain_of(start_std=0.5), chain_of(start_std=0.0)
+    assert whole[:, 0].std() > 0.8
+    torch.testing.assert_close(half[:, 0], whole[:, 0] / 2)
+    assert not zero[:, 0].any()
+    # The steps' noise is left.
+    assert zero[:, 1, 0, 0].unique().numel() == 3
+    evaluated = pi_policy(tmp_path, "pi0").predict_action_batch(obs_of(), mode="eval")[1].forward_inputs["chain"]
+    assert isinstance(evaluated, torch.Tensor)
+    torch.testing.assert_close(zero[:, 1, 2:], evaluated[:, 1, 2:])
+
+
 @both
 def test_only_what_is_executed_is_noisy(variant: str, tmp_path: Path) -> None:
     policy = pi_policy(tmp_path, variant)
@@ -190,14 +210,6 @@ def test_images_words_and_states_all_matter(variant: str, tmp_path: Path) -> Non
         changes["states"] = -obs["states"]
     for name, value in changes.items():
         assert not torch.allclose(actions, policy.predict_action_batch(obs | {name: value}, mode="eval")[0]), name
-
-
-def test_the_mask_of_the_expert() -> None:
-    there = torch.tensor([[True, False]])
-    with_state = openpi.suffix_mask(there, 2, 2, has_state=True)[0, 0].int().tolist()
-    assert with_state == [[1, 0, 1, 0, 0, 0], [1, 0, 1, 1, 0, 0], [1, 0, 0, 0, 1, 0], [1, 0, 0, 0, 1, 1]]
-    without = openpi.suffix_mask(there, 1, 2, has_state=False)[0, 0].int().tolist()
-    assert without == [[1, 0, 1, 1], [1, 0, 1, 1]]
 
 
 @both

@@ -1,7 +1,8 @@
-"""What pi-0 and pi-0.5 see: padded images, prompts with the state as a token or as words, and normalised states."""
+"""What flow policies see: images, prompts with the state as a token or as words, and normalised states."""
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from rlinf.config.schema.vla import PiConfig
+from rlinf.config.schema.vla import FlowVLAConfig, PiConfig
 from rlinf.data.messages.embodied import Observation
 from rlinf.errors import ConfigError
 from rlinf.models.vla.image_resizing import resize_with_padding
@@ -20,32 +21,34 @@ from rlinf.utils.optional import require
 _STATE_BINS = 256
 
 
-class PiInputs:
+class FlowInputs(abc.ABC):
     """Turns observations into what trajectories keep.
 
     Args:
         cfg: The ``actor.model`` section.
         folder: Of the checkpoint.
-        image_size: Side of the model's images in pixels.
-        padded_dim: Width of padded states (``D``).
+        tokenizer_folder: Of the tokenizer.
+        padded_dim: Width of padded states.
     """
 
-    def __init__(self, cfg: PiConfig, folder: Path, *, image_size: int, padded_dim: int) -> None:
-        self.cfg, self.image_size, self.padded_dim = cfg, image_size, padded_dim
-        transformers = require("transformers", needed_by="model_type=openpi")
-        path = Path(cfg.tokenizer_path).expanduser() if cfg.tokenizer_path else folder
-        if not (path / "tokenizer.json").is_file():
-            raise ConfigError(
-                f"actor.model.tokenizer_path: '{path}' holds no tokenizer.json; openpi's folders come without one. "
-                "Give the folder of PaliGemma's tokenizer."
-            )
-        self._tokenizer: Any = transformers.PreTrainedTokenizerFast.from_pretrained(path)
+    def __init__(self, cfg: FlowVLAConfig, folder: Path, *, tokenizer_folder: Path, padded_dim: int) -> None:
+        self.cfg, self.padded_dim = cfg, padded_dim
+        transformers = require("transformers", needed_by=f"model_type={cfg.model_type}")
+        self._tokenizer: Any = transformers.PreTrainedTokenizerFast.from_pretrained(tokenizer_folder)
         statistics = Statistics.of_folder(folder, cfg.unnorm_key)
         self.actions = statistics.normalizer("action", cfg.norm_scheme, cfg.action_dim)
         self.states = statistics.normalizer("proprio", cfg.norm_scheme, cfg.state_dim)
 
+    @abc.abstractmethod
+    def tokens(self, task: str, state: torch.Tensor) -> list[int]:
+        """Return the prompt of a sentence and a normalised state [S]."""
+
+    @abc.abstractmethod
+    def image(self, image: torch.Tensor) -> torch.Tensor:
+        """Return what is kept of a camera's images: uint8 [B, H, W, 3] of uint8 [B, H, W, 3]."""
+
     def record(self, obs: Observation, device: torch.device) -> dict[str, torch.Tensor]:
-        """Return ``images.<key>`` uint8 [B, S, S, 3], ``token_ids`` int32 and ``token_mask`` bool [B, L], ``state``.
+        """Return ``images.<key>`` uint8 [B, H, W, 3], ``token_ids`` int32 and ``token_mask`` bool [B, L], ``state``.
 
         ``state`` is float32 [B, D], normalised and padded.
 
@@ -56,7 +59,7 @@ class PiInputs:
         ids, mask = self.encode(tasks_of(obs), state)
         record = {}
         for key in self.cfg.image_keys:
-            record[f"images.{key}"] = resize_with_padding(image_of(obs, key), self.image_size).to(device)
+            record[f"images.{key}"] = self.image(image_of(obs, key)).to(device)
         padded = F.pad(state, (0, self.padded_dim - state.shape[-1]))
         return {**record, "token_ids": ids.to(device), "token_mask": mask.to(device), "state": padded.to(device)}
 
@@ -74,7 +77,7 @@ class PiInputs:
         ids = torch.zeros(len(tasks), length, dtype=torch.int32)
         mask = torch.zeros(len(tasks), length, dtype=torch.bool)
         for row, (task, state) in enumerate(zip(tasks, states, strict=True)):
-            tokens = self._tokens(task, state)
+            tokens = self.tokens(task, state)
             if len(tokens) > length:
                 raise ConfigError(
                     f"actor.model.max_prompt_length: received {length}; the prompt of '{task}' has {len(tokens)} "
@@ -84,7 +87,35 @@ class PiInputs:
             mask[row, : len(tokens)] = True
         return ids, mask
 
-    def _tokens(self, task: str, state: torch.Tensor) -> list[int]:
+
+class PiInputs(FlowInputs):
+    """What pi-0 and pi-0.5 see: images of the model's size, and prompts with the state as words or without.
+
+    Args:
+        cfg: The ``actor.model`` section.
+        folder: Of the checkpoint.
+        image_size: Side of the model's images in pixels.
+        padded_dim: Width of padded states (``D``).
+    """
+
+    cfg: PiConfig
+
+    def __init__(self, cfg: PiConfig, folder: Path, *, image_size: int, padded_dim: int) -> None:
+        path = Path(cfg.tokenizer_path).expanduser() if cfg.tokenizer_path else folder
+        if not (path / "tokenizer.json").is_file():
+            raise ConfigError(
+                f"actor.model.tokenizer_path: '{path}' holds no tokenizer.json; openpi's folders come without one. "
+                "Give the folder of PaliGemma's tokenizer."
+            )
+        super().__init__(cfg, folder, tokenizer_folder=path, padded_dim=padded_dim)
+        self.image_size = image_size
+
+    def image(self, image: torch.Tensor) -> torch.Tensor:
+        """See ``FlowInputs``; without distortion."""
+        return resize_with_padding(image, self.image_size)
+
+    def tokens(self, task: str, state: torch.Tensor) -> list[int]:
+        """See ``FlowInputs``."""
         cleaned = task.strip().replace("_", " ").replace("\n", " ")
         if self.cfg.variant == "pi05":
             words = f"Task: {cleaned}, State: {' '.join(map(str, state_bins(state)))};\nAction: "

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from rlinf.errors import ConfigError, EnvironmentFailure
-from rlinf.models.vla.pi_inputs import state_bins
+from rlinf.models.vla.flow_inputs import state_bins
 from tests.unit.models.vla.pi_policies import STATISTICS, pi_policy
 from tests.unit.models.vla.vla_policies import observations
 

@@ -1,0 +1,367 @@
+"""What vision-language-action policies with flows have in common: from noise to chunks of actions, and back for losses.
+
+Published time runs from 1 (noise) to 0 (actions); ``chain`` holds the points that a flow passed in that order.
+"""
+
+from __future__ import annotations
+
+import abc
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from rlinf.config.schema.vla import FlowVLAConfig
+from rlinf.data.messages.embodied import Observation, PolicyOutput
+from rlinf.errors import ConfigError
+from rlinf.models.base_policy import Mode, PolicyEvaluation
+from rlinf.models.control.action_flow import DiffusionNoise
+from rlinf.models.control.heads import gaussian_entropy, gaussian_logprob, run_head
+from rlinf.models.language.model_path import find_model_folder, require_model_path
+from rlinf.models.lora import merged
+from rlinf.models.trainable import WeightForm
+from rlinf.models.velocity_policy import VelocityEvaluation, VelocityPolicy
+from rlinf.models.vla.flow_inputs import FlowInputs
+from rlinf.models.vla.layer_stack import KeysValues
+from rlinf.models.vla.published_folder import PublishedWeights, StartingWeights, initial_head
+from rlinf.models.vla.value_heads import value_head
+from rlinf.utils.optional import require
+
+CHAIN = "chain"
+"""Where the points of a flow stand in ``forward_inputs``: float32 [N, K + 1, H, D]."""
+ACTION = "action"
+"""Where recorded actions stand in ``forward_inputs``: float32 [N, H, A], normalised."""
+_TIME_CONCENTRATION = 1.5
+"""Times of training have the density of Beta(1.5, 1), ..."""
+_LAST_TIME = 0.001
+"""... and end just before the actions."""
+_PERIODS = (4e-3, 4.0)
+"""Shortest and longest period of the embedding of time, which lies between 0 and 1."""
+
+
+class PublishedShape(Protocol):
+    """What is read from a folder's ``config.json``."""
+
+    @property
+    def action_dim(self) -> int:
+        """Width of padded actions (``D``)."""
+
+
+Shape = TypeVar("Shape", bound=PublishedShape)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """What the expert attends to.
+
+    Attributes:
+        keys_values: Of each layer.
+        there: bool [N, P]; false for padding.
+        output: [N, P, W]; of the language model.
+    """
+
+    keys_values: list[KeysValues]
+    there: torch.Tensor
+    output: torch.Tensor
+
+    def mean(self) -> torch.Tensor:
+        """Return the mean output [N, W] over what is there."""
+        there = self.there.unsqueeze(-1)
+        return (self.output * there).sum(1) / there.sum(1)
+
+
+class FlowVLAPolicy(VelocityPolicy):
+    """A flow policy of which the first ``C`` of ``H`` actions, and ``A`` of ``D`` numbers, are executed.
+
+    Log-probabilities are those of the noisy steps, summed over the steps: a product of Gaussians over what is executed.
+    Everything else follows the velocity, so that nothing random is left out. Evaluation starts from 0.
+
+    Args:
+        cfg: The model's keys.
+        inputs: Makes records of observations.
+        padded_dim: Width of padded actions and states (``D``).
+        width: Of the language model (``W``), whose mean output has a value.
+        expert_width: Of the expert.
+        num_values: Values per observation (``V``).
+    """
+
+    def __init__(
+        self, cfg: FlowVLAConfig, inputs: FlowInputs, *, padded_dim: int, width: int, expert_width: int, num_values: int
+    ) -> None:
+        super().__init__()
+        self.cfg, self.inputs, self.padded_dim = cfg, inputs, padded_dim
+        self.noise = DiffusionNoise(cfg, expert_width)
+        self.value_head = value_head(cfg, width, num_values) if cfg.add_value_head else None
+
+    @abc.abstractmethod
+    def prefix(self, record: dict[str, torch.Tensor]) -> Prefix:
+        """Return what the expert attends to; see ``FlowInputs.record``."""
+
+    @abc.abstractmethod
+    def velocity(self, prefix: Prefix, state: torch.Tensor, x: torch.Tensor, time: torch.Tensor) -> torch.Tensor:
+        """Return the published velocity at ``J`` points, which stand side by side and do not see each other.
+
+        Args:
+            prefix: What they all attend to.
+            state: [N, D], padded.
+            x: float32 [N, J, H, D].
+            time: float32 [J], or [N, J] where samples have their own; 1 is noise.
+
+        Returns:
+            float32 [N, J, H, D].
+        """
+
+    @property
+    @abc.abstractmethod
+    def word_embeddings(self) -> nn.Module:
+        """The embeddings of the language model's words."""
+
+    def shard_units(self) -> list[nn.Module]:
+        """See ``TrainableModel``: layers of all stacks, word embeddings, the value head."""
+        head = () if self.value_head is None else (self.value_head,)
+        return [*self.recompute_units(), self.word_embeddings, *head]
+
+    def components(self) -> tuple[str, ...]:
+        """Return the parts that published folders keep in files of their own: none."""
+        return ()
+
+    def default_forward(self, forward_inputs: dict[str, torch.Tensor]) -> PolicyEvaluation:
+        """See ``BasePolicy``; all steps of a flow are evaluated in one pass."""
+        chain, prefix = forward_inputs[CHAIN], self.prefix(forward_inputs)
+        begins = chain[:, :-1]
+        velocity = self.velocity(prefix, forward_inputs["state"], begins, self._times(chain.device))
+        log_stds = self.noise.log_stds(begins)
+        means = self._executed(self._drifted(begins, velocity))
+        logprobs = gaussian_logprob(self._executed(chain[:, 1:]), means, log_stds)
+        return PolicyEvaluation(
+            logprobs=logprobs.sum(1), entropy=gaussian_entropy(log_stds).sum(1), values=self._values(prefix)
+        )
+
+    def velocity_forward(
+        self, forward_inputs: dict[str, torch.Tensor], noise: torch.Tensor, time: torch.Tensor
+    ) -> VelocityEvaluation:
+        """See ``VelocityPolicy``, whose time runs the other way; what is not executed keeps the start that it had."""
+        chain, prefix = forward_inputs[CHAIN], self.prefix(forward_inputs)
+        start = chain[:, :1].clone()
+        self._executed(start)[:, 0] = noise
+        point = torch.lerp(start, chain[:, -1:], time.view(-1, 1, 1, 1))
+        velocity = self.velocity(prefix, forward_inputs["state"], point, (1.0 - time).unsqueeze(1))
+        target = self._executed(chain[:, -1:] - start)[:, 0]
+        return VelocityEvaluation(
+            velocity=-self._executed(velocity)[:, 0],
+            target=target,
+            saturated=torch.zeros_like(target, dtype=torch.bool),
+            values=self._values(prefix),
+        )
+
+    @property
+    def num_supervised_actions(self) -> int:
+        """See ``BasePolicy``."""
+        return self.cfg.horizon
+
+    def forward_inputs_of(self, obs: Observation, actions: torch.Tensor) -> dict[str, torch.Tensor]:
+        """See ``BasePolicy``; actions are normalised."""
+        return {**self.inputs.record(obs, self.device), ACTION: self.inputs.actions.normalize(actions.to(self.device))}
+
+    def supervised_draws(self, count: int, generator: torch.Generator) -> dict[str, torch.Tensor]:
+        """See ``BasePolicy``: noise [count, H, D], and times from a Beta distribution that prefers noise (pi-0)."""
+        share = torch.rand(count, generator=generator).pow(1.0 / _TIME_CONCENTRATION)
+        noise = torch.randn(count, self.cfg.horizon, self.padded_dim, generator=generator)
+        return {"noise": noise, "time": _LAST_TIME + (1.0 - _LAST_TIME) * share}
+
+    def supervised_forward(self, forward_inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """See ``BasePolicy``: squared errors of the velocity between noise and actions (flow matching)."""
+        actions, noise, time = (forward_inputs[name] for name in (ACTION, "noise", "time"))
+        padded = F.pad(actions, (0, self.padded_dim - actions.shape[-1]))
+        late = time[:, None, None]
+        point = late * noise + (1.0 - late) * padded
+        prefix = self.prefix(forward_inputs)
+        velocity = self.velocity(prefix, forward_inputs["state"], point.unsqueeze(1), time.unsqueeze(1))[:, 0]
+        return (noise - padded - velocity).square()[..., : self.cfg.action_dim]
+
+    @torch.no_grad()
+    def predict_action_batch(
+        self, obs: Observation, *, mode: Mode, generator: torch.Generator | None = None
+    ) -> tuple[torch.Tensor, PolicyOutput]:
+        """See ``BasePolicy``."""
+        record = self.inputs.record(obs, self.device)
+        prefix = self.prefix(record)
+        shape = (len(record["state"]), self.cfg.horizon, self.padded_dim)
+        start = torch.zeros(shape, device=self.device)
+        if mode == "train":
+            start.normal_(generator=generator).mul_(self.cfg.start_std)
+        has_noise = mode == "train" and self.cfg.noise_method == "flow_sde"
+        chain, logprobs = self.sample(prefix, record["state"], start, generator if has_noise else None)
+        actions = self._executed(chain[:, -1:])[:, 0]
+        output = PolicyOutput(logprobs=logprobs, values=self._values(prefix), forward_inputs={**record, CHAIN: chain})
+        return self.inputs.actions.restore(actions), output
+
+    def sample(
+        self, prefix: Prefix, state: torch.Tensor, start: torch.Tensor, generator: torch.Generator | None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Carry noise to actions.
+
+        Args:
+            prefix: What the expert attends to.
+            state: [N, D].
+            start: float32 [N, H, D]; where flows start.
+            generator: Of the steps' noise; None has none.
+
+        Returns:
+            The points passed, [N, K + 1, H, D], and log-probabilities [N, C, A], 0 without noise.
+        """
+        times, chain = self._times(start.device), [start]
+        log_stds = self.noise.log_stds(start)
+        logprobs = torch.zeros_like(log_stds[:, 0])
+        for step in range(self.cfg.num_steps):
+            begin = chain[-1].unsqueeze(1)
+            velocity = self.velocity(prefix, state, begin, times[step : step + 1])
+            if generator is None:
+                chain.append((begin - velocity / self.cfg.num_steps)[:, 0])
+                continue
+            end = self._drifted(begin, velocity, step)[:, 0]
+            noise = torch.randn(logprobs.shape, generator=generator, device=start.device)
+            mean = self._executed(end.unsqueeze(1))[:, 0].clone()
+            reached = mean + noise * log_stds[:, step].exp()
+            self._executed(end.unsqueeze(1))[:, 0] = reached
+            logprobs = logprobs + gaussian_logprob(reached, mean, log_stds[:, step])
+            chain.append(end)
+        return torch.stack(chain, 1), logprobs
+
+    @torch.no_grad()
+    def predict_values(self, obs: Observation) -> torch.Tensor:
+        """See ``BasePolicy``."""
+        values = self._values(self.prefix(self.inputs.record(obs, self.device)))
+        assert values is not None
+        return values
+
+    def export(
+        self, whole: Callable[[torch.Tensor], torch.Tensor], form: WeightForm = "merged"
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """See ``TrainableModel``; ``merged`` names are those of published folders."""
+        if self.cfg.is_lora and form == "merged":
+            yield from merged(self.state_dict(), self.cfg, whole)
+        else:
+            yield from super().export(whole, form)
+
+    def _times(self, device: torch.device) -> torch.Tensor:
+        """Return when the steps begin, float32 [K]: from 1 on.
+
+        Rounded as the published code does, which adds the steps up: the embedding's shortest period is that short.
+        """
+        step, times = torch.tensor(-1.0 / self.cfg.num_steps), [torch.tensor(1.0)]
+        for _ in range(self.cfg.num_steps - 1):
+            times.append(times[-1] + step)
+        return torch.stack(times).to(device)
+
+    def _drifted(self, begins: torch.Tensor, velocity: torch.Tensor, first: int = 0) -> torch.Tensor:
+        """Return where steps end without noise [N, J, H, D]; what will have noise drifts by as much more as it takes.
+
+        Args:
+            begins: Where they begin, [N, J, H, D].
+            velocity: There.
+            first: Number of the first of these steps.
+        """
+        steps = self.cfg.num_steps
+        # The noise's time and velocity run from noise to actions.
+        elapsed = (1.0 - self._times(begins.device))[first : first + begins.shape[1]].view(1, -1, 1, 1)
+        ends = begins - velocity / steps
+        drift = self.noise.drift(-self._executed(velocity), self._executed(begins), elapsed)
+        drifted = self._executed(begins) + drift / steps
+        chunk, size = drifted.shape[2:]
+        rest = torch.cat([drifted, ends[:, :, :chunk, size:]], -1)
+        return torch.cat([rest, ends[:, :, chunk:]], 2)
+
+    def _executed(self, points: torch.Tensor) -> torch.Tensor:
+        """Return what is executed of points [N, J, H, D]: a view [N, J, C, A]."""
+        return points[:, :, : self.cfg.num_action_chunks, : self.cfg.action_dim]
+
+    def _values(self, prefix: Prefix) -> torch.Tensor | None:
+        if self.value_head is None:
+            return None
+        mean = prefix.mean()
+        return run_head(self.value_head, mean.detach() if self.cfg.value_detach else mean)
+
+
+def time_embedding(time: torch.Tensor, width: int) -> torch.Tensor:
+    """Return sines and cosines of time, float32 [..., width], computed in float64.
+
+    Args:
+        time: float32 [...].
+        width: Even.
+    """
+    low, high = _PERIODS
+    fractions = torch.linspace(0.0, 1.0, width // 2, dtype=torch.float64, device=time.device)
+    angles = time.double().unsqueeze(-1) * 2.0 * math.pi / (low * (high / low) ** fractions)
+    return torch.cat([angles.sin(), angles.cos()], -1).float()
+
+
+def suffix_mask(there: torch.Tensor, num_points: int, own: torch.Tensor) -> torch.Tensor:
+    """Return what tokens of the expert attend to, bool [N, 1, J * block, P + J * block].
+
+    Each sees the prefix and, as ``own`` says, the block that it stands in.
+
+    Args:
+        there: bool [N, P]; false for padding of the prefix.
+        num_points: Blocks (``J``).
+        own: bool [block, block]; which token of a block attends to which.
+    """
+    blocks = torch.kron(torch.eye(num_points, dtype=torch.bool, device=own.device), own)
+    before = there[:, None, None, :].expand(-1, 1, len(blocks), -1)
+    return torch.cat([before, blocks.expand(len(there), 1, -1, -1)], -1)
+
+
+def read_shape(
+    cfg: FlowVLAConfig, read: Callable[[Path, Mapping[str, Any]], Shape], written_by: str
+) -> tuple[Path, Shape]:
+    """Return the folder of ``model_path``, and what its ``config.json`` says.
+
+    Args:
+        cfg: The ``actor.model`` section.
+        read: Makes it of the folder and the content.
+        written_by: What writes such folders, for the message.
+
+    Raises:
+        ConfigError: The folder does not exist, or is not of this model.
+        MissingPackageError: transformers is not installed.
+    """
+    require("transformers", needed_by=f"model_type={cfg.model_type}")
+    require_model_path(cfg.model_path)
+    folder = find_model_folder(cfg.model_path)
+    try:
+        shape = read(folder, json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    except ConfigError:
+        raise
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise ConfigError(
+            f"actor.model.model_path: config.json of '{folder}' is not that of {cfg.model_type}: "
+            f"{type(error).__name__}: {error}. Give a folder that {written_by} has written."
+        ) from error
+    if cfg.action_dim > shape.action_dim:
+        raise ConfigError(
+            f"actor.model.action_dim: received {cfg.action_dim}; the model predicts {shape.action_dim} numbers. Choose "
+            "another checkpoint."
+        )
+    return folder, shape
+
+
+def freeze(parts: Mapping[str, nn.Module], names: Sequence[str]) -> None:
+    """Keep the weights of parts by the names that ``freeze`` has for them."""
+    for name in names:
+        parts[name].requires_grad_(False)
+
+
+def starting_weights(policy: FlowVLAPolicy, published: PublishedWeights, folder: Path) -> StartingWeights:
+    """Return the published weights, and first ones of a new value head."""
+    seed, last = torch.initial_seed(), f"value_head.{2 * len(policy.cfg.value_hidden_dims)}."
+
+    def new(name: str, shape: Sequence[int]) -> torch.Tensor | None:
+        return initial_head(name, shape, seed=seed, last=last) if name.startswith("value_head.") else None
+
+    return StartingWeights(policy, published, new=new, folder=folder)
