@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import torch
 
-from rlinf.data.packing import SharedPrefix, Tokens, find_shared_prefixes
+from rlinf.data.shared_prefixes import SharedPrefix, Tokens, find_shared_prefixes
 from rlinf.errors import AlgorithmError
 from rlinf.utils.seeding import derive_seed
 

@@ -92,6 +92,24 @@ def masked_sum(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return torch.where(mask, values, torch.zeros_like(values)).sum()
 
 
+LARGEST = frozenset({"mismatch_max_probability_difference"})
+"""Metrics that are the largest of something: their pairs are (largest, 1), and are not added up."""
+
+
+def add_metrics(totals: Metrics, metrics: Metrics) -> None:
+    """Add the pairs of a micro-batch, or of an optimizer step, to those so far.
+
+    Args:
+        totals: Changed in place.
+        metrics: Pairs (sum, count) by name; of ``LARGEST`` the larger pair is kept.
+    """
+    for name, pair in metrics.items():
+        if name not in totals:
+            totals[name] = pair
+        else:
+            totals[name] = torch.maximum(totals[name], pair) if name in LARGEST else totals[name] + pair
+
+
 def finalize_metrics(metrics: Metrics) -> dict[str, float]:
     """Turn summed pairs into numbers, and add the explained variance and the effective sample size, given their parts.
 

@@ -9,6 +9,7 @@ import torch
 
 from rlinf.algorithms.types import (
     Columns,
+    add_metrics,
     at_least_float32,
     finalize_metrics,
     masked_metric,
@@ -85,3 +86,14 @@ def test_explained_variance_is_of_returns_and_not_of_a_constant() -> None:
 def test_the_effective_sample_size_is_that_of_the_weights() -> None:
     metrics = {"mismatch_weight": torch.tensor([3.0, 2.0]), "mismatch_weight_square": torch.tensor([5.0, 2.0])}
     assert finalize_metrics(metrics) == {"mismatch_ess": pytest.approx(0.9)}
+
+
+def test_pairs_are_added_up_but_of_the_largest_one_is_kept() -> None:
+    sums = {}
+    for total, count, largest in ((1.0, 2.0, 0.3), (5.0, 1.0, 0.2)):
+        pairs = {"loss": torch.tensor([total, count])}
+        add_metrics(sums, pairs | {"mismatch_max_probability_difference": torch.tensor([largest, 1.0])})
+    add_metrics(sums, {"other": torch.tensor([3.0, 1.0])})
+    largest = pytest.approx([0.3, 1.0])
+    expected = {"loss": [6.0, 3.0], "other": [3.0, 1.0], "mismatch_max_probability_difference": largest}
+    assert {name: pair.tolist() for name, pair in sums.items()} == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import pytest
@@ -23,6 +24,9 @@ KEYS = {
     "value_loss_coef": 0.5,
     "value_clip": None,
     "huber_delta": None,
+    "nft_loss_form": "mse",
+    "dpo_beta": 1.0,
+    "nft_clip_ratio": None,
 }
 
 
@@ -109,3 +113,47 @@ def test_values_are_learned_beside_the_velocity() -> None:
 def test_shapes_must_be_equal() -> None:
     with pytest.raises(AlgorithmError, match="shapes must be equal"):
         compute(advantages=torch.zeros(3, 1))
+
+
+def softplus(number: float) -> float:
+    return math.log1p(math.exp(number))
+
+
+def test_the_logistic_form_depends_on_the_difference_of_errors() -> None:
+    # 2 r - 1: 1/2, -1, 0. Errors + less errors -: -4, 0, -4.
+    loss, metrics = compute(nft_loss_form="dpo", dpo_beta=3.0)
+    assert loss.item() == pytest.approx((softplus(1.5 * 0.5 * -4) + softplus(0) + softplus(0)) / 3)
+    assert finalize_metrics(metrics)["nft_loss"] == pytest.approx(loss.item())
+
+
+def test_the_logistic_form_takes_actions_as_wholes() -> None:
+    two = {
+        "velocity": torch.tensor([[[3.0, 1.0]]]),
+        "old_velocity": torch.tensor([[[1.0, 2.0]]]),
+        "target": torch.tensor([[[2.0, 0.0]]]),
+        "saturated": torch.zeros(1, 1, 2, dtype=torch.bool),
+        "advantages": torch.full((1, 1, 2), 2.0),
+    }
+    mask = torch.ones(1, 1, 2, dtype=torch.bool)
+    loss, _ = compute(
+        **two, loss_mask=mask, denominators=compute_loss_denominators(policy_mask=mask, value_mask=None),
+        nft_loss_form="dpo", dpo_beta=1.0,
+    )  # fmt: skip
+    assert loss.item() == pytest.approx(softplus(0.5 * (-4 + -4) / 2))
+
+
+def test_beyond_the_bound_the_larger_loss_counts_and_has_no_gradient() -> None:
+    # Changes: 2 of 1, 0 of 0, -1 of 2; at most half of the old ones. The first is shortened to 0.5: v+ 1.25, v- 0.75.
+    velocity = torch.tensor([3.0, 0.0, 1.0]).view(3, 1, 1).requires_grad_()
+    loss, metrics = compute(velocity=velocity, nft_clip_ratio=0.5)
+    first = max(0.75 * 0 + 0.25 * 4, 0.75 * 0.75**2 + 0.25 * 1.25**2)
+    assert first == 1.0, "the unbounded loss is the larger one here"
+    assert loss.item() == pytest.approx((1.0 + 1 + 0.5 * 2.25 + 0.5 * 6.25) / 3)
+    assert finalize_metrics(metrics)["nft_clip_fraction"] == pytest.approx(1 / 3)
+    good = torch.tensor([2.0, 0.0, 0.0]).view(3, 1, 1)
+    loss, _ = compute(velocity=velocity, nft_clip_ratio=0.5, advantages=good)
+    # r = 1: unbounded 0, bounded 0.75 squared.
+    assert loss.item() == pytest.approx((0.75**2 + 0.5 * 2 + 0.5 * 2.25 + 0.5 * 6.25) / 3)
+    loss.backward()
+    assert velocity.grad.flatten()[0] == 0
+    assert velocity.grad.flatten()[2] != 0
