@@ -17,6 +17,7 @@ from rlinf.errors import ConfigError
 _MEANINGS = {
     "complete": "valid, every key has the same effect here",
     "reduced": "valid, without what has no counterpart",
+    "adapter": "valid; its simulator runs in a guest, through an adapter that is unproven",
     "fill in": "valid once the values marked ??? are given",
     "no counterpart": "cannot run: a section has no counterpart here",
     "problems": "not valid as it is",
@@ -93,6 +94,7 @@ def _notes(migration: Migration) -> list[str]:
     missing = ", ".join(f"{path} ({what})" for path, what in migration.missing)
     kinds = (
         ("No counterpart", missing),
+        ("Through an adapter", ", ".join(f"{key} ({what})" for key, what in migration.unproven)),
         ("To fill in", ", ".join(migration.to_fill_in)),
         ("Wrong", ", ".join(line.partition(":")[0] for line in migration.problems)),
     )
@@ -110,6 +112,7 @@ def _describe(migration: Migration) -> list[str]:
         ("Without effect here, left out", [f"{key}: {why}" for key, why in migration.dropped]),
         ("Without a counterpart, left out", [f"{key}: {why}" for key, why in migration.lost]),
         ("Without a counterpart, and the recipe needs it", [f"{key}: {what}" for key, what in migration.missing]),
+        ("Through an adapter", [f"{key}: {what}" for key, what in migration.unproven]),
         ("To fill in", migration.to_fill_in),
         ("Still wrong", migration.problems),
     )

@@ -37,6 +37,7 @@ class Migration:
         lost: Keys whose effect has no counterpart, and why.
         missing: Sections that have no counterpart: the path of the choice, and what it names.
         to_fill_in: Keys whose value only the user knows.
+        unproven: Sections that run through an adapter which was never run with its simulator, and its name.
         problems: What else is wrong with the result, one line each.
     """
 
@@ -46,15 +47,17 @@ class Migration:
     lost: list[tuple[str, str]] = field(default_factory=list)
     missing: list[tuple[str, str]] = field(default_factory=list)
     to_fill_in: list[str] = field(default_factory=list)
+    unproven: list[tuple[str, str]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
     def outcome(self) -> str:
-        """What the result lacks most: ``problems``, ``no counterpart``, ``fill in``, ``reduced``; or ``complete``."""
+        """What the result lacks most, in the order of ``rlinf.cli.migrate``'s table; or ``complete``."""
         for name, found in (
             ("problems", self.problems),
             ("no counterpart", self.missing),
             ("fill in", self.to_fill_in),
+            ("adapter", self.unproven),
             ("reduced", self.lost),
         ):
             if found:
@@ -69,7 +72,8 @@ def migrate_recipe(published: Mapping[str, Any]) -> Migration:
         published: The recipe, plain; ``hydra`` and ``defaults`` are gone.
 
     Returns:
-        The recipe and what became of its keys. It is valid where ``outcome`` is ``complete`` or ``reduced``.
+        The recipe and what became of its keys. It is valid where ``outcome`` is ``complete``, ``reduced`` or
+        ``adapter``.
     """
     if "runner" not in published:
         reason = "the recipe has no such section: it belongs to a script of its own"
@@ -78,6 +82,10 @@ def migrate_recipe(published: Mapping[str, Any]) -> Migration:
     walk.visit((), published)
     walk.finish()
     _remove_unused(walk.result)
+    for name, section in (walk.result.recipe.get("env") or {}).items():
+        if value_at(section, "env_type") == "guest":
+            what = f"adapter {section['adapter']} for {value_at(section, 'init_params.env_type')}, unproven"
+            walk.result.unproven.append((f"env.{name}", what))
     return walk.result
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any
 
 from rlinf.config.published_keys import value_at
+from rlinf.config.schema.env import EnvConfig, VideoConfig
 from rlinf.envs.simulators.libero_starts import NUM_TRIALS
 
 Recipe = Mapping[str, Any]
@@ -14,6 +16,14 @@ Conversion = Callable[[Any, Recipe, tuple[str, ...]], dict[str, Any]]
 
 _RANDOM_SHIFT_PIXELS = 4
 """Shift of the published image augmentation, which has no key."""
+_ENV_KEYS = frozenset(field.name for field in fields(EnvConfig)) - {
+    "data_collection",
+    "enable_offload",
+    "use_ordered_reset_state_ids",
+}
+"""Keys of a published section of ``env`` that are the host's, also where a guest runs the simulator."""
+_HOST_KEYS = _ENV_KEYS | {"data_collection", "enable_offload", "is_eval", "only_eval"}
+_VIDEO_KEYS = frozenset(field.name for field in fields(VideoConfig))
 _HIDDEN_LAYERS = 3
 """Hidden layers of the published multi-layer perceptron, which has no key."""
 
@@ -186,6 +196,28 @@ def _expert_only(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[st
     return {"actor.model.freeze": ["vision", "projector", "language"]} if value else {}
 
 
+def _guest(name: str) -> Conversion:
+    """Return the conversion of a section whose simulator runs in a guest: its own keys are the adapter's arguments."""
+
+    def convert(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+        del groups
+        model = value_at(recipe, "actor.model", {})
+        action_dim = value_at(model, "action_dim") or value_at(model, "openpi.action_env_dim") or "???"
+        params = {
+            "env_type": value["env_type"],
+            "action_dim": action_dim,
+            "model_type": value_at(model, "model_type"),
+            "policy_setup": value_at(model, "policy_setup"),
+            **{key: item for key, item in value.items() if key not in _HOST_KEYS},
+        }
+        kept = {key: item for key, item in value.items() if key in _ENV_KEYS}
+        video = {key: item for key, item in (value.get("video_cfg") or {}).items() if key in _VIDEO_KEYS}
+        section = {**kept, "video_cfg": video, "env_type": "guest", "adapter": "published_rlinf", "init_params": params}
+        return {f"env.{name}.{key}": item for key, item in section.items()}
+
+    return convert
+
+
 CONVERSIONS: dict[str, Conversion] = {
     "camera_size": _camera_size,
     "clip_ratio": _clip_ratio,
@@ -193,6 +225,8 @@ CONVERSIONS: dict[str, Conversion] = {
     "expert_only": _expert_only,
     "full_states": _full_states,
     "global_batch": _global_batch,
+    "guest_eval": _guest("eval"),
+    "guest_train": _guest("train"),
     "hidden_dims": _hidden_dims,
     "intervention": _intervention,
     "libero_start": _libero_start,

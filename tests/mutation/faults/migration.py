@@ -114,4 +114,18 @@ FAULTS: list[Fault] = [
         _COMMAND,
         "plan does not name the command",
     ),
+    Fault(
+        "rlinf/cli/migrate_values.py",
+        '    "data_collection",\n    "enable_offload",\n    "use_ordered_reset_state_ids",\n',
+        "",
+        _VALUES,
+        "a guest's section keeps keys that guests refuse",
+    ),
+    Fault(
+        "rlinf/cli/migrate_recipe.py",
+        'if value_at(section, "env_type") == "guest":',
+        "if False:",
+        _RECIPE,
+        "a recipe does not say that its adapter is unproven",
+    ),
 ]

@@ -41,6 +41,7 @@ def find_outcomes(folder: Path) -> dict[str, dict[str, Any]]:
             "complete": [],
             "reduced": sorted({key for key, _ in result.lost}),
             "fill in": sorted(result.to_fill_in),
+            "adapter": sorted({what for _, what in result.unproven}),
             "no counterpart": sorted({f"{key}: {what}" for key, what in result.missing}),
             "problems": sorted(result.problems),
         }

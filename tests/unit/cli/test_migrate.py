@@ -20,7 +20,7 @@ def published(tmp_path: Path) -> Path:
     folder.mkdir()
     (folder / "ppo.yaml").write_text(PPO)
     (folder / "grpo.yaml").write_text(GRPO)
-    (folder / "robotwin.yaml").write_text(PPO.replace("gymnasium", "robotwin"))
+    (folder / "diffusion.yaml").write_text(PPO.replace("gymnasium", "diffusion"))
     return folder
 
 
@@ -44,13 +44,13 @@ def test_a_folder_is_written_with_a_line_for_each(
     assert main(["migrate", str(published), "--output", str(tmp_path / "out")]) == 0
     printed = capsys.readouterr().out
     assert "grpo.yaml: reduced\n" in printed
-    assert "robotwin.yaml: no counterpart; No counterpart: env.train.env_type (environment robotwin)" in printed
+    assert "diffusion.yaml: no counterpart; No counterpart: env.train.env_type (environment diffusion)" in printed
     assert "3 recipes:" in printed
     assert "     1  complete: valid, every key has the same effect here" in printed
-    head = (tmp_path / "out" / "robotwin.yaml").read_text().splitlines()[:2]
-    assert head[0] == "# Migrated from robotwin.yaml of the published system."
-    assert head[1].startswith("# No counterpart: env.train.env_type (environment robotwin)")
-    assert yaml.safe_load((tmp_path / "out" / "robotwin.yaml").read_text())["env"]["train"]["env_type"] == "robotwin"
+    head = (tmp_path / "out" / "diffusion.yaml").read_text().splitlines()[:2]
+    assert head[0] == "# Migrated from diffusion.yaml of the published system."
+    assert head[1].startswith("# No counterpart: env.train.env_type (environment diffusion)")
+    assert yaml.safe_load((tmp_path / "out" / "diffusion.yaml").read_text())["env"]["train"]["env_type"] == "diffusion"
 
 
 def test_files_in_the_way_are_kept(published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -207,14 +207,14 @@ def test_an_off_policy_recipe_becomes_valid() -> None:
 
 def test_what_has_no_counterpart_is_named_and_nothing_else_is_wrong() -> None:
     recipe = yaml.safe_load(PPO)
-    recipe["env"]["train"]["env_type"] = recipe["env"]["eval"]["env_type"] = "robotwin"
+    recipe["env"]["train"]["env_type"] = recipe["env"]["eval"]["env_type"] = "diffusion"
     recipe["actor"]["model"] = {"model_type": "starvla", "model_path": "/m", "starvla": {"noise_level": 0.5}}
     recipe["agentloop"] = {"workflow": "mas"}
     result = migrate_recipe(recipe)
     assert result.outcome == "no counterpart"
     assert dict(result.missing) == {
-        "env.train.env_type": "environment robotwin",
-        "env.eval.env_type": "environment robotwin",
+        "env.train.env_type": "environment diffusion",
+        "env.eval.env_type": "environment diffusion",
         "actor.model.model_type": "model starvla",
         "agentloop": "agents that call tools and models between their turns",
     }
@@ -413,4 +413,20 @@ def test_megatron_runs_without_an_inference_group() -> None:
     result = migrate_recipe(recipe)
     assert "inference" in dict(result.lost)
     assert result.recipe["cluster"]["component_placement"] == {"actor": "0-1", "rollout": 2, "reward": "all"}
+    validate_cfg(result.recipe)
+
+
+def test_a_simulator_without_a_counterpart_runs_in_a_guest_and_says_so() -> None:
+    published = yaml.safe_load(PPO)
+    for name in ("train", "eval"):
+        published["env"][name].update(env_type="genesis", init_params={"task_name": "cube_pick"})
+    result = migrate_recipe(published)
+    assert result.outcome == "adapter", result
+    assert result.unproven == [
+        (f"env.{name}", "adapter published_rlinf for genesis, unproven") for name in ("train", "eval")
+    ]
+    train = result.recipe["env"]["train"]
+    assert (train["env_type"], train["init_params"]["init_params"]) == ("guest", {"task_name": "cube_pick"})
+    # What the algorithm's section says of rewards and rollouts still arrives.
+    assert train["reward_coef"] == 2.0
     validate_cfg(result.recipe)

@@ -97,3 +97,32 @@ def test_components_without_a_counterpart_are_not_placed() -> None:
     text = {"data": {}, "reward": {"reward_type": "math"}}
     assert place({"actor,rollout": "all"}, text, ()) == {key: {"actor,rollout": "all", "reward": "all"}}
     assert place(rules, {"data": {}}, ()) == {key: {"actor,rollout": "all", "reward": "0-0"}}
+
+
+def test_a_section_for_a_guest_keeps_what_the_host_decides() -> None:
+    section = {
+        "env_type": "robotwin",
+        "total_num_envs": 8,
+        "group_size": 4,
+        "is_eval": False,
+        "enable_offload": True,
+        "video_cfg": {"save_video": True, "record_every": 3},
+        "task_config": {"task_name": "lift_pot"},
+    }
+    recipe = {"actor": {"model": {"model_type": "openpi", "openpi": {"action_env_dim": 14}}}}
+    assert CONVERSIONS["guest_train"](section, recipe, ()) == {
+        "env.train.total_num_envs": 8,
+        "env.train.group_size": 4,
+        "env.train.video_cfg": {"save_video": True},
+        "env.train.env_type": "guest",
+        "env.train.adapter": "published_rlinf",
+        "env.train.init_params": {
+            "env_type": "robotwin",
+            "action_dim": 14,
+            "model_type": "openpi",
+            "policy_setup": None,
+            "task_config": {"task_name": "lift_pot"},
+        },
+    }
+    unknown = CONVERSIONS["guest_eval"](section, {}, ())
+    assert unknown["env.eval.init_params"]["action_dim"] == "???"
