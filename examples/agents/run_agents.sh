@@ -14,7 +14,7 @@ usage() {
 Usage: bash examples/agents/$SCRIPT [RECIPE] [options] [key=value ...]
 
 Installs what RECIPE (default: $RECIPE) needs into ${VENV/#"$REPO"\//} (SGLang: .venv-sglang), makes the model and the questions of a recipe
-tiny_* in $TINY unless they are there, and then runs
+tiny_* in $TINY, or where it names them, unless they are there, and then runs
     python examples/agents/main_agents.py --config-name RECIPE key=value ...
 RECIPE is a name of the list below or the path of a YAML file; key=value overrides what it says, for example
 runner.max_epochs=20. The exit code is the trainer's.

@@ -100,6 +100,27 @@ class EpisodeEngine:
         self._client, self._params, self._limits, self._template = client, params, limits, template
         self._seed, self._index, self._name = seed, index, name
         self._num_turns = 0
+        self._agent = ""
+
+    def agent(self, name: str, *, max_turns: int) -> EpisodeEngine:
+        """Return an engine of a sub-agent: its turns are the episode's, its limits and random streams are its own.
+
+        Args:
+            name: Distinguishes the agents of the episode.
+            max_turns: Requests of the sub-agent; its context may be as long as the episode's.
+        """
+        engine = EpisodeEngine(
+            self.prompt,
+            self._client,
+            params=self._params,
+            limits=dataclasses.replace(self._limits, max_turns=max_turns),
+            seed=derive_seed(self._seed, "agent", name),
+            index=self._index,
+            name=self._name,
+            template=self._template,
+        )
+        engine.recorder, engine.counts, engine._agent = self.recorder, self.counts, name
+        return engine
 
     async def agenerate(
         self, prompt_ids: Sequence[int], *, max_new_tokens: int | None = None, stop: Sequence[str] = ()
@@ -144,8 +165,9 @@ class EpisodeEngine:
                 f"A prompt of {len(prompt_ids)} tokens leaves no room in a context of "
                 f"{self._limits.max_context_tokens} tokens. Raise agent.max_context_tokens."
             )
+        turn = self._num_turns
         self._num_turns += 1
-        call = self.recorder.begin(prompt_ids)
+        call = self.recorder.begin(prompt_ids, agent=self._agent)
         if call.fork == "drift" and not may_drift:
             raise AgentError(
                 f"The prompt of turn {call.number} spells a recorded turn in other tokens than were sampled: it was "
@@ -155,14 +177,17 @@ class EpisodeEngine:
         params = dataclasses.replace(
             self._params,
             n=1,
-            seed=derive_seed(self._seed, "turn", call.number) if call.number else self._seed,
+            seed=derive_seed(self._seed, "turn", turn) if turn else self._seed,
             first_index=self._index,
             max_new_tokens=most,
             min_new_tokens=min(self._params.min_new_tokens, most),
             stop=(*self._params.stop, *stop),
         )
         request = GenerationRequest(
-            request_id=f"{self._name}-{call.number}", prompt_ids=tuple(prompt_ids), params=params
+            request_id=f"{self._name}-{call.number}",
+            prompt_ids=tuple(prompt_ids),
+            params=params,
+            images=self.prompt.images,
         )
         completion = await self._client.generate(request)
         if completion.finish_reason == "abort":

@@ -33,6 +33,7 @@ def make_group(prompt: Prompt, group_id: int, episodes: Sequence[Episode], token
         logprobs=_lay([each.logprobs for each in trajectories]),
         versions=_lay([each.versions for each in trajectories]),
         loss_mask=_lay([each.loss_mask for each in trajectories]),
+        images=(prompt.images,) * len(trajectories) if prompt.images else (),
     )
     return ResponseGroup(
         prompt=prompt,
@@ -74,9 +75,9 @@ def _turn_spans(trajectories: Sequence[Trajectory]) -> tuple[tuple[int, int], ..
 
 
 def _last_turn(episode: Episode) -> tuple[Trajectory, Turn]:
-    """Return the turn that was submitted last, with its branch."""
+    """Return the last turn of the agent that the row was given to, with its branch."""
     turns = ((each, turn) for each in episode.trajectories for turn in each.turns)
-    return max(turns, key=lambda pair: pair[1].number)
+    return max(turns, key=lambda pair: (not pair[1].agent, pair[1].number))
 
 
 def _prompt_ids(trajectory: Trajectory, prompt: Prompt) -> tuple[int, ...]:

@@ -35,12 +35,14 @@ class Turn:
         start: Where its tokens begin in ``Trajectory.token_ids``.
         stop: Where they end.
         finish_reason: Why it ended.
+        agent: Whose it is: a sub-agent's name; empty for the agent that the row was given to.
     """
 
     number: int
     start: int
     stop: int
     finish_reason: FinishReason
+    agent: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,7 @@ class Call:
         kept: How many of the tokens up to the parent's end its prompt begins with.
         context: int32 [C]; the tokens of the prompt behind those.
         fork: Why the prompt leaves what was recorded; None where it continues or repeats a branch, or begins a new one.
+        agent: See ``Turn``.
     """
 
     number: int
@@ -81,6 +84,7 @@ class Call:
     kept: int
     context: IntArray
     fork: ForkKind | None
+    agent: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +100,7 @@ class _Node:
         logprobs: float32 [L].
         versions: int32 [L].
         finish_reason: Why the completion ended.
+        agent: See ``Turn``.
     """
 
     number: int
@@ -106,6 +111,7 @@ class _Node:
     logprobs: FloatArray
     versions: IntArray
     finish_reason: FinishReason
+    agent: str
 
     @property
     def start(self) -> int:
@@ -143,11 +149,12 @@ class TokenTree:
         self._num_calls = 0
         self._forks: Counter[ForkKind] = Counter()
 
-    def begin(self, prompt_ids: Sequence[int]) -> Call:
+    def begin(self, prompt_ids: Sequence[int], *, agent: str = "") -> Call:
         """Find the longest recorded prefix of a prompt; nothing is recorded yet.
 
         Args:
             prompt_ids: [P]; one token at least.
+            agent: See ``Turn``.
 
         Returns:
             What ``commit`` records the completion with.
@@ -165,7 +172,7 @@ class TokenTree:
         fork = self._fork_kind(prompt, common, parent)
         if fork is not None:
             self._forks[fork] += 1
-        call = Call(self._num_calls, parent if kept else None, kept, prompt[kept:].copy(), fork)
+        call = Call(self._num_calls, parent if kept else None, kept, prompt[kept:].copy(), fork, agent)
         self._num_calls += 1
         return call
 
@@ -190,6 +197,7 @@ class TokenTree:
             logprobs=np.asarray(known, dtype=np.float32),
             versions=np.asarray(completion.versions, dtype=np.int32),
             finish_reason=completion.finish_reason,
+            agent=call.agent,
         )
         count = len(completion.token_ids)
         if not count == len(node.logprobs) == len(node.versions):
@@ -271,7 +279,8 @@ def _to_trajectory(chain: Sequence[_Node]) -> Trajectory:
     for node in chain:
         start, stop = node.start - begin, node.end - begin
         logprobs[start:stop], versions[start:stop], loss_mask[start:stop] = node.logprobs, node.versions, True
-        turns.append(Turn(number=node.number, start=start, stop=stop, finish_reason=node.finish_reason))
+        turn = Turn(number=node.number, start=start, stop=stop, finish_reason=node.finish_reason, agent=node.agent)
+        turns.append(turn)
     tokens = _tokens(chain[-1], begin + count)
     return Trajectory(
         prompt_ids=tokens[:begin],

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from rlinf.config import load_recipe, validate_cfg
-from rlinf.runners.launch import launch_reasoning
 from tests.docs.documents import snippets
 from tests.e2e.conftest import REPO, read_metrics
 from tests.e2e.tiny_math import load_example
@@ -48,29 +46,19 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
-@pytest.fixture(scope="module")
-def run_recipe(one_node: None, keys: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    def run(*overrides: str) -> Path:
-        log_path = tmp_path_factory.mktemp("run")
-        launch_reasoning(validate_cfg(load_recipe(RECIPE, [*keys, f"runner.logger.log_path={log_path}", *overrides])))
-        return log_path / RECIPE
-
-    return run
-
-
 def samples(folder: Path) -> list[dict[str, Any]]:
     lines = (folder / "samples" / "step_00000001.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 
 def test_the_program_of_the_guide_trains_as_the_workflow_in_process_does(
-    run_recipe: Callable[..., Path], tmp_path: Path
+    run_text_recipe: Callable[..., Path], tmp_path: Path
 ) -> None:
     """The very tokens, and the same losses follow."""
     program = tmp_path / "my_agent.py"
     program.write_text("".join(snippet.text for snippet in snippets(PAGE, "python")))
-    inside = run_recipe(MULTI_TURN)
-    outside = run_recipe(
+    inside = run_text_recipe(MULTI_TURN)
+    outside = run_text_recipe(
         f"agent={{workflow: program, command: [python, {program}], max_turns: 2, max_context_tokens: 128}}"
     )
     answers = [[row["answer"] for row in samples(folder)] for folder in (inside, outside)]

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 
-from rlinf.config import load_recipe, validate_cfg
-from rlinf.runners.launch import launch_reasoning
 from tests.e2e.conftest import REPO, read_metrics
 from tests.e2e.tiny_math import load_example
 
@@ -47,18 +45,8 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def run_recipe(one_node: None, keys: list[str], tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    def run(*overrides: str) -> Path:
-        log_path = tmp_path_factory.mktemp("run")
-        launch_reasoning(validate_cfg(load_recipe(RECIPE, [*keys, f"runner.logger.log_path={log_path}", *overrides])))
-        return log_path / RECIPE
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def finished(run_recipe: Callable[..., Path]) -> Path:
-    return run_recipe()
+def finished(run_text_recipe: Callable[..., Path]) -> Path:
+    return run_text_recipe()
 
 
 def samples(folder: Path, step: int) -> list[dict[str, Any]]:
@@ -87,9 +75,9 @@ def test_samples_hold_the_conversation(finished: Path) -> None:
         assert 1 <= len(said) <= 3
 
 
-def test_one_turn_is_what_reasoning_without_a_workflow_does(run_recipe: Callable[..., Path]) -> None:
+def test_one_turn_is_what_reasoning_without_a_workflow_does(run_text_recipe: Callable[..., Path]) -> None:
     """Bit for bit: the same tokens are sampled, and the same losses follow."""
-    plain, played = (run_recipe(key, *ONE_TURN) for key in ("~agent", "agent={workflow: rlvr}"))
+    plain, played = (run_text_recipe(key, *ONE_TURN) for key in ("~agent", "agent={workflow: rlvr}"))
     for step in (1, 2):
         answers, others = ([row["answer"] for row in samples(folder, step)] for folder in (plain, played))
         assert answers == others

@@ -1,4 +1,4 @@
-"""Serves episodes to programs that speak the OpenAI protocol."""
+"""Serves episodes to programs that speak the OpenAI protocol, or Anthropic's."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from rlinf.agents.episode_engine import ContextFullError, EpisodeEngine, TurnLim
 from rlinf.agents.server.dialects.chat_dialect import ChatDialect
 from rlinf.agents.server.dialects.completions_dialect import CompletionsDialect
 from rlinf.agents.server.dialects.dialect import Dialect, RequestError, ServedRequest, event_bytes
+from rlinf.agents.server.dialects.messages_dialect import MessagesDialect
 from rlinf.agents.server.dialects.responses_dialect import ResponsesDialect
 from rlinf.agents.server.program_session import Exchange, Session
 from rlinf.agents.template import ChatTemplate
@@ -32,7 +33,7 @@ _PATIENCE_SECONDS = 10.0
 
 
 class AgentServer:
-    """Chat completions, responses and completions of many episodes; an API key names the episode.
+    """Chat completions, responses, completions and messages of many episodes; an API key names the episode.
 
     Args:
         template: Renders messages.
@@ -58,7 +59,7 @@ class AgentServer:
             OSError: The port is taken.
         """
         application = web.Application(client_max_size=_MOST_BODY_BYTES, middlewares=[_guard])
-        for dialect in (ChatDialect(), CompletionsDialect(), ResponsesDialect()):
+        for dialect in (ChatDialect(), CompletionsDialect(), ResponsesDialect(), MessagesDialect()):
             application.router.add_post(dialect.path, self._completing(dialect))
         application.router.add_get("/health", _health)
         application.router.add_get("/v1/models", self._models)
@@ -91,8 +92,9 @@ class AgentServer:
             await session.close()
 
     def _session(self, request: web.Request) -> Session:
-        kind, _, key = request.headers.get("Authorization", "").partition(" ")
-        session = self._sessions.get(key.strip()) if kind.lower() == "bearer" else None
+        kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
+        key = request.headers.get("x-api-key") or (bearer if kind.lower() == "bearer" else "")
+        session = self._sessions.get(key.strip())
         if session is None:
             raise web.HTTPUnauthorized(reason="The API key belongs to no episode, or to one that has ended")
         return session
@@ -177,7 +179,8 @@ async def _guard(
 
 def _failure(status: int, message: str, code: str) -> web.Response:
     error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
-    return web.json_response({"error": error}, status=status, headers={"x-should-retry": "false"})
+    # Anthropic's clients read the first key.
+    return web.json_response({"type": "error", "error": error}, status=status, headers={"x-should-retry": "false"})
 
 
 def _read(dialect: Dialect, message: dict[str, Any]) -> ServedRequest:

@@ -98,8 +98,10 @@ class History:
         closing = close_turn(parent.new_ids, tail)
         return Continuation((*parent.prompt_ids, *parent.new_ids, *closing), parent, count)
 
-    def add(self, request: ServedRequest, prompt: Continuation, completion: Completion, number: int) -> Reply:
-        """Keep a turn, and return it as clients read it.
+    def add(
+        self, request: ServedRequest, prompt: Continuation, completion: Completion, number: int
+    ) -> tuple[Reply, str]:
+        """Keep a turn; return it as clients read it, and the stop string that ended it.
 
         Args:
             request: What was requested.
@@ -121,7 +123,7 @@ class History:
                 stop=request.stop,
             )
         )
-        return reply
+        return reply, ended_by(text, request, completion)
 
     def _known(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> dict[_Turn, int]:
         """Return the turns that a conversation continues, each with the number of messages up to its reply."""
@@ -149,6 +151,18 @@ class History:
         return Continuation(tuple(tokenizer.encode(prompt, add_special_tokens=False)), None, 0)
 
 
+def ended_by(text: str, request: ServedRequest, completion: Completion) -> str:
+    """Return the request's stop string that ended a completion; an empty one where none did.
+
+    Args:
+        text: What the model wrote.
+        request: What was requested.
+        completion: Why it ended.
+    """
+    found = [stop for stop in request.stop if completion.finish_reason == "stop" and stop in text]
+    return min(found, key=text.rfind, default="")
+
+
 def read_completion(text: str, request: ServedRequest, completion: Completion, number: int) -> Reply:
     """Return what the model wrote as clients read it.
 
@@ -161,10 +175,8 @@ def read_completion(text: str, request: ServedRequest, completion: Completion, n
         completion: Why it ended.
         number: Of the turn within the episode.
     """
-    said = text
-    if completion.finish_reason == "stop":
-        cuts = [position for stop in request.stop if (position := text.rfind(stop)) >= 0]
-        said = text[: min(cuts)] if cuts else text
+    stop = ended_by(text, request, completion)
+    said = text[: text.rfind(stop)] if stop else text
     if request.messages is None:
         return Reply(text=said, reasoning="", tool_calls=(), finish_reason=completion.finish_reason, turn=number)
     reply = parse_reply(said, turn=number, finish_reason=completion.finish_reason)

@@ -102,7 +102,7 @@ class Session:
         number, completion = await self._engine.take_turn(
             prompt.prompt_ids, max_new_tokens=request.max_new_tokens, stop=request.stop, may_drift=True
         )
-        reply = self._history.add(request, prompt, completion, number)
+        reply, stop = self._history.add(request, prompt, completion, number)
         turn = ServedTurn(
             number=number,
             id=secrets.token_hex(12),
@@ -111,6 +111,7 @@ class Session:
             reply=reply,
             num_prompt_tokens=len(prompt.prompt_ids),
             num_new_tokens=len(completion.token_ids),
+            stop=stop,
         )
         said = request.messages if request.messages is not None else ({"role": "user", "content": request.prompt},)
         self._conversations[turn.id] = (*said, reply_message(reply))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from rlinf.config.schema.agent import ToolConfig
 from rlinf.data.messages.responses import Prompt
@@ -34,7 +34,12 @@ class Tool(abc.ABC):
     Args:
         name: Under which the model calls it.
         cfg: The entry of ``agent.tools``.
+
+    Attributes:
+        runs_at_once: Whether the calls of one turn run at the same time.
     """
+
+    runs_at_once: ClassVar[bool] = False
 
     def __init__(self, name: str, cfg: ToolConfig) -> None:
         self.name, self.cfg = name, cfg
@@ -65,6 +70,10 @@ class Tool(abc.ABC):
         """
         del data
         return ToolSession(self)
+
+    def members(self) -> Mapping[str, Tool]:
+        """Return the tools that the entry stands for, by the name under which the model calls them: itself, mostly."""
+        return {self.name: self}
 
     def close(self) -> None:  # noqa: B027 - most tools hold nothing
         """Free what the tool holds; called once."""

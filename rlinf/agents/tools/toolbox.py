@@ -16,7 +16,7 @@ from rlinf.agents.template import Message
 from rlinf.agents.tools.base import Tool, ToolResult, ToolSchema, ToolSession
 from rlinf.config.schema.agent import ToolConfig, tools
 from rlinf.data.messages.responses import Prompt
-from rlinf.errors import AgentError
+from rlinf.errors import AgentError, EngineError, WorkerError
 from rlinf.utils.closing import close_all
 from rlinf.utils.logging import get_logger
 
@@ -40,12 +40,24 @@ class ToolBox:
     def __init__(self, cfgs: Mapping[str, ToolConfig], tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         self.tools: dict[str, Tool] = {}
+        self._entries: list[Tool] = []
         try:
             for name, cfg in cfgs.items():
-                self.tools[name] = tools.get(cfg.tool_type)(name, cfg)
+                entry = tools.get(cfg.tool_type)(name, cfg)
+                self._entries.append(entry)
+                self._add(name, entry.members())
         except BaseException:
             self.close()
             raise
+
+    def _add(self, entry: str, members: Mapping[str, Tool]) -> None:
+        known = [name for name in members if name in self.tools]
+        if known:
+            raise AgentError(
+                f"agent.tools.{entry}: brings {', '.join(known)}, which another entry has, too. Give the other entry "
+                "another name, or leave tools out (agent.tools.<entry>.tools)."
+            )
+        self.tools |= members
 
     @property
     def schemas(self) -> list[ToolSchema]:
@@ -69,7 +81,7 @@ class ToolBox:
 
     def close(self) -> None:
         """Free what the tools hold."""
-        close_all(tool.close for tool in self.tools.values())
+        close_all(entry.close for entry in self._entries)
 
 
 class EpisodeTools:
@@ -85,7 +97,7 @@ class EpisodeTools:
         self._box, self._sessions, self._counts = box, sessions, counts
 
     async def run(self, calls: Sequence[ToolCall]) -> list[Message]:
-        """Run calls one after the other.
+        """Run calls, one after the other or, where their tools are made for it, at once.
 
         Args:
             calls: As the model wrote them.
@@ -95,8 +107,18 @@ class EpisodeTools:
 
         Raises:
             AgentError: What a tool needs is not there.
+            EngineError: An engine that a tool samples with has failed.
+            WorkerError: Its process has died.
         """
-        return [await self._message(call) for call in calls]
+        if not all(call.name in self._sessions and self._sessions[call.name].tool.runs_at_once for call in calls):
+            return [await self._message(call) for call in calls]
+        tasks = [asyncio.ensure_future(self._message(call)) for call in calls]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
     async def _message(self, call: ToolCall) -> Message:
         result = await self._result(call)
@@ -129,7 +151,7 @@ class EpisodeTools:
                 return task.result()
             self._counts[f"tool/{name}_timeouts"] += 1
             return ToolResult(f"Error: {name} did not return within {seconds:g} s.", True)
-        except AgentError:
+        except (AgentError, EngineError, WorkerError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary around a tool, which may be a user's code
             _log.debug("tool %s raised", name, exc_info=error)

