@@ -28,7 +28,7 @@ TEXTS = REPO / "benchmarks" / "gallery_texts.json"
 PAGES = {"en": "docs/source-en/gallery.md", "zh": "docs/source-zh/gallery.md"}
 PLOTS = "docs/gallery"
 
-METRICS = ("eval/accuracy", "eval/success_once", "eval/return", "eval/token_accuracy")
+METRICS = ("eval/val/accuracy", "eval/accuracy", "eval/success_once", "eval/return", "eval/token_accuracy")
 """What a recipe is judged by: the first that it measures; a success only where the task has one."""
 
 Curve = list[tuple[int, float]]

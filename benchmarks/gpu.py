@@ -9,7 +9,8 @@ trainer's weights in buckets on the host or on the device, checked, and loading 
 own attention and with FlashAttention. ``rollout``: tokens a second of the ``hf`` engine, and the share of what reading
 the weights once a step allows. ``engines``: tokens a second of vLLM and SGLang with captured graphs and without, and
 the memory that they give back when they sleep. ``embodied``: RLinf's environment
-steps per second in ``embodied_throughput.py``. ``tests``: those marked ``gpu``.
+steps per second in ``embodied_throughput.py``. ``policies``: layers of vision-language-action policies at their full
+size in ``vla_throughput.py``. ``tests``: those marked ``gpu``.
 
     python benchmarks/gpu.py --output benchmarks/results/gpu.json    # at most 25 minutes
     python benchmarks/gpu.py --dry                                   # everything once on the CPU, with small sizes
@@ -47,6 +48,7 @@ PACKAGES = {
     "rollout": ("transformers", "xxhash"),
     "engines": ("transformers", "xxhash"),
     "embodied": ("ray", "gymnasium", "metaworld", "mujoco"),
+    "policies": ("transformers",),
     "tests": ("transformers", "pytest", "psutil", "xxhash"),
 }
 OPTIONAL = ("ray", "vllm", "sglang", "megatron", "flash_attn", "mujoco", "gymnasium")
@@ -316,13 +318,26 @@ def measure_engines(size: Size, device: torch.device) -> dict[str, Any]:
     return found
 
 
-def measure_embodied(size: Size, device: torch.device) -> dict[str, Any]:
-    """Run RLinf's side of the embodied benchmark."""
-    command = [sys.executable, str(REPO / "benchmarks/embodied_throughput.py"), "--only", "rlinf"]
-    if size is DRY:
-        return {"would_run": command[1:]}
+def run_script(name: str, *arguments: str) -> dict[str, Any]:
+    """Run another benchmark once; return what it printed."""
+    command = [sys.executable, str(REPO / "benchmarks" / name), *arguments]
     found: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
     return found
+
+
+def measure_embodied(size: Size, device: torch.device) -> dict[str, Any]:
+    """Run RLinf's side of the embodied benchmark."""
+    arguments = ("embodied_throughput.py", "--only", "rlinf")
+    return {"would_run": arguments} if size is DRY else run_script(*arguments)
+
+
+def measure_policies(size: Size, device: torch.device) -> dict[str, Any]:
+    """Time the layers of vision-language-action policies."""
+    runs = {
+        kind: ("vla_throughput.py", "--device", device.type, "--only", f"layers/{kind}")
+        for kind in ("openvla_oft", "openpi", "smolvla")
+    }
+    return {kind: {"would_run": run} if size is DRY else run_script(*run) for kind, run in runs.items()}
 
 
 def run_tests(size: Size, device: torch.device) -> dict[str, Any]:
@@ -353,6 +368,7 @@ PARTS: dict[str, Callable[[Size, torch.device], Any]] = {
     "rollout": measure_rollout,
     "engines": measure_engines,
     "embodied": measure_embodied,
+    "policies": measure_policies,
     "tests": run_tests,
 }
 

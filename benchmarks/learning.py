@@ -27,15 +27,19 @@ RESULTS = REPO / "benchmarks" / "results" / "learning"
 SEEDED_SECTIONS = {"embodied": "env.train", "reasoning": "data", "sft": "data"}
 """What has a seed beside the actor, by the kind of task."""
 
-LAUNCHERS = {"reasoning": "examples/reasoning/run_main_grpo_math.sh", "sft": "examples/sft/run_sft.sh"}
-"""Scripts that run a recipe, by its kind of task; the others' is ``run_embodiment.sh``."""
+LAUNCHERS = {
+    "agents": "examples/agents/run_agents.sh",
+    "reasoning": "examples/reasoning/run_main_grpo_math.sh",
+    "sft": "examples/sft/run_sft.sh",
+}
+"""Scripts that run a recipe, by the folder that holds it; the others' is ``run_embodiment.sh``."""
 
 
 def run_seed(recipe: str, seed: int, overrides: list[str]) -> dict[str, object]:
     """Run one recipe with one seed; return its evaluation curve and how long it took."""
     task = load_recipe(recipe).runner.get("task_type", "embodied")
     with tempfile.TemporaryDirectory() as folder:
-        launcher = REPO / LAUNCHERS.get(task, "examples/embodiment/run_embodiment.sh")
+        launcher = REPO / LAUNCHERS.get(folder_of(recipe), "examples/embodiment/run_embodiment.sh")
         command = ["bash", str(launcher), recipe, "--no-install"]
         command += [f"actor.seed={seed}", f"runner.logger.log_path={folder}", *overrides]
         if task in SEEDED_SECTIONS:
@@ -62,13 +66,21 @@ def run_seed(recipe: str, seed: int, overrides: list[str]) -> dict[str, object]:
     }
 
 
+def folder_of(recipe: str) -> str:
+    """Return the folder of ``examples`` that holds a recipe."""
+    return next((file.parents[1].name for file in (REPO / "examples").glob(f"*/config/{recipe}.yaml")), "embodiment")
+
+
 def prepare(recipe: str, seed: int, folder: Path) -> Path:
     """Return where to run a recipe; a model that it starts from is made there, of the same seed."""
     if not recipe.startswith("tiny_"):
         return REPO
-    made = folder / "results" / "tiny_math"
-    script = REPO / "examples/reasoning/make_tiny_math.py"
-    subprocess.run([sys.executable, str(script), "--folder", str(made), "--seed", str(seed)], check=True)
+    model = Path(load_recipe(recipe).actor.model.model_path)
+    task = model.parent.name.removeprefix("tiny_")
+    own = f"reasoning/make_tiny_{task}.py"
+    maker = [own] if (REPO / "examples" / own).exists() else ["agents/make_tiny_agents.py", task]
+    command = [sys.executable, str(REPO / "examples" / maker[0]), *maker[1:]]
+    subprocess.run([*command, "--folder", str(folder / model.parent), "--seed", str(seed)], check=True)
     return folder
 
 

@@ -174,6 +174,7 @@ def load_rlinf(case: Case, folder: Path, *overrides: str) -> Any:
         f"data.max_prompt_length={MAX_CONTEXT_TOKENS - case.answer_tokens}",
         f"data.rollout_batch_size={case.num_prompts}",
         f"algorithm.group_size={GROUP_SIZE}",
+        "algorithm.old_logprobs_in_update=true",
         f"algorithm.clip_ratio_low={CLIP_LOW}",
         f"algorithm.clip_ratio_high={CLIP_HIGH}",
         f"algorithm.sampling_params.max_new_tokens={case.answer_tokens}",

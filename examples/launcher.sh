@@ -6,7 +6,7 @@ REPO="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 VENV="${RLINF_VENV:-$REPO/.venv}"
 CONFIG_DIR="$REPO/${FOLDER:?}/config"
 EXTRA_CONFIG_DIR=""
-# What the recipes tiny_* of language models name, seen from the folder that they are run in.
+# What most recipes tiny_* of language models name, seen from the folder that they are run in.
 TINY="results/tiny_math"
 INSTALL=1
 DRY_RUN=0
@@ -193,8 +193,16 @@ install_language_model() {
 
 # Makes what a recipe tiny_* starts from, beside its place first: what is interrupted is made anew.
 make_tiny() {
-  if [[ $(basename "$1") != tiny_* || -d $TINY ]]; then return; fi
+  local task maker
+  if [[ $(basename "$1") != tiny_* ]]; then return; fi
+  task="$(read_recipe "$1" | sed -nE 's|^ *model_path: *results/tiny_([a-z]+)/model *$|\1|p' | tail -n 1)"
+  TINY="results/tiny_${task:-math}"
+  if [[ -d $TINY ]]; then return; fi
+  maker=("$REPO/examples/reasoning/make_${TINY##*/}.py")
+  if [[ ! -f ${maker[0]} ]]; then
+    maker=("$REPO/examples/agents/make_tiny_agents.py" "$task")
+  fi
   run rm -rf "$TINY.part"
-  run "$2" "$REPO/examples/reasoning/make_tiny_math.py" --folder "$TINY.part"
+  run "$2" "${maker[@]}" --folder "$TINY.part"
   run mv "$TINY.part" "$TINY"
 }

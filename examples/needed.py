@@ -11,6 +11,7 @@ from pathlib import Path
 _TARGETS = {
     "agents": ("reason --extras agents", "transformers"),
     "reasoning": ("reason", "transformers"),
+    "search": ("reason --extras agents", "bm25s"),
     "sft": ("reason", "transformers"),
 }
 

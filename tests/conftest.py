@@ -33,17 +33,19 @@ PACKAGES = {
     "wandb": ("wandb",),
     "swanlab": ("swanlab",),
     "lerobot": ("lerobot",),
+    "frameworks": ("langchain_openai", "agents", "smolagents"),
     "browser": ("selenium",),
 }
 # The names that Debian and Ubuntu give them.
 BROWSER_PROGRAMS = ("chromium", "chromedriver")
 # Those whose packages have an environment of their own, which this makes.
-GUESTS = {"vllm", "sglang", "maniskill", "libero", "wandb", "swanlab", "lerobot"}
+GUESTS = {"vllm", "sglang", "maniskill", "libero", "wandb", "swanlab", "lerobot", "frameworks"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
     parser.addoption("--long", action="store_true", help="repeat learning and chaos tests with more seeds")
+    parser.addoption("--must-run", action="store_true", help="fail where all tests are skipped")
     parser.addoption("--areas", action="store_true", help="print what each area's tests cost")
 
 
@@ -54,6 +56,16 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         os.environ["RAY_TMPDIR"] = folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail with ``--must-run`` where nothing ran: an environment that skips its tests shows nothing."""
+    if exitstatus or not session.config.getoption("--must-run"):
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and not reporter.stats.get("passed"):
+        reporter.write_line("--must-run: no test ran; the reasons stand above.", red=True)
+        session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 def pytest_collection_finish() -> None:

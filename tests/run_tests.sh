@@ -26,7 +26,8 @@ Options
                  the exit code is 1 if fewer than 0.97 are noticed. AREA: a file there, or a path such as
                  rlinf/algorithms; --mutation --help lists its options
   --with NAMES   in place of all that, run the tests that need these packages, each in an environment of its own that this
-                 makes (.venv-NAME): vllm, sglang, maniskill, libero, wandb, swanlab, lerobot
+                 makes (.venv-NAME): vllm, sglang, maniskill, libero, wandb, swanlab, lerobot,
+                 frameworks (LangChain, the Agents SDK, smolagents)
   --processes N  run each folder of tests in N processes side by side, each with a Ray of its own; default: the number
                  of cores, at most 4. Whole runs wait more than they compute: theirs are one more. Paths given as
                  arguments run in one.
@@ -82,8 +83,8 @@ check_guests() {
   ((${#GUESTS[@]})) || { printf 'run_tests.sh: --with needs the names of packages.\n' >&2 && exit 2; }
   for name in "${GUESTS[@]}"; do
     case "$name" in
-      vllm | sglang | maniskill | libero | wandb | swanlab | lerobot) ;;
-      *) printf "run_tests.sh: --with does not know '%s'; known: vllm, sglang, maniskill, libero, wandb, swanlab, lerobot.\n" "$name" >&2 && exit 2 ;;
+      vllm | sglang | maniskill | libero | wandb | swanlab | lerobot | frameworks) ;;
+      *) printf "run_tests.sh: --with does not know '%s'; known: vllm, sglang, maniskill, libero, wandb, swanlab, lerobot, frameworks.\n" "$name" >&2 && exit 2 ;;
     esac
   done
 }
@@ -141,23 +142,27 @@ run_folder() {
 # Runs the tests of one package, whose requirements clash with those of the others, in its own environment.
 # shellcheck disable=SC2329  # called through gate
 run_guest() {
-  local name="$1" target=(embodied --extras "testing,$1") files
+  local name="$1" target=(embodied --extras "testing,$1") packages=() files
   case "$name" in
     vllm | sglang) target=(reason --engine "$name" --backend megatron --extras testing) ;;
     maniskill | libero) target=(embodied --env "$name" --extras testing) ;;
     lerobot) target=(embodied --extras "testing,data,reasoning") ;;
+    frameworks) target=(embodied --extras "testing,agents") ;;
   esac
   VENV="$REPO/.venv-$name"
   if ((INSTALL)); then
     bash "$REPO/requirements/install.sh" "${target[@]}" --venv "$VENV" || return 1
-    # Its own requirements name an older PyTorch, and what records robots.
-    if [[ $name == lerobot ]]; then
-      "$VENV/bin/python" -m pip install --quiet --no-deps --requirement "$REPO/requirements/lerobot.txt" || return 1
-    fi
+    case "$name" in
+      # Its own requirements name an older PyTorch, and what records robots.
+      lerobot) packages=(--no-deps) ;;&
+      lerobot | frameworks)
+        "$VENV/bin/python" -m pip install --quiet "${packages[@]}" --requirement "$REPO/requirements/$name.txt" || return 1
+        ;;
+    esac
   fi
   # Only where the mark is: what other tests import is not installed there.
   mapfile -t files < <(grep -rl "pytest.mark.$name\b" tests --include='*.py' | sed 's|/conftest.py$||' | sort)
-  "$VENV/bin/python" -m pytest "${files[@]}" -m "$name" "${PYTEST_ARGUMENTS[@]}"
+  "$VENV/bin/python" -m pytest "${files[@]}" -m "$name" --must-run "${PYTEST_ARGUMENTS[@]}"
 }
 
 summary() {

@@ -92,6 +92,7 @@ MEANINGS = {
         "critic_value_loss": "value loss",
         "critic_value_clip_fraction": "share of predictions that changed by more than `value_clip`",
         "critic_explained_variance": "share of the targets' variance that values explain; 1 is perfect",
+        "nft_clip_fraction": "share of actions whose velocity changed beyond nft_clip_ratio",
         "nft_loss": "the policy's part of the loss",
         "nft_positive_loss": "squared error of the implicit policy of good actions",
         "nft_negative_loss": "squared error of the implicit policy of bad actions",

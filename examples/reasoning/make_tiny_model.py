@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import string
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
@@ -17,7 +18,7 @@ import needed
 needed.check_packages(__file__)
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 # The first two are Qwen2's own: its tokenizer class, which some loaders take for the architecture, would add them.
@@ -33,8 +34,14 @@ VOCAB_SIZE = 128
 """Room beyond the printable characters, a multiple of what engines pad a vocabulary to."""
 
 
-def make_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer with one token for each printable character, and special ones for roles and ends."""
+def make_tokenizer(roles: Sequence[str] = (), tags: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """Return a tokenizer with one token for each printable character, and special ones for roles and ends.
+
+    Args:
+        roles: Further roles of messages, such as ``tool``.
+        tags: Further tokens that are part of a text, such as ``<tool_call>``.
+    """
+    further = [f"<{role}>" for role in roles]
     special = [PAD, END, USER, ASSISTANT]
     # Byte-level byte-pair encoding that never merges: the kind of tokenizer that loaders expect with a Qwen2 model.
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -47,9 +54,10 @@ def make_tokenizer() -> PreTrainedTokenizerFast:
         tokenizer_object=tokenizer,
         pad_token=PAD,
         eos_token=END,
-        additional_special_tokens=[USER, ASSISTANT],
+        additional_special_tokens=[USER, ASSISTANT, *further],
         clean_up_tokenization_spaces=False,
     )
+    fast.add_tokens([AddedToken(tag, normalized=False) for tag in tags])
     fast.chat_template = CHAT_TEMPLATE
     return fast
 
@@ -64,6 +72,7 @@ def make_tiny_model(
     seed: int = 0,
     max_context_tokens: int = 1024,
     initializer_range: float = 0.02,
+    tokenizer: PreTrainedTokenizerFast | None = None,
 ) -> Path:
     """Write a Qwen2 model with random weights and its tokenizer in Hugging Face's layout.
 
@@ -77,10 +86,12 @@ def make_tiny_model(
         max_context_tokens: Longest sequence that the model says it can take.
         initializer_range: Standard deviation of the weights; larger ones make a model that is surer of its tokens.
 
+        tokenizer: With a chat template; None makes one without further tokens.
+
     Returns:
         The folder.
     """
-    tokenizer = make_tokenizer()
+    tokenizer = tokenizer or make_tokenizer()
     config = Qwen2Config(
         vocab_size=VOCAB_SIZE,
         hidden_size=hidden_size,

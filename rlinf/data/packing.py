@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
+from rlinf.data.prompt_images import Images
+from rlinf.data.shared_prefixes import IntArray, SharedPrefix, Tokens, find_shared_prefixes, prefix_keys
 from rlinf.errors import AlgorithmError
-
-Tokens: TypeAlias = "Sequence[int] | torch.Tensor"
-"""Token ids, [L]; of integers of any size."""
-SharedPrefix: TypeAlias = tuple[int, int]
-"""Number of an earlier sequence, and how many tokens a sequence begins with that this one does, too."""
-IntArray: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
-
-MIN_SHARED = 16
-"""A part of a prompt that is shorter is computed anew: looking up where it lies costs about as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +28,7 @@ class PackedSequences:
         lengths: Tokens of each sequence, those it shares among them, [N], on the host.
         shared: How many tokens each sequence begins with that lie in an earlier one, [N], on the host.
         places: int64 [sum(lengths)]; where the tokens of each sequence lie, one sequence behind another, on the host.
+        images: Encoded images of each sequence, [N], on the host; empty where there are none.
     """
 
     token_ids: torch.Tensor
@@ -45,6 +38,7 @@ class PackedSequences:
     lengths: tuple[int, ...]
     shared: tuple[int, ...]
     places: torch.Tensor
+    images: tuple[Images, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -83,7 +77,11 @@ def pack_sequences(sequences: Sequence[Tokens]) -> PackedSequences:
 
 
 def pack_responses(
-    prompts: Iterable[tuple[int, ...]], responses: Iterable[Tokens], *, share_prompts: bool = False
+    prompts: Iterable[tuple[int, ...]],
+    responses: Iterable[Tokens],
+    *,
+    share_prompts: bool = False,
+    images: Sequence[Images] = (),
 ) -> tuple[PackedSequences, torch.Tensor]:
     """Lay prompts, each with its response behind it, end to end.
 
@@ -93,7 +91,8 @@ def pack_responses(
         share_prompts: Whether what prompts begin with lies in the pack once: whole prompts that are equal, and any part
             of ``MIN_SHARED`` tokens that an earlier prompt and its response begin with, as the contexts of the turns of
             an episode do. Under causal attention a token has the same hidden state in all sequences that share it, so
-            gradients are exact.
+            gradients are exact. Prompts with other images share nothing.
+        images: Images of each prompt; empty where there are none.
 
     Returns:
         The packed sequences, and bool [T]: which tokens belong to responses.
@@ -106,78 +105,15 @@ def pack_responses(
         raise AlgorithmError("pack_responses: every prompt needs at least one token, a begin token for example.")
     shared = [(0, 0)] * len(pairs)
     if share_prompts:
-        shared = find_shared_prefixes([prompt for prompt, _ in pairs], [response for _, response in pairs])
-    packed = _pack(pairs, shared)
+        shared = find_shared_prefixes(
+            prefix_keys([prompt for prompt, _ in pairs], images), [response for _, response in pairs]
+        )
+    packed = replace(_pack(pairs, shared), images=tuple(images))
     is_response = torch.zeros(packed.num_tokens, dtype=torch.bool)
-    ends = packed.boundaries[1:]
-    of_responses = [packed.places[end - len(rest) : end] for end, (_, rest) in zip(ends, pairs, strict=True)]
-    is_response[torch.cat(of_responses)] = True
+    sizes = [size for prompt, rest in pairs for size in (len(prompt), len(rest))]
+    of_responses = torch.tensor([False, True]).repeat(len(pairs)).repeat_interleave(torch.tensor(sizes))
+    is_response[packed.places[of_responses]] = True
     return packed, is_response
-
-
-def find_shared_prefixes(prompts: Sequence[Sequence[int]], responses: Sequence[Tokens]) -> list[SharedPrefix]:
-    """Return what each prompt begins with that an earlier sequence, a prompt with its response, begins with too.
-
-    A response is never shared, even if another one is equal: each is sampled, and trained on, by itself.
-
-    Args:
-        prompts: Token ids of each sequence's prompt.
-        responses: Token ids of the response to each.
-
-    Returns:
-        For each sequence the number of an earlier one and the number of tokens, which is 0 below ``MIN_SHARED`` unless
-        it is the whole prompt.
-    """
-    index = _PrefixTree()
-    found: list[SharedPrefix] = []
-    for number, (prompt, response) in enumerate(zip(prompts, responses, strict=True)):
-        tokens = np.asarray(prompt, dtype=np.int64)
-        source, count = index.longest(tokens)
-        found.append((source, count) if count >= min(MIN_SHARED, len(tokens)) else (number, 0))
-        index.add(np.concatenate([tokens, np.asarray(response, dtype=np.int64)]), number)
-    return found
-
-
-@dataclass(slots=True)
-class _Edge:
-    """Tokens that sequences of a tree have in common; ``number`` is that of the first of them."""
-
-    tokens: IntArray
-    number: int
-    children: dict[int, _Edge] = field(default_factory=dict)
-
-
-class _PrefixTree:
-    """Sequences of tokens by their prefixes."""
-
-    def __init__(self) -> None:
-        self._root = _Edge(np.empty(0, dtype=np.int64), 0)
-
-    def longest(self, tokens: IntArray) -> SharedPrefix:
-        """Return a sequence that has the longest prefix in common with some tokens, and its length."""
-        edge, _, count = self._descend(tokens)
-        return edge.number, count
-
-    def add(self, tokens: IntArray, number: int) -> None:
-        """Add a sequence."""
-        edge, within, count = self._descend(tokens)
-        if count == len(tokens):
-            return
-        if within < len(edge.tokens):
-            rest = _Edge(edge.tokens[within:], edge.number, edge.children)
-            edge.tokens, edge.children = edge.tokens[:within], {int(rest.tokens[0]): rest}
-        edge.children[int(tokens[count])] = _Edge(tokens[count:], number)
-
-    def _descend(self, tokens: IntArray) -> tuple[_Edge, int, int]:
-        """Return where some tokens leave the tree: the edge, the place within it, and that within the tokens."""
-        edge, within, count = self._root, 0, 0
-        while within == len(edge.tokens) and count < len(tokens) and int(tokens[count]) in edge.children:
-            edge = edge.children[int(tokens[count])]
-            size = min(len(edge.tokens), len(tokens) - count)
-            differs = edge.tokens[:size] != tokens[count : count + size]
-            within = int(differs.argmax()) if differs.any() else size
-            count += within
-        return edge, within, count
 
 
 def _pack(pairs: Sequence[tuple[Sequence[int], Tokens]], shared: Sequence[SharedPrefix]) -> PackedSequences:
@@ -187,24 +123,24 @@ def _pack(pairs: Sequence[tuple[Sequence[int], Tokens]], shared: Sequence[Shared
         raise AlgorithmError(
             f"pack_sequences: needs sequences of at least one token each, received lengths {list(lengths)}."
         )
-    pieces: list[torch.Tensor] = []
-    places: list[torch.Tensor] = []
+    pieces: list[IntArray] = []
+    places: list[IntArray] = []
     own: list[int] = []
     end = 0
     for (prefix, rest), (source, count) in zip(pairs, shared, strict=True):
-        pieces += [_int64(prefix[count:]), _int64(rest)]
+        pieces += [np.asarray(prefix[count:], dtype=np.int64), np.asarray(rest, dtype=np.int64)]
         own.append(len(prefix) + len(rest) - count)
-        begins = torch.arange(end, end + own[-1])
-        places.append(torch.cat([places[source][:count], begins]) if count else begins)
+        begins = np.arange(end, end + own[-1])
+        places.append(np.concatenate([places[source][:count], begins]) if count else begins)
         end += own[-1]
     sizes = torch.tensor(lengths)
-    where = torch.cat(places)
+    where = torch.from_numpy(np.concatenate(places))
     positions = torch.arange(len(where)) - (sizes.cumsum(0) - sizes).repeat_interleave(sizes)
     # Shared tokens are written several times, with the same value each time.
     position_ids = torch.empty(end, dtype=torch.int64).index_copy(0, where, positions)
     before = where.roll(1).where(positions > 0, where)
     return PackedSequences(
-        token_ids=torch.cat(pieces),
+        token_ids=torch.from_numpy(np.concatenate(pieces)),
         position_ids=position_ids,
         sequence_ids=torch.arange(len(lengths)).repeat_interleave(torch.tensor(own)),
         previous=torch.empty_like(position_ids).index_copy(0, where, before),
@@ -212,10 +148,6 @@ def _pack(pairs: Sequence[tuple[Sequence[int], Tokens]], shared: Sequence[Shared
         shared=tuple(length - count for length, count in zip(lengths, own, strict=True)),
         places=where,
     )
-
-
-def _int64(tokens: Tokens) -> torch.Tensor:
-    return torch.as_tensor(tokens, dtype=torch.int64)
 
 
 def place(values: Sequence[torch.Tensor], where: torch.Tensor) -> torch.Tensor:

@@ -254,7 +254,14 @@ def summarize(report: dict[str, Any] | None) -> str:
     if report is None:
         return "does not answer"
     running = [f"runs {call['method']}() since {clock(call['since'])}" for call in report.get("calls", ())]
-    waiting = [f"{wait['what']} (since {clock(wait['since'])})" for wait in report["waits"]]
+    begins: dict[str, list[float]] = {}
+    for wait in report["waits"]:
+        begins.setdefault(wait["what"], []).append(wait["since"])
+    # Hundreds of episodes may wait for the same.
+    waiting = [
+        f"{what} ({f'{len(since)} times, ' if len(since) > 1 else ''}since {clock(min(since))})"
+        for what, since in begins.items()
+    ]
     return "; ".join([*running, *waiting]) or "idle"
 
 

@@ -13,11 +13,14 @@ _DATA = "pip install 'rlinf[data]'"
 _LIBERO = "bash requirements/install.sh embodied --env libero"
 _OFFLINE = "pip install 'rlinf[offline]'"
 _REASON = "bash requirements/install.sh reason (or: pip install 'rlinf[reasoning]')"
+_AGENTS = "pip install 'rlinf[agents]'"
 _VIDEO = "pip install 'rlinf[video]'"
 
 INSTALL_COMMANDS: dict[str, str] = {
     "aiohttp": _REASON,
+    "anthropic": _AGENTS,
     "bddl": _LIBERO,
+    "bm25s": _AGENTS,
     "datasets": _REASON,
     "gymnasium_robotics": "bash requirements/install.sh embodied --env robotics",
     "h5py": _OFFLINE,
@@ -28,13 +31,14 @@ INSTALL_COMMANDS: dict[str, str] = {
     "libero": _LIBERO,
     "mani_skill": "bash requirements/install.sh embodied --env maniskill",
     "math_verify": _REASON,
+    "mcp": _AGENTS,
     "megatron": "bash requirements/install.sh reason --backend megatron (or: pip install 'rlinf[megatron]')",
     "megatron_core": "bash requirements/install.sh reason --backend megatron (or: pip install 'rlinf[megatron]')",
     "metaworld": "bash requirements/install.sh embodied --env metaworld",
     "mujoco": "bash requirements/install.sh embodied --env frankasim",
     "onnx": "pip install 'rlinf[onnx]'",
     "onnxscript": "pip install 'rlinf[onnx]'",
-    "openai": "pip install 'rlinf[agents]'",
+    "openai": _AGENTS,
     "peft": _REASON,
     "PIL": _DATA,
     "pillow": _DATA,

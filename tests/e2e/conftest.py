@@ -14,7 +14,7 @@ import pytest
 import ray
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.runners.launch import launch
+from rlinf.runners.launch import launch, launch_reasoning
 from tests.e2e.tiny_math import make_questions
 from tests.forked_scripts import start_script
 
@@ -141,6 +141,21 @@ def train(one_node: None, tmp_path_factory: pytest.TempPathFactory) -> Callable[
 def questions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Questions of addition, and a model that has not learned yet."""
     return make_questions(tmp_path_factory.mktemp("tiny_math"))
+
+
+@pytest.fixture(scope="module")
+def run_text_recipe(
+    one_node: None, keys: list[str], request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """Run the recipe that the test's module names, with the overrides of its fixture ``keys``; returns its folder."""
+    name = request.module.RECIPE
+
+    def run(*overrides: str) -> Path:
+        log_path = tmp_path_factory.mktemp("run")
+        launch_reasoning(validate_cfg(load_recipe(name, [*keys, f"runner.logger.log_path={log_path}", *overrides])))
+        return log_path / name
+
+    return run
 
 
 @pytest.fixture

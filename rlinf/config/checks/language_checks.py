@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.schema.algorithm import TextAlgorithmConfig
 from rlinf.config.schema.generation import ServerGenerationConfig
-from rlinf.config.schema.model import CausalLMConfig
+from rlinf.config.schema.model import CausalLMConfig, VisionLMConfig
 from rlinf.config.schema.root import LanguageConfig, ReasoningConfig, RLinfConfig
 
 
@@ -25,6 +25,47 @@ def check_language_model(check: Check[RLinfConfig]) -> None:
     if not model.is_lora:
         names = ("lora_rank", "lora_alpha", "lora_path", "lora_target_modules")
         check.unused(model, names, "actor.model", "without actor.model.is_lora")
+
+
+def check_vision(check: Check[RLinfConfig]) -> None:
+    """Images reach engine and trainer, or the recipe has none."""
+    cfg = check.cfg
+    keys = cfg.data.image_keys if isinstance(cfg, ReasoningConfig) else []
+    path, model = "actor.model.model_type", cfg.actor.model
+    if not isinstance(model, VisionLMConfig):
+        if keys:
+            check.problem(
+                "data.image_keys",
+                f"received {keys}; {path}={model.model_type} reads no images. Set {path}=vision_lm, or remove the key.",
+            )
+        return
+    if not isinstance(cfg, ReasoningConfig):
+        check.problem(
+            path,
+            f"received {model.model_type}; runner.task_type={cfg.runner.task_type} gives it no images. Set "
+            f"{path}=causal_lm, or runner.task_type=reasoning.",
+        )
+        return
+    workflow = None if cfg.agent is None else cfg.agent.workflow
+    context = cfg.actor.fsdp_config.context_parallel_size
+    needed = {
+        "rollout.rollout_backend": (cfg.rollout.rollout_backend, "hf", "other engines are given no images"),
+        "actor.training_backend": (cfg.actor.training_backend, "fsdp", "it has no vision tower"),
+        "actor.fsdp_config.context_parallel_size": (context, 1, "the tokens of an image stay on one rank"),
+        "actor.model.is_lora": (model.is_lora, False, "adapters are tested on language models alone"),
+        "actor.model.attn_implementation": (
+            "sdpa" if model.attn_implementation == "auto" else model.attn_implementation,
+            "sdpa",
+            "positions of images and sharing need it",
+        ),
+        "critic.use_critic_model": (cfg.critic.use_critic_model, False, "a critic of its own reads no images"),
+        "agent.workflow": ("rlvr" if workflow in {None, "vision_rlvr"} else workflow, "rlvr", "chats carry no images"),
+    }
+    for key, (received, allowed, reason) in needed.items():
+        if received != allowed:
+            check.problem(
+                key, f"received {received}; not possible with {path}={model.model_type}: {reason}. Set it to {allowed}."
+            )
 
 
 def check_importance_correction(check: Check[RLinfConfig]) -> None:
@@ -54,6 +95,33 @@ def check_importance_correction(check: Check[RLinfConfig]) -> None:
             f"received bounds {correction.lower_bound} and {correction.upper_bound}; equal probabilities have weight "
             "1, which must lie between them. Set lower_bound=0.5 and upper_bound=2.0, say.",
         )
+
+
+def check_old_logprobs(check: Check[RLinfConfig]) -> None:
+    """Log-probabilities of the start of the update are needed no earlier than the update has them."""
+    cfg = check.cfg
+    if not isinstance(cfg, ReasoningConfig) or not cfg.algorithm.old_logprobs_in_update:
+        return
+    algorithm, actor = cfg.algorithm, cfg.actor
+    obstacles = {
+        "algorithm.recompute_logprobs=false takes the engine's": not algorithm.recompute_logprobs,
+        "algorithm.kl_in_reward needs them before the advantages": algorithm.kl_in_reward is not None,
+        f"algorithm.adv_type={algorithm.adv_type} needs them before the advantages": (
+            algorithm.advantage.needs_reference
+        ),
+        f"algorithm.update_epoch={algorithm.update_epoch} trains on the first minibatch again": (
+            algorithm.update_epoch > 1
+        ),
+        f"algorithm.loss_type={algorithm.loss_type} also compares with the policy that answered": (
+            algorithm.loss.needs_proximal_logprobs
+        ),
+        "actor.model.add_value_head=true computes values in the same pass": actor.model.add_value_head,
+        "the inference group computes them": cfg.inference is not None,
+        "actor.routing_replay needs the routes of that pass": actor.routing_replay != "none",
+        "actor.moe_aux_loss_coeff needs the routes of that pass": actor.moe_aux_loss_coeff > 0,
+    }
+    for reason in (reason for reason, is_there in obstacles.items() if is_there):
+        check.problem("algorithm.old_logprobs_in_update", f"received true; {reason}. Remove the key.")
 
 
 def check_published_precision(check: Check[RLinfConfig]) -> None:
@@ -147,7 +215,9 @@ def check_engine_servers(check: Check[RLinfConfig]) -> None:
 
 RULES = (
     check_language_model,
+    check_vision,
     check_importance_correction,
+    check_old_logprobs,
     check_published_precision,
     check_bucket_device,
     check_experts,

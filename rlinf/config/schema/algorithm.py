@@ -266,6 +266,12 @@ class NFTLossConfig(ValueLossConfig):
     """How far the implicit good and bad policies lie from the one that acted; the smaller, the larger the steps."""
     adv_clip_max: PositiveFloat = 5.0
     """Advantage at which an action counts as entirely good, and minus which as entirely bad."""
+    nft_loss_form: Literal["mse", "dpo"] = "mse"
+    """``mse`` weights the squared errors of both implicit policies; ``dpo`` is logistic in their difference."""
+    dpo_beta: PositiveFloat = 1.0
+    """``nft_loss_form: dpo``: factor on the difference of errors."""
+    nft_clip_ratio: PositiveFloat | None = None
+    """``nft_loss_form: mse``: largest change of an action's velocity that is learned from, relative to the old one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -565,6 +571,11 @@ class LanguageAlgorithmConfig(AlgorithmConfig):
         """Whether a frozen copy of the initial model is kept."""
         return False
 
+    @property
+    def needs_whole_sequences(self) -> bool:
+        """Whether a training pass has all branches of an episode; see ``LossConfig``."""
+        return self.loss.needs_whole_sequences
+
 
 @dataclass(frozen=True, kw_only=True)
 class SftAlgorithmConfig(LanguageAlgorithmConfig):
@@ -591,6 +602,10 @@ class TextAlgorithmConfig(LanguageAlgorithmConfig):
     recompute_logprobs: bool = True
     """Take the log-probabilities of the policy that answered from the trainer, before its first update, rather than
     from the engine, whose kernels round differently."""
+    old_logprobs_in_update: bool = False
+    """Take them from the forward passes of the update: those of its first minibatch are what the update computes
+    anyway, and those of the others are computed in the micro-batches that they are trained in. Saves a forward pass
+    over the first minibatch, and packs sequences once. False computes all of them in a pass of its own before."""
     importance_correction: ImportanceCorrectionConfig | None = None
     """Weigh advantages with trainer / engine probabilities; null only measures how far they differ."""
     kl_in_reward: KLInRewardConfig | None = None
@@ -614,6 +629,11 @@ class TextAlgorithmConfig(LanguageAlgorithmConfig):
     def needs_reference(self) -> bool:
         """See ``LanguageAlgorithmConfig``."""
         return self.kl_in_reward is not None or self.loss.needs_reference or self.advantage.needs_reference
+
+    @property
+    def needs_whole_sequences(self) -> bool:
+        """See ``LanguageAlgorithmConfig``: also to compare episodes with the engine."""
+        return self.old_logprobs_in_update or super().needs_whole_sequences
 
 
 advantages: Registry[Any] = Registry("advantage estimator", config=AdvantageConfig)

@@ -169,6 +169,18 @@ class CausalLMConfig(ModelConfig, LoRAKeys):
 
 
 @dataclass(frozen=True, kw_only=True)
+class VisionLMConfig(CausalLMConfig):
+    """``model_type: vision_lm`` (also ``qwen2.5_vl`` and ``qwen3_vl``): a language model that reads images."""
+
+    freeze_vision: bool = False
+    """Leave the vision tower as it is: it gets no gradients and no optimizer state."""
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what loads the checkpoint, and what reads images."""
+        return (*super().required_packages(), "PIL")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RolloutModelConfig(ConfigSection):
     """``rollout.model``: where the rollout's copy of the model differs from the actor's."""
 
@@ -184,6 +196,8 @@ models.register("mlp_policy", "rlinf.models.control.mlp_policy:build_mlp_policy"
 # The names of families are those that recipes of language models use; what is loaded depends on the checkpoint alone.
 for _name in ("causal_lm", "qwen2.5", "qwen3"):
     models.register(_name, "rlinf.models.language.causal_lm:build_causal_lm", config=CausalLMConfig)
+for _name in ("vision_lm", "qwen2.5_vl", "qwen3_vl"):
+    models.register(_name, "rlinf.models.language.vision_lm:build_vision_lm", config=VisionLMConfig)
 
 encoders: Registry[Any] = Registry("image encoder")
 """By ``actor.model.encoder``; called with the number of channels."""

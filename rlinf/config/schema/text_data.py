@@ -81,7 +81,10 @@ class TextDataConfig(TextRowsConfig):
     """Rows with a prompt and what its responses are scored by."""
 
     max_prompt_length: PositiveInt = 1024
-    """Most tokens of a prompt."""
+    """Most tokens of a prompt, those of its images among them."""
+    image_keys: list[str] = field(default_factory=list)
+    """Columns of images, which the model sees before the prompt: bytes of files, their paths, columns of images of
+    ``datasets``, or lists of these. Needs ``actor.model.model_type: vision_lm``."""
     filter_prompt_by_length: bool = True
     """Leave out longer ones, and say how many; false makes one an error."""
     rollout_batch_size: PositiveInt

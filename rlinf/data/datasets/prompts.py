@@ -11,6 +11,7 @@ import numpy as np
 from rlinf.config.schema.text_data import TextDataConfig, TextRowsConfig
 from rlinf.data.datasets.text_rows import Place, Tokenizer, as_messages, column, read_rows, render
 from rlinf.data.messages.responses import Prompt
+from rlinf.data.prompt_images import ImageProcessor, Images, as_image_bytes
 from rlinf.errors import DatasetError
 from rlinf.utils.optional import require
 from rlinf.utils.seeding import derive_seed
@@ -47,6 +48,7 @@ def read_prompts(
     limit: int | None = None,
     is_evaluation: bool = False,
     with_messages: bool = False,
+    processor: ImageProcessor | None = None,
 ) -> PromptSet:
     """Read datasets one after the other, and turn their rows into prompts.
 
@@ -58,6 +60,7 @@ def read_prompts(
         limit: Rows to read; None reads all.
         is_evaluation: Whether they are evaluated on, and have the columns that ``TextDataConfig.for_evaluation`` names.
         with_messages: Whether prompts that are conversations keep their messages, for workflows that continue them.
+        processor: Expands placeholders of images; needed with ``data.image_keys``.
 
     Returns:
         The prompts.
@@ -70,7 +73,10 @@ def read_prompts(
     prompts: list[Prompt] = []
     num_rows = num_too_long = 0
     for where, row in read_rows(paths, split=split, limit=limit, is_evaluation=is_evaluation):
-        prompt = _to_prompt(row, cfg, tokenizer, where=where, index=num_rows)
+        images = _images(row, cfg, where)
+        prompt = _to_prompt(row, cfg, tokenizer, where=where, index=num_rows, num_images=len(images))
+        if processor is not None:
+            prompt = _with_images(prompt, images, processor, where)
         if with_messages:
             prompt = replace(prompt, messages=_messages(row, cfg, where))
         num_rows += 1
@@ -144,10 +150,10 @@ def load_tokenizer(path: str) -> Any:
 
 
 def _to_prompt(
-    row: Mapping[str, Any], cfg: TextDataConfig, tokenizer: Tokenizer, *, where: Place, index: int
+    row: Mapping[str, Any], cfg: TextDataConfig, tokenizer: Tokenizer, *, where: Place, index: int, num_images: int = 0
 ) -> Prompt:
     content = column(row, cfg.prompt_key, where, where.option("prompt_key"))
-    text = _render(content, cfg, tokenizer, where)
+    text = _render(content, cfg, tokenizer, where, num_images=num_images)
     token_ids = tuple(tokenizer.encode(text, add_special_tokens=not _is_chat(content, cfg)))
     if not token_ids:
         raise DatasetError(
@@ -163,11 +169,34 @@ def _messages(row: Mapping[str, Any], cfg: TextDataConfig, where: Place) -> tupl
     return tuple(prompt_messages(content, cfg, where)) if _is_chat(content, cfg) else ()
 
 
-def _render(content: Any, cfg: TextRowsConfig, tokenizer: Tokenizer, where: Place) -> str:
+def _images(row: Mapping[str, Any], cfg: TextDataConfig, where: Place) -> Images:
+    """Return the images of a row, in the order of ``data.image_keys``."""
+    found: list[bytes] = []
+    for key in cfg.image_keys:
+        try:
+            found += as_image_bytes(column(row, key, where, "data.image_keys"))
+        except DatasetError as error:
+            raise DatasetError(f"data.image_keys: column '{key}' in {where}: {error}") from error
+    return tuple(found)
+
+
+def _with_images(prompt: Prompt, images: Images, processor: ImageProcessor, where: Place) -> Prompt:
+    """Return a prompt with its placeholders expanded: as it is sampled from, and trained on."""
+    try:
+        return replace(prompt, token_ids=processor.expand(prompt.token_ids, images), images=images)
+    except DatasetError as error:
+        raise DatasetError(f"data.image_keys: {where}: {error}") from error
+
+
+def _render(content: Any, cfg: TextRowsConfig, tokenizer: Tokenizer, where: Place, *, num_images: int = 0) -> str:
     """Return the text that the model is to continue."""
     if isinstance(content, str) and not cfg.apply_chat_template:
         return fill_template(content, cfg)
-    return render(prompt_messages(content, cfg, where), tokenizer, where=where, add_generation_prompt=True)
+    messages = prompt_messages(content, cfg, where)
+    if num_images and isinstance(content, str):
+        parts = [*({"type": "image"} for _ in range(num_images)), {"type": "text", "text": messages[-1]["content"]}]
+        messages = [*messages[:-1], messages[-1] | {"content": parts}]
+    return render(messages, tokenizer, where=where, add_generation_prompt=True)
 
 
 def prompt_messages(content: Any, cfg: TextRowsConfig, where: Place) -> list[Any]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from rlinf.config.schema.generation import SamplingConfig
+from rlinf.data.prompt_images import Images
 
 FinishReason = Literal["stop", "length", "abort"]
 """``stop``: the model ended its response (an end token or a stop string); ``length``: ``max_new_tokens`` or the
@@ -90,12 +91,14 @@ class GenerationRequest:
         params: How to sample.
         prefix_group: Requests with equal names share a prefix; routers send them to one engine, whose cache has it.
             Empty names none.
+        images: Encoded images, whose placeholders ``prompt_ids`` holds expanded.
     """
 
     request_id: str
     prompt_ids: tuple[int, ...]
     params: SamplingParams
     prefix_group: str = ""
+    images: Images = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

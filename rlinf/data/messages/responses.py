@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from rlinf.data.messages.generation import Completion, FinishReason
+from rlinf.data.prompt_images import Images
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +24,7 @@ class Prompt:
         reference: What the reward compares a response with (a solution, tests to run); None where it needs nothing.
         metadata: Further columns that a reward may look at.
         messages: The conversation that the text is, as chat templates read it; empty where it is none.
+        images: Encoded images (PNG, JPEG ...), in the order of their placeholders, which ``token_ids`` holds expanded.
     """
 
     plain_fields: ClassVar[tuple[str, ...]] = ("reference", "metadata")
@@ -33,10 +35,11 @@ class Prompt:
     reference: Any = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
     messages: tuple[Mapping[str, Any], ...] = ()
+    images: Images = ()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the tokens as one array: the driver sends every prompt, and looks at every object that it pickles."""
-        others = (self.index, self.text, self.reference, self.metadata, self.messages)
+        others = (self.index, self.text, self.reference, self.metadata, self.messages, self.images)
         return _prompt, (array("q", self.token_ids), *others)
 
 
@@ -47,9 +50,16 @@ def _prompt(
     reference: Any,
     metadata: Mapping[str, Any],
     messages: tuple[Mapping[str, Any], ...],
+    images: Images,
 ) -> Prompt:
     return Prompt(
-        index=index, token_ids=tuple(token_ids), text=text, reference=reference, metadata=metadata, messages=messages
+        index=index,
+        token_ids=tuple(token_ids),
+        text=text,
+        reference=reference,
+        metadata=metadata,
+        messages=messages,
+        images=images,
     )
 
 
@@ -180,6 +190,7 @@ class ResponseBatch:
         loss_mask: bool [T]; false for tokens that are not the model's own, such as a tool's.
         trainer_logprobs: float32 [T]; log-probability of each token by the trainer's code, under the weights that
             sampled it; None unless an inference group has computed them.
+        images: Images of the prompt of each sequence, [M]; empty where no prompt has any.
     """
 
     responses: tuple[Response, ...]
@@ -189,6 +200,7 @@ class ResponseBatch:
     versions: torch.Tensor
     loss_mask: torch.Tensor
     trainer_logprobs: torch.Tensor | None = None
+    images: tuple[Images, ...] = ()
 
     @classmethod
     def of(cls, prompt: Prompt, group_id: int, completions: Sequence[Completion]) -> ResponseBatch:
@@ -222,6 +234,7 @@ class ResponseBatch:
             logprobs=_lay(logprobs, torch.float32),
             versions=torch.cat(versions),
             loss_mask=torch.ones(len(token_ids), dtype=torch.bool),
+            images=(prompt.images,) * len(completions) if prompt.images else (),
         )
 
     @property
@@ -250,6 +263,9 @@ class ResponseBatch:
             versions=torch.cat([part.versions for part in parts]),
             loss_mask=torch.cat([part.loss_mask for part in parts]),
             trainer_logprobs=torch.cat(trainer) if len(trainer) == len(parts) else None,
+            images=tuple(own for part in parts for own in part.images or ((),) * len(part.prompt_ids))
+            if any(part.images for part in parts)
+            else (),
         )
 
 

@@ -96,6 +96,7 @@ class EngineScheduler:
             key=next(self._keys),
             request_id=request.request_id,
             prompt_ids=request.prompt_ids,
+            images=request.images,
             params=params,
             limit=min(params.max_new_tokens, self._max_context_tokens - len(request.prompt_ids)),
             end_ids=frozenset(params.stop_token_ids) | (frozenset() if params.ignore_eos else self._end_ids),

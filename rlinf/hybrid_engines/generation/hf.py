@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.generation import HFGenerationConfig
+from rlinf.data.messages.generation import GenerationRequest
+from rlinf.data.prompt_images import Images
 from rlinf.errors import EngineError
 from rlinf.hybrid_engines.generation.in_process_engine import InProcessEngine
 from rlinf.hybrid_engines.generation.model_folder import read_model_config
@@ -18,6 +20,7 @@ from rlinf.hybrid_engines.generation.model_runner import ModelRunner, RunnerLimi
 from rlinf.hybrid_engines.generation.sampler import Sampler
 from rlinf.hybrid_engines.generation.slot_cache import ATTENTION, SlotCache, slot_attention
 from rlinf.hybrid_engines.generation.token_sequence import TokenSequence
+from rlinf.hybrid_engines.generation.vision_model import VisionModel
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.weights.bucket import Manifest, check_manifest, take_over
 from rlinf.utils.optional import require
@@ -28,6 +31,10 @@ _PREFILL_TOKENS = 8192
 _ADMISSIONS = 8
 """Prompts are admitted once this part (1/8) of the slots is free: a prefill of few prompts delays running sequences
 nearly as much as one of many."""
+
+
+Context: TypeAlias = "tuple[tuple[int, ...], Images]"
+"""Tokens up to now, and the images among them."""
 
 
 class HFModelRunner(ModelRunner):
@@ -57,6 +64,7 @@ class HFModelRunner(ModelRunner):
         self._cache = SlotCache(num_slots=self._max_running, max_tokens=max_context_tokens)
         self._sampler = Sampler()
         self._model: Any = None
+        self._vision: VisionModel | None = None
         self._incoming: list[TokenSequence] = []
         self._rows: list[TokenSequence] = []
         self._targets: dict[str, torch.Tensor] = {}
@@ -69,25 +77,45 @@ class HFModelRunner(ModelRunner):
             EngineError: The model has layers that the cache is not made for.
         """
         transformers = require("transformers", needed_by="rollout_backend=hf")
-        layer_types = set(read_model_config(self._model_path).get("layer_types") or ["full_attention"])
+        config = read_model_config(self._model_path)
+        text = config.get("text_config") or config
+        layer_types = set(text.get("layer_types") or ["full_attention"])
         if layer_types != {"full_attention"}:
             raise EngineError(
                 f"rollout_backend=hf supports full-attention layers only; '{self._model_path}' has "
                 f"{', '.join(sorted(layer_types))}. Choose rollout_backend: vllm."
             )
         transformers.AttentionInterface.register(ATTENTION, slot_attention)
-        model = transformers.AutoModelForCausalLM.from_pretrained(
-            self._model_path, dtype=self._dtype, attn_implementation=ATTENTION
-        )
+        has_vision = "vision_config" in config
+        loader = transformers.AutoModelForImageTextToText if has_vision else transformers.AutoModelForCausalLM
+        attention = {"": "sdpa", "text_config": ATTENTION, "vision_config": "sdpa"} if has_vision else ATTENTION
+        model = loader.from_pretrained(self._model_path, dtype=self._dtype, attn_implementation=attention)
         self._model = model.to(self._device).eval().requires_grad_(False)
+        self._vision = VisionModel(self._model, self._model_path) if has_vision else None
         return RunnerLimits(
             vocab_size=int(model.get_input_embeddings().num_embeddings),
             max_running=self._max_running,
             admission_size=max(1, self._max_running // _ADMISSIONS),
         )
 
+    def check(self, request: GenerationRequest) -> None:
+        """Refuse images that the model cannot see; see ``ModelRunner``.
+
+        Raises:
+            EngineError: The model reads no images, or the prompt has not been expanded for them.
+        """
+        if self._vision is not None:
+            self._vision.check(request)
+        elif request.images:
+            raise EngineError(
+                f"Request '{request.request_id}': has {len(request.images)} image(s), and the model in "
+                f"'{self._model_path}' reads none. Choose actor.model.model_type: vision_lm with another checkpoint."
+            )
+
     def add(self, sequences: Sequence[TokenSequence]) -> None:
         """Admit sequences; see ``ModelRunner``."""
+        if self._vision is not None:
+            self._vision.admit(sequences)
         self._incoming.extend(sequences)
 
     @torch.inference_mode()
@@ -95,6 +123,8 @@ class HFModelRunner(ModelRunner):
         """Forget sequences; see ``ModelRunner``."""
         gone = set(keys)
         self._sampler.forget(keys)
+        if self._vision is not None:
+            self._vision.forget(keys)
         self._incoming = [sequence for sequence in self._incoming if sequence.key not in gone]
         row = 0
         while row < len(self._rows):
@@ -114,13 +144,13 @@ class HFModelRunner(ModelRunner):
 
     def _prefill(self) -> list[SampledToken]:
         """Compute as many prompts as fit into one pass, each different one once, and sample their first tokens."""
-        prompts: dict[tuple[int, ...], int] = {}
+        prompts: dict[Context, int] = {}
         width = 0
 
         def fits(sequence: TokenSequence) -> bool:
             nonlocal width
-            context = tuple(sequence.context)
-            longest = max(width, len(context))
+            context = _context_of(sequence)
+            longest = max(width, len(context[0]))
             count = len(prompts) + (context not in prompts)
             if prompts and count * longest > _PREFILL_TOKENS:
                 return False
@@ -129,7 +159,7 @@ class HFModelRunner(ModelRunner):
             return True
 
         sequences = list(takewhile(fits, self._incoming))
-        sources = torch.tensor([prompts[tuple(sequence.context)] for sequence in sequences], device=self._device)
+        sources = torch.tensor([prompts[_context_of(sequence)] for sequence in sequences], device=self._device)
         logits, layers = self._compute_prompts(list(prompts), width)
         self._cache.fill(len(self._rows), layers, sources)
         self._incoming = self._incoming[len(sequences) :]
@@ -137,16 +167,20 @@ class HFModelRunner(ModelRunner):
         return self._sample(logits[sources], sequences)
 
     def _compute_prompts(
-        self, prompts: list[tuple[int, ...]], width: int
+        self, prompts: list[Context], width: int
     ) -> tuple[torch.Tensor, list[tuple[torch.Tensor, torch.Tensor]]]:
         """Return the logits after each prompt, [prompts, V], and the keys and values of each layer.
 
         Prompts are padded on the right: with causal attention no token sees what comes after it.
         """
-        padded = [[*prompt, *[0] * (width - len(prompt))] for prompt in prompts]
-        ends = [len(prompt) - 1 for prompt in prompts]
+        padded = [[*prompt, *[0] * (width - len(prompt))] for prompt, _ in prompts]
+        ends = [len(prompt) - 1 for prompt, _ in prompts]
         kept = sorted(set(ends))
         cache = require("transformers", needed_by="rollout_backend=hf").DynamicCache()
+        if self._vision is not None:
+            hidden = self._vision.prompt_hidden_states(torch.tensor(padded, device=self._device), prompts, cache)
+            logits = self._vision.logits(hidden[torch.arange(len(prompts)), ends])
+            return logits, [(layer.keys, layer.values) for layer in cache.layers]
         output = self._model(
             input_ids=torch.tensor(padded, device=self._device),
             past_key_values=cache,
@@ -163,9 +197,15 @@ class HFModelRunner(ModelRunner):
         width = max(lengths)
         self._cache.aim(positions, width)
         mask = torch.arange(width, device=self._device) <= positions[:, None]
+        # Added to the scores: a mask of bools would be turned into such a one in every layer.
+        bias = torch.zeros(mask.shape, dtype=self._dtype, device=self._device).masked_fill_(~mask, -torch.inf)
+        last_tokens = torch.tensor([sequence.token_ids[-1] for sequence in self._rows], device=self._device)
+        if self._vision is not None:
+            logits = self._vision.next_logits(self._rows, positions, bias[:, None, None], self._cache)
+            return self._sample(logits, self._rows)
         output = self._model(
-            input_ids=torch.tensor([[sequence.token_ids[-1]] for sequence in self._rows], device=self._device),
-            attention_mask=mask[:, None, None],
+            input_ids=last_tokens[:, None],
+            attention_mask=bias[:, None, None],
             position_ids=positions[:, None],
             past_key_values=self._cache,
             use_cache=True,
@@ -218,7 +258,7 @@ class HFModelRunner(ModelRunner):
         """Drop model and cache; see ``ModelRunner``."""
         self._cache.clear()
         self._targets = {}
-        self._model = None
+        self._model = self._vision = None
 
 
 class HFEngine(InProcessEngine):
@@ -253,3 +293,7 @@ class HFEngine(InProcessEngine):
         super().__init__(
             model_runner, name="hf", model_path=model_path, seed=seed, max_context_tokens=max_context_tokens
         )
+
+
+def _context_of(sequence: TokenSequence) -> Context:
+    return tuple(sequence.context), sequence.images

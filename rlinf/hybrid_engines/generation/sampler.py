@@ -89,12 +89,15 @@ class Sampler:
 
 def _filtered(full: torch.Tensor, sequences: Sequence[TokenSequence], rows: list[int]) -> torch.Tensor:
     """Return log-probabilities with those rows filtered and renormalised."""
-    filters = [
-        TokenFilter.of(
-            sequences[row].params, suppressed=() if sequences[row].may_end else tuple(sequences[row].end_ids)
-        )
-        for row in rows
-    ]
+    # Responses to one prompt have the same parameters.
+    made: dict[tuple[int, bool], TokenFilter] = {}
+    filters: list[TokenFilter] = []
+    for row in rows:
+        sequence = sequences[row]
+        key = (id(sequence.params), sequence.may_end)
+        if key not in made:
+            made[key] = TokenFilter.of(sequence.params, suppressed=() if key[1] else tuple(sequence.end_ids))
+        filters.append(made[key])
     filtered = full.clone()
     filtered[rows] = filter_logprobs(full[rows], filters).log_softmax(-1)
     return filtered
@@ -137,9 +140,10 @@ def filter_logprobs(logprobs: torch.Tensor, filters: Sequence[TokenFilter]) -> t
         [N, V], not normalised again.
     """
     logprobs = logprobs.clone()
-    for row, token_filter in enumerate(filters):
-        if token_filter.suppressed:
-            logprobs[row, list(token_filter.suppressed)] = -torch.inf
+    suppressed = [(row, token) for row, each in enumerate(filters) for token in each.suppressed]
+    if suppressed:
+        rows, tokens = torch.tensor(suppressed, device=logprobs.device).unbind(1)
+        logprobs[rows, tokens] = -torch.inf
     if any(each.min_p > 0 for each in filters):
         min_p = logprobs.new_tensor([[each.min_p] for each in filters])
         logprobs = logprobs.masked_fill(logprobs < logprobs.amax(-1, keepdim=True) + min_p.log(), -torch.inf)

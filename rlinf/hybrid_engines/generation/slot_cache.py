@@ -29,8 +29,8 @@ class SlotCache:
         self._num_slots = num_slots
         self._max_tokens = max_tokens
         self._store: torch.Tensor | None = None  # [2 (key, value), layers, slots, heads, capacity, head_dim]
-        self._rows = torch.empty(0, dtype=torch.long)
-        self._positions = torch.empty(0, dtype=torch.long)
+        self._num_rows = 0
+        self._targets = torch.empty(0, dtype=torch.long)
         self._width = 0
 
     def fill(self, first: int, layers: list[tuple[torch.Tensor, torch.Tensor]], sources: torch.Tensor) -> None:
@@ -61,9 +61,12 @@ class SlotCache:
             width: The largest position and one.
         """
         assert self._store is not None
-        self._grown(width, self._store.shape[1], self._store[0, 0])
-        self._rows = torch.arange(len(positions), device=positions.device)
-        self._positions = positions
+        store = self._grown(width, self._store.shape[1], self._store[0, 0])
+        _, _, _, heads, capacity, _ = store.shape
+        # Where each head's next vector goes, if a layer's vectors are numbered in the order of its memory.
+        first = torch.arange(len(positions) * heads, device=positions.device) * capacity
+        self._targets = first + positions.repeat_interleave(heads)
+        self._num_rows = len(positions)
         self._width = width
 
     def clear(self) -> None:
@@ -84,11 +87,10 @@ class SlotCache:
             Keys and values up to now, [sequences, heads, width, head_dim].
         """
         assert self._store is not None
-        num_rows = len(self._rows)
         keys, values = self._store[0, layer_idx], self._store[1, layer_idx]
-        keys[self._rows, :, self._positions] = key_states[:, :, 0]
-        values[self._rows, :, self._positions] = value_states[:, :, 0]
-        return keys[:num_rows, :, : self._width], values[:num_rows, :, : self._width]
+        for stored, new in ((keys, key_states), (values, value_states)):
+            stored.view(-1, stored.shape[-1]).index_copy_(0, self._targets, new.reshape(-1, new.shape[-1]))
+        return keys[: self._num_rows, :, : self._width], values[: self._num_rows, :, : self._width]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """Return the number of tokens before the present one, as the model asks for it."""
@@ -130,7 +132,7 @@ def slot_attention(
         query: [N, query heads, L, head_dim].
         key: [N, key heads, tokens, head_dim].
         value: As ``key``.
-        attention_mask: [N, 1, 1, tokens], true where a token may be attended to; None for causal attention.
+        attention_mask: [N, 1, 1, tokens], added to the scores; None for causal attention.
         scaling: Of the products; None for the usual one.
 
     Returns:

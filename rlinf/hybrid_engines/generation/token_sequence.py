@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rlinf.data.messages.generation import Completion, FinishReason, SamplingParams
+from rlinf.data.prompt_images import Images
 
 Decode = Callable[[list[int]], str]
 """Turns tokens into text, special ones included."""
@@ -31,6 +32,7 @@ class TokenSequence:
         end_ids: Tokens that end it.
         seed: Of its random numbers; unique unless the request has a seed.
         decode: Needed for stop strings.
+        images: Of the prompt.
         token_ids: Tokens so far, [L].
         logprobs: See ``Completion``.
         full_logprobs: See ``Completion``; empty where they are not kept.
@@ -46,6 +48,7 @@ class TokenSequence:
     end_ids: frozenset[int]
     seed: int
     decode: Decode | None = None
+    images: Images = ()
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     full_logprobs: list[float] = field(default_factory=list)

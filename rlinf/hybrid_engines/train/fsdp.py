@@ -18,6 +18,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionP
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils.checkpoint import checkpoint
 
+from rlinf.algorithms.types import add_metrics
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.config.schema.train import ActorConfig, FSDPConfig, OptimConfig
@@ -136,8 +137,7 @@ class FSDPEngine(TrainEngine):
             with self._autocast():
                 loss, metrics = work.use(work.call(self.model, batch), batch)
             torch.autograd.backward(loss if scale == 1.0 else loss * scale, inputs=inputs)
-            for name, value in metrics.items():
-                totals[name] = totals[name] + value if name in totals else value
+            add_metrics(totals, metrics)
         self._average_replicated_gradients()
         return totals
 

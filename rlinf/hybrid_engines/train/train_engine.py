@@ -21,7 +21,7 @@ BatchT = TypeVar("BatchT")
 OutputT = TypeVar("OutputT")
 ResultT = TypeVar("ResultT")
 MetricSums = dict[str, torch.Tensor]
-"""Metric name to a tensor ``[sum, count]``; the same keys on every rank and in every micro-batch."""
+"""Metric name to a tensor ``[sum, count]``, added by ``add_metrics``; the same keys on every rank and micro-batch."""
 Loss = tuple[torch.Tensor, MetricSums]
 """Scalar loss with a graph, and metrics."""
 

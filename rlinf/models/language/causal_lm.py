@@ -147,7 +147,7 @@ class CausalLM(LanguageModel):
         """See ``TrainableModel``."""
         names = {name: [[unadapted_name(name)]] for name in self.state_dict() if unadapted_name(name) != name}
         source = self.weight_source
-        return names | (dict(source.stacked()) if isinstance(source, _InitialWeights) else {})
+        return names | (dict(source.stacked()) if isinstance(source, InitialWeights) else {})
 
     def export(
         self, whole: Callable[[torch.Tensor], torch.Tensor], form: WeightForm = "merged"
@@ -216,7 +216,7 @@ def build_causal_lm(cfg: CausalLMConfig, *, num_values: int = 1) -> CausalLM:
     weights = PretrainedWeights(cfg, pretrained)
     with torch.device("meta"):
         model = CausalLM(cfg, pretrained)
-    model.weight_source = _InitialWeights(model, weights)
+    model.weight_source = InitialWeights(model, weights)
     return model
 
 
@@ -256,7 +256,7 @@ def require_supported(cfg: CausalLMConfig, pretrained: Any) -> None:
         )
 
 
-class _InitialWeights:
+class InitialWeights:
     """A checkpoint's weights, and the first ones of adapters and of the value head, by the names of ``CausalLM``."""
 
     def __init__(self, model: CausalLM, pretrained: PretrainedWeights) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from rlinf.errors import ConfigError
@@ -10,6 +11,8 @@ from rlinf.utils.optional import require
 
 _FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.jinja"]
 """What engines and tokenizers read; checkpoints on the Hub often hold the weights a second time, in other formats."""
+TOKENIZER_FILES = [pattern for pattern in _FILES if pattern != "*.safetensors"]
+"""What is read of a model whose weights another one holds."""
 _INSTALL = "pip install 'rlinf[reasoning]'"
 
 
@@ -35,13 +38,15 @@ def require_model_path(path: str) -> None:
         )
 
 
-def find_model_folder(path: str) -> Path:
+def find_model_folder(path: str, *, key: str = "actor.model.model_path", files: Sequence[str] = _FILES) -> Path:
     """Return the folder of a model, which is downloaded first if it is given by its name on the Hub.
 
     Generation engines read files of it. What the Hub's cache holds already is not downloaded again.
 
     Args:
-        path: ``actor.model.model_path``.
+        path: What the recipe says.
+        key: Where it says so, for messages.
+        files: Patterns of what is downloaded.
 
     Raises:
         ConfigError: There is no such folder, and nothing of that name on the Hub or, offline, in its cache.
@@ -52,10 +57,10 @@ def find_model_folder(path: str) -> Path:
         return folder
     hub = require("huggingface_hub", install=_INSTALL, needed_by="a model by its name on the Hub")
     try:
-        return Path(hub.snapshot_download(path, allow_patterns=_FILES))
+        return Path(hub.snapshot_download(path, allow_patterns=list(files)))
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(
-            f"actor.model.model_path: there is no folder '{path}', and it cannot be had from the Hub: {reason} "
+            f"{key}: there is no folder '{path}', and it cannot be had from the Hub: {reason} "
             "Download the model first, and give its folder."
         ) from error

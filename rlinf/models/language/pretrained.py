@@ -20,12 +20,15 @@ _EXPERTS = (["MergeModulelist"], ["MergeModulelist", "Concatenate"])
 """What transformers does with the experts in a file: it stacks them, after gate and up of each are joined."""
 
 
-def build_on_meta(cfg: CausalLMConfig, attention: str) -> Any:
+def build_on_meta(
+    cfg: CausalLMConfig, attention: str | Mapping[str, str], *, loader: str = "AutoModelForCausalLM"
+) -> Any:
     """Return the transformers model that ``model_path`` names, its parameters on device ``meta``, in float32.
 
     Args:
         cfg: The ``actor.model`` section.
-        attention: Name of the attention, as transformers knows it.
+        attention: Name of the attention, as transformers knows it; or names by the part of the model.
+        loader: Class of transformers that builds the model.
 
     Raises:
         ConfigError: transformers knows no such model.
@@ -34,7 +37,7 @@ def build_on_meta(cfg: CausalLMConfig, attention: str) -> Any:
     try:
         config = transformers.AutoConfig.from_pretrained(find_model_folder(cfg.model_path))
         with torch.device("meta"):
-            model = transformers.AutoModelForCausalLM.from_config(
+            model = getattr(transformers, loader).from_config(
                 config, dtype=torch.float32, attn_implementation=attention
             )
     except (OSError, ValueError) as error:

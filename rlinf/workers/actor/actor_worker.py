@@ -146,12 +146,13 @@ class ActorWorker(Worker):
             step: Step of the run, from 1.
 
         Returns:
-            Metrics over all ranks, under ``train/``, and the speed where the learner counts its work, under
-            ``time/actor/``.
+            Metrics over all ranks, under ``train/`` (those of the rollout under ``rollout/``), and the speed where the
+            learner counts its work, under ``time/actor/``.
         """
         self.engine.onload()
         started = time.perf_counter()
-        metrics = {f"train/{name}": value for name, value in self.learner.update(step).items()}
+        found = self.learner.update(step)
+        metrics = {name if name.startswith("rollout/") else f"train/{name}": value for name, value in found.items()}
         return metrics | self._speed(time.perf_counter() - started)
 
     def _speed(self, seconds: float) -> dict[str, float]:

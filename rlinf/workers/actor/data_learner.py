@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
+from rlinf.algorithms.types import add_metrics
 from rlinf.config.schema.data import DataConfig
 from rlinf.config.schema.model import StatePolicyConfig
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
@@ -19,7 +20,7 @@ from rlinf.errors import AlgorithmError, DatasetError
 from rlinf.hybrid_engines.train.train_engine import MetricSums, TrainEngine
 from rlinf.models.trainable import TrainableModel
 from rlinf.utils.seeding import derive_seed
-from rlinf.workers.actor.learner import EmbodiedLearner, MakeEngine, accumulate, metrics_over_ranks
+from rlinf.workers.actor.learner import EmbodiedLearner, MakeEngine, metrics_over_ranks
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -87,7 +88,7 @@ class DataLearner(EmbodiedLearner):
         sums: MetricSums = {}
         for _ in range(self.algorithm.update_epoch):
             batch = self.stored.sample(self.actor.global_batch_size, generator)
-            accumulate(sums, self.update_once(self.augment(batch, generator)))
+            add_metrics(sums, self.update_once(self.augment(batch, generator)))
         return metrics_over_ranks(self.engine, sums) | size
 
     def augment(self, batch: Transitions, generator: torch.Generator) -> Transitions:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from rlinf.algorithms.types import metric_pair
+from rlinf.algorithms.types import add_metrics, metric_pair
 from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.config.schema.vla import VLAConfig
@@ -17,7 +17,7 @@ from rlinf.errors import AlgorithmError
 from rlinf.hybrid_engines.train.train_engine import MetricSums, Pass
 from rlinf.models.base_policy import ForwardType
 from rlinf.utils.seeding import derive_seed
-from rlinf.workers.actor.learner import EmbodiedLearner, MakeEngine, accumulate, metrics_over_ranks
+from rlinf.workers.actor.learner import EmbodiedLearner, MakeEngine, metrics_over_ranks
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -61,7 +61,7 @@ class FrameLearner(EmbodiedLearner):
         sums: MetricSums = {}
         num_updates = self.algorithm.update_epoch
         for number in range((step - 1) * num_updates, step * num_updates):
-            accumulate(sums, self.update_once(number))
+            add_metrics(sums, self.update_once(number))
         return metrics_over_ranks(self.engine, sums) | {"frames": float(self.stream.num_frames)}
 
     def update_once(self, number: int) -> MetricSums:

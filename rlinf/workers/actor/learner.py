@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import torch
 
-from rlinf.algorithms.types import finalize_metrics
+from rlinf.algorithms.types import LARGEST, finalize_metrics
 from rlinf.config.schema.algorithm import EmbodiedAlgorithmConfig
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.messages.embodied import Trajectory
@@ -165,12 +165,6 @@ def freeze_copy(model: ModelT) -> ModelT:
     return copy.deepcopy(model, {id(model.weight_source): model.weight_source}).eval().requires_grad_(False)
 
 
-def accumulate(sums: MetricSums, metrics: MetricSums) -> None:
-    """Add metrics to what has been summed so far."""
-    for name, value in metrics.items():
-        sums[name] = sums[name] + value if name in sums else value
-
-
 def metrics_over_ranks(
     engine: TrainEngine, sums: MetricSums, steps: Sequence[dict[str, float]] = ()
 ) -> dict[str, float]:
@@ -184,8 +178,11 @@ def metrics_over_ranks(
     metrics: dict[str, float] = {}
     if sums:
         names = sorted(sums)
-        total = engine.all_reduce(torch.stack([sums[name].to(engine.device).double() for name in names]))
-        metrics = finalize_metrics(dict(zip(names, total.cpu(), strict=True)))
+        parts = torch.stack([sums[name].to(engine.device).double() for name in names])
+        total = dict(zip(names, engine.all_reduce(parts).cpu(), strict=True))
+        for name in LARGEST & sums.keys():
+            total[name] = torch.stack(engine.all_gather(parts[names.index(name)])).amax(0).cpu()
+        metrics = finalize_metrics(total)
     if steps:
         metrics |= {name: sum(step[name] for step in steps) / len(steps) for name in steps[0]}
     return metrics

@@ -23,6 +23,7 @@ from rlinf.algorithms.types import Ragged
 from rlinf.config.schema.algorithm import LanguageAlgorithmConfig
 from rlinf.config.schema.runner import TextRunnerConfig
 from rlinf.data.messages.responses import ResponseBatch
+from rlinf.data.shared_prefixes import prefix_keys
 from rlinf.hybrid_engines.train.train_engine import Pass, TrainEngine
 from rlinf.models.language.language_model import LanguageModel, TokenEvaluation
 from rlinf.workers.actor.expert_use import ExpertUse
@@ -97,7 +98,7 @@ class MicroBatchPlanner:
         """Group responses by their prompt."""
         return group_by_prefix(
             samples.lengths,
-            prefixes=samples.prompts if self.share_prompts else None,
+            prefixes=prefix_keys(samples.prompts, samples.images) if self.share_prompts else None,
             responses=samples.responses,
             episodes=samples.episode_ids if self.whole_episodes and samples.episode_ids else None,
             num_ranks=self.engine.world_size,
@@ -106,13 +107,14 @@ class MicroBatchPlanner:
             cost=self.cost,
         )
 
-    def plan(self, samples: TextSamples) -> list[MicroBatch]:
+    def plan(self, samples: TextSamples, groups: Sequence[PrefixGroup] | None = None) -> list[MicroBatch]:
         """Return this rank's micro-batches of some samples; ``indices`` are positions among them.
 
         Args:
             samples: Every rank has all of them.
+            groups: What ``groups`` has returned of them; None computes it.
         """
-        shares = assign_to_ranks(self.groups(samples), self.engine.world_size)
+        shares = assign_to_ranks(self.groups(samples) if groups is None else groups, self.engine.world_size)
         plans = plan_packed_micro_batches(shares, max_tokens=self.max_tokens, max_samples=self.max_samples)
         return plans[self.engine.rank]
 
@@ -144,6 +146,7 @@ def compute_logprobs(
             "loss_mask": batch.split(torch.ones(num_tokens, dtype=torch.bool)),
             "places": batch.split(torch.arange(num_tokens)),
         },
+        images=batch.images,
     )
     engine = planner.engine
     assert isinstance(engine.model, LanguageModel)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from rlinf.algorithms.registry import make_off_policy_algorithm
-from rlinf.algorithms.types import metric_pair
+from rlinf.algorithms.types import add_metrics, metric_pair
 from rlinf.config.schema.algorithm import (
     OffPolicyLossConfig,
     ReplayBufferConfig,
@@ -27,7 +27,7 @@ from rlinf.models.base_policy import ForwardType
 from rlinf.models.q_policy import ActorEvaluation, CriticEvaluation, QPolicy
 from rlinf.utils.seeding import derive_seed
 from rlinf.workers.actor.demonstrations import Demonstrations
-from rlinf.workers.actor.learner import EmbodiedLearner, accumulate, metrics_over_ranks
+from rlinf.workers.actor.learner import EmbodiedLearner, metrics_over_ranks
 
 _STATE_FILE = "learner.pt"
 _REPLAY_FOLDER = "replay"
@@ -101,9 +101,9 @@ class OffPolicyLearner(EmbodiedLearner):
         sums: MetricSums = {}
         for chosen in members:
             self.updates_made += 1
-            accumulate(sums, self._update_critics(generator, chosen))
+            add_metrics(sums, self._update_critics(generator, chosen))
             if self.updates_made % self.loss.critic_actor_ratio == 0:
-                accumulate(sums, self._update_policy(generator))
+                add_metrics(sums, self._update_policy(generator))
             if self.updates_made % self.loss.target_update_freq == 0:
                 for target, source in self.policy.targets():
                     self.engine.soft_update(target, source, self.loss.tau)

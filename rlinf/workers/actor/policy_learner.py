@@ -14,13 +14,14 @@ from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.minibatch import MicroBatch, SampleOwnership, plan_micro_batches, plan_minibatches
 from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.steps import rows_to_samples, steps_to_samples, trajectory_to_steps
+from rlinf.algorithms.types import add_metrics
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.train_engine import Loss, MetricSums, Pass, TrainEngine
 from rlinf.models.base_policy import PolicyEvaluation
 from rlinf.models.policy_conformance import check_evaluation
-from rlinf.workers.actor.learner import REFERENCE, EmbodiedLearner, accumulate, metrics_over_ranks
+from rlinf.workers.actor.learner import REFERENCE, EmbodiedLearner, metrics_over_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class PolicyLearner(EmbodiedLearner):
                 plan = plan_micro_batches(
                     minibatch, ownership, rank=self.engine.rank, micro_batch_size=self.actor.micro_batch_size
                 )
-                accumulate(sums, self.forward_backward(samples, plan))
+                add_metrics(sums, self.forward_backward(samples, plan))
                 steps.append(self.engine.step())
         valid = samples.action_mask.any(-1)
         self.policy.update_statistics(samples.forward_inputs, valid, self.engine.all_reduce)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from rlinf.algorithms.minibatch import plan_minibatches
 from rlinf.algorithms.types import Ragged, finalize_metrics
 from rlinf.config.schema.root import ReasoningConfig, RLinfConfig
 from rlinf.data.messages.responses import ResponseBatch
 from rlinf.errors import NumericalError
-from rlinf.hybrid_engines.train.train_engine import TrainEngine
-from rlinf.models.language.language_model import LanguageModel
+from rlinf.hybrid_engines.train.train_engine import Pass, TrainEngine
+from rlinf.models.language.language_model import LanguageModel, TokenEvaluation
 from rlinf.workers.actor.expert_use import ExpertUse
 from rlinf.workers.actor.learner import REFERENCE
 from rlinf.workers.actor.logprobs import Evaluated, compute_logprobs
 from rlinf.workers.actor.text_critic import TextCritic
-from rlinf.workers.actor.text_samples import TextSamples, make_text_samples
+from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens, make_text_samples
 from rlinf.workers.actor.text_teacher import TextTeacher
 from rlinf.workers.actor.token_learner import TokenLearner
 
@@ -55,7 +56,9 @@ class TextLearner(TokenLearner[ResponseBatch]):
         if self.cfg.inference is not None:
             assert batch.trainer_logprobs is not None
             trainer = batch.split(batch.trainer_logprobs)
-        elif algorithm.recompute_logprobs or self.cfg.actor.model.add_value_head:
+        elif not algorithm.old_logprobs_in_update and (
+            algorithm.recompute_logprobs or self.cfg.actor.model.add_value_head
+        ):
             trainer, values, routes = self._evaluate(batch, experts=self.experts)
         if self.critic is not None:
             values = self.critic.values(batch)
@@ -74,7 +77,36 @@ class TextLearner(TokenLearner[ResponseBatch]):
     def update(self, step: int) -> dict[str, float]:
         """See ``Learner``."""
         with nullcontext() if self.critic is None else self.critic.on_device():
-            return super().update(step)
+            metrics = super().update(step)
+        of_rollout = {name for name in metrics if name.startswith(("mismatch_", "correction_"))}
+        return {f"rollout/{name}" if name in of_rollout else name: value for name, value in metrics.items()}
+
+    def packed(self, minibatches: Iterable[TextSamples]) -> Iterator[tuple[TextSamples, list[TextBatch]]]:
+        """See ``TokenLearner``: all but the first get what the model says of them before the first update."""
+        packed = super().packed(minibatches)
+        if not self.cfg.algorithm.old_logprobs_in_update:
+            yield from packed
+            return
+        yield from [
+            (minibatch, self._with_old_logprobs(batches) if number else batches)
+            for number, (minibatch, batches) in enumerate(packed)
+        ]
+
+    def _with_old_logprobs(self, batches: Sequence[TextBatch]) -> list[TextBatch]:
+        """Return micro-batches with the log-probabilities of their tokens under the present policy."""
+        algorithm = self.cfg.algorithm
+
+        def call(model: nn.Module, batch: TextBatch) -> TokenEvaluation:
+            return evaluate_tokens(model, batch, algorithm=algorithm)
+
+        def use(result: TokenEvaluation, _: TextBatch) -> torch.Tensor:
+            return result.logprobs
+
+        found = self.engine.forward(batches, Pass(call, use))
+        return [
+            replace(batch, tokens={**batch.tokens, "old_logprobs": logprobs})
+            for batch, logprobs in zip(batches, found, strict=True)
+        ]
 
     def learn_values(self, minibatch: TextSamples) -> dict[str, float]:
         """See ``TokenLearner``."""

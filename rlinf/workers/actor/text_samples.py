@@ -21,6 +21,7 @@ from rlinf.config.schema.algorithm import LanguageAlgorithmConfig, TextAlgorithm
 from rlinf.data.credit_columns import CreditColumns
 from rlinf.data.messages.responses import ResponseBatch
 from rlinf.data.packing import PackedSequences, pack_responses, place
+from rlinf.data.prompt_images import Images
 from rlinf.errors import AlgorithmError
 from rlinf.models.language.expert_routing import ExpertRouting
 from rlinf.models.language.language_model import TokenEvaluation
@@ -35,10 +36,12 @@ class TextSamples:
         responses: Token ids of the responses, [L] each; the branches of an episode are one each.
         tokens: Tensors [L] for each response: ``loss_mask``; of a model's own responses ``old_logprobs``,
             ``advantages`` and ``returns``; ``prev_values``, ``ref_logprobs`` and ``proximal_logprobs`` where there are
-            any.
+            any. With ``old_logprobs_in_update`` the update adds ``old_logprobs``, and there are ``engine_logprobs`` to
+            compare them with.
         routes: For each prompt and response together, the experts that its tokens go to, int [P + L, layers, chosen]:
             see ``ExpertRouting``. None where they are not recorded.
         episode_ids: Number of the episode of each; empty where each is one of its own.
+        images: Images of each prompt; empty where there are none.
     """
 
     prompts: tuple[tuple[int, ...], ...]
@@ -46,6 +49,7 @@ class TextSamples:
     tokens: Mapping[str, tuple[torch.Tensor, ...]]
     routes: tuple[torch.Tensor, ...] | None = None
     episode_ids: tuple[int, ...] = ()
+    images: tuple[Images, ...] = ()
 
     @property
     def lengths(self) -> list[int]:
@@ -70,6 +74,7 @@ class TextSamples:
             tokens={name: tuple(values[i] for i in indices) for name, values in self.tokens.items()},
             routes=None if self.routes is None else tuple(self.routes[i] for i in indices),
             episode_ids=tuple(self.episode_ids[i] for i in indices) if self.episode_ids else (),
+            images=tuple(self.images[i] for i in indices) if self.images else (),
         )
 
     def select_episodes(self, numbers: Sequence[int]) -> TextSamples:
@@ -84,7 +89,9 @@ class TextSamples:
     def pack(self, batch: MicroBatch, device: torch.device, *, share_prompts: bool = False) -> TextBatch:
         """Lay the samples of a micro-batch end to end, on a device; equal prompts once, if they are to be shared."""
         chosen = self.select(batch.indices.tolist())
-        packed, where = pack_responses(chosen.prompts, chosen.responses, share_prompts=share_prompts)
+        packed, where = pack_responses(
+            chosen.prompts, chosen.responses, share_prompts=share_prompts, images=chosen.images
+        )
         tokens = {name: place(values, where).to(device) for name, values in chosen.tokens.items()}
         if batch.is_padding:
             tokens["loss_mask"] = torch.zeros_like(tokens["loss_mask"])
@@ -208,6 +215,8 @@ def make_text_samples(
         name: batch.split(columns.scatter(column))
         for name, column in (("loss_mask", loss_masks), ("advantages", advantages), ("returns", returns))
     }
+    if algorithm.old_logprobs_in_update:
+        tokens["engine_logprobs"] = tuple(batch.split(batch.logprobs))
     tokens |= _known_before_update(
         batch, algorithm, trainer_logprobs=trainer_logprobs, ref_logprobs=ref_logprobs, prev_values=values
     )
@@ -216,6 +225,7 @@ def make_text_samples(
         responses=batch.split(batch.token_ids),
         tokens=tokens,
         episode_ids=batch.episode_ids if len(batch.prompt_ids) > len(batch.responses) else (),
+        images=batch.images,
     )
     return samples, metrics | corrected
 
@@ -224,8 +234,10 @@ def _known_before_update(
     batch: ResponseBatch, algorithm: TextAlgorithmConfig, *, trainer_logprobs: Ragged | None, **others: Ragged | None
 ) -> dict[str, tuple[torch.Tensor, ...]]:
     """Return what the loss compares with, by the names of ``TextSamples.tokens``."""
-    engine = batch.split(batch.logprobs)
-    before = engine if trainer_logprobs is None else trainer_logprobs
+    engine: Ragged | None = batch.split(batch.logprobs)
+    before = trainer_logprobs
+    if before is None and not algorithm.old_logprobs_in_update:
+        before = engine
     is_decoupled = algorithm.loss.needs_proximal_logprobs
     others["old_logprobs"] = engine if is_decoupled else before
     others["proximal_logprobs"] = before if is_decoupled else None
@@ -274,15 +286,38 @@ def text_loss(
     Returns:
         Scalar loss, and metrics as (sum, count) pairs.
     """
+    tokens = dict(batch.tokens)
+    compared: Metrics = {}
+    if "engine_logprobs" in tokens:
+        tokens, compared = _compared_in_update(batch, result.logprobs, algorithm)
     inputs = LossInputs(
         logprobs=result.logprobs,
         entropy=result.entropy,
         values=result.values,
         sequence_ids=batch.local_episode_ids,
         denominators=denominators,
-        **batch.tokens,
+        **tokens,
     )
-    return policy_loss(algorithm.loss_type, inputs, algorithm.loss)
+    loss, metrics = policy_loss(algorithm.loss_type, inputs, algorithm.loss)
+    return loss, metrics | compared
+
+
+def _compared_in_update(
+    batch: TextBatch, logprobs: torch.Tensor, algorithm: LanguageAlgorithmConfig
+) -> tuple[dict[str, torch.Tensor], Metrics]:
+    """Return a micro-batch's tensors with weighted advantages, and metrics of the difference to the engine.
+
+    In the first minibatch, which has no log-probabilities of the start of the update, they are ``logprobs``.
+    """
+    assert isinstance(algorithm, TextAlgorithmConfig)
+    tokens = dict(batch.tokens)
+    engine = tokens.pop("engine_logprobs")
+    trainer = tokens.setdefault("old_logprobs", logprobs.detach())
+    mask, sequence_ids = tokens["loss_mask"], batch.local_episode_ids
+    weights, metrics = _compare(engine, trainer, mask, sequence_ids, algorithm)
+    if weights is not None:
+        tokens["advantages"] = tokens["advantages"] * weights
+    return tokens, metrics
 
 
 def evaluate_tokens(
@@ -327,24 +362,44 @@ def _corrected(
     all_reduce_max: AllReduce | None,
 ) -> tuple[tuple[torch.Tensor, ...], Metrics]:
     """Return weighted advantages, and metrics of the difference between engine and trainer."""
-    correction = algorithm.importance_correction
     if trainer is None:
-        if correction is not None or algorithm.loss.needs_proximal_logprobs:
+        correction = algorithm.importance_correction
+        is_needed = correction is not None or algorithm.loss.needs_proximal_logprobs
+        if is_needed and not algorithm.old_logprobs_in_update:
             raise AlgorithmError(
                 f"loss_type={algorithm.loss_type} with importance_correction={correction} needs the trainer's "
                 "log-probabilities. Set algorithm.recompute_logprobs=true."
             )
         return advantages, {}
     lengths = [len(mask) for mask in masks]
+    sequence_ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    packed = (torch.cat(list(engine)), torch.cat(list(trainer)), torch.cat(list(masks)))
+    weights, metrics = _compare(*packed, sequence_ids, algorithm, all_reduce_max=all_reduce_max)
+    if weights is None:
+        return advantages, metrics
+    return torch.split(torch.cat(advantages) * weights, lengths), metrics
+
+
+def _compare(
+    engine: torch.Tensor,
+    trainer: torch.Tensor,
+    loss_mask: torch.Tensor,
+    sequence_ids: torch.Tensor,
+    algorithm: TextAlgorithmConfig,
+    *,
+    all_reduce_max: AllReduce | None = None,
+) -> tuple[torch.Tensor | None, Metrics]:
+    """Return the weights of tokens, if the recipe corrects them, and metrics of the difference; see ``importance``."""
     packed = {
-        "trainer_logprobs": torch.cat(list(trainer)),
-        "engine_logprobs": torch.cat(list(engine)),
-        "loss_mask": torch.cat(list(masks)),
-        "sequence_ids": torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths)),
+        "trainer_logprobs": trainer,
+        "engine_logprobs": engine,
+        "loss_mask": loss_mask,
+        "sequence_ids": sequence_ids,
     }
     metrics = mismatch_metrics(**packed, all_reduce_max=all_reduce_max)
+    correction = algorithm.importance_correction
     if correction is None:
-        return advantages, metrics
+        return None, metrics
     weights, corrected = correct_importance(
         **packed,
         level=correction.level,
@@ -352,5 +407,4 @@ def _corrected(
         lower_bound=correction.lower_bound,
         upper_bound=correction.upper_bound,
     )
-    weighted = torch.cat(advantages) * weights
-    return torch.split(weighted, lengths), metrics | corrected
+    return weights, metrics | corrected

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from torch import nn
 
+from rlinf.algorithms.types import add_metrics
 from rlinf.config.schema.root import LanguageConfig, RLinfConfig
 from rlinf.hybrid_engines.train.train_engine import Loss, MetricSums, Pass, TrainEngine
 from rlinf.models.language.language_model import TokenEvaluation
 from rlinf.workers.actor.expert_use import ExpertUse
-from rlinf.workers.actor.learner import BatchT, Learner, Work, accumulate, metrics_over_ranks
+from rlinf.workers.actor.learner import BatchT, Learner, Work, metrics_over_ranks
 from rlinf.workers.actor.logprobs import MicroBatchPlanner, decoder_flops
 from rlinf.workers.actor.text_samples import TextBatch, TextSamples, evaluate_tokens, text_denominators, text_loss
 
@@ -38,7 +39,7 @@ class TokenLearner(Learner[BatchT]):
             cfg.runner,
             max_tokens=cfg.runner.max_tokens_per_mbs,
             max_samples=cfg.actor.micro_batch_size,
-            whole_episodes=cfg.algorithm.loss.needs_whole_sequences,
+            whole_episodes=cfg.algorithm.needs_whole_sequences,
         )
         self.work = Work()
         self.samples: TextSamples | None = None
@@ -65,32 +66,49 @@ class TokenLearner(Learner[BatchT]):
         self.work = Work()
         sums: MetricSums = {}
         steps: list[dict[str, float]] = []
-        num_skipped = 0
-        for numbers in self.minibatches(samples.num_episodes, step):
-            minibatch = samples.select_episodes(numbers)
-            # Momentum and weight decay alone would still move the model. Every rank has all samples, and skips too.
-            if not minibatch.has_learning_signal:
-                num_skipped += 1
-                continue
-            accumulate(sums, self.forward_backward(minibatch))
-            self.work += self._work(minibatch)
+        numbers = list(self.minibatches(samples.num_episodes, step))
+        for minibatch, batches in self.packed(map(samples.select_episodes, numbers)):
+            add_metrics(sums, self.forward_backward(batches))
             steps.append(self.engine.step() | self.learn_values(minibatch))
-        metrics = metrics_over_ranks(self.engine, sums, steps) | {"skipped_updates": float(num_skipped)}
+        metrics = metrics_over_ranks(self.engine, sums, steps) | {"skipped_updates": float(len(numbers) - len(steps))}
         return metrics if self.experts is None else metrics | self.experts.metrics(samples)
 
-    def forward_backward(self, minibatch: TextSamples) -> MetricSums:
-        """Accumulate the gradient of one minibatch.
+    def packed(self, minibatches: Iterable[TextSamples]) -> Iterator[tuple[TextSamples, list[TextBatch]]]:
+        """Yield the minibatches in which some token counts, and this rank's micro-batches of each.
+
+        Args:
+            minibatches: The samples of each optimizer step, over all ranks.
+        """
+        for minibatch in minibatches:
+            # Momentum and weight decay alone would still move the model. Every rank has all samples, and skips too.
+            if minibatch.has_learning_signal:
+                yield minibatch, self.pack(minibatch)
+
+    def pack(self, minibatch: TextSamples) -> list[TextBatch]:
+        """Lay this rank's share of a minibatch end to end, and count its work.
 
         Args:
             minibatch: The samples of an optimizer step, over all ranks.
+        """
+        groups = self.planner.groups(minibatch)
+        cost = sum(group.cost for group in groups)
+        flops = self.flops.of_training(cost, sum(len(response) for response in minibatch.responses))
+        self.work += Work(sum(minibatch.lengths), flops)
+        batches = self.planner.pack(minibatch, self.planner.plan(minibatch, groups))
+        if self.experts is None:
+            return batches
+        return self.experts.training(batches, minibatch, num_replicas=self.engine.world_size)
+
+    def forward_backward(self, batches: Sequence[TextBatch]) -> MetricSums:
+        """Accumulate the gradient of one minibatch.
+
+        Args:
+            batches: This rank's micro-batches of it; see ``pack``.
 
         Returns:
             This rank's metric sums.
         """
         algorithm, engine = self.cfg.algorithm, self.engine
-        batches = self.planner.pack(minibatch, self.planner.plan(minibatch))
-        if self.experts is not None:
-            batches = self.experts.training(batches, minibatch, num_replicas=engine.world_size)
         denominators = text_denominators(
             batches,
             max_tokens=self.max_response_tokens,
@@ -113,9 +131,3 @@ class TokenLearner(Learner[BatchT]):
             minibatch: The samples of an optimizer step, over all ranks.
         """
         return {}
-
-    def _work(self, samples: TextSamples) -> Work:
-        """Return what training on samples takes, over all ranks."""
-        work = sum(group.cost for group in self.planner.groups(samples))
-        flops = self.flops.of_training(work, sum(len(answer) for answer in samples.responses))
-        return Work(sum(samples.lengths), flops)

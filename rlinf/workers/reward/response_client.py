@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import cached_property
+from typing import TypeAlias
 
 import torch
 
@@ -12,6 +13,12 @@ from rlinf.data.messages.responses import ResponseBatch, ResponseGroup, Rewarded
 from rlinf.data.messages.routing import by_rank, rank_of
 from rlinf.scheduler import WorkerGroup, wait_all
 from rlinf.workers.reward.reward_worker import RewardWorker
+
+_Waiting: TypeAlias = "tuple[ResponseGroup, asyncio.Future[RewardedGroup | None]]"
+"""A group, and what the reward rank returns of it."""
+
+_MAX_TOGETHER = 16
+"""Groups that one call puts: more of them would take longer than ``RewardWorker.put_responses`` waits."""
 
 
 class ResponseClient:
@@ -23,6 +30,9 @@ class ResponseClient:
 
     def __init__(self, group_name: str) -> None:
         self._name = group_name
+        # Groups that were put since the last call of a rank, by rank and split.
+        self._waiting: dict[tuple[int, str], list[_Waiting]] = {}
+        self._sending: set[asyncio.Future[None]] = set()
 
     @cached_property
     def _group(self) -> WorkerGroup[RewardWorker]:
@@ -43,9 +53,34 @@ class ResponseClient:
         """
         if "_group" not in vars(self):  # the look-up waits for the group's launch
             await asyncio.to_thread(lambda: self._group)
-        rank = rank_of(group.group_id, self._group.world_size)
-        (found,) = await self._group.execute_on(rank).put_responses(split, group).async_wait()
-        return found  # type: ignore[no-any-return]
+        key = rank_of(group.group_id, self._group.world_size), split
+        waiting = self._waiting.setdefault(key, [])
+        rewarded: asyncio.Future[RewardedGroup | None] = asyncio.get_running_loop().create_future()
+        waiting.append((group, rewarded))
+        if len(waiting) == 1:
+            sending = asyncio.ensure_future(self._send_all(*key))
+            self._sending.add(sending)
+            sending.add_done_callback(self._sending.discard)
+        return await rewarded
+
+    async def _send_all(self, rank: int, split: str) -> None:
+        """Send what has been put for a rank since: an engine ends many responses at the same step."""
+        waiting = self._waiting.pop((rank, split))
+        parts = (waiting[begin : begin + _MAX_TOGETHER] for begin in range(0, len(waiting), _MAX_TOGETHER))
+        await asyncio.gather(*(self._send(rank, split, part) for part in parts))
+
+    async def _send(self, rank: int, split: str, part: Sequence[_Waiting]) -> None:
+        try:
+            groups = [group for group, _ in part]
+            (found,) = await self._group.execute_on(rank).put_responses(split, *groups).async_wait()
+        except Exception as error:  # noqa: BLE001 - the boundary: each caller of ``put`` raises it
+            for _, rewarded in part:
+                if not rewarded.done():
+                    rewarded.set_exception(error)
+            return
+        for (_, rewarded), each in zip(part, found, strict=True):
+            if not rewarded.done():
+                rewarded.set_result(each)
 
     def fetch(self, group_ids: Sequence[int]) -> ResponseBatch:
         """Return the responses of groups that are trained on.

@@ -25,7 +25,7 @@ from rlinf.telemetry.metrics import Metric, MetricAccumulator
 from rlinf.telemetry.responses import sample_rows
 from rlinf.utils.closing import close_all
 from rlinf.utils.files import write_atomic
-from rlinf.workers.reward.response_store import ResponseStore
+from rlinf.workers.reward.response_store import ResponseStore, Scoring
 from rlinf.workers.streams import collecting_group, reward_tag
 
 _MOMENT_SECONDS = 0.05
@@ -73,18 +73,26 @@ class RewardWorker(Worker):
                     self.send(self.rewards.score_chunk(request, metrics), group, peer, tag=reward_tag(stage))
         return metrics.triples()
 
-    async def put_responses(self, split: str, group: ResponseGroup) -> RewardedGroup | None:
-        """Keep a group that an engine has generated, and reward it; see ``ResponseStore``.
+    async def put_responses(self, split: str, *groups: ResponseGroup) -> list[RewardedGroup | None]:
+        """Keep groups that an engine has generated, and reward each; see ``ResponseStore``.
 
         Args:
             split: ``train`` or ``eval``.
-            group: Generated, not rewarded yet.
+            *groups: Generated, not rewarded yet.
 
         Returns:
-            The group, if it is rewarded within a moment: most rewards are computed faster than a further call is made.
+            Each group, if it is rewarded within a moment: most rewards are computed faster than a further call is made.
             None if it takes longer or fails, or if an engine was stopped while it generated: ``score`` returns the
             result, or raises the failure.
         """
+        begun = [self._begin_scoring(split, group) for group in groups]
+        pending = [scoring for scoring in begun if scoring is not None]
+        if pending:
+            await asyncio.wait(pending, timeout=_MOMENT_SECONDS)
+        ended = [scoring if scoring is not None and scoring.done() else None for scoring in begun]
+        return [scoring.result() if scoring and scoring.exception() is None else None for scoring in ended]
+
+    def _begin_scoring(self, split: str, group: ResponseGroup) -> Scoring | None:
         if any(response.finish_reason == "abort" for response in group.batch.responses):
             self.store.put(split, group)  # most are about to be discarded
             return None
@@ -92,8 +100,7 @@ class RewardWorker(Worker):
         # Of a group that is discarded no result is awaited.
         scoring.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         self.store.put(split, group, scoring)
-        await asyncio.wait([scoring], timeout=_MOMENT_SECONDS)
-        return scoring.result() if scoring.done() and scoring.exception() is None else None
+        return scoring
 
     async def score(self, split: str, group_id: int) -> RewardedGroup:
         """Reward the responses of a group that has been put here.

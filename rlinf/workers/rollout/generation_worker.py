@@ -83,6 +83,7 @@ class GenerationWorker(Worker):
         request = GenerationRequest(
             request_id=_request_id(split, group_id),
             prompt_ids=prompt.token_ids,
+            images=prompt.images,
             params=dataclasses.replace(params, seed=seed),
         )
         result = await self.engine.generate(request)

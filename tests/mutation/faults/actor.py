@@ -100,6 +100,11 @@ TEXT = (
     ),
 )
 SAMPLES = (f"{WORKERS}/test_text_samples.py",)
+IN_UPDATE = within(
+    "test_text_learner",
+    "old_logprobs_of_the_update_are_those_of_a_pass_before_it",
+    "the_update_computes_old_logprobs_of_later_minibatches_alone_and_packs_once",
+)
 TEXT_RANKS = within("test_text_learner", "two_ranks_make_the_update_of_one")
 METRICS = (f"{WORKERS}/test_learner.py",)
 SFT = within(
@@ -580,15 +585,15 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/text_samples.py",
-        "weighted = torch.cat(advantages) * weights",
-        "weighted = torch.cat(advantages)",
+        "torch.split(torch.cat(advantages) * weights, lengths)",
+        "torch.split(torch.cat(advantages), lengths)",
         TEXT,
         "the importance correction has no effect",
     ),
     Fault(
         "rlinf/workers/actor/text_samples.py",
-        '"trainer_logprobs": torch.cat(list(trainer)),\n        "engine_logprobs": torch.cat(list(engine)),',
-        '"trainer_logprobs": torch.cat(list(engine)),\n        "engine_logprobs": torch.cat(list(trainer)),',
+        '"trainer_logprobs": trainer,\n        "engine_logprobs": engine,',
+        '"trainer_logprobs": engine,\n        "engine_logprobs": trainer,',
         TEXT,
         "trainer and engine are swapped",
     ),
@@ -643,9 +648,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/token_learner.py",
-        "            if not minibatch.has_learning_signal:\n"
-        "                num_skipped += 1\n                continue\n",
-        "",
+        "            if minibatch.has_learning_signal:\n",
+        "            if minibatch.responses:\n",
         TEXT,
         "an update without a token moves the model by its momentum",
     ),
@@ -685,11 +689,60 @@ FAULTS: list[Fault] = [
         "evaluation averages in each pass",
     ),
     Fault(
-        "rlinf/workers/actor/learner.py",
-        "sums[name] = sums[name] + value if name in sums else value",
-        "sums[name] = value",
-        METRICS,
+        "rlinf/algorithms/types.py",
+        "else totals[name] + pair\n",
+        "else pair\n",
+        ("tests/unit/algorithms/test_types.py",),
         "metrics are those of the last update",
+    ),
+    Fault(
+        "rlinf/algorithms/types.py",
+        "torch.maximum(totals[name], pair) if name in LARGEST else",
+        "torch.maximum(totals[name], pair) if name not in LARGEST else",
+        ("tests/unit/algorithms/test_types.py",),
+        "the largest of several is their sum",
+    ),
+    Fault(
+        "rlinf/workers/actor/learner.py",
+        "            total[name] = torch.stack(engine.all_gather(parts[names.index(name)])).amax(0).cpu()\n",
+        "            pass\n",
+        METRICS,
+        "the largest over ranks is their mean",
+    ),
+    Fault(
+        "rlinf/workers/actor/text_samples.py",
+        'trainer = tokens.setdefault("old_logprobs", logprobs.detach())',
+        'trainer = tokens.setdefault("old_logprobs", engine)',
+        IN_UPDATE,
+        "an update's first minibatch has the engine's log-probabilities",
+    ),
+    Fault(
+        "rlinf/workers/actor/text_samples.py",
+        '        tokens["advantages"] = tokens["advantages"] * weights\n',
+        "        pass\n",
+        IN_UPDATE,
+        "the correction has no effect within the update",
+    ),
+    Fault(
+        "rlinf/workers/actor/text_learner.py",
+        "self._with_old_logprobs(batches) if number else batches",
+        "batches",
+        IN_UPDATE,
+        "the old log-probabilities of later minibatches are their own",
+    ),
+    Fault(
+        "rlinf/workers/actor/text_learner.py",
+        "self._with_old_logprobs(batches) if number else batches",
+        "self._with_old_logprobs(batches)",
+        IN_UPDATE,
+        "the first minibatch is computed once more",
+    ),
+    Fault(
+        "rlinf/workers/actor/text_learner.py",
+        'name.startswith(("mismatch_", "correction_"))',
+        'name.startswith("mismatch_")',
+        IN_UPDATE,
+        "metrics of the correction change their names",
     ),
     Fault(
         "rlinf/workers/actor/learner.py",

@@ -209,6 +209,13 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/config/checks/language_checks.py",
+        "            algorithm.update_epoch > 1\n",
+        "            algorithm.update_epoch > 2\n",
+        ("tests/unit/config/checks/test_language_checks.py",),
+        "a second epoch has no old log-probabilities",
+    ),
+    Fault(
+        "rlinf/config/checks/language_checks.py",
         '    if chosen not in {None, "fp32"} and reason is not None:\n',
         '    if chosen not in {None, "fp32"} and reason == "inference":\n',
         ("tests/unit/config/checks/test_language_checks.py",),

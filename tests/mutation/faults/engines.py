@@ -113,7 +113,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "sampler.py",
-        "suppressed=() if sequences[row].may_end else tuple(sequences[row].end_ids)",
+        "suppressed=() if key[1] else tuple(sequence.end_ids)",
         "suppressed=()",
         "min_new_tokens does not suppress end tokens",
     ),
@@ -280,6 +280,18 @@ FAULTS: list[Fault] = [
         "store[1, index, first:last, :, :width] = values[sources]",
         "store[1, index, first:last, :, :width] = keys[sources]",
         "values of a prompt are its keys",
+    ),
+    _fault(
+        "sampler.py",
+        "        key = (id(sequence.params), sequence.may_end)\n",
+        "        key = (id(sequence.params), sequences[0].may_end)\n",
+        "responses of another length are suppressed as the first one",
+    ),
+    _fault(
+        "slot_cache.py",
+        "self._targets = first + positions.repeat_interleave(heads)",
+        "self._targets = first + positions.repeat(heads)",
+        "keys of one response are written to another's places",
     ),
     _fault(
         "slot_cache.py",

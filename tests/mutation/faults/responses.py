@@ -260,8 +260,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "workers/reward/reward_worker.py",
-        "if scoring.done() and scoring.exception() is None else None",
-        "if scoring.done() else None",
+        "scoring.result() if scoring and scoring.exception() is None else None",
+        "scoring.result() if scoring else None",
         "a reward's failure is an engine's",
         _STORE,
     ),
@@ -270,6 +270,20 @@ FAULTS: list[Fault] = [
         'if any(response.finish_reason == "abort" for response in group.batch.responses):',
         "if False:",
         "cancelled responses are scored",
+        _STORE,
+    ),
+    _fault(
+        "workers/reward/response_client.py",
+        "                rewarded.set_result(each)\n",
+        "                rewarded.set_result(found[0])\n",
+        "a group gets the rewards of one that was put with it",
+        _STORE,
+    ),
+    _fault(
+        "workers/reward/response_client.py",
+        "_MAX_TOGETHER = 16\n",
+        "_MAX_TOGETHER = 64\n",
+        "a call puts any number of groups",
         _STORE,
     ),
     _fault(

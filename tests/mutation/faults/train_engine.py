@@ -118,8 +118,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/hybrid_engines/train/fsdp.py",
-        "totals[name] = totals[name] + value if name in totals else value",
-        "totals[name] = value",
+        "            add_metrics(totals, metrics)\n",
+        "            totals |= metrics\n",
         ENGINE,
         "metrics are those of the last micro-batch",
     ),

@@ -5,8 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlinf.data import packing
-from rlinf.data.packing import MIN_SHARED, pack_responses, pack_sequences, place
+from rlinf.data import shared_prefixes
+from rlinf.data.packing import pack_responses, pack_sequences, place
+from rlinf.data.shared_prefixes import MIN_SHARED
 from rlinf.errors import AlgorithmError
 
 
@@ -80,7 +81,7 @@ small = st.lists(st.integers(0, 1), max_size=12)
 def test_every_sequence_can_be_read_from_the_pack(pairs: list[tuple[list[int], list[int]]], minimum: int) -> None:
     pairs = [([2, *prompt], response) for prompt, response in pairs]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing, "MIN_SHARED", minimum)
+        patch.setattr(shared_prefixes, "MIN_SHARED", minimum)
         packed, where = pack_responses(*zip(*pairs, strict=True), share_prompts=True)
     wholes = [[*prompt, *response] for prompt, response in pairs]
     responses = []
@@ -108,3 +109,14 @@ def test_what_does_not_fit_is_refused() -> None:
         pack_responses([[]], [[1]])
     with pytest.raises(AlgorithmError, match="2 values for 1 tokens"):
         place([torch.zeros(2)], torch.tensor([False, True]))
+
+
+def test_prompts_with_other_images_share_nothing() -> None:
+    prompt, responses = list(range(20)), [[1], [2], [3], [4]]
+    images = [(b"a",), (b"b",), (b"a",), ()]
+    packed, _ = pack_responses([prompt] * 4, responses, share_prompts=True, images=images)
+    assert packed.shared == (0, 0, 20, 0)
+    assert packed.images == tuple(images)
+    without, _ = pack_responses([prompt] * 4, responses, share_prompts=True)
+    assert without.shared == (0, 20, 20, 20)
+    assert without.images == ()

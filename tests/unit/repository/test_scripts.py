@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -224,6 +225,17 @@ def test_the_launcher_of_agents_installs_what_their_programs_need(tmp_path: Path
     assert run.stdout.splitlines()[-1].strip().endswith("/agents/main_agents.py --config-name tiny_sdk_grpo")
 
 
+def test_what_a_tiny_agent_starts_from_is_made_by_its_task(tmp_path: Path) -> None:
+    run = in_folder(tmp_path, "tiny_guessing_grpo", "--no-install", "--dry-run", script=AGENTS)
+    assert run.returncode == 0, run.stderr
+    assert [line.strip() for line in run.stdout.splitlines()] == [
+        "rm -rf results/tiny_guessing.part",
+        f"python {ROOT}/examples/agents/make_tiny_agents.py guessing --folder results/tiny_guessing.part",
+        "mv results/tiny_guessing.part results/tiny_guessing",
+        f"python {ROOT}/examples/agents/main_agents.py --config-name tiny_guessing_grpo",
+    ]
+
+
 @pytest.mark.parametrize(
     ("recipe", "overrides", "options"),
     [
@@ -367,6 +379,16 @@ def test_unknown_guests_are_refused(names: str, status: int, told: str) -> None:
     assert told in run.stderr
 
 
+def test_tests_that_must_run_and_are_skipped_fail() -> None:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/docs/test_first_hour.py"]
+    skipped, failed = (
+        subprocess.run([*command, *more], cwd=ROOT, capture_output=True, text=True, check=False)
+        for more in ([], ["--must-run"])
+    )
+    assert (skipped.returncode, failed.returncode) == (0, 5)
+    assert "no test ran" in failed.stdout
+
+
 def test_each_guest_is_tested_in_an_environment_of_its_own(tmp_path: Path) -> None:
     for folder in ("tests", "requirements"):
         (tmp_path / folder).mkdir()
@@ -389,10 +411,10 @@ def test_each_guest_is_tested_in_an_environment_of_its_own(tmp_path: Path) -> No
     )
     assert calls.read_text(encoding="utf-8").replace(str(tmp_path), "").splitlines() == [
         "install embodied --extras testing,wandb --venv /.venv-wandb",
-        "/.venv-wandb/bin/python -m pytest tests/test_a.py -m wandb -x",
+        "/.venv-wandb/bin/python -m pytest tests/test_a.py -m wandb --must-run -x",
         "install embodied --extras testing,data,reasoning --venv /.venv-lerobot",
         "/.venv-lerobot/bin/python -m pip install --quiet --no-deps --requirement /requirements/lerobot.txt",
-        "/.venv-lerobot/bin/python -m pytest tests -m lerobot -x",
+        "/.venv-lerobot/bin/python -m pytest tests -m lerobot --must-run -x",
     ]
     assert run.returncode == 1
     assert [line.split()[:4] for line in run.stdout.splitlines()[-2:]] == [

@@ -15,7 +15,7 @@ from rlinf.scheduler import Channel, Cluster, WorkerGroup
 from rlinf.scheduler.address import MANAGER_NAME, RunSpec, ray_namespace
 from rlinf.scheduler.comm.transport import new_keys
 from rlinf.scheduler.manager import ManagerActor
-from rlinf.scheduler.run_status import query_status
+from rlinf.scheduler.run_status import clock, query_status, summarize
 
 
 def eventually(
@@ -142,3 +142,11 @@ def test_stacks_show_where_a_worker_stands(cluster: Cluster, pair: Any, capsys: 
 
     assert eventually(look, seconds=3)
     busy.wait()
+
+
+def test_equal_waits_are_counted() -> None:
+    waits = [{"what": "a waits", "since": 90.0}, {"what": "b waits", "since": 60.0}, {"what": "a waits", "since": 30.0}]
+    said = summarize({"calls": [], "waits": waits})
+    assert said == f"a waits (2 times, since {clock(30.0)}); b waits (since {clock(60.0)})"
+    assert summarize({"calls": [], "waits": []}) == "idle"
+    assert summarize(None) == "does not answer"

@@ -13,6 +13,7 @@ from megatron.core.distributed import DistributedDataParallel, DistributedDataPa
 from megatron.core.pipeline_parallel.schedules import get_forward_backward_func
 from torch import nn
 
+from rlinf.algorithms.types import add_metrics
 from rlinf.config.schema.base import Precision
 from rlinf.config.schema.megatron import MegatronConfig
 from rlinf.config.schema.train import ActorConfig, OptimConfig
@@ -141,8 +142,7 @@ class MegatronEngine(TrainEngine):
         found = self._run(padded, work, use, num_counted=len(micro_batches))
         totals: MetricSums = {}
         for metrics in found:
-            for name, value in metrics.items():
-                totals[name] = totals[name] + value if name in totals else value
+            add_metrics(totals, metrics)
         return totals
 
     def forward(self, micro_batches: Sequence[BatchT], work: Pass[BatchT, Any, torch.Tensor]) -> list[torch.Tensor]:

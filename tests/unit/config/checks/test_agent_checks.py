@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.config.schema.agent import CalculatorToolConfig, ProgramConfig, ToolsConfig
+from rlinf.config.schema.agent import CalculatorToolConfig, McpToolConfig, ProgramConfig, SearchConfig, ToolsConfig
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.errors import ConfigError
 
@@ -37,6 +37,12 @@ def test_the_workflow_chooses_the_keys() -> None:
     assert "agent.tools.sum.url: not used by tool_type=calculator" in problem(TOOLS, "+agent.tools.sum.url=x")
 
 
+def test_servers_and_searches() -> None:
+    agent = parsed("agent={workflow: search, tools: {s: {tool_type: mcp, command: [python, a.py], tools: [b]}}}").agent
+    assert isinstance(agent, SearchConfig)
+    assert agent.tool_configs == {"s": McpToolConfig(tool_type="mcp", command=["python", "a.py"], tools=["b"])}
+
+
 def test_sizes_of_episodes() -> None:
     cfg = parsed("agent.max_turns=3", "agent.max_context_tokens=20", "data.max_prompt_length=16")
     assert (cfg.max_context_tokens, cfg.max_sequence_tokens, cfg.max_own_tokens) == (20, 20, 20)
@@ -57,6 +63,27 @@ def test_sizes_of_episodes() -> None:
         (
             ["agent={workflow: tools, tools: {s: {tool_type: retrieval, url: localhost}}}"],
             "agent.tools.s.url: received 'localhost'; allowed: an address",
+        ),
+        (["agent={workflow: search}"], "agent.tools: missing; workflow=search calls some"),
+        (
+            ["agent={workflow: search, tools: {a: {tool_type: calculator}, b: {tool_type: calculator}}}"],
+            "agent.tools: received a, b; workflow=search has one tool",
+        ),
+        (
+            ["agent={workflow: tools, tools: {s: {tool_type: mcp}}}"],
+            "agent.tools.s.command: received neither this nor url; tool_type=mcp has one server",
+        ),
+        (
+            ["agent={workflow: tools, tools: {s: {tool_type: mcp, command: [a], url: 'http://a'}}}"],
+            "agent.tools.s.command: received this and url",
+        ),
+        (
+            ["agent={workflow: tools, tools: {s: {tool_type: mcp, url: localhost}}}"],
+            "agent.tools.s.url: received 'localhost'; allowed: an address",
+        ),
+        (
+            ["agent={workflow: delegate, worker_prompt: Work., tools: {c: {tool_type: calculator}}}"],
+            "agent.worker_prompt: received 'Work.'; it says nothing of the task",
         ),
         (["~agent"], "reward.rewards.right.reward_type: received workflow; without a section agent"),
     ],

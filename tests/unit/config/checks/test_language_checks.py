@@ -6,6 +6,7 @@ import pytest
 from reasoning_problems import problems
 
 from rlinf.config import load_recipe, validate_cfg
+from rlinf.errors import ConfigError
 
 PLACEMENT = "cluster.component_placement={actor: 0, rollout: 0, reward: 0, inference: 0}"
 
@@ -17,6 +18,20 @@ PLACEMENT = "cluster.component_placement={actor: 0, rollout: 0, reward: 0, infer
             ["algorithm.recompute_logprobs=false", "algorithm.importance_correction={level: token}"],
             "algorithm.recompute_logprobs",
             "algorithm.recompute_logprobs=true",
+        ),
+        *(
+            (["algorithm.old_logprobs_in_update=true", *keys], "algorithm.old_logprobs_in_update", reason)
+            for keys, reason in (
+                (["algorithm.recompute_logprobs=false"], "recompute_logprobs=false"),
+                (["algorithm.kl_in_reward={beta: 0.1}"], "kl_in_reward needs them before the advantages"),
+                (["algorithm.update_epoch=2"], "update_epoch=2 trains on the first minibatch again"),
+                (["algorithm.loss_type=decoupled_actor_critic"], "compares with the policy that answered"),
+                (["actor.model.add_value_head=true"], "computes values in the same pass"),
+                (["+inference={}", PLACEMENT], "the inference group computes them"),
+                (["actor.routing_replay=recompute"], "actor.routing_replay needs the routes"),
+                (["actor.moe_aux_loss_coeff=0.1"], "actor.moe_aux_loss_coeff needs the routes"),
+                (["algorithm.adv_type=opd"], "adv_type=opd needs them before the advantages"),
+            )
         ),
         (["algorithm.importance_correction={lower_bound: 1.5}"], "algorithm.importance_correction", "lower_bound=0.5"),
         (
@@ -75,3 +90,40 @@ def test_weights_are_published_in_the_precision_of_the_engines(overrides: list[s
 def test_policies_get_master_weights_unless_the_recipe_says_otherwise() -> None:
     for overrides, precision in (([], None), (["weight_syncer.bucket.bucket_dtype=bf16"], "bf16")):
         assert validate_cfg(load_recipe("gym_cartpole_ppo_mlp", overrides)).published_precision == precision
+
+
+COUNTING = "tiny_counting_grpo"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "path", "remedy"),
+    [
+        (["rollout.rollout_backend=vllm"], "rollout.rollout_backend", "Set it to hf"),
+        (["actor.training_backend=megatron"], "actor.training_backend", "Set it to fsdp"),
+        (["actor.fsdp_config.context_parallel_size=2"], "actor.fsdp_config.context_parallel_size", "Set it to 1"),
+        (["actor.model.is_lora=true"], "actor.model.is_lora", "Set it to False"),
+        (
+            ["actor.model.attn_implementation=flash_attention_2"],
+            "actor.model.attn_implementation",
+            "positions of images and sharing need it. Set it to sdpa",
+        ),
+        (["actor.model.model_type=causal_lm"], "data.image_keys", "Set actor.model.model_type=vision_lm"),
+        (["+agent={workflow: multi_turn}"], "agent.workflow", "Set it to rlvr"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_images_reach_engine_and_trainer_or_are_refused(overrides: list[str], path: str, remedy: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate_cfg(load_recipe(COUNTING, overrides))
+    assert any(f"{path}: " in line and remedy in line for line in str(caught.value).splitlines()), caught.value
+
+
+@pytest.mark.parametrize("overrides", [[], ["+agent={workflow: vision_rlvr}"], ["actor.model.model_type=qwen3_vl"]])
+def test_recipes_with_images_are_valid(overrides: list[str]) -> None:
+    cfg = validate_cfg(load_recipe(COUNTING, overrides))
+    assert cfg.data.image_keys == ["image"]
+
+
+def test_other_tasks_have_no_images() -> None:
+    with pytest.raises(ConfigError, match=r"runner\.task_type=sft gives it no images"):
+        validate_cfg(load_recipe("tiny_math_sft", ["actor.model.model_type=vision_lm"]))

@@ -45,7 +45,7 @@ def config(**keys: list[str] | str | bool | int | None) -> TextDataConfig:
     return TextDataConfig(**{"rollout_batch_size": 1, "max_prompt_length": 100, **keys})
 
 
-def read(path: Path, cfg: TextDataConfig | None = None, *, split: str = "train", **keys: bool) -> PromptSet:
+def read(path: Path, cfg: TextDataConfig | None = None, *, split: str = "train", **keys: Any) -> PromptSet:
     return read_prompts([str(path)], cfg or config(), Letters(), split=split, **keys)
 
 
@@ -288,3 +288,46 @@ def test_a_sampler_goes_on_from_any_position_there_and_back(position: int) -> No
     draws(sampler, 11)
     sampler.position = position
     assert draws(sampler, 30 - position) == expected[position:]
+
+
+class Doubles:
+    """An image processor for which every image takes two tokens, and ``#`` is the placeholder."""
+
+    def expand(self, token_ids: Any, images: tuple[bytes, ...]) -> tuple[int, ...]:
+        if token_ids.count(ord("#")) != len(images):
+            raise DatasetError("other placeholders")
+        return tuple(t for token in token_ids for t in [token] * (2 if token == ord("#") else 1))
+
+
+def test_prompts_hold_their_images_and_expanded_tokens(tmp_path: Path) -> None:
+    for name in ("l", "r"):
+        (tmp_path / f"{name}.png").write_bytes(name.encode())
+    row = {"prompt": "1#2#3", "answer": "a", "left": f"{tmp_path}/l.png", "right": f"{tmp_path}/r.png"}
+    path = jsonl(tmp_path / "rows.jsonl", [row])
+    processor: Any = Doubles()
+    (prompt,) = read(path, config(image_keys=["right", "left"]), processor=processor).prompts
+    assert prompt.images == (b"r", b"l")
+    assert prompt.token_ids[1:] == tuple(map(ord, "1##2##3"))
+    assert pickle.loads(pickle.dumps(prompt)) == prompt
+    with pytest.raises(DatasetError, match=r"data\.image_keys: row 0 of .*other placeholders"):
+        read(path, config(image_keys=["left"]), processor=processor)
+    with pytest.raises(DatasetError, match=r"data\.image_keys.*column 'answer' in row 0.*there is no image 'a'"):
+        read(path, config(image_keys=["answer"]), processor=processor)
+    cfg = config(image_keys=["right", "left"], max_prompt_length=6, filter_prompt_by_length=False)
+    with pytest.raises(DatasetError, match=r"data\.max_prompt_length"):
+        read(path, cfg, processor=processor)
+
+
+def test_a_chat_names_its_images_before_the_text(tmp_path: Path) -> None:
+    class Parts(Letters):
+        def apply_chat_template(self, messages: Any, *, tokenize: bool, add_generation_prompt: bool) -> str:
+            said = messages[-1]["content"]
+            return "".join("#" if part["type"] == "image" else part["text"] for part in said)
+
+    (tmp_path / "l.png").write_bytes(b"l")
+    path = jsonl(tmp_path / "rows.jsonl", [{"prompt": "1", "answer": "a", "left": f"{tmp_path}/l.png"}])
+    processor: Any = Doubles()
+    cfg = config(image_keys=["left", "left"], apply_chat_template=True, system_prompt="Be brief.")
+    (prompt,) = read_prompts([str(path)], cfg, Parts(), split="train", processor=processor).prompts
+    assert prompt.text == "##1"
+    assert prompt.token_ids == tuple(map(ord, "####1"))

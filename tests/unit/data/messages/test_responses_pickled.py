@@ -17,6 +17,17 @@ def test_a_prompt_is_the_same_after_it_has_been_sent() -> None:
     assert (type(found.token_ids), hash(found.token_ids)) == (tuple, hash(prompt.token_ids))
 
 
+def test_responses_keep_the_images_of_their_prompts() -> None:
+    prompt = Prompt(index=3, token_ids=(5,), text="a", images=(b"one", b"two"))
+    assert decode([bytes(frame) for frame in encode(prompt)]) == prompt
+    completion = Completion(token_ids=(3,), logprobs=(-1.0,), versions=(7,), finish_reason="stop")
+    seeing = ResponseBatch.of(prompt, 1, [completion, completion])
+    blind = ResponseBatch.of(Prompt(index=4, token_ids=(5,), text="a"), 2, [completion])
+    assert seeing.images == (prompt.images, prompt.images)
+    assert ResponseBatch.concat([blind, seeing]).images == ((), prompt.images, prompt.images)
+    assert ResponseBatch.concat([blind, blind]).images == ()
+
+
 def test_engines_may_return_arrays() -> None:
     completion = Completion(
         token_ids=np.array([3, 4], np.int64), logprobs=torch.tensor([-1.0, -2.0]), versions=[7, 6], finish_reason="stop"

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rlinf.workers.actor.learner import EmbodiedLearner, accumulate, metrics_over_ranks, staleness
+from rlinf.workers.actor.learner import EmbodiedLearner, metrics_over_ranks, staleness
 
 
 def engine_of_two_ranks() -> SimpleNamespace:
@@ -15,19 +15,20 @@ def engine_of_two_ranks() -> SimpleNamespace:
     )
 
 
-def test_pairs_are_added_up() -> None:
-    sums = {}
-    for total, count in ((1.0, 2.0), (5.0, 1.0)):
-        accumulate(sums, {"loss": torch.tensor([total, count])})
-    accumulate(sums, {"other": torch.tensor([3.0, 1.0])})
-    assert {name: pair.tolist() for name, pair in sums.items()} == {"loss": [6.0, 3.0], "other": [3.0, 1.0]}
-
-
 def test_metrics_are_means_over_ranks_and_over_optimizer_steps() -> None:
     sums = {"loss": torch.tensor([6.0, 3.0]), "nothing": torch.tensor([0.0, 0.0])}
     steps = [{"grad_norm": 1.0, "lr": 0.1}, {"grad_norm": 3.0, "lr": 0.3}]
     metrics = metrics_over_ranks(engine_of_two_ranks(), sums, steps)
     assert metrics == pytest.approx({"loss": 2.0, "grad_norm": 2.0, "lr": 0.2})
+
+
+def test_the_largest_over_ranks_is_no_mean() -> None:
+    largest = torch.tensor([0.2, 1.0], dtype=torch.float64)
+    engine = engine_of_two_ranks()
+    engine.all_gather = lambda tensor: [tensor, torch.stack((2 * tensor[0], tensor[1]))]
+    assert metrics_over_ranks(engine, {"mismatch_max_probability_difference": largest}) == pytest.approx(
+        {"mismatch_max_probability_difference": 0.4}
+    )
 
 
 def test_staleness_is_that_of_chunks_that_were_executed() -> None:

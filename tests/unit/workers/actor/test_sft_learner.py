@@ -96,7 +96,7 @@ def gradient(cfg: RLinfConfig, dtype: torch.dtype = torch.float64, **where: Any)
     """The accumulated gradient of one update batch of all examples."""
     learner = make_learner(cfg, dtype=dtype, **where)
     learner.compute_advantages(make_examples())
-    learner.forward_backward(learner.samples)
+    learner.forward_backward(learner.pack(learner.samples))
     parameters = learner.engine.model.named_parameters()
     found = {name: p.grad for name, p in parameters if p.grad is not None}
     return {name: g.full_tensor() if hasattr(g, "full_tensor") else g for name, g in found.items()}

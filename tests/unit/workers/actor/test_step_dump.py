@@ -82,6 +82,13 @@ def test_responses_are_written_once(tmp_path: Path) -> None:
     assert_same(found, batch)
 
 
+def test_images_of_responses_come_back(tmp_path: Path) -> None:
+    batch = batch_of([Sample(), Sample()])
+    batch = dataclasses.replace(batch, images=((b"a\x00b", b"c"), ()))
+    write_batch(tmp_path, batch, version=3, rank=0)
+    assert_same(read_step(tmp_path).batch, batch)
+
+
 def test_examples_are_written_once(tmp_path: Path) -> None:
     examples = [
         Example(prompt_ids=(1, 2), answer_ids=(3,), loss_mask=(True,)),

@@ -19,7 +19,7 @@ from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.learner import staleness
 from rlinf.workers.actor.text_learner import TextLearner
-from rlinf.workers.actor.text_samples import text_denominators
+from rlinf.workers.actor.text_samples import TextSamples, text_denominators
 from tests.ranks import run_ranks
 from tests.unit.data.messages.response_samples import Sample, batch_of
 from tests.unit.models.tiny_language_models import save_tiny
@@ -141,7 +141,15 @@ def test_an_update_is_the_same_however_it_is_cut_up(folder: Path, loss: tuple[st
         assert_same(train(config(folder, *loss, *keys), folder, noise=0.1), expected)
 
 
+IN_UPDATE = ("algorithm.old_logprobs_in_update=true", "algorithm.update_epoch=1")
+CORRECTIONS = {
+    "token": ("algorithm.importance_correction={level: token, upper_bound: 1.2}",),
+    "sequence": ("algorithm.importance_correction={level: sequence, mode: mask, upper_bound: 1.5}",),
+    "gspo": ("algorithm.loss_type=gspo", "algorithm.loss_agg_func=seq-mean-token-mean"),
+    "critic": ("algorithm.adv_type=gae", "critic.use_critic_model=true"),
+}
 RANKED = [
+    ("no_shard", (*IN_UPDATE, *CORRECTIONS["sequence"])),
     ("no_shard", ()),
     ("no_shard", ("runner.max_tokens_per_mbs=16", "algorithm.kl_beta=0.1")),
     ("full_shard", ()),
@@ -177,6 +185,55 @@ def test_on_policy_the_ratio_is_one_recomputed_or_not(folder: Path) -> None:
         assert metrics[1]["actor_ratio"] == pytest.approx(1.0, abs=1e-5)
         assert metrics[1]["actor_approx_kl"] == pytest.approx(0.0, abs=1e-6)
     assert engines[1][1]["grad_norm"] == pytest.approx(recomputed[1][1]["grad_norm"], rel=1e-4)
+
+
+@pytest.mark.parametrize("keys", CORRECTIONS.values(), ids=CORRECTIONS)
+def test_old_logprobs_of_the_update_are_those_of_a_pass_before_it(folder: Path, keys: tuple[str, ...]) -> None:
+    before = train(config(folder, IN_UPDATE[1], *keys), folder, noise=0.3)
+    within = train(config(folder, *IN_UPDATE, *keys), folder, noise=0.3)
+    for weights, metrics in (before, within):
+        assert len(metrics) == 4
+        assert torch.isfinite(weights).all()
+    assert "mismatch_k1" not in within[1][0]
+    names = {name for name in before[1][0] if name.startswith(("mismatch_", "correction_"))}
+    assert {f"rollout/{name}" for name in names} <= set(within[1][1])
+    merged = [
+        (weights, [named(metrics[0], metrics[1]), named(metrics[2], metrics[3])])
+        for weights, metrics in (before, within)
+    ]
+    assert_same(merged[1], merged[0])
+
+
+def named(rollout: dict[str, float], update: dict[str, float]) -> dict[str, float]:
+    """Return a step's metrics by the names that a run reports."""
+    in_rollout = {f"rollout/{name}": value for name, value in rollout.items()}
+    return in_rollout | {name if "/" in name else f"train/{name}": value for name, value in update.items()}
+
+
+def test_the_update_computes_old_logprobs_of_later_minibatches_alone_and_packs_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    learner = make_learner(config(folder, *IN_UPDATE))
+    packed: list[int] = []
+    forward, pack = learner.engine.forward, TextSamples.pack
+
+    def record_pack(self: TextSamples, batch: Any, *args: Any, **keys: Any) -> Any:
+        packed.append(len(batch.indices))
+        return pack(self, batch, *args, **keys)
+
+    computed: list[int] = []
+
+    def record_forward(batches: Any, work: Any) -> Any:
+        computed.extend(batch.packed.num_sequences for batch in batches)
+        return forward(batches, work)
+
+    monkeypatch.setattr(TextSamples, "pack", record_pack)
+    monkeypatch.setattr(learner.engine, "forward", record_forward)
+    learner.compute_advantages(batch_of(make_responses(folder)))
+    assert packed == computed == []
+    learner.update(1)
+    assert sum(packed) == 12
+    assert sum(computed) == 8
 
 
 def test_off_policy_recomputing_takes_the_trainers_word_for_the_ratio(folder: Path) -> None:

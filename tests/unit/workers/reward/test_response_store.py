@@ -107,6 +107,50 @@ def put(rewards: Rewards, *groups: Any, split: str = "train") -> ResponseClient:
     return client
 
 
+def test_groups_that_are_put_at_the_same_time_share_calls(rewards: Rewards, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rlinf.workers.reward.reward_worker._MOMENT_SECONDS", 60.0)
+    calls: list[list[int]] = []
+    plain = RewardWorker.put_responses
+
+    async def record(self: RewardWorker, split: str, *groups: Any) -> Any:
+        calls.append([each.group_id for each in groups])
+        return await plain(self, split, *groups)
+
+    monkeypatch.setattr(RewardWorker, "put_responses", record)
+    client = ResponseClient("RewardGroup")
+    vars(client)["_group"] = rewards
+
+    async def run() -> list[Any]:
+        puts = [asyncio.ensure_future(client.put("train", group(number))) for number in range(60)]
+        await asyncio.sleep(0)
+        puts[5].cancel()
+        return await asyncio.gather(*puts, return_exceptions=True)
+
+    found = asyncio.run(run())
+    assert isinstance(found.pop(5), asyncio.CancelledError)
+    assert [each.group_id for each in found] == [number for number in range(60) if number != 5]
+    assert sorted(map(len, calls)) == [4, 4, 4, 16, 16, 16]
+    assert sorted(number for call in calls for number in call) == list(range(60))
+
+
+def test_each_caller_gets_the_failure_of_a_call_that_it_shares(
+    rewards: Rewards, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(self: RewardWorker, split: str, *groups: Any) -> Any:
+        raise RewardError("gone")
+
+    monkeypatch.setattr(RewardWorker, "put_responses", fail)
+    client = ResponseClient("RewardGroup")
+    vars(client)["_group"] = rewards
+
+    async def run() -> list[Any]:
+        return await asyncio.gather(*(client.put("eval", group(3)) for _ in range(3)), return_exceptions=True)
+
+    failures = asyncio.run(run())
+    assert len(failures) == 3
+    assert all("RewardError: gone" in str(failure) for failure in failures)
+
+
 def test_groups_come_back_in_the_order_that_is_asked_for_whichever_ranks_keep_them(rewards: Rewards) -> None:
     client = put(rewards, *(group(number, first_token=10 * number) for number in (4, 0, 5, 2, 7)))
     kept = [sorted(number for _, number in worker.store._groups) for worker in rewards.ranks]
@@ -227,8 +271,9 @@ def test_the_call_that_brings_responses_returns_their_rewards(
     rewards: Rewards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rlinf.workers.reward.reward_worker._MOMENT_SECONDS", 60.0)
-    (found,) = rewards.execute_on(0).put_responses("train", group(3)).wait()
+    ((found, other),) = rewards.execute_on(0).put_responses("train", group(3), group(6)).wait()
     assert (found.group_id, found.rewards) == (3, (1.0, 0.0))
+    assert other.group_id == 6
     assert rewards.ranks[0].store.get("train", 3).batch.responses[0].reward == 1.0
 
 
@@ -236,7 +281,7 @@ def test_rewards_that_take_longer_are_computed_once(slow: tuple[RewardWorker, Sc
     worker, scores = slow
 
     async def run() -> Any:
-        assert await worker.put_responses("train", group(3)) is None
+        assert await worker.put_responses("train", group(3)) == [None]
         waiting = asyncio.ensure_future(worker.score("train", 3))
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -253,7 +298,7 @@ def test_a_reward_that_fails_fails_the_call_that_waits_for_it(slow: tuple[Reward
     scores.go_on.set()
 
     async def run() -> None:
-        assert await worker.put_responses("train", group(3)) is None
+        assert await worker.put_responses("train", group(3)) == [None]
         with pytest.raises(RewardError, match="no service"):
             await worker.score("train", 3)
 
@@ -267,7 +312,7 @@ def test_responses_of_a_stopped_engine_are_scored_only_if_they_are_needed(slow: 
     samples = [Sample(group_id=3), Sample(group_id=3, index=1, finish_reason="abort")]
 
     async def run() -> Any:
-        assert await worker.put_responses("train", group_of(samples)) is None
+        assert await worker.put_responses("train", group_of(samples)) == [None]
         assert not scores.scored
         return await worker.score("train", 3)
 

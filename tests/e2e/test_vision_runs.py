@@ -1,0 +1,80 @@
+"""A run on prompts with images: engine and trainer agree, images reach both, and the run goes on from a checkpoint."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from rlinf.config import load_recipe, validate_cfg
+from tests.e2e.conftest import read_metrics
+from tests.unit.models.tiny_vision_models import make_tiny_vision_model, picture
+
+pytestmark = pytest.mark.timeout(400)
+RECIPE = "tiny_counting_grpo"
+TINY = (
+    "runner.max_epochs=2",
+    "runner.val_check_interval=2",
+    "~runner.stop_at",
+    "data.rollout_batch_size=8",
+    "data.max_val_prompts=8",
+    "actor.global_batch_size=16",
+    "algorithm.recompute_logprobs=true",
+)
+
+
+@pytest.fixture(scope="module")
+def counting(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("counting")
+    make_tiny_vision_model(folder / "model")
+    chance = random.Random(0)
+    counts = [chance.randint(1, 6) for _ in range(16)]
+    rows = {
+        "image": [picture(count, seed=number) for number, count in enumerate(counts)],
+        "answer": [str(count) for count in counts],
+        "question": ["count"] * len(counts),
+    }
+    datasets.Dataset.from_dict(rows).to_parquet(str(folder / "rows.parquet"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_recipe(one_node: None, counting: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Any]:
+    from rlinf.runners.launch import launch_reasoning
+
+    def run(*overrides: str) -> list[dict[str, Any]]:
+        log_path = tmp_path_factory.mktemp("run")
+        keys = [
+            *TINY,
+            f"data.train_data_paths=[{counting}/rows.parquet]",
+            f"data.val_data_paths=[{counting}/rows.parquet]",
+            f"actor.model.model_path={counting}/model",
+            f"runner.logger.log_path={log_path}",
+        ]
+        launch_reasoning(validate_cfg(load_recipe(RECIPE, [*keys, *overrides])))
+        return list(read_metrics(log_path / RECIPE))
+
+    return run
+
+
+def test_trainer_and_engine_agree_on_images_before_and_after_weights_are_replaced(
+    run_recipe: Callable[..., Any],
+) -> None:
+    records = [record for record in run_recipe() if record["step"] > 0]
+    assert len(records) == 2
+    for record in records:
+        for name in ("mismatch_k1", "mismatch_chi2", "mismatch_max_probability_difference"):
+            assert abs(record[f"rollout/{name}"]) < 1e-4, name
+
+
+def test_the_workflow_samples_what_the_plain_recipe_does(run_recipe: Callable[..., Any]) -> None:
+    plain, played = (
+        run_recipe("actor.model.freeze_vision=true"),
+        run_recipe("actor.model.freeze_vision=true", "+agent={workflow: vision_rlvr}"),
+    )
+    for name in ("rollout/reward", "train/grad_norm", "eval/accuracy"):
+        assert plain[-1][name] == pytest.approx(played[-1][name], abs=1e-5), name
