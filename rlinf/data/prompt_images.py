@@ -44,6 +44,7 @@ class ImageProcessor:
     Attributes:
         token_id: The placeholder's token.
         merge_size: Patches along each side that make one token.
+        num_values: Values of a patch.
 
     Raises:
         DatasetError: The folder has no image processor, or its model takes no images.
@@ -68,6 +69,8 @@ class ImageProcessor:
                 "that holds preprocessor_config.json."
             ) from error
         self.merge_size = int(self._processor.merge_size)
+        channels = len(self._processor.image_mean)
+        self.num_values = channels * int(self._processor.temporal_patch_size) * int(self._processor.patch_size) ** 2
         self._cached: OrderedDict[bytes, ImagePatches] = OrderedDict()
         self._num_cached_bytes = 0
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlinf.agents.tools.base import Tool, ToolResult, ToolSchema
-from rlinf.agents.tools.mcp_connection import McpConnection, McpServer
+from rlinf.agents.tools.mcp_connection import McpConnection
 from rlinf.config.schema.agent import McpToolConfig
 from rlinf.errors import AgentError
 
@@ -27,8 +27,7 @@ class McpTool(Tool):
     def __init__(self, name: str, cfg: McpToolConfig) -> None:
         super().__init__(name, cfg)
         key = f"agent.tools.{name}"
-        server = McpServer(key=key, command=tuple(cfg.command), url=cfg.url, start_seconds=cfg.start_seconds)
-        self._connection = McpConnection(server)
+        self._connection = McpConnection(key, cfg)
         known = {each.name: each for each in self._connection.tools}
         unknown = [each for each in cfg.tools if each not in known]
         if unknown:

@@ -9,10 +9,10 @@ import os
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from rlinf.agents.tools.base import ToolResult
+from rlinf.config.schema.agent import McpToolConfig
 from rlinf.errors import AgentError
 from rlinf.utils.optional import require
 
@@ -20,23 +20,6 @@ _ANSWER_SECONDS = 5.0
 """For a server to list its tools, where it may hang."""
 _END_SECONDS = 10.0
 """For a server's process to end when the connection is closed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class McpServer:
-    """Where a server is: a program that speaks over its standard input and output, or an address.
-
-    Attributes:
-        key: The recipe's key, for messages.
-        command: The program and its arguments, ``python`` for this interpreter; empty with an address.
-        url: Address of a server over HTTP; None with a program.
-        start_seconds: Time to start it and to list its tools.
-    """
-
-    key: str
-    command: tuple[str, ...]
-    url: str | None
-    start_seconds: float
 
 
 class McpConnection:
@@ -47,16 +30,18 @@ class McpConnection:
     is ended, and started again.
 
     Args:
-        server: Which.
+        key: The recipe's, for messages.
+        cfg: Where the server is: a program that speaks over its standard input and output, or an address.
 
     Raises:
         MissingPackageError: The package ``mcp`` is not installed.
         AgentError: The server cannot be started.
     """
 
-    def __init__(self, server: McpServer) -> None:
-        self._mcp: Any = require("mcp", needed_by=f"{server.key} (tool_type=mcp)")
-        self._server = server
+    def __init__(self, key: str, cfg: McpToolConfig) -> None:
+        self._mcp: Any = require("mcp", needed_by=f"{key} (tool_type=mcp)")
+        self._key = key
+        self._cfg = cfg
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="mcp")
         self._thread.start()
@@ -103,7 +88,7 @@ class McpConnection:
         except self._mcp.MCPError as error:
             if self._client is client and not await self._answers(client):
                 raise AgentError(
-                    f"{self._server.key} (tool_type=mcp): the server died in a call of {tool}: {error}. See what it "
+                    f"{self._key} (tool_type=mcp): the server died in a call of {tool}: {error}. See what it "
                     "wrote to its standard error."
                 ) from error
             return ToolResult(f"Error: {error.message}", True)
@@ -132,13 +117,13 @@ class McpConnection:
         ready: asyncio.Future[Any] = self._loop.create_future()
         self._living = asyncio.ensure_future(self._live(ready))
         try:
-            self._client = await asyncio.wait_for(ready, self._server.start_seconds)
+            self._client = await asyncio.wait_for(ready, self._cfg.start_seconds)
         except Exception as error:  # of a program that the user names
             await self._disconnect()
             reason = str(error) or type(error).__name__
             raise AgentError(
-                f"{self._server.key} (tool_type=mcp): {self._server.url or ' '.join(self._server.command)} did not "
-                f"start within {self._server.start_seconds:g} s: {reason}. Run it by hand to see why."
+                f"{self._key} (tool_type=mcp): {self._cfg.url or ' '.join(self._cfg.command)} did not "
+                f"start within {self._cfg.start_seconds:g} s: {reason}. Run it by hand to see why."
             ) from error
 
     async def _live(self, ready: asyncio.Future[Any]) -> None:
@@ -153,9 +138,9 @@ class McpConnection:
                 ready.set_exception(error)
 
     def _target(self) -> Any:
-        if self._server.url is not None:
-            return self._server.url
-        first, *others = self._server.command
+        if self._cfg.url is not None:
+            return self._cfg.url
+        first, *others = self._cfg.command
         program = sys.executable if first == "python" else first
         return self._mcp.StdioServerParameters(command=program, args=others, env=dict(os.environ))
 

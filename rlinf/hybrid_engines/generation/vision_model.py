@@ -24,10 +24,8 @@ class VisionModel:
     """
 
     def __init__(self, model: Any, model_path: Path) -> None:
-        vision = model.config.vision_config
         self._model = model
         self._processor = ImageProcessor(str(model_path))
-        self._pixel_size = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
         self._offsets: dict[int, int] = {}
 
     def check(self, request: GenerationRequest) -> None:
@@ -63,7 +61,6 @@ class VisionModel:
             [torch.tensor(ids) for ids, _ in contexts],
             [images for _, images in contexts],
             self._processor,
-            pixel_size=self._pixel_size,
         )
         rows = torch.full(token_ids.shape, -1, dtype=torch.int64)
         positions = torch.zeros(3, *token_ids.shape, dtype=torch.int64)

@@ -44,9 +44,7 @@ class ImageInputs:
     sequences: tuple[ImageTokens, ...]
 
     @classmethod
-    def of(
-        cls, sequences: Sequence[torch.Tensor], images: Sequence[Images], processor: ImageProcessor, *, pixel_size: int
-    ) -> ImageInputs:
+    def of(cls, sequences: Sequence[torch.Tensor], images: Sequence[Images], processor: ImageProcessor) -> ImageInputs:
         """Lay out images.
 
         Args:
@@ -54,7 +52,6 @@ class ImageInputs:
                 model has sampled itself, are text.
             images: The images of each.
             processor: Cuts them into patches.
-            pixel_size: Values of a patch.
 
         Raises:
             AlgorithmError: A sequence has fewer placeholders than its images have tokens.
@@ -70,7 +67,7 @@ class ImageInputs:
         for tokens, own in zip(sequences, images, strict=True):
             grids = [(unique[i].grid[1] // merge, unique[i].grid[2] // merge) for i in own]
             found.append(_image_tokens(tokens == processor.token_id, grids, [starts[i] for i in own]))
-        blank = torch.zeros(merge * merge, pixel_size)
+        blank = torch.zeros(merge * merge, processor.num_values)
         return cls(
             pixels=torch.cat([patches.pixels for patches in unique.values()]) if unique else blank,
             grids=torch.tensor([patches.grid for patches in unique.values()] or [(1, merge, merge)]),

@@ -40,11 +40,9 @@ class VisionLM(CausalLM):
     """
 
     def __init__(self, cfg: VisionLMConfig, pretrained: Any, processor: ImageProcessor) -> None:
-        vision = pretrained.config.vision_config
         super().__init__(cfg, pretrained)
         self.hf_config = pretrained.config.get_text_config()
         self._processor = processor
-        self._pixel_size = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
         if cfg.freeze_vision:
             self._decoder.visual.requires_grad_(False)
 
@@ -95,9 +93,7 @@ class VisionLM(CausalLM):
         token_ids = packed.token_ids.cpu()
         parts = torch.split(packed.places, list(packed.lengths))
         images = packed.images or ((),) * packed.num_sequences
-        inputs = ImageInputs.of(
-            [token_ids[where] for where in parts], images, self._processor, pixel_size=self._pixel_size
-        )
+        inputs = ImageInputs.of([token_ids[where] for where in parts], images, self._processor)
         rows = torch.full((packed.num_tokens,), -1, dtype=torch.int64)
         positions = torch.zeros(3, packed.num_tokens, dtype=torch.int64)
         for where, found in zip(parts, inputs.sequences, strict=True):

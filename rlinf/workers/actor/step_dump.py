@@ -53,7 +53,7 @@ def write_batch(folder: Path, batch: Any, *, version: int, rank: int) -> None:
         kind, tree = "trajectory", _fields(batch)
     elif isinstance(batch, ResponseBatch):
         kind, tree = "responses", _fields(batch) | {"responses": [_fields(each) for each in batch.responses]}
-        tree["images"] = [[torch.tensor(list(image), dtype=torch.uint8) for image in own] for own in batch.images]
+        tree["images"] = [[_as_tensor(image) for image in own] for own in batch.images]
     elif isinstance(batch, Sequence) and all(isinstance(each, Example) for each in batch):
         kind, tree = "examples", {"examples": [_fields(each) for each in batch]}
     else:
@@ -81,6 +81,11 @@ def read_step(folder: Path) -> DumpedStep:
     return DumpedStep(_join(first["kind"], [tree["batch"] for tree in trees]), first["version"], first["num_threads"])
 
 
+def _as_tensor(image: bytes) -> torch.Tensor:
+    """Return a file's bytes, uint8 [bytes]."""
+    return torch.frombuffer(bytearray(image), dtype=torch.uint8)
+
+
 def _join(kind: str, trees: list[dict[str, Any]]) -> Any:
     if kind == "trajectory":
         return Trajectory.concat([Trajectory(**tree) for tree in trees])
@@ -89,7 +94,7 @@ def _join(kind: str, trees: list[dict[str, Any]]) -> Any:
         responses = tuple(_response(each) for each in tree["responses"])
         prompt_ids = tuple(tuple(ids) for ids in tree["prompt_ids"])
         # A file of an older version has none.
-        images = tuple(tuple(bytes(image.tolist()) for image in own) for own in tree.get("images", ()))
+        images = tuple(tuple(image.numpy().tobytes() for image in own) for own in tree.get("images", ()))
         return ResponseBatch(**tree | {"responses": responses, "prompt_ids": prompt_ids, "images": images})
     return [Example(**{name: tuple(column) for name, column in each.items()}) for each in tree["examples"]]
 

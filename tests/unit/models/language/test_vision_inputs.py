@@ -20,7 +20,7 @@ def processor(tmp_path_factory: pytest.TempPathFactory) -> ImageProcessor:
 def test_text_goes_on_behind_the_longer_side_of_an_image(processor: ImageProcessor) -> None:
     image = picture(1, size=(84, 56))  # 3 x 2 tokens
     ids = processor.expand([5, 6, processor.token_id, 7, 8], (image,))
-    (found,) = ImageInputs.of([torch.tensor(ids)], [(image,)], processor, pixel_size=PIXELS).sequences
+    (found,) = ImageInputs.of([torch.tensor(ids)], [(image,)], processor).sequences
     assert found.rows.tolist() == [-1, -1, 0, 1, 2, 3, 4, 5, -1, -1]
     assert found.positions.tolist() == [
         [0, 1, 2, 2, 2, 2, 2, 2, 5, 6],
@@ -32,7 +32,7 @@ def test_text_goes_on_behind_the_longer_side_of_an_image(processor: ImageProcess
 def test_equal_images_are_computed_once(processor: ImageProcessor) -> None:
     one, other = picture(1), picture(2)
     ids = [torch.tensor(processor.expand([processor.token_id], (image,))) for image in (one, other, one)]
-    inputs = ImageInputs.of(ids, [(one,), (other,), (one,)], processor, pixel_size=PIXELS)
+    inputs = ImageInputs.of(ids, [(one,), (other,), (one,)], processor)
     assert inputs.grids.tolist() == [[1, 8, 8]] * 2
     assert len(inputs.pixels) == 2 * 64
     assert torch.equal(inputs.sequences[0].rows, inputs.sequences[2].rows)
@@ -40,7 +40,7 @@ def test_equal_images_are_computed_once(processor: ImageProcessor) -> None:
 
 
 def test_without_images_there_is_a_blank_one_that_no_token_sees(processor: ImageProcessor) -> None:
-    inputs = ImageInputs.of([torch.tensor([5, 6])], [()], processor, pixel_size=PIXELS)
+    inputs = ImageInputs.of([torch.tensor([5, 6])], [()], processor)
     assert inputs.pixels.shape == (4, PIXELS)
     assert inputs.grids.tolist() == [[1, 2, 2]]
     assert inputs.sequences[0].rows.tolist() == [-1, -1]
