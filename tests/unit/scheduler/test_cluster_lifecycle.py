@@ -88,7 +88,7 @@ def left_behind(tmp_path: Path) -> list[str]:
     return found
 
 
-def wait_until_gone(tmp_path: Path, seconds: int = 30) -> list[Any]:
+def wait_until_gone(tmp_path: Path, seconds: int = 90) -> list[Any]:
     deadline = time.monotonic() + seconds
     while (left := left_behind(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.3)
@@ -135,6 +135,9 @@ def test_ctrl_c_interrupts_a_wait_and_leaves_nothing(tmp_path: Path) -> None:
     assert wait_until_gone(tmp_path) == []
 
 
+# A process of Ray that was starting when its node died asks for the node again and again before it ends: 25 s on an
+# idle machine, a multiple of that on a busy one.
+@pytest.mark.timeout(400)
 def test_a_killed_driver_leaves_nothing(tmp_path: Path) -> None:
     driver = start_driver(
         """
@@ -148,7 +151,7 @@ def test_a_killed_driver_leaves_nothing(tmp_path: Path) -> None:
     assert any("waiting" in line for line in driver.stdout)
     driver.kill()
     driver.wait()
-    assert wait_until_gone(tmp_path, 60) == []
+    assert wait_until_gone(tmp_path, 240) == []
 
 
 def test_a_finished_run_exits_by_itself(tmp_path: Path) -> None:
