@@ -38,15 +38,17 @@ def embodied_rows(cfg: EmbodiedConfig, world: WorldSizes) -> list[Row]:
     ]
     env_steps = cfg.runner.total_steps * sizes.env_steps_per_step
     length = _length(cfg, sizes.optimizer_steps_per_step)
+    learns_offline = cfg.algorithm.loss.learns_offline
     evaluation = cfg.env.eval
     return [
-        *([("data", f"{cfg.data.path} ({cfg.data.format})")] if cfg.data is not None else collected),
+        *([] if learns_offline else collected),
+        *([("data", f"{cfg.data.path} ({cfg.data.format})")] if cfg.data is not None else []),
         ("optimizer steps per step", _optimizer_steps(cfg, sizes)),
         (
             "micro-batches per optimizer step",
             _embodied_micro_batches(actor.global_batch_size, actor.micro_batch_size, world.actor),
         ),
-        ("whole run", length if cfg.data is not None else f"{length}, {env_steps} environment steps"),
+        ("whole run", length if learns_offline else f"{length}, {env_steps} environment steps"),
         *_evaluation(
             cfg,
             None
@@ -137,7 +139,9 @@ def _optimizer_steps(cfg: EmbodiedConfig, sizes: RunSizes) -> str:
         whose = " of the critics" if cfg.algorithm.loss.trains_q_heads else ""
         return f"{sizes.optimizer_steps_per_step}{whose} = {epochs}, each on a batch from {_source(cfg)}"
     batches = f"{sizes.samples_per_step} / global_batch_size {cfg.actor.global_batch_size}"
-    return f"{sizes.optimizer_steps_per_step} = {batches} x {epochs}"
+    frames = cfg.actor.sft_batch_size or cfg.actor.global_batch_size
+    together = f", each with {frames} frames of data" if cfg.actor.sft_loss_weight else ""
+    return f"{sizes.optimizer_steps_per_step} = {batches} x {epochs}{together}"
 
 
 def _source(cfg: EmbodiedConfig) -> str:

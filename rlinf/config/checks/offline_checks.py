@@ -31,8 +31,12 @@ def check_source(check: Check[EmbodiedConfig]) -> None:
         return
     if offline and cfg.data is None:
         check.problem("data", "missing; task_type=offline learns from it. Add data.format and data.path.")
-    if not offline and cfg.data is not None:
-        check.problem("data", f"not used by loss_type={loss_type}, which learns from rollouts. Remove the section.")
+    if not offline and cfg.data is not None and not cfg.actor.sft_loss_weight:
+        check.problem(
+            "data",
+            f"not used by loss_type={loss_type}, which learns from rollouts. Remove the section, or set "
+            "actor.sft_loss_weight to train on its frames as well.",
+        )
     if offline and cfg.env.train != NoEnvConfig():
         check.problem(
             "env.train", "not used by task_type=offline, which learns from data. Remove it; evaluate in env.eval."
@@ -42,6 +46,37 @@ def check_source(check: Check[EmbodiedConfig]) -> None:
     if isinstance(cfg.env.eval, NoEnvConfig):
         check.problem(
             "env.eval.env_type", "received none; evaluation needs environments. Remove env.eval, or choose one."
+        )
+
+
+def check_co_training(check: Check[EmbodiedConfig]) -> None:
+    """Frames next to rollouts are for losses on rollouts, and for models with a loss of their own."""
+    cfg, actor = check.cfg, check.cfg.actor
+    if not actor.sft_loss_weight:
+        check.unused(actor, ("sft_batch_size",), "actor", "without actor.sft_loss_weight")
+        return
+    key, received = "actor.sft_loss_weight", f"received {actor.sft_loss_weight:g}"
+    loss = cfg.algorithm.loss
+    if loss.draws_batches or loss.learns_offline:
+        allowed = "on-policy losses such as actor_critic"
+        check.problem(
+            key,
+            f"{received}; loss_type={cfg.algorithm.loss_type} takes no frames next to it; allowed: {allowed}. Set 0.",
+        )
+        return
+    if not isinstance(actor.model, VLAConfig):
+        check.problem(
+            key, f"{received}; model_type={actor.model.model_type} has no supervised loss on frames. Set it to 0."
+        )
+    if not isinstance(cfg.data, LeRobotDataConfig):
+        found = "there is no data section" if cfg.data is None else f"data.format={cfg.data.format}"
+        check.problem(key, f"{received}, and {found}. Add data.format=lerobot and data.path, or set it to 0.")
+    else:
+        check.unused(cfg.data, ("reward_coef",), "data", "by actor.sft_loss_weight")
+    size, ranks = actor.sft_batch_size, check.world.actor or 1
+    if size is not None and size % ranks:
+        check.problem(
+            "actor.sft_batch_size", f"received {size}; must be a multiple of the {ranks} actor ranks. Set {ranks}."
         )
 
 
@@ -80,7 +115,7 @@ def check_supervised(check: Check[EmbodiedConfig]) -> None:
     cfg = check.cfg
     data, model = cfg.data, cfg.actor.model
     if not isinstance(cfg.algorithm.loss, SupervisedLossConfig):
-        if isinstance(data, LeRobotDataConfig):
+        if isinstance(data, LeRobotDataConfig) and not cfg.actor.sft_loss_weight:
             reason = f"by loss_type={cfg.algorithm.loss_type}"
             check.unused(data, ("weight", "mixture", "augmentation"), "data", reason)
         return
@@ -137,4 +172,4 @@ def check_iql(check: Check[EmbodiedConfig]) -> None:
         )
 
 
-RULES = (check_source, check_unused, check_imitation, check_supervised, check_dagger, check_iql)
+RULES = (check_source, check_co_training, check_unused, check_imitation, check_supervised, check_dagger, check_iql)

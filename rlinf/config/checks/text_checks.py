@@ -185,7 +185,7 @@ def check_unused(check: Check[LanguageConfig]) -> None:
     cfg = check.cfg
     runner, actor, model = cfg.runner, cfg.actor, cfg.actor.model
     reason = f"by task_type={runner.task_type}"
-    check.unused(actor, ("critic_optim",), "actor", reason)
+    check.unused(actor, ("critic_optim", "sft_loss_weight", "sft_batch_size"), "actor", reason)
     names = ("add_q_head", "num_q_heads", "q_head_type", "num_action_chunks")
     check.unused(model, names, "actor.model", reason)
     check.unused(runner, ("enable_decoupled_mode",), "runner", reason)

@@ -72,7 +72,7 @@ class EmbodiedConfig(RLinfConfig):
     reward: RewardConfig | None = None
     """Rewards in addition to, or instead of, the environments' own."""
     data: DataConfig | None = None
-    """Dataset of an offline run."""
+    """Dataset of an offline run, or of co-training (``actor.sft_loss_weight``)."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     """Inference."""
 

@@ -98,6 +98,10 @@ class ActorConfig(ConfigSection):
     """Seed of initial weights, of exploration and of shuffling."""
     enable_offload: bool = False
     """Move weights and optimizer state to host memory while the rollout runs."""
+    sft_loss_weight: NonNegativeFloat = 0.0
+    """Co-training: weight of the model's supervised loss on frames of ``data``, next to the policy loss; 0 for none."""
+    sft_batch_size: PositiveInt | None = None
+    """Co-training: frames per optimizer step, over all ranks; null takes ``global_batch_size``."""
 
     def required_packages(self) -> tuple[str, ...]:
         """See ``ConfigSection``."""

@@ -15,13 +15,15 @@ from rlinf.algorithms.minibatch import MicroBatch, SampleOwnership, plan_micro_b
 from rlinf.algorithms.registry import policy_loss
 from rlinf.algorithms.steps import rows_to_samples, steps_to_samples, trajectory_to_steps
 from rlinf.algorithms.types import add_metrics
-from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.data import LeRobotDataConfig
+from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.errors import NumericalError
 from rlinf.hybrid_engines.train.train_engine import Loss, MetricSums, Pass, TrainEngine
 from rlinf.models.base_policy import PolicyEvaluation
 from rlinf.models.policy_conformance import check_evaluation
 from rlinf.workers.actor.learner import REFERENCE, EmbodiedLearner, metrics_over_ranks
+from rlinf.workers.actor.supervised_frames import SupervisedFrames
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +68,9 @@ class Batch:
 class PolicyLearner(EmbodiedLearner):
     """Improves a policy on rollouts it made itself.
 
+    With ``actor.sft_loss_weight`` each optimizer step also has the gradient of a batch of recorded frames: RL in
+    simulation and fine-tuning on real data at once (https://arxiv.org/abs/2602.12628).
+
     Args:
         engine: Holds the policy.
         cfg: The recipe.
@@ -77,6 +82,7 @@ class PolicyLearner(EmbodiedLearner):
             engine.remember(REFERENCE)
         self.samples: Samples | None = None
         self.ownership: SampleOwnership | None = None
+        self.frames = self._open_frames()
 
     def compute_advantages(self, batch: Trajectory) -> dict[str, float]:
         """See ``Learner``: also lays the trajectories out as samples."""
@@ -134,12 +140,17 @@ class PolicyLearner(EmbodiedLearner):
             samples = replace(samples, proximal_logprobs=self._current_logprobs(samples))
         sums: MetricSums = {}
         steps: list[dict[str, float]] = []
-        for epoch in range(self.algorithm.update_epoch):
-            for minibatch in self.plan(step=step, epoch=epoch):
+        num_epochs = self.algorithm.update_epoch
+        for epoch in range(num_epochs):
+            minibatches = self.plan(step=step, epoch=epoch)
+            first = ((step - 1) * num_epochs + epoch) * len(minibatches)
+            for number, minibatch in enumerate(minibatches, start=first):
                 plan = plan_micro_batches(
                     minibatch, ownership, rank=self.engine.rank, micro_batch_size=self.actor.micro_batch_size
                 )
                 add_metrics(sums, self.forward_backward(samples, plan))
+                if self.frames is not None:
+                    add_metrics(sums, self.frames.forward_backward(number, weight=self.actor.sft_loss_weight))
                 steps.append(self.engine.step())
         valid = samples.action_mask.any(-1)
         self.policy.update_statistics(samples.forward_inputs, valid, self.engine.all_reduce)
@@ -176,6 +187,16 @@ class PolicyLearner(EmbodiedLearner):
             return self._loss(model, samples, batch, denominators)
 
         return self.engine.forward_backward(batches, Pass.whole(loss_fn))
+
+    def _open_frames(self) -> SupervisedFrames | None:
+        """Return the recorded frames that the policy is also trained on; None without co-training."""
+        cfg = self.cfg
+        if not self.actor.sft_loss_weight or cfg.runner.only_eval:
+            return None
+        assert isinstance(cfg, EmbodiedConfig)
+        assert isinstance(cfg.data, LeRobotDataConfig)
+        size = self.actor.sft_batch_size or self.actor.global_batch_size
+        return SupervisedFrames(self.engine, cfg=cfg, data=cfg.data, batch_size=size)
 
     def inputs_of(self, samples: Samples, rows: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the policy's inputs of some samples, on the engine's device.

@@ -125,8 +125,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
-        "            for minibatch in self.plan(step=step, epoch=epoch):\n",
-        "            for minibatch in self.plan(step=step, epoch=epoch):\n"
+        "            for number, minibatch in enumerate(minibatches, start=first):\n",
+        "            for number, minibatch in enumerate(minibatches, start=first):\n"
         "                if self.algorithm.loss.needs_proximal_logprobs:\n"
         "                    samples = replace(samples, proximal_logprobs=self._current_logprobs(samples))\n",
         POLICY,
@@ -232,12 +232,12 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
-        "        for epoch in range(self.algorithm.update_epoch):",
+        "        for epoch in range(num_epochs):",
         "        policy = self.engine.model\n"
         "        policy.update_statistics(\n"
         "            samples.forward_inputs, samples.action_mask.any(-1), self.engine.all_reduce\n"
         "        )\n"
-        "        for epoch in range(self.algorithm.update_epoch):",
+        "        for epoch in range(num_epochs):",
         POLICY,
         "statistics of observations move before the update",
     ),

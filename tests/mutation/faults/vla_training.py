@@ -7,6 +7,7 @@ from tests.mutation.fault import Fault
 FRAMES = ("tests/unit/data/test_frames.py",)
 AUGMENTATION = ("tests/unit/data/test_augmentation.py",)
 LEARNER = ("tests/unit/workers/actor/test_frame_learner.py",)
+CO_TRAINING = ("tests/unit/workers/actor/test_supervised_frames.py",)
 PI = ("tests/unit/models/vla/test_openpi.py",)
 GROUNDING = ("tests/unit/models/vla/test_grounding.py",)
 PUBLISHED = ("tests/unit/models/vla/test_published_folder.py",)
@@ -107,18 +108,46 @@ FAULTS: list[Fault] = [
         "all episodes stay in memory",
     ),
     Fault(
-        "rlinf/workers/actor/frame_learner.py",
-        "total / num_actions * self.engine.world_size, metrics",
-        "total / is_action.sum() * self.engine.world_size, metrics",
+        "rlinf/workers/actor/supervised_frames.py",
+        "total * weight / num_actions * self.engine.world_size, metrics",
+        "total * weight / is_action.sum() * self.engine.world_size, metrics",
         LEARNER,
         "each micro-batch has a mean of its own",
     ),
     Fault(
-        "rlinf/workers/actor/frame_learner.py",
+        "rlinf/workers/actor/supervised_frames.py",
         "{name: tensor[rows] for name, tensor in draws.items()}",
         "{name: tensor[: len(batch.actions)] for name, tensor in draws.items()}",
         LEARNER,
         "every micro-batch has the noise of the first",
+    ),
+    Fault(
+        "rlinf/workers/actor/supervised_frames.py",
+        "total * weight / num_actions",
+        "total / num_actions",
+        CO_TRAINING,
+        "frames count as much as rollouts, whatever their weight",
+    ),
+    Fault(
+        "rlinf/workers/actor/policy_learner.py",
+        "first = ((step - 1) * num_epochs + epoch) * len(minibatches)",
+        "first = epoch * len(minibatches)",
+        CO_TRAINING,
+        "every step trains on the frames of the first",
+    ),
+    Fault(
+        "rlinf/workers/actor/policy_learner.py",
+        "first = ((step - 1) * num_epochs + epoch) * len(minibatches)",
+        "first = (step - 1) * num_epochs * len(minibatches)",
+        CO_TRAINING,
+        "all epochs train on the same frames",
+    ),
+    Fault(
+        "rlinf/workers/actor/policy_learner.py",
+        "self.actor.sft_batch_size or self.actor.global_batch_size",
+        "self.actor.global_batch_size",
+        CO_TRAINING,
+        "the frames of an update are as many as its samples",
     ),
     Fault(
         "rlinf/workers/actor/frame_learner.py",

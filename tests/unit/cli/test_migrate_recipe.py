@@ -275,6 +275,17 @@ init_params: {camera_heights: 224, camera_widths: 224}
 """
 
 
+@pytest.mark.parametrize("together", [True, False])
+def test_co_training_has_its_data_in_a_section(together: bool) -> None:
+    keys = {"enable_sft_co_train": together, "sft_data_path": "/real", "sft_loss_weight": 0.2}
+    published = yaml.safe_load(PPO)
+    published["actor"] |= keys
+    recipe = migrate_recipe(published).recipe
+    assert recipe.get("data") == ({"format": "lerobot", "path": "/real"} if together else None)
+    assert recipe["actor"].get("sft_loss_weight") == (0.2 if together else None)
+    assert not keys.keys() & recipe["actor"].keys() - {"sft_loss_weight"}
+
+
 def test_start_states_and_conventions_of_libero_are_kept() -> None:
     recipe = yaml.safe_load(PPO)
     for split in ("train", "eval"):

@@ -18,6 +18,7 @@ OPENVLA = {f"{MODEL}.model_type": "openvla"}
 SAC = {"algorithm": {"adv_type": "embodied_sac", "loss_type": "embodied_sac"}, f"{MODEL}.add_q_head": True}
 PI = {f"{MODEL}.model_type": "openpi", f"{MODEL}.variant": "pi0", f"{MODEL}.state_dim": 2}
 NFT = {"algorithm": {"adv_type": "raw", "loss_type": "embodied_nft"}}
+CO_TRAINING: dict[str, Any] = {"actor.sft_loss_weight": 0.1, "data": {"format": "lerobot", "path": "x", "weight": 2.0}}
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (SAC, f"{MODEL}.add_q_head", "has no Q heads"),
     ({f"{MODEL}.image_keys": []}, f"{MODEL}.image_keys", "Set it to [main_images]"),
@@ -34,6 +35,13 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (PI | {f"{MODEL}.noise_method": "flow_ode"}, f"{MODEL}.noise_method", "Set it to flow_sde"),
     (PI | NFT | {f"{MODEL}.is_lora": True}, f"{MODEL}.is_lora", "compares with a copy of all weights"),
     (PI | {"algorithm.entropy_bonus": 0.1}, "algorithm.entropy_bonus", "is constant"),
+    (PI | {"actor.sft_loss_weight": 0.1}, "actor.sft_loss_weight", "there is no data section. Add data.format=lerobot"),
+    (
+        PI | CO_TRAINING | {"data": {"format": "minari", "path": "x"}},
+        "actor.sft_loss_weight",
+        "data.format=minari. Add data.format",
+    ),
+    (PI | CO_TRAINING | {"data.reward_coef": 2.0}, "data.reward_coef", "by actor.sft_loss_weight"),
 ]
 
 
@@ -47,6 +55,10 @@ def test_what_does_not_fit_is_located_and_mended(
     assert remedy in line
 
 
-@pytest.mark.parametrize("changes", [{}, L1, OPENVLA, PI, PI | NFT], ids=["tokens", "l1", "openvla", "pi0", "nft"])
+FITTING = {"tokens": {}, "l1": L1, "openvla": OPENVLA, "pi0": PI, "nft": PI | NFT}
+FITTING |= {"co-training": PI | CO_TRAINING, "co-training of velocities": PI | NFT | CO_TRAINING}
+
+
+@pytest.mark.parametrize("changes", FITTING.values(), ids=FITTING)
 def test_what_fits_passes(recipe: Callable[[dict[str, Any]], Any], changes: dict[str, Any]) -> None:
     validate_cfg(recipe(OFT | changes))

@@ -1,0 +1,81 @@
+"""Update batches of recorded frames, on which a policy has the loss that its model is published with."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from rlinf.algorithms.types import metric_pair
+from rlinf.config.schema.data import LeRobotDataConfig
+from rlinf.config.schema.root import RLinfConfig
+from rlinf.config.schema.vla import VLAConfig
+from rlinf.data.frames import FrameStream
+from rlinf.hybrid_engines.train.train_engine import MetricSums, Pass, TrainEngine
+from rlinf.models.base_policy import BasePolicy, ForwardType
+from rlinf.utils.seeding import derive_seed
+
+Rows = dict[str, torch.Tensor]
+
+
+class SupervisedFrames:
+    """Reads batches of frames, of which each rank has its share, and computes their gradient.
+
+    Frames, noise and augmentation of a batch are functions of its number.
+
+    Args:
+        engine: Holds the policy.
+        cfg: The recipe.
+        data: The data sets.
+        batch_size: Frames of a batch, over all ranks.
+    """
+
+    def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig, data: LeRobotDataConfig, batch_size: int) -> None:
+        assert isinstance(cfg.actor.model, VLAConfig)
+        assert isinstance(engine.model, BasePolicy)
+        self.engine, self.actor, self.batch_size = engine, cfg.actor, batch_size
+        self.policy = engine.model
+        self.stream = FrameStream(
+            data,
+            horizon=self.policy.num_supervised_actions,
+            image_keys=cfg.actor.model.image_keys,
+            seed=cfg.actor.seed,
+        )
+
+    def forward_backward(self, number: int, *, weight: float = 1.0) -> MetricSums:
+        """Accumulate the gradient of a batch's mean loss over actions before the ends of their episodes.
+
+        Args:
+            number: Of the batch, from 0.
+            weight: Factor of the loss; the metric is without it.
+
+        Returns:
+            This rank's metric sums.
+        """
+        num_actions = self.stream.num_actions(number, self.batch_size)
+
+        def loss_fn(model: nn.Module, rows: Rows) -> tuple[torch.Tensor, MetricSums]:
+            is_action = rows.pop("is_action")
+            losses = model(ForwardType.SUPERVISED, forward_inputs=rows).mean(-1)
+            total = torch.where(is_action, losses, 0.0).sum()
+            metrics = {"imitation_loss": metric_pair(total.detach().double(), is_action.sum())}
+            # The engine averages over ranks what is a share of a mean over all of them.
+            return total * weight / num_actions * self.engine.world_size, metrics
+
+        return self.engine.forward_backward(self.micro_batches(number), Pass.whole(loss_fn))
+
+    def micro_batches(self, number: int) -> list[Rows]:
+        """Return this rank's share of a batch in parts, on the engine's device."""
+        whole, size = self.batch_size, self.actor.micro_batch_size
+        generator = torch.Generator().manual_seed(derive_seed(self.actor.seed, "actor", "sft", number))
+        draws = self.policy.supervised_draws(whole, generator)
+        share = whole // self.engine.world_size
+        first = self.engine.rank * share
+        parts = []
+        for start in range(first, first + share, size):
+            rows = slice(start, min(start + size, first + share))
+            batch = self.stream.read(number, whole, rows)
+            inputs = self.policy.forward_inputs_of(batch.obs, batch.actions)
+            inputs |= {name: tensor[rows] for name, tensor in draws.items()}
+            inputs["is_action"] = batch.is_action
+            parts.append({name: tensor.to(self.engine.device) for name, tensor in inputs.items()})
+        return parts
