@@ -158,6 +158,7 @@ def aggregate_loss(
     loss_agg_func: str,
     denominators: Denominators,
     sequence_ids: torch.Tensor | None = None,
+    sequence_weights: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return a micro-batch's part of the update batch's loss.
 
@@ -173,6 +174,8 @@ def aggregate_loss(
         denominators: Global counts.
         sequence_ids: int64 [T] for packed entries, from 0; a sequence is never split between micro-batches. None for
             rows.
+        sequence_weights: Float like ``loss``; the weight of each entry's sequence in means over sequences, where
+            several of them are one of ``denominators.num_sequences``. None weighs all alike.
 
     Returns:
         Scalar that carries a gradient even if the mask is all false.
@@ -185,6 +188,8 @@ def aggregate_loss(
     sequences = max(denominators.num_sequences, 1)
     if loss_agg_func == "token-mean":
         return masked_sum(loss, mask) / max(denominators.num_valid_tokens, 1) * scale
+    if sequence_weights is not None:
+        loss = loss * sequence_weights
     if loss_agg_func == "seq-mean-token-sum":
         return masked_sum(loss, mask) / sequences * scale
     if loss_agg_func == "seq-mean-token-sum-norm":

@@ -70,16 +70,16 @@ def first_of_sequences(mask: torch.Tensor, sequence_ids: torch.Tensor | None = N
 
     Args:
         mask: bool [N, ...] or [T].
-        sequence_ids: int64 [T] for packed entries, each sequence in one piece; None for rows.
+        sequence_ids: int64 [T] for packed entries; None for rows.
     """
     if sequence_ids is None:
         rows = _rows(mask)
         return (rows & (rows.cumsum(1) == 1)).view_as(mask)
-    counted = mask.cumsum(0)
-    begins = torch.ones_like(mask)
-    begins[1:] = sequence_ids[1:] != sequence_ids[:-1]
-    before = torch.where(begins, counted - mask.long(), torch.zeros_like(counted)).cummax(0).values
-    return mask & (counted - before == 1)
+    count = len(mask)
+    places = torch.arange(count, device=mask.device)
+    firsts = torch.full_like(places, count)
+    firsts = firsts.scatter_reduce(0, sequence_ids, torch.where(mask, places, count), "amin")
+    return mask & (firsts[sequence_ids] == places)
 
 
 def _rows(entries: torch.Tensor) -> torch.Tensor:

@@ -24,6 +24,7 @@ class LossInputs(Columns):
         loss_mask: bool [N, ...]; the entries that count.
         denominators: Counts over the whole update batch: all micro-batches of all ranks.
         sequence_ids: int64 [T]; the sequence of each packed entry. None for rows.
+        sequence_weights: float [T]; see ``aggregate_loss``. None weighs all sequences alike.
         advantages: float [N, ...]. None for supervised losses.
         logprobs: float [N, ...] of the current policy, with gradient. None for losses of velocities.
         old_logprobs: float [N, ...] of the policy that acted. None as ``advantages`` and ``logprobs`` are.
@@ -49,6 +50,7 @@ class LossInputs(Columns):
     loss_mask: torch.Tensor
     denominators: LossDenominators
     sequence_ids: torch.Tensor | None = None
+    sequence_weights: torch.Tensor | None = None
     advantages: torch.Tensor | None = None
     logprobs: torch.Tensor | None = None
     old_logprobs: torch.Tensor | None = None

@@ -79,6 +79,7 @@ def _aggregate(per_entry: torch.Tensor, inputs: LossInputs, how: str) -> torch.T
         loss_agg_func=how,
         denominators=inputs.denominators.policy,
         sequence_ids=inputs.sequence_ids,
+        sequence_weights=inputs.sequence_weights,
     )
 
 

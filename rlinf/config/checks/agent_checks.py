@@ -89,4 +89,15 @@ def check_outcomes(check: Check[ReasoningConfig]) -> None:
             )
 
 
-RULES = (check_context, check_tools, check_program, check_outcomes)
+def check_credit(check: Check[ReasoningConfig]) -> None:
+    """Agents have credit of their own only where there are several."""
+    cfg = check.cfg
+    if cfg.algorithm.credit != "episode" and cfg.agent is None:
+        check.problem(
+            "algorithm.credit",
+            f"received {cfg.algorithm.credit}; without a section agent an episode has one agent. Remove the key, or "
+            "add the section with workflow: delegate, say.",
+        )
+
+
+RULES = (check_context, check_tools, check_program, check_outcomes, check_credit)

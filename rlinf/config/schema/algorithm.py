@@ -611,6 +611,12 @@ class TextAlgorithmConfig(LanguageAlgorithmConfig):
     kl_in_reward: KLInRewardConfig | None = None
     """Subtract the divergence from the initial policy from rewards, rather than adding it to the loss (``kl_beta``)."""
 
+    credit: Literal["episode", "agent", "shared"] = "episode"
+    """What is credited with the reward of an episode of several agents. ``episode``: the episode, whose tokens all have
+    its advantage and count alike. ``agent``: each agent's part of it, which is compared with parts of the same role in
+    the group ("worker" of "worker.2"); in means over sequences (``loss_agg_func``) the parts of an episode count alike,
+    and together as one sequence. ``shared``: all parts have the advantage of the episode, and count in these means as
+    with ``agent``: the credit of WideSeek-R1 (arXiv 2602.04634)."""
     teacher: TeacherConfig | None = None
     """A model that takes the place of the initial one wherever the policy is compared with a reference: in the
     advantages of ``adv_type: opd``, in ``kl_beta`` and in ``kl_in_reward``."""

@@ -108,7 +108,9 @@ class Response:
         branch_lengths: Tokens of each of its branches, which are training sequences of their own and lie end to end;
             empty where it has one.
         turn_spans: Where its turns begin and end among its tokens, in the order in which they were submitted; empty
-            where it has one branch, whose tokens have this order.
+            where it has one branch of one agent, whose tokens have this order.
+        turn_agents: The agent of each of ``turn_spans``: a sub-agent's name, or empty for the agent that the row was
+            given to; empty where all are that agent's.
     """
 
     group_id: int
@@ -124,6 +126,7 @@ class Response:
     episode_metrics: Mapping[str, float] = field(default_factory=dict)
     branch_lengths: tuple[int, ...] = ()
     turn_spans: tuple[tuple[int, int], ...] = ()
+    turn_agents: tuple[str, ...] = ()
 
 
 # Without slots, and in columns: the driver reads one for every prompt.

@@ -37,7 +37,8 @@ class TextSamples:
         tokens: Tensors [L] for each response: ``loss_mask``; of a model's own responses ``old_logprobs``,
             ``advantages`` and ``returns``; ``prev_values``, ``ref_logprobs`` and ``proximal_logprobs`` where there are
             any. With ``old_logprobs_in_update`` the update adds ``old_logprobs``, and there are ``engine_logprobs`` to
-            compare them with.
+            compare them with. Where losses count agents (``algorithm.credit``), ``unit_ids``, the number of each
+            token's unit, and ``sequence_weights``.
         routes: For each prompt and response together, the experts that its tokens go to, int [P + L, layers, chosen]:
             see ``ExpertRouting``. None where they are not recorded.
         episode_ids: Number of the episode of each; empty where each is one of its own.
@@ -142,6 +143,14 @@ class TextBatch:
         local: torch.Tensor = torch.unique(self.episode_ids, return_inverse=True)[1]
         return local
 
+    @property
+    def local_sequence_ids(self) -> torch.Tensor:
+        """int64 [T]; the number, from 0, of what a token counts in: its episode, or an agent's part of it."""
+        if "unit_ids" not in self.tokens:
+            return self.local_episode_ids
+        local: torch.Tensor = torch.unique(self.tokens["unit_ids"], return_inverse=True)[1]
+        return local
+
     def split(self, values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the values [T] of each response's tokens, [L] each."""
         return torch.split(values[self.is_response], list(self.response_lengths))
@@ -180,21 +189,21 @@ def make_text_samples(
     Raises:
         AlgorithmError: Tensors that do not fit, or a correction or decoupled loss without ``trainer_logprobs``.
     """
-    columns = CreditColumns.of(batch)
+    columns = CreditColumns.of(batch, by_agent=algorithm.credit == "agent")
+    units = CreditColumns.of(batch, by_agent=algorithm.credit != "episode")
 
     def in_time(known: Ragged | None) -> Ragged | None:
         return None if known is None else columns.gather(torch.cat(list(known)))
 
-    engine, trainer = columns.gather(batch.logprobs), in_time(trainer_logprobs)
-    old = engine if trainer is None else trainer
-    scores = torch.tensor([response.reward for response in batch.responses])
-    group_ids = torch.tensor([response.group_id for response in batch.responses])
+    trainer = None if trainer_logprobs is None else torch.cat(list(trainer_logprobs))
+    scores = torch.tensor([batch.responses[number].reward for number in columns.episodes])
+    group_ids = columns.group_ids(batch)
     steps = responses_to_steps(
         scores=scores,
         loss_masks=columns.gather(batch.loss_mask),
         group_ids=group_ids,
         values=in_time(values),
-        old_logprobs=old,
+        old_logprobs=columns.gather(batch.logprobs if trainer is None else trainer),
         ref_logprobs=in_time(ref_logprobs),
         kl_in_reward=algorithm.kl_in_reward,
         all_reduce=all_reduce,
@@ -205,18 +214,19 @@ def make_text_samples(
         algorithm.adv_type, steps, algorithm.advantage, selected=selected
     )
     lengths = [len(where) for where in columns.indices]
-    advantages, returns, loss_masks = (
-        steps_to_ragged(column, lengths) for column in (computed.advantages, computed.returns, computed.loss_mask)
+    advantages, returns, loss_mask = (
+        columns.scatter(steps_to_ragged(column, lengths))
+        for column in (computed.advantages, computed.returns, computed.loss_mask)
     )
     advantages, corrected = _corrected(
-        advantages, loss_masks, engine, trainer, algorithm, all_reduce_max=all_reduce_max
+        advantages, loss_mask, batch.logprobs, trainer, units.numbers, algorithm, all_reduce_max=all_reduce_max
     )
-    tokens = {
-        name: batch.split(columns.scatter(column))
-        for name, column in (("loss_mask", loss_masks), ("advantages", advantages), ("returns", returns))
-    }
+    flat = {"loss_mask": loss_mask, "advantages": advantages, "returns": returns}
+    if algorithm.credit != "episode":
+        flat |= {"unit_ids": units.numbers, "sequence_weights": units.weights(loss_mask)}
     if algorithm.old_logprobs_in_update:
-        tokens["engine_logprobs"] = tuple(batch.split(batch.logprobs))
+        flat["engine_logprobs"] = batch.logprobs
+    tokens = {name: tuple(batch.split(column)) for name, column in flat.items()}
     tokens |= _known_before_update(
         batch, algorithm, trainer_logprobs=trainer_logprobs, ref_logprobs=ref_logprobs, prev_values=values
     )
@@ -294,9 +304,9 @@ def text_loss(
         logprobs=result.logprobs,
         entropy=result.entropy,
         values=result.values,
-        sequence_ids=batch.local_episode_ids,
+        sequence_ids=batch.local_sequence_ids,
         denominators=denominators,
-        **tokens,
+        **{name: values for name, values in tokens.items() if name != "unit_ids"},
     )
     loss, metrics = policy_loss(algorithm.loss_type, inputs, algorithm.loss)
     return loss, metrics | compared
@@ -313,7 +323,7 @@ def _compared_in_update(
     tokens = dict(batch.tokens)
     engine = tokens.pop("engine_logprobs")
     trainer = tokens.setdefault("old_logprobs", logprobs.detach())
-    mask, sequence_ids = tokens["loss_mask"], batch.local_episode_ids
+    mask, sequence_ids = tokens["loss_mask"], batch.local_sequence_ids
     weights, metrics = _compare(engine, trainer, mask, sequence_ids, algorithm)
     if weights is not None:
         tokens["advantages"] = tokens["advantages"] * weights
@@ -353,15 +363,16 @@ def _placed_routes(routes: Sequence[torch.Tensor], packed: PackedSequences) -> t
 
 
 def _corrected(
-    advantages: tuple[torch.Tensor, ...],
-    masks: Ragged,
-    engine: Ragged,
-    trainer: Ragged | None,
+    advantages: torch.Tensor,
+    loss_mask: torch.Tensor,
+    engine: torch.Tensor,
+    trainer: torch.Tensor | None,
+    sequence_ids: torch.Tensor,
     algorithm: TextAlgorithmConfig,
     *,
     all_reduce_max: AllReduce | None,
-) -> tuple[tuple[torch.Tensor, ...], Metrics]:
-    """Return weighted advantages, and metrics of the difference between engine and trainer."""
+) -> tuple[torch.Tensor, Metrics]:
+    """Return weighted advantages [T], and metrics of the difference between engine and trainer."""
     if trainer is None:
         correction = algorithm.importance_correction
         is_needed = correction is not None or algorithm.loss.needs_proximal_logprobs
@@ -371,13 +382,8 @@ def _corrected(
                 "log-probabilities. Set algorithm.recompute_logprobs=true."
             )
         return advantages, {}
-    lengths = [len(mask) for mask in masks]
-    sequence_ids = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
-    packed = (torch.cat(list(engine)), torch.cat(list(trainer)), torch.cat(list(masks)))
-    weights, metrics = _compare(*packed, sequence_ids, algorithm, all_reduce_max=all_reduce_max)
-    if weights is None:
-        return advantages, metrics
-    return torch.split(torch.cat(advantages) * weights, lengths), metrics
+    weights, metrics = _compare(engine, trainer, loss_mask, sequence_ids, algorithm, all_reduce_max=all_reduce_max)
+    return advantages if weights is None else advantages * weights, metrics
 
 
 def _compare(

@@ -585,8 +585,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/text_samples.py",
-        "torch.split(torch.cat(advantages) * weights, lengths)",
-        "torch.split(torch.cat(advantages), lengths)",
+        "return advantages if weights is None else advantages * weights, metrics",
+        "return advantages, metrics",
         TEXT,
         "the importance correction has no effect",
     ),

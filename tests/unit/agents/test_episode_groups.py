@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -103,6 +104,21 @@ def branch(tokens: str, *turns: tuple[int, int, int], prompt: str = "Q") -> Traj
             for number, start, stop in turns
         ),
     )
+
+
+def test_agents_of_turns_are_known() -> None:
+    """Also where two agents share a branch; a response of one agent alone does without."""
+    shared = branch("abxc", (0, 0, 2), (2, 3, 4))
+    shared = replace(shared, turns=(shared.turns[0], replace(shared.turns[1], agent="worker.1")))
+    (response,) = make_group(PROMPT, 9, [episode(shared)], TOKENIZER).batch.responses
+    assert (response.turn_spans, response.turn_agents) == (((0, 2), (3, 4)), ("", "worker.1"))
+    assert response.branch_lengths == ()
+    other = branch("d", (1, 0, 1), prompt="Q!")
+    (response,) = make_group(PROMPT, 9, [episode(shared, other)], TOKENIZER).batch.responses
+    assert response.turn_spans == ((0, 2), (4, 5), (3, 4))
+    assert response.turn_agents == ("", "", "worker.1")
+    (alone,) = make_group(PROMPT, 9, [episode(trajectory(), trajectory())], TOKENIZER).batch.responses
+    assert alone.turn_agents == ()
 
 
 def test_branches_are_sequences_of_one_response() -> None:

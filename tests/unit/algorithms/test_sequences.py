@@ -41,6 +41,12 @@ def test_the_first_entry_under_the_mask_need_not_be_the_first_of_its_sequence() 
     assert first_of_sequences(mask, SEQUENCE_IDS).nonzero().flatten().tolist() == [2, 3, 5, 9]
 
 
+def test_sequences_may_lie_in_several_pieces() -> None:
+    mask = torch.tensor([False, True, True, True, True, True])
+    ids = torch.tensor([1, 0, 1, 0, 1, 2])
+    assert first_of_sequences(mask, ids).nonzero().flatten().tolist() == [1, 2, 5]
+
+
 # Under the mask: 1, 3 | 4 | 5, 6, 7. Sums of the three sequences: 4, 4, 18; means: 2, 4, 6; 8 tokens at most.
 GOLDEN = {
     "token-mean": 26 / 6,

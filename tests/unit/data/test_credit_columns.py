@@ -32,6 +32,22 @@ def test_columns_go_back_to_where_their_tokens_lie() -> None:
     assert mask.tolist() == [True, True, False, True, True, True, True, True]
 
 
+def test_agents_have_columns_of_their_own() -> None:
+    batch = branched()
+    first = replace(batch.responses[0], turn_agents=("", "worker.1", ""))
+    batch = replace(batch, responses=(first, replace(batch.responses[1], group_id=4)))
+    columns = CreditColumns.of(batch, by_agent=True)
+    assert [column.tolist() for column in columns.gather(torch.arange(1, 9))] == [[1, 2, 4], [5, 6], [7, 8]]
+    assert columns.episodes == (0, 0, 1)
+    assert columns.roles == ("", "worker", "")
+    assert len(set(columns.group_ids(batch).tolist())) == 3
+    assert columns.numbers.tolist() == [0, 0, 0, 0, 1, 1, 2, 2]
+    assert columns.weights(torch.ones(8, dtype=torch.bool)).tolist() == [0.5, 0.5, 0, 0.5, 0.5, 0.5, 1, 1]
+    left_out = torch.tensor([True, True, True, True, False, False, True, True])
+    assert columns.weights(left_out)[:4].tolist() == [1, 1, 0, 1]
+    assert CreditColumns.of(batch).roles == ("", "")
+
+
 def test_a_single_branch_keeps_the_tokens_in_between() -> None:
     batch = batch_of([Sample(token_ids=(1, 2, 3), loss_mask=(True, False, True))])
     assert [where.tolist() for where in CreditColumns.of(batch).indices] == [[0, 1, 2]]

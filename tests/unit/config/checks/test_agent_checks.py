@@ -85,6 +85,10 @@ def test_sizes_of_episodes() -> None:
             ["agent={workflow: delegate, worker_prompt: Work., tools: {c: {tool_type: calculator}}}"],
             "agent.worker_prompt: received 'Work.'; it says nothing of the task",
         ),
+        (
+            ["~agent", "reward.rewards.right.reward_type=math", "+algorithm.credit=agent"],
+            "algorithm.credit: received agent; without a section agent an episode has one agent",
+        ),
         (["~agent"], "reward.rewards.right.reward_type: received workflow; without a section agent"),
     ],
 )
