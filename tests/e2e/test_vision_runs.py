@@ -78,3 +78,22 @@ def test_the_workflow_samples_what_the_plain_recipe_does(run_recipe: Callable[..
     )
     for name in ("rollout/reward", "train/grad_norm", "eval/accuracy"):
         assert plain[-1][name] == pytest.approx(played[-1][name], abs=1e-5), name
+
+
+def test_a_policy_learns_from_what_a_model_says_of_its_images(train: Callable[..., Path], counting: Path) -> None:
+    path = train(
+        "pixel_reach_ppo_cnn",
+        *("runner.max_epochs=2", "runner.val_check_interval=-1", "~runner.stop_at", "algorithm.update_epoch=1"),
+        *("env.train.total_num_envs=4", "env.train.max_steps_per_rollout_epoch=8"),
+        *("actor.global_batch_size=32", "actor.micro_batch_size=32", "++cluster.component_placement.reward=0"),
+        "+reward.rewards.env={reward_type: env, weight: 0.0}",
+        "+reward.rewards.judge={reward_type: vlm, question: 'reward?', invalid_reward: 0.5, interval_reward: -0.5, "
+        f"max_new_tokens: 2, input_interval: 4, model_path: {counting}/model}}",
+    )
+    for record in read_metrics(path):
+        # Each fourth step of an episode is asked about, and no reply of a random model is a number; an episode that ends
+        # early begins to count anew.
+        questions = 32 * (record["env/reward/judge"] + 0.5)
+        assert questions == pytest.approx(round(questions))
+        assert 4 <= questions <= 8
+        assert record["env/reward/env"] != record["env/reward/judge"]

@@ -12,6 +12,7 @@ from rlinf.config.schema.base import (
     NonNegativeInt,
     PositiveFloat,
     PositiveInt,
+    Precision,
 )
 from rlinf.registry import Registry
 
@@ -70,6 +71,46 @@ class ApiRewardConfig(EmbodiedRewardConfig):
     """Time of a request, from connecting to the last byte of the response."""
     max_retries: NonNegativeInt = 3
     """Further attempts after one that failed, each twice as long after the last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VLMRewardConfig(EmbodiedRewardConfig):
+    """``reward_type: vlm``: what a vision-language model replies when it is shown the last images of an episode."""
+
+    model_path: str
+    """Folder of a checkpoint of the Qwen2.5-VL or Qwen3-VL family."""
+    question: str
+    """What follows the images; ``{task}`` stands for what the environment's ``task_descriptions`` say."""
+    replies: dict[str, float] = field(default_factory=dict)
+    """Rewards of words in the reply, of which the last counts; empty takes the last number of the reply."""
+    invalid_reward: float = 0.0
+    """Reward of any other reply."""
+    image_keys: list[str] = field(default_factory=lambda: ["main_images"])
+    """Cameras that the model is shown, all images of one before those of the next."""
+    history_size: PositiveInt = 1
+    """Images of each camera: the last ones after a chunk each."""
+    min_history_size: PositiveInt = 1
+    """Chunks of an episode before the model is asked."""
+    input_interval: PositiveInt = 1
+    """Chunks between two questions."""
+    interval_reward: float = 0.0
+    """Reward of a chunk that the model is not asked about."""
+    max_new_tokens: PositiveInt = 16
+    """Tokens of a reply."""
+    max_context_tokens: PositiveInt = 4096
+    """Tokens of images, question and reply together."""
+    max_running_requests: PositiveInt = 16
+    """Questions that are answered at a time."""
+    precision: Precision = "fp32"
+    """Of the model."""
+
+    def required_files(self) -> dict[str, str]:
+        """Return the model."""
+        return {"model_path": self.model_path}
+
+    def required_packages(self) -> tuple[str, ...]:
+        """Return what reads the model and writes images."""
+        return ("transformers", "PIL")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,5 +299,6 @@ rewards.register("overlong", "rlinf.algorithms.rewards.overlong:OverlongReward",
 rewards.register("searchr1", "rlinf.algorithms.rewards.searchr1:SearchR1Reward", config=SearchR1RewardConfig)
 rewards.register("text_api", "rlinf.workers.reward.api_reward:TextApiReward", config=TextApiRewardConfig)
 rewards.register("text_model", "rlinf.workers.reward.model_reward:TextModelReward", config=TextModelRewardConfig)
+rewards.register("vlm", "rlinf.workers.reward.vlm_reward:VLMReward", config=VLMRewardConfig)
 rewards.register("vqa", "rlinf.algorithms.rewards.vqa:VQAReward", config=VQARewardConfig)
 rewards.register("workflow", "rlinf.algorithms.rewards.workflow_outcome:WorkflowReward", config=WorkflowRewardConfig)

@@ -21,6 +21,8 @@ class RewardRequest(BatchRecord):
         executed: bool [B, C].
         terminations: bool [B, C]; true at the action that ended the episode by its own rules.
         truncations: bool [B, C]; true at the action after which the episode was cut off.
+        env_ids: int64 [B]; numbers of the environments, unique within the run.
+        starts: bool [B]; whether the chunk is the first of an episode.
     """
 
     obs: Observation
@@ -29,10 +31,21 @@ class RewardRequest(BatchRecord):
     executed: torch.Tensor
     terminations: torch.Tensor
     truncations: torch.Tensor
+    env_ids: torch.Tensor
+    starts: torch.Tensor
 
     @staticmethod
-    def from_step(step: ChunkStep, actions: torch.Tensor) -> RewardRequest:
-        """Return the request about the result of ``actions``, in memory that later steps do not change."""
+    def from_step(
+        step: ChunkStep, actions: torch.Tensor, *, first_env: int = 0, starts: torch.Tensor | None = None
+    ) -> RewardRequest:
+        """Return the request about the result of ``actions``, in memory that later steps do not change.
+
+        Args:
+            step: The result.
+            actions: [B, C, A] or [B, C].
+            first_env: Number of the first environment; the others follow.
+            starts: bool [B]; None if all environments were just reset.
+        """
         return RewardRequest(
             obs=_closing(step),
             actions=actions,
@@ -40,6 +53,8 @@ class RewardRequest(BatchRecord):
             executed=step.executed,
             terminations=step.terminations,
             truncations=step.truncations,
+            env_ids=torch.arange(first_env, first_env + len(step.executed)),
+            starts=torch.ones(len(step.executed), dtype=torch.bool) if starts is None else starts,
         )
 
 

@@ -26,6 +26,9 @@ class RewardExchange:
         self.worker = worker
         self.group = cfg.reward.group_name
         self.route = destinations(worker._rank, worker._world_size, num_reward_workers)
+        self.first_stage = worker._rank * cfg.rollout.pipeline_stage_num
+        self.resets_every_epoch = not cfg.env.train.auto_reset
+        self._ended: dict[int, torch.Tensor] = {}
 
     def submit(self, stage: int, step: ChunkStep, actions: torch.Tensor) -> None:
         """Request the rewards of a chunk.
@@ -35,7 +38,9 @@ class RewardExchange:
             step: Its step results.
             actions: [B, C, A] or [B, C], on the host.
         """
-        request = RewardRequest.from_step(step, actions)
+        first_env = (self.first_stage + stage) * len(step.executed)
+        request = RewardRequest.from_step(step, actions, first_env=first_env, starts=self._ended.get(stage))
+        self._ended[stage] = (step.terminations | step.truncations).any(-1)
         size = len(actions) // self.route.parts
         for part, peer in enumerate(self.route.peers):
             rows = request if self.route.parts == 1 else request.rows(part * size, (part + 1) * size)
@@ -48,6 +53,8 @@ class RewardExchange:
             stage: Pipeline stage of the environments.
             num_chunks: Their number (``T``).
         """
+        if self.resets_every_epoch:
+            self._ended.pop(stage, None)
         rows = [
             torch.cat([self.worker.recv(self.group, peer, tag=reward_tag(stage)) for peer in self.route.peers])
             for _ in range(num_chunks)

@@ -11,6 +11,8 @@ SERVICE = "rlinf/utils/json_service.py"
 SANDBOX_TESTS = "tests/unit/utils/test_sandbox.py"
 CODE_TESTS = "tests/unit/workers/reward/test_code_reward.py"
 SERVICE_TESTS = "tests/unit/workers/reward/test_api_reward.py"
+VLM = ("tests/unit/workers/reward/test_vlm_reward.py",)
+EXCHANGE = ("tests/unit/workers/reward/test_exchange.py",)
 RECORDS = "tests/unit/telemetry/test_responses.py"
 
 FAULTS: list[Fault] = [
@@ -178,5 +180,89 @@ FAULTS: list[Fault] = [
         "attention_size=config.hidden_size",
         ("tests/unit/algorithms/test_flops.py",),
         "operations of attention follow the hidden size",
+    ),
+    Fault(
+        "rlinf/workers/reward/vlm_reward.py",
+        "        self.history.restart(request.env_ids[request.starts].tolist())\n",
+        "",
+        VLM,
+        "an episode's history holds images of the one before",
+    ),
+    Fault(
+        "rlinf/workers/reward/vlm_reward.py",
+        "for camera in zip(*frames, strict=True) for image in camera)",
+        "for camera in frames for image in camera)",
+        VLM,
+        "images of the cameras take turns",
+    ),
+    Fault(
+        "rlinf/workers/reward/vlm_reward.py",
+        "deque(maxlen=self.size)",
+        "deque()",
+        VLM,
+        "a history has no limit",
+    ),
+    Fault(
+        "rlinf/workers/reward/vlm_reward.py",
+        "count >= self.cfg.min_history_size and count % self.cfg.input_interval == 0",
+        "count > self.cfg.min_history_size and count % self.cfg.input_interval == 0",
+        VLM,
+        "the first question is a chunk late",
+    ),
+    Fault(
+        "rlinf/workers/reward/vlm_reward.py",
+        "count >= self.cfg.min_history_size and count % self.cfg.input_interval == 0",
+        "count >= self.cfg.min_history_size",
+        VLM,
+        "the model is asked about every chunk",
+    ),
+    Fault(
+        "rlinf/workers/reward/vlm_reward.py",
+        "return rewards[words[-1]] if words",
+        "return rewards[words[0]] if words",
+        VLM,
+        "the first word of a reply counts",
+    ),
+    Fault(
+        "rlinf/workers/reward/vlm_reward.py",
+        "return float(numbers[-1]) if numbers",
+        "return float(numbers[0]) if numbers",
+        VLM,
+        "the first number of a reply counts",
+    ),
+    Fault(
+        "rlinf/workers/reward/vlm_reward.py",
+        "torch.where(request.executed.any(-1), cfg.interval_reward, 0.0)",
+        "torch.zeros(len(request.executed))",
+        VLM,
+        "chunks that are not asked about are worth nothing",
+    ),
+    Fault(
+        "rlinf/workers/reward/vlm_reward.py",
+        "self._tokenizer.encode(text, add_special_tokens=False), images)",
+        "self._tokenizer.encode(question, add_special_tokens=False), images)",
+        VLM,
+        "the question is asked without the chat template",
+    ),
+    Fault(
+        "rlinf/workers/reward/exchange.py",
+        "first_env = (self.first_stage + stage) * len(step.executed)",
+        "first_env = stage * len(step.executed)",
+        EXCHANGE,
+        "environments of two ranks have the same numbers",
+    ),
+    Fault(
+        "rlinf/workers/reward/exchange.py",
+        "        if self.resets_every_epoch:\n            self._ended.pop(stage, None)\n",
+        "",
+        EXCHANGE,
+        "an epoch that resets its environments begins no episode",
+    ),
+    Fault(
+        "rlinf/workers/reward/exchange.py",
+        "self._ended[stage] = (step.terminations | step.truncations).any(-1)",
+        "self._ended[stage] = step.terminations.any(-1)",
+        EXCHANGE,
+        "behind a truncation the episode goes on",
     ),
 ]

@@ -286,6 +286,40 @@ def test_co_training_has_its_data_in_a_section(together: bool) -> None:
     assert not keys.keys() & recipe["actor"].keys() - {"sft_loss_weight"}
 
 
+def test_a_reward_by_a_vision_language_model_keeps_its_replies_and_history() -> None:
+    published = yaml.safe_load(PPO)
+    window = {"history_size": 5, "min_history_size": 4, "input_interval": 2, "history_keys": ["wrist_images"]}
+    published["reward"] = {
+        "use_reward_model": True,
+        "reward_mode": "history_buffer",
+        "reward_weight": 0.5,
+        "model": {
+            "model_type": "buffered_vlm",
+            "model_path": "/qwen",
+            "reward_parser_name": "trend",
+            "reward_parser_params": {"positive_reward": 1.0, "negative_reward": -0.2, "invalid_reward": 0.1},
+            "history_buffers": {"history_window": window},
+            "max_new_tokens": 8,
+            "do_sample": False,
+        },
+    }
+    result = migrate_recipe(published)
+    assert result.to_fill_in == ["reward.rewards.model.question"], (result.problems, result.missing)
+    assert result.recipe["reward"]["rewards"]["model"] == {
+        "reward_type": "vlm",
+        "model_path": "/qwen",
+        "weight": 0.5,
+        "replies": {"positive": 1.0, "negative": -0.2},
+        "invalid_reward": 0.1,
+        "history_size": 5,
+        "min_history_size": 4,
+        "input_interval": 2,
+        "image_keys": ["wrist_images"],
+        "max_new_tokens": 8,
+        "question": "???",
+    }
+
+
 def test_start_states_and_conventions_of_libero_are_kept() -> None:
     recipe = yaml.safe_load(PPO)
     for split in ("train", "eval"):

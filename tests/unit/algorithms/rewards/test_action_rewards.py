@@ -16,6 +16,8 @@ REQUEST = RewardRequest(
     executed=torch.ones(1, 2, dtype=torch.bool),
     terminations=torch.zeros(1, 2, dtype=torch.bool),
     truncations=torch.zeros(1, 2, dtype=torch.bool),
+    env_ids=torch.tensor([0]),
+    starts=torch.tensor([True]),
 )
 
 
