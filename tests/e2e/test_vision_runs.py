@@ -91,8 +91,8 @@ def test_a_policy_learns_from_what_a_model_says_of_its_images(train: Callable[..
         f"max_new_tokens: 2, input_interval: 4, model_path: {counting}/model}}",
     )
     for record in read_metrics(path):
-        # Each fourth step of an episode is asked about, and no reply of a random model is a number; an episode that ends
-        # early begins to count anew.
+        # Each fourth step of an episode is asked about, and no reply of a random model is a number; one that ends early
+        # begins to count anew.
         questions = 32 * (record["env/reward/judge"] + 0.5)
         assert questions == pytest.approx(round(questions))
         assert 4 <= questions <= 8
