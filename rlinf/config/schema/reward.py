@@ -90,11 +90,11 @@ class VLMRewardConfig(EmbodiedRewardConfig):
     history_size: PositiveInt = 1
     """Images of each camera: the last ones after a chunk each."""
     min_history_size: PositiveInt = 1
-    """Chunks of an episode before the model is asked."""
+    """Chunks of an episode before the model is queried."""
     input_interval: PositiveInt = 1
     """Chunks between two questions."""
     interval_reward: float = 0.0
-    """Reward of a chunk that the model is not asked about."""
+    """Reward of a chunk that the model is not queried about."""
     max_new_tokens: PositiveInt = 16
     """Tokens of a reply."""
     max_context_tokens: PositiveInt = 4096

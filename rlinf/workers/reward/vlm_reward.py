@@ -67,16 +67,16 @@ class VLMReward(EmbodiedReward):
         """See ``Reward``.
 
         Raises:
-            RewardError: The environment does not show what is asked about.
+            RewardError: The environment does not show what is queried about.
             EngineError: The engine failed, or images and question are longer than ``max_context_tokens``.
         """
         cfg = self.cfg
         rows = [int(row) for row in request.executed.any(-1).nonzero().flatten()]
         self.history.restart(request.env_ids[request.starts].tolist())
         shown = {row: self.history.add(int(request.env_ids[row]), self._images(request, row)) for row in rows}
-        asked = [row for row in rows if self._is_due(int(request.env_ids[row]))]
+        queried = [row for row in rows if self._is_due(int(request.env_ids[row]))]
         scores = torch.where(request.executed.any(-1), cfg.interval_reward, 0.0)
-        for row, reply in zip(asked, self.ask([(self._question(request, r), shown[r]) for r in asked]), strict=True):
+        for row, reply in zip(queried, self.ask([(self._question(request, r), shown[r]) for r in queried]), strict=True):
             scores[row] = self.reward_of(reply)
         return at_last_action(scores, request.executed)
 
