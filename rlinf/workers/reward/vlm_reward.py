@@ -67,20 +67,20 @@ class VLMReward(EmbodiedReward):
         """See ``Reward``.
 
         Raises:
-            RewardError: The environment does not show what is queried about.
+            RewardError: The environment does not show what the question is about.
             EngineError: The engine failed, or images and question are longer than ``max_context_tokens``.
         """
         cfg = self.cfg
         rows = [int(row) for row in request.executed.any(-1).nonzero().flatten()]
         self.history.restart(request.env_ids[request.starts].tolist())
         shown = {row: self.history.add(int(request.env_ids[row]), self._images(request, row)) for row in rows}
-        queried = [row for row in rows if self._is_due(int(request.env_ids[row]))]
+        due = [row for row in rows if self._is_due(int(request.env_ids[row]))]
         scores = torch.where(request.executed.any(-1), cfg.interval_reward, 0.0)
-        for row, reply in zip(queried, self.ask([(self._question(request, r), shown[r]) for r in queried]), strict=True):
+        for row, reply in zip(due, self.replies([(self._question(request, r), shown[r]) for r in due]), strict=True):
             scores[row] = self.reward_of(reply)
         return at_last_action(scores, request.executed)
 
-    def ask(self, questions: Sequence[tuple[str, Images]]) -> list[str]:
+    def replies(self, questions: Sequence[tuple[str, Images]]) -> list[str]:
         """Return the model's replies, without special tokens, to questions behind their images."""
         requests = [self._request(number, text, images) for number, (text, images) in enumerate(questions)]
 

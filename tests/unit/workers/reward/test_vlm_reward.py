@@ -74,11 +74,11 @@ def listen(reward: VLMReward, monkeypatch: pytest.MonkeyPatch, reply: str) -> As
     """Have the model reply the same each time; return what it will have been asked, images as grays."""
     asked: Asked = []
 
-    def ask(questions: Sequence[tuple[str, Images]]) -> list[str]:
+    def replies(questions: Sequence[tuple[str, Images]]) -> list[str]:
         asked.extend((text, [gray(image) for image in images]) for text, images in questions)
         return [reply] * len(questions)
 
-    monkeypatch.setattr(reward, "ask", ask)
+    monkeypatch.setattr(reward, "replies", replies)
     return asked
 
 
@@ -167,7 +167,7 @@ def test_the_reply_is_the_most_likely_one_of_the_model(build: Any, folder: Path)
     transformers = pytest.importorskip("transformers")
     reward = build(max_new_tokens=4, max_context_tokens=256)
     images = (picture(1), picture(2))
-    replies = reward.ask([("How many?", images), ("How many?", images[:1])])
+    replies = reward.replies([("How many?", images), ("How many?", images[:1])])
     model = transformers.AutoModelForImageTextToText.from_pretrained(folder).eval()
     for reply, shown in zip(replies, (images, images[:1]), strict=True):
         marks = "<|vision_start|><|image_pad|><|vision_end|>" * len(shown)
@@ -181,4 +181,4 @@ def test_the_reply_is_the_most_likely_one_of_the_model(build: Any, folder: Path)
         stop = next((at for at, token in enumerate(tokens) if token == reward._tokenizer.eos_token_id), len(tokens))
         assert reply == reward._tokenizer.decode(tokens[:stop], skip_special_tokens=True)
     with pytest.raises(EngineError, match="fewer than the context of 256 tokens"):
-        reward.ask([("How many?" * 30, images)])
+        reward.replies([("How many?" * 30, images)])
