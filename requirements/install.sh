@@ -24,7 +24,7 @@ Targets
 Options
   --env E          gymnasium (default), robotics (Gymnasium-Robotics), metaworld, frankasim, langpick, maniskill or
                    libero
-  --model M        mlp_policy (default), openvla, openvla_oft, openpi or smolvla for embodied; qwen2.5 (default) for reason
+  --model M        mlp_policy (default), openvla, openvla_oft, openpi, smolvla or gr00t for embodied; qwen2.5 (default) for reason
   --engine G       what generates text: hf (default), vllm or sglang; sglang has an environment of its own, .venv-sglang
   --backend B      what trains language models: fsdp (default) or megatron (Megatron-Core)
   --venv DIR       virtual environment to make or reuse (default: $RLINF_VENV, else .venv in the repository)
@@ -139,8 +139,8 @@ resolve_target() {
       EXTRAS+=(offline report)
       case "${MODEL:-mlp_policy}" in
         mlp_policy) ;;
-        openvla | openvla_oft | openpi | smolvla) EXTRAS+=(vla) ;;
-        *) usage_error "unknown --model '$MODEL' for embodied; known: mlp_policy, openvla, openvla_oft, openpi, smolvla." ;;
+        openvla | openvla_oft | openpi | smolvla | gr00t) EXTRAS+=(vla) ;;
+        *) usage_error "unknown --model '$MODEL' for embodied; known: mlp_policy, openvla, openvla_oft, openpi, smolvla, gr00t." ;;
       esac
       ;;
     reason)

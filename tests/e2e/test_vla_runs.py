@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from rlinf.config.schema.vla import OpenVLAOFTConfig, PiConfig
 from tests.e2e.conftest import read_metrics
 from toolkits.vla import export_policy
-from toolkits.vla.make_tiny import TinyShape, write_tiny, write_tiny_pi, write_tiny_smolvla
+from toolkits.vla.make_tiny import TinyShape, write_tiny, write_tiny_gr00t, write_tiny_pi, write_tiny_smolvla
 
 pytest.importorskip("transformers")
 pytestmark = pytest.mark.timeout(300)
@@ -72,13 +72,14 @@ def test_a_flow_learns_from_ratios_that_start_at_one(train: Callable[..., Path],
     check_metrics(train("pixel_reach_ppo_openpi_tiny", *SMALL, *keys, *IMAGES, "algorithm.update_epoch=1"))
 
 
+@pytest.mark.parametrize(("model", "write"), [("smolvla", write_tiny_smolvla), ("gr00t", write_tiny_gr00t)])
 def test_a_flow_that_looks_across_learns_from_ratios_that_start_at_one(
-    train: Callable[..., Path], tmp_path: Path
+    model: str, write: Callable[[Path, TinyShape], None], train: Callable[..., Path], tmp_path: Path
 ) -> None:
     shape = TinyShape(image_size=32, patch_size=8, action_dim=2, state_dim=2, words=("reach the green disc",))
-    write_tiny_smolvla(tmp_path, shape)
+    write(tmp_path, shape)
     keys = (f"actor.model.model_path={tmp_path}", "algorithm.update_epoch=1")
-    check_metrics(train("pixel_reach_ppo_smolvla_tiny", *SMALL, *IMAGES, *keys))
+    check_metrics(train(f"pixel_reach_ppo_{model}_tiny", *SMALL, *IMAGES, *keys))
 
 
 def check_metrics(folder: Path) -> None:

@@ -19,8 +19,10 @@ from typing import Any, cast
 import torch
 from safetensors.torch import save_file
 
-from rlinf.config.schema.vla import OpenVLAConfig, OpenVLAOFTConfig, PiConfig, SmolVLAConfig
+from rlinf.config.schema.vla import Gr00tConfig, OpenVLAConfig, OpenVLAOFTConfig, PiConfig, SmolVLAConfig
 from rlinf.models.vla.action_prompts import openvla_prompt
+from rlinf.models.vla.gr00t import Gr00tPolicy
+from rlinf.models.vla.gr00t_model import Gr00tShape
 from rlinf.models.vla.openpi import PiPolicy
 from rlinf.models.vla.openvla import OpenVLAPolicy
 from rlinf.models.vla.openvla_oft import OpenVLAOFTPolicy
@@ -32,6 +34,12 @@ from rlinf.utils.seeding import derive_seed
 
 _NUMBERS = "Task: , State: ; Action: " + " ".join(map(str, range(-1, 256)))
 """What pi-0.5 writes next to a task."""
+_CONVERSATION = "system You are a helpful assistant. user assistant <image 1> <image 2> <image 3>"
+"""What GR00T writes around images and a task."""
+_SPECIAL = ("<|im_start|>", "<|im_end|>", "<img>", "</img>")
+"""Tokens of GR00T's conversations."""
+_PATCH = "<IMG_CONTEXT>"
+"""The token that stands for a patch."""
 Weight = Callable[[str, Sequence[int]], torch.Tensor]
 
 
@@ -182,6 +190,92 @@ def _vision(shape: TinyShape) -> dict[str, int]:
     }
 
 
+def write_tiny_gr00t(folder: Path, shape: TinyShape, *, padded_dim: int = 8, horizon: int = 6) -> None:
+    """Write a folder as the published code of GR00T N1.5 does, with Eagle's configuration and tokenizer inside.
+
+    Args:
+        folder: Where to; made if it does not exist.
+        shape: Its sizes; the diffusion transformer is as wide as the language model.
+        padded_dim: Width of padded actions and states.
+        horizon: Actions that are predicted.
+    """
+    eagle_folder = folder / "eagle"
+    eagle_folder.mkdir(parents=True, exist_ok=True)
+    vocabulary = write_gr00t_tokenizer(eagle_folder, shape)
+    stack = {"num_attention_heads": 4, "attention_head_dim": shape.width // 4, "positional_embeddings": None}
+    diffusion = {**stack, "num_layers": 2 * shape.num_layers, "output_dim": shape.width}
+    eagle = {
+        "text_config": {
+            "model_type": "qwen3",
+            "vocab_size": vocabulary,
+            "hidden_size": shape.width,
+            "intermediate_size": 2 * shape.width,
+            "num_hidden_layers": shape.num_layers,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "head_dim": shape.width // 4,
+        },
+        "vision_config": {**_vision(shape), "hidden_act": "gelu_pytorch_tanh"},
+        "select_layer": -1,
+        "use_pixel_shuffle": False,
+        "mlp_connector_layers": 1,
+        "image_token_index": vocabulary - 1,
+    }
+    head = {
+        "action_dim": padded_dim,
+        "action_horizon": horizon,
+        "backbone_embedding_dim": shape.width,
+        "diffusion_model_cfg": {**diffusion, "interleave_self_attention": True},
+        "hidden_size": shape.width,
+        "input_embedding_dim": shape.width,
+        "max_state_dim": padded_dim,
+        "max_num_embodiments": 32,
+        "max_seq_len": 2 * horizon,
+        "num_target_vision_tokens": 4,
+        "vl_self_attention_cfg": {**stack, "num_layers": 1},
+    }
+    backbone = {"select_layer": shape.num_layers, "project_to_dim": None}
+    config = {"model_type": "gr00t_n1_5", "action_head_cfg": head, "backbone_cfg": backbone}
+    for path, content in ((folder, config), (eagle_folder, eagle)):
+        (path / "config.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    sizes = {"state": shape.state_dim, "action": shape.action_dim}
+    bounds = {entry: {"all": {"min": [-1.0] * size, "max": [1.0] * size}} for entry, size in sizes.items()}
+    write_gr00t_statistics(folder, {"new_embodiment": bounds})
+    cfg = Gr00tConfig(model_type="gr00t", model_path="", action_dim=shape.action_dim, horizon=horizon)
+    with torch.device("meta"):
+        policy = Gr00tPolicy(cfg, Gr00tShape.of_config(config, eagle), cast(Any, None))
+    weights = {name: _initial_gr00t(name, list(tensor.shape)) for name, tensor in policy.state_dict().items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def write_gr00t_statistics(folder: Path, robots: dict[str, Any]) -> None:
+    """Write statistics where the published code of GR00T does; of each robot by entry and part."""
+    path = folder / "experiment_cfg" / "metadata.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    metadata = {name: {"statistics": entries, "embodiment_tag": name} for name, entries in robots.items()}
+    path.write_text(json.dumps(metadata, indent=2) + "\n", encoding="utf-8")
+
+
+def write_gr00t_tokenizer(folder: Path, shape: TinyShape, *, image_token: int | None = None) -> int:
+    """Write a tokenizer that knows the tokens around images, too, and return how many it knows.
+
+    Args:
+        folder: Where to.
+        shape: Has the sentences.
+        image_token: Number of a patch's token, with unused ones before it; None takes the next number.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    known = write_tokenizer(folder, shape, around=_CONVERSATION)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer.add_special_tokens({"additional_special_tokens": list(_SPECIAL)})
+    known += len(_SPECIAL)
+    fillers = [f"<unused_{index}>" for index in range(known, image_token or known)]
+    tokenizer.add_tokens([*fillers, _PATCH], special_tokens=True)
+    tokenizer.save_pretrained(folder)
+    return len(tokenizer)
+
+
 def write_weights(folder: Path, shapes: dict[str, list[int]], *, weight: Weight | None = None) -> None:
     """Write weights by their published names: components into files of their own, the rest into one."""
     own_files = {"action_head", "proprio_projector"}
@@ -233,14 +327,20 @@ def _config(shape: TinyShape, *, vocab_size: int) -> dict[str, Any]:
     }
 
 
-def write_tokenizer(folder: Path, shape: TinyShape) -> int:
-    """Write a tokenizer of whole words and return how many it knows."""
+def write_tokenizer(folder: Path, shape: TinyShape, *, around: str = _NUMBERS) -> int:
+    """Write a tokenizer of whole words and return how many it knows.
+
+    Args:
+        folder: Where to.
+        shape: Has the sentences.
+        around: What the model writes next to them.
+    """
     import tokenizers
     from tokenizers import models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     split = pre_tokenizers.Whitespace()
-    texts = [*(openvla_prompt(sentence) for sentence in shape.words), _NUMBERS]
+    texts = [*(openvla_prompt(sentence) for sentence in shape.words), around]
     words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text)})
     known = ["<unk>", "<s>", "</s>", "<pad>", "▁", *words]
     tokenizer = tokenizers.Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, unk_token="<unk>"))
@@ -270,10 +370,17 @@ def _initial_pi(name: str, shape: Sequence[int]) -> torch.Tensor:
     return torch.zeros(tuple(shape)) if is_gemma_norm or ".dense." in name else _initial(name, shape)
 
 
+def _initial_gr00t(name: str, shape: Sequence[int]) -> torch.Tensor:
+    """Return the first weights of GR00T: layers of embodiments map their second last axis."""
+    if name.endswith(".W"):
+        return _initial(name, [shape[0], shape[2], shape[1]]).transpose(1, 2).contiguous()
+    return torch.zeros(tuple(shape)) if name.endswith(".b") else _initial(name, shape)
+
+
 def main() -> None:
     """Write the folder that the command line describes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model_type", choices=["openvla", "openvla_oft", "openpi", "smolvla"])
+    parser.add_argument("model_type", choices=["openvla", "openvla_oft", "openpi", "smolvla", "gr00t"])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--image-size", type=int, default=28)
     parser.add_argument("--patch-size", type=int, default=14)
@@ -286,7 +393,7 @@ def main() -> None:
     parser.add_argument("--bins", type=int, default=256)
     parser.add_argument("--head", choices=["tokens", "l1"], default="tokens")
     parser.add_argument("--variant", choices=["pi0", "pi05"], default="pi0", help="of openpi")
-    parser.add_argument("--horizon", type=int, default=6, help="of openpi")
+    parser.add_argument("--horizon", type=int, default=6, help="of openpi and gr00t")
     parser.add_argument("--use-proprio", action="store_true")
     parser.add_argument("--words", nargs="+", default=["reach"], help="sentences of the tasks")
     args = parser.parse_args()
@@ -307,8 +414,11 @@ def main() -> None:
         write_tiny_pi(args.out, shape, PiConfig(**keys, variant=args.variant, horizon=args.horizon))
         print(f"wrote {args.out}")
         return
-    if args.model_type == "smolvla":
-        write_tiny_smolvla(args.out, shape)
+    if args.model_type in {"smolvla", "gr00t"}:
+        if args.model_type == "smolvla":
+            write_tiny_smolvla(args.out, shape)
+        else:
+            write_tiny_gr00t(args.out, shape, horizon=args.horizon)
         print(f"wrote {args.out}")
         return
     if args.model_type == "openvla_oft":

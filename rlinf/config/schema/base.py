@@ -11,6 +11,7 @@ NonNegativeInt = Annotated[int, Ge(0)]
 PositiveFloat = Annotated[float, Gt(0)]
 NonNegativeFloat = Annotated[float, Ge(0)]
 Fraction = Annotated[float, Ge(0), Le(1)]
+PositiveShare = Annotated[float, Gt(0), Le(1)]
 
 Precision = Literal["fp32", "bf16", "fp16"]
 Level = Literal["token_level", "action_level", "chunk_level"]

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
-from annotated_types import Gt, Le
-
-from rlinf.config.schema.base import ConfigSection, Fraction, PositiveFloat, PositiveInt
+from rlinf.config.schema.base import ConfigSection, Fraction, PositiveFloat, PositiveInt, PositiveShare
 from rlinf.registry import Registry
-
-PositiveShare = Annotated[float, Gt(0), Le(1)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from rlinf.config.schema.base import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from rlinf.config.schema.base import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, PositiveShare
 from rlinf.config.schema.lora_keys import LoRAKeys
 from rlinf.config.schema.model import ModelConfig, models
 
@@ -102,8 +102,9 @@ class FlowVLAConfig(VLAConfig):
     start_std: NonNegativeFloat = 1.0
     """Deviation of where flows start in training; at 0 they start where those of evaluation do, and the steps' noise
     alone explores."""
-    norm_scheme: Literal["mean_std", "quantiles"] = "mean_std"
-    """What actions and states are brought to: mean 0 and deviation 1, or the 1st to 99th percentile to [-1, 1]."""
+    norm_scheme: Literal["mean_std", "quantiles", "min_max"] = "mean_std"
+    """What actions and states are brought to: mean 0 and deviation 1; or the 1st to 99th percentile, or minimum to
+    maximum, to [-1, 1]."""
     lora_target_modules: list[str] = field(
         default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     )
@@ -141,6 +142,48 @@ class SmolVLAConfig(FlowVLAConfig):
     """Tokens of the longest prompt; shorter ones are padded."""
 
 
+GR00T_EMBODIMENTS: dict[str, int] = {
+    "so100": 2,
+    "unitree_g1": 3,
+    "oxe_droid": 17,
+    "gr1": 24,
+    "agibot_genie1": 26,
+    "maniskill_widowx": 30,
+    "isaaclab_franka": 31,
+    "libero_franka": 31,
+    "new_embodiment": 31,
+}
+"""Which of GR00T's encoders published checkpoints were trained with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gr00tConfig(FlowVLAConfig):
+    """``model_type: gr00t``: GR00T N1.5, a diffusion transformer behind Eagle 2.5 (arXiv 2503.14734)."""
+
+    horizon: PositiveInt = 16
+    """Actions that the model predicts (``H``); the first ``num_action_chunks`` of them are executed."""
+    num_steps: PositiveInt = 4
+    """Steps from noise to actions (``K``)."""
+    norm_scheme: Literal["min_max", "mean_std", "quantiles"] = "min_max"
+    """What actions and states are brought to: minimum to maximum to [-1, 1]; or as for other flows."""
+    max_prompt_length: PositiveInt = 570
+    """Tokens of the longest prompt, 258 for each image among them; shorter ones are padded."""
+    embodiment_tag: str = "new_embodiment"
+    """Robot whose encoders are used, and whose statistics unless ``unnorm_key`` names others."""
+    embodiment_id: NonNegativeInt | None = None
+    """Number of the encoders; null takes that of ``embodiment_tag``."""
+    eagle_path: str | None = None
+    """Folder, or name on the Hub, of Eagle's configuration and tokenizer; null takes ``eagle`` in the model's folder,
+    or else ``lerobot/eagle2hg-processor-groot-n1p5``."""
+    crop_scale: PositiveShare = 0.95
+    """Show the middle of each image, of this part of its height and width, as the training augmentation needs."""
+    lora_target_modules: list[str] = field(
+        default_factory=lambda: ["q_proj", "k_proj", "v_proj", "o_proj", "to_q", "to_k", "to_v"]
+    )
+    """Names of the linear layers that have adapters; encoders of actions and states are trained whole."""
+
+
+models.register("gr00t", "rlinf.models.vla.gr00t:build_gr00t", config=Gr00tConfig)
 models.register("openpi", "rlinf.models.vla.openpi:build_openpi", config=PiConfig)
 models.register("openvla", "rlinf.models.vla.openvla:build_openvla", config=OpenVLAConfig)
 models.register("openvla_oft", "rlinf.models.vla.openvla_oft:build_openvla_oft", config=OpenVLAOFTConfig)

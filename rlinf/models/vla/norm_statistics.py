@@ -15,18 +15,20 @@ import torch
 from rlinf.errors import ConfigError
 from rlinf.models.files.tensor_files import TensorFiles
 
-Scheme = Literal["bounds_q99", "bounds", "quantiles", "mean_std"]
+Scheme = Literal["bounds_q99", "bounds", "quantiles", "mean_std", "min_max"]
 FIELDS: Mapping[str, tuple[str, str]] = {
     "bounds_q99": ("q01", "q99"),
     "bounds": ("min", "max"),
     "quantiles": ("q01", "q99"),
     "mean_std": ("mean", "std"),
+    "min_max": ("min", "max"),
 }
 """What a scheme reads: lowest and highest number, or mean and standard deviation.
 
-``bounds*`` are those of OpenVLA, which cuts numbers off; ``quantiles`` and ``mean_std`` those of openpi.
+``bounds*`` are those of OpenVLA, which cuts numbers off; ``quantiles`` and ``mean_std`` those of openpi;
+``min_max`` is that of GR00T, whose entries that never change become 0.
 """
-_TINY = {"bounds_q99": 1e-8, "bounds": 1e-8, "quantiles": 1e-6, "mean_std": 1e-6}
+_TINY = {"bounds_q99": 1e-8, "bounds": 1e-8, "quantiles": 1e-6, "mean_std": 1e-6, "min_max": 0.0}
 """What is added to the range, so that it is not 0."""
 _NO_NOOPS = "_no_noops"
 """What OpenVLA's data sets for LIBERO have behind their names when idle actions were removed."""
@@ -34,6 +36,8 @@ _LEROBOT = re.compile(
     r"(?:(?:un)?normalize_\w+(?:\.\w+)?\.buffer_)?(?P<entry>action|observation[._]state)\.(?P<statistic>\w+)"
 )
 """Names of LeRobot's tensors."""
+_GR00T_ENTRIES = {"action": "action", "proprio": "state"}
+"""What GR00T calls our entries."""
 _LEROBOT_NAME = "checkpoint"
 """What the data set of a LeRobot checkpoint, which has no name, is called."""
 
@@ -61,6 +65,10 @@ class Normalizer:
         tiny = _TINY[self.scheme]
         if self.scheme == "mean_std":
             return torch.where(mask, (numbers - low) / (high + tiny), numbers)
+        if self.scheme == "min_max":
+            changes = high != low
+            scaled = 2.0 * (numbers - low) / torch.where(changes, high - low, 1.0) - 1.0
+            return torch.where(mask, torch.where(changes, scaled, 0.0), numbers)
         scaled = torch.where(mask, 2.0 * (numbers - low) / (high - low + tiny) - 1.0, numbers)
         return scaled if self.scheme == "quantiles" else scaled.clamp(-1.0, 1.0)
 
@@ -89,8 +97,8 @@ class Statistics:
         """Read the statistics of a checkpoint.
 
         They are in ``dataset_statistics.json``, in ``norm_stats`` of ``config.json`` (both OpenVLA), in
-        ``assets/<data set>/norm_stats.json`` (openpi), or in ``policy_preprocessor_*.safetensors`` and, before
-        LeRobot 0.4, among the weights (LeRobot).
+        ``assets/<data set>/norm_stats.json`` (openpi), in ``experiment_cfg/metadata.json`` (GR00T, whose data sets are
+        robots), or in ``policy_preprocessor_*.safetensors`` and, before LeRobot 0.4, among the weights (LeRobot).
 
         Args:
             folder: The checkpoint's.
@@ -155,7 +163,17 @@ def read_statistics(folder: Path) -> dict[str, dict[str, Any]]:
         entries = _read(path)["norm_stats"]
         name = path.parent.relative_to(folder / "assets").as_posix()
         known[name] = {"action": entries["actions"], "proprio": entries["state"]}
+    known |= {
+        name: {entry: _joined(content["statistics"][stored]) for entry, stored in _GR00T_ENTRIES.items()}
+        for name, content in _read(folder / "experiment_cfg" / "metadata.json").items()
+    }
     return known | _lerobot_statistics(folder)
+
+
+def _joined(parts: Mapping[str, Mapping[str, list[float]]]) -> dict[str, list[float]]:
+    """Return the statistics of all parts of a robot one behind the other, in the order of the file."""
+    names = set.intersection(*(set(part) for part in parts.values())) if parts else set()
+    return {name: [number for part in parts.values() for number in part[name]] for name in sorted(names)}
 
 
 def _lerobot_statistics(folder: Path) -> dict[str, dict[str, Any]]:

@@ -20,7 +20,10 @@ from rlinf.utils.seeding import derive_seed
 
 _DISTRIBUTED = "module."
 """What published training puts before the names in component files."""
-_COPIED = ("*.json", "*.model", "*.txt", "*.jinja", "assets/**/*.json", "policy_*.safetensors", "vlm/*")
+_COPIED = (
+    *("*.json", "*.model", "*.txt", "*.jinja"),
+    *("assets/**/*.json", "experiment_cfg/*.json", "policy_*.safetensors", "vlm/*", "eagle/*"),
+)
 
 
 class PublishedWeights:

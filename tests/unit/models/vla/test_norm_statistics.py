@@ -61,6 +61,22 @@ def test_mean_and_deviation(tmp_path: Path) -> None:
     torch.testing.assert_close(normalizer.restore(normalizer.normalize(numbers)), numbers)
 
 
+def test_minimum_and_maximum_of_a_robot_s_parts(tmp_path: Path) -> None:
+    parts = {"arm": {"min": [-1.0, 0.0], "max": [1.0, 4.0]}, "hand": {"min": [0.5], "max": [0.5], "mean": [0.1]}}
+    statistics = {"gr1": {"statistics": {"action": parts, "state": {"arm": {"mean": [1.0], "std": [2.0]}}}}}
+    (tmp_path / "experiment_cfg").mkdir()
+    folder_with(tmp_path / "experiment_cfg", "metadata.json", statistics)
+    known = Statistics.of_folder(tmp_path, "gr1")
+    actions = known.normalizer("action", "min_max", 3)
+    numbers = torch.tensor([[0.5, 5.0, 0.7]])
+    # Not cut off; what never changes becomes 0, and what it is again.
+    torch.testing.assert_close(actions.normalize(numbers), torch.tensor([[0.5, 1.5, 0.0]]))
+    torch.testing.assert_close(actions.restore(torch.tensor([[0.5, 1.5, 0.3]])), torch.tensor([[0.5, 5.0, 0.5]]))
+    assert known.normalizer("proprio", "mean_std", 1).high.tolist() == [2.0]
+    with pytest.raises(ConfigError, match="norm_scheme: received mean_std, .* has max, min"):
+        known.normalizer("action", "mean_std", 3)
+
+
 @pytest.mark.parametrize(
     ("key", "size", "scheme", "words"),
     [

@@ -16,6 +16,7 @@ from rlinf.hybrid_engines.train.train_engine import Pass
 from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy, PolicyEvaluation
 from tests.unit.hybrid_engines.train.rank_processes import run_ranks
+from tests.unit.models.vla.gr00t_policies import gr00t_policy
 from tests.unit.models.vla.pi_policies import pi_policy
 from tests.unit.models.vla.smolvla_policies import smolvla_policy
 from tests.unit.models.vla.vla_policies import observations, random_policy
@@ -31,6 +32,8 @@ def whole_policy(kind: str, folder: Path) -> BasePolicy:
         return pi_policy(folder, kind, add_value_head=True)
     if kind == "smolvla":
         return smolvla_policy(folder, add_value_head=True)
+    if kind == "gr00t":
+        return gr00t_policy(folder, add_value_head=True)
     return random_policy(kind, folder, add_value_head=True)
 
 
@@ -58,7 +61,7 @@ def evaluate(rank: int, cfg: VLAConfig, inputs: Inputs) -> tuple[torch.Tensor, d
     return logprobs, {name: g.full_tensor() if isinstance(g, DTensor) else g for name, g in gradients.items()}
 
 
-@pytest.mark.parametrize("kind", ["oft", "pi05", "smolvla"])
+@pytest.mark.parametrize("kind", ["oft", "pi05", "smolvla", "gr00t"])
 def test_two_ranks_compute_what_one_does(kind: str, tmp_path: Path) -> None:
     policy = whole_policy(kind, tmp_path)
     states = torch.tensor([[0.1, -0.2, 0.3], [0.5, 0.9, -0.4], [-2.0, 0.0, 0.7]])
