@@ -193,8 +193,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/models/vla/published_folder.py",
-        '"*.jinja", "assets/**/*.json", ',
-        '"*.jinja", ',
+        '*("assets/**/*.json", ',
+        "*(",
         PUBLISHED,
         "statistics of flows are not written back",
     ),
