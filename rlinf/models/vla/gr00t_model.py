@@ -37,7 +37,7 @@ class Gr00tShape:
         num_future_tokens: Tokens that belong to no action.
         num_positions: Actions that have a position; None has no positions.
         num_embodiments: Robots that have encoders of their own.
-        num_buckets: Moments that are told apart.
+        num_buckets: Number of different moments.
     """
 
     vision: Any
