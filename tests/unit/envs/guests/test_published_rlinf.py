@@ -34,6 +34,7 @@ class Base:
     def __init__(self, cfg, num_envs, seed_offset, total_num_processes, worker_info, record_metrics=True):
         note("init", cfg.env_type, cfg.group_size, cfg.max_episode_steps, cfg.use_rel_reward, cfg.auto_reset,
              cfg.task_config.task_name, cfg.video_cfg.save_video, num_envs, seed_offset, total_num_processes)
+        note("rewards", cfg.ignore_terminations, cfg.is_eval, cfg.reward_coef, cfg.use_fixed_reset_state_ids)
         self.num_envs, self.cfg, self.seed_offset = num_envs, cfg, seed_offset
         self.use_fixed_reset_state_ids = cfg.use_fixed_reset_state_ids
         self._generator = np.random.default_rng(0)
@@ -95,13 +96,14 @@ def transcript(variables: dict[str, str]) -> list[list[Any]]:
     return [json.loads(line) for line in Path(variables["TRANSCRIPT"]).read_text().splitlines()]
 
 
-def pool(variables: dict[str, str], env_type: str = "robotwin") -> ProcessPool:
+def pool(variables: dict[str, str], env_type: str = "robotwin", **section: Any) -> ProcessPool:
     params = {
         "env_type": env_type,
         "action_dim": 2,
         "model_type": "openvla_oft",
         "policy_setup": None,
         "task_config": {"task_name": "lift_pot"},
+        **section,
     }
     spec = SingleEnvSpec(
         env_type="guest",
@@ -132,7 +134,7 @@ def test_the_calls_are_those_that_published_classes_take(published: dict[str, st
     guests.reset(np.arange(4), np.full(4, 7))
     done = chunk(guests, next_seeds=np.arange(4))
     guests.close()
-    init, *calls = transcript(published)
+    init, _, *calls = transcript(published)
     assert init == ["init", "robotwin", 2, 9, False, False, "lift_pot", False, 4, 4, 1]
     assert [call[:3] for call in calls if call[0] == "reset"] == [
         ["reset", None, True],
@@ -186,3 +188,14 @@ def test_a_recipes_section_reaches_the_published_class(published: dict[str, str]
     with GuestEnv(cfg, num_envs=4) as env:
         assert env.reset(3)["states"].shape == (4, 2)
     assert transcript(published)[0] == ["init", "robotwin", 2, 5, False, False, "lift_pot", False, 4, 0, 1]
+
+
+def test_a_published_section_does_not_have_the_guest_reset_and_shape_rewards_as_well(published: dict[str, str]) -> None:
+    shaping: dict[str, Any] = {"auto_reset": True, "ignore_terminations": True, "is_eval": True, "reward_coef": 5.0}
+    shaping |= {"use_fixed_reset_state_ids": False, "use_rel_reward": True, "video_cfg": {"save_video": True}}
+    guests = pool(published, **shaping)
+    guests.reset(np.arange(4), np.full(4, 7))
+    guests.close()
+    init, rewards, *_ = transcript(published)
+    assert init == ["init", "robotwin", 2, 9, False, False, "lift_pot", False, 4, 4, 1]
+    assert rewards == ["rewards", False, False, 1.0, True]
