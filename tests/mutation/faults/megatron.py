@@ -278,4 +278,11 @@ FAULTS: list[Fault] = [
         LAYOUTS,
         "the padding token's embedding is trained",
     ),
+    Fault(
+        _ENGINE,
+        "results: list[torch.Tensor] = found[: len(micro_batches)]",
+        "results: list[torch.Tensor] = found[: len(micro_batches)][::-1]",
+        (f"{_UNIT}/test_megatron_text_learner.py",),
+        "old log-probabilities are those of another micro-batch",
+    ),
 ]
