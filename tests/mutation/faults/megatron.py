@@ -96,6 +96,13 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/hybrid_engines/train/megatron/layer_config.py",
+        "torch.cuda.is_available() or layout.virtual_pipeline == 1",
+        "True",
+        FAMILIES,
+        "gloo sends outputs that were given up meanwhile: gradients of whatever is written there, now and then",
+    ),
+    Fault(
+        "rlinf/hybrid_engines/train/megatron/layer_config.py",
         "overlap_p2p_comm=layout.virtual_pipeline > 1,",
         "overlap_p2p_comm=False,",
         LAYOUTS,

@@ -28,7 +28,9 @@ def exists(path: str) -> bool:
     """Return whether some recipe may have a key, whichever environment or reward it is about."""
     path = path.format("train", "train").replace("env.eval", "env.train")
     path = re.sub(r"^reward\.rewards\.\w+\.", "reward.rewards.", path)
-    return path in KNOWN or path.partition("init_params.")[0].rstrip(".") in KNOWN
+    parent, _, _ = path.rpartition(".")
+    is_named_by_user = parent.endswith(".replies") and parent in KNOWN
+    return path in KNOWN or is_named_by_user or path.partition("init_params.")[0].rstrip(".") in KNOWN
 
 
 def test_what_is_written_instead_exists() -> None:

@@ -37,6 +37,9 @@ def transformer_config(
         device_keys: dict[str, Any] = {}
     else:
         device_keys = {"use_cpu_initialization": True, "batch_p2p_comm": False}
+    # The interleaved schedule gives an output up while it is being sent. NCCL holds the memory until then, gloo does
+    # not: the next stage would receive whatever is written there meanwhile.
+    gives_up_outputs = torch.cuda.is_available() or layout.virtual_pipeline == 1
     return TransformerConfig(
         num_layers=hf.num_hidden_layers,
         hidden_size=hf.hidden_size,
@@ -70,7 +73,7 @@ def transformer_config(
         moe_token_dispatcher_type="alltoall",
         # Without it two stages of the interleaved schedule exchange shapes in different order.
         overlap_p2p_comm=layout.virtual_pipeline > 1,
-        deallocate_pipeline_outputs=True,
+        deallocate_pipeline_outputs=gives_up_outputs,
         finalize_model_grads_func=finalize,
         gradient_accumulation_fusion=False,
         bias_activation_fusion=False,

@@ -5,12 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("megatron.core")
 
 from rlinf.errors import ConfigError  # noqa: E402
-from rlinf.hybrid_engines.train.megatron.layer_config import head_dim, require_supported, windows  # noqa: E402
+from rlinf.config.schema.megatron import MegatronConfig  # noqa: E402
+from rlinf.hybrid_engines.train.megatron.layer_config import (  # noqa: E402
+    head_dim,
+    require_supported,
+    transformer_config,
+    windows,
+)
+from rlinf.placement.parallel import ParallelLayout  # noqa: E402
 
 LAYERS = {"num_hidden_layers": 3}
 
@@ -58,3 +66,15 @@ def test_windows_are_those_of_the_layers() -> None:
 def test_heads_may_be_wider_than_the_model_divided_by_them() -> None:
     assert head_dim(transformers.LlamaConfig(hidden_size=64, num_attention_heads=4)) == 16
     assert head_dim(transformers.Qwen3Config(hidden_size=64, num_attention_heads=4, head_dim=32)) == 32
+
+
+@pytest.mark.parametrize(("virtual", "has_gpu", "expected"), [(1, False, True), (2, False, False), (2, True, True)])
+def test_outputs_that_gloo_still_sends_are_kept(
+    monkeypatch: pytest.MonkeyPatch, virtual: int, has_gpu: bool, expected: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    layout = ParallelLayout(data=1, pipeline=2, virtual_pipeline=virtual)
+    hf = transformers.LlamaConfig(num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2)
+    found = transformer_config(hf, MegatronConfig(), layout, dtype=torch.float32, finalize=lambda *_, **__: None)
+    assert found.deallocate_pipeline_outputs is expected
+    assert found.overlap_p2p_comm is (virtual > 1)
