@@ -10,8 +10,8 @@ import torch
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("megatron.core")
 
-from rlinf.errors import ConfigError  # noqa: E402
 from rlinf.config.schema.megatron import MegatronConfig  # noqa: E402
+from rlinf.errors import ConfigError  # noqa: E402
 from rlinf.hybrid_engines.train.megatron.layer_config import (  # noqa: E402
     head_dim,
     require_supported,
