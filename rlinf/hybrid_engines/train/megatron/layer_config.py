@@ -38,7 +38,7 @@ def transformer_config(
     else:
         device_keys = {"use_cpu_initialization": True, "batch_p2p_comm": False}
     # The interleaved schedule gives an output up while it is being sent. NCCL holds the memory until then, gloo does
-    # not: the next stage would receive whatever is written there meanwhile.
+    # not: the next stage would receive what is written there meanwhile.
     gives_up_outputs = torch.cuda.is_available() or layout.virtual_pipeline == 1
     return TransformerConfig(
         num_layers=hf.num_hidden_layers,
