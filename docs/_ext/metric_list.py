@@ -134,6 +134,8 @@ MEANINGS = {
         "normalized_score": "mean return, 0 for a random and 100 for an expert policy (`reference_returns`, D4RL)",
         "accuracy": "share of answers that are right",
         "response_length": "mean tokens of an answer",
+        "turns": "mean turns of an episode of agents",
+        "tool/...": "calls of a tool and their errors, and `tool/invalid_calls`, in the mean of an episode",
         "avg@n": "accuracy over n answers to each prompt",
         "pass@k": "probability that one of k answers is right, estimated without bias",
         "<name>/...": "the same of one of several data sets",

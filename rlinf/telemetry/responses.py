@@ -33,17 +33,26 @@ def response_metrics(groups: Sequence[RewardedGroup]) -> dict[str, float]:
     names = dict.fromkeys(name for group in groups for name in group.scores)
     # A reward need not measure every response: what it did not measure counts as 0.
     scores = {name: chain(*(group.scores.get(name, ()) for group in groups)) for name in names}
-    # A tool that an episode did not call counts as 0.
-    counted = dict.fromkeys(name for group in groups for name in group.episode_sums)
-    episodes = {name: math.fsum(group.episode_sums.get(name, 0.0) for group in groups) / count for name in counted}
     return {
         "rollout/reward": math.fsum(chain.from_iterable(group.rewards for group in groups)) / count,
         **{f"rollout/reward/{name}": math.fsum(column) / count for name, column in scores.items()},
         "rollout/response_length": sum(sum(group.num_tokens) for group in groups) / count,
         "rollout/prompt_length": sum(group.num_prompt_tokens * len(group) for group in groups) / count,
         "rollout/truncated": sum(group.finish_reasons.count("length") for group in groups) / count,
-        **{f"rollout/{name}": mean for name, mean in episodes.items()},
+        **{f"rollout/{name}": mean for name, mean in _episode_means(groups).items()},
     }
+
+
+def _is_of_policy(name: str) -> bool:
+    """Return whether a count of episodes says what the policy did, rather than how long that took here."""
+    return name == "turns" or (name.startswith("tool/") and not name.endswith("_seconds"))
+
+
+def _episode_means(groups: Sequence[RewardedGroup]) -> dict[str, float]:
+    """Return the means of what was counted while episodes were played; a tool that one did not call counts as 0."""
+    count = sum(map(len, groups))
+    names = dict.fromkeys(name for group in groups for name in group.episode_sums)
+    return {name: math.fsum(group.episode_sums.get(name, 0.0) for group in groups) / count for name in names}
 
 
 def evaluation_metrics(
@@ -56,7 +65,8 @@ def evaluation_metrics(
     """Return what an evaluation found.
 
     ``accuracy`` is the share of correct responses, ``avg@n`` the same under a name that says how many were sampled for
-    each prompt; ``pass@k`` is the unbiased estimate of Chen et al., arXiv 2107.03374, Eq. 1.
+    each prompt; ``pass@k`` is the unbiased estimate of Chen et al., arXiv 2107.03374, Eq. 1. Of episodes, ``turns`` and
+    what was counted of tools, ``tool/invalid_calls`` for one, are means, too.
 
     Args:
         groups: The responses to each prompt, equally many each.
@@ -71,6 +81,7 @@ def evaluation_metrics(
         f"{prefix}/accuracy": sum(right) / count,
         f"{prefix}/reward": math.fsum(chain.from_iterable(group.rewards for group in groups)) / count,
         f"{prefix}/response_length": sum(sum(group.num_tokens) for group in groups) / count,
+        **{f"{prefix}/{name}": mean for name, mean in _episode_means(groups).items() if _is_of_policy(name)},
     }
     if size > 1:
         metrics[f"{prefix}/avg@{size}"] = metrics[f"{prefix}/accuracy"]

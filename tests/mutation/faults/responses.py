@@ -315,6 +315,20 @@ FAULTS: list[Fault] = [
         "tests/unit/telemetry/test_responses.py",
     ),
     _fault(
+        "telemetry/responses.py",
+        'and not name.endswith("_seconds")',
+        "",
+        "an evaluation's figures hold how long a tool took on this machine",
+        "tests/unit/telemetry/test_responses.py",
+    ),
+    _fault(
+        "telemetry/responses.py",
+        "for name, mean in _episode_means(groups).items() if _is_of_policy(name)",
+        "for name, mean in _episode_means(groups[:1]).items() if _is_of_policy(name)",
+        "an evaluation counts the tools of its first prompt alone",
+        "tests/unit/telemetry/test_responses.py",
+    ),
+    _fault(
         "scheduler/comm/serialization.py",
         '(fields := kind.__dict__.get("plain_fields"))',
         '(fields := getattr(kind, "plain_fields", None))',

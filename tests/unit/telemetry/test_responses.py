@@ -131,6 +131,19 @@ def test_what_episodes_counted_becomes_means_over_all_responses() -> None:
     assert found["rollout/tool/sum_calls"] == pytest.approx(2 / 3)
 
 
+def test_an_evaluation_says_what_episodes_did_and_not_how_long_it_took() -> None:
+    counted = {"turns": 3.0, "tool/sum_calls": 2.0, "tool/invalid_calls": 1.0, "tool/sum_seconds": 0.5, "branches": 1.0}
+    first, second = (dataclasses.replace(answer(1.0), episode_metrics=metrics) for metrics in (counted, {"turns": 1.0}))
+    found = evaluation_metrics([RewardedGroup.of([first]), RewardedGroup.of([second])], prefix="eval/val")
+    assert {name for name in found if "turns" in name or "tool" in name or "branches" in name} == {
+        "eval/val/turns",
+        "eval/val/tool/sum_calls",
+        "eval/val/tool/invalid_calls",
+    }
+    assert (found["eval/val/turns"], found["eval/val/tool/sum_calls"]) == (2.0, 1.0)
+    assert found["eval/val/tool/invalid_calls"] == 0.5
+
+
 def test_samples_of_episodes_hold_their_messages() -> None:
     group = group_of([Sample(token_ids=(7,)), Sample(token_ids=(8,))])
     said = ({"role": "user", "content": "?"},)
