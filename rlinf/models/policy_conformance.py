@@ -53,7 +53,11 @@ def check_output(actions: torch.Tensor, output: PolicyOutput, *, num_action_chun
         f"where actions are discrete, with C = num_action_chunks = {num_action_chunks}.",
     )
     size = actions.shape[2] if actions.ndim == 3 else 1
-    _require_shape("logprobs", output.logprobs, (len(actions), num_action_chunks, size), "PolicyOutput.logprobs")
+    shape: tuple[int, ...] = (len(actions), num_action_chunks, size)
+    decided = output.forward_inputs.get("action")
+    if decided is not None and decided.is_floating_point() and decided.ndim == 3:
+        shape = tuple(decided.shape)  # a steered flow decides on noise
+    _require_shape("logprobs", output.logprobs, shape, "PolicyOutput.logprobs")
     if output.values is not None:
         is_matrix = output.values.ndim == 2 and len(output.values) == len(actions)
         expected = f"expected float32 [{len(actions)}, V]: [B, V] with V = 1 or C."

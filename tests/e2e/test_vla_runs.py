@@ -10,7 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.schema.vla import OpenVLAOFTConfig, PiConfig
+from rlinf.hybrid_engines.train.state import load_weights
+from rlinf.models import get_policy
 from tests.e2e.conftest import read_metrics
 from toolkits.vla import export_policy
 from toolkits.vla.make_tiny import TinyShape, write_tiny, write_tiny_gr00t, write_tiny_pi, write_tiny_smolvla
@@ -80,6 +83,28 @@ def test_a_flow_that_looks_across_learns_from_ratios_that_start_at_one(
     write(tmp_path, shape)
     keys = (f"actor.model.model_path={tmp_path}", "algorithm.update_epoch=1")
     check_metrics(train(f"pixel_reach_ppo_{model}_tiny", *SMALL, *IMAGES, *keys))
+
+
+def test_a_frozen_flow_is_steered(train: Callable[..., Path], tmp_path: Path) -> None:
+    cfg = PiConfig(model_type="openpi", model_path="", variant="pi0", action_dim=2, state_dim=2, horizon=2)
+    shape = TinyShape(image_size=32, patch_size=8, action_dim=2, state_dim=2, words=("reach the green disc",))
+    write_tiny_pi(tmp_path / "model", shape, cfg)
+    keys = (*IMAGES, f"actor.model.model_path={tmp_path / 'model'}", "actor.model.noise_policy.image_size=16")
+    keys += ("algorithm.update_epoch=3", "algorithm.replay_buffer.min_buffer_size=80", "runner.save_interval=2")
+    folder = train("pixel_reach_dsrl_openpi_tiny", *SMALL, *keys)
+    records = read_metrics(folder)
+    assert [record["train/replay_size"] for record in records[1:]] == [80, 160]
+    assert all(records[2][f"train/{name}_grad_norm"] > 0 for name in ("critic", "policy"))
+    policy = get_policy(validate_cfg(load_recipe("pixel_reach_dsrl_openpi_tiny", keys)).actor.model)
+    before = {name: tensor.clone() for name, tensor in policy.state_dict().items()}
+    load_weights(folder / "checkpoints" / "global_step_2", policy)
+    changed = {name for name, tensor in policy.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert not {name for name in changed if name.startswith("flow.")}
+    published = load_file(tmp_path / "model" / "model.safetensors")["action_out_proj.weight"]
+    assert torch.equal(policy.state_dict()["flow.action_out_proj.weight"], published)
+    learned = {name for name, p in policy.named_parameters() if p.requires_grad}
+    assert {name.split(".")[0] for name in changed} >= {"encoder", "policy_head", "critic", "target_critic"}
+    assert {name.split(".")[0] for name in learned} == {"encoder", "policy_head", "critic"}
 
 
 def check_metrics(folder: Path) -> None:

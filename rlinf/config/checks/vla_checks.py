@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from rlinf.config.checks.recipe_check import Check
-from rlinf.config.schema.algorithm import ImitationLossConfig, NFTLossConfig, RegularizedLossConfig
+from rlinf.config.schema.algorithm import ImitationLossConfig, NFTLossConfig, RegularizedLossConfig, SACLossConfig
+from rlinf.config.schema.intervention import InterventionConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.schema.vla import FlowVLAConfig, OpenVLAConfig, OpenVLAOFTConfig, VLAConfig
 
 _LORA_KEYS = ("lora_rank", "lora_alpha", "lora_target_modules")
 _VALUE_KEYS = ("value_hidden_dims", "value_detach")
+_FLOW_KEYS = ("freeze", "noise_method", "noise_level", "start_std")
+"""What matters only where the flow itself is trained or explores."""
 
 
 def check_vla(check: Check[EmbodiedConfig]) -> None:
@@ -17,9 +20,10 @@ def check_vla(check: Check[EmbodiedConfig]) -> None:
     if not isinstance(model, VLAConfig):
         return
     path, reason = "actor.model", f"with model_type={model.model_type}"
-    if model.add_q_head:
-        check.problem(f"{path}.add_q_head", f"received true; {model.model_type} has no Q heads. Set it to false.")
-    check.unused(model, ("num_q_heads", "q_head_type"), path, reason)
+    if not isinstance(model, FlowVLAConfig):
+        if model.add_q_head:
+            check.problem(f"{path}.add_q_head", f"received true; {model.model_type} has no Q heads. Set it to false.")
+        check.unused(model, ("num_q_heads", "q_head_type"), path, reason)
     if not model.image_keys or len(set(model.image_keys)) < len(model.image_keys):
         check.problem(
             f"{path}.image_keys",
@@ -88,6 +92,9 @@ def check_flow_vla(check: Check[EmbodiedConfig]) -> None:
             f"received True; loss_type={check.cfg.algorithm.loss_type} compares with a copy of all weights. Set it to "
             "false.",
         )
+    if model.add_q_head:
+        return
+    check.unused(model, ("noise_policy",), path, "without actor.model.add_q_head")
     if model.noise_method == "flow_ode":
         check.unused(model, ("noise_level",), path, "by noise_method=flow_ode")
         if loss.needs_logprobs:
@@ -103,4 +110,38 @@ def check_flow_vla(check: Check[EmbodiedConfig]) -> None:
         )
 
 
-RULES = (check_vla, check_openvla, check_flow_vla)
+def check_steering(check: Check[EmbodiedConfig]) -> None:
+    """A policy over noise is learned by SAC from its own noise, while the flow keeps its weights."""
+    cfg = check.cfg
+    model, loss = cfg.actor.model, cfg.algorithm.loss
+    if not isinstance(model, FlowVLAConfig) or not model.add_q_head:
+        return
+    path = "actor.model"
+    unused = (*_FLOW_KEYS, "add_value_head", "is_lora")
+    check.unused(model, unused, path, "with actor.model.add_q_head, which leaves the flow as it is")
+    if not isinstance(loss, SACLossConfig):
+        check.problem(
+            "algorithm.loss_type",
+            f"received {cfg.algorithm.loss_type}; the noise of a flow is chosen by a Gaussian, which soft actor-critic "
+            "trains. Set it to embodied_sac or embodied_crossq.",
+        )
+    keys = model.noise_policy
+    if not keys.image_keys or len(set(keys.image_keys)) < len(keys.image_keys):
+        check.problem(
+            f"{path}.noise_policy.image_keys",
+            f"received {keys.image_keys}; allowed: one or more different keys. Set it to [main_images].",
+        )
+    if not -5 < keys.initial_log_std < 2:
+        check.problem(
+            f"{path}.noise_policy.initial_log_std",
+            f"received {keys.initial_log_std}; a squashed Gaussian keeps it in (-5, 2). Set it to 0.0.",
+        )
+    if any(isinstance(wrapper, InterventionConfig) for wrapper in cfg.env.train.wrappers):
+        check.problem(
+            "env.train.wrappers",
+            "holds 'intervention'; the noise that leads to an operator's actions is not known. Remove the wrapper, or "
+            "set actor.model.add_q_head=false.",
+        )
+
+
+RULES = (check_vla, check_openvla, check_flow_vla, check_steering)

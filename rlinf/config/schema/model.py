@@ -37,7 +37,8 @@ class ModelConfig(ConfigSection):
     add_value_head: bool = False
     """Whether the model also predicts values; needed by ``loss_type: actor_critic``."""
     add_q_head: bool = False
-    """Whether the model has Q heads and squashes its actions into (-1, 1), which off-policy losses need."""
+    """Whether the model has Q heads and squashes its actions into (-1, 1), which off-policy losses need; a
+    vision-language-action policy's flow then starts from noise that a small policy with Q heads chooses."""
     num_q_heads: PositiveInt = 2
     """Q functions of the ensemble, with ``add_q_head``."""
     q_head_type: Literal["default", "layer_norm", "crossq"] = "default"

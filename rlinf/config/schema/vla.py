@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from rlinf.config.schema.base import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, PositiveShare
+from rlinf.config.schema.base import (
+    ConfigSection,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    PositiveShare,
+)
 from rlinf.config.schema.lora_keys import LoRAKeys
-from rlinf.config.schema.model import ModelConfig, models
+from rlinf.config.schema.model import ModelConfig, encoders, models
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +92,30 @@ class OpenVLAOFTConfig(OpenVLAConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoisePolicyConfig(ConfigSection):
+    """``actor.model.noise_policy``: with ``add_q_head``, the policy that chooses the noise of a frozen flow (DSRL)."""
+
+    noise_scale: PositiveFloat = 1.0
+    """Noise lies between minus this and this, while flows are trained from normal noise."""
+    hidden_dims: list[PositiveInt] = field(default_factory=lambda: [128, 128, 128])
+    """Widths of the hidden layers, of the policy and of the Q networks alike."""
+    activation: Literal["tanh", "relu", "gelu"] = "relu"
+    """Activation between layers."""
+    initial_log_std: float = 0.0
+    """Start of the log standard deviation before squashing."""
+    image_keys: list[str] = field(default_factory=lambda: ["main_images"])
+    """Cameras that it sees, each through an encoder of its own."""
+    image_size: PositiveInt = 64
+    """Side of these images in pixels, to which those of the environment are brought; replays hold them."""
+    encoder: Annotated[str, encoders] = "small"
+    """Convolutions, as those of ``model_type: cnn_policy``."""
+    latent_dim: PositiveInt = 64
+    """Features of one camera."""
+    random_shift: NonNegativeInt = 0
+    """Largest shift, in pixels, of the images that are trained on (DrQ)."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FlowVLAConfig(VLAConfig):
     """Keys of policies whose flow makes chunks of actions of noise."""
 
@@ -102,6 +133,8 @@ class FlowVLAConfig(VLAConfig):
     start_std: NonNegativeFloat = 1.0
     """Deviation of where flows start in training; at 0 they start where those of evaluation do, and the steps' noise
     alone explores."""
+    noise_policy: NoisePolicyConfig = field(default_factory=NoisePolicyConfig)
+    """Policy that chooses the noise, with ``add_q_head``: the flow itself is frozen."""
     norm_scheme: Literal["mean_std", "quantiles", "min_max"] = "mean_std"
     """What actions and states are brought to: mean 0 and deviation 1; or the 1st to 99th percentile, or minimum to
     maximum, to [-1, 1]."""

@@ -89,7 +89,7 @@ class PolicyOutput(BatchRecord):
 
     Attributes:
         logprobs: float32 [B, C, A]; log-probability of each action dimension under the distribution sampled from
-            (discrete actions: A = 1).
+            (discrete actions: A = 1). Of a steered flow [B, 1, D], of the noise in ``forward_inputs["action"]``.
         values: float32 [B, V] where the model has a value head; V is 1, or C for action-level values.
         forward_inputs: Tensors with leading B from which ``default_forward`` recomputes the same logprobs.
     """

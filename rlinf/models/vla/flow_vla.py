@@ -202,6 +202,18 @@ class FlowVLAPolicy(VelocityPolicy):
         output = PolicyOutput(logprobs=logprobs, values=self._values(prefix), forward_inputs={**record, CHAIN: chain})
         return self.inputs.actions.restore(actions), output
 
+    @torch.no_grad()
+    def actions_from(self, obs: Observation, start: torch.Tensor) -> torch.Tensor:
+        """Return the actions that the flow carries noise to without adding more, float32 [B, C, A] as executed.
+
+        Args:
+            obs: ``B`` observations.
+            start: float32 [B, H, D].
+        """
+        record = self.inputs.record(obs, self.device)
+        chain, _ = self.sample(self.prefix(record), record["state"], start, None)
+        return self.inputs.actions.restore(self._executed(chain[:, -1:])[:, 0])
+
     def sample(
         self, prefix: Prefix, state: torch.Tensor, start: torch.Tensor, generator: torch.Generator | None
     ) -> tuple[torch.Tensor, torch.Tensor]:

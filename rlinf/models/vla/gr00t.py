@@ -19,9 +19,10 @@ from rlinf.models.language.model_path import TOKENIZER_FILES, find_model_folder
 from rlinf.models.language.pretrained import compute_buffers
 from rlinf.models.lora import add_adapters
 from rlinf.models.vla.flow_inputs import FlowInputs
-from rlinf.models.vla.flow_vla import FlowVLAPolicy, Prefix, freeze, read_shape, starting_weights
+from rlinf.models.vla.flow_vla import FlowVLAPolicy, Prefix, freeze, read_shape
 from rlinf.models.vla.gr00t_model import ActionHead, Eagle, Gr00tShape
 from rlinf.models.vla.published_folder import PublishedWeights
+from rlinf.models.vla.steered_policy import finish_flow
 
 _EAGLE = "lerobot/eagle2hg-processor-groot-n1p5"
 """Name on the Hub of Eagle's configuration and tokenizer, which published folders lack."""
@@ -193,8 +194,7 @@ def build_gr00t(cfg: Gr00tConfig, *, num_values: int = 1) -> BasePolicy:
     compute_buffers(parts.language, cfg.model_path)
     policy.backbone.compute_buffers()
     freeze({"vision": parts.vision, "projector": parts.projector, "language": parts.language}, cfg.freeze)
-    policy.weight_source = starting_weights(policy, PublishedWeights(folder, tied=_TIED, unused=UNUSED), folder)
-    return policy.eval()
+    return finish_flow(policy, PublishedWeights(folder, tied=_TIED, unused=UNUSED), folder)
 
 
 def _eagle_folder(cfg: Gr00tConfig, folder: Path) -> Path:

@@ -17,12 +17,12 @@ from rlinf.models.vla.flow_vla import (
     Prefix,
     freeze,
     read_shape,
-    starting_weights,
     suffix_mask,
     time_embedding,
 )
 from rlinf.models.vla.pi_model import PaliGemmaWithExpert, PiShape
 from rlinf.models.vla.published_folder import PublishedWeights
+from rlinf.models.vla.steered_policy import finish_flow
 
 _PALIGEMMA = "paligemma_with_expert.paligemma"
 _TIED = {f"{_PALIGEMMA}.model.language_model.embed_tokens.weight": f"{_PALIGEMMA}.lm_head.weight"}
@@ -143,5 +143,4 @@ def build_openpi(cfg: PiConfig, *, num_values: int = 1) -> BasePolicy:
         },
         cfg.freeze,
     )
-    policy.weight_source = starting_weights(policy, PublishedWeights(folder, tied=_TIED, unused=UNUSED), folder)
-    return policy.eval()
+    return finish_flow(policy, PublishedWeights(folder, tied=_TIED, unused=UNUSED), folder)

@@ -20,12 +20,12 @@ from rlinf.models.vla.flow_vla import (
     Prefix,
     freeze,
     read_shape,
-    starting_weights,
     suffix_mask,
     time_embedding,
 )
 from rlinf.models.vla.published_folder import PublishedWeights
 from rlinf.models.vla.smolvla_model import SmolVLAShape, SmolVLMWithExpert
+from rlinf.models.vla.steered_policy import finish_flow
 
 _PREFIX = "model."
 """What published files have in front of names."""
@@ -130,9 +130,7 @@ def build_smolvla(cfg: SmolVLAConfig, *, num_values: int = 1) -> BasePolicy:
     freeze(
         {"vision": parts["vision_model"], "projector": parts["connector"], "language": parts["text_model"]}, cfg.freeze
     )
-    published = PublishedWeights(folder, prefix=_PREFIX, unused=UNUSED)
-    policy.weight_source = starting_weights(policy, published, folder)
-    return policy.eval()
+    return finish_flow(policy, PublishedWeights(folder, prefix=_PREFIX, unused=UNUSED), folder)
 
 
 def _read_shape(cfg: SmolVLAConfig, folder: Path, config: Mapping[str, Any]) -> SmolVLAShape:

@@ -17,7 +17,10 @@ L1 = {f"{MODEL}.head": "l1"}
 OPENVLA = {f"{MODEL}.model_type": "openvla"}
 SAC = {"algorithm": {"adv_type": "embodied_sac", "loss_type": "embodied_sac"}, f"{MODEL}.add_q_head": True}
 PI = {f"{MODEL}.model_type": "openpi", f"{MODEL}.variant": "pi0", f"{MODEL}.state_dim": 2}
+STEERED = PI | SAC
 NFT = {"algorithm": {"adv_type": "raw", "loss_type": "embodied_nft"}}
+OPERATOR = {"intervener_type": "scripted", "policy": "metaworld", "stall_steps": 5}
+INTERVENTION = {"name": "intervention", "intervener": OPERATOR}
 CO_TRAINING: dict[str, Any] = {"actor.sft_loss_weight": 0.1, "data": {"format": "lerobot", "path": "x", "weight": 2.0}}
 PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (SAC, f"{MODEL}.add_q_head", "has no Q heads"),
@@ -34,6 +37,26 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
     (PI | {f"{MODEL}.state_dim": 0}, f"{MODEL}.state_dim", "the model reads states"),
     (PI | {f"{MODEL}.noise_method": "flow_ode"}, f"{MODEL}.noise_method", "Set it to flow_sde"),
     (PI | NFT | {f"{MODEL}.is_lora": True}, f"{MODEL}.is_lora", "compares with a copy of all weights"),
+    (PI | {f"{MODEL}.noise_policy": {"image_size": 32}}, f"{MODEL}.noise_policy", "without actor.model.add_q_head"),
+    (STEERED | {f"{MODEL}.freeze": ["vision"]}, f"{MODEL}.freeze", "which leaves the flow as it is"),
+    (STEERED | {f"{MODEL}.noise_level": 0.1}, f"{MODEL}.noise_level", "which leaves the flow as it is"),
+    (STEERED | {f"{MODEL}.is_lora": True}, f"{MODEL}.is_lora", "which leaves the flow as it is"),
+    (
+        STEERED | {f"{MODEL}.noise_policy": {"image_keys": ["a", "a"]}},
+        f"{MODEL}.noise_policy.image_keys",
+        "[main_images]",
+    ),
+    (STEERED | {f"{MODEL}.noise_policy": {"initial_log_std": 2.0}}, f"{MODEL}.noise_policy.initial_log_std", "(-5, 2)"),
+    (
+        STEERED | {"algorithm": {"adv_type": "embodied_td3", "loss_type": "embodied_td3"}},
+        "algorithm.loss_type",
+        "Set it to embodied_sac or embodied_crossq",
+    ),
+    (
+        STEERED | {"env.train.wrappers": [INTERVENTION], f"{MODEL}.num_action_chunks": 1},
+        "env.train.wrappers",
+        "the noise that leads to an operator's actions is not known",
+    ),
     (PI | {"algorithm.entropy_bonus": 0.1}, "algorithm.entropy_bonus", "is constant"),
     (PI | {"actor.sft_loss_weight": 0.1}, "actor.sft_loss_weight", "there is no data section. Add data.format=lerobot"),
     (
@@ -55,7 +78,7 @@ def test_what_does_not_fit_is_located_and_mended(
     assert remedy in line
 
 
-FITTING = {"tokens": {}, "l1": L1, "openvla": OPENVLA, "pi0": PI, "nft": PI | NFT}
+FITTING = {"tokens": {}, "l1": L1, "openvla": OPENVLA, "pi0": PI, "nft": PI | NFT, "steered": STEERED}
 FITTING |= {"co-training": PI | CO_TRAINING, "co-training of velocities": PI | NFT | CO_TRAINING}
 
 

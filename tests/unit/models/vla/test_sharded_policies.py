@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.hybrid_engines.train.train_engine import Pass
 from rlinf.models import get_policy
 from rlinf.models.base_policy import BasePolicy, PolicyEvaluation
+from rlinf.models.vla.steered_policy import SteeredPolicy
 from tests.unit.hybrid_engines.train.rank_processes import run_ranks
 from tests.unit.models.vla.gr00t_policies import gr00t_policy
 from tests.unit.models.vla.pi_policies import pi_policy
@@ -34,6 +36,8 @@ def whole_policy(kind: str, folder: Path) -> BasePolicy:
         return smolvla_policy(folder, add_value_head=True)
     if kind == "gr00t":
         return gr00t_policy(folder, add_value_head=True)
+    if kind == "steered":
+        return get_policy(replace(pi_policy(folder, "pi05").cfg, add_q_head=True))
     return random_policy(kind, folder, add_value_head=True)
 
 
@@ -61,16 +65,18 @@ def evaluate(rank: int, cfg: VLAConfig, inputs: Inputs) -> tuple[torch.Tensor, d
     return logprobs, {name: g.full_tensor() if isinstance(g, DTensor) else g for name, g in gradients.items()}
 
 
-@pytest.mark.parametrize("kind", ["oft", "pi05", "smolvla", "gr00t"])
+@pytest.mark.parametrize("kind", ["oft", "pi05", "smolvla", "gr00t", "steered"])
 def test_two_ranks_compute_what_one_does(kind: str, tmp_path: Path) -> None:
     policy = whole_policy(kind, tmp_path)
     states = torch.tensor([[0.1, -0.2, 0.3], [0.5, 0.9, -0.4], [-2.0, 0.0, 0.7]])
     obs = observations() | {"states": states}
     _, report = policy.predict_action_batch(obs, mode="train", generator=torch.Generator().manual_seed(1))
-    logprobs_of(policy, report.forward_inputs).sum().backward()
+    whole = logprobs_of(policy, report.forward_inputs)
+    whole.sum().backward()
     expected = {name: p.grad for name, p in policy.named_parameters() if p.grad is not None}
-    for logprobs, gradients in run_ranks(2, evaluate, policy.cfg, report.forward_inputs):
-        torch.testing.assert_close(logprobs, report.logprobs, rtol=0, atol=1e-5)
+    cfg = policy.flow.cfg if isinstance(policy, SteeredPolicy) else policy.cfg
+    for logprobs, gradients in run_ranks(2, evaluate, cfg, report.forward_inputs):
+        torch.testing.assert_close(logprobs, whole.detach(), rtol=0, atol=1e-5)
         assert gradients.keys() == expected.keys()
         for name, gradient in gradients.items():
             scale = max(1.0, float(expected[name].abs().max()))

@@ -1,0 +1,87 @@
+"""Faults of policies over the noise of frozen flows."""
+
+from __future__ import annotations
+
+from tests.mutation.fault import Fault
+
+SOURCE = "rlinf/models/vla/steered_policy.py"
+STEERED = ("tests/unit/models/vla/test_steered_policy.py",)
+CHECKS = ("tests/unit/config/checks/test_vla_checks.py",)
+RULES = "rlinf/config/checks/vla_checks.py"
+
+FAULTS: list[Fault] = [
+    Fault(SOURCE, "self.flow = flow.requires_grad_(False)", "self.flow = flow", STEERED, "the flow is trained"),
+    Fault(
+        SOURCE,
+        "noise.expand(-1, self.flow.cfg.horizon, -1)",
+        "torch.zeros_like(noise).expand(-1, self.flow.cfg.horizon, -1)",
+        STEERED,
+        "the flow does not start from the noise",
+    ),
+    Fault(SOURCE, "action_scale=keys.noise_scale,", "", STEERED, "noise has no scale"),
+    Fault(
+        SOURCE,
+        "self._inputs.states.normalize(states_of(obs).float().cpu())",
+        "states_of(obs).float().cpu()",
+        STEERED,
+        "states are not normalised",
+    ),
+    Fault(SOURCE, 'self.cfg.camera_size, "bilinear")', 'self.cfg.camera_size, "bicubic")', STEERED, "another kernel"),
+    Fault(SOURCE, "tensor.detach().clone()", "tensor.detach()", STEERED, "first weights change with the model"),
+    Fault(SOURCE, "if flow.cfg.add_q_head else flow", "if False else flow", STEERED, "no flow is steered"),
+    Fault(SOURCE, "num_q_heads=cfg.num_q_heads,", "", STEERED, "the number of critics is ignored"),
+    Fault(SOURCE, "random_shift=keys.random_shift,", "", STEERED, "images are not shifted"),
+    Fault(SOURCE, "initial_log_std=keys.initial_log_std,", "", STEERED, "the first spread is ignored"),
+    Fault(SOURCE, "image_keys=keys.image_keys,", "", STEERED, "cameras are ignored"),
+    Fault(
+        SOURCE,
+        "return [*super().shard_units(), *self.flow.shard_units()]",
+        "return [*super().shard_units()]",
+        STEERED,
+        "the flow is not sharded",
+    ),
+    Fault(
+        SOURCE,
+        "return super().shard_units()",
+        "return self.shard_units()",
+        STEERED,
+        "what has no backward pass is recomputed",
+    ),
+    Fault(
+        "rlinf/models/vla/flow_vla.py",
+        'self.sample(self.prefix(record), record["state"], start, None)',
+        'self.sample(self.prefix(record), record["state"], torch.zeros_like(start), None)',
+        STEERED,
+        "flows forget where they start",
+    ),
+    Fault(
+        "rlinf/models/policy_conformance.py",
+        "shape = tuple(decided.shape)",
+        "pass",
+        STEERED,
+        "log-probabilities of noise are refused",
+    ),
+    Fault(RULES, "if not isinstance(loss, SACLossConfig):", "if False:", CHECKS, "TD3 steers flows"),
+    Fault(
+        RULES,
+        'check.unused(model, ("noise_policy",), path, "without actor.model.add_q_head")',
+        "pass",
+        CHECKS,
+        "keys of a policy that is not there are accepted",
+    ),
+    Fault(
+        RULES,
+        "if any(isinstance(wrapper, InterventionConfig) for wrapper in cfg.env.train.wrappers):",
+        "if False:",
+        CHECKS,
+        "operators steer",
+    ),
+    Fault(RULES, "if not -5 < keys.initial_log_std < 2:", "if False:", CHECKS, "any spread is accepted"),
+    Fault(
+        RULES,
+        "check.unused(model, unused, path,",
+        "check.unused(model, (), path,",
+        CHECKS,
+        "keys of training a frozen flow are accepted",
+    ),
+]
