@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -134,17 +135,27 @@ def test_what_one_rank_cannot_write_is_an_error_on_all_and_no_checkpoint(tmp_pat
     assert not (tmp_path / ".metadata").exists()
 
 
-def test_copies_are_written_in_the_background_while_the_originals_change(tmp_path: Path) -> None:
+def test_copies_are_written_in_the_background_while_the_originals_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     weight, moment = torch.arange(5.0), torch.arange(5.0, 10.0)
     content: State = {
         weight_key("w"): ChunkedTensor.of(weight),
         moment_key("w", "exp_avg"): ChunkedTensor.of(moment),
         value_key("num_steps"): 1,
     }
-    pending = plan_write(tmp_path, content)
+    pending, changed = plan_write(tmp_path, content), threading.Event()
+    write = pending._writer.write_data
+
+    def write_later(*arguments: Any) -> Any:
+        changed.wait()
+        return write(*arguments)
+
+    monkeypatch.setattr(pending._writer, "write_data", write_later)
     pending.start()
     weight.fill_(-1)
     moment.fill_(-1)
+    changed.set()
     pending.finish()
     assert read_state(tmp_path, content) == {value_key("num_steps"): 1}
     assert weight.tolist() == [0, 1, 2, 3, 4]
