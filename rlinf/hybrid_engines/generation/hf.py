@@ -145,6 +145,7 @@ class HFModelRunner(ModelRunner):
     def _prefill(self) -> list[SampledToken]:
         """Compute as many prompts as fit into one pass, each different one once, and sample their first tokens."""
         prompts: dict[Context, int] = {}
+        sources: list[int] = []
         width = 0
 
         def fits(sequence: TokenSequence) -> bool:
@@ -154,17 +155,17 @@ class HFModelRunner(ModelRunner):
             count = len(prompts) + (context not in prompts)
             if prompts and count * longest > _PREFILL_TOKENS:
                 return False
-            prompts.setdefault(context, len(prompts))
+            sources.append(prompts.setdefault(context, len(prompts)))
             width = longest
             return True
 
         sequences = list(takewhile(fits, self._incoming))
-        sources = torch.tensor([prompts[_context_of(sequence)] for sequence in sequences], device=self._device)
         logits, layers = self._compute_prompts(list(prompts), width)
-        self._cache.fill(len(self._rows), layers, sources)
+        places = torch.tensor(sources, device=self._device)
+        self._cache.fill(len(self._rows), layers, places)
         self._incoming = self._incoming[len(sequences) :]
         self._rows.extend(sequences)
-        return self._sample(logits[sources], sequences)
+        return self._sample(logits[places], sequences)
 
     def _compute_prompts(
         self, prompts: list[Context], width: int

@@ -98,8 +98,12 @@ def _filtered(full: torch.Tensor, sequences: Sequence[TokenSequence], rows: list
         if key not in made:
             made[key] = TokenFilter.of(sequence.params, suppressed=() if key[1] else tuple(sequence.end_ids))
         filters.append(made[key])
+    are_all = len(rows) == len(sequences)
+    part = filter_logprobs(full if are_all else full[rows], filters).log_softmax(-1)
+    if are_all:
+        return part
     filtered = full.clone()
-    filtered[rows] = filter_logprobs(full[rows], filters).log_softmax(-1)
+    filtered[rows] = part
     return filtered
 
 
@@ -140,14 +144,18 @@ def filter_logprobs(logprobs: torch.Tensor, filters: Sequence[TokenFilter]) -> t
         [N, V], not normalised again.
     """
     logprobs = logprobs.clone()
-    suppressed = [(row, token) for row, each in enumerate(filters) for token in each.suppressed]
-    if suppressed:
-        rows, tokens = torch.tensor(suppressed, device=logprobs.device).unbind(1)
-        logprobs[rows, tokens] = -torch.inf
-    if any(each.min_p > 0 for each in filters):
+    rows_of: dict[TokenFilter, list[int]] = {}
+    for row, each in enumerate(filters):
+        rows_of.setdefault(each, []).append(row)
+    for kind, rows in rows_of.items():
+        if kind.suppressed and len(rows_of) == 1:
+            logprobs[:, list(kind.suppressed)] = -torch.inf
+        elif kind.suppressed:
+            logprobs[torch.tensor(rows, device=logprobs.device)[:, None], list(kind.suppressed)] = -torch.inf
+    if any(each.min_p > 0 for each in rows_of):
         min_p = logprobs.new_tensor([[each.min_p] for each in filters])
         logprobs = logprobs.masked_fill(logprobs < logprobs.amax(-1, keepdim=True) + min_p.log(), -torch.inf)
-    if any(each.top_k > 0 or each.top_p < 1 for each in filters):
+    if any(each.top_k > 0 or each.top_p < 1 for each in rows_of):
         top_k = [each.top_k if each.top_k > 0 else logprobs.shape[-1] for each in filters]
         logprobs = _filter_top_k_top_p(logprobs, top_k=top_k, top_p=[each.top_p for each in filters])
     return logprobs

@@ -10,7 +10,7 @@ from torch.nn import functional
 ATTENTION = "rlinf_slots"
 """Name under which ``slot_attention`` is registered with transformers."""
 
-_FIRST_CAPACITY = 128
+_FIRST_CAPACITY = 16
 """Tokens that a slot has room for at first; doubled whenever that is not enough."""
 
 

@@ -53,8 +53,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "sampler.py",
-        "filtered[rows] = filter_logprobs(full[rows], filters).log_softmax(-1)",
-        "filtered[rows] = filter_logprobs(full[rows], filters)",
+        "full[rows], filters).log_softmax(-1)",
+        "full[rows], filters)",
         "truncated probabilities are not renormalised",
     ),
     _fault(
@@ -259,7 +259,7 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "hf.py",
-        "return self._sample(logits[sources], sequences)",
+        "return self._sample(logits[places], sequences)",
         "return self._sample(logits[: len(sequences)], sequences)",
         "the first token comes from another prompt",
     ),
@@ -280,6 +280,12 @@ FAULTS: list[Fault] = [
         "store[1, index, first:last, :, :width] = values[sources]",
         "store[1, index, first:last, :, :width] = keys[sources]",
         "values of a prompt are its keys",
+    ),
+    _fault(
+        "sampler.py",
+        "if kind.suppressed and len(rows_of) == 1:",
+        "if kind.suppressed:",
+        "what one response may not sample, none may",
     ),
     _fault(
         "sampler.py",

@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 import torch
 
 from rlinf.data.messages.generation import SamplingParams
@@ -71,6 +72,18 @@ def test_a_greedy_response_never_takes_a_token_that_is_suppressed() -> None:
     logits[0, [0, 4]] = torch.tensor([5.0, 3.0])
     sampled = Sampler().sample(logits, [sequence(temperature=0.0, min_new_tokens=2)])
     assert sampled.token_ids == [4]
+
+
+@pytest.mark.parametrize("lengths", [(0, 2), (2, 0)])
+def test_responses_to_one_prompt_may_end_each_at_its_own_length(lengths: tuple[int, int]) -> None:
+    logits = torch.zeros(2, 10)
+    logits[:, [0, 4]] = torch.tensor([5.0, 3.0])
+    first, second = sequence(1, temperature=0.0, min_new_tokens=2), sequence(2)
+    second.params = first.params
+    for each, length in zip((first, second), lengths, strict=True):
+        each.token_ids.extend([4] * length)
+    sampled = Sampler().sample(logits, [first, second])
+    assert sampled.token_ids == [0 if length else 4 for length in lengths]
 
 
 def test_nothing_is_kept_of_responses_that_have_ended() -> None:
