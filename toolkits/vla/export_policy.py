@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.schema.vla import VLAConfig
+from rlinf.errors import ConfigError
 from rlinf.hybrid_engines.inference_backends import DTYPES
 from rlinf.hybrid_engines.train.state import load_weights
 from rlinf.models import get_policy
@@ -34,6 +35,11 @@ def main() -> None:
     cfg = validate_cfg(load_recipe(args.recipe, overrides))
     model = cfg.actor.model
     assert isinstance(model, VLAConfig), f"{model.model_type} has no published layout"
+    if model.add_q_head:
+        raise ConfigError(
+            f"actor.model.add_q_head: the run of {args.recipe} left its flow as it is in '{model.model_path}', and the "
+            "policy that steers it has no published layout. Use that folder, or rlinf.load_policy of the checkpoint."
+        )
     policy = get_policy(model, num_values=num_values(cfg))
     assert isinstance(policy, (PrismaticPolicy, FlowVLAPolicy))
     load_weights(args.checkpoint, policy)

@@ -61,6 +61,13 @@ FAULTS: list[Fault] = [
         STEERED,
         "log-probabilities of noise are refused",
     ),
+    Fault(
+        "toolkits/vla/export_policy.py",
+        "    if model.add_q_head:",
+        "    if False:",
+        STEERED,
+        "a policy that has no published layout is exported",
+    ),
     Fault(RULES, "if not isinstance(loss, SACLossConfig):", "if False:", CHECKS, "TD3 steers flows"),
     Fault(
         RULES,

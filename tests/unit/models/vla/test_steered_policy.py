@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ import torch
 from rlinf.config.schema.train import OptimConfig
 from rlinf.config.schema.vla import NoisePolicyConfig
 from rlinf.data.messages.embodied import Observation
-from rlinf.errors import AlgorithmError
+from rlinf.errors import AlgorithmError, ConfigError
 from rlinf.hybrid_engines.train.optimizer import build_optimizers
 from rlinf.models import check_policy, get_policy
 from rlinf.models.base_policy import ForwardType
@@ -25,6 +26,7 @@ from tests.unit.models.vla.gr00t_policies import gr00t_policy
 from tests.unit.models.vla.pi_policies import pi_policy
 from tests.unit.models.vla.smolvla_policies import smolvla_policy
 from tests.unit.models.vla.vla_policies import observations
+from toolkits.vla import export_policy
 
 pytest.importorskip("transformers")
 ROWS, NOISE, HORIZON = 3, 8, 6
@@ -166,6 +168,14 @@ def test_units_that_are_sharded_hold_the_flow_and_recomputed_ones_do_not(policy:
     recomputed = {id(unit) for unit in policy.recompute_units()}
     assert not flow & recomputed
     assert {id(policy.critic), id(policy.policy_head)} <= recomputed
+
+
+def test_a_flow_that_was_steered_is_not_exported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    arguments = ["pixel_reach_dsrl_openpi_tiny", "--checkpoint", str(tmp_path), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", ["export_policy.py", *arguments])
+    with pytest.raises(ConfigError, match="left its flow as it is in 'results/tiny_pi0'"):
+        export_policy.main()
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("build", [smolvla_policy, gr00t_policy])
