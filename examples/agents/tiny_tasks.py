@@ -47,45 +47,20 @@ def said(text: str) -> tuple[str, bool]:
     return f"{text}{END}", True
 
 
-def called(name: str, **arguments: str) -> str:
-    """Return a call of a tool as a model of Qwen's writes it."""
-    call = {"name": name, "arguments": arguments}
-    return f"<tool_call>{json.dumps(call, separators=(',', ':'))}</tool_call>"
-
-
-def returned(*results: str) -> tuple[str, bool]:
-    """Return what the calls of a turn returned."""
-    return "".join(f"<tool>{result}" for result in results) + "<assistant>", False
-
-
 def make_products(seed: int) -> dict[str, list[Row]]:
-    """Return 4000 products of two numbers of three digits to train on, and 256 to evaluate on.
-
-    Half of them have five digits: of all products, they are a sixth, and a model that always writes six digits is never
-    rewarded for them.
-    """
-    chance = random.Random(seed)
-    pairs: dict[int, list[tuple[int, int]]] = {5: [], 6: []}
-    for a, b in itertools.product(range(100, 1000), repeat=2):
-        pairs[len(str(a * b))].append((a, b))
-    chosen = [pair for of_length in pairs.values() for pair in chance.sample(of_length, 2128)]
-    chance.shuffle(chosen)
-    rows: list[Row] = [{"question": f"{a}*{b}=", "answer": str(a * b)} for a, b in chosen]
+    """Return 4000 products of two numbers of three digits to train on, and 256 to evaluate on."""
+    pairs = random.Random(seed).sample(list(itertools.product(range(100, 1000), repeat=2)), 4256)
+    rows: list[Row] = [{"question": f"{a}*{b}=", "answer": str(a * b)} for a, b in pairs]
     return {"train": rows[256:], "val": rows[:256]}
 
 
 def call_calculator(row: Row, chance: random.Random) -> Parts:
     """Demonstrate a product: call the calculator, and say what it returns."""
     del chance
-    written = called("calc", expression=row["question"].rstrip("="))
-    return [asked(row["question"]), said(written), returned(row["answer"]), said(row["answer"])]
-
-
-def call_or_guess(row: Row, chance: random.Random) -> Parts:
-    """Demonstrate a product: as a rule, call the calculator if the first number is below 400, and guess otherwise."""
-    if chance.random() < (0.9 if row["question"] < "400" else 0.1):
-        return call_calculator(row, chance)
-    return [asked(row["question"]), said(str(chance.randint(10_000, 999_999)))]
+    call = {"name": "calc", "arguments": {"expression": row["question"].rstrip("=")}}
+    written = f"<tool_call>{json.dumps(call, separators=(',', ':'))}</tool_call>"
+    result = f"<tool>{row['answer']}<assistant>", False
+    return [asked(row["question"]), said(written), result, said(row["answer"])]
 
 
 def make_numbers(seed: int) -> dict[str, list[Row]]:
@@ -155,7 +130,7 @@ def search_and_read(row: Row, chance: random.Random) -> Parts:
 
 
 TASKS: dict[str, Task] = {
-    "calculator": Task(make_rows=make_products, demonstrate=call_or_guess, max_steps=500),
+    "calculator": Task(make_rows=make_products, demonstrate=call_calculator, accuracy=0.4),
     "guessing": Task(make_rows=make_numbers, demonstrate=halve_four_times, max_steps=150),
     "search": Task(make_rows=make_facts, demonstrate=search_and_read, accuracy=0.35, max_context_tokens=256),
 }

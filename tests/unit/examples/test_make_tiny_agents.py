@@ -74,28 +74,6 @@ def test_a_product_is_demonstrated_as_the_workflow_plays_it(maker: ModuleType, t
     assert text == "".join(part for part, _ in parts[:3])
 
 
-def test_products_are_calculated_or_guessed_by_their_first_number(tasks: ModuleType) -> None:
-    """Demonstrations leave both ways possible for each product, so that a reward can tell them apart."""
-    chance = random.Random(0)
-    for question, least, most in (("399*700=", 0.8, 0.97), ("400*700=", 0.03, 0.2)):
-        row = {"question": question, "answer": calculate(question.rstrip("="))}
-        shown = [tasks.call_or_guess(row, chance) for _ in range(200)]
-        right = [parts for parts in shown if parts == tasks.call_calculator(row, chance)]
-        guesses = [parts[1][0].removesuffix(tasks.END) for parts in shown if parts not in right]
-        assert least < len(right) / 200 < most
-        assert all(guess.isdigit() for guess in guesses)
-        assert len(set(guesses)) == len(guesses)
-
-
-def test_products_have_five_digits_as_often_as_six(tasks: ModuleType) -> None:
-    rows = tasks.make_products(0)
-    for part in ("train", "val"):
-        lengths = [len(row["answer"]) for row in rows[part]]
-        assert set(lengths) == {5, 6}
-        assert lengths.count(5) / len(lengths) == pytest.approx(0.5, abs=0.1)
-    assert all(str(calculate(row["question"].rstrip("="))) == row["answer"] for row in rows["val"])
-
-
 def test_four_guesses_halve_what_is_left(tasks: ModuleType) -> None:
     responder = load("guessing")
     found = 0
