@@ -48,8 +48,11 @@ def said(text: str) -> tuple[str, bool]:
 
 
 def make_products(seed: int) -> dict[str, list[Row]]:
-    """Return 4000 products of two numbers of three digits to train on, and 256 to evaluate on."""
-    pairs = random.Random(seed).sample(list(itertools.product(range(100, 1000), repeat=2)), 4256)
+    """Return 4000 products of two numbers from 320 to 999 to train on, and 256 to evaluate on.
+
+    All have six digits. Where some have five, a model that writes six for each of them gets no reward to learn from.
+    """
+    pairs = random.Random(seed).sample(list(itertools.product(range(320, 1000), repeat=2)), 4256)
     rows: list[Row] = [{"question": f"{a}*{b}=", "answer": str(a * b)} for a, b in pairs]
     return {"train": rows[256:], "val": rows[:256]}
 

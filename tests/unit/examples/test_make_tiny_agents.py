@@ -59,6 +59,7 @@ def test_labels_are_the_models_own_tokens(maker: ModuleType) -> None:
 def test_a_product_is_demonstrated_as_the_workflow_plays_it(maker: ModuleType, tasks: ModuleType) -> None:
     rows = tasks.make_products(0)
     assert not {row["question"] for row in rows["train"]} & {row["question"] for row in rows["val"]}
+    assert {len(row["answer"]) for part in ("train", "val") for row in rows[part]} == {6}
     row = rows["val"][0]
     parts = tasks.call_calculator(row, random.Random(0))
     (call,) = parse_reply(parts[1][0].removesuffix(tasks.END)).tool_calls
