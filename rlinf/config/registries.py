@@ -21,6 +21,7 @@ from rlinf.config.schema.reward import rewards
 from rlinf.config.schema.root import task_types
 from rlinf.config.schema.runner import metric_backends
 from rlinf.config.schema.train import inference_backends, train_engines, weight_syncers
+from rlinf.config.schema.world_models import world_models
 
 __all__ = [
     "advantages",
@@ -42,6 +43,7 @@ __all__ = [
     "train_engines",
     "weight_syncers",
     "workflows",
+    "world_models",
     "wrappers",
 ]
 

@@ -158,3 +158,24 @@ class Trajectory(BatchRecord):
     def num_envs(self) -> int:
         """Environments (``B``)."""
         return self.rewards.shape[1]
+
+
+@dataclass(frozen=True, slots=True)
+class FrameWindow:
+    """What was seen, or imagined, at ``T`` successive steps of ``B`` episodes.
+
+    Attributes:
+        images: uint8 [B, T, H, W, 3].
+        states: float32 [B, T, S]; ``S`` may be 0.
+    """
+
+    images: torch.Tensor
+    states: torch.Tensor
+
+    def __getitem__(self, steps: slice) -> FrameWindow:
+        """Return some of the steps."""
+        return FrameWindow(self.images[:, steps], self.states[:, steps])
+
+    def to(self, device: torch.device | str) -> FrameWindow:
+        """Return them on a device."""
+        return FrameWindow(self.images.to(device), self.states.to(device))
