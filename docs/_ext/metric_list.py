@@ -11,7 +11,7 @@ from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.registry import make_off_policy_algorithm, policy_loss
 from rlinf.algorithms.types import finalize_metrics
 from rlinf.config.registries import losses
-from rlinf.config.schema.algorithm import OffPolicyLossConfig
+from rlinf.config.schema.algorithm import OffPolicyLossConfig, RLTLossConfig
 
 MEANINGS = {
     "env": {
@@ -110,6 +110,7 @@ MEANINGS = {
         "imitation_loss": "mean loss of an imitated action",
         "entropy": "mean entropy of a chunk of actions, or of a token (fine-tuning)",
         "alpha": "temperature (SAC)",
+        "proposal_distance": "mean squared distance of the actions from those that the frozen flow proposes (RLT)",
         "replay_size": "transitions in the replay, over all ranks",
         "stored": "transitions or labels that are learned from",
         "grad_norm": "norm of the gradient before clipping",
@@ -211,7 +212,8 @@ def loss_metrics(name: str) -> list[str]:
         terminated=rows > 2,
         lengths=torch.ones(2, dtype=torch.int64),
     )
-    _, actor = algorithm.actor_loss(q=many, logprobs=rows)
+    proposed = {"distance": rows} if issubclass(config, RLTLossConfig) else {}
+    _, actor = algorithm.actor_loss(q=many, logprobs=rows, **proposed)
     return sorted(finalize_metrics(critic | actor))
 
 

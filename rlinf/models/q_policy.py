@@ -36,10 +36,13 @@ class ActorEvaluation:
         q: float32 [N, Q]; with gradients through the actions to the policy.
         logprobs: float32 [N]; log-probability of the actions, summed over the chunk, with gradients. None if there is
             none.
+        distance: float32 [N]; mean squared distance of the actions from what a frozen model proposes, with gradients.
+            None if nothing is proposed.
     """
 
     q: torch.Tensor
     logprobs: torch.Tensor | None
+    distance: torch.Tensor | None = None
 
 
 class QPolicy(BasePolicy):

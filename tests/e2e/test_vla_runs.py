@@ -107,6 +107,18 @@ def test_a_frozen_flow_is_steered(train: Callable[..., Path], tmp_path: Path) ->
     assert {name.split(".")[0] for name in learned} == {"encoder", "policy_head", "critic"}
 
 
+def test_actions_of_a_frozen_flow_are_refined(train: Callable[..., Path], tmp_path: Path) -> None:
+    cfg = PiConfig(model_type="openpi", model_path="", variant="pi0", action_dim=2, state_dim=2, horizon=2)
+    shape = TinyShape(image_size=32, patch_size=8, action_dim=2, state_dim=2, words=("reach the green disc",))
+    write_tiny_pi(tmp_path / "model", shape, cfg)
+    keys = (*IMAGES, f"actor.model.model_path={tmp_path / 'model'}", "algorithm.update_epoch=4")
+    folder = train("pixel_reach_rlt_openpi_tiny", *SMALL, *keys, "algorithm.replay_buffer.min_buffer_size=80")
+    records = read_metrics(folder)
+    assert [record["train/replay_size"] for record in records[1:]] == [80, 160]
+    assert all(records[2][f"train/{name}_grad_norm"] > 0 for name in ("critic", "policy"))
+    assert records[2]["train/proposal_distance"] > 0
+
+
 def check_metrics(folder: Path) -> None:
     """Check that the run's first update saw the very policy that acted, and changed it."""
     records = read_metrics(folder)

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from rlinf.config.checks.recipe_check import Check
-from rlinf.config.schema.algorithm import ImitationLossConfig, NFTLossConfig, RegularizedLossConfig, SACLossConfig
+from rlinf.config.schema.algorithm import (
+    ImitationLossConfig,
+    NFTLossConfig,
+    RegularizedLossConfig,
+    RLTLossConfig,
+    SACLossConfig,
+)
 from rlinf.config.schema.intervention import InterventionConfig
 from rlinf.config.schema.root import EmbodiedConfig
 from rlinf.config.schema.vla import FlowVLAConfig, OpenVLAConfig, OpenVLAOFTConfig, VLAConfig
@@ -94,7 +100,7 @@ def check_flow_vla(check: Check[EmbodiedConfig]) -> None:
         )
     if model.add_q_head:
         return
-    check.unused(model, ("noise_policy",), path, "without actor.model.add_q_head")
+    check.unused(model, ("noise_policy", "refine_actions", "action_policy"), path, "without actor.model.add_q_head")
     if model.noise_method == "flow_ode":
         check.unused(model, ("noise_level",), path, "by noise_method=flow_ode")
         if loss.needs_logprobs:
@@ -114,11 +120,27 @@ def check_steering(check: Check[EmbodiedConfig]) -> None:
     """A policy over noise is learned by SAC from its own noise, while the flow keeps its weights."""
     cfg = check.cfg
     model, loss = cfg.actor.model, cfg.algorithm.loss
+    path = "actor.model"
+    if isinstance(loss, RLTLossConfig) and not isinstance(model, FlowVLAConfig):
+        check.problem(
+            f"{path}.model_type",
+            f"received {model.model_type}, which proposes no actions; loss_type={cfg.algorithm.loss_type} holds a "
+            "policy near those of a flow. Set it to openpi, or algorithm.loss_type to embodied_td3.",
+        )
     if not isinstance(model, FlowVLAConfig) or not model.add_q_head:
         return
-    path = "actor.model"
     unused = (*_FLOW_KEYS, "add_value_head", "is_lora")
     check.unused(model, unused, path, "with actor.model.add_q_head, which leaves the flow as it is")
+    if model.refine_actions:
+        check.unused(model, ("noise_policy",), path, "with actor.model.refine_actions")
+        if not isinstance(loss, RLTLossConfig):
+            check.problem(
+                "algorithm.loss_type",
+                f"received {cfg.algorithm.loss_type}; a policy next to a flow is held near it. Set it to rlt_td3, or "
+                f"{path}.refine_actions=false.",
+            )
+        return
+    check.unused(model, ("action_policy",), path, "without actor.model.refine_actions")
     if not isinstance(loss, SACLossConfig):
         check.problem(
             "algorithm.loss_type",

@@ -409,6 +409,21 @@ class TD3LossConfig(OffPolicyLossConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RLTLossConfig(TD3LossConfig):
+    """``loss_type: rlt_td3``: TD3 of a policy that is held near what a frozen flow proposes (RLT)."""
+
+    model_keys: ClassVar[Mapping[str, tuple[object, ...]]] = {
+        "refine_actions": (True,),
+        "q_head_type": ("default", "layer_norm"),
+    }
+
+    q_weight: NonNegativeFloat = 1.0
+    """Weight of the critics' value in the policy's loss."""
+    bc_weight: NonNegativeFloat = 1.0
+    """Weight of the mean squared distance from the proposal, in normalised actions."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class IQLLossConfig(LossConfig):
     """``loss_type: offline_iql``: implicit Q-learning from recorded episodes."""
 
@@ -658,6 +673,7 @@ advantages.register("rloo", "rlinf.algorithms.advantages.rloo:compute_rloo_advan
 for _name in ("bc", "crossq", "dagger", "hgdagger", "sac", "sft", "td3"):
     advantages.register(f"embodied_{_name}", config=NoAdvantageConfig)
 advantages.register("offline_iql", config=NoAdvantageConfig)
+advantages.register("rlt_td3", config=NoAdvantageConfig)
 advantages.register("sft", config=NoAdvantageConfig)
 
 losses: Registry[Any] = Registry("policy loss", config=LossConfig)
@@ -683,3 +699,4 @@ losses.register("sft", "rlinf.algorithms.losses.sft:sft_loss", config=SftLossCon
 losses.register("embodied_crossq", "rlinf.algorithms.sac:SAC", config=CrossQLossConfig)
 losses.register("embodied_sac", "rlinf.algorithms.sac:SAC", config=SACLossConfig)
 losses.register("embodied_td3", "rlinf.algorithms.td3:TD3", config=TD3LossConfig)
+losses.register("rlt_td3", "rlinf.algorithms.rlt:RLT", config=RLTLossConfig)

@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 
 from rlinf.config.schema.base import (
     ConfigSection,
+    Fraction,
     NonNegativeFloat,
     NonNegativeInt,
     PositiveFloat,
@@ -116,6 +117,22 @@ class NoisePolicyConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ActionPolicyConfig(ConfigSection):
+    """``actor.model.action_policy``: with ``refine_actions``, the policy that acts next to a frozen flow (RLT)."""
+
+    action_scale: PositiveFloat = 1.0
+    """Normalised actions lie between minus this and this."""
+    hidden_dims: list[PositiveInt] = field(default_factory=lambda: [256, 256])
+    """Widths of the hidden layers, of the policy and of the Q networks alike."""
+    activation: Literal["tanh", "relu", "gelu"] = "relu"
+    """Activation between layers."""
+    exploration_noise: NonNegativeFloat = 0.1
+    """Standard deviation of the noise on training's actions, which lie in (-1, 1) before they are scaled."""
+    proposal_dropout: Fraction = 0.5
+    """Probability that an update hides the flow's proposal from the policy, so that it does not merely copy it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class FlowVLAConfig(VLAConfig):
     """Keys of policies whose flow makes chunks of actions of noise."""
 
@@ -135,6 +152,10 @@ class FlowVLAConfig(VLAConfig):
     alone explores."""
     noise_policy: NoisePolicyConfig = field(default_factory=NoisePolicyConfig)
     """Policy that chooses the noise, with ``add_q_head``: the flow itself is frozen."""
+    refine_actions: bool = False
+    """With ``add_q_head``: a small policy acts next to the frozen flow, which proposes actions; else it steers it."""
+    action_policy: ActionPolicyConfig = field(default_factory=ActionPolicyConfig)
+    """Policy that acts, with ``refine_actions``."""
     norm_scheme: Literal["mean_std", "quantiles", "min_max"] = "mean_std"
     """What actions and states are brought to: mean 0 and deviation 1; or the 1st to 99th percentile, or minimum to
     maximum, to [-1, 1]."""

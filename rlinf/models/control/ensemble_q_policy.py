@@ -105,6 +105,15 @@ class EnsembleQPolicy(QPolicy):
         """
         return self.sample(features, noise)
 
+    def proposal_distance(self, inputs: dict[str, torch.Tensor], action: torch.Tensor) -> torch.Tensor | None:
+        """Return how far actions are from what a frozen model proposes, float32 [N]; None where none does.
+
+        Args:
+            inputs: As ``observe`` returns.
+            action: float32 [N, C, A], in (-1, 1).
+        """
+        return None
+
     @property
     def noise_shape(self) -> tuple[int, ...]:
         """See ``QPolicy``."""
@@ -155,7 +164,11 @@ class EnsembleQPolicy(QPolicy):
             features = self.encoder(inputs)
         action, logprobs = self.sample(features, noise)
         self.critic.eval()
-        return ActorEvaluation(q=run_critic(self.critic, features, action), logprobs=_sum_over_chunk(logprobs))
+        return ActorEvaluation(
+            q=run_critic(self.critic, features, action),
+            logprobs=_sum_over_chunk(logprobs),
+            distance=self.proposal_distance(inputs, action),
+        )
 
     @torch.no_grad()
     def predict_values(self, obs: Observation) -> torch.Tensor:

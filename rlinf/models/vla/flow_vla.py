@@ -95,7 +95,7 @@ class FlowVLAPolicy(VelocityPolicy):
         self, cfg: FlowVLAConfig, inputs: FlowInputs, *, padded_dim: int, width: int, expert_width: int, num_values: int
     ) -> None:
         super().__init__()
-        self.cfg, self.inputs, self.padded_dim = cfg, inputs, padded_dim
+        self.cfg, self.inputs, self.padded_dim, self.feature_width = cfg, inputs, padded_dim, width
         self.noise = DiffusionNoise(cfg, expert_width)
         self.value_head = value_head(cfg, width, num_values) if cfg.add_value_head else None
 
@@ -137,8 +137,8 @@ class FlowVLAPolicy(VelocityPolicy):
         begins = chain[:, :-1]
         velocity = self.velocity(prefix, forward_inputs["state"], begins, self._times(chain.device))
         log_stds = self.noise.log_stds(begins)
-        means = self._executed(self._drifted(begins, velocity))
-        logprobs = gaussian_logprob(self._executed(chain[:, 1:]), means, log_stds)
+        means = self.executed(self._drifted(begins, velocity))
+        logprobs = gaussian_logprob(self.executed(chain[:, 1:]), means, log_stds)
         return PolicyEvaluation(
             logprobs=logprobs.sum(1), entropy=gaussian_entropy(log_stds).sum(1), values=self._values(prefix)
         )
@@ -149,12 +149,12 @@ class FlowVLAPolicy(VelocityPolicy):
         """See ``VelocityPolicy``, whose time runs the other way; what is not executed keeps the start that it had."""
         chain, prefix = forward_inputs[CHAIN], self.prefix(forward_inputs)
         start = chain[:, :1].clone()
-        self._executed(start)[:, 0] = noise
+        self.executed(start)[:, 0] = noise
         point = torch.lerp(start, chain[:, -1:], time.view(-1, 1, 1, 1))
         velocity = self.velocity(prefix, forward_inputs["state"], point, (1.0 - time).unsqueeze(1))
-        target = self._executed(chain[:, -1:] - start)[:, 0]
+        target = self.executed(chain[:, -1:] - start)[:, 0]
         return VelocityEvaluation(
-            velocity=-self._executed(velocity)[:, 0],
+            velocity=-self.executed(velocity)[:, 0],
             target=target,
             saturated=torch.zeros_like(target, dtype=torch.bool),
             values=self._values(prefix),
@@ -198,7 +198,7 @@ class FlowVLAPolicy(VelocityPolicy):
             start.normal_(generator=generator).mul_(self.cfg.start_std)
         has_noise = mode == "train" and self.cfg.noise_method == "flow_sde"
         chain, logprobs = self.sample(prefix, record["state"], start, generator if has_noise else None)
-        actions = self._executed(chain[:, -1:])[:, 0]
+        actions = self.executed(chain[:, -1:])[:, 0]
         output = PolicyOutput(logprobs=logprobs, values=self._values(prefix), forward_inputs={**record, CHAIN: chain})
         return self.inputs.actions.restore(actions), output
 
@@ -212,7 +212,7 @@ class FlowVLAPolicy(VelocityPolicy):
         """
         record = self.inputs.record(obs, self.device)
         chain, _ = self.sample(self.prefix(record), record["state"], start, None)
-        return self.inputs.actions.restore(self._executed(chain[:, -1:])[:, 0])
+        return self.inputs.actions.restore(self.executed(chain[:, -1:])[:, 0])
 
     def sample(
         self, prefix: Prefix, state: torch.Tensor, start: torch.Tensor, generator: torch.Generator | None
@@ -239,9 +239,9 @@ class FlowVLAPolicy(VelocityPolicy):
                 continue
             end = self._drifted(begin, velocity, step)[:, 0]
             noise = torch.randn(logprobs.shape, generator=generator, device=start.device)
-            mean = self._executed(end.unsqueeze(1))[:, 0].clone()
+            mean = self.executed(end.unsqueeze(1))[:, 0].clone()
             reached = mean + noise * log_stds[:, step].exp()
-            self._executed(end.unsqueeze(1))[:, 0] = reached
+            self.executed(end.unsqueeze(1))[:, 0] = reached
             logprobs = logprobs + gaussian_logprob(reached, mean, log_stds[:, step])
             chain.append(end)
         return torch.stack(chain, 1), logprobs
@@ -284,13 +284,13 @@ class FlowVLAPolicy(VelocityPolicy):
         # The noise's time and velocity run from noise to actions.
         elapsed = (1.0 - self._times(begins.device))[first : first + begins.shape[1]].view(1, -1, 1, 1)
         ends = begins - velocity / steps
-        drift = self.noise.drift(-self._executed(velocity), self._executed(begins), elapsed)
-        drifted = self._executed(begins) + drift / steps
+        drift = self.noise.drift(-self.executed(velocity), self.executed(begins), elapsed)
+        drifted = self.executed(begins) + drift / steps
         chunk, size = drifted.shape[2:]
         rest = torch.cat([drifted, ends[:, :, :chunk, size:]], -1)
         return torch.cat([rest, ends[:, :, chunk:]], 2)
 
-    def _executed(self, points: torch.Tensor) -> torch.Tensor:
+    def executed(self, points: torch.Tensor) -> torch.Tensor:
         """Return what is executed of points [N, J, H, D]: a view [N, J, C, A]."""
         return points[:, :, : self.cfg.num_action_chunks, : self.cfg.action_dim]
 

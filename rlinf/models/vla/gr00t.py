@@ -22,7 +22,7 @@ from rlinf.models.vla.flow_inputs import FlowInputs
 from rlinf.models.vla.flow_vla import FlowVLAPolicy, Prefix, freeze, read_shape
 from rlinf.models.vla.gr00t_model import ActionHead, Eagle, Gr00tShape
 from rlinf.models.vla.published_folder import PublishedWeights
-from rlinf.models.vla.steered_policy import finish_flow
+from rlinf.models.vla.small_policies import finish_flow
 
 _EAGLE = "lerobot/eagle2hg-processor-groot-n1p5"
 """Name on the Hub of Eagle's configuration and tokenizer, which published folders lack."""

@@ -22,7 +22,7 @@ from rlinf.models.vla.flow_vla import (
 )
 from rlinf.models.vla.pi_model import PaliGemmaWithExpert, PiShape
 from rlinf.models.vla.published_folder import PublishedWeights
-from rlinf.models.vla.steered_policy import finish_flow
+from rlinf.models.vla.small_policies import finish_flow
 
 _PALIGEMMA = "paligemma_with_expert.paligemma"
 _TIED = {f"{_PALIGEMMA}.model.language_model.embed_tokens.weight": f"{_PALIGEMMA}.lm_head.weight"}

@@ -24,8 +24,8 @@ from rlinf.models.vla.flow_vla import (
     time_embedding,
 )
 from rlinf.models.vla.published_folder import PublishedWeights
+from rlinf.models.vla.small_policies import finish_flow
 from rlinf.models.vla.smolvla_model import SmolVLAShape, SmolVLMWithExpert
-from rlinf.models.vla.steered_policy import finish_flow
 
 _PREFIX = "model."
 """What published files have in front of names."""

@@ -7,7 +7,6 @@ noise, and the environment behind it has noise as its actions. Neither gradients
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -16,15 +15,14 @@ from rlinf.config.schema.model import CNNPolicyConfig
 from rlinf.config.schema.vla import FlowVLAConfig
 from rlinf.data.messages.embodied import Observation, PolicyOutput
 from rlinf.errors import AlgorithmError
-from rlinf.models.base_policy import BasePolicy, Mode
+from rlinf.models.base_policy import Mode
 from rlinf.models.control.cnn_policy import ImageEncoder
 from rlinf.models.control.squashed_mlp_policy import SquashedMLPPolicy
 from rlinf.models.files.tensor_files import RowSource
 from rlinf.models.vla.flow_inputs import FlowInputs
-from rlinf.models.vla.flow_vla import FlowVLAPolicy, starting_weights
+from rlinf.models.vla.flow_vla import FlowVLAPolicy
 from rlinf.models.vla.image_resizing import resize
 from rlinf.models.vla.observed import image_of, states_of
-from rlinf.models.vla.published_folder import PublishedWeights
 
 _FLOW = "flow."
 """What stands before the flow's names."""
@@ -98,7 +96,7 @@ class SteeringEncoder(ImageEncoder):
 
 
 class SteeredWeights:
-    """The flow's weights as they are stored, and the first ones of the policy over noise.
+    """A frozen flow's weights as they are stored, and the first ones of the small policy around it.
 
     Args:
         flow: Weights of the flow, by its own names.
@@ -119,19 +117,6 @@ class SteeredWeights:
             return self._flow.rows(name.removeprefix(_FLOW), begin, end)
         start = self._own[name]
         return start[begin:end] if start.ndim else start
-
-
-def finish_flow(flow: FlowVLAPolicy, published: PublishedWeights, folder: Path) -> BasePolicy:
-    """Return a flow with the weights of its folder; with ``add_q_head``, the policy that steers it.
-
-    Args:
-        flow: On device ``meta``.
-        published: Weights of the folder.
-        folder: For messages.
-    """
-    flow.weight_source = starting_weights(flow, published, folder)
-    policy = SteeredPolicy(noise_policy_config(flow.cfg, flow.padded_dim), flow) if flow.cfg.add_q_head else flow
-    return policy.eval()
 
 
 def noise_policy_config(cfg: FlowVLAConfig, noise_dim: int) -> CNNPolicyConfig:

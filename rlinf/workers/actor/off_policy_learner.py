@@ -204,7 +204,8 @@ class OffPolicyLearner(EmbodiedLearner):
         def loss_fn(model: nn.Module, batch: _Batch) -> tuple[torch.Tensor, MetricSums]:
             rows, noise = batch
             evaluation: ActorEvaluation = model(ForwardType.ACTOR, inputs=rows.inputs, noise=noise)
-            loss, metrics = self.losses.actor_loss(q=evaluation.q, logprobs=evaluation.logprobs)
+            proposed = {} if evaluation.distance is None else {"distance": evaluation.distance}
+            loss, metrics = self.losses.actor_loss(q=evaluation.q, logprobs=evaluation.logprobs, **proposed)
             return loss / share, metrics
 
         metrics = self.engine.forward_backward(batches, Pass.whole(loss_fn), optimizer="policy")

@@ -1,4 +1,4 @@
-"""Faults of policies over the noise of frozen flows."""
+"""Faults of small policies that steer frozen flows or act next to them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from tests.mutation.fault import Fault
 SOURCE = "rlinf/models/vla/steered_policy.py"
 STEERED = ("tests/unit/models/vla/test_steered_policy.py",)
 CHECKS = ("tests/unit/config/checks/test_vla_checks.py",)
+REFINER = "rlinf/models/vla/refined_policy.py"
+REFINED = ("tests/unit/models/vla/test_refined_policy.py",)
+RLT = ("tests/unit/algorithms/test_rlt.py",)
 RULES = "rlinf/config/checks/vla_checks.py"
 
 FAULTS: list[Fault] = [
@@ -28,7 +31,13 @@ FAULTS: list[Fault] = [
     ),
     Fault(SOURCE, 'self.cfg.camera_size, "bilinear")', 'self.cfg.camera_size, "bicubic")', STEERED, "another kernel"),
     Fault(SOURCE, "tensor.detach().clone()", "tensor.detach()", STEERED, "first weights change with the model"),
-    Fault(SOURCE, "if flow.cfg.add_q_head else flow", "if False else flow", STEERED, "no flow is steered"),
+    Fault(
+        "rlinf/models/vla/small_policies.py",
+        "if not cfg.add_q_head:",
+        "if True:",
+        STEERED,
+        "no flow is steered",
+    ),
     Fault(SOURCE, "num_q_heads=cfg.num_q_heads,", "", STEERED, "the number of critics is ignored"),
     Fault(SOURCE, "random_shift=keys.random_shift,", "", STEERED, "images are not shifted"),
     Fault(SOURCE, "initial_log_std=keys.initial_log_std,", "", STEERED, "the first spread is ignored"),
@@ -71,8 +80,8 @@ FAULTS: list[Fault] = [
     Fault(RULES, "if not isinstance(loss, SACLossConfig):", "if False:", CHECKS, "TD3 steers flows"),
     Fault(
         RULES,
-        'check.unused(model, ("noise_policy",), path, "without actor.model.add_q_head")',
-        "pass",
+        'check.unused(model, ("noise_policy", "refine_actions", "action_policy"), path,',
+        "check.unused(model, (), path,",
         CHECKS,
         "keys of a policy that is not there are accepted",
     ),
@@ -91,4 +100,36 @@ FAULTS: list[Fault] = [
         CHECKS,
         "keys of training a frozen flow are accepted",
     ),
+    Fault(REFINER, "self.flow = flow.requires_grad_(False)", "self.flow = flow", REFINED, "the flow is trained"),
+    Fault(
+        REFINER, "return self.flow.inputs.actions.restore(actions), output", "return actions, output", REFINED, "units"
+    ),
+    Fault(
+        REFINER,
+        "self.flow.inputs.actions.normalize(actions.to(self.device))",
+        "actions",
+        REFINED,
+        "actions of others are not normalised",
+    ),
+    Fault(REFINER, "self.cfg.action_scale * action - inputs[PROPOSAL]", "action - inputs[PROPOSAL]", REFINED, "scale"),
+    Fault(REFINER, "inputs[PROPOSAL].flatten(1) * inputs[KEPT]", "inputs[PROPOSAL].flatten(1)", REFINED, "no dropout"),
+    Fault(REFINER, ">= self.dropout", ">= 0.0", REFINED, "nothing is hidden"),
+    Fault(REFINER, "action_scale=keys.action_scale,", "", REFINED, "actions have no scale"),
+    Fault(REFINER, '"features": prefix.mean().float(),', '"features": 0 * prefix.mean(),', REFINED, "no features"),
+    Fault(
+        "rlinf/algorithms/rlt.py",
+        "self.cfg.bc_weight * distance.sum()",
+        "distance.sum()",
+        RLT,
+        "the distance has no weight",
+    ),
+    Fault("rlinf/algorithms/rlt.py", "self.cfg.q_weight * climb", "climb", RLT, "the value has no weight"),
+    Fault(
+        RULES,
+        "if isinstance(loss, RLTLossConfig) and not isinstance(model, FlowVLAConfig):",
+        "if False:",
+        CHECKS,
+        "a model without proposals is accepted",
+    ),
+    Fault(RULES, "if not isinstance(loss, RLTLossConfig):", "if False:", CHECKS, "SAC refines"),
 ]

@@ -179,7 +179,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/models/vla/flow_vla.py",
-        "self._executed(start)[:, 0] = noise",
+        "self.executed(start)[:, 0] = noise",
         "start[:, 0] = torch.randn_like(start[:, 0])",
         PI,
         "what is not executed starts from other noise",

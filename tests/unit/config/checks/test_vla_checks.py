@@ -18,6 +18,8 @@ OPENVLA = {f"{MODEL}.model_type": "openvla"}
 SAC = {"algorithm": {"adv_type": "embodied_sac", "loss_type": "embodied_sac"}, f"{MODEL}.add_q_head": True}
 PI = {f"{MODEL}.model_type": "openpi", f"{MODEL}.variant": "pi0", f"{MODEL}.state_dim": 2}
 STEERED = PI | SAC
+RLT = {"algorithm": {"adv_type": "rlt_td3", "loss_type": "rlt_td3"}}
+REFINED = STEERED | RLT | {f"{MODEL}.refine_actions": True}
 NFT = {"algorithm": {"adv_type": "raw", "loss_type": "embodied_nft"}}
 OPERATOR = {"intervener_type": "scripted", "policy": "metaworld", "stall_steps": 5}
 INTERVENTION = {"name": "intervention", "intervener": OPERATOR}
@@ -57,6 +59,12 @@ PROBLEMS: list[tuple[dict[str, Any], str, str]] = [
         "env.train.wrappers",
         "the noise that leads to an operator's actions is not known",
     ),
+    (REFINED | SAC, "algorithm.loss_type", "Set it to rlt_td3"),
+    (STEERED | RLT, f"{MODEL}.refine_actions", f"Set {MODEL}.refine_actions=true"),
+    (SAC | RLT, f"{MODEL}.model_type", "which proposes no actions"),
+    (STEERED | {f"{MODEL}.action_policy": {"activation": "tanh"}}, f"{MODEL}.action_policy", "without"),
+    (REFINED | {f"{MODEL}.noise_policy": {"image_size": 32}}, f"{MODEL}.noise_policy", "with actor.model.refine"),
+    (PI | {f"{MODEL}.refine_actions": True}, f"{MODEL}.refine_actions", "without actor.model.add_q_head"),
     (PI | {"algorithm.entropy_bonus": 0.1}, "algorithm.entropy_bonus", "is constant"),
     (PI | {"actor.sft_loss_weight": 0.1}, "actor.sft_loss_weight", "there is no data section. Add data.format=lerobot"),
     (
@@ -78,7 +86,15 @@ def test_what_does_not_fit_is_located_and_mended(
     assert remedy in line
 
 
-FITTING = {"tokens": {}, "l1": L1, "openvla": OPENVLA, "pi0": PI, "nft": PI | NFT, "steered": STEERED}
+FITTING = {
+    "tokens": {},
+    "l1": L1,
+    "openvla": OPENVLA,
+    "pi0": PI,
+    "nft": PI | NFT,
+    "steered": STEERED,
+    "refined": REFINED,
+}
 FITTING |= {"co-training": PI | CO_TRAINING, "co-training of velocities": PI | NFT | CO_TRAINING}
 
 
