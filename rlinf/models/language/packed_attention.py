@@ -27,29 +27,17 @@ would call too many kernels."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rectangle:
-    """Sequences of similar length, right-padded.
-
-    Attributes:
-        tokens: int64 [n, L]; positions in the pack, padding repeats a sequence's last token.
-        flat: int64 [m]; which of the n * L entries are neither padding nor another sequence's, who shares them.
-        targets: int64 [m]; the positions in the pack that these belong to.
-    """
-
-    tokens: torch.Tensor
-    flat: torch.Tensor
-    targets: torch.Tensor
-
-
-@dataclass(frozen=True, slots=True)
 class AttentionPlan:
     """How the attention layers cut a pack; made once for all layers.
 
     Attributes:
-        rectangles: Together their ``targets`` are every token once.
+        rectangles: int64 [n, L] each; positions in the pack of sequences of similar length, which are right-padded by
+            repeating their last token.
+        entries: int64 [T]; where each token of the pack lies among the entries of all rectangles, one behind the other.
     """
 
-    rectangles: tuple[Rectangle, ...]
+    rectangles: tuple[torch.Tensor, ...]
+    entries: torch.Tensor
 
     def attend(
         self,
@@ -90,8 +78,14 @@ def plan_attention(packed: PackedSequences) -> AttentionPlan:
             groups[-1].append(number)
         else:
             groups.append([number])
+    rectangles, entries, start = [], torch.empty(packed.num_tokens, dtype=torch.long), 0
+    for tokens, is_own in (_rectangle(packed, group) for group in groups):
+        own = is_own.flatten().nonzero().squeeze(1)
+        entries[tokens.flatten()[own]] = start + own
+        start += tokens.numel()
+        rectangles.append(tokens)
     device = packed.token_ids.device
-    return AttentionPlan(tuple(_rectangle(packed, group, device) for group in groups))
+    return AttentionPlan(tuple(tokens.to(device) for tokens in rectangles), entries.to(device))
 
 
 def flash_arguments(packed: PackedSequences) -> dict[str, Any]:
@@ -166,7 +160,7 @@ def attend(
     """Attend within each sequence to the tokens up to one's own.
 
     Args:
-        query: [T, H, D]; tokens that the plan does not know get 0.
+        query: [T, H, D]; tokens after those of the plan get 0.
         key: [T, H_kv, D].
         value: [T, H_kv, D_v].
         plan: Of the pack.
@@ -178,15 +172,16 @@ def attend(
         [T, H, D_v].
     """
     parts = [
-        _attend(rectangle, query, key, value, scaling=scaling, window=window, dropout=dropout)
-        for rectangle in plan.rectangles
+        _attend(tokens, query, key, value, scaling=scaling, window=window, dropout=dropout)
+        for tokens in plan.rectangles
     ]
-    order = torch.cat([rectangle.targets for rectangle in plan.rectangles])
-    return torch.zeros_like(query[..., :1]).expand(-1, -1, value.shape[-1]).index_copy(0, order, torch.cat(parts))
+    attended = (parts[0] if len(parts) == 1 else torch.cat(parts)).index_select(0, plan.entries)
+    padding = len(query) - len(attended)
+    return functional.pad(attended, (0, 0, 0, 0, 0, padding)) if padding else attended
 
 
 def _attend(
-    rectangle: Rectangle,
+    tokens: torch.Tensor,
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -195,10 +190,10 @@ def _attend(
     window: int | None,
     dropout: float,
 ) -> torch.Tensor:
-    """Return [m, H, D_v] of a rectangle's tokens; the inputs are [T, H, D]."""
-    longest = rectangle.tokens.shape[1]
+    """Return [n * L, H, D_v] of a rectangle's entries; the inputs are [T, H, D]."""
+    longest = tokens.shape[1]
     # [n, L, H, D] to [n, H, L, D]
-    q, k, v = (tensor[rectangle.tokens].transpose(1, 2) for tensor in (query, key, value))
+    q, k, v = (_gathered(tensor, tokens).transpose(1, 2) for tensor in (query, key, value))
     mask = None
     if window is not None and window < longest:
         steps = torch.arange(longest, device=query.device)
@@ -207,14 +202,22 @@ def _attend(
     attended = functional.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, is_causal=mask is None, dropout_p=dropout, scale=scaling, enable_gqa=True
     )
-    return attended.transpose(1, 2).flatten(0, 1)[rectangle.flat]
+    return attended.transpose(1, 2).flatten(0, 1)
 
 
-def _rectangle(packed: PackedSequences, group: list[int], device: torch.device) -> Rectangle:
+def _gathered(tensor: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """Return ``tensor[tokens]``, [n, L, H, D], with gradients that are added in the same order every time."""
+    if tensor.is_cpu:
+        return tensor.index_select(0, tokens.flatten()).view(*tokens.shape, *tensor.shape[1:])
+    # On other devices the gradient of this sorts first; that of the faster function adds in any order.
+    return tensor[tokens]
+
+
+def _rectangle(packed: PackedSequences, group: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the tokens [n, L] of some sequences, and which are neither padding nor shared by an earlier one."""
     starts = torch.tensor(packed.boundaries[:-1])[group].unsqueeze(1)
     lengths = torch.tensor(packed.lengths)[group].unsqueeze(1)
     shared = torch.tensor(packed.shared)[group].unsqueeze(1)
     steps = torch.arange(int(lengths.max()))
     tokens = packed.places[starts + torch.minimum(steps, lengths - 1)]
-    flat = ((steps >= shared) & (steps < lengths)).flatten().nonzero().squeeze(1)
-    return Rectangle(tokens=tokens.to(device), flat=flat.to(device), targets=tokens.flatten()[flat].to(device))
+    return tokens, (steps >= shared) & (steps < lengths)

@@ -292,4 +292,18 @@ FAULTS: list[Fault] = [
         (f"{_UNIT}/test_megatron_text_learner.py",),
         "old log-probabilities are those of another micro-batch",
     ),
+    Fault(
+        "rlinf/models/language/packed_attention.py",
+        "entries[tokens.flatten()[own]] = start + own",
+        "entries[tokens.flatten()[own]] = own",
+        ("tests/unit/models/language/test_packed_attention.py",),
+        "all tokens take their attention from the longest sequences",
+    ),
+    Fault(
+        "rlinf/models/language/packed_attention.py",
+        "return functional.pad(attended, (0, 0, 0, 0, 0, padding)) if padding else attended",
+        "return attended",
+        ("tests/unit/models/language/test_token_plan.py",),
+        "tokens that pad the pack are lost",
+    ),
 ]

@@ -26,3 +26,10 @@ def test_alone_it_attends_as_the_whole_pack_does() -> None:
     plan = plan_tokens(PACK, context=None, hidden_size=8)
     found = plan.attend(query, key, value, scaling=0.3, window=2)
     assert torch.equal(found, attend(query, key, value, plan_attention(PACK), scaling=0.3, window=2))
+
+
+def test_tokens_that_pad_the_pack_get_no_attention() -> None:
+    query, key, value = torch.randn(3, 8, 2, 4, generator=torch.Generator().manual_seed(0))
+    found = plan_tokens(PACK, context=None, hidden_size=8, multiple=4).attend(query, key, value)
+    assert torch.equal(found[:5], attend(query[:5], key[:5], value[:5], plan_attention(PACK)))
+    assert found[5:].tolist() == torch.zeros(3, 2, 4).tolist()
