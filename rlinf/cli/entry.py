@@ -24,7 +24,12 @@ _ASYNCHRONOUS = "examples/embodiment/run_embodiment.sh or examples/embodiment/tr
 
 
 def run_entry(
-    task_type: str, launch: str, argv: Sequence[str] | None = None, *, asynchronous: bool | None = False
+    task_type: str,
+    launch: str,
+    argv: Sequence[str] | None = None,
+    *,
+    asynchronous: bool | None = False,
+    also: Sequence[str] = (),
 ) -> int:
     """Run the recipe that the command line names, and return the process's exit code.
 
@@ -38,6 +43,7 @@ def run_entry(
         argv: Arguments without the program's name; None takes the process's.
         asynchronous: Whether the script runs the recipes with ``algorithm.staleness_threshold``, or those without;
             None runs both.
+        also: Other task types that it runs.
     """
     parser = _parser(task_type)
     args = parse_mixed(parser, argv)
@@ -59,7 +65,7 @@ def run_entry(
             parser.error(f"--config-name: missing; give the name of a recipe. Known recipes: {known}.")
         with migration_hint(args.config_name):
             cfg = validate_cfg(load_recipe(args.config_name, args.overrides, config_dir))
-        if cfg.runner.task_type != task_type:
+        if cfg.runner.task_type not in {task_type, *also}:
             raise ConfigError(
                 f"runner.task_type: received '{cfg.runner.task_type}'; this script runs task_type={task_type}. "
                 f"Use {_scripts_of(cfg)}."

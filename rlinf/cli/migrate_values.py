@@ -8,6 +8,7 @@ from typing import Any
 
 from rlinf.config.published_keys import value_at
 from rlinf.config.schema.env import EnvConfig, VideoConfig
+from rlinf.config.schema.realworld import hardware_types
 from rlinf.envs.simulators.libero_starts import NUM_TRIALS
 
 Recipe = Mapping[str, Any]
@@ -106,13 +107,16 @@ def _camera_size(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[st
 
 
 def _intervention(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
-    """Someone who takes over while training; evaluations are left to the policy."""
-    del recipe
-    if not value or groups[0] == "eval":
+    """Someone who takes over while training, or who collects; evaluations are left to the policy."""
+    if not value or (groups[0] == "eval" and not _only_collects(recipe)):
         return {}
     return {
-        "env.train.wrappers": [{"name": "intervention", "intervener": {"intervener_type": "spacemouse"}}],
+        f"env.{groups[0]}.wrappers": [{"name": "intervention", "intervener": {"intervener_type": "spacemouse"}}],
     }
+
+
+def _only_collects(recipe: Recipe) -> bool:
+    return "actor" not in recipe and "algorithm" not in recipe
 
 
 def _full_states(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
@@ -143,6 +147,9 @@ def _placement(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str,
     if value_at(recipe, "actor.training_backend") == "megatron":
         # The actor recomputes log-probabilities itself.
         removed.add("inference")
+    if _only_collects(recipe):
+        removed.add("reward")
+        value = {"rollout": 0, **value}
     kept = {}
     for names, rule in value.items():
         names_left = [name.strip() for name in str(names).split(",") if name.strip() not in removed]
@@ -190,6 +197,35 @@ def _token_sampling(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict
     return {**found, **({"actor.model.top_k": top_k} if top_k > 0 else {})}
 
 
+def _node_groups(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Node groups; of the robots what ours say of them."""
+    del recipe, groups
+    kept = []
+    for group in value:
+        hardware = group.get("hardware")
+        known = hardware_types.configs.get(hardware["type"]) if _is_known_robot(hardware) else None
+        if known is not None:
+            names = {field.name for field in fields(known)}
+            robots = [_only(names, robot) for robot in hardware["configs"]]
+            group = {**group, "hardware": {**hardware, "configs": robots}}
+        kept.append(group)
+    return {"cluster.node_groups": kept}
+
+
+def _only(names: set[str], section: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: item for key, item in section.items() if key in names}
+
+
+def _is_known_robot(hardware: Any) -> bool:
+    return isinstance(hardware, Mapping) and hardware.get("type") in hardware_types.configs
+
+
+def _episode_steps(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """A rollout epoch as long as an episode."""
+    del groups
+    return {"env.eval.max_steps_per_rollout_epoch": value_at(recipe, "env.eval.max_episode_steps", value)}
+
+
 def _expert_only(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
     """Parts that keep their weights where the expert alone learns."""
     del recipe, groups
@@ -222,6 +258,7 @@ CONVERSIONS: dict[str, Conversion] = {
     "camera_size": _camera_size,
     "clip_ratio": _clip_ratio,
     "dagger_capacity": _dagger_capacity,
+    "episode_steps": _episode_steps,
     "expert_only": _expert_only,
     "full_states": _full_states,
     "global_batch": _global_batch,
@@ -231,6 +268,7 @@ CONVERSIONS: dict[str, Conversion] = {
     "intervention": _intervention,
     "libero_start": _libero_start,
     "min_lr_ratio": _min_lr_ratio,
+    "node_groups": _node_groups,
     "observation_mode": _observation_mode,
     "paths": _paths,
     "pi_variant": _pi_variant,

@@ -7,9 +7,31 @@ from __future__ import annotations
 
 from rlinf.cli.memory_plan import memory_rows
 from rlinf.config.checks.run_sizes import RunSizes, WorldSizes, run_sizes
-from rlinf.config.schema.root import EmbodiedConfig, LanguageConfig, ReasoningConfig, RLinfConfig, SftConfig
+from rlinf.config.schema.root import (
+    CollectConfig,
+    EmbodiedConfig,
+    LanguageConfig,
+    ReasoningConfig,
+    RLinfConfig,
+    SftConfig,
+)
 
 Row = tuple[str, str]
+
+
+def collect_rows(cfg: CollectConfig, world: WorldSizes) -> list[Row]:
+    """Return how many episodes a recipe collects, at the most.
+
+    Args:
+        cfg: The recipe.
+        world: Sizes of the worker groups.
+    """
+    del world
+    env = cfg.env.eval
+    assert env is not None  # a rule has said so
+    count = env.total_num_envs * env.rollout_epoch * (env.max_steps_per_rollout_epoch // env.max_episode_steps)
+    who = env.data_collection.policy
+    return [("episodes", f"{count} of {env.max_episode_steps} environment steps at the most, by {who}")]
 
 
 def embodied_rows(cfg: EmbodiedConfig, world: WorldSizes) -> list[Row]:

@@ -34,7 +34,7 @@ from rlinf.config.checks.placement_checks import check_placement, check_ratios, 
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.run_sizes import WorldSizes
 from rlinf.config.problems import Problems
-from rlinf.config.schema.root import EmbodiedConfig, ReasoningConfig, RLinfConfig, SftConfig
+from rlinf.config.schema.root import CollectConfig, EmbodiedConfig, ReasoningConfig, RLinfConfig, SftConfig
 from rlinf.placement import ClusterPlan, HybridComponentPlacement
 
 Rule: TypeAlias = Callable[[Check[Any]], None]
@@ -61,6 +61,7 @@ RULES: dict[type[Any], tuple[Rule, ...]] = {
         *metric_checks.RULES,
         *megatron_checks.SHARED_RULES,
     ),
+    CollectConfig: collection_checks.COLLECT_RULES,
     ReasoningConfig: (
         runner_checks.check_intervals,
         runner_checks.check_schedule,

@@ -20,7 +20,7 @@ class CheckpointWriter:
 
     Args:
         logger: Of the run.
-        actor: The group that may write in the background.
+        actor: The group that may write in the background; None where nothing is trained or saved.
         in_background: Whether it does (``runner.async_save``).
 
     Attributes:
@@ -28,7 +28,7 @@ class CheckpointWriter:
         callbacks: Are called after each checkpoint.
     """
 
-    def __init__(self, logger: RunLogger, actor: WorkerGroup[Any], *, in_background: bool) -> None:
+    def __init__(self, logger: RunLogger, actor: WorkerGroup[Any] | None, *, in_background: bool) -> None:
         self._logger, self._actor, self._in_background = logger, actor, in_background
         self.pending: tuple[int, Mapping[str, float]] | None = None
         self.callbacks = CallbackList()
@@ -65,7 +65,7 @@ class CheckpointWriter:
             WorkerError: It could not be written.
             CommTimeoutError: The time is up.
         """
-        if self.pending is None and not wait:
+        if self._actor is None or (self.pending is None and not wait):
             return
         try:
             is_written = all(self._actor.finish_checkpoint(wait=wait).wait(timeout=timeout))

@@ -32,7 +32,7 @@ _ALIASES = {
 
 
 class StepRunner(abc.ABC):
-    """Drives worker groups, an actor and perhaps a rollout among them, through the train steps of a recipe.
+    """Drives worker groups, mostly an actor and perhaps a rollout among them, through the train steps of a recipe.
 
     A subclass implements the phases of a step: ``generate_rollouts``, ``compute_advantages``, ``evaluate``.
 
@@ -59,7 +59,7 @@ class StepRunner(abc.ABC):
         self.groups = dict(groups)
         self.profiler = StepProfiler(cfg.cluster.profiling, self.groups, self.logger.folder / PROFILE_FOLDER)
         self.limits = cfg.runner
-        self.checkpoints = CheckpointWriter(self.logger, self.groups["actor"], in_background=self.limits.async_save)
+        self.checkpoints = CheckpointWriter(self.logger, self.groups.get("actor"), in_background=self.limits.async_save)
         self.step = 0
         self.metrics: Metrics = {}
         self.is_logged = False

@@ -40,6 +40,13 @@ EMBODIED = TaskType(
     plan="rlinf.cli.step_plan:embodied_rows",
     script="examples/embodiment/run_embodiment.sh or examples/embodiment/train_embodied_agent.py",
 )
+COLLECT = TaskType(
+    data=EMBODIED.data,
+    workers="rlinf.runners.collect_runner:start_workers",
+    runner="rlinf.runners.collect_runner:CollectRunner",
+    plan="rlinf.cli.step_plan:collect_rows",
+    script="examples/embodiment/collect_data.sh",
+)
 OFFLINE = replace(
     EMBODIED,
     runner="rlinf.runners.embodied_runner:OfflineRunner",

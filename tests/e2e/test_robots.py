@@ -5,9 +5,11 @@ from pathlib import Path
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
+from rlinf.data.datasets.lerobot import LeRobotDataset
 from rlinf.data.replay.buffer import ReplayBuffer
 from rlinf.runners.launch import launch_embodied
 from tests.e2e.conftest import read_metrics
+from tests.unit.config.checks.test_collect_task import WITHOUT_LEARNING
 
 pytestmark = pytest.mark.timeout(400)
 RECIPE = "realworld_franka_dummy_rlpd_mlp"
@@ -70,3 +72,19 @@ def test_every_robot_begins_where_its_own_entry_says(folder: Path) -> None:
     starts = replay.inputs["states"][:2, :3]  # relative to each robot's own target
     assert starts[:, 2].tolist() == pytest.approx([0.15, 0.1], abs=1e-5)
     assert starts[:, :2].abs().max() <= 0.15 + 1e-5
+
+
+def test_an_operator_collects_without_an_actor(one_node: None, tmp_path: Path) -> None:
+    overrides = [
+        *WITHOUT_LEARNING,
+        f"runner.logger.log_path={tmp_path}",
+        "env.eval.rollout_epoch=1",
+        "env.eval.wrappers=[{name: intervention, intervener: "
+        "{intervener_type: scripted, policy: franka, takeover_probability: 1.0, release_share: 0.0}}]",
+    ]
+    metrics = launch_embodied(validate_cfg(load_recipe(RECIPE, overrides)))
+    assert metrics["eval/success_once"] == 1.0
+    # Nothing but the operator has moved the arms: a policy that rests never gets to the target.
+    dataset = LeRobotDataset(tmp_path / RECIPE / "dataset")
+    assert dataset.num_episodes == 2
+    assert float(abs(dataset.column("action")).max()) > 0

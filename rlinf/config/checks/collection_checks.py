@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from rlinf.config.checks.recipe_check import Check
-from rlinf.config.schema.env import MODEL_POLICIES, DataCollectionConfig
-from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.config.schema.env import MODEL_POLICIES, DataCollectionConfig, NoEnvConfig
+from rlinf.config.schema.intervention import InterventionConfig
+from rlinf.config.schema.model import NoModelConfig
+from rlinf.config.schema.root import CollectConfig, EmbodiedConfig
 
 _KEYS = tuple(name for name in DataCollectionConfig.__dataclass_fields__ if name != "enabled")
 
@@ -34,5 +36,53 @@ def check_collection(check: Check[EmbodiedConfig]) -> None:
             f"num_action_chunks is {chunks}. Set that to 1.",
         )
 
+    acts = any(isinstance(wrapper, InterventionConfig) for wrapper in cfg.env.eval.wrappers)
+    if collection.policy == "operator" and not acts:
+        check.problem(
+            f"{path}.policy",
+            "received 'operator', and nobody acts. Add the wrapper 'intervention' as the last entry of "
+            "env.eval.wrappers, with intervener_type: spacemouse, say.",
+        )
 
-RULES = (check_collection,)
+
+def check_task(check: Check[CollectConfig]) -> None:
+    """A recipe that only collects plays ``env.eval`` by a script, and has no part that learns."""
+    cfg = check.cfg
+    if cfg.env.eval is None:
+        check.problem("env.eval", "missing; task_type=collect plays its episodes. Add the section.")
+    elif not cfg.env.eval.data_collection.enabled or not cfg.runner.only_eval:
+        check.problem(
+            "env.eval.data_collection.enabled",
+            "received False, or runner.only_eval=false; task_type=collect does nothing else. Run the recipe by "
+            "examples/embodiment/collect_data.sh, which sets both.",
+        )
+    elif cfg.env.eval.data_collection.policy in MODEL_POLICIES:
+        check.problem(
+            "env.eval.data_collection.policy",
+            f"received '{cfg.env.eval.data_collection.policy}'; task_type=collect has no model. Set it to operator, or "
+            "to a script, metaworld say.",
+        )
+    if not isinstance(cfg.actor.model, NoModelConfig):
+        check.problem("actor.model", "not used by task_type=collect, which has no model. Remove the section.")
+    if cfg.env.train != NoEnvConfig():
+        check.problem("env.train", "not used by task_type=collect, which learns nothing. Remove it.")
+    for name in ("data", "reward"):
+        if getattr(cfg, name) is not None:
+            check.problem(name, "not used by task_type=collect, which learns nothing. Remove the section.")
+    check.unused(
+        cfg.runner, ("enable_decoupled_mode", "ckpt_path", "eval_initial_policy"), "runner", "by task_type=collect"
+    )
+
+
+def check_model(check: Check[EmbodiedConfig]) -> None:
+    """All other recipes have something that learns."""
+    if isinstance(check.cfg.actor.model, NoModelConfig) and not isinstance(check.cfg, CollectConfig):
+        check.problem(
+            "actor.model.model_type",
+            f"received none; task_type={check.cfg.runner.task_type} runs a model. Choose one, mlp_policy say, or "
+            "runner.task_type=collect.",
+        )
+
+
+RULES = (check_collection, check_model)
+COLLECT_RULES = (check_task,)

@@ -13,13 +13,15 @@ from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.config.schema.env import NoEnvConfig
 from rlinf.config.schema.expert import ScriptedExpertConfig
 from rlinf.config.schema.model import MLPPolicyConfig
-from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.config.schema.root import CollectConfig, EmbodiedConfig
 from rlinf.config.schema.vla import VLAConfig
 
 
 def check_source(check: Check[EmbodiedConfig]) -> None:
     """An offline run learns from data, any other from environments."""
     cfg = check.cfg
+    if isinstance(cfg, CollectConfig):
+        return
     offline, loss_type = cfg.runner.task_type == "offline", cfg.algorithm.loss_type
     if offline != cfg.algorithm.loss.learns_offline:
         remedy = "embodied, and use its script" if offline else "offline, with a data section"

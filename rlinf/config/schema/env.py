@@ -84,8 +84,8 @@ class DataCollectionConfig(ConfigSection):
     save_dir: str | None = None
     """The data set's folder, which must not exist; null is ``<log_path>/<experiment_name>/dataset``."""
     policy: str = "greedy"
-    """Who acts: the model (``greedy``, or ``sample`` as in training) or a script (``langpick``, ``libero_object``,
-    ``metaworld``)."""
+    """Who acts: the model (``greedy``, or ``sample`` as in training), a script (``langpick``, ``libero_object``,
+    ``metaworld``), or the operator of the wrapper ``intervention`` alone (``operator``: a robot rests meanwhile)."""
     only_success: bool = False
     """Leave out episodes that were never successful."""
     fps: PositiveInt = 10
@@ -392,4 +392,5 @@ scripted_policies: Registry[Any] = Registry("scripted policy")
 scripted_policies.register("franka", "rlinf.envs.realworld.expert:FrankaExpert")
 scripted_policies.register("langpick", "rlinf.envs.simulators.langpick_env:LangPickExpert")
 scripted_policies.register("libero_object", "rlinf.envs.simulators.libero_expert:LiberoObjectExpert")
+scripted_policies.register("operator", "rlinf.envs.realworld.expert:RestingPolicy")
 scripted_policies.register("metaworld", "rlinf.envs.simulators.metaworld_expert:MetaWorldExpert")

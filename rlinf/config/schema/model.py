@@ -48,6 +48,14 @@ class ModelConfig(ConfigSection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class NoModelConfig(ModelConfig):
+    """``model_type: none``: nothing learns, as in ``task_type: collect``."""
+
+    model_type: str = "none"
+    """Registered model."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StatePolicyConfig(ModelConfig):
     """Keys that all models on state observations share."""
 
@@ -194,6 +202,7 @@ models: Registry[Any] = Registry("model", config=ModelConfig)
 models.register("cnn_policy", "rlinf.models.control.cnn_policy:build_cnn_policy", config=CNNPolicyConfig)
 models.register("flow_policy", "rlinf.models.control.flow_policy:build_flow_policy", config=FlowPolicyConfig)
 models.register("mlp_policy", "rlinf.models.control.mlp_policy:build_mlp_policy", config=MLPPolicyConfig)
+models.register("none", config=NoModelConfig)
 # The names of families are those that recipes of language models use; what is loaded depends on the checkpoint alone.
 for _name in ("causal_lm", "qwen2.5", "qwen3"):
     models.register(_name, "rlinf.models.language.causal_lm:build_causal_lm", config=CausalLMConfig)

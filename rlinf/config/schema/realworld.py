@@ -101,6 +101,11 @@ class RealWorldEnvConfig(EnvConfig):
     dummy: DummyFrankaConfig = field(default_factory=DummyFrankaConfig)
     """The stand-in."""
 
+    @property
+    def num_actions(self) -> int:
+        """Numbers of an action: a step, a turn and the gripper, as far as actions have them."""
+        return 3 + 3 * (not self.fixed_rotation) + (not self.no_gripper)
+
 
 envs.register("realworld", "rlinf.envs.realworld.vector:RealWorldEnv", config=RealWorldEnvConfig)
 

@@ -8,8 +8,10 @@ from typing import Any
 from rlinf.config.schema.agent import AgentConfig
 from rlinf.config.schema.algorithm import (
     AlgorithmConfig,
+    BCLossConfig,
     EmbodiedAlgorithmConfig,
     LanguageAlgorithmConfig,
+    NoAdvantageConfig,
     SftAlgorithmConfig,
     TextAlgorithmConfig,
 )
@@ -23,7 +25,13 @@ from rlinf.config.schema.inference import InferenceConfig
 from rlinf.config.schema.reward import RewardConfig, TextRewardsConfig
 from rlinf.config.schema.runner import RunnerConfig, SftRunnerConfig, TextRunnerConfig
 from rlinf.config.schema.text_data import SftDataConfig, TextDataConfig, TextRowsConfig
-from rlinf.config.schema.train import ActorConfig, RolloutConfig, TextActorConfig, WeightSyncerConfig
+from rlinf.config.schema.train import (
+    ActorConfig,
+    CollectActorConfig,
+    RolloutConfig,
+    TextActorConfig,
+    WeightSyncerConfig,
+)
 from rlinf.registry import Registry
 
 
@@ -81,6 +89,27 @@ class EmbodiedConfig(RLinfConfig):
         """See ``RLinfConfig``."""
         names = {"actor": self.actor.group_name, "rollout": self.rollout.group_name, "env": self.env.group_name}
         return names if self.reward is None else {**names, "reward": self.reward.group_name}
+
+
+def _no_algorithm() -> EmbodiedAlgorithmConfig:
+    return EmbodiedAlgorithmConfig(
+        adv_type="embodied_bc", loss_type="embodied_bc", advantage=NoAdvantageConfig(), loss=BCLossConfig()
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectConfig(EmbodiedConfig):
+    """``task_type: collect``: a script or an operator acts, and the episodes become a data set; nothing learns."""
+
+    algorithm: EmbodiedAlgorithmConfig = field(default_factory=_no_algorithm)
+    """Not used."""
+    actor: CollectActorConfig = field(default_factory=CollectActorConfig)
+    """Its ``seed`` alone is used."""
+
+    @property
+    def group_names(self) -> dict[str, str]:
+        """See ``RLinfConfig``: there is no actor."""
+        return {"rollout": self.rollout.group_name, "env": self.env.group_name}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,6 +289,7 @@ class SftConfig(LanguageConfig):
 
 task_types: Registry[Any] = Registry("task type")
 """By ``runner.task_type``: the sections of a recipe, and the ``rlinf.runners.task_types.TaskType`` that runs it."""
+task_types.register("collect", "rlinf.runners.task_types:COLLECT", config=CollectConfig)
 task_types.register("embodied", "rlinf.runners.task_types:EMBODIED", config=EmbodiedConfig)
 task_types.register("offline", "rlinf.runners.task_types:OFFLINE", config=EmbodiedConfig)
 task_types.register("reasoning", "rlinf.runners.task_types:REASONING", config=ReasoningConfig)

@@ -14,7 +14,7 @@ from rlinf.config.schema.base import (
     Precision,
 )
 from rlinf.config.schema.megatron import MegatronConfig
-from rlinf.config.schema.model import CausalLMConfig, ModelConfig, RolloutModelConfig
+from rlinf.config.schema.model import CausalLMConfig, ModelConfig, NoModelConfig, RolloutModelConfig
 from rlinf.config.schema.optim import AdamWConfig
 from rlinf.registry import Registry
 
@@ -106,6 +106,18 @@ class ActorConfig(ConfigSection):
     def required_packages(self) -> tuple[str, ...]:
         """See ``ConfigSection``."""
         return ("megatron",) if self.training_backend == "megatron" else ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollectActorConfig(ActorConfig):
+    """The ``actor`` section of ``task_type: collect``, which has no actor."""
+
+    model: ModelConfig = field(default_factory=NoModelConfig)
+    """Not used."""
+    global_batch_size: PositiveInt = 1
+    """Not used."""
+    micro_batch_size: PositiveInt = 1
+    """Not used."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The scripted policy ``franka``: goes straight to the target, from above where it lies in a hole."""
+"""The scripted policies ``franka``, straight to the target, and ``operator``, which rests until a person acts."""
 
 from __future__ import annotations
 
@@ -44,6 +44,29 @@ class FrankaExpert:
         if not env.no_gripper:
             parts.append(torch.ones(len(states), 1))
         return torch.cat(parts, -1).unsqueeze(1)
+
+
+class RestingPolicy:
+    """Stays where it is: what a robot does while its operator does not act.
+
+    Args:
+        env: The environment's configuration.
+
+    Raises:
+        ConfigError: Zeros are no rest in another environment.
+    """
+
+    def __init__(self, env: EnvConfig) -> None:
+        if not isinstance(env, RealWorldEnvConfig):
+            raise ConfigError(
+                f"The scripted policy 'operator' waits for the operator of env_type=realworld; received env_type="
+                f"{env.env_type}. Choose another policy."
+            )
+        self.env = env
+
+    def __call__(self, obs: Observation) -> torch.Tensor:
+        """Act, float32 [B, 1, A], by no motion."""
+        return torch.zeros(len(obs["states"]), 1, self.env.num_actions)
 
 
 def _limited(vectors: torch.Tensor) -> torch.Tensor:

@@ -61,8 +61,7 @@ class FrankaSingleEnv:
         self._client, self._clock = self._connection.client, self._connection.clock
         self._next_tick = 0.0
         self._is_late = False
-        num_actions = 3 + 3 * (not cfg.fixed_rotation) + (not cfg.no_gripper)
-        self.action_space: gymnasium.Space[Any] = gymnasium.spaces.Box(-1.0, 1.0, (num_actions,), np.float32)
+        self.action_space: gymnasium.Space[Any] = gymnasium.spaces.Box(-1.0, 1.0, (cfg.num_actions,), np.float32)
         self.observation_space = self._make_space()
 
     def reset(self, seed: int) -> FrankaState:

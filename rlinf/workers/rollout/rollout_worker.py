@@ -6,7 +6,7 @@ import torch
 
 from rlinf.config.registries import inference_backends
 from rlinf.config.schema.env import MODEL_POLICIES, EnvConfig
-from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.config.schema.root import CollectConfig, EmbodiedConfig
 from rlinf.data.messages.action_request import ActionRequest, ActionResponse
 from rlinf.data.messages.embodied import ChunkStep, Observation, PolicyOutput
 from rlinf.data.messages.routing import sources
@@ -36,7 +36,7 @@ class MultiStepRolloutWorker(Worker):
     Args:
         cfg: The recipe.
         num_env_workers: World size of the env group.
-        num_actor_workers: World size of the actor group.
+        num_actor_workers: World size of the actor group; 0 where none learns.
         num_reward_workers: World size of the reward group; 0 where the environments' own rewards are learned from.
     """
 
@@ -47,7 +47,8 @@ class MultiStepRolloutWorker(Worker):
         self.cfg = cfg
         self.num_env_workers = num_env_workers
         self.env_route = sources(self._rank, num_env_workers, self._world_size)
-        self.delivery = TrajectoryDelivery(self, cfg, num_actor_workers)
+        if num_actor_workers:
+            self.delivery = TrajectoryDelivery(self, cfg, num_actor_workers)
         self.rewards = RewardExchange(self, cfg, num_reward_workers) if num_reward_workers else None
         self.balancer: LoadBalancer | None = None
         self.is_marked_idle = False
@@ -65,6 +66,9 @@ class MultiStepRolloutWorker(Worker):
         """
         self.balancer = balancer
         rollout, model, algorithm = self.cfg.rollout, self.cfg.actor.model, self.cfg.algorithm
+        self.scripted = _scripted_policy(self.cfg)
+        if isinstance(self.cfg, CollectConfig):
+            return
         self.model = inference_backends.get(rollout.rollout_backend)(
             model,
             num_values=num_values(self.cfg),
@@ -76,7 +80,6 @@ class MultiStepRolloutWorker(Worker):
             bootstrap_always=algorithm.bootstrap_type == "always",
             records_next=algorithm.loss.needs_next_inputs,
         )
-        self.scripted = _scripted_policy(self.cfg)
         self.teacher = build_teacher(self.cfg, self.model, torch.device(self.device))
         inbox = WeightInbox(make_weight_syncer(self, self.cfg.weight_syncer), self.cfg.actor.group_name)
         self.weights = WeightStream(WeightReceiver(self.model, ignore=self.model.is_training_only), inbox)

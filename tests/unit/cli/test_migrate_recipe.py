@@ -12,6 +12,7 @@ from rlinf.cli.migrate_recipe import Migration, migrate_recipe, put
 from rlinf.cli.migrate_values import CONVERSIONS
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.published_keys import KeyRule, find_rule, published_keys, value_at
+from rlinf.config.schema.root import CollectConfig
 
 TABLE = published_keys()
 
@@ -120,6 +121,23 @@ actor:
 """
 
 
+COLLECTION = """
+cluster:
+  num_nodes: 1
+  component_placement: {env: {node_group: arm, placement: 0}, reward: {node_group: arm, placement: 0}}
+  node_groups:
+    - label: arm
+      node_ranks: 0
+      hardware: {type: Franka, configs: [{robot_ip: 10.0.0.2, node_rank: 0, gripper_type: robotiq}]}
+runner: {task_type: embodied, num_data_episodes: 7, logger: {log_path: null, experiment_name: collected}}
+env:
+  eval: {env_type: realworld, total_num_envs: null, auto_reset: false, max_episode_steps: 500, use_spacemouse: true,
+         max_steps_per_rollout_epoch: 100, override_cfg: {target_ee_pose: [0.5, 0.0, 0.1, 3.1416, 0.0, 0.0]},
+         data_collection: {enabled: true, save_dir: None/collected_data, export_format: pickle, only_success: true}}
+reward: {use_reward_model: true, model: {model_type: resnet}}
+"""
+
+
 def migrated(text: str) -> Migration:
     return migrate_recipe(yaml.safe_load(text))
 
@@ -182,6 +200,20 @@ def test_a_language_model_recipe_becomes_valid() -> None:
     }.items():
         assert value_at(result.recipe, path) == value, path
     assert value_at(result.recipe, "actor.optim.min_lr_ratio") == pytest.approx(0.1)
+
+
+def test_a_recipe_that_only_collects_needs_a_driver_and_nothing_else() -> None:
+    result = migrated(COLLECTION)
+    assert (result.outcome, result.to_fill_in) == ("fill in", ["env.eval.client"])
+    assert [key for key, _ in result.lost] == ["reward"]
+    put(result.recipe, ("env", "eval", "client"), "mine.arms:Arm")
+    cfg = validate_cfg(result.recipe)
+    assert isinstance(cfg, CollectConfig)
+    assert cfg.env.eval is not None
+    assert (cfg.env.eval.rollout_epoch, cfg.env.eval.max_steps_per_rollout_epoch) == (7, 500)
+    assert (cfg.env.eval.data_collection.policy, cfg.env.eval.data_collection.save_dir) == ("operator", None)
+    assert [wrapper.name for wrapper in cfg.env.eval.wrappers] == ["intervention"]
+    assert cfg.cluster.node_groups[0].hardware.configs == [{"robot_ip": "10.0.0.2", "node_rank": 0}]
 
 
 def test_an_off_policy_recipe_becomes_valid() -> None:
