@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import fields
 from typing import Any
 
 from rlinf.config.published_keys import value_at
-from rlinf.config.schema.env import EnvConfig, VideoConfig
+from rlinf.config.schema.env import DataCollectionConfig, EnvConfig, VideoConfig
 from rlinf.config.schema.realworld import hardware_types
 from rlinf.envs.simulators.libero_starts import NUM_TRIALS
 
@@ -24,7 +24,10 @@ _ENV_KEYS = frozenset(field.name for field in fields(EnvConfig)) - {
 }
 """Keys of a published section of ``env`` that are the host's, also where a guest runs the simulator."""
 _HOST_KEYS = _ENV_KEYS | {"data_collection", "enable_offload", "is_eval", "only_eval"}
+_COLLECTION_KEYS = frozenset(field.name for field in fields(DataCollectionConfig)) - {"save_dir"}
 _VIDEO_KEYS = frozenset(field.name for field in fields(VideoConfig))
+_DUMMY_ROBOT = "rlinf.envs.realworld.dummy_robot:DummyRobot"
+_OPERATOR_KEYS = ("use_spacemouse", "use_gello", "use_gello_joint", "use_pico", "glove_config")
 _HIDDEN_LAYERS = 3
 """Hidden layers of the published multi-layer perceptron, which has no key."""
 
@@ -115,8 +118,15 @@ def _intervention(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[s
     }
 
 
+def _operator_device(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+    """Someone who takes over by a device that only the robot's driver reads."""
+    if groups[0] == "eval" and not _only_collects(recipe):
+        return {}
+    return {f"env.{groups[0]}.wrappers": [{"name": "intervention", "intervener": {"intervener_type": "client"}}]}
+
+
 def _only_collects(recipe: Recipe) -> bool:
-    return "actor" not in recipe and "algorithm" not in recipe
+    return not value_at(recipe, "actor.model") and "algorithm" not in recipe
 
 
 def _full_states(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
@@ -204,7 +214,9 @@ def _node_groups(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[st
     for group in value:
         hardware = group.get("hardware")
         known = hardware_types.configs.get(hardware["type"]) if _is_known_robot(hardware) else None
-        if known is not None:
+        if known is None and hardware:
+            group = {**group, "hardware": {**hardware, "type": "Robot"}}
+        elif known is not None:
             names = {field.name for field in fields(known)}
             robots = [_only(names, robot) for robot in hardware["configs"]]
             group = {**group, "hardware": {**hardware, "configs": robots}}
@@ -212,7 +224,7 @@ def _node_groups(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[st
     return {"cluster.node_groups": kept}
 
 
-def _only(names: set[str], section: Mapping[str, Any]) -> dict[str, Any]:
+def _only(names: Set[str], section: Mapping[str, Any]) -> dict[str, Any]:
     return {key: item for key, item in section.items() if key in names}
 
 
@@ -254,6 +266,34 @@ def _guest(name: str) -> Conversion:
     return convert
 
 
+def _robot_section(name: str) -> Conversion:
+    """Return the conversion of a section whose robot only a driver of the user's knows."""
+
+    def convert(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
+        del groups
+        own, model = value.get("override_cfg") or {}, value_at(recipe, "actor.model", {})
+        kept = _only(_ENV_KEYS - {"video_cfg"}, value)
+        if collection := _only(_COLLECTION_KEYS, value.get("data_collection") or {}):
+            kept["data_collection"] = collection
+        if _only_collects(recipe):
+            kept["max_steps_per_rollout_epoch"] = value.get("max_episode_steps")
+        section = {
+            **kept,
+            "env_type": "robot",
+            "client": _DUMMY_ROBOT if own.get("is_dummy") else "???",
+            "state_dim": value_at(model, "state_dim") or "???",
+            "action_dim": value_at(model, "action_dim") or value_at(model, "openpi.action_env_dim") or "???",
+        }
+        if "task_description" in own:
+            section["task_description"] = own["task_description"]
+        operated = any(value.get(key) for key in _OPERATOR_KEYS) or own.get("enable_human_in_loop")
+        if operated and (name == "train" or _only_collects(recipe)):
+            section["wrappers"] = [{"name": "intervention", "intervener": {"intervener_type": "client"}}]
+        return {f"env.{name}.{key}": item for key, item in section.items()}
+
+    return convert
+
+
 CONVERSIONS: dict[str, Conversion] = {
     "camera_size": _camera_size,
     "clip_ratio": _clip_ratio,
@@ -272,11 +312,14 @@ CONVERSIONS: dict[str, Conversion] = {
     "observation_mode": _observation_mode,
     "paths": _paths,
     "pi_variant": _pi_variant,
+    "operator_device": _operator_device,
     "placement": _placement,
     "random_shift": _random_shift,
     "replay_capacity": _replay_capacity,
     "replay_start": _replay_start,
     "robot": _robot,
+    "robot_eval": _robot_section("eval"),
+    "robot_train": _robot_section("train"),
     "states": _states,
     "token_sampling": _token_sampling,
     "warmup_share": _warmup_share,

@@ -67,6 +67,11 @@ class SpaceMouseIntervenerConfig(IntervenerConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ClientIntervenerConfig(IntervenerConfig):
+    """``intervener_type: client``: a person acts by a device that the robot's own driver (``env.*.client``) reads."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class InterventionConfig(WrapperConfig):
     """``name: intervention``: an operator may act in place of the policy, step by step."""
 
@@ -76,6 +81,7 @@ class InterventionConfig(WrapperConfig):
 
 interveners: Registry[Any] = Registry("intervener")
 """By ``intervener_type``; called as ``builder(cfg, env=..., row=...)`` with the row of the environment."""
+interveners.register("client", "rlinf.envs.interveners.client:ClientIntervener", config=ClientIntervenerConfig)
 interveners.register("keyboard", "rlinf.envs.interveners.keyboard:KeyboardIntervener", config=KeyboardIntervenerConfig)
 interveners.register("scripted", "rlinf.envs.interveners.scripted:ScriptedIntervener", config=ScriptedIntervenerConfig)
 interveners.register(

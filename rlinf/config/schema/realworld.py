@@ -107,6 +107,33 @@ class RealWorldEnvConfig(EnvConfig):
         return 3 + 3 * (not self.fixed_rotation) + (not self.no_gripper)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RobotEnvConfig(EnvConfig):
+    """``env_type: robot``: a robot of any kind, one for each env worker, by a driver of your own."""
+
+    client: str
+    """Who speaks to the robot: ``package.module:Name``, called with ``robot`` (its entry of ``hardware.configs``),
+    ``state_dim``, ``action_dim``, ``num_cameras``, ``image_size``; returns a ``RobotClient``."""
+    state_dim: PositiveInt
+    """Numbers that the robot reports of itself."""
+    action_dim: PositiveInt
+    """Numbers of an action: those of all arms, hands and grippers together."""
+    task_description: str = "Solve the task."
+    """The task in words."""
+    num_cameras: NonNegativeInt = 1
+    """Cameras; the first one is ``main_images``."""
+    image_size: PositiveInt | None = 128
+    """Height and width of the cameras' images in pixels; null shows ``states`` only."""
+    control_frequency_hz: PositiveFloat = 10.0
+    """Actions per second."""
+
+    @property
+    def num_actions(self) -> int:
+        """Numbers of an action."""
+        return self.action_dim
+
+
+envs.register("robot", "rlinf.envs.realworld.robot:RobotEnv", config=RobotEnvConfig)
 envs.register("realworld", "rlinf.envs.realworld.vector:RealWorldEnv", config=RealWorldEnvConfig)
 
 hardware_types: Registry[Any] = Registry("hardware type")

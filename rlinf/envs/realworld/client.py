@@ -6,7 +6,7 @@ import importlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from rlinf.envs.raw_chunk import Frame
 from rlinf.envs.realworld.poses import Vector
@@ -31,7 +31,11 @@ class FrankaState:
 
 
 class FrankaClient(Protocol):
-    """Speaks to one arm, its gripper and its cameras. Poses are those of ``FrankaState``."""
+    """Speaks to one arm, its gripper and its cameras. Poses are those of ``FrankaState``.
+
+    With ``intervener_type: client`` it also has ``operator_action()``, which returns the action, float64 [A], of a
+    device that the operator holds (a GELLO arm, a headset), or None where the operator does not act.
+    """
 
     def state(self) -> FrankaState:
         """Return what the arm reports now."""
@@ -101,6 +105,10 @@ class Connections:
             self._open[address] = make()
         self._open[address].num_users += 1
         return self._open[address]
+
+    def clients(self) -> list[Any]:
+        """Return the drivers in use."""
+        return [connection.client for connection in self._open.values()]
 
     def release(self, address: str) -> None:
         """Give a connection back; the last user closes it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from rlinf.config.schema.env import EnvConfig
-from rlinf.config.schema.realworld import RealWorldEnvConfig
+from rlinf.config.schema.realworld import RealWorldEnvConfig, RobotEnvConfig
 from rlinf.data.messages.embodied import Observation
 from rlinf.errors import ConfigError
 
@@ -57,10 +57,10 @@ class RestingPolicy:
     """
 
     def __init__(self, env: EnvConfig) -> None:
-        if not isinstance(env, RealWorldEnvConfig):
+        if not isinstance(env, RealWorldEnvConfig | RobotEnvConfig):
             raise ConfigError(
-                f"The scripted policy 'operator' waits for the operator of env_type=realworld; received env_type="
-                f"{env.env_type}. Choose another policy."
+                "The scripted policy 'operator' waits for the operator of env_type=realworld or robot; received "
+                f"env_type={env.env_type}. Choose another policy."
             )
         self.env = env
 

@@ -9,8 +9,10 @@ import numpy as np
 
 from rlinf.config.schema.realworld import FrankaHardwareConfig, RealWorldEnvConfig
 from rlinf.envs.raw_chunk import Frame
+from rlinf.envs.realworld.cameras import image_row, image_spaces
 from rlinf.envs.realworld.client import Connection, FrankaState, WallClock, connections, load_client
 from rlinf.envs.realworld.dummy import DummyFranka
+from rlinf.envs.realworld.pace import Pace
 from rlinf.envs.realworld.poses import (
     Vector,
     from_rotation_vector,
@@ -21,7 +23,6 @@ from rlinf.envs.realworld.poses import (
 )
 from rlinf.envs.single_env import SingleStep
 from rlinf.errors import EnvironmentFailure
-from rlinf.utils.logging import get_logger
 
 STATE_SIZE = 19
 """Position [3] and rotation vector [3] relative to the target, velocity [6], gripper [1], force and torque [6]."""
@@ -59,8 +60,7 @@ class FrankaSingleEnv:
         self._num_drawn = max(self.num_cameras, int(render and cfg.is_dummy))
         self._connection = self._connect() if self._address is None else connections.take(self._address, self._connect)
         self._client, self._clock = self._connection.client, self._connection.clock
-        self._next_tick = 0.0
-        self._is_late = False
+        self._pace = Pace(self._clock, frequency_hz=cfg.control_frequency_hz, robot=robot.robot_ip)
         self.action_space: gymnasium.Space[Any] = gymnasium.spaces.Box(-1.0, 1.0, (cfg.num_actions,), np.float32)
         self.observation_space = self._make_space()
 
@@ -80,7 +80,7 @@ class FrankaSingleEnv:
         lift[2] = max(lift[2], goal[2])
         self._travel(lift)
         state = self._travel(goal)
-        self._next_tick = self._clock.now()
+        self._pace.begin()
         return state
 
     def step(self, action: Any) -> SingleStep:
@@ -89,7 +89,7 @@ class FrankaSingleEnv:
         self._client.move_to(goal)
         if opening is not None:
             self._client.set_gripper(opening)
-        self._wait()
+        self._pace.wait()
         state = self._client.state()
         limit = self.cfg.max_force_newtons
         is_blocked = limit is not None and float(np.linalg.norm(state.wrench[:3])) > limit
@@ -104,12 +104,10 @@ class FrankaSingleEnv:
         relative = np.concatenate([raw.pose[:3] - origin[:3], rotation_between(origin[3:], raw.pose[3:])])
         states = np.concatenate([relative, raw.velocity, [raw.gripper], raw.wrench]).astype(np.float32)
         row: dict[str, Any] = {"states": states, "task_descriptions": self.cfg.task_description}
-        if self.num_cameras:
-            frames = self._checked_frames()
-            row["main_images"] = frames[0]
-            if self.num_cameras > 1:
-                row["extra_view_images"] = np.stack(frames[1:])
-        return row
+        if not self.num_cameras or self.cfg.image_size is None:
+            return row
+        frames, size = self._client.frames(), self.cfg.image_size
+        return {**row, **image_row(frames, num_cameras=self.num_cameras, size=size, robot=self.robot.robot_ip)}
 
     def render(self) -> Frame | None:
         """Return the first camera's image, enlarged for videos; None without cameras."""
@@ -185,22 +183,6 @@ class FrankaSingleEnv:
                     "or raise env.*.reset_tolerance_meters or the time."
                 )
 
-    def _wait(self) -> None:
-        """Let time pass until the next action is due, the time that the policy took included."""
-        period = 1.0 / self.cfg.control_frequency_hz
-        self._next_tick += period
-        remaining = self._next_tick - self._clock.now()
-        if remaining < 0:
-            if not self._is_late:
-                get_logger(__name__).warning(
-                    "The robot %s does not get env.*.control_frequency_hz=%s actions per second: inference takes too "
-                    "long by %.3f s.", self.robot.robot_ip, self.cfg.control_frequency_hz, -remaining
-                )  # fmt: skip
-            self._is_late = True
-            # The arm gets its time for this action in any case.
-            self._next_tick, remaining = self._clock.now() + period, period
-        self._clock.sleep(remaining)
-
     def _judge(self, pose: Vector) -> tuple[bool, float]:
         """Return success and reward."""
         if self.target is None:
@@ -210,25 +192,9 @@ class FrankaSingleEnv:
         success = distance < self.cfg.success_meters and angle < self.cfg.success_radians
         return success, float(success) - (distance if self.cfg.use_dense_reward else 0.0)
 
-    def _checked_frames(self) -> list[Frame]:
-        frames = self._client.frames()
-        size = self.cfg.image_size
-        shapes = [frame.shape for frame in frames]
-        if shapes != [(size, size, 3)] * self.num_cameras or any(frame.dtype != np.uint8 for frame in frames):
-            raise EnvironmentFailure(
-                f"env.*.client of the robot {self.robot.robot_ip} returned images {shapes}; expected "
-                f"{self.num_cameras} of uint8 [{size}, {size}, 3]: one for each of camera_serials, of env.*.image_size."
-            )
-        return frames
-
     def _make_space(self) -> gymnasium.spaces.Dict:
         spaces: dict[str, gymnasium.Space[Any]] = {
             "states": gymnasium.spaces.Box(-np.inf, np.inf, (STATE_SIZE,), np.float32),
             "task_descriptions": gymnasium.spaces.Text(max(len(self.cfg.task_description), 1)),
         }
-        if self.num_cameras:
-            shape = (self.cfg.image_size, self.cfg.image_size, 3)
-            spaces["main_images"] = gymnasium.spaces.Box(0, 255, shape, np.uint8)
-            if self.num_cameras > 1:
-                spaces["extra_view_images"] = gymnasium.spaces.Box(0, 255, (self.num_cameras - 1, *shape), np.uint8)
-        return gymnasium.spaces.Dict(spaces)
+        return gymnasium.spaces.Dict({**spaces, **image_spaces(self.num_cameras, self.cfg.image_size)})

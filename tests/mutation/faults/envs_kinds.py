@@ -315,12 +315,6 @@ FAULTS: list[Fault] = [
         "an episode begins with the gripper as it was",
     ),
     _fault(
-        "realworld/franka.py",
-        "self._next_tick, remaining = self._clock.now() + period, period",
-        "remaining = 0.0",
-        "a late action gets no time",
-    ),
-    _fault(
         "realworld/poses.py",
         "multiply(turns[2], multiply(turns[1], turns[0]))",
         "multiply(turns[0], multiply(turns[1], turns[2]))",

@@ -138,6 +138,21 @@ reward: {use_reward_model: true, model: {model_type: resnet}}
 """
 
 
+TWO_ARMS = """
+cluster:
+  num_nodes: 1
+  component_placement: {env: {node_group: arms, placement: 0}}
+  node_groups:
+    - {label: arms, node_ranks: 0, hardware: {type: DualFranka, configs: [{left_robot_ip: 10.0.0.2, node_rank: 0}]}}
+runner: {task_type: embodied, num_data_episodes: 3, logger: {log_path: null, experiment_name: collected}}
+env:
+  eval: {env_type: realworld, init_params: {id: DualFrankaTCPEnv-v1}, total_num_envs: null, auto_reset: false,
+         max_episode_steps: 300, max_steps_per_rollout_epoch: 100, use_pico: true,
+         override_cfg: {task_description: Fold it., ee_pose_limit_min: [0.3]},
+         data_collection: {enabled: true, save_dir: None/collected_data, export_format: lerobot, fps: 10}}
+"""
+
+
 def migrated(text: str) -> Migration:
     return migrate_recipe(yaml.safe_load(text))
 
@@ -214,6 +229,23 @@ def test_a_recipe_that_only_collects_needs_a_driver_and_nothing_else() -> None:
     assert (cfg.env.eval.data_collection.policy, cfg.env.eval.data_collection.save_dir) == ("operator", None)
     assert [wrapper.name for wrapper in cfg.env.eval.wrappers] == ["intervention"]
     assert cfg.cluster.node_groups[0].hardware.configs == [{"robot_ip": "10.0.0.2", "node_rank": 0}]
+
+
+def test_a_robot_of_another_kind_needs_a_driver_and_its_sizes() -> None:
+    result = migrated(TWO_ARMS)
+    assert (result.outcome, result.problems) == ("fill in", [])
+    assert result.to_fill_in == ["env.eval.client", "env.eval.state_dim", "env.eval.action_dim"]
+    for key, value in {"client": "mine.arms:Arms", "state_dim": 20, "action_dim": 20}.items():
+        put(result.recipe, ("env", "eval", key), value)
+    cfg = validate_cfg(result.recipe)
+    assert isinstance(cfg, CollectConfig)
+    env = cfg.env.eval
+    assert env is not None
+    assert (env.env_type, env.task_description, env.max_steps_per_rollout_epoch) == ("robot", "Fold it.", 300)  # type: ignore[attr-defined]
+    assert env.wrappers[0].intervener.intervener_type == "client"  # type: ignore[attr-defined]
+    hardware = cfg.cluster.node_groups[0].hardware
+    assert hardware is not None
+    assert (hardware.type, hardware.configs) == ("Robot", [{"left_robot_ip": "10.0.0.2", "node_rank": 0}])
 
 
 def test_an_off_policy_recipe_becomes_valid() -> None:
