@@ -126,7 +126,8 @@ def _operator_device(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dic
 
 
 def _only_collects(recipe: Recipe) -> bool:
-    return not value_at(recipe, "actor.model") and "algorithm" not in recipe
+    learns = value_at(recipe, "actor.model") or "algorithm" in recipe
+    return value_at(recipe, "runner.task_type") == "embodied" and not learns
 
 
 def _full_states(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def check_collection(check: Check[EmbodiedConfig]) -> None:
     if collection.policy == "operator" and not acts:
         check.problem(
             f"{path}.policy",
-            "received 'operator', and nobody acts. Add the wrapper 'intervention' as the last entry of "
+            "received 'operator', and there is none. Add the wrapper 'intervention' as the last entry of "
             "env.eval.wrappers, with intervener_type: spacemouse, say.",
         )
 

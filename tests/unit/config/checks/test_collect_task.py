@@ -43,7 +43,7 @@ def test_a_recipe_that_only_collects_needs_no_actor_and_no_algorithm() -> None:
 @pytest.mark.parametrize(
     ("overrides", "remedy"),
     [
-        ((), "env.eval.data_collection.policy: received 'operator', and nobody acts"),
+        ((), "env.eval.data_collection.policy: received 'operator', and there is none"),
         (("env.eval.data_collection.policy=greedy",), "env.eval.data_collection.policy: received 'greedy'"),
         (("runner.only_eval=false",), "examples/embodiment/collect_data.sh, which sets both"),
         ((OPERATOR, "env.eval.data_collection.enabled=false"), "collect_data.sh, which sets both"),
