@@ -81,7 +81,7 @@ class InterventionConfig(WrapperConfig):
 
 interveners: Registry[Any] = Registry("intervener")
 """By ``intervener_type``; called as ``builder(cfg, env=..., row=...)`` with the row of the environment."""
-interveners.register("client", "rlinf.envs.interveners.robot_device:ClientIntervener", config=ClientIntervenerConfig)
+interveners.register("client", "rlinf.envs.realworld.robot_device:ClientIntervener", config=ClientIntervenerConfig)
 interveners.register("keyboard", "rlinf.envs.interveners.keyboard:KeyboardIntervener", config=KeyboardIntervenerConfig)
 interveners.register("scripted", "rlinf.envs.interveners.scripted:ScriptedIntervener", config=ScriptedIntervenerConfig)
 interveners.register(

@@ -14,9 +14,9 @@ from rlinf.config.schema.realworld import RobotEnvConfig
 from rlinf.envs import make_vector_env
 from rlinf.envs.base import VectorEnv
 from rlinf.envs.interveners import Situation
-from rlinf.envs.interveners.robot_device import ClientIntervener
 from rlinf.envs.realworld.client import connections
 from rlinf.envs.realworld.dummy_robot import DummyRobot
+from rlinf.envs.realworld.robot_device import ClientIntervener
 from rlinf.errors import ConfigError, EnvironmentFailure
 
 DUMMY = "rlinf.envs.realworld.dummy_robot:DummyRobot"
