@@ -60,7 +60,7 @@ FAULTS: list[Fault] = [
     _fault(f"{_FOLDER}/pace.py", "        self._next_tick = self.clock.now()\n", "        pass\n", "an old beat"),
     _fault(f"{_FOLDER}/dummy_robot.py", "distance < _SOLVED, -distance", "False, -distance", "nothing is ever solved"),
     _fault(
-        "rlinf.envs.realworld.robot_device.py",
+        "rlinf/envs/realworld/robot_device.py",
         "        return None if action is None else torch.as_tensor(action, dtype=situation.action.dtype)\n",
         "        return None\n",
         "the operator's device is not read",
