@@ -41,7 +41,7 @@ class Episode:
     metrics: Mapping[str, float]
 
 
-async def play_episode(workflow: RolloutWorkflow, engine: EpisodeEngine, *, timeout_seconds: float) -> Episode:
+async def play_episode(workflow: RolloutWorkflow, engine: EpisodeEngine, *, timeout_seconds: float | None) -> Episode:
     """Play one episode.
 
     Limits and time that are used up are the model's own faults, as a rule: the episode is rewarded as it stands.
@@ -49,7 +49,7 @@ async def play_episode(workflow: RolloutWorkflow, engine: EpisodeEngine, *, time
     Args:
         workflow: How.
         engine: Of the episode.
-        timeout_seconds: Time that it may take.
+        timeout_seconds: Time that it may take; None is any.
 
     Raises:
         AgentError: Nothing was sampled.

@@ -109,18 +109,34 @@ class EpisodeEngine:
             name: Distinguishes the agents of the episode.
             max_turns: Requests of the sub-agent; its context may be as long as the episode's.
         """
-        engine = EpisodeEngine(
+        limits = dataclasses.replace(self._limits, max_turns=max_turns)
+        engine = self._renewed(derive_seed(self._seed, "agent", name), self._name, limits)
+        engine.recorder, engine.counts, engine._agent = self.recorder, self.counts, name
+        return engine
+
+    def renewed(self, name: str) -> EpisodeEngine:
+        """Return an engine of another episode: nothing is recorded, and its random streams are its own.
+
+        Args:
+            name: Distinguishes the episode; begins the ids of its requests.
+        """
+        return self._renewed(derive_seed(self._seed, "episode", name), name, self._limits)
+
+    def take_over(self, played: EpisodeEngine) -> None:
+        """Take what was played with another engine as this one's episode."""
+        self.recorder, self.counts, self.chats = played.recorder, played.counts, played.chats
+
+    def _renewed(self, seed: int, name: str, limits: EpisodeLimits) -> EpisodeEngine:
+        return EpisodeEngine(
             self.prompt,
             self._client,
             params=self._params,
-            limits=dataclasses.replace(self._limits, max_turns=max_turns),
-            seed=derive_seed(self._seed, "agent", name),
+            limits=limits,
+            seed=seed,
             index=self._index,
-            name=self._name,
+            name=name,
             template=self._template,
         )
-        engine.recorder, engine.counts, engine._agent = self.recorder, self.counts, name
-        return engine
 
     async def agenerate(
         self, prompt_ids: Sequence[int], *, max_new_tokens: int | None = None, stop: Sequence[str] = ()

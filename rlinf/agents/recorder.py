@@ -220,6 +220,12 @@ class TokenTree:
         if number not in {node.continued.number for node in self._nodes if node.continued is not None}:
             self._discarded.add(number)
 
+    def versions(self) -> tuple[int, int] | None:
+        """Return the oldest and the newest version of the weights that sampled a token; None before the first one."""
+        if not self._nodes:
+            return None
+        return min(int(n.versions.min()) for n in self._nodes), max(int(n.versions.max()) for n in self._nodes)
+
     def forks(self) -> Mapping[ForkKind, int]:
         """Return how many prompts left what was recorded, by the reason."""
         return self._forks

@@ -42,6 +42,16 @@ class RolloutWorkflow(abc.ABC):
     def __init__(self, cfg: Any, context: WorkflowContext) -> None:
         self.cfg, self.context = cfg, context
 
+    @property
+    def timeout_seconds(self) -> float | None:
+        """Time of an episode; None where it does not begin before a client does."""
+        seconds: float = self.cfg.timeout_seconds
+        return seconds
+
+    async def close(self) -> None:
+        """Called when the run ends: requests that are being served may end, further ones are refused."""
+        return
+
     def check(self) -> None:
         """Check before anything is played that the workflow works with the model's template.
 

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from rlinf.config.schema.agent import SessionsConfig
 from rlinf.config.schema.model import VisionLMConfig
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.datasets.prompts import PromptSampler, PromptSet, load_tokenizer, read_prompts
@@ -130,6 +131,11 @@ class ReasoningRunner(LanguageRunner[Prompt]):
     def _num_rollout_devices(self) -> int:
         return self.rollout.world_size * self.cfg.rollout.num_devices
 
+    def end_services(self) -> None:
+        """See ``StepRunner``."""
+        if self.cfg.agent is not None:
+            self.groups.get("agent", self.groups["reward"]).end_service().wait()
+
     def num_unconsumed(self) -> int:
         """See ``LanguageRunner``: what has been submitted ahead, too."""
         return self.pool.num_unconsumed()
@@ -178,6 +184,8 @@ def read_prompt_sets(cfg: ReasoningConfig, _: ExitStack) -> tuple[ReasoningConfi
     Raises:
         DatasetError: A data set or the model's tokenizer cannot be read, or no prompt is left.
     """
+    if isinstance(cfg.agent, SessionsConfig):
+        return cfg, {"train_prompts": PromptSet.of_clients(), "val_prompts": {}}
     tokenizer = load_tokenizer(cfg.actor.model.model_path)
     reads_images = isinstance(cfg.actor.model, VisionLMConfig)
     processor = ImageProcessor(str(find_model_folder(cfg.actor.model.model_path))) if reads_images else None

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 from aiohttp import web
@@ -64,6 +64,7 @@ class AgentServer:
         application.router.add_get("/health", _health)
         application.router.add_get("/v1/models", self._models)
         application.router.add_post("/v1/episode/reward", self._reward)
+        self.add_routes(application.router)
         # A request whose client hangs up is cancelled; those that are left when the server ends are not waited for.
         runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=0.0)
         self._runner = runner
@@ -91,10 +92,21 @@ class AgentServer:
             del self._sessions[session.key]
             await session.close()
 
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        """Add what this server has in addition."""
+
+    def find_session(self, key: str) -> Session | None:
+        """Return the session of an API key; None if there is none."""
+        return self._sessions.get(key)
+
+    @contextlib.contextmanager
+    def serving(self, session: Session) -> Iterator[None]:
+        """Do something around each request of a completion."""
+        del session
+        yield
+
     def _session(self, request: web.Request) -> Session:
-        kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
-        key = request.headers.get("x-api-key") or (bearer if kind.lower() == "bearer" else "")
-        session = self._sessions.get(key.strip())
+        session = self.find_session(key_of(request))
         if session is None:
             raise web.HTTPUnauthorized(reason="The API key belongs to no episode, or to one that has ended")
         return session
@@ -103,29 +115,50 @@ class AgentServer:
         async def complete(request: web.Request) -> web.StreamResponse:
             session = self._session(request)
             body = await request.read()
-            message = _read_json(body)
+            message = read_json(body)
             served = _read(dialect, message)
             is_retry = request.headers.get("x-stainless-retry-count", "0") != "0"
             model = str(message.get("model") or MODEL_NAME)
-            exchange = session.exchange(served, body=request.path.encode() + body, model=model, is_retry=is_retry)
-            response = await _respond(request, exchange, dialect, served)
-            session.deliver(exchange)
+            with self.serving(session):
+                exchange = session.exchange(served, body=request.path.encode() + body, model=model, is_retry=is_retry)
+                response = await _respond(request, exchange, dialect, served)
+                session.deliver(exchange)
             return response
 
         return complete
 
     async def _models(self, request: web.Request) -> web.Response:
         self._session(request)
-        model = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": "rlinf"}
-        return web.json_response({"object": "list", "data": [model]})
+        return list_models()
 
     async def _reward(self, request: web.Request) -> web.Response:
         session = self._session(request)
-        value = _read_json(await request.read()).get("value")
-        if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-            raise RequestError(f"value: received {value!r}; expected a finite number.")
-        session.outcome = float(value)
+        session.outcome = read_value(read_json(await request.read()))
         return web.json_response({"value": session.outcome})
+
+
+def list_models() -> web.Response:
+    """Return the list of the one model that is served."""
+    model = {"id": MODEL_NAME, "object": "model", "created": 0, "owned_by": "rlinf"}
+    return web.json_response({"object": "list", "data": [model]})
+
+
+def key_of(request: web.Request) -> str:
+    """Return the API key that a request comes with; empty without one."""
+    kind, _, bearer = request.headers.get("Authorization", "").partition(" ")
+    return (request.headers.get("x-api-key") or (bearer if kind.lower() == "bearer" else "")).strip()
+
+
+def read_value(body: Mapping[str, Any]) -> float:
+    """Return the ``value`` of a reward.
+
+    Raises:
+        RequestError: It is no finite number.
+    """
+    value = body.get("value")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise RequestError(f"value: received {value!r}; expected a finite number.")
+    return float(value)
 
 
 async def _respond(
@@ -190,7 +223,12 @@ def _read(dialect: Dialect, message: dict[str, Any]) -> ServedRequest:
         raise RequestError(f"The request is malformed: {type(error).__name__}: {error}") from error
 
 
-def _read_json(body: bytes) -> dict[str, Any]:
+def read_json(body: bytes) -> dict[str, Any]:
+    """Return the object that a body holds.
+
+    Raises:
+        RequestError: It holds none.
+    """
     try:
         message = json.loads(body or b"{}")
     except (ValueError, RecursionError) as error:

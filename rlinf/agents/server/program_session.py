@@ -79,7 +79,7 @@ class Session:
         return exchange
 
     def deliver(self, exchange: Exchange) -> None:
-        """Note that a client has been sent the response."""
+        """Note that a client has been sent the response, whose request has ended without failure."""
         self._undelivered.discard(exchange)
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from rlinf.config.schema.agent import (
     ProgramConfig,
     RetrievalToolConfig,
     SearchConfig,
+    SessionsConfig,
     ToolsConfig,
 )
 from rlinf.config.schema.reward import WorkflowRewardConfig
@@ -19,7 +20,9 @@ from rlinf.config.schema.root import ReasoningConfig
 def check_context(check: Check[ReasoningConfig]) -> None:
     """The longest prompt leaves room for a token."""
     agent, longest = check.cfg.agent, check.cfg.data.max_prompt_length
-    if agent is not None and agent.max_context_tokens is not None and agent.max_context_tokens <= longest:
+    if agent is None or agent.max_context_tokens is None or isinstance(agent, SessionsConfig):
+        return
+    if agent.max_context_tokens <= longest:
         check.problem(
             "agent.max_context_tokens",
             f"received {agent.max_context_tokens}; a prompt may have data.max_prompt_length {longest} tokens, and the "
@@ -89,6 +92,35 @@ def check_outcomes(check: Check[ReasoningConfig]) -> None:
             )
 
 
+def check_sessions(check: Check[ReasoningConfig]) -> None:
+    """Live clients ask when they like, once each, and are answered at any time."""
+    cfg, agent, world = check.cfg, check.cfg.agent, check.world
+    if not isinstance(agent, SessionsConfig):
+        return
+    ranks = world.agent if cfg.places_agent else world.reward
+    needed = {
+        "agent.api_key": (not agent.api_key, "it keeps strangers out. Write api_key: ${oc.env:AGENT_API_KEY}, say"),
+        "algorithm.adv_type": (
+            cfg.algorithm.advantage.compares_groups,
+            "no two sessions ask the same. Choose adv_type=reinpp, which compares with the whole batch, or gae",
+        ),
+        "algorithm.group_size": (cfg.algorithm.group_size > 1, "no two sessions ask the same. Set group_size=1"),
+        "data.train_data_paths": (bool(cfg.data.train_data_paths), "clients ask. Remove the key"),
+        "runner.val_check_interval": (
+            cfg.runner.val_check_interval > 0 or cfg.runner.only_eval,
+            "nothing evaluates but clients. Set runner.val_check_interval=-1, runner.only_eval=false",
+        ),
+        "rollout.enable_offload": (cfg.rollout.enable_offload, "clients would wait for the training. Remove the key"),
+        "cluster.component_placement": (
+            ranks is not None and ranks > 1,
+            f"one process serves all clients, and {ranks} are placed. Place reward, or agent by itself, on one",
+        ),
+    }
+    for key, (is_wrong, reason) in needed.items():
+        if is_wrong:
+            check.problem(key, f"not possible with agent.workflow={agent.workflow}: {reason}.")
+
+
 def check_credit(check: Check[ReasoningConfig]) -> None:
     """Agents have credit of their own only where there are several."""
     cfg = check.cfg
@@ -100,4 +132,4 @@ def check_credit(check: Check[ReasoningConfig]) -> None:
         )
 
 
-RULES = (check_context, check_tools, check_program, check_outcomes, check_credit)
+RULES = (check_context, check_tools, check_program, check_outcomes, check_sessions, check_credit)

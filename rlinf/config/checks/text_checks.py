@@ -5,6 +5,7 @@ from __future__ import annotations
 from rlinf.config.checks.recipe_check import Check
 from rlinf.config.checks.reward_checks import check_text_rewards
 from rlinf.config.parse import fields_of
+from rlinf.config.schema.agent import SessionsConfig
 from rlinf.config.schema.algorithm import ActorCriticLossConfig, GAEConfig, PPOLossConfig, advantages
 from rlinf.config.schema.critic import CriticConfig
 from rlinf.config.schema.root import LanguageConfig, ReasoningConfig
@@ -13,7 +14,7 @@ from rlinf.config.schema.root import LanguageConfig, ReasoningConfig
 def check_data(check: Check[LanguageConfig]) -> None:
     """There is something to train on, and to evaluate on where a run evaluates."""
     runner, data = check.cfg.runner, check.cfg.data
-    if not data.train_data_paths and not runner.only_eval:
+    if not data.train_data_paths and not runner.only_eval and not _serves_clients(check.cfg):
         check.problem(
             "data.train_data_paths", "missing; there is nothing to train on. Name a .jsonl or .parquet file, say."
         )
@@ -21,6 +22,10 @@ def check_data(check: Check[LanguageConfig]) -> None:
         check.problem(
             "data.val_data_paths", "missing; the run evaluates. Name one, or set runner.val_check_interval=-1."
         )
+
+
+def _serves_clients(cfg: LanguageConfig) -> bool:
+    return isinstance(cfg, ReasoningConfig) and isinstance(cfg.agent, SessionsConfig)
 
 
 def check_evaluation(check: Check[LanguageConfig]) -> None:

@@ -178,6 +178,29 @@ class ProgramConfig(AgentConfig):
     """Episodes, hence programs, that each process plays at a time."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SessionsConfig(AgentConfig):
+    """``workflow: sessions``: live clients of applications that run elsewhere, and say later how good responses were.
+
+    ``max_turns`` and ``max_context_tokens`` are those of a session.
+    """
+
+    api_key: str
+    """The application's key: the API key of requests that are sessions of one turn each, and what opens others.
+    ``${oc.env:NAME}`` takes it from the environment."""
+    host: str = "127.0.0.1"
+    """Address to listen on; ``0.0.0.0`` for clients on other machines."""
+    port: NonNegativeInt = 8300
+    """Port to listen on; 0 chooses a free one, which the log names."""
+    idle_seconds: PositiveFloat = 900.0
+    """Time without a request after which a session ends."""
+    feedback_seconds: PositiveFloat = 900.0
+    """Time that a session which has ended waits for feedback; without any it is not trained on."""
+    max_token_age: NonNegativeInt = 4
+    """A session that has ended is trained on if its oldest token was sampled by weights at most this many versions
+    before the newest ones that have sampled anything."""
+
+
 tools: Registry[Any] = Registry("tool", config=ToolConfig)
 """By ``tool_type``; ``rlinf.agents.tools.base.Tool`` is the contract."""
 tools.register("calculator", "rlinf.agents.tools.calculator:CalculatorTool", config=CalculatorToolConfig)
@@ -193,5 +216,6 @@ workflows.register("multi_turn", "rlinf.agents.workflows.multi_turn:MultiTurnWor
 workflows.register("program", "rlinf.agents.workflows.program:ProgramWorkflow", config=ProgramConfig)
 workflows.register("rlvr", "rlinf.agents.workflows.rlvr:RLVRWorkflow", config=RLVRConfig)
 workflows.register("search", "rlinf.agents.workflows.search_loop:SearchWorkflow", config=SearchConfig)
+workflows.register("sessions", "rlinf.agents.workflows.sessions:SessionsWorkflow", config=SessionsConfig)
 workflows.register("vision_rlvr", "rlinf.agents.workflows.rlvr:RLVRWorkflow", config=RLVRConfig)
 workflows.register("tools", "rlinf.agents.workflows.tool_loop:ToolsWorkflow", config=ToolsConfig)

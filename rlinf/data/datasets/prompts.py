@@ -33,8 +33,15 @@ class PromptSet:
     num_rows: int
     num_too_long: int
 
+    @classmethod
+    def of_clients(cls) -> PromptSet:
+        """Return what stands for prompts that are not known before a client sends them."""
+        return cls((Prompt(index=0, token_ids=(), text=""),), num_rows=0, num_too_long=0)
+
     def describe(self) -> str:
         """Return what was read and left out, in words."""
+        if not self.num_rows:
+            return "what clients ask"
         left_out = f", {self.num_too_long} left out as too long" if self.num_too_long else ""
         return f"{len(self.prompts)} prompts of {self.num_rows} rows{left_out}"
 

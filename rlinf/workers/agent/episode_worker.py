@@ -95,6 +95,10 @@ class EpisodeWorker(RewardWorker):
             del self._playing[split, group_id]
         return None if task.cancelled() else await self.responses.put(split, task.result())
 
+    async def end_service(self) -> None:
+        """End what the workflow serves, before engines end."""
+        await self.workflow.close()
+
     async def abort(self, group_ids: Sequence[int], *, split: str) -> None:
         """End episodes that are not needed: their ``generate`` returns without a result.
 
@@ -139,7 +143,7 @@ class EpisodeWorker(RewardWorker):
                 self._slots = asyncio.Semaphore(self.section.max_episodes)
             try:
                 async with self._slots:
-                    return await play_episode(self.workflow, engine, timeout_seconds=self.section.timeout_seconds)
+                    return await play_episode(self.workflow, engine, timeout_seconds=self.workflow.timeout_seconds)
             except (WorkerError, EngineError):
                 raise
             except Exception as error:  # noqa: BLE001 - the boundary around a workflow, which may be a user's code

@@ -177,8 +177,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "agents/episode_engine.py",
-        'seed=derive_seed(self._seed, "agent", name)',
-        "seed=self._seed",
+        'self._renewed(derive_seed(self._seed, "agent", name), self._name, limits)',
+        "self._renewed(self._seed, self._name, limits)",
         "sub-agents sample with the random stream of the main agent",
         _DELEGATE,
     ),

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from rlinf.config import load_recipe, validate_cfg
-from rlinf.config.schema.agent import CalculatorToolConfig, McpToolConfig, ProgramConfig, SearchConfig, ToolsConfig
+from rlinf.config.schema.agent import (
+    CalculatorToolConfig,
+    McpToolConfig,
+    ProgramConfig,
+    SearchConfig,
+    SessionsConfig,
+    ToolsConfig,
+)
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.errors import ConfigError
 
@@ -112,3 +119,31 @@ def test_agents_may_be_placed_by_themselves() -> None:
     assert "cluster.component_placement.agent: unknown component" in problem(
         alone, "~agent", "reward.rewards.right.reward_type=math"
     )
+
+
+def test_live_clients_need_neither_prompts_nor_their_length() -> None:
+    cfg = validate_cfg(load_recipe("tiny_online_reinpp", ["agent.max_context_tokens=16"]))
+    assert isinstance(cfg, ReasoningConfig)
+    assert isinstance(cfg.agent, SessionsConfig)
+    assert not cfg.data.train_data_paths
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        (["agent.api_key=''"], "agent.api_key: not possible with agent.workflow=sessions"),
+        (["algorithm.adv_type=grpo"], "algorithm.adv_type: not possible"),
+        (["algorithm.group_size=2"], "algorithm.group_size: not possible"),
+        (["+data.train_data_paths=[a.jsonl]"], "data.train_data_paths: not possible"),
+        (["runner.val_check_interval=1"], "runner.val_check_interval: not possible"),
+        (["+rollout.enable_offload=true"], "rollout.enable_offload: not possible"),
+        (
+            ["cluster.cpu_slots_per_node=2", "cluster.component_placement={actor: 0, rollout: 0, reward: 0-1}"],
+            "cluster.component_placement: not possible with agent.workflow=sessions: one process serves all",
+        ),
+    ],
+)
+def test_what_live_clients_rule_out_is_named(overrides: list[str], expected: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        validate_cfg(load_recipe("tiny_online_reinpp", overrides))
+    assert expected in str(caught.value)
