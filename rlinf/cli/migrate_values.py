@@ -174,9 +174,10 @@ def _placement(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str,
 
 
 def _paths(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:
-    """One path as a list of one."""
+    """One path as a list of one; what a recipe evaluates on has one name."""
     del recipe
-    return {f"data.{groups[0]}_data_paths": value if isinstance(value, list) else [value]}
+    name = "val" if groups[0] == "eval" else groups[0]
+    return {f"data.{name}_data_paths": value if isinstance(value, list) else [value]}
 
 
 def _states(value: Any, recipe: Recipe, groups: tuple[str, ...]) -> dict[str, Any]:

@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from rlinf.config.schema.model import VisionLMConfig
 from rlinf.config.schema.root import LanguageConfig, ReasoningConfig
 from rlinf.data.datasets.prompts import PromptSampler
 from rlinf.data.messages.generation import SamplingParams
 from rlinf.data.messages.responses import Prompt, RewardedGroup
+from rlinf.data.prompt_images import ImageProcessor
 from rlinf.errors import WorkerDiedError
+from rlinf.models.language.model_path import find_model_folder
 from rlinf.runners.rollout_pool import RolloutPool, RolloutRequest
 from rlinf.runners.step_runner import Metrics, StepRunner
 from rlinf.scheduler import WorkerGroup, WorkerGroupFuncResult, wait_all
@@ -232,6 +235,19 @@ def read_sets(cfg: LanguageConfig, read: Callable[..., RowSetT]) -> tuple[RowSet
         for name, path in zip(data.val_names, data.val_data_paths, strict=True)
     }
     return train, val
+
+
+def image_processor(cfg: LanguageConfig) -> ImageProcessor | None:
+    """Return what expands placeholders of images for a recipe's model, or None where it reads none.
+
+    Args:
+        cfg: The recipe.
+
+    Raises:
+        DatasetError: The model's folder has no image processor.
+    """
+    model = cfg.actor.model
+    return ImageProcessor(str(find_model_folder(model.model_path))) if isinstance(model, VisionLMConfig) else None
 
 
 def start_workers(cfg: LanguageConfig, launcher: GroupLauncher) -> LanguageConfig:

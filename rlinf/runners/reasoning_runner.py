@@ -9,14 +9,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlinf.config.schema.agent import SessionsConfig
-from rlinf.config.schema.model import VisionLMConfig
 from rlinf.config.schema.root import ReasoningConfig
 from rlinf.data.datasets.prompts import PromptSampler, PromptSet, load_tokenizer, read_prompts
 from rlinf.data.messages.responses import Prompt
-from rlinf.data.prompt_images import ImageProcessor
 from rlinf.errors import WorkerDiedError, WorkerError
-from rlinf.models.language.model_path import find_model_folder
-from rlinf.runners.language_runner import LanguageRunner, read_sets
+from rlinf.runners.language_runner import LanguageRunner, image_processor, read_sets
 from rlinf.runners.rollout_pool import RolloutPool
 from rlinf.runners.step_batches import BatchFiller, StepBatch
 from rlinf.runners.step_runner import Metrics
@@ -187,10 +184,12 @@ def read_prompt_sets(cfg: ReasoningConfig, _: ExitStack) -> tuple[ReasoningConfi
     if isinstance(cfg.agent, SessionsConfig):
         return cfg, {"train_prompts": PromptSet.of_clients(), "val_prompts": {}}
     tokenizer = load_tokenizer(cfg.actor.model.model_path)
-    reads_images = isinstance(cfg.actor.model, VisionLMConfig)
-    processor = ImageProcessor(str(find_model_folder(cfg.actor.model.model_path))) if reads_images else None
     read = partial(
-        read_prompts, cfg=cfg.data, tokenizer=tokenizer, with_messages=cfg.agent is not None, processor=processor
+        read_prompts,
+        cfg=cfg.data,
+        tokenizer=tokenizer,
+        with_messages=cfg.agent is not None,
+        processor=image_processor(cfg),
     )
     train, val = read_sets(cfg, read)
     return cfg, {"train_prompts": train, "val_prompts": val}

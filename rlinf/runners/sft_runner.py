@@ -13,7 +13,7 @@ from rlinf.config.schema.root import SftConfig
 from rlinf.data.datasets.examples import Example, ExampleSet, read_examples
 from rlinf.data.datasets.prompts import PromptSampler, load_tokenizer
 from rlinf.errors import WorkerDiedError
-from rlinf.runners.language_runner import LanguageRunner, read_sets
+from rlinf.runners.language_runner import LanguageRunner, image_processor, read_sets
 from rlinf.runners.step_runner import Metrics
 from rlinf.scheduler import WorkerGroup
 
@@ -129,7 +129,13 @@ def read_example_sets(cfg: SftConfig, _: ExitStack) -> tuple[SftConfig, dict[str
         DatasetError: A data set or the model's tokenizer cannot be read, or no example is left.
     """
     tokenizer = load_tokenizer(cfg.actor.model.model_path)
-    read = partial(read_examples, cfg=cfg.data, tokenizer=tokenizer, with_prompts=cfg.rollout is not None)
+    read = partial(
+        read_examples,
+        cfg=cfg.data,
+        tokenizer=tokenizer,
+        with_prompts=cfg.rollout is not None,
+        processor=image_processor(cfg),
+    )
     train, val = read_sets(cfg, read)
     return with_length(cfg, 0 if train is None else len(train.examples)), {"train": train, "val": val}
 

@@ -80,6 +80,27 @@ def test_the_workflow_samples_what_the_plain_recipe_does(run_recipe: Callable[..
         assert plain[-1][name] == pytest.approx(played[-1][name], abs=1e-5), name
 
 
+def test_fine_tuning_learns_solved_images_and_evaluates_with_them(
+    one_node: None, counting: Path, tmp_path: Path
+) -> None:
+    from rlinf.runners.launch import launch_sft
+
+    keys = [
+        *("runner.max_steps=3", "runner.val_check_interval=3", "~runner.stop_at", "algorithm.update_epoch=4"),
+        *("actor.global_batch_size=16", "actor.optim.lr_warmup_steps=0", f"actor.model.model_path={counting}/model"),
+        *(f"data.{part}_data_paths=[{counting}/rows.parquet]" for part in ("train", "val")),
+        f"runner.logger.log_path={tmp_path}",
+    ]
+    launch_sft(validate_cfg(load_recipe("tiny_counting_sft", keys)))
+    records = list(read_metrics(tmp_path / "tiny_counting_sft"))
+    losses = [record["train/loss"] for record in records if "train/loss" in record]
+    assert losses[-1] < 0.5 * losses[0]
+    first, last = (record for record in records if "eval/loss" in record)
+    assert last["eval/loss"] < 0.5 * first["eval/loss"]
+    assert last["eval/token_accuracy"] > first["eval/token_accuracy"]
+    assert {"eval/accuracy", "eval/response_length"} <= last.keys()
+
+
 def test_a_policy_learns_from_what_a_model_says_of_its_images(train: Callable[..., Path], counting: Path) -> None:
     path = train(
         "pixel_reach_ppo_cnn",

@@ -30,7 +30,7 @@ def check_language_model(check: Check[RLinfConfig]) -> None:
 def check_vision(check: Check[RLinfConfig]) -> None:
     """Images reach engine and trainer, or the recipe has none."""
     cfg = check.cfg
-    keys = cfg.data.image_keys if isinstance(cfg, ReasoningConfig) else []
+    keys = cfg.data.image_keys if isinstance(cfg, LanguageConfig) else []
     path, model = "actor.model.model_type", cfg.actor.model
     if not isinstance(model, VisionLMConfig):
         if keys:
@@ -39,33 +39,36 @@ def check_vision(check: Check[RLinfConfig]) -> None:
                 f"received {keys}; {path}={model.model_type} reads no images. Set {path}=vision_lm, or remove the key.",
             )
         return
-    if not isinstance(cfg, ReasoningConfig):
-        check.problem(
-            path,
-            f"received {model.model_type}; runner.task_type={cfg.runner.task_type} gives it no images. Set "
-            f"{path}=causal_lm, or runner.task_type=reasoning.",
-        )
+    if not isinstance(cfg, LanguageConfig):
+        # ``check_model`` refuses it.
         return
-    workflow = None if cfg.agent is None else cfg.agent.workflow
-    context = cfg.actor.fsdp_config.context_parallel_size
-    needed = {
-        "rollout.rollout_backend": (cfg.rollout.rollout_backend, "hf", "other engines are given no images"),
-        "actor.training_backend": (cfg.actor.training_backend, "fsdp", "it has no vision tower"),
-        "actor.fsdp_config.context_parallel_size": (context, 1, "the tokens of an image stay on one rank"),
-        "actor.model.is_lora": (model.is_lora, False, "adapters are tested on language models alone"),
-        "actor.model.attn_implementation": (
-            "sdpa" if model.attn_implementation == "auto" else model.attn_implementation,
-            "sdpa",
-            "positions of images and sharing need it",
-        ),
-        "critic.use_critic_model": (cfg.critic.use_critic_model, False, "a critic of its own reads no images"),
-        "agent.workflow": ("rlvr" if workflow in {None, "vision_rlvr"} else workflow, "rlvr", "chats carry no images"),
-    }
+    needed = _needed_for_images(cfg, model)
     for key, (received, allowed, reason) in needed.items():
         if received != allowed:
             check.problem(
                 key, f"received {received}; not possible with {path}={model.model_type}: {reason}. Set it to {allowed}."
             )
+
+
+def _needed_for_images(cfg: LanguageConfig, model: VisionLMConfig) -> dict[str, tuple[object, object, str]]:
+    """Return by their keys what a recipe has, what a model that reads images needs, and why."""
+    attention = "sdpa" if model.attn_implementation == "auto" else model.attn_implementation
+    context = cfg.actor.fsdp_config.context_parallel_size
+    needed: dict[str, tuple[object, object, str]] = {
+        "actor.training_backend": (cfg.actor.training_backend, "fsdp", "it has no vision tower"),
+        "actor.fsdp_config.context_parallel_size": (context, 1, "the tokens of an image stay on one rank"),
+        "actor.model.is_lora": (model.is_lora, False, "adapters are tested on language models alone"),
+        "actor.model.attn_implementation": (attention, "sdpa", "positions of images and sharing need it"),
+    }
+    if cfg.rollout is not None:
+        backend = cfg.rollout.rollout_backend
+        needed["rollout.rollout_backend"] = (backend, "hf", "other engines are given no images")
+    if isinstance(cfg, ReasoningConfig):
+        workflow = "rlvr" if cfg.agent is None or cfg.agent.workflow == "vision_rlvr" else cfg.agent.workflow
+        uses_critic = cfg.critic.use_critic_model
+        needed["critic.use_critic_model"] = (uses_critic, False, "a critic of its own reads no images")
+        needed["agent.workflow"] = (workflow, "rlvr", "chats carry no images")
+    return needed
 
 
 def check_importance_correction(check: Check[RLinfConfig]) -> None:

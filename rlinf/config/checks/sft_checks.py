@@ -39,6 +39,7 @@ def check_data(check: Check[SftConfig]) -> None:
             "val_answer_key",
             "prompt_template",
             "apply_chat_template",
+            "choice_key",
         )
         check.unused(data, keys, "data", "with data.messages_key")
         return

@@ -18,8 +18,8 @@ class TextRowsConfig(ConfigSection):
     """Keys of every data set of text."""
 
     train_data_paths: list[str] = field(default_factory=list)
-    """Files (``.jsonl``, ``.json``, ``.parquet``), folders that ``datasets`` has saved, or names on the Hub
-    (``name`` or ``name:configuration``)."""
+    """Files (``.jsonl``, ``.json``, ``.parquet``), folders of these, folders that ``datasets`` has saved, or names on
+    the Hub (``name`` or ``name:configuration``)."""
     val_data_paths: list[str] = field(default_factory=list)
     """The same for evaluation; empty for none. Several are also evaluated by themselves: ``eval/<name>/...`` with the
     name of the file, or that on the Hub, without folders and endings."""
@@ -35,6 +35,9 @@ class TextRowsConfig(ConfigSection):
     """``prompt_key`` of evaluations; null takes that."""
     val_answer_key: str | None = None
     """``answer_key`` of evaluations; null takes that."""
+    image_keys: list[str] = field(default_factory=list)
+    """Columns of images, which the model sees before the prompt: bytes of files, their paths, columns of images of
+    ``datasets``, or lists of these. Needs ``actor.model.model_type: vision_lm``."""
     metadata_keys: list[str] = field(default_factory=list)
     """Further columns that rewards get to see."""
     prompt_template: str = "{prompt}"
@@ -82,9 +85,6 @@ class TextDataConfig(TextRowsConfig):
 
     max_prompt_length: PositiveInt = 1024
     """Most tokens of a prompt, those of its images among them."""
-    image_keys: list[str] = field(default_factory=list)
-    """Columns of images, which the model sees before the prompt: bytes of files, their paths, columns of images of
-    ``datasets``, or lists of these. Needs ``actor.model.model_type: vision_lm``."""
     filter_prompt_by_length: bool = True
     """Leave out longer ones, and say how many; false makes one an error."""
     rollout_batch_size: PositiveInt
@@ -102,6 +102,9 @@ class SftDataConfig(TextRowsConfig):
     messages_key: str | None = None
     """Column of conversations, lists of messages with ``role`` and ``content``; it takes the place of ``prompt_key``
     and ``answer_key``. Only what the role ``assistant`` says is learned."""
+    choice_key: str | None = None
+    """Column of a question's choices: a list, or a list as text. They are written behind the prompt as lines "A. ...";
+    ``answer_key`` names the right one by its letter or its index from 0, and "B. ..." is learned. null without."""
     train_turns: Literal["all", "last"] = "all"
     """Whether every answer of a conversation is learned, or the last one."""
     max_length: PositiveInt = 2048

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlinf.config.schema.text_data import SftDataConfig
-from rlinf.data.datasets.prompts import fill_template, prompt_messages
+from rlinf.data.datasets.choices import write_choices
+from rlinf.data.datasets.prompts import fill_template, prompt_messages, row_images
 from rlinf.data.datasets.text_rows import Place, Tokenizer, as_messages, column, read_rows, render
 from rlinf.data.messages.responses import Prompt
+from rlinf.data.prompt_images import ImageProcessor, Images
 from rlinf.errors import DatasetError
 
 _ROLE = "assistant"
@@ -26,11 +28,13 @@ class Example:
         prompt_ids: Tokens before the first one that is learned; at least one.
         answer_ids: That one and all after it, up to the last one that is learned, [L].
         loss_mask: bool [L]; which of ``answer_ids`` are learned.
+        images: What the placeholders among all of them stand for.
     """
 
     prompt_ids: tuple[int, ...]
     answer_ids: tuple[int, ...]
     loss_mask: tuple[bool, ...]
+    images: Images = ()
 
     @property
     def num_learned(self) -> int:
@@ -84,11 +88,12 @@ class _Piece:
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row's text. ``reference`` is what rewards compare answers to its last question with."""
+    """A row's text and images. ``reference`` is what rewards compare answers to its last question with."""
 
     pieces: tuple[_Piece, ...]
     is_chat: bool
     reference: Any
+    images: Images = ()
 
 
 def read_examples(
@@ -100,6 +105,7 @@ def read_examples(
     limit: int | None = None,
     with_prompts: bool = False,
     is_evaluation: bool = False,
+    processor: ImageProcessor | None = None,
 ) -> ExampleSet:
     """Read data sets one after the other, and turn their rows into examples.
 
@@ -114,14 +120,15 @@ def read_examples(
         limit: Rows to read; None reads all.
         with_prompts: Whether evaluations sample responses to the prompts.
         is_evaluation: Whether they are evaluated on, and have the columns that ``SftDataConfig.for_evaluation`` names.
+        processor: Expands placeholders of images; needed with ``data.image_keys``.
 
     Returns:
         The examples.
 
     Raises:
         DatasetError: A data set cannot be read, a column is missing or of another kind, a prompt is empty, an example
-            is too long (``on_too_long: error``), the template does not render conversations turn by turn, or nothing is
-            left; the message names data set and row.
+            is too long (``on_too_long: error``), the template does not render conversations turn by turn, placeholders
+            are not those of the images, or nothing is left; the message names data set and row.
     """
     cfg = cfg.for_evaluation() if is_evaluation else cfg
     examples: list[Example] = []
@@ -135,13 +142,17 @@ def read_examples(
             counts["empty"] += 1
             continue
         token_ids, mask = _tokenize(row, tokenizer, where)
-        example, fate = _fit(token_ids, mask, cfg, where)
+        if processor is not None:
+            token_ids, mask = _with_images(token_ids, mask, row.images, processor, where)
+        example, fate = _fit(token_ids, mask, row, cfg, where)
+        if fate == "cut" and processor is not None and not _has_all_images(example, token_ids, processor):
+            example, fate = None, "too_long"
         if fate is not None:
             counts[fate] += 1
         if example is not None:
             examples.append(example)
             if with_prompts and is_evaluation:
-                prompts += _question(row, columns, cfg, tokenizer, where=where, index=index)
+                prompts += _question(row, columns, cfg, tokenizer, where=where, index=index, processor=processor)
     if not examples:
         raise DatasetError(
             f"{', '.join(paths)}: no example is left of {num_rows} rows; {counts['too_long']} have more than "
@@ -158,7 +169,8 @@ def read_examples(
 
 
 def _to_row(columns: Mapping[str, Any], cfg: SftDataConfig, tokenizer: Tokenizer, where: Place) -> _Row | None:
-    """Return a row's text; None where it has no answer."""
+    """Return a row's text and images; None where it has no answer."""
+    images = row_images(columns, cfg, where)
     if cfg.messages_key is not None:
         content = column(columns, cfg.messages_key, where, "data.messages_key")
         messages = as_messages(content, option="data.messages_key", where=where, allows="a list of messages")
@@ -169,7 +181,8 @@ def _to_row(columns: Mapping[str, Any], cfg: SftDataConfig, tokenizer: Tokenizer
             return None
         reference = messages[turns[-1]].get("content")
         turns = turns if cfg.train_turns == "all" else turns[-1:]
-        return _Row(_render_turns(messages, turns, tokenizer, where), is_chat=True, reference=reference)
+        pieces = _render_turns(messages, turns, tokenizer, where)
+        return _Row(pieces, is_chat=True, reference=reference, images=images)
     assert cfg.answer_key is not None
     answer = column(columns, cfg.answer_key, where, where.option("answer_key"))
     if answer is None or answer == "":
@@ -180,11 +193,20 @@ def _to_row(columns: Mapping[str, Any], cfg: SftDataConfig, tokenizer: Tokenizer
             "Choose another column, or name one of conversations in data.messages_key."
         )
     prompt = column(columns, cfg.prompt_key, where, where.option("prompt_key"))
+    if cfg.choice_key is not None:
+        prompt, answer = write_choices(prompt, column(columns, cfg.choice_key, where, "data.choice_key"), answer, where)
     if isinstance(prompt, str) and not cfg.apply_chat_template:
         pieces = (_Piece(fill_template(prompt, cfg), False), _Piece(str(answer), True))
-        return _Row(pieces, is_chat=False, reference=answer)
-    messages = [*prompt_messages(prompt, cfg, where), {"role": _ROLE, "content": str(answer)}]
-    return _Row(_render_turns(messages, [len(messages) - 1], tokenizer, where), is_chat=True, reference=answer)
+        return _Row(pieces, is_chat=False, reference=answer, images=images)
+    said = _answer_message(str(answer), has_parts=bool(images) and isinstance(prompt, str))
+    messages = [*prompt_messages(prompt, cfg, where, num_images=len(images)), said]
+    pieces = _render_turns(messages, [len(messages) - 1], tokenizer, where)
+    return _Row(pieces, is_chat=True, reference=answer, images=images)
+
+
+def _answer_message(answer: str, *, has_parts: bool) -> dict[str, Any]:
+    """Return an answer as a message, in parts where the question is: some templates ask this of all messages."""
+    return {"role": _ROLE, "content": [{"type": "text", "text": answer}] if has_parts else answer}
 
 
 def _render_turns(messages: list[Any], turns: Sequence[int], tokenizer: Tokenizer, where: Place) -> tuple[_Piece, ...]:
@@ -225,13 +247,36 @@ def _tokenize(row: _Row, tokenizer: Tokenizer, where: Place) -> tuple[list[int],
     return token_ids, mask
 
 
+def _with_images(
+    token_ids: list[int], mask: list[bool], images: Images, processor: ImageProcessor, where: Place
+) -> tuple[list[int], list[bool]]:
+    """Return tokens with their placeholders expanded, and which of them are learned."""
+    try:
+        expanded = processor.expand(token_ids, images)
+    except DatasetError as error:
+        raise DatasetError(f"data.image_keys: {where}: {error}") from error
+    sizes = (processor.patches(image).num_tokens for image in images)
+    grown: list[bool] = []
+    for token, is_learned in zip(token_ids, mask, strict=True):
+        grown += [is_learned] * (next(sizes) if token == processor.token_id else 1)
+    return list(expanded), grown
+
+
+def _has_all_images(example: Example | None, token_ids: list[int], processor: ImageProcessor) -> bool:
+    """Whether the cut left the tokens of all images."""
+    if example is None:
+        return False
+    kept = (*example.prompt_ids, *example.answer_ids)
+    return kept.count(processor.token_id) == token_ids.count(processor.token_id)
+
+
 def _encode(row: _Row, piece: _Piece, tokenizer: Tokenizer, *, is_first: bool = False) -> list[int]:
     # A template has written the special tokens already.
     return list(tokenizer.encode(piece.text, add_special_tokens=is_first and not row.is_chat))
 
 
 def _fit(
-    token_ids: list[int], mask: list[bool], cfg: SftDataConfig, where: Place
+    token_ids: list[int], mask: list[bool], row: _Row, cfg: SftDataConfig, where: Place
 ) -> tuple[Example | None, _Fate | None]:
     """Return an example that is no longer than allowed, if there is one, and what has become of the row otherwise."""
     fate: _Fate | None = None
@@ -252,6 +297,7 @@ def _fit(
         prompt_ids=tuple(token_ids[:start]),
         answer_ids=tuple(token_ids[start:length]),
         loss_mask=tuple(mask[start:length]),
+        images=row.images,
     )
     return example, fate
 
@@ -262,14 +308,24 @@ def _end(mask: list[bool]) -> int:
 
 
 def _question(
-    row: _Row, columns: Mapping[str, Any], cfg: SftDataConfig, tokenizer: Tokenizer, *, where: Place, index: int
+    row: _Row,
+    columns: Mapping[str, Any],
+    cfg: SftDataConfig,
+    tokenizer: Tokenizer,
+    *,
+    where: Place,
+    index: int,
+    processor: ImageProcessor | None,
 ) -> list[Prompt]:
     """Return what stands before a row's last answer, unless it is too long for the model."""
     pieces = row.pieces[:-1]
     parts = [_encode(row, piece, tokenizer, is_first=number == 0) for number, piece in enumerate(pieces)]
     token_ids = tuple(itertools.chain.from_iterable(parts))
+    if processor is not None:
+        token_ids = processor.expand(token_ids, row.images)
     if len(token_ids) > cfg.max_length:
         return []
     metadata = {key: column(columns, key, where, "data.metadata_keys") for key in cfg.metadata_keys}
     text = "".join(piece.text for piece in pieces)
-    return [Prompt(index=index, token_ids=token_ids, text=text, reference=row.reference, metadata=metadata)]
+    keys = {"reference": row.reference, "metadata": metadata, "images": row.images}
+    return [Prompt(index=index, token_ids=token_ids, text=text, **keys)]

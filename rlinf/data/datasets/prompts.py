@@ -80,7 +80,7 @@ def read_prompts(
     prompts: list[Prompt] = []
     num_rows = num_too_long = 0
     for where, row in read_rows(paths, split=split, limit=limit, is_evaluation=is_evaluation):
-        images = _images(row, cfg, where)
+        images = row_images(row, cfg, where)
         prompt = _to_prompt(row, cfg, tokenizer, where=where, index=num_rows, num_images=len(images))
         if processor is not None:
             prompt = _with_images(prompt, images, processor, where)
@@ -176,8 +176,17 @@ def _messages(row: Mapping[str, Any], cfg: TextDataConfig, where: Place) -> tupl
     return tuple(prompt_messages(content, cfg, where)) if _is_chat(content, cfg) else ()
 
 
-def _images(row: Mapping[str, Any], cfg: TextDataConfig, where: Place) -> Images:
-    """Return the images of a row, in the order of ``data.image_keys``."""
+def row_images(row: Mapping[str, Any], cfg: TextRowsConfig, where: Place) -> Images:
+    """Return the images of a row, in the order of ``data.image_keys``.
+
+    Args:
+        row: The row.
+        cfg: The ``data`` section.
+        where: Where the row stands.
+
+    Raises:
+        DatasetError: A column is missing, or holds something else.
+    """
     found: list[bytes] = []
     for key in cfg.image_keys:
         try:
@@ -199,26 +208,27 @@ def _render(content: Any, cfg: TextRowsConfig, tokenizer: Tokenizer, where: Plac
     """Return the text that the model is to continue."""
     if isinstance(content, str) and not cfg.apply_chat_template:
         return fill_template(content, cfg)
-    messages = prompt_messages(content, cfg, where)
-    if num_images and isinstance(content, str):
-        parts = [*({"type": "image"} for _ in range(num_images)), {"type": "text", "text": messages[-1]["content"]}]
-        messages = [*messages[:-1], messages[-1] | {"content": parts}]
+    messages = prompt_messages(content, cfg, where, num_images=num_images)
     return render(messages, tokenizer, where=where, add_generation_prompt=True)
 
 
-def prompt_messages(content: Any, cfg: TextRowsConfig, where: Place) -> list[Any]:
+def prompt_messages(content: Any, cfg: TextRowsConfig, where: Place, *, num_images: int = 0) -> list[Any]:
     """Return what a column says as the conversation that an answer is to follow.
 
     Args:
         content: Text, or a list of messages.
         cfg: The ``data`` section.
         where: Where the row stands.
+        num_images: Images before the text; a list of messages has their placeholders already.
 
     Raises:
         DatasetError: It is something else.
     """
     if isinstance(content, str):
-        messages: list[Any] = [{"role": "user", "content": fill_template(content, cfg)}]
+        said: Any = fill_template(content, cfg)
+        if num_images:
+            said = [*({"type": "image"} for _ in range(num_images)), {"type": "text", "text": said}]
+        messages: list[Any] = [{"role": "user", "content": said}]
     else:
         messages = as_messages(content, option=where.option("prompt_key"), where=where)
     return messages if cfg.system_prompt is None else [{"role": "system", "content": cfg.system_prompt}, *messages]

@@ -11,6 +11,8 @@ from rlinf.errors import DatasetError
 from rlinf.utils.optional import require
 
 _FILE_FORMATS = {".jsonl": "json", ".json": "json", ".parquet": "parquet"}
+_SAVED = ("dataset_dict.json", "state.json")
+"""Files of a folder that ``datasets`` has saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +140,10 @@ def _rows(path: str, split: str) -> Iterator[Mapping[str, Any]]:
             if not location.is_file():
                 raise DatasetError(f"{path}: there is no such file. Correct data.train_data_paths or val_data_paths.")
             rows = datasets.load_dataset(_FILE_FORMATS[location.suffix], data_files=str(location), split="train")
+        elif location.is_dir() and not any((location / name).is_file() for name in _SAVED):
+            for file in _files_below(location):
+                yield from _rows(str(file), split)
+            return
         elif location.is_dir():
             rows = datasets.load_from_disk(str(location))
             rows = rows[split] if isinstance(rows, datasets.DatasetDict) else rows
@@ -149,3 +155,14 @@ def _rows(path: str, split: str) -> Iterator[Mapping[str, Any]]:
     except Exception as error:  # ``datasets`` raises errors of all the libraries it stands on
         raise DatasetError(f"{path}: cannot be read: {type(error).__name__}: {error}") from error
     yield from rows
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """Return the files of rows in a folder and those below it, by their names."""
+    found = sorted(file for file in folder.rglob("*") if file.suffix in _FILE_FORMATS and file.is_file())
+    if not found:
+        raise DatasetError(
+            f"{folder}: no file there ends with {', '.join(_FILE_FORMATS)}, and datasets has not saved it. Correct "
+            "data.train_data_paths or val_data_paths."
+        )
+    return found

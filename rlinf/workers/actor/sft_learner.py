@@ -64,8 +64,10 @@ class SftLearner(TokenLearner[Sequence[Example]]):
 
 
 def _samples(examples: Sequence[Example]) -> TextSamples:
+    has_images = any(example.images for example in examples)
     return TextSamples(
         prompts=tuple(example.prompt_ids for example in examples),
         responses=tuple(torch.tensor(example.answer_ids) for example in examples),
         tokens={"loss_mask": tuple(torch.tensor(example.loss_mask, dtype=torch.bool) for example in examples)},
+        images=tuple(example.images for example in examples) if has_images else (),
     )

@@ -7,6 +7,8 @@ from tests.mutation.fault import Fault
 VISION_LM = ("tests/unit/models/language/test_vision_lm.py",)
 INPUTS = ("tests/unit/models/language/test_vision_inputs.py",)
 IMAGES = ("tests/unit/data/test_prompt_images.py",)
+EXAMPLES = ("tests/unit/data/datasets/test_examples.py",)
+CHOICES = ("tests/unit/data/datasets/test_choices.py",)
 PROMPTS = ("tests/unit/data/datasets/test_prompts.py",)
 ENGINE = ("tests/unit/hybrid_engines/generation/test_vision_model.py",)
 CHECKS = ("tests/unit/config/checks/test_language_checks.py",)
@@ -102,5 +104,75 @@ FAULTS = [
         "        if received is None:\n",
         CHECKS,
         "engines and trainers without images are allowed",
+    ),
+    Fault(
+        "rlinf/data/datasets/examples.py",
+        "grown += [is_learned] * (next(sizes) if token == processor.token_id else 1)",
+        "grown += [is_learned] * (next(sizes) if is_learned else 1)",
+        EXAMPLES,
+        "what is learned is not moved behind expanded images",
+    ),
+    Fault(
+        "rlinf/data/datasets/examples.py",
+        "return kept.count(processor.token_id) == token_ids.count(processor.token_id)",
+        "return kept.count(processor.token_id) > 0",
+        EXAMPLES,
+        "a cut takes images, or parts of one",
+    ),
+    Fault(
+        "rlinf/data/datasets/examples.py",
+        "        images=row.images,\n",
+        "",
+        EXAMPLES,
+        "examples lose their images",
+    ),
+    Fault(
+        "rlinf/data/datasets/examples.py",
+        "token_ids = processor.expand(token_ids, row.images)",
+        "token_ids = tuple(token_ids)",
+        EXAMPLES,
+        "evaluations ask with one token for each image",
+    ),
+    Fault(
+        "rlinf/workers/actor/sft_learner.py",
+        "images=tuple(example.images for example in examples) if has_images else ()",
+        "images=()",
+        ("tests/unit/workers/actor/test_sft_learner.py",),
+        "fine-tuning does not show the images",
+    ),
+    Fault(
+        "rlinf/data/datasets/choices.py",
+        "0 <= number < len(listed)",
+        "0 <= number <= len(listed)",
+        CHOICES,
+        "an index behind the last choice is taken",
+    ),
+    Fault(
+        "rlinf/data/datasets/choices.py",
+        "isinstance(number, bool) or not",
+        "not",
+        CHOICES,
+        "true is the second choice",
+    ),
+    Fault(
+        "rlinf/data/datasets/choices.py",
+        'return "\\n".join([question, "Choices:", *lines, ""]), lines[number]',
+        'return "\\n".join([question, "Choices:", *lines, ""]), str(listed[number])',
+        CHOICES,
+        "the right choice is learned without its letter",
+    ),
+    Fault(
+        "rlinf/data/datasets/text_rows.py",
+        "found = sorted(file for",
+        "found = list(file for",
+        ("tests/unit/data/datasets/test_text_rows.py",),
+        "the order of a folder's files is the file system's",
+    ),
+    Fault(
+        "rlinf/config/checks/language_checks.py",
+        "cfg.data.image_keys if isinstance(cfg, LanguageConfig) else []",
+        "cfg.data.image_keys if isinstance(cfg, ReasoningConfig) else []",
+        CHECKS,
+        "fine-tuning gives images to a model that reads none",
     ),
 ]

@@ -539,3 +539,47 @@ def test_a_simulator_without_a_counterpart_runs_in_a_guest_and_says_so() -> None
     # What the algorithm's section says of rewards and rollouts still arrives.
     assert train["reward_coef"] == 2.0
     validate_cfg(result.recipe)
+
+
+SFT_OF_IMAGES = """
+cluster: {num_nodes: 1, component_placement: {actor: all}}
+runner: {task_type: sft, max_epochs: 2, max_steps: -1, val_check_interval: 5}
+data: {type: vlm, dataset_name: robo2vlmsft, apply_chat_template: true, use_chat_template: true, lazy_loading: true,
+       train_data_paths: /data/train, eval_data_paths: /data/eval, prompt_key: question, choice_key: choices,
+       answer_key: correct_answer, image_keys: [image], max_prompt_length: 1024, answer_separator: ""}
+algorithm: {adv_type: gae, sampling_params: {temperature: 1.0}}
+actor:
+  training_backend: megatron
+  micro_batch_size: 4
+  eval_batch_size: 1
+  global_batch_size: 8
+  model: {model_type: qwen2.5_vl, model_path: /models/q, precision: bf16, tensor_model_parallel_size: 2}
+  optim: {lr: 1.0e-5, overlap_grad_reduce: true}
+  megatron: {use_hf_ckpt: true}
+"""
+
+
+def test_fine_tuning_on_images_keeps_its_rows_and_says_that_no_tower_is_trained_by_megatron() -> None:
+    result = migrate_recipe(yaml.safe_load(SFT_OF_IMAGES))
+    assert result.outcome == "reduced", (result.problems, result.missing, result.to_fill_in)
+    assert {key for key, _ in result.lost} == {"actor.training_backend", "actor.eval_batch_size", "data.lazy_loading"}
+    assert result.recipe["data"] == {
+        "apply_chat_template": True,
+        "train_data_paths": ["/data/train"],
+        "val_data_paths": ["/data/eval"],
+        "prompt_key": "question",
+        "choice_key": "choices",
+        "answer_key": "correct_answer",
+        "image_keys": ["image"],
+        "max_length": 1024,
+    }
+    actor = result.recipe["actor"]
+    assert (actor["training_backend"], actor["model"]["precision"]) == ("fsdp", "fp32")
+    assert actor["fsdp_config"] == {"mixed_precision": {"param_dtype": "bf16"}}
+    assert not {"algorithm", "megatron"} & {*result.recipe, *actor}
+
+
+def test_prompts_with_videos_have_no_counterpart() -> None:
+    published = yaml.safe_load(SFT_OF_IMAGES)
+    published["data"]["dataset_name"] = "vlm_trend_reward_sft"
+    assert ("data", "prompts with videos, which no model here reads") in migrate_recipe(published).missing

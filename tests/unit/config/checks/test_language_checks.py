@@ -124,6 +124,16 @@ def test_recipes_with_images_are_valid(overrides: list[str]) -> None:
     assert cfg.data.image_keys == ["image"]
 
 
-def test_other_tasks_have_no_images() -> None:
-    with pytest.raises(ConfigError, match=r"runner\.task_type=sft gives it no images"):
-        validate_cfg(load_recipe("tiny_math_sft", ["actor.model.model_type=vision_lm"]))
+@pytest.mark.parametrize("overrides", [[], ["~rollout", "~reward", "~runner.stop_at", "~algorithm",
+                                           "cluster.component_placement={actor: 0}"]])  # fmt: skip
+def test_fine_tuning_reads_images_with_and_without_an_engine(overrides: list[str]) -> None:
+    cfg = validate_cfg(load_recipe("tiny_counting_sft", overrides))
+    assert cfg.data.image_keys == ["image"]
+    with pytest.raises(ConfigError, match=r"data\.image_keys: .*Set actor\.model\.model_type=vision_lm"):
+        validate_cfg(load_recipe("tiny_counting_sft", [*overrides, "actor.model.model_type=causal_lm"]))
+
+
+@pytest.mark.parametrize("change", ["rollout.rollout_backend=vllm", "actor.training_backend=megatron"])
+def test_fine_tuning_on_images_needs_what_reads_them(change: str) -> None:
+    with pytest.raises(ConfigError, match=rf"{change.partition('=')[0]}: .*model_type=vision_lm"):
+        validate_cfg(load_recipe("tiny_counting_sft", [change]))

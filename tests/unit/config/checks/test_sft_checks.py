@@ -62,6 +62,7 @@ def problems(*overrides: str) -> list[Any]:
         (["actor.optim.value_lr=1e-3"], "actor.optim.value_lr", "task_type=sft"),
         (["data.train_turns=last"], "data.train_turns", "without data.messages_key"),
         (["data.messages_key=messages"], "data.prompt_key", "with data.messages_key"),
+        (["data.messages_key=messages", "data.choice_key=options"], "data.choice_key", "with data.messages_key"),
         ([*ALONE, "+algorithm.sampling_params.top_k=3"], "algorithm.sampling_params", "without a section rollout"),
         ([*ALONE, "runner.val_samples=3"], "runner.val_samples", "without a section rollout"),
         ([*ALONE, "data.metadata_keys=[level]"], "data.metadata_keys", "without a section rollout"),

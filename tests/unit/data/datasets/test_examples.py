@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -68,6 +69,7 @@ def read(
     *,
     with_prompts: bool = False,
     limit: int | None = None,
+    processor: Any = None,
     **keys: str | bool | int | list[str],
 ) -> ExampleSet:
     path = folder / "rows.jsonl"
@@ -81,6 +83,7 @@ def read(
         limit=limit,
         with_prompts=with_prompts,
         is_evaluation=with_prompts,
+        processor=processor,
     )
 
 
@@ -229,3 +232,84 @@ def test_a_prompt_without_a_token_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(DatasetError, match="is empty"):
         read(tmp_path, [{"prompt": "", "answer": "2"}], Beginless())
+
+
+class Doubles:
+    """An image processor for which every image takes two tokens, and ``#`` is the placeholder."""
+
+    token_id = ord("#")
+
+    def expand(self, token_ids: Any, images: tuple[bytes, ...]) -> tuple[int, ...]:
+        if list(token_ids).count(self.token_id) != len(images):
+            raise DatasetError("other placeholders")
+        return tuple(t for token in token_ids for t in [token] * (2 if token == self.token_id else 1))
+
+    def patches(self, image: bytes) -> Any:
+        return SimpleNamespace(num_tokens=2)
+
+
+class Parts(Letters):
+    """A template that takes messages in parts alone where one of them has parts, as some do."""
+
+    def apply_chat_template(
+        self, messages: list[dict[str, Any]], *, tokenize: bool, add_generation_prompt: bool
+    ) -> Any:
+        if not all(isinstance(message["content"], str) for message in messages):
+            said = [
+                "".join("#" if part["type"] == "image" else part["text"] for part in message["content"])
+                for message in messages
+            ]
+            messages = [{**message, "content": text} for message, text in zip(messages, said, strict=True)]
+        return super().apply_chat_template(messages, tokenize=tokenize, add_generation_prompt=add_generation_prompt)
+
+
+def image_rows(folder: Path, **columns: Any) -> list[dict[str, Any]]:
+    for name in ("l", "r"):
+        (folder / f"{name}.png").write_bytes(name.encode())
+    return [{"left": f"{folder}/l.png", "right": f"{folder}/r.png", **columns}]
+
+
+def test_images_stand_before_the_question_and_none_of_their_tokens_is_learned(tmp_path: Path) -> None:
+    rows = image_rows(tmp_path, prompt="1+1", answer="2")
+    keys: Any = {"image_keys": ["right", "left"], "processor": Doubles()}
+    for found in (
+        read(tmp_path, rows, Parts(), apply_chat_template=True, **keys),
+        read(tmp_path, rows, Parts(), apply_chat_template=True, with_prompts=True, **keys),
+    ):
+        (example,) = found.examples
+        assert texts(example) == ("<u>####1+1$\n<a>", "2$")
+        assert example.images == (b"r", b"l")
+    (prompt,) = found.prompts
+    assert (prompt.token_ids, prompt.images) == (example.prompt_ids, example.images)
+    plain = read(tmp_path, [rows[0] | {"prompt": "#1+1#"}], **keys)
+    assert texts(plain.examples[0]) == ("^##1+1##", "2$")
+
+
+def test_images_of_later_questions_keep_what_is_learned_in_its_place(tmp_path: Path) -> None:
+    talk = [
+        {"role": "user", "content": "#hi"},
+        {"role": "assistant", "content": "yo"},
+        {"role": "user", "content": "#2+2"},
+        {"role": "assistant", "content": "4"},
+    ]
+    rows = image_rows(tmp_path, talk=talk)
+    keys: Any = {"image_keys": ["left", "right"], "messages_key": "talk", "processor": Doubles()}
+    (example,) = read(tmp_path, rows, **keys).examples
+    assert texts(example) == ("<u>##hi$\n<a>", "yo$[\n<u>##2+2$\n<a>]4$")
+    # 31 tokens: a cut may take the end, but no token of an image.
+    for length, fate in ((30, (0, 1)), (29, (1, 0)), (15, (1, 0))):
+        more = {**rows[0], "talk": [{"role": "user", "content": "##"}, talk[1]]}
+        found = read(tmp_path, [*rows, more], on_too_long="truncate", max_length=length, **keys)
+        assert (found.num_too_long, found.num_cut) == fate, length
+
+
+def test_placeholders_that_are_not_the_images_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"data\.image_keys: row 0 of .*other placeholders"):
+        read(tmp_path, image_rows(tmp_path, prompt="1", answer="2"), image_keys=["left"], processor=Doubles())
+
+
+def test_the_right_choice_is_learned_and_is_what_rewards_compare_with(tmp_path: Path) -> None:
+    rows = [{"prompt": "Where?", "answer": "B", "options": ["left", "right"]}]
+    found = read(tmp_path, rows, choice_key="options", with_prompts=True)
+    assert texts(found.examples[0]) == ("^Where?\nChoices:\nA. left\nB. right\n", "B. right$")
+    assert found.prompts[0].reference == "B. right"

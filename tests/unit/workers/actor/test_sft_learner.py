@@ -12,12 +12,14 @@ import torch
 from rlinf.config import load_recipe, validate_cfg
 from rlinf.config.schema.root import RLinfConfig
 from rlinf.data.datasets.examples import Example
+from rlinf.data.prompt_images import ImageProcessor
 from rlinf.hybrid_engines.train.fsdp import FSDPEngine
 from rlinf.models import get_model
 from rlinf.scheduler.probe import find_free_port
 from rlinf.workers.actor.sft_learner import SftLearner
 from tests.ranks import run_ranks
 from tests.unit.models.tiny_language_models import save_tiny
+from tests.unit.models.tiny_vision_models import make_tiny_vision_model, picture, stock_logprobs
 
 pytest.importorskip("transformers")
 
@@ -209,3 +211,33 @@ def test_an_evaluation_counts_the_examples_of_all_ranks(folder: Path, monkeypatc
     loss, right, count = (sums[0] + other).tolist()
     assert together == pytest.approx({"loss": loss / count, "token_accuracy": right / count})
     assert together != pytest.approx(alone)
+
+
+def test_examples_with_images_are_learned_as_transformers_sees_them(tmp_path: Path) -> None:
+    from transformers import AutoModelForImageTextToText
+
+    folder = make_tiny_vision_model(tmp_path / "model")
+    processor = ImageProcessor(str(folder))
+    image = processor.token_id
+    rows: list[Any] = [((5, image, 7), (picture(3),)), ((5, image, 7), (picture(5),)), ((9, 10), ())]
+    examples = [
+        Example(
+            prompt_ids=processor.expand(prompt, images), answer_ids=(20, 21, 22), loss_mask=(True, False, True),
+            images=images,
+        )
+        for prompt, images in rows
+    ]  # fmt: skip
+    model = AutoModelForImageTextToText.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa").eval()
+    found = [stock_logprobs(model, processor, e.prompt_ids, e.images, e.answer_ids) for e in examples]
+    loss = -torch.stack(found)[:, [0, 2]].mean()
+    loss.backward()
+    cfg = config(folder, "actor.model.model_type=vision_lm", "data.max_length=64", "runner.max_tokens_per_mbs=100")
+    learner = make_learner(cfg)
+    assert learner.evaluate(examples)["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    learner.compute_advantages(examples)
+    learner.forward_backward(learner.pack(learner.samples))
+    mine = {name: p.grad for name, p in learner.engine.model.named_parameters() if p.grad is not None}
+    tower = [(g, mine[name]) for name, p in model.named_parameters() if (g := p.grad) is not None and name in mine]
+    assert len(tower) > 10
+    for expected, got in tower:
+        torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-5)
