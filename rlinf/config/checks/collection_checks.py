@@ -66,9 +66,8 @@ def check_task(check: Check[CollectConfig]) -> None:
         check.problem("actor.model", "not used by task_type=collect, which has no model. Remove the section.")
     if cfg.env.train != NoEnvConfig():
         check.problem("env.train", "not used by task_type=collect, which learns nothing. Remove it.")
-    for name in ("data", "reward"):
-        if getattr(cfg, name) is not None:
-            check.problem(name, "not used by task_type=collect, which learns nothing. Remove the section.")
+    if cfg.data is not None:
+        check.problem("data", "not used by task_type=collect, which learns nothing. Remove the section.")
     check.unused(
         cfg.runner, ("enable_decoupled_mode", "ckpt_path", "eval_initial_policy"), "runner", "by task_type=collect"
     )

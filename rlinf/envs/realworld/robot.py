@@ -83,7 +83,7 @@ class RobotSingleEnv:
 
     def step(self, action: Any) -> SingleStep:
         """Act, and wait until the next action is due."""
-        self.client.act(np.clip(np.asarray(action, np.float64), -1.0, 1.0))
+        self.client.act(np.asarray(action, np.float64))
         self._pace.wait()
         state = self._state()
         success, reward = self.client.judge()

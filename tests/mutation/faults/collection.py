@@ -31,10 +31,10 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/config/checks/collection_checks.py",
-        '    for name in ("data", "reward"):\n',
-        '    for name in ("data",):\n',
+        "    if cfg.data is not None:\n",
+        "    if False:\n",
         _CHECKS,
-        "rewards that nothing learns from are accepted",
+        "data that nothing learns from is accepted",
     ),
     Fault(
         "rlinf/config/checks/collection_checks.py",

@@ -12,7 +12,12 @@ def _fault(file: str, before: str, after: str, what: str, tests: tuple[str, ...]
 
 
 FAULTS: list[Fault] = [
-    _fault(f"{_FOLDER}/robot.py", "np.clip(np.asarray(action, np.float64), -1.0, 1.0)", "np.asarray(action)", "free"),
+    _fault(
+        f"{_FOLDER}/robot.py",
+        "gymnasium.spaces.Box(-1.0, 1.0, (cfg.action",
+        "gymnasium.spaces.Box(-9.0, 9.0, (cfg.action",
+        "free",
+    ),
     _fault(f"{_FOLDER}/robot.py", "        self._pace.wait()\n", "", "actions do not get their time"),
     _fault(
         f"{_FOLDER}/robot.py",

@@ -16,6 +16,7 @@ from rlinf.envs.base import VectorEnv
 from rlinf.envs.interveners import Situation
 from rlinf.envs.realworld.client import connections
 from rlinf.envs.realworld.dummy_robot import DummyRobot
+from rlinf.envs.realworld.robot import RobotSingleEnv
 from rlinf.envs.realworld.robot_device import ClientIntervener
 from rlinf.errors import ConfigError, EnvironmentFailure
 
@@ -46,7 +47,15 @@ class Unattended(DummyRobot):
 
 
 class Prompt(DummyRobot):
-    """Its time passes while it waits."""
+    """Its time passes while it waits, and while it goes to its start."""
+
+    def reset(self, seed: int) -> None:
+        super().reset(seed)
+        self.time += 7.0
+
+    def act(self, action: Any) -> None:
+        super().act(action)
+        self.last_action = action
 
 
 class Slow(DummyRobot):
@@ -161,6 +170,34 @@ def test_an_action_gets_its_time(driver: str, seconds: float) -> None:
         before = connections.clients()[0].time
         env.chunk_step(torch.zeros(1, 1, 4))
         assert connections.clients()[0].time - before == pytest.approx(seconds)
+
+
+def test_drivers_get_no_action_beyond_the_bounds() -> None:
+    with make_vector_env(make_config(client=f"{HERE}:Prompt", num_cameras=0), num_envs=1) as env:
+        env.reset(0)
+        env.chunk_step(torch.tensor([[[0.5, -9.0, 7.0, 0.0]]]))
+        assert connections.clients()[0].last_action.tolist() == [0.5, -1.0, 1.0, 0.0]
+
+
+def test_the_time_of_each_episodes_first_action_begins_with_the_episode() -> None:
+    with make_vector_env(make_config(client=f"{HERE}:Prompt", num_cameras=0), num_envs=1) as env:
+        for seed in range(2):
+            env.reset(seed)
+            robot = connections.clients()[0]
+            before = robot.time
+            robot.time += 0.04  # the policy chooses an action
+            env.chunk_step(torch.zeros(1, 1, 4))
+            assert robot.time - before == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("num_cameras", [0, 1, 3])
+def test_its_spaces_contain_what_it_shows(num_cameras: int) -> None:
+    env = RobotSingleEnv(cfg=make_config(num_cameras=num_cameras), robot={}, render=False)
+    row = env.observe(env.reset(0))
+    env.close()
+    del row["task_descriptions"]
+    assert {*row, "task_descriptions"} == set(env.observation_space.keys())
+    assert all(value in env.observation_space[name] for name, value in row.items())
 
 
 def test_images_are_the_drivers() -> None:
