@@ -19,7 +19,7 @@ SAC = [f"~algorithm.{key}" for key in ("loss_agg_func", "clip_ratio_low", "clip_
         (["rollout.pipeline_stage_num=2"], "rollout.pipeline_stage_num", "unknown key"),
         (["algorithm.gae_lambda=0.9"], "algorithm.gae_lambda", "not used by adv_type=grpo"),
         (["algorithm.reward_type=chunk_level"], "algorithm.reward_type", "unknown key"),
-        (["env.train.env_type=gymnasium"], "env", "it belongs to runner.task_type=embodied or"),
+        (["env.train.env_type=gymnasium"], "env", "it belongs to runner.task_type=collect or"),
         (["actor.model.model_type=mlp_policy"], "actor.model.model_type", "causal_lm"),
         (["reward.rewards.math.reward_type=env"], "reward.rewards.math.reward_type", "another kind of recipe"),
         (["runner.max_tokens_per_mbs=0"], "runner.max_tokens_per_mbs", "integer > 0"),

@@ -126,7 +126,7 @@ def test_every_reward_judges_every_answer(step: int, tmp_path: Path, service: st
     assert not mark.exists()
     assert_nothing_left()
     assert processes() - children == set()
-    assert connections() == connected
+    assert connections() <= connected
     assert "rlinf-mark" not in {name for place in places for name in set(os.listdir(place)) - places[place]}
 
 
