@@ -204,6 +204,7 @@ def compute_on_rank(rank: int, folder: Path, weights: list[tuple[str, torch.Tens
     worker.init_worker()
     manifest, buckets = pack_weights(iter(weights), version=0, bucket_bytes=1000)
     worker.load(manifest, buckets)
+    assert (worker.engine.rank, worker.engine.world_size) == (rank, 2)
     parameter = next(iter(worker.engine.model.parameters()))
     return computed(worker, samples).trainer_logprobs, parameter.to_local().numel() / parameter.numel()
 
