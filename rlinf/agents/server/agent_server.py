@@ -23,6 +23,8 @@ from rlinf.errors import AgentError
 
 MODEL_NAME = "policy"
 _MOST_BODY_BYTES = 64 << 20
+_SHUTDOWN_SECONDS = 0.1
+"""For requests that are left when the server ends, half-sent ones too; aiohttp takes 0 for no limit."""
 _CODES = (
     (ContextFullError, "context_length_exceeded"),
     (TurnLimitError, "turn_limit"),
@@ -65,8 +67,10 @@ class AgentServer:
         application.router.add_get("/v1/models", self._models)
         application.router.add_post("/v1/episode/reward", self._reward)
         self.add_routes(application.router)
-        # A request whose client hangs up is cancelled; those that are left when the server ends are not waited for.
-        runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=0.0)
+        # A request whose client hangs up is cancelled; so are those that are left when the server ends.
+        runner = web.AppRunner(
+            application, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS
+        )
         self._runner = runner
         await runner.setup()
         await web.TCPSite(runner, host, port).start()

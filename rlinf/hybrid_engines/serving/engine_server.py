@@ -24,6 +24,8 @@ CLIENT_HEADER = "X-RLinf-Client"
 PROTOCOL = 1
 """Changes where a server and a client of another version would misunderstand each other."""
 _MOST_JSON_BYTES = 256 << 20
+_SHUTDOWN_SECONDS = 0.1
+"""For requests that are left when the server ends, half-sent ones too; aiohttp takes 0 for no limit."""
 _Route = Callable[[str, dict[str, Any]], Awaitable[object]]
 
 
@@ -79,8 +81,10 @@ class EngineServer:
         for (method, path), route in self._routes.items():
             application.router.add_route(method, path, _json_handler(route))
         application.router.add_put("/update/bucket/{index}", self._load_bucket)
-        # A request whose client hangs up is cancelled; those that are left when the server ends are not waited for.
-        runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=0.0)
+        # A request whose client hangs up is cancelled; so are those that are left when the server ends.
+        runner = web.AppRunner(
+            application, handler_cancellation=True, access_log=None, shutdown_timeout=_SHUTDOWN_SECONDS
+        )
         self._runner = runner
         await runner.setup()
         await web.TCPSite(runner, host, port).start()

@@ -462,6 +462,13 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "agents/server/agent_server.py",
+        "_SHUTDOWN_SECONDS = 0.1\n",
+        "_SHUTDOWN_SECONDS = 0.0\n",
+        "a half-sent request keeps the server from ending",
+        f"{_SERVER}::test_a_client_that_has_sent_half_a_request_does_not_keep_the_server",
+    ),
+    _fault(
+        "agents/server/agent_server.py",
         'headers={"x-should-retry": "false"}',
         "headers={}",
         "clients repeat what cannot be served",

@@ -28,6 +28,13 @@ def _serving(file: str, before: str, after: str, what: str, *tests: str) -> Faul
 
 
 FAULTS: list[Fault] = [
+    _serving(
+        "engine_server",
+        "_SHUTDOWN_SECONDS = 0.1\n",
+        "_SHUTDOWN_SECONDS = 0.0\n",
+        "a half-sent request keeps the server from ending",
+        f"{_SERVER}::test_a_client_that_has_sent_half_a_request_does_not_keep_the_server",
+    ),
     # Messages
     _serving("wire", 'prefix_group=str(message["prefix_group"])', 'prefix_group=""', "prefix groups are lost", _WIRE),
     _serving(

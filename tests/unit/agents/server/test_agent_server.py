@@ -190,3 +190,20 @@ def test_a_program_sends_its_own_judgement() -> None:
             assert served.session.outcome == 1.0
 
     asyncio.run(check())
+
+
+@pytest.mark.timeout(30)
+def test_a_client_that_has_sent_half_a_request_does_not_keep_the_server() -> None:
+    async def check() -> None:
+        async with serve([]) as served:
+            port = served.server.base_url.rpartition(":")[2].partition("/")[0]
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(port))
+            key = f"Authorization: Bearer {served.session.key}\r\n".encode()
+            writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nHost: h\r\n" + key + b"Content-Length: 9\r\n\r\n{")
+            await writer.drain()
+            status, _ = await served.post("/chat/completions", {**CHAT, "n": 2})
+            assert status == 400, "the server has met the connection meanwhile"
+        await reader.read()
+        writer.close()
+
+    asyncio.run(check())

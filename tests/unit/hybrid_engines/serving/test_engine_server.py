@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 from collections.abc import Callable
 
 import pytest
@@ -54,3 +55,13 @@ def test_who_has_no_token_learns_nothing(serve: Serve) -> None:
         status, message = ask(thread.url, "GET", path)
         assert (status, "RLINF_SERVER_TOKEN" in message) == (401, True)
     assert ask(thread.url, "GET", "/nothing", Authorization="Bearer secret")[0] == 404
+
+
+@pytest.mark.timeout(60)
+def test_a_client_that_has_sent_half_a_request_does_not_keep_the_server(serve: Serve) -> None:
+    thread = serve()
+    with socket.create_connection(("127.0.0.1", int(thread.url.rpartition(":")[2]))) as client:
+        client.sendall(b"POST /abort HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n{")
+        assert ask(thread.url, "GET", "/stats")[0] == 200, "the server has met the connection meanwhile"
+        thread.close()
+        assert client.recv(1) == b""
