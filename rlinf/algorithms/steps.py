@@ -185,6 +185,24 @@ def steps_to_samples(steps: torch.Tensor, num_chunk_steps: int) -> torch.Tensor:
     return rows_to_samples(steps.view(num_chunk_steps, -1, num_envs).transpose(1, 2))
 
 
+def samples_to_steps(samples: torch.Tensor, num_chunk_steps: int) -> torch.Tensor:
+    """Bring samples back into time: the inverse of ``steps_to_samples``.
+
+    Args:
+        samples: [N = B * T, K], with K numbers per sample.
+        num_chunk_steps: ``T``; must divide N.
+
+    Returns:
+        [S = T * K, B].
+
+    Raises:
+        AlgorithmError: N is no multiple of T.
+    """
+    if len(samples) % num_chunk_steps:
+        raise AlgorithmError(f"{len(samples)} samples do not divide into {num_chunk_steps} chunk steps.")
+    return samples.view(-1, num_chunk_steps, samples.shape[1]).permute(1, 2, 0).flatten(0, 1)
+
+
 def steps_to_ragged(steps: torch.Tensor, lengths: Sequence[int]) -> tuple[torch.Tensor, ...]:
     """Return the steps [S, B] of each column without its padding: a tensor [L] each."""
     return tuple(steps[:length, number].clone() for number, length in enumerate(lengths))

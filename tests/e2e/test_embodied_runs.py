@@ -122,3 +122,19 @@ def test_sizes_that_the_recipe_leaves_out_come_from_the_environment(run_recipe: 
     folder = run_recipe("~actor.model.obs_dim", "~actor.model.action_dim", "~actor.model.discrete")
     model = yaml.safe_load((folder / "config.yaml").read_text())["actor"]["model"]
     assert (model["obs_dim"], model["action_dim"], model["discrete"]) == (4, 2, True)
+
+
+def test_a_policy_comes_nearer_to_a_teacher_that_scores_its_actions(train: Callable[..., Path], tmp_path: Path) -> None:
+    taught = train("gym_cartpole_ppo_mlp", *TINY, "runner.save_interval=2")
+    keys = (
+        *TINY,
+        "algorithm.update_epoch=8",
+        "runner.max_epochs=4",
+        "~runner.stop_at",
+        f"algorithm.teacher.ckpt_path={taught}/checkpoints/global_step_2",
+    )
+    path = train("gym_cartpole_opd_mlp", *keys)
+    divergences = [record["rollout/kl_reward"] for record in read_metrics(path) if "rollout/kl_reward" in record]
+    assert len(divergences) == 4
+    assert all(abs(value) < 1 for value in divergences)
+    assert read_metrics(path)[-1]["train/actor_reverse_kl"] == pytest.approx(divergences[-1], abs=1e-5)

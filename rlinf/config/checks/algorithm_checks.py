@@ -14,6 +14,7 @@ from rlinf.config.schema.algorithm import (
     RegularizedLossConfig,
 )
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
+from rlinf.config.schema.vla import VLAConfig
 
 _FINENESS = {"chunk_level": 0, "action_level": 1, "token_level": 2}
 
@@ -90,11 +91,6 @@ def check_groups(check: Check[EmbodiedConfig]) -> None:
 
 def check_advantage_keys(check: Check[EmbodiedConfig]) -> None:
     """Keys of the advantage that have no effect, or contradict each other."""
-    if check.cfg.algorithm.advantage.needs_reference:
-        check.problem(
-            "algorithm.adv_type",
-            f"received {check.cfg.algorithm.adv_type}, which learns from text. Set runner.task_type=reasoning.",
-        )
     algorithm = check.cfg.algorithm
     advantage: AdvantageConfig = algorithm.advantage
     if isinstance(advantage, GroupFilterConfig):
@@ -104,6 +100,43 @@ def check_advantage_keys(check: Check[EmbodiedConfig]) -> None:
         else:
             _check_bounds(advantage, check)
     check.unused(algorithm, advantage.unused_keys, "algorithm", f"by adv_type={algorithm.adv_type}")
+
+
+def check_teacher(check: Check[EmbodiedConfig]) -> None:
+    """A teacher is compared with, has weights, and distillation has one."""
+    algorithm, model = check.cfg.algorithm, check.cfg.actor.model
+    section, path = algorithm.teacher, "algorithm.teacher"
+    names = f"adv_type={algorithm.adv_type} with loss_type={algorithm.loss_type}"
+    if algorithm.advantage.needs_reference and not isinstance(algorithm.loss, RegularizedLossConfig):
+        check.problem(
+            "algorithm.loss_type", f"received {algorithm.loss_type}, which weights no advantages. Set it to opd."
+        )
+    if section is None:
+        if algorithm.advantage.needs_reference:
+            check.problem(
+                path, f"missing; adv_type={algorithm.adv_type} learns from a teacher. Set {path}.ckpt_path, say."
+            )
+        return
+    if not algorithm.needs_reference:
+        check.problem(
+            path,
+            f"{names} compares with no other policy. Remove it, or set algorithm.adv_type=opd or algorithm.kl_beta.",
+        )
+    its_model = section.model or model
+    if section.model_path is not None and not isinstance(its_model, VLAConfig):
+        check.problem(
+            f"{path}.model_path",
+            f"received {section.model_path}; model_type={its_model.model_type} is not read from a folder. Set "
+            f"{path}.ckpt_path instead.",
+        )
+    elif section.model_path is not None and section.model is not None:
+        check.problem(f"{path}.model_path", f"{path}.model has a model_path of its own. Remove one of them.")
+    elif section.ckpt_path is None and not its_model.carries_weights:
+        check.problem(
+            f"{path}.ckpt_path",
+            f"missing; model_type={its_model.model_type} has random weights without it. Set it to what a run has "
+            "saved: results/<name>/checkpoints/global_step_<N>.",
+        )
 
 
 def _check_bounds(advantage: GroupFilterConfig, check: Check[RLinfConfig]) -> None:
@@ -144,4 +177,4 @@ def check_loss_keys(check: Check[EmbodiedConfig]) -> None:
         check.unused(check.cfg.algorithm, ("entropy_type",), "algorithm", "while algorithm.entropy_bonus is 0")
 
 
-RULES = (check_value_head, check_levels, check_groups, check_advantage_keys, check_loss_keys)
+RULES = (check_value_head, check_levels, check_groups, check_advantage_keys, check_teacher, check_loss_keys)

@@ -22,7 +22,7 @@ from rlinf.config.schema.base import (
 from rlinf.config.schema.expert import ExpertConfig
 from rlinf.config.schema.generation import SamplingConfig
 from rlinf.config.schema.optim import AdamWConfig
-from rlinf.config.schema.teacher import TeacherConfig
+from rlinf.config.schema.teacher import PolicyTeacherConfig, TeacherConfig
 from rlinf.registry import Registry
 
 LossAggregation = Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
@@ -542,6 +542,14 @@ class EmbodiedAlgorithmConfig(AlgorithmConfig):
     """Level at which entropy is averaged."""
     bootstrap_type: Literal["standard", "always"] = "standard"
     """``standard`` adds the last state's value when an episode is truncated; ``always`` also when it terminates."""
+    teacher: PolicyTeacherConfig | None = None
+    """A policy that takes the place of the initial one wherever the policy is compared with a reference: in the
+    advantages of ``adv_type: opd``, and in ``kl_beta``."""
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the policy is compared with another one."""
+        return self.loss.needs_reference or self.advantage.needs_reference
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from rlinf.algorithms.levels import expand_to_level, mask_at_level, reduce_to_le
 from rlinf.algorithms.losses.inputs import LossInputs
 from rlinf.algorithms.minibatch import MicroBatch, SampleOwnership, plan_micro_batches, plan_minibatches
 from rlinf.algorithms.registry import policy_loss
-from rlinf.algorithms.steps import rows_to_samples, steps_to_samples, trajectory_to_steps
+from rlinf.algorithms.steps import Steps, rows_to_samples, samples_to_steps, steps_to_samples, trajectory_to_steps
 from rlinf.algorithms.types import add_metrics
 from rlinf.config.schema.data import LeRobotDataConfig
 from rlinf.config.schema.root import EmbodiedConfig, RLinfConfig
@@ -23,6 +23,7 @@ from rlinf.hybrid_engines.train.train_engine import Loss, MetricSums, Pass, Trai
 from rlinf.models.base_policy import PolicyEvaluation
 from rlinf.models.policy_conformance import check_evaluation
 from rlinf.workers.actor.learner import REFERENCE, EmbodiedLearner, metrics_over_ranks
+from rlinf.workers.actor.policy_teacher import PolicyTeacher, compute_logprobs
 from rlinf.workers.actor.supervised_frames import SupervisedFrames
 
 
@@ -42,7 +43,8 @@ class Samples:
         ids: int64 [N]; global sample numbers, on the host.
         proximal_logprobs: float [N, C, A] under the policy at the start of the update; None where the loss does not
             need them.
-        ref_logprobs: float [N, C, A] under the policy that the run started from; None without a KL term.
+        ref_logprobs: float [N, C, A] under the policy that the run started from, or under ``algorithm.teacher``; None
+            where the policy is compared with neither.
     """
 
     forward_inputs: dict[str, torch.Tensor]
@@ -78,7 +80,11 @@ class PolicyLearner(EmbodiedLearner):
 
     def __init__(self, engine: TrainEngine, *, cfg: RLinfConfig) -> None:
         super().__init__(engine, cfg=cfg)
-        if cfg.algorithm.loss.needs_reference:
+        self.teacher: PolicyTeacher | None = None
+        if self.algorithm.teacher is not None:
+            assert isinstance(cfg, EmbodiedConfig)
+            self.teacher = PolicyTeacher.beside(engine, cfg)
+        elif self.algorithm.needs_reference:
             engine.remember(REFERENCE)
         self.samples: Samples | None = None
         self.ownership: SampleOwnership | None = None
@@ -87,12 +93,9 @@ class PolicyLearner(EmbodiedLearner):
     def compute_advantages(self, batch: Trajectory) -> dict[str, float]:
         """See ``Learner``: also lays the trajectories out as samples."""
         trajectory = batch.sorted()
-        in_time = trajectory_to_steps(
-            trajectory,
-            reward_type=self.algorithm.reward_type,
-            bootstrap_type=self.algorithm.bootstrap_type,
-            all_reduce=self.engine.all_reduce,
-        )
+        inputs = {name: self._inputs_to_samples(rows) for name, rows in trajectory.forward_inputs.items()}
+        reference = self._reference_logprobs(inputs) if self.algorithm.needs_reference else None
+        in_time = self._in_time(trajectory, reference)
         computed, metrics = compute_advantages_and_returns(self.algorithm.adv_type, in_time, self.algorithm.advantage)
         if not torch.isfinite(computed.advantages[computed.loss_mask]).all():
             raise NumericalError(
@@ -106,7 +109,7 @@ class PolicyLearner(EmbodiedLearner):
         steps = torch.arange(trajectory.num_steps)
         ids = (trajectory.env_ids.unsqueeze(1) * trajectory.num_steps + steps).flatten()
         self.samples = Samples(
-            forward_inputs={k: self._inputs_to_samples(v) for k, v in trajectory.forward_inputs.items()},
+            forward_inputs=inputs,
             logprobs=self._to_samples(trajectory.logprobs),
             advantages=column(computed.advantages),
             returns=column(computed.returns),
@@ -114,10 +117,8 @@ class PolicyLearner(EmbodiedLearner):
             value_mask=column(computed.loss_mask),
             action_mask=self._to_samples(trajectory.executed & computed.loss_mask.any(dim=0).unsqueeze(-1)),
             ids=ids,
+            ref_logprobs=reference,
         )
-        if self.algorithm.loss.needs_reference:
-            with self.engine.weights_of(REFERENCE):
-                self.samples = replace(self.samples, ref_logprobs=self._current_logprobs(self.samples))
         self.ownership = SampleOwnership.from_ids(self.engine.all_gather(ids))
         return metrics_over_ranks(self.engine, metrics)
 
@@ -137,7 +138,9 @@ class PolicyLearner(EmbodiedLearner):
         assert self.ownership is not None
         samples, ownership = self.samples, self.ownership
         if self.algorithm.loss.needs_proximal_logprobs:
-            samples = replace(samples, proximal_logprobs=self._current_logprobs(samples))
+            size = self.actor.micro_batch_size
+            proximal = compute_logprobs(self.engine, samples.forward_inputs, micro_batch_size=size)
+            samples = replace(samples, proximal_logprobs=proximal)
         sums: MetricSums = {}
         steps: list[dict[str, float]] = []
         num_epochs = self.algorithm.update_epoch
@@ -198,6 +201,37 @@ class PolicyLearner(EmbodiedLearner):
         size = self.actor.sft_batch_size or self.actor.global_batch_size
         return SupervisedFrames(self.engine, cfg=cfg, data=cfg.data, batch_size=size)
 
+    def _in_time(self, trajectory: Trajectory, reference: torch.Tensor | None) -> Steps:
+        """Return a trajectory as steps in time; for distillation with the divergence from the teacher."""
+        in_time = trajectory_to_steps(
+            trajectory,
+            reward_type=self.algorithm.reward_type,
+            bootstrap_type=self.algorithm.bootstrap_type,
+            all_reduce=self.engine.all_reduce,
+        )
+        if reference is None or not self.algorithm.advantage.needs_reference:
+            return in_time
+        executed = rows_to_samples(trajectory.executed)
+        gap = rows_to_samples(trajectory.logprobs) - reference.to(trajectory.logprobs.device)
+        kl = reduce_to_level(gap, executed, self.algorithm.reward_type)
+        return replace(in_time, kl=samples_to_steps(kl, trajectory.num_steps))
+
+    def _reference_logprobs(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """Return log-probabilities [N, C, A] under the teacher, or the policy that the run started from."""
+        size = self.actor.micro_batch_size
+        if self.teacher is not None:
+            return self.teacher.logprobs(inputs, micro_batch_size=size)
+        with self.engine.weights_of(REFERENCE):
+            return compute_logprobs(self.engine, inputs, micro_batch_size=size)
+
+    def _advantages(self, samples: Samples, rows: torch.Tensor, executed: torch.Tensor, level: str) -> torch.Tensor:
+        """Return the advantages of some samples at a level: those of a teacher are of tokens, others of steps."""
+        old_logprobs = samples.logprobs[rows]
+        if samples.ref_logprobs is not None and self.algorithm.advantage.needs_reference:
+            return reduce_to_level(samples.ref_logprobs[rows] - old_logprobs, executed, level)
+        num_actions, action_dim = old_logprobs.shape[1:]
+        return expand_to_level(samples.advantages[rows], level, num_actions=num_actions, action_dim=action_dim)
+
     def inputs_of(self, samples: Samples, rows: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return the policy's inputs of some samples, on the engine's device.
 
@@ -215,7 +249,6 @@ class PolicyLearner(EmbodiedLearner):
         inputs = self.inputs_of(samples, rows)
         executed = samples.action_mask[rows]
         old_logprobs, proximal, reference = samples.logprobs[rows], samples.proximal_logprobs, samples.ref_logprobs
-        num_actions, action_dim = old_logprobs.shape[1:]
         level, entropy_level = self.algorithm.logprob_type, self.algorithm.entropy_type
         evaluation: PolicyEvaluation = model(forward_inputs=inputs)
         prev_values = None if samples.prev_values is None else samples.prev_values[rows]
@@ -224,7 +257,7 @@ class PolicyLearner(EmbodiedLearner):
             logprobs=reduce_to_level(evaluation.logprobs, executed, level),
             old_logprobs=reduce_to_level(old_logprobs, executed, level),
             proximal_logprobs=None if proximal is None else reduce_to_level(proximal[rows], executed, level),
-            advantages=expand_to_level(samples.advantages[rows], level, num_actions=num_actions, action_dim=action_dim),
+            advantages=self._advantages(samples, rows, executed, level),
             loss_mask=masks["policy"],
             entropy=reduce_to_level(evaluation.entropy, executed, entropy_level),
             entropy_mask=masks["entropy"],
@@ -236,16 +269,6 @@ class PolicyLearner(EmbodiedLearner):
             denominators=denominators,
         )
         return policy_loss(self.algorithm.loss_type, loss_inputs, self.algorithm.loss)
-
-    def _current_logprobs(self, samples: Samples) -> torch.Tensor:
-        """Return the samples' log-probabilities [N, C, A] under the policy as it is."""
-
-        def logprobs(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
-            evaluation: PolicyEvaluation = model(forward_inputs=self.inputs_of(samples, rows))
-            return evaluation.logprobs
-
-        rows = torch.arange(len(samples.ids), device=self.engine.device)
-        return torch.cat(self.engine.forward(torch.split(rows, self.actor.micro_batch_size), Pass.whole(logprobs)))
 
     def _masks(self, samples: Samples, batch: MicroBatch) -> dict[str, torch.Tensor]:
         executed = batch.masked(samples.action_mask)

@@ -56,7 +56,7 @@ def _image_shape(space: gymnasium.Space[Any]) -> tuple[int, ...] | None:
 
 
 def leaves_sizes(cfg: EmbodiedConfig) -> bool:
-    """Return whether the model, or that of its expert, has sizes that must be taken from the environment."""
+    """Return whether the model, or that of its expert or teacher, has sizes that must be taken from the environment."""
     return any(None in _sizes_given(model) for model in _models(cfg))
 
 
@@ -81,6 +81,10 @@ def fill_sizes(cfg: EmbodiedConfig, sizes: PolicySizes) -> EmbodiedConfig:
         model = None if loss.expert.model is None else _filled(loss.expert.model, sizes)
         loss = replace(loss, expert=replace(loss.expert, model=model))
         cfg = replace(cfg, algorithm=replace(cfg.algorithm, loss=loss))
+    teacher = cfg.algorithm.teacher
+    if teacher is not None and teacher.model is not None:
+        teacher = replace(teacher, model=_filled(teacher.model, sizes))
+        cfg = replace(cfg, algorithm=replace(cfg.algorithm, teacher=teacher))
     filled = validate_cfg(cfg)
     assert isinstance(filled, EmbodiedConfig)
     return filled
@@ -154,7 +158,12 @@ def _models(cfg: EmbodiedConfig) -> list[StatePolicyConfig]:
         return []
     loss = cfg.algorithm.loss
     expert = loss.expert if isinstance(loss, DAggerLossConfig) else None
-    models = [cfg.actor.model, expert.model if isinstance(expert, PolicyExpertConfig) else None]
+    teacher = cfg.algorithm.teacher
+    models = [
+        cfg.actor.model,
+        expert.model if isinstance(expert, PolicyExpertConfig) else None,
+        None if teacher is None else teacher.model,
+    ]
     return [model for model in models if isinstance(model, StatePolicyConfig)]
 
 

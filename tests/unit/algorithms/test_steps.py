@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 
-from rlinf.algorithms.steps import rows_to_samples, steps_to_samples, trajectory_to_steps
+from rlinf.algorithms.steps import rows_to_samples, samples_to_steps, steps_to_samples, trajectory_to_steps
 from rlinf.data.messages.embodied import Trajectory
 from rlinf.errors import AlgorithmError
 
@@ -110,3 +110,11 @@ def test_samples_run_trajectory_by_trajectory() -> None:
     steps = torch.arange(12).view(6, 2)  # [T * C, B] with C = 2
     assert steps_to_samples(steps, 3).tolist() == [[0, 2], [4, 6], [8, 10], [1, 3], [5, 7], [9, 11]]
     assert steps_to_samples(rows, 3).tolist() == [[0], [2], [4], [1], [3], [5]]
+
+
+@pytest.mark.parametrize("per_sample", [1, 3])
+def test_samples_go_back_into_time(per_sample: int) -> None:
+    steps = torch.randn(4 * per_sample, 5)
+    assert torch.equal(samples_to_steps(steps_to_samples(steps, 4), 4), steps)
+    with pytest.raises(AlgorithmError, match="5 samples do not divide into 4 chunk steps"):
+        samples_to_steps(torch.zeros(5, per_sample), 4)

@@ -583,3 +583,19 @@ def test_prompts_with_videos_have_no_counterpart() -> None:
     published = yaml.safe_load(SFT_OF_IMAGES)
     published["data"]["dataset_name"] = "vlm_trend_reward_sft"
     assert ("data", "prompts with videos, which no model here reads") in migrate_recipe(published).missing
+
+
+def test_a_teacher_of_policies_is_read_from_its_own_folder() -> None:
+    recipe = yaml.safe_load(PPO)
+    for split in ("train", "eval"):
+        recipe["env"][split] = {"total_num_envs": 8, "group_size": 1, **yaml.safe_load(LIBERO)}
+    recipe["algorithm"] |= {"adv_type": "opd", "loss_type": "opd", "normalize_advantages": False}
+    recipe["actor"]["model"] = {"model_type": "openvla_oft", "model_path": "/student", "action_dim": 7,
+                                "num_action_chunks": 8, "unnorm_key": "libero"}  # fmt: skip
+    recipe["rollout"] = {"expert_model": {"model_path": "/teacher", "precision": "bf16", "unnorm_key": "libero"}}
+    result = migrate_recipe(recipe)
+    assert result.outcome in {"reduced", "complete"}, (result.problems, result.missing, result.to_fill_in)
+    assert result.recipe["algorithm"]["teacher"] == {"model_path": "/teacher", "enable_offload": True}
+    assert "expert" not in result.recipe["algorithm"]
+    published = {**recipe, "runner": {**recipe["runner"], "expert_ckpt_path": "/teacher.pt"}}
+    assert migrate_recipe(published).recipe["algorithm"]["teacher"]["ckpt_path"] == "/teacher.pt"

@@ -28,10 +28,10 @@ def test_a_folder_is_read_file_by_file_those_below_it_included(tmp_path: Path, m
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "rows"
     (folder / "b").mkdir(parents=True)
-    for name, number in (("b/0.jsonl", 2), ("a.jsonl", 1)):
+    for name, number in (("z.jsonl", 3), ("b/0.jsonl", 2), ("a.jsonl", 1)):
         (folder / name).write_text(json.dumps({"number": number}) + "\n")
     (folder / "README.md").write_text("no rows")
-    assert [row["number"] for _, row in read_rows([str(folder)], split="test")] == [1, 2]
+    assert [row["number"] for _, row in read_rows([str(folder)], split="test")] == [1, 2, 3]
     datasets.Dataset.from_dict({"number": [3]}).save_to_disk(str(tmp_path / "saved"))
     assert [row["number"] for _, row in read_rows([str(tmp_path / "saved")], split="test")] == [3]
     (tmp_path / "empty").mkdir()

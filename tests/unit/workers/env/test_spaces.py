@@ -160,3 +160,11 @@ def test_without_an_environment_sizes_are_required() -> None:
 def test_a_model_built_by_itself_says_which_size_it_misses() -> None:
     with pytest.raises(ConfigError, match=r"actor\.model\.obs_dim: missing.*Give obs_dim"):
         get_policy(recipe("gym_cartpole_ppo_mlp", *LEFT_OUT).actor.model)
+
+
+def test_the_teacher_sees_the_same_environment() -> None:
+    sizes = ("~algorithm.teacher.model.obs_dim", "~algorithm.teacher.model.action_dim")
+    cfg = recipe("gym_cartpole_opd_mlp", *sizes, "~algorithm.teacher.model.discrete")
+    assert leaves_sizes(cfg)
+    model = fill_sizes(cfg, PolicySizes(4, 2, discrete=True)).algorithm.teacher.model
+    assert (model.obs_dim, model.action_dim, model.discrete) == (4, 2, True)

@@ -1,0 +1,108 @@
+"""A frozen second policy, which says how likely it finds the actions that the policy took."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from rlinf.config.schema.model import ModelConfig
+from rlinf.config.schema.root import EmbodiedConfig
+from rlinf.config.schema.teacher import PolicyTeacherConfig
+from rlinf.config.schema.train import OptimConfig
+from rlinf.config.schema.vla import VLAConfig
+from rlinf.hybrid_engines.train.fsdp import FSDPEngine
+from rlinf.hybrid_engines.train.state import load_weights
+from rlinf.hybrid_engines.train.train_engine import Pass, TrainEngine
+from rlinf.models import get_policy
+from rlinf.models.base_policy import PolicyEvaluation
+from rlinf.workers.values import num_values
+
+
+class PolicyTeacher:
+    """Computes log-probabilities of actions under ``algorithm.teacher``; all ranks call every method together.
+
+    Args:
+        engine: Holds the teacher.
+        cfg: The ``algorithm.teacher`` section.
+    """
+
+    def __init__(self, engine: TrainEngine, *, cfg: PolicyTeacherConfig) -> None:
+        self.engine, self.cfg = engine, cfg
+
+    @classmethod
+    def beside(cls, policy: TrainEngine, cfg: EmbodiedConfig) -> PolicyTeacher:
+        """Build the teacher on the ranks of a policy's engine.
+
+        Args:
+            policy: Has joined the process group.
+            cfg: The recipe, with ``algorithm.teacher``.
+
+        Raises:
+            CheckpointError: Its weights are not there, or are those of another model.
+        """
+        section = cfg.algorithm.teacher
+        assert section is not None
+        model_cfg = teacher_model(section, cfg.actor.model)
+        model = get_policy(model_cfg, num_values=num_values(cfg), on_meta=True)
+        engine = FSDPEngine(
+            model,
+            # Never stepped: no moments are allocated.
+            optim=OptimConfig(),
+            fsdp=cfg.actor.fsdp_config,
+            precision=model_cfg.precision,
+            device=policy.device,
+            rank=policy.rank,
+            world_size=policy.world_size,
+        )
+        if section.ckpt_path is not None:
+            load_weights(Path(section.ckpt_path), model)
+        if section.enable_offload:
+            engine.offload()
+        return cls(engine, cfg=section)
+
+    def logprobs(self, inputs: dict[str, torch.Tensor], *, micro_batch_size: int) -> torch.Tensor:
+        """Return float [N, C, A] log-probabilities of the actions that inputs of a policy hold, on its device.
+
+        Args:
+            inputs: Tensors [N, ...], as the policy records them.
+            micro_batch_size: Samples of a forward pass; all ranks have equally many samples.
+        """
+        self.engine.onload()
+        found = compute_logprobs(self.engine, inputs, micro_batch_size=micro_batch_size)
+        if self.cfg.enable_offload:
+            self.engine.offload()
+        return found
+
+
+def teacher_model(section: PolicyTeacherConfig, policy: ModelConfig) -> ModelConfig:
+    """Return the section of a teacher's model.
+
+    Args:
+        section: The ``algorithm.teacher`` section.
+        policy: The ``actor.model`` section.
+    """
+    model = section.model or policy
+    if section.model_path is not None and isinstance(model, VLAConfig):
+        model = replace(model, model_path=section.model_path, is_lora=False)
+    return model
+
+
+def compute_logprobs(engine: TrainEngine, inputs: dict[str, torch.Tensor], *, micro_batch_size: int) -> torch.Tensor:
+    """Return float [N, C, A] log-probabilities of the actions that inputs of a policy hold, under an engine's policy.
+
+    Args:
+        engine: Holds the policy.
+        inputs: Tensors [N, ...]; images may be on the host.
+        micro_batch_size: Samples of a forward pass.
+    """
+
+    def logprobs(model: nn.Module, rows: torch.Tensor) -> torch.Tensor:
+        chosen = {name: tensor[rows.to(tensor.device)].to(engine.device) for name, tensor in inputs.items()}
+        evaluation: PolicyEvaluation = model(forward_inputs=chosen)
+        return evaluation.logprobs
+
+    rows = torch.arange(len(next(iter(inputs.values()))), device=engine.device)
+    return torch.cat(engine.forward(torch.split(rows, micro_batch_size), Pass.whole(logprobs)))
