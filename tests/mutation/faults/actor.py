@@ -118,7 +118,7 @@ FAULTS: list[Fault] = [
     # On-policy
     Fault(
         "rlinf/workers/actor/policy_learner.py",
-        "samples = replace(samples, proximal_logprobs=self._current_logprobs(samples))",
+        "samples = replace(samples, proximal_logprobs=proximal)",
         "samples = replace(samples, proximal_logprobs=samples.logprobs)",
         POLICY,
         "the proximal log-probabilities are those of the policies that acted",
@@ -128,14 +128,15 @@ FAULTS: list[Fault] = [
         "            for number, minibatch in enumerate(minibatches, start=first):\n",
         "            for number, minibatch in enumerate(minibatches, start=first):\n"
         "                if self.algorithm.loss.needs_proximal_logprobs:\n"
-        "                    samples = replace(samples, proximal_logprobs=self._current_logprobs(samples))\n",
+        "                    now = compute_logprobs(self.engine, samples.forward_inputs, micro_batch_size=48)\n"
+        "                    samples = replace(samples, proximal_logprobs=now)\n",
         POLICY,
         "the proximal log-probabilities are computed anew for every minibatch",
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
-        "            with self.engine.weights_of(REFERENCE):\n                self.samples",
-        "            if True:\n                self.samples",
+        "        with self.engine.weights_of(REFERENCE):\n            return compute_logprobs",
+        "        if True:\n            return compute_logprobs",
         POLICY,
         "the reference is the current policy",
     ),
@@ -197,8 +198,8 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/workers/actor/policy_learner.py",
-        "            all_reduce=self.engine.all_reduce,\n        )\n        computed,",
-        "        )\n        computed,",
+        "            all_reduce=self.engine.all_reduce,\n        )\n        if reference is None",
+        "        )\n        if reference is None",
         POLICY_RANKS,
         "advantages are normalised on each rank",
     ),
