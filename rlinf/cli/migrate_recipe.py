@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ _NO_COUNTERPART = re.compile(
     r"|received '(?P<other>[^']*)', an? (?P<of>[a-z -]+) of another kind of "
 )
 _TO_FILL_IN = "???"
+_STAND_INS: tuple[Any, ...] = (1, 8, 512, "package.module:Name", [0.5, 0.0, 0.2], [0.5, 0.0, 0.2, 3.14, 0.0, 0.0])
+"""In place of values that only the user knows, so that the rest of the recipe is checked, too."""
 _NO_SECTION = "missing; required: mapping."
 
 Keys = tuple[str, ...]
@@ -171,7 +174,7 @@ def _remove_unused(result: Migration) -> None:
     """Remove the keys that the recipe's own choices do not use, and note what is wrong apart from that."""
     lines: list[tuple[str, str]] = []
     for _ in range(_MOST_ROUNDS):
-        lines = _problems_of(result.recipe)
+        lines = _problems_when_filled_in(result.recipe)
         needless = [(path, reason) for path, text in lines if (reason := _needless(text))]
         removed = [(path, reason) for path, reason in needless if _remove(result.recipe, path)]
         result.dropped += removed
@@ -189,7 +192,7 @@ def _remove_unused(result: Migration) -> None:
         if text.startswith(_NO_SECTION) and "." not in path:
             if path not in dict(result.missing):
                 result.missing.append((path, "the recipe has no such section, and trains nothing"))
-        elif value_at(result.recipe, path) == _TO_FILL_IN or text.startswith("missing;"):
+        elif _is_to_fill_in(result.recipe, path, text):
             result.to_fill_in.append(path)
         else:
             result.problems.append(f"{path}: {text}")
@@ -201,6 +204,39 @@ def _needless(text: str) -> str | None:
         return "null takes the default"
     found = _NOT_USED.fullmatch(text)
     return f"not used {found['reason'].rstrip('.')}" if found else None
+
+
+def _is_to_fill_in(recipe: Mapping[str, Any], path: str, text: str) -> bool:
+    return value_at(recipe, path) == _TO_FILL_IN or text.startswith("missing;")
+
+
+def _problems_when_filled_in(recipe: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what is wrong with a recipe: the values that are to be filled in, and what is wrong without them."""
+    filled = copy.deepcopy(dict(recipe))
+    to_fill_in: dict[str, str] = {}
+    lines = _problems_of(filled)
+    while fresh := {
+        path: text
+        for path, text in lines
+        if path not in to_fill_in and not text.startswith(_NO_SECTION) and _is_to_fill_in(filled, path, text)
+    }:
+        to_fill_in |= fresh
+        for path in fresh:
+            _fill_in(filled, path)
+        lines = _problems_of(filled)
+    return [*to_fill_in.items(), *((path, text) for path, text in lines if path not in to_fill_in)]
+
+
+def _fill_in(recipe: dict[str, Any], path: str) -> None:
+    """Write the stand-in that goes best with the rest: a number of environments with the batch size, say."""
+    keys = tuple(path.split("."))
+
+    def count(value: Any) -> tuple[bool, int]:
+        put(recipe, keys, value)
+        lines = _problems_of(recipe)
+        return path in dict(lines), len(lines)
+
+    put(recipe, keys, min(_STAND_INS, key=count))
 
 
 def _problems_of(recipe: Mapping[str, Any]) -> list[tuple[str, str]]:

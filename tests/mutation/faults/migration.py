@@ -53,6 +53,27 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "rlinf/cli/migrate_recipe.py",
+        "            _fill_in(filled, path)\n",
+        "            pass\n",
+        _RECIPE,
+        "a recipe with values to fill in is not checked",
+    ),
+    Fault(
+        "rlinf/cli/migrate_recipe.py",
+        "    filled = copy.deepcopy(dict(recipe))\n",
+        "    filled = dict(recipe)\n",
+        _RECIPE,
+        "stand-ins get into the recipe",
+    ),
+    Fault(
+        "rlinf/cli/migrate_recipe.py",
+        "        return path in dict(lines), len(lines)\n",
+        "        return path in dict(lines), 0\n",
+        _RECIPE,
+        "stand-ins that contradict the rest are taken",
+    ),
+    Fault(
+        "rlinf/cli/migrate_recipe.py",
         '    if text.startswith("received null;"):\n',
         "    if False:\n",
         _RECIPE,

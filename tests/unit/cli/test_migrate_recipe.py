@@ -431,6 +431,29 @@ def test_values_that_only_the_user_knows_are_to_be_filled_in() -> None:
     assert value_at(result.recipe, "actor.optim.lr_scheduler") == "cosine"
 
 
+def test_the_rest_of_a_recipe_is_checked_although_values_are_to_be_filled_in() -> None:
+    open_text = PPO.replace("total_num_envs: 4, is_eval: false", 'total_num_envs: "???", is_eval: false')
+    result = migrated(open_text)
+    assert (result.outcome, result.to_fill_in, result.problems) == ("fill in", ["env.train.total_num_envs"], [])
+    assert result.recipe["env"]["train"]["total_num_envs"] == "???", "stand-ins stay outside"
+    result = migrated(open_text.replace("add_value_head: true", "add_value_head: false"))
+    assert result.outcome == "problems"
+    assert {line.partition(":")[0] for line in result.problems} == {"actor.model.add_value_head"}
+
+
+def test_an_operator_takes_over_only_where_the_loss_learns_from_it() -> None:
+    lost = "env.train.use_spacemouse"
+    recipe = yaml.safe_load(PPO)
+    recipe["env"]["train"]["use_spacemouse"] = True
+    result = migrate_recipe(recipe)
+    assert (result.outcome, lost in dict(result.lost)) == ("reduced", True)
+    assert "wrappers" not in result.recipe["env"]["train"]
+    recipe["algorithm"]["loss_type"] = "embodied_sac"
+    result = migrate_recipe(recipe)
+    assert lost not in dict(result.lost)
+    assert result.recipe["env"]["train"]["wrappers"][0]["name"] == "intervention"
+
+
 def test_other_mistakes_are_reported_as_they_are() -> None:
     recipe = yaml.safe_load(PPO)
     recipe["actor"]["nonsense"] = 1
