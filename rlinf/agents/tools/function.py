@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
-from rlinf.agents.threads import call_in_thread
+from rlinf.agents.threads import UserFunction
 from rlinf.agents.tools.base import Tool, ToolResult, ToolSchema
 from rlinf.config.schema.agent import FunctionToolConfig
 from rlinf.errors import AgentError
@@ -17,7 +16,7 @@ from rlinf.utils.user_functions import import_function
 class FunctionTool(Tool):
     """Calls ``package.module:function``; its type hints and Google docstring become the schema.
 
-    A plain function runs in a thread of its own; an ``async`` one must not block.
+    It may be ``async``. One that blocks or hangs holds up no other tool and no other episode.
 
     Args:
         name: See ``Tool``.
@@ -32,10 +31,11 @@ class FunctionTool(Tool):
 
     def __init__(self, name: str, cfg: FunctionToolConfig) -> None:
         super().__init__(name, cfg)
-        self._function = import_function(cfg.function, f"agent.tools.{name}.function")
+        function = import_function(cfg.function, f"agent.tools.{name}.function")
+        self._function = UserFunction(function)
         transformers_utils = require("transformers.utils", needed_by="tool_type=function")
         try:
-            schema = transformers_utils.get_json_schema(self._function)
+            schema = transformers_utils.get_json_schema(function)
         except Exception as error:  # of a parser of docstrings
             raise AgentError(
                 f"agent.tools.{name}.function: {cfg.function} cannot be described to the model: {error}. Give it type "
@@ -50,9 +50,4 @@ class FunctionTool(Tool):
 
     async def call(self, arguments: Mapping[str, Any]) -> ToolResult:
         """See ``Tool``: the text of what the function returns."""
-        if not inspect.iscoroutinefunction(self._function):
-            return ToolResult(str(await call_in_thread(self._function, **arguments)))
-        try:
-            return ToolResult(str(await self._function(**arguments)))
-        except SystemExit as error:  # would end the event loop, and with it all other episodes
-            raise RuntimeError(f"SystemExit: {error}") from error
+        return ToolResult(str(await self._function(**arguments)))

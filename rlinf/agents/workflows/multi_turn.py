@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rlinf.agents.chat import Reply
 from rlinf.agents.episode_engine import EpisodeEngine
-from rlinf.agents.threads import call_in_thread
+from rlinf.agents.threads import UserFunction
 from rlinf.agents.workflow import RolloutWorkflow, WorkflowContext
 from rlinf.config.schema.agent import MultiTurnConfig
 from rlinf.data.messages.responses import Prompt
@@ -35,17 +34,14 @@ class MultiTurnWorkflow(RolloutWorkflow):
 
     def __init__(self, cfg: MultiTurnConfig, context: WorkflowContext) -> None:
         super().__init__(cfg, context)
-        self._respond = import_function(cfg.respond, "agent.respond")
+        self._respond = UserFunction(import_function(cfg.respond, "agent.respond"))
 
     async def arun_episode(self, engine: EpisodeEngine, data: Prompt) -> float | None:
         """See ``RolloutWorkflow``."""
         chat = engine.chat()
         while True:
             reply = await chat.reply()
-            if inspect.iscoroutinefunction(self._respond):
-                response = await self._respond(reply, data)
-            else:
-                response = await call_in_thread(self._respond, reply, data)
+            response = await self._respond(reply, data)
             if response is None or isinstance(response, int | float):
                 return None if response is None else float(response)
             chat.say(_message(response, self.cfg.respond))

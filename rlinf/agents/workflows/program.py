@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import json
 import math
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from rlinf.agents.episode_engine import EpisodeEngine
 from rlinf.agents.programs import run_program
 from rlinf.agents.server.agent_server import AgentServer
 from rlinf.agents.server.program_session import Session
-from rlinf.agents.threads import call_in_thread
+from rlinf.agents.threads import UserFunction
 from rlinf.agents.workflow import RolloutWorkflow, WorkflowContext
 from rlinf.config.schema.agent import ProgramConfig
 from rlinf.data.messages.responses import Prompt
@@ -39,9 +38,9 @@ class ProgramWorkflow(RolloutWorkflow):
 
     def __init__(self, cfg: ProgramConfig, context: WorkflowContext) -> None:
         super().__init__(cfg, context)
-        self._function: Callable[..., Any] | None = None
+        self._function: UserFunction | None = None
         if cfg.function is not None:
-            self._function = import_function(cfg.function, "agent.function")
+            self._function = UserFunction(import_function(cfg.function, "agent.function"))
         self._server: asyncio.Task[AgentServer] | None = None
 
     async def close(self) -> None:
@@ -96,12 +95,8 @@ class ProgramWorkflow(RolloutWorkflow):
             command = [sys.executable if first == "python" else first, *others]
             output = await run_program(command, stdin=json.dumps(row_of(data), default=str).encode(), env=env)
             return _printed_reward(output)
-        call: Callable[..., Any] = self._function
         try:
-            if inspect.iscoroutinefunction(call):
-                value = await call(row_of(data), base_url=base_url, api_key=session.key)
-            else:
-                value = await call_in_thread(call, row_of(data), base_url=base_url, api_key=session.key)
+            value = await self._function(row_of(data), base_url=base_url, api_key=session.key)
         except Exception as error:  # the boundary around a user's function
             raise AgentError(f"agent.function: {self.cfg.function} raised {type(error).__name__}: {error}.") from error
         if value is None or (isinstance(value, int | float) and math.isfinite(value)):

@@ -63,6 +63,8 @@ async def behave_later(how: str) -> str:
     Args:
         how: In which way.
     """
+    if how == "block":
+        time.sleep(60)
     while how == "stay":
         try:
             await asyncio.sleep(60)

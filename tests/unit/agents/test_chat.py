@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -76,6 +77,29 @@ def test_a_conversation_is_the_templates_own_text(source: str) -> None:
 
     asyncio.run(play())
     assert len(engine.recorder.trajectories()) == 1
+
+
+def test_thoughts_of_earlier_turns_stay_in_the_context() -> None:
+    """The template would leave them out: every token is trained on in the context that it was sampled in."""
+    lines: list[Any] = [f"<think>\nThought {number}.\n</think>\n\nReply {number}." for number in range(3)]
+    lines[1] = (lines[1], "stop")  # by a stop string: the template closes the turn
+    client = ScriptedEngine(make_tokenizer(QWEN3), lines)
+    engine = engine_for(client)
+
+    async def play() -> None:
+        chat = engine.chat()
+        for _ in lines:
+            await chat.reply()
+            chat.say({"role": "user", "content": "Go on."})
+
+    asyncio.run(play())
+    (trajectory,) = engine.recorder.trajectories()
+    whole = (*trajectory.prompt_ids.tolist(), *trajectory.token_ids.tolist())
+    for turn, request in zip(trajectory.turns, client.requests, strict=True):
+        assert whole[: len(trajectory.prompt_ids) + turn.start] == request.prompt_ids
+    assert [f"Thought {number}." in client.decoded(2) for number in range(3)] == [True, True, False]
+    assert client.decoded(2).count(f"{END}\n<|im_start|>user") == 2
+    assert not engine.recorder.forks()
 
 
 def test_a_chat_about_other_messages_begins_a_trajectory() -> None:

@@ -99,7 +99,14 @@ def test_what_a_tool_lacks_fails_the_episode() -> None:
         run(behaving(), call("behave", how="service"))
 
 
-@pytest.mark.parametrize("text", [call("behave", how="sleep"), call("later", how="stay")])
+def test_a_tool_that_blocks_can_be_called_again() -> None:
+    texts = [call("later", how="block"), *[call("later", how="well")] * 12]
+    messages = run(behaving(timeout_seconds=0.2), *texts)
+    assert messages[0]["content"].endswith("did not return within 0.2 s.")
+    assert messages[-1]["content"] == "well"
+
+
+@pytest.mark.parametrize("text", [call("behave", how="sleep"), call("later", how="stay"), call("later", how="block")])
 def test_a_call_that_takes_too_long_is_left(text: str) -> None:
     counts: dict[str, float] = {}
     begin = time.monotonic()

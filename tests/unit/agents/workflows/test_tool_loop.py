@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from typing import Any
 
 import pytest
@@ -73,6 +74,36 @@ def test_calls_are_answered_until_a_reply_has_none() -> None:
         "tool/calculator_calls": 3,
         "tool/calculator_errors": 1,
     }
+
+
+def test_a_thousand_random_replies_end_no_episode_early() -> None:
+    """Whatever the model says, the episode goes on or ends as it would, and it is the model's to answer for."""
+    chance = random.Random(0)
+    parts = [
+        b"<tool_call>",
+        b"</tool_call>",
+        b'{"name": "calculator"',
+        b', "arguments": {"expression": "1"}}',
+        b"[",
+        b'"',
+    ]
+    num_replies = num_answered = 0
+    while num_replies < 1000:
+        lines: list[Any] = []
+        for _ in range(10):
+            said = b"".join(chance.choice([*parts, chance.randbytes(8)]) for _ in range(chance.randrange(1, 9)))
+            lines.append((f"<tool_call>{said.decode('utf-8', 'replace')}", chance.choice(["stop", "length"])))
+        episode, client = play([*lines, "Done."], max_turns=11)
+        num_replies += len(lines)
+        assert episode.status == "done"
+        assert len(client.requests) == 11
+        assert episode.metrics["forks"] == 0
+        (trajectory,) = episode.trajectories
+        assert int(trajectory.loss_mask.sum()) == sum(turn.stop - turn.start for turn in trajectory.turns)
+        answers = [message["content"] for message in episode.transcript if message["role"] == "tool"]
+        assert len(answers) >= 10
+        num_answered += sum(answer == "1" for answer in answers)
+    assert 0 < num_answered < 100
 
 
 def test_the_prompt_holds_the_schemas() -> None:
