@@ -55,6 +55,30 @@ def test_answers_know_the_prompt_that_they_share_and_not_each_other(
         torch.testing.assert_close(part, expected, rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("window", [{}, {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 1}])
+def test_branches_attend_with_their_own_tokens_alone(tmp_path: Path, window: dict[str, bool | int]) -> None:
+    """Long contexts that branches share: values and gradients are those of single sequences."""
+    save_tiny(tmp_path, num_hidden_layers=2, **window)
+    generator = torch.Generator().manual_seed(0)
+    context = torch.randint(3, 40, (130,), generator=generator).tolist()
+    prompts = [context[:70], context[:90] + [1], context, context[:110] + [2] * 5, [4] * 80, [4] * 80]
+    answers = [[5] * 30, [6, 7, 8], list(range(3, 33)), [9] * 25, [10] * 20, [11] * 24]
+    model = get_model(tiny_config(tmp_path)).double()
+    gradients, found = [], []
+    for shares in (True, False):
+        packed, is_response = pack_responses(prompts, answers, share_prompts=shares)
+        own = [each.attending is not None for each in plan_attention(packed).rectangles]
+        assert any(own) == shares
+        model.zero_grad()
+        logprobs = model(packed, scored=is_response).logprobs[is_response]
+        logprobs.square().sum().backward()
+        found.append(logprobs.detach())
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-9, atol=1e-9)
+    # The norms of transformers compute in float32.
+    assert (gradients[0] - gradients[1]).norm() < 5e-7 * gradients[1].norm()
+
+
 def test_the_attention_cannot_be_used_without_its_plan(tiny: tuple[Path, Any]) -> None:
     folder, _ = tiny
     model = get_model(tiny_config(folder))
