@@ -1,4 +1,4 @@
-"""What goes wrong in engines that spread models over ranks, and the planted faults that stand for it.
+"""What goes wrong in engines that spread models over ranks, and in agents, and the planted faults that stand for it.
 
 Most of it was seen in published systems. ``bash tests/run_tests.sh --mutation AREA`` plants the rows of an area; a test
 looks whether each one named here is still in the table.
@@ -22,7 +22,7 @@ class Pitfall:
     faults: tuple[str, ...]
 
 
-PITFALLS: list[Pitfall] = [
+MODEL_PARALLEL: list[Pitfall] = [
     Pitfall(
         "After a load all parameters share one step tensor, and each update counts many times.",
         ("megatron: parameters share one count of updates after loading", "megatron: step is lost"),
@@ -160,6 +160,145 @@ PITFALLS: list[Pitfall] = [
         (
             "train_engine: weights that are published in a lower precision are rounded themselves",
             "megatron: rounded weights become the masters",
+        ),
+    ),
+]
+
+
+AGENTS: list[Pitfall] = [
+    Pitfall(
+        "The text of a turn is encoded again, into other tokens than were sampled.",
+        (
+            "agents: the text of a turn is encoded again",
+            "agents: a prompt that was encoded again is sampled from",
+            "agents: drift is taken for another history",
+        ),
+    ),
+    Pitfall(
+        "The close of a turn is missing or doubled.",
+        (
+            "agents: a turn that ended by itself is closed twice",
+            "agents: the close of a turn is doubled",
+            "agents_pitfalls: a turn that was cut off is not closed",
+            "agents_pitfalls: a turn of a program that was cut off is not closed",
+        ),
+    ),
+    Pitfall(
+        "The template leaves out thoughts of earlier turns: training sees another context than sampling did.",
+        (
+            "agents_pitfalls: the template renders earlier turns again, without their thoughts",
+            "agents: a context holds the tokens behind a fork",
+            "agents: a template whose tail depends on the turn passes the check",
+        ),
+    ),
+    Pitfall(
+        "Tokens of tools are trained on, or fillers of tokens that were not sampled are read.",
+        (
+            "agents: tokens of tools are trained on",
+            "agents: tokens that were not sampled have a version",
+            "agents_pitfalls: fillers of tokens that were not sampled are read",
+        ),
+    ),
+    Pitfall(
+        "A client writes the history anew.",
+        (
+            "agents: arguments in another order are another history",
+            "agents: a client that repeats the stop string leaves the turn",
+            "agents: a client that leaves out what was said beside a call leaves the turn",
+            "agents: a history with other calls continues the turn",
+        ),
+    ),
+    Pitfall(
+        "A call that cannot be read ends the episode.",
+        (
+            "agents: a call that is nested deeply ends the episode",
+            "agents: a closing tag within a string ends a call",
+            "agents: arguments are not checked",
+            "agents_pitfalls: a list in place of a call ends the episode",
+        ),
+    ),
+    Pitfall(
+        "A tool hangs or blocks, or what it raises ends the episode.",
+        (
+            "agents_pitfalls: what a tool raises ends the episode",
+            "agents_pitfalls: a coroutine that exits ends what plays episodes",
+            "agents_pitfalls: a tool that has blocked once is never called again",
+            "agents: a result of 100 megabytes is handed on",
+            "agents: an episode that is over goes on",
+            "agents: what a program has started outlives it",
+        ),
+    ),
+    Pitfall(
+        "A request that a client sends again is sampled twice, and both are trained on.",
+        (
+            "agents: a request that is sent again is sampled again",
+            "agents: a request that is meant twice is sampled once",
+            "agents: a completion that no client was sent is trained on",
+            "agents: a turn that no client has read is trained on",
+        ),
+    ),
+    Pitfall(
+        "Baselines and optimizer steps count turns or branches in place of episodes.",
+        (
+            "agents: branches count as episodes of minibatches",
+            "agents: means count branches instead of episodes",
+            "agents_credit: each turn of a main agent is a unit: baselines count turns",
+            "agents_credit: an episode takes an optimizer step for each of its branches",
+        ),
+    ),
+    Pitfall(
+        "A failure of a service counts as a reward of 0.",
+        (
+            "agents: a service that is away is the model's fault",
+            "agents: a search service that is away is the model's fault",
+            "agents_search: the death of a server is the model's fault",
+            "agents_search: an engine that fails in a sub-agent is text for the model",
+            "agents: a workflow that does not judge gives 0",
+            "agents: an episode goes on without its engine",
+            "agents_pitfalls: a workflow that fails counts as an episode that was cut off",
+        ),
+    ),
+    Pitfall(
+        "Long episodes are left out, or staleness is that of the last token.",
+        (
+            "agents_pitfalls: a step trains on what is played fastest",
+            "agents: the oldest version is that of tokens that were not sampled",
+            "responses: the first token's version is taken for the oldest",
+            "agents_sessions: max_token_age has no effect",
+        ),
+    ),
+    Pitfall(
+        "The text of a tool forges special tokens.",
+        (
+            "agents: text of tools forges special tokens",
+            "agents_search: what a search finds may hold special tokens",
+        ),
+    ),
+    Pitfall(
+        "Turns go on with caches of older weights, or with an engine that has not got any.",
+        (
+            "engines: responses go on with the key-value cache of older weights",
+            "engines: tokens carry the version of the next weights",
+            "agents: an episode that is submitted again is played twice",
+        ),
+    ),
+    Pitfall(
+        "Placeholders of images are not as many as their features, or positions are wrong in packs.",
+        (
+            "images: a placeholder without an image is taken",
+            "images: the engine takes prompts that were not expanded",
+            "images: text goes on behind an image as if it were text",
+            "images: prompts with other images share their tokens",
+            "images: every image shows the first one's features",
+        ),
+    ),
+    Pitfall(
+        "Requests run over one engine or leave their prefix, and trajectories hold memory turn by turn.",
+        (
+            "agents: requests leave the engine that has their prefix",
+            "agents: loads that go up and down by chance move turns off their prefix",
+            "agents: requests stay on an engine that is run over",
+            "agents: every turn keeps the memory of its whole prompt",
         ),
     ),
 ]

@@ -290,9 +290,23 @@ FAULTS: list[Fault] = [
     # Workers
     _fault(
         "hybrid_engines/generation/engine_choice.py",
-        "load[home] - load[idlest] >= MARGIN",
+        "load[home] - load[idlest] >= margin",
         "load[home] > load[idlest]",
         "requests leave the engine that has their prefix",
+        "tests/unit/hybrid_engines/generation/test_engine_choice.py",
+    ),
+    _fault(
+        "hybrid_engines/generation/engine_choice.py",
+        "MARGIN + sum(load) // (2 * len(load))",
+        "MARGIN",
+        "loads that go up and down by chance move turns off their prefix",
+        "tests/unit/hybrid_engines/generation/test_engine_choice.py",
+    ),
+    _fault(
+        "hybrid_engines/generation/engine_choice.py",
+        "return idlest if load[home]",
+        "return home if load[home]",
+        "requests stay on an engine that is run over",
         "tests/unit/hybrid_engines/generation/test_engine_choice.py",
     ),
     _fault(

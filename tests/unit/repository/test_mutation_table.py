@@ -12,7 +12,7 @@ import pytest
 from repository_tree import ROOT
 
 from tests.mutation.fault import Fault
-from tests.mutation.pitfalls import PITFALLS
+from tests.mutation.pitfalls import AGENTS, MODEL_PARALLEL, Pitfall
 from tests.mutation.table import load, problems, select
 
 SOURCE = '"""A module."""\n\n\ndef double(a: int) -> int:\n    return 2 * a\n\n\n'
@@ -45,10 +45,11 @@ def test_no_table_lists_a_fault_twice() -> None:
     assert len(edits) == len(set(edits))
 
 
-def test_every_pitfall_of_model_parallelism_is_planted() -> None:
+@pytest.mark.parametrize(("pitfalls", "count"), [(MODEL_PARALLEL, 24), (AGENTS, 15)])
+def test_every_pitfall_is_planted(pitfalls: list[Pitfall], count: int) -> None:
     rows = Counter(f"{row.area}: {row.fault.what}" for row in load())
-    assert len(PITFALLS) == 24
-    for pitfall in PITFALLS:
+    assert len(pitfalls) == count
+    for pitfall in pitfalls:
         assert pitfall.faults, pitfall.what
         assert {fault: rows[fault] for fault in pitfall.faults} == dict.fromkeys(pitfall.faults, 1), pitfall.what
 

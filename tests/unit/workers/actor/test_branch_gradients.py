@@ -89,6 +89,29 @@ def branched_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gradients, "make_samples", make_samples)
 
 
+def test_what_is_said_of_tokens_that_were_not_sampled_is_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = algorithm("actor")
+    expected = gradient(folder, config)
+
+    def poisoned(config: Any, dtype: torch.dtype) -> TextSamples:
+        samples = make_samples(config, dtype)
+        masks = samples.tokens["loss_mask"]
+        tokens = {
+            name: tuple(
+                value.masked_fill(~mask, torch.nan) if value.is_floating_point() and name != "advantages" else value
+                for value, mask in zip(values, masks, strict=True)
+            )
+            for name, values in samples.tokens.items()
+        }
+        return replace(samples, tokens=tokens)
+
+    monkeypatch.setattr(gradients, "make_samples", poisoned)
+    assert any(value.isnan().any() for value in poisoned(config, torch.float64).tokens["old_logprobs"])
+    assert difference(gradient(folder, config), expected) < 1e-9
+
+
 def test_contexts_are_shared_and_every_sampled_token_is_trained_once() -> None:
     samples = make_samples(algorithm("actor"), torch.float32)
     count = len(samples.prompts)
