@@ -49,8 +49,8 @@ FAULTS: list[Fault] = [
     ),
     _fault(
         "models/language/packed_attention.py",
-        "MIN_TAIL_LENGTH <= length and 0 < own",
-        "MIN_TAIL_LENGTH > length and 0 < own",
+        "length >= MIN_TAIL_LENGTH and 0 < own",
+        "length < 0 < own",
         "every branch computes the attention of its whole context again",
         _PACKED,
     ),
@@ -84,9 +84,9 @@ FAULTS: list[Fault] = [
         _CHAT,
     ),
     _fault(
-        "algorithms/types.py",
-        "return torch.where(mask, values, torch.zeros_like(values)).sum()",
-        "return (values * mask.to(values.dtype)).sum()",
+        "algorithms/losses/inputs.py",
+        "return torch.where(self.loss_mask, difference, torch.zeros_like(difference))",
+        "return difference * self.loss_mask",
         "fillers of tokens that were not sampled are read",
         "tests/unit/workers/actor/test_branch_gradients.py::"
         "test_what_is_said_of_tokens_that_were_not_sampled_is_not_read",
