@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 import rlinf
-from rlinf.envs.simulators.metaworld_single import MetaWorldSingleEnv
+from rlinf.envs.simulators.metaworld_single import make_metaworld_env
 from rlinf.utils.optional import require
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ Frames = list[npt.NDArray[np.uint8]]
 
 def play(policy: Any, seed: int) -> tuple[Frames, bool]:
     """Return the frames of one greedy episode, every third step, and whether it reached the goal."""
-    env = MetaWorldSingleEnv("reach-v3", task_code=np.zeros(0, np.float32), render=True)
+    env = make_metaworld_env(render=True, task_name="reach-v3")
     raw = env.reset(seed)
     frames: Frames = []
     is_solved, step = False, 0

@@ -208,12 +208,19 @@ class D4RLEnvConfig(EnvConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class MetaWorldEnvConfig(EnvConfig):
-    """``env_type: metaworld``: the Sawyer arm of Meta-World, state observations."""
+    """``env_type: metaworld``: the Sawyer arm of Meta-World, state observations or a camera."""
 
     readiness_check: ClassVar[str | None] = "rlinf.envs.simulators.metaworld_tasks:tasks_of"
 
     task_name: str = "reach-v3"
-    """Any of the 50 tasks, for example ``drawer-open-v3``; ``mt10`` or ``mt50`` for all tasks of that benchmark."""
+    """Any of the 50 tasks, for example ``drawer-open-v3``; ``mt10`` or ``mt50`` for all tasks of that benchmark, or
+    ``mt3`` for three tasks to learn from images in minutes."""
+    image_size: PositiveInt | None = None
+    """Height and width of a camera's images; ``states`` then hold the hand and the opening of the gripper alone."""
+    render_quality: RenderQuality = "full"
+    """``light`` renders images without shadow maps and multisampling: many times faster without a GPU."""
+    show_objects: bool = False
+    """With ``image_size``: also show the whole state, under ``objects``; the scripted policy needs it."""
 
     def required_packages(self) -> tuple[str, ...]:
         """Return the simulator."""

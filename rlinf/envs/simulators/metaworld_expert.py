@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from rlinf.config.schema.env import EnvConfig
+from rlinf.config.schema.env import EnvConfig, MetaWorldEnvConfig
 from rlinf.data.messages.embodied import Observation
 from rlinf.envs.simulators.metaworld_tasks import TASK_DESCRIPTIONS
+from rlinf.errors import ConfigError
 from rlinf.utils.optional import require
 
 
@@ -18,10 +19,17 @@ class MetaWorldExpert:
 
     Args:
         env: The environment's configuration; all tasks are known.
+
+    Raises:
+        ConfigError: The environment shows images and not where the objects are.
     """
 
     def __init__(self, env: EnvConfig) -> None:
-        del env
+        if isinstance(env, MetaWorldEnvConfig) and env.image_size and not env.show_objects:
+            raise ConfigError(
+                f"the scripted policy metaworld reads where the objects are, which image_size={env.image_size} hides. "
+                "Set show_objects: true in the environment that it acts in."
+            )
         policies = require(
             "metaworld.policies",
             needed_by="data_collection.policy=metaworld",
@@ -31,8 +39,8 @@ class MetaWorldExpert:
         self._policies: dict[str, Any] = {}
 
     def __call__(self, obs: Observation) -> torch.Tensor:
-        """Act for ``states`` [B, 39] and ``task_descriptions``."""
-        states = obs["states"].double().cpu().numpy()
+        """Act for ``task_descriptions`` and the whole state [B, 39]: ``objects``, else ``states``."""
+        states = obs["objects" if "objects" in obs else "states"].double().cpu().numpy()
         actions = [
             self._policy(task).get_action(row) for task, row in zip(obs["task_descriptions"], states, strict=True)
         ]

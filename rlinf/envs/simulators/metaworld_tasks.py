@@ -61,6 +61,7 @@ TASK_DESCRIPTIONS: dict[str, str] = {
 """In the order of Meta-World's MT50."""
 
 BENCHMARKS: dict[str, tuple[str, ...]] = {
+    "mt3": ("button-press-topdown-v3", "door-close-v3", "drawer-close-v3"),
     "mt10": (
         "reach-v3",
         "push-v3",
@@ -75,7 +76,8 @@ BENCHMARKS: dict[str, tuple[str, ...]] = {
     ),
     "mt50": tuple(TASK_DESCRIPTIONS),
 }
-"""Tasks of each multi-task benchmark, in the order of the one-hot part of the observation."""
+"""Tasks of each multi-task benchmark, in the order of the one-hot part of the observation; ``mt3`` is not Meta-World's
+own."""
 
 
 def tasks_of(cfg: MetaWorldEnvConfig) -> tuple[str, ...]:

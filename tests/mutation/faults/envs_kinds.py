@@ -17,6 +17,8 @@ _TESTS = {
         "tests/unit/envs/simulators/test_metaworld_single.py",
         "tests/unit/envs/simulators/test_metaworld_env.py",
     ),
+    "simulators/metaworld_env.py": ("tests/unit/envs/simulators/test_metaworld_env.py",),
+    "simulators/metaworld_expert.py": ("tests/unit/envs/simulators/test_metaworld_expert.py",),
     "simulators/frankasim_arm.py": (
         "tests/unit/envs/simulators/test_frankasim_single.py",
         "tests/unit/envs/simulators/test_frankasim_env.py",
@@ -246,6 +248,54 @@ FAULTS: list[Fault] = [
         "np.eye(num_tasks, dtype=np.float32)[task_number]",
         "np.eye(num_tasks, dtype=np.float32)[0]",
         "tasks learned together cannot be told apart",
+    ),
+    _fault(
+        "simulators/metaworld_single.py",
+        "        self._model.camera(_CAMERA).pos[:] = _CAMERA_POSITION\n",
+        "",
+        "images are taken from elsewhere than those of published policies",
+    ),
+    _fault(
+        "simulators/metaworld_single.py",
+        "            self._camera.place_marks()\n",
+        "            pass\n",
+        "the first image marks the goal of the episode before",
+    ),
+    _fault(
+        "simulators/metaworld_single.py",
+        "self._renderer.render()[::-1, ::-1]",
+        "self._renderer.render()[::-1]",
+        "images are mirrored",
+    ),
+    _fault(
+        "simulators/metaworld_single.py",
+        '"states": state[:_NUM_PROPRIO],',
+        '"states": state[: _NUM_PROPRIO + 3],',
+        "the state tells where the object is that images are to show",
+    ),
+    _fault(
+        "simulators/metaworld_single.py",
+        "            self._model.vis.quality.shadowsize = self._model.vis.quality.offsamples = 0\n",
+        "            pass\n",
+        "light images are not light",
+    ),
+    _fault(
+        "simulators/metaworld_env.py",
+        '"num_tasks": 1 if cfg.image_size else len(tasks),',
+        '"num_tasks": 1,',
+        "tasks learned together cannot be told apart without images",
+    ),
+    _fault(
+        "simulators/metaworld_expert.py",
+        'obs["objects" if "objects" in obs else "states"]',
+        'obs["states"]',
+        "the expert of what is seen acts on the robot's own state",
+    ),
+    _fault(
+        "simulators/metaworld_expert.py",
+        "env.image_size and not env.show_objects:",
+        "env.image_size and env.show_objects:",
+        "the expert is refused where it sees the objects",
     ),
     _fault(
         "simulators/frankasim_arm.py",

@@ -43,3 +43,17 @@ def test_a_benchmarks_tasks_are_shared_out_over_the_groups(num_env_processes: in
         assert torch.equal(obs["states"][:, 39:], torch.eye(10)[[2, 2, 3, 3]])
         assert torch.equal(obs["states"][0], obs["states"][1])
         check_vector_env(env, rebuild=lambda: make_vector_env(cfg, num_envs=4, first_env=4))
+
+
+def test_tasks_that_are_seen_are_told_apart_by_their_sentence_alone() -> None:
+    pytest.importorskip("metaworld")
+    cfg = metaworld_config(
+        task_name="mt3", total_num_envs=3, group_size=1, image_size=16, render_quality="light", show_objects=True
+    )
+    with make_vector_env(cfg, num_envs=3) as env:
+        obs = env.reset(0)
+        assert obs["task_descriptions"] == [TASK_DESCRIPTIONS[name] for name in BENCHMARKS["mt3"]]
+        assert obs["states"].shape == (3, 4)
+        assert obs["objects"].shape == (3, 39)
+        assert obs["main_images"].shape == (3, 16, 16, 3)
+        check_vector_env(env, rebuild=lambda: make_vector_env(cfg, num_envs=3))

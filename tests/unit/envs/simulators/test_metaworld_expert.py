@@ -1,9 +1,13 @@
+"""What Meta-World's experts solve, and what they have to see."""
+
 import pytest
 import torch
+from builtin_configs import metaworld_config
 
 from rlinf.config.registries import scripted_policies
 from rlinf.config.schema.env import MetaWorldEnvConfig
 from rlinf.envs import make_vector_env
+from rlinf.errors import ConfigError
 
 
 @pytest.mark.metaworld
@@ -28,3 +32,14 @@ def test_the_expert_of_metaworld_solves_its_tasks(task: str) -> None:
             step = env.chunk_step(action)
             obs, episodes = step.obs, episodes + step.episodes
     assert [episode["success_once"] for episode in episodes] == [1.0, 1.0]
+
+
+def test_with_images_the_expert_reads_what_they_hide() -> None:
+    pytest.importorskip("metaworld")
+    with pytest.raises(ConfigError, match=r"image_size=16 hides. Set show_objects: true"):
+        scripted_policies.get("metaworld")(metaworld_config(image_size=16))
+    expert = scripted_policies.get("metaworld")(metaworld_config(image_size=16, show_objects=True))
+    state = torch.rand(2, 39, generator=torch.Generator().manual_seed(0))
+    obs = {"states": state, "task_descriptions": ["Push the drawer closed."] * 2}
+    hidden = {**obs, "states": state[:, :4], "objects": state}
+    assert torch.equal(expert(hidden), expert(obs))

@@ -78,3 +78,53 @@ def test_metaworld_without_video_makes_no_renderer() -> None:
     env = make_metaworld_env(render=False, task_name="reach-v3")
     env.reset(0)
     assert env._env.mujoco_renderer._viewers == {}
+
+
+def images_of(**kwargs: Any) -> Any:
+    from rlinf.envs.simulators.metaworld_single import make_metaworld_env
+
+    return make_metaworld_env(render=False, task_name="drawer-close-v3", image_size=48, **kwargs)
+
+
+def test_metaworld_images_are_those_that_published_policies_see() -> None:
+    env_dict = pytest.importorskip("metaworld.env_dict")
+    full, light = images_of(), images_of(is_light=True)
+    published = env_dict.ALL_V3_ENVIRONMENTS["drawer-close-v3"](
+        render_mode="rgb_array", camera_id=2, width=48, height=48
+    )
+    published.model.cam_pos[2] = [0.75, 0.075, 0.7]
+    published._set_task_called = published._freeze_rand_vec = True
+    ours = full.observe(full.reset(3))["main_images"].astype(int)
+    published._last_rand_vec = full._env._last_rand_vec.copy()
+    published.reset()
+    expected = published.render()[::-1, ::-1].astype(int)
+    assert np.abs(ours - expected).mean() < 1
+    assert np.abs(ours - expected[:, ::-1]).mean() > 10
+    lit = light.observe(light.reset(3))["main_images"].astype(int)
+    assert 0 < np.abs(lit - expected).mean() < 25
+    quality = light._env.model.vis.quality
+    assert (quality.shadowsize, quality.offsamples) == (0, 0)
+    for env in (full, light, published):
+        env.close()
+
+
+def test_with_images_metaworlds_state_tells_of_the_robot_alone() -> None:
+    pytest.importorskip("metaworld")
+    env = images_of(is_light=True)
+    shown = images_of(is_light=True, shows_objects=True)
+    rows = [env.observe(env.reset(seed)) for seed in (3, 4, 3)]
+    assert set(rows[0]) == {"states", "main_images", "task_descriptions"}
+    assert np.array_equal(rows[0]["states"], rows[1]["states"])
+    assert not np.array_equal(rows[0]["main_images"], rows[1]["main_images"])
+    assert np.array_equal(rows[0]["main_images"], rows[2]["main_images"])
+    raw = shown.reset(3)
+    row = shown.observe(raw)
+    assert np.array_equal(row["objects"], raw.astype(np.float32))
+    assert np.array_equal(row["states"], raw[:4].astype(np.float32))
+    assert {key: shown.observation_space[key].contains(row[key]) for key in ("states", "main_images", "objects")} == {
+        "states": True,
+        "main_images": True,
+        "objects": True,
+    }
+    for each in (env, shown):
+        each.close()
